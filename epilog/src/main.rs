@@ -1,0 +1,3 @@
+//! Removes what the prolog made once the job has ended.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Lua module that answers Slurm's job_submit with the policy's decision.

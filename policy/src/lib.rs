@@ -1,0 +1,1 @@
+//! Parses requests for GPU slices, decides on them and computes their limits.

@@ -1,0 +1,3 @@
+//! Writes a job's limits on the node before it starts.
+
+fn main() {}

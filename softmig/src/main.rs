@@ -1,0 +1,3 @@
+//! The softmig command.
+
+fn main() {}
