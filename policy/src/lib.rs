@@ -1,1 +1,56 @@
-//! Parses requests for GPU slices, decides on them and computes their limits.
+//! Everything softmig decides about a request for part of a GPU.
+//!
+//! One crate parses requests, decides on them and computes limits. Submission, the node's prolog, the hook in each
+//! process and the `softmig` command all call it, so the limits shown at submission, written on the node and enforced
+//! in the job are the same numbers:
+//!
+//! ```
+//! use softmig_policy::{Context, Policy, Request, Verdict, decide};
+//!
+//! let policy = Policy::parse("[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n").unwrap();
+//! let request = Request { tres_per_node: Some("gres/gpu:l40s.4:1".into()), ..Request::default() };
+//! let Verdict::Granted(grant) = decide(&policy, &request, &Context::default()) else { panic!() };
+//! assert_eq!(grant.request.tres_per_node.as_deref(), Some("gres/shard:l40s:1"));
+//! assert_eq!(grant.limits.memory_mib(), 11366);
+//! ```
+//!
+//! From request to limit: [`gres`] reads the text, [`catalogue`] knows the GPUs, [`decide()`] applies the rules and
+//! makes [`limits`], which the [`tag`] carries to the node and the [`conf`] into the job.
+//!
+//! Without the `std` feature only sizes, limits, tag and conf remain: they need no allocator, for the hook.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod conf;
+pub mod limits;
+pub mod size;
+pub mod tag;
+
+#[cfg(feature = "std")]
+pub mod allocation;
+#[cfg(feature = "std")]
+pub mod catalogue;
+#[cfg(feature = "std")]
+mod convert;
+#[cfg(feature = "std")]
+mod decide;
+#[cfg(feature = "std")]
+pub mod gres;
+#[cfg(feature = "std")]
+pub mod options;
+#[cfg(feature = "std")]
+mod refusal;
+#[cfg(feature = "std")]
+mod request;
+
+#[cfg(feature = "std")]
+pub use catalogue::Policy;
+#[cfg(feature = "std")]
+pub use decide::{Context, Grant, Verdict, decide, decide_without_policy};
+pub use limits::Limits;
+#[cfg(feature = "std")]
+pub use refusal::{Code, Refusal};
+#[cfg(feature = "std")]
+pub use request::Request;
+pub use tag::Tag;

@@ -1,0 +1,459 @@
+//! The rules: what is a slice, and which requests for one can be granted.
+
+use crate::catalogue::{GpuType, Policy, RawShards};
+use crate::convert;
+use crate::gres::{Gres, Implied, Item, Name, Prefix, items};
+use crate::limits::{Limits, decimal};
+use crate::refusal::{Code, Refusal};
+use crate::request::{Place, Request};
+use crate::tag::Tag;
+
+/// What a decision may depend on besides the request itself.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// How this Slurm marks a GRES, where that is known; otherwise the request's own way is kept.
+    pub prefix: Option<Prefix>,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing in it is softmig's: Slurm gets it byte for byte as it came.
+    Unchanged {
+        /// Whether the job may get whole GPUs.
+        gpus: bool,
+    },
+    /// A slice.
+    Granted(Box<Grant>),
+    /// No.
+    Refused(Refusal),
+}
+
+/// A granted slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The slice as the user asked for it, without the Slurm version's prefix.
+    pub asked: String,
+    /// The request as Slurm shall see it. A field that was set and is now `None` is to be cleared.
+    pub request: Request,
+    /// What the job may take.
+    pub limits: Limits,
+}
+
+impl Verdict {
+    /// What the job's record is to carry to the node.
+    pub fn tag(&self) -> Option<Tag> {
+        match self {
+            Self::Granted(grant) => Some(Tag::Slice(grant.limits)),
+            Self::Unchanged { gpus: true } => Some(Tag::Whole),
+            Self::Unchanged { gpus: false } | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Decides on a request.
+///
+/// ```
+/// use softmig_policy::{Code, Context, Policy, Request, Verdict, decide};
+/// let policy = Policy::parse("[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n").unwrap();
+/// let request = Request { tres_per_node: Some("gpu:l40s.3:1".into()), ..Request::default() };
+/// let Verdict::Refused(refusal) = decide(&policy, &request, &Context::default()) else { panic!() };
+/// assert_eq!(refusal.code, Code::SliceSize);
+/// ```
+pub fn decide(policy: &Policy, request: &Request, context: &Context) -> Verdict {
+    let wanted = Wanted::read(request, |kind| policy.is_plain_type(kind));
+    if !wanted.is_ours() {
+        return Verdict::Unchanged {
+            gpus: wanted.whole || request.implies_gpus(),
+        };
+    }
+    match grant(policy, request, context, &wanted) {
+        Ok(grant) => Verdict::Granted(Box::new(grant)),
+        Err(refusal) => Verdict::Refused(refusal),
+    }
+}
+
+/// Decides when there is no policy: whatever might be a slice is refused, all else passes.
+pub fn decide_without_policy(request: &Request) -> Verdict {
+    let wanted = Wanted::read(request, |_| false);
+    if wanted.is_ours() {
+        return Verdict::Refused(Refusal::new(
+            Code::PolicyUnreadable,
+            "the list of GPUs that can be shared, /etc/softmig/policy.toml, cannot be read",
+            "ask your administrator to run: softmig explain --gres=gpu:1; or ask for a whole GPU, for example --gres=gpu:1",
+        ));
+    }
+    Verdict::Unchanged {
+        gpus: wanted.whole || request.implies_gpus(),
+    }
+}
+
+/// The parts of a request that are about GPUs.
+struct Wanted<'a> {
+    /// Slices and shards.
+    parts: Vec<Part<'a>>,
+    /// Something about slices or shards that cannot be read.
+    malformed: Option<&'a str>,
+    /// Whether whole GPUs are wanted.
+    whole: bool,
+}
+
+/// One request for part of a GPU.
+pub(crate) struct Part<'a> {
+    pub(crate) place: Place,
+    pub(crate) raw: &'a str,
+    gres: Gres<'a>,
+    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards.
+    slice: Option<(&'a str, &'a str)>,
+}
+
+impl Part<'_> {
+    pub(crate) fn prefix(&self) -> Prefix {
+        self.gres.prefix
+    }
+}
+
+impl<'a> Wanted<'a> {
+    fn read(request: &'a Request, is_plain_type: impl Fn(&str) -> bool) -> Self {
+        let mut wanted = Self {
+            parts: Vec::new(),
+            malformed: None,
+            whole: false,
+        };
+        for (place, text) in request.tres() {
+            for (raw, item) in items(text, Implied::Nothing) {
+                match item {
+                    Item::Other(_) => {}
+                    Item::Malformed(raw) if may_be_a_part(raw) => wanted.malformed = Some(raw),
+                    // A misspelt request for a whole GPU: Slurm has its own words for that.
+                    Item::Malformed(_) => wanted.whole = true,
+                    Item::Gpu(gres) => {
+                        let slice = gres
+                            .kind
+                            .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
+                            .and_then(split_slice);
+                        if slice.is_some() || gres.name == Name::Shard {
+                            wanted.parts.push(Part {
+                                place,
+                                raw,
+                                gres,
+                                slice,
+                            });
+                        } else {
+                            wanted.whole = true;
+                        }
+                    }
+                }
+            }
+        }
+        wanted
+    }
+
+    fn is_ours(&self) -> bool {
+        !self.parts.is_empty() || self.malformed.is_some()
+    }
+}
+
+/// `l40s.4` is a slice by its all-digit suffix; `h100_1g.10gb` is not.
+fn split_slice(kind: &str) -> Option<(&str, &str)> {
+    let (name, size) = kind.rsplit_once('.')?;
+    let digits = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
+    (digits && !name.is_empty()).then_some((name, size))
+}
+
+/// Whether an unreadable item may have been meant as part of a GPU.
+fn may_be_a_part(raw: &str) -> bool {
+    raw.contains("shard")
+        || raw.match_indices("gres").any(|(at, _)| at > 0)
+        || raw
+            .split([':', '='])
+            .any(|word| split_slice(word).is_some())
+}
+
+fn grant(
+    policy: &Policy,
+    request: &Request,
+    context: &Context,
+    wanted: &Wanted<'_>,
+) -> Result<Grant, Refusal> {
+    if let Some(raw) = wanted.malformed {
+        return Err(malformed(policy, raw));
+    }
+    let mut found = Vec::new();
+    for part in &wanted.parts {
+        found.push(limits_of(policy, part)?);
+    }
+    let [part] = wanted.parts.as_slice() else {
+        return Err(several(&wanted.parts, &found));
+    };
+    let Found {
+        gpu,
+        limits,
+        slices,
+    } = &found[0];
+    if *slices != 1 {
+        return Err(wrong_count(part, gpu, limits, *slices));
+    }
+    if wanted.whole {
+        return Err(Refusal::new(
+            Code::SliceMixed,
+            format!("{}: one job cannot have a slice and whole GPUs", part.gres),
+            format!(
+                "ask for the slice alone, --gres=gpu:{}.{}:1, or for whole GPUs alone, --gres=gpu:{}:1",
+                gpu.name(),
+                limits.share().per_gpu() / limits.share().shards(),
+                gpu.name()
+            ),
+        ));
+    }
+    Ok(Grant {
+        asked: part.gres.to_string(),
+        request: convert::to_shards(request, context, part, limits)?,
+        limits: *limits,
+    })
+}
+
+/// A part whose type and size are known.
+struct Found<'a> {
+    gpu: &'a GpuType,
+    limits: Limits,
+    /// How many such slices were asked for; any number of shards is one.
+    slices: u64,
+}
+
+fn limits_of<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
+    let Some((name, size)) = part.slice else {
+        return shard_limits(policy, part);
+    };
+    let gpu = policy
+        .gpu(name)
+        .ok_or_else(|| unknown_type(policy, part, name))?;
+    let limits = decimal(size).and_then(|size| gpu.slice(size));
+    match limits {
+        Some(limits) => Ok(Found {
+            gpu,
+            limits,
+            slices: part.gres.count(),
+        }),
+        None if decimal(size) == Some(1) => Err(Refusal::new(
+            Code::SliceIsWholeGpu,
+            format!("{}: a slice .1 would be the whole GPU", part.gres),
+            format!("for a whole GPU use --gres=gpu:{name}:1{}", or_a_slice(gpu)),
+        )),
+        None => Err(Refusal::new(
+            Code::SliceSize,
+            format!("{}: {}", part.gres, offer(gpu)),
+            format!("use {}", nearest_slices(gpu, decimal(size))),
+        )),
+    }
+}
+
+/// Shards of a named type and an offered count are that slice; others depend on the policy.
+fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
+    let shards = part.gres.count();
+    let refuse = |message: String, hint: String| Err(Refusal::new(Code::RawShard, message, hint));
+    let gpu = match part.gres.kind {
+        Some(name) => policy
+            .gpu(name)
+            .ok_or_else(|| unknown_type(policy, part, name))?,
+        // Only where there is no choice is it clear which GPU's memory is meant.
+        None => match (
+            policy.raw_shards,
+            policy.gpus().collect::<Vec<_>>().as_slice(),
+        ) {
+            (RawShards::Allow, [gpu]) => gpu,
+            _ => {
+                return refuse(
+                    format!(
+                        "{}: shards are asked for as a slice of a type of GPU",
+                        part.gres
+                    ),
+                    format!("use {}", example_slices(policy)),
+                );
+            }
+        },
+    };
+    let limits = u32::try_from(shards)
+        .ok()
+        .and_then(|shards| gpu.limits(shards).ok());
+    let offered = gpu.slice_of_shards(shards).is_some();
+    match limits {
+        Some(limits) if offered || policy.raw_shards == RawShards::Allow => Ok(Found {
+            gpu,
+            limits,
+            slices: 1,
+        }),
+        Some(_) => refuse(
+            format!(
+                "{}: {shards} of {} shards is no slice; {}",
+                part.gres,
+                gpu.shards_per_gpu(),
+                offer(gpu)
+            ),
+            format!("use {}", nearest_slices(gpu, nearest_size(gpu, shards))),
+        ),
+        None if shards == 0 => refuse(
+            format!("{}: no shards are asked for", part.gres),
+            format!("use {}", nearest_slices(gpu, None)),
+        ),
+        None => refuse(
+            format!(
+                "{}: one {} has {} shards, and a job can share one GPU only",
+                part.gres,
+                gpu.name(),
+                gpu.shards_per_gpu()
+            ),
+            format!(
+                "use --gres=gpu:{}:1 for a whole GPU{}",
+                gpu.name(),
+                or_a_slice(gpu)
+            ),
+        ),
+    }
+}
+
+fn malformed(policy: &Policy, raw: &str) -> Refusal {
+    Refusal::new(
+        Code::Malformed,
+        format!("{raw}: cannot be read as a request for part of a GPU"),
+        format!("use {}", example_slices(policy)),
+    )
+}
+
+fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
+    let types: Vec<&str> = policy.gpus().map(GpuType::name).collect();
+    let message = match types.as_slice() {
+        [] => format!("{}: no GPU here can be shared", part.gres),
+        types => format!(
+            "{}: no GPU of type {name} can be shared; types are {}",
+            part.gres,
+            types.join(", ")
+        ),
+    };
+    let meant = policy.nearest_type(name).and_then(|gpu| {
+        let size = match part.slice {
+            Some((_, size)) => decimal(size).filter(|&size| gpu.slice(size).is_some())?,
+            None => gpu.slice_of_shards(part.gres.count())?,
+        };
+        Some(format!("did you mean --gres=gpu:{}.{size}:1?", gpu.name()))
+    });
+    Refusal::new(
+        Code::SliceType,
+        message,
+        meant.unwrap_or_else(|| format!("use {}", example_slices(policy))),
+    )
+}
+
+fn several(parts: &[Part<'_>], found: &[Found<'_>]) -> Refusal {
+    let asked: Vec<String> = parts.iter().map(|part| part.gres.to_string()).collect();
+    let gpu = found[0].gpu;
+    Refusal::new(
+        Code::SliceCount,
+        format!(
+            "{}: a job can have one slice, not {}",
+            asked.join(","),
+            parts.len()
+        ),
+        format!("ask for one, for example {}", nearest_slices(gpu, None)),
+    )
+}
+
+fn wrong_count(part: &Part<'_>, gpu: &GpuType, limits: &Limits, slices: u64) -> Refusal {
+    let size = limits.share().per_gpu() / limits.share().shards();
+    let one = format!("--gres=gpu:{}.{size}:1", gpu.name());
+    let shards = u64::from(limits.share().shards()).saturating_mul(slices);
+    let hint = match gpu.slice_of_shards(shards) {
+        Some(bigger) if slices > 1 => {
+            format!(
+                "use --gres=gpu:{}.{bigger}:1 for the same amount on one GPU, or {one}",
+                gpu.name()
+            )
+        }
+        _ if slices == 0 => format!("use {one}"),
+        _ => {
+            let gpus = shards.div_ceil(u64::from(gpu.shards_per_gpu()));
+            format!(
+                "use {one}, or --gres=gpu:{}:{gpus} for whole GPUs",
+                gpu.name()
+            )
+        }
+    };
+    Refusal::new(
+        Code::SliceCount,
+        format!("{}: a job can have one slice, not {slices}", part.gres),
+        hint,
+    )
+}
+
+/// "an l40s is cut in 2 or 4".
+fn offer(gpu: &GpuType) -> String {
+    let sizes: Vec<String> = gpu.slices().iter().map(u32::to_string).collect();
+    match sizes.split_last() {
+        None => format!("GPUs of type {} are not shared", gpu.name()),
+        Some((last, [])) => format!("GPUs of type {} are cut in {last}", gpu.name()),
+        Some((last, others)) => {
+            format!(
+                "GPUs of type {} are cut in {} or {last}",
+                gpu.name(),
+                others.join(", ")
+            )
+        }
+    }
+}
+
+/// A slice with what it holds.
+fn with_limits(gpu: &GpuType, size: u32) -> Option<String> {
+    let limits = gpu.slice(size)?;
+    Some(format!(
+        "--gres=gpu:{}.{size}:1 ({} MiB, {} % of the GPU's time)",
+        gpu.name(),
+        limits.memory_mib(),
+        limits.percent()
+    ))
+}
+
+/// The slices around a size: the next larger part and the next smaller one.
+fn nearest_slices(gpu: &GpuType, size: Option<u32>) -> String {
+    let wanted = size.unwrap_or(u32::MAX);
+    let larger = gpu.slices().iter().rev().find(|&&size| size <= wanted);
+    let smaller = gpu.slices().iter().find(|&&size| size > wanted);
+    let slices: Vec<String> = [larger, smaller]
+        .into_iter()
+        .flatten()
+        .filter_map(|&size| with_limits(gpu, size))
+        .collect();
+    match slices.as_slice() {
+        [] => format!("--gres=gpu:{}:1 for a whole GPU", gpu.name()),
+        slices => slices.join(" or "),
+    }
+}
+
+/// The size that so many shards come nearest to.
+fn nearest_size(gpu: &GpuType, shards: u64) -> Option<u32> {
+    u64::from(gpu.shards_per_gpu())
+        .checked_div(shards)
+        .and_then(|size| u32::try_from(size).ok())
+}
+
+fn or_a_slice(gpu: &GpuType) -> String {
+    match gpu.slices().first() {
+        Some(&size) => {
+            with_limits(gpu, size).map_or(String::new(), |slice| format!(", or {slice}"))
+        }
+        None => String::new(),
+    }
+}
+
+/// The smallest slice of each type, at most three of them.
+fn example_slices(policy: &Policy) -> String {
+    let examples: Vec<String> = policy
+        .gpus()
+        .filter_map(|gpu| Some((gpu, *gpu.slices().last()?)))
+        .take(3)
+        .map(|(gpu, size)| format!("--gres=gpu:{}.{size}:1", gpu.name()))
+        .collect();
+    match examples.as_slice() {
+        [] => "a whole GPU, for example --gres=gpu:1".to_string(),
+        examples => examples.join(" or "),
+    }
+}

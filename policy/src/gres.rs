@@ -1,0 +1,313 @@
+//! The grammar of Slurm's TRES strings: `gres/gpu:l40s.4:1,gres/license:x=2`.
+//!
+//! Between Slurm 20.11 and 26.05 the prefix of a GRES changed (none, `gres:`, `gres/`), and its count may follow
+//! `:` or `=`, or be missing. An item that is not about GPUs is kept as the text it came in.
+
+use std::fmt;
+
+/// How a Slurm version marks a GRES among other TRES.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Prefix {
+    /// `gpu:1`: Slurm 20.11, and options on any command line.
+    None,
+    /// `gres:gpu:1`: Slurm 21.08 to 23.02.
+    Colon,
+    /// `gres/gpu:1`: Slurm 23.11 and later.
+    Slash,
+}
+
+impl Prefix {
+    /// The text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Colon => "gres:",
+            Self::Slash => "gres/",
+        }
+    }
+
+    fn split(item: &str) -> (Self, &str) {
+        for prefix in [Self::Colon, Self::Slash] {
+            if let Some(rest) = item.strip_prefix(prefix.as_str()) {
+                return (prefix, rest);
+            }
+        }
+        (Self::None, item)
+    }
+}
+
+/// The two GRES that are about GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// `gpu`: whole GPUs, or a slice by its type's suffix.
+    Gpu,
+    /// `shard`: a count of shards.
+    Shard,
+}
+
+impl Name {
+    /// The name as Slurm has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Shard => "shard",
+        }
+    }
+}
+
+/// A request for GPUs or shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gres<'a> {
+    /// The version's mark.
+    pub prefix: Prefix,
+    /// `gpu` or `shard`.
+    pub name: Name,
+    /// The type, if the user named one.
+    pub kind: Option<&'a str>,
+    /// How many; `None` when the user left it to Slurm, which takes one.
+    pub count: Option<u64>,
+}
+
+impl Gres<'_> {
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.count.unwrap_or(1)
+    }
+}
+
+/// The request as a person would type it, without the version's prefix.
+impl fmt::Display for Gres<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name.as_str())?;
+        if let Some(kind) = self.kind {
+            write!(f, ":{kind}")?;
+        }
+        match self.count {
+            Some(count) => write!(f, ":{count}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One item of a TRES string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// GPUs or shards.
+    Gpu(Gres<'a>),
+    /// About GPUs or shards, but not in a form that every Slurm reads alike.
+    Malformed(&'a str),
+    /// Anything else.
+    Other(&'a str),
+}
+
+/// Whether an item must say `gpu`, or means GPUs anyway (`--gpus`, `--gpus-per-node`, ... on a command line).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Implied {
+    /// `gpu:l40s:1`.
+    Nothing,
+    /// `l40s:1`, `1`, `l40s`.
+    Gpu,
+}
+
+/// The items of `text`, each with the exact text it stands for.
+pub fn items(text: &str, implied: Implied) -> impl Iterator<Item = (&str, Item<'_>)> {
+    text.split(',').map(move |raw| (raw, item(raw, implied)))
+}
+
+fn item(raw: &str, implied: Implied) -> Item<'_> {
+    let (prefix, rest) = Prefix::split(raw);
+    let (name, rest) = match split_name(rest) {
+        Some(named) => named,
+        // `--gpus=l40s:1`: what follows is all type and count.
+        None if implied == Implied::Gpu && !raw.is_empty() => {
+            return match type_and_count(rest, ':') {
+                Some((kind, count)) => Item::Gpu(Gres {
+                    prefix,
+                    name: Name::Gpu,
+                    kind,
+                    count,
+                }),
+                None => Item::Malformed(raw),
+            };
+        }
+        None if hides_gpus(raw) => return Item::Malformed(raw),
+        None => return Item::Other(raw),
+    };
+    let parsed = match rest.chars().next() {
+        None => Some((None, None)),
+        Some(separator) => type_and_count(&rest[1..], separator),
+    };
+    match parsed {
+        Some((kind, count)) => Item::Gpu(Gres {
+            prefix,
+            name,
+            kind,
+            count,
+        }),
+        None => Item::Malformed(raw),
+    }
+}
+
+/// The name and what follows it, its separator first.
+fn split_name(text: &str) -> Option<(Name, &str)> {
+    [Name::Gpu, Name::Shard].into_iter().find_map(|name| {
+        let rest = text.strip_prefix(name.as_str())?;
+        (rest.is_empty() || rest.starts_with([':', '='])).then_some((name, rest))
+    })
+}
+
+/// Slurm looks for its prefix anywhere in an item, not only at the start; a request that only Slurm would see is
+/// not left to it.
+fn hides_gpus(raw: &str) -> bool {
+    raw.match_indices("gres").any(|(at, mark)| {
+        let rest = &raw[at + mark.len()..];
+        split_name(rest.strip_prefix([':', '/']).unwrap_or(rest)).is_some()
+    })
+}
+
+/// `l40s:1`, `l40s=1`, `l40s`, `1`. After `=` only a count can stand.
+fn type_and_count(text: &str, separator: char) -> Option<(Option<&str>, Option<u64>)> {
+    if separator == '=' {
+        return Some((None, Some(count(text)?)));
+    }
+    match text.rsplit_once([':', '=']) {
+        None => match count(text) {
+            Some(count) => Some((None, Some(count))),
+            None => Some((Some(kind(text)?), None)),
+        },
+        Some((name, number)) => Some((Some(kind(name)?), Some(count(number)?))),
+    }
+}
+
+fn kind(text: &str) -> Option<&str> {
+    // Wider than the catalogue's names: `nvidia_a100_1g.5gb+me` is a type too, and not ours.
+    let known = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b':' | b'=' | b'/');
+    (!text.is_empty() && text.bytes().all(known) && count(text).is_none()).then_some(text)
+}
+
+/// Digits, and Slurm's suffixes for thousands.
+fn count(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        "g" => 1 << 30,
+        "t" => 1 << 40,
+        "p" => 1 << 50,
+        _ => return None,
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str, implied: Implied) -> Item<'_> {
+        let mut all = items(text, implied);
+        let (raw, item) = all.next().unwrap();
+        assert_eq!(raw, text);
+        assert!(all.next().is_none());
+        item
+    }
+
+    fn gpu(prefix: Prefix, kind: Option<&str>, count: Option<u64>) -> Item<'_> {
+        Item::Gpu(Gres {
+            prefix,
+            name: Name::Gpu,
+            kind,
+            count,
+        })
+    }
+
+    #[test]
+    fn every_spelling_of_a_request_is_read() {
+        use Prefix::*;
+        for (text, prefix, kind, count) in [
+            ("gpu", None, Option::None, Option::None),
+            ("gpu:2", None, Option::None, Some(2)),
+            ("gpu=2", None, Option::None, Some(2)),
+            ("gres:gpu:l40s.4:1", Colon, Some("l40s.4"), Some(1)),
+            ("gres/gpu:l40s.4:1", Slash, Some("l40s.4"), Some(1)),
+            ("gres/gpu:l40s.4=1", Slash, Some("l40s.4"), Some(1)),
+            ("gpu:l40s.4", None, Some("l40s.4"), Option::None),
+            (
+                "gres/gpu:a100-80gb.2:1",
+                Slash,
+                Some("a100-80gb.2"),
+                Some(1),
+            ),
+            ("gpu:h100_1g.10gb:1", None, Some("h100_1g.10gb"), Some(1)),
+            ("gres/gpu:1g.5gb+me:1", Slash, Some("1g.5gb+me"), Some(1)),
+            ("gpu:2080ti:1k", None, Some("2080ti"), Some(1024)),
+        ] {
+            assert_eq!(
+                one(text, Implied::Nothing),
+                gpu(prefix, kind, count),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_option_for_gpus_needs_no_name() {
+        for (text, kind, count) in [
+            ("l40s.4:1", Some("l40s.4"), Some(1)),
+            ("l40s.4", Some("l40s.4"), None),
+            ("l40s=1", Some("l40s"), Some(1)),
+            ("4", None, Some(4)),
+            ("gpu:l40s:1", Some("l40s"), Some(1)),
+        ] {
+            assert_eq!(
+                one(text, Implied::Gpu),
+                gpu(Prefix::None, kind, count),
+                "{text}"
+            );
+        }
+        // On its own such a word is some other GRES.
+        assert_eq!(one("l40s.4:1", Implied::Nothing), Item::Other("l40s.4:1"));
+    }
+
+    #[test]
+    fn what_is_not_about_gpus_is_left_alone() {
+        for text in [
+            "license:x=2",
+            "cpu=2",
+            "gres/mps:80",
+            "gpux:1",
+            "GPU:1",
+            "",
+            "gpumem=4G",
+            "mem=4G",
+        ] {
+            assert_eq!(one(text, Implied::Nothing), Item::Other(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn forms_that_slurm_versions_read_differently_are_malformed() {
+        for text in [
+            "gpu:",
+            "gpu::1",
+            "gpu:l40s:",
+            "gpu:l40s.4:x",
+            "gpu:l40s.4:1:1",
+            "gpu=l40s:1",
+            "gpu:l40s.4:-1",
+            "shard:+1",
+            "gpu: l40s",
+            "gpu:1:1",
+            "gpu:99999999999999999999",
+            "gpu:l\u{e9}:1",
+            "xgres:gpu:1",
+            "license/gres/shard:9",
+            "gresshard:9",
+        ] {
+            assert_eq!(one(text, Implied::Nothing), Item::Malformed(text), "{text}");
+        }
+    }
+}

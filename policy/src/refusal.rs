@@ -1,0 +1,116 @@
+//! Refusals: what was asked, which rule says no, and what to type instead.
+
+use std::fmt;
+
+/// Why a request was refused. The names are public and stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// A slice of one GPU out of one.
+    SliceIsWholeGpu,
+    /// A size that is not on offer.
+    SliceSize,
+    /// Not exactly one slice.
+    SliceCount,
+    /// A slice and a whole GPU in one job.
+    SliceMixed,
+    /// A type of GPU that the policy does not know.
+    SliceType,
+    /// A slice on more than one node.
+    SliceNodes,
+    /// A slice for each of several tasks or sockets.
+    SlicePerTask,
+    /// An option that does not go with a slice.
+    SliceOption,
+    /// Shards that are no slice.
+    RawShard,
+    /// A request that cannot be read.
+    Malformed,
+    /// There is no policy to decide by.
+    PolicyUnreadable,
+    /// An attempt to write softmig's own mark into the job's record.
+    TagEdit,
+}
+
+impl Code {
+    /// The name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SliceIsWholeGpu => "SLICE_IS_WHOLE_GPU",
+            Self::SliceSize => "SLICE_SIZE",
+            Self::SliceCount => "SLICE_COUNT",
+            Self::SliceMixed => "SLICE_MIXED",
+            Self::SliceType => "SLICE_TYPE",
+            Self::SliceNodes => "SLICE_NODES",
+            Self::SlicePerTask => "SLICE_PER_TASK",
+            Self::SliceOption => "SLICE_OPTION",
+            Self::RawShard => "RAW_SHARD",
+            Self::Malformed => "MALFORMED",
+            Self::PolicyUnreadable => "POLICY_UNREADABLE",
+            Self::TagEdit => "TAG_EDIT",
+        }
+    }
+}
+
+/// A refusal as the user reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule.
+    pub code: Code,
+    /// The request and the rule in a sentence.
+    pub message: String,
+    /// What to type instead.
+    pub hint: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: plain(message.into()),
+            hint: plain(hint.into()),
+        }
+    }
+
+    /// The refusal of an edit of softmig's own mark.
+    pub fn tag_edit() -> Self {
+        Self::new(
+            Code::TagEdit,
+            "the word softmig=... in a job's comment or extra belongs to softmig and cannot be set or changed",
+            "leave that word out; to change the slice itself: scontrol update jobid=JOB gres=gpu:TYPE.SIZE:1",
+        )
+    }
+
+    /// The refusal of a slice request that could not be looked at, because something in softmig itself failed.
+    pub fn internal() -> Self {
+        Self::new(
+            Code::PolicyUnreadable,
+            "softmig could not decide on this request for part of a GPU",
+            "ask your administrator to look into slurmctld's log, or ask for a whole GPU, for example --gres=gpu:1",
+        )
+    }
+}
+
+/// Two lines: the refusal, and what to type instead. The same everywhere a user can see one.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "softmig: {} [{}]\nsoftmig: {}",
+            self.message,
+            self.code.as_str(),
+            self.hint
+        )
+    }
+}
+
+/// Plain ASCII on one line: part of it comes from the user and goes to terminals and logs.
+fn plain(text: String) -> String {
+    let plain = |letter: char| letter == ' ' || letter.is_ascii_graphic();
+    if text.chars().all(plain) {
+        return text;
+    }
+    text.chars()
+        .map(|letter| if plain(letter) { letter } else { '?' })
+        .collect()
+}
