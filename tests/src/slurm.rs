@@ -1,0 +1,98 @@
+//! The versions of Slurm that tests run on, and the Debian release that carries each.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A version of Slurm, as Debian packages it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slurm {
+    /// 22.05.8 in Debian 12. Writes `gres:gpu:...`, has no `extra` for the prolog.
+    V22_05,
+    /// 24.11.5 in Debian 13. Writes `gres/gpu:...`.
+    V24_11,
+}
+
+impl Slurm {
+    /// Every version, oldest first.
+    pub const ALL: [Slurm; 2] = [Slurm::V22_05, Slurm::V24_11];
+
+    /// The Debian release whose packages are this version.
+    pub fn suite(self) -> &'static str {
+        match self {
+            Slurm::V22_05 => "bookworm",
+            Slurm::V24_11 => "trixie",
+        }
+    }
+
+    /// The packages that the Debian root holds beside the minimal system.
+    pub fn packages(self) -> &'static [&'static str] {
+        match self {
+            // The other Lua versions are here for the Lua modules' own tests: this root is their home.
+            Slurm::V22_05 => &[
+                "slurmctld",
+                "slurmd",
+                "slurm-client",
+                "slurmrestd",
+                "munge",
+                "iproute2",
+                "procps",
+                "lua5.1",
+                "lua5.3",
+                "lua5.4",
+            ],
+            Slurm::V24_11 => &[
+                "slurmctld",
+                "slurmd",
+                "slurm-client",
+                "slurmrestd",
+                "munge",
+                "iproute2",
+                "procps",
+            ],
+        }
+    }
+
+    /// Where the Debian root of this version lies.
+    pub fn root(self) -> PathBuf {
+        roots_dir().join(self.suite())
+    }
+
+    /// The newest REST API that both this version's slurmrestd and our tests speak.
+    pub fn rest_api(self) -> &'static str {
+        match self {
+            Slurm::V22_05 => "v0.0.38",
+            Slurm::V24_11 => "v0.0.41",
+        }
+    }
+}
+
+impl fmt::Display for Slurm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Slurm::V22_05 => "22.05",
+            Slurm::V24_11 => "24.11",
+        })
+    }
+}
+
+impl std::str::FromStr for Slurm {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Slurm> {
+        Slurm::ALL
+            .into_iter()
+            .find(|slurm| slurm.to_string() == text || slurm.suite() == text)
+            .ok_or_else(|| anyhow::anyhow!("{text}: no such Slurm; there are 22.05 and 24.11"))
+    }
+}
+
+/// The folder of the Debian roots: `target/roots` of the workspace, or what SOFTMIG_ROOTS says.
+pub fn roots_dir() -> PathBuf {
+    match std::env::var_os("SOFTMIG_ROOTS") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .unwrap_or(Path::new("."))
+            .join("target/roots"),
+    }
+}

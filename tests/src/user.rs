@@ -1,0 +1,64 @@
+//! A cluster as one of its users sees it.
+
+use std::ffi::OsStr;
+
+use anyhow::{Context, Result};
+
+use crate::cluster::Cluster;
+use crate::command::{Call, Output};
+
+/// A user of a cluster. Commands run in the user's home, which all nodes share.
+#[derive(Clone, Copy, Debug)]
+pub struct User<'a> {
+    cluster: &'a Cluster,
+    name: &'a str,
+}
+
+impl<'a> User<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, name: &'a str) -> User<'a> {
+        User { cluster, name }
+    }
+
+    /// A command on the controller.
+    pub fn command(&self, argv: &[impl AsRef<OsStr>]) -> Call {
+        self.cluster.command(self.name, argv)
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, argv: &[impl AsRef<OsStr>]) -> Result<Output> {
+        self.command(argv).output()
+    }
+
+    /// Submits a script, with or without a `#!` line, and returns the job's id.
+    pub fn sbatch(&self, options: &[&str], script: &str) -> Result<u32> {
+        let said = self.try_sbatch(options, script)?.ok().context("sbatch")?;
+        // A policy may speak before the number, and a federation after it.
+        let last = said.lines().last().unwrap_or_default();
+        last.split(';')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .with_context(|| format!("sbatch said {said:?}"))
+    }
+
+    /// Submits a script that may be refused.
+    pub fn try_sbatch(&self, options: &[&str], script: &str) -> Result<Output> {
+        let argv = [&["sbatch", "--parsable"], options].concat();
+        let script = match script.starts_with("#!") {
+            true => script.to_owned(),
+            false => format!("#!/bin/bash\n{script}\n"),
+        };
+        self.command(&argv).stdin(script).output()
+    }
+
+    /// Runs a job to its end: `srun` with these words.
+    pub fn srun(&self, words: &[&str]) -> Result<Output> {
+        self.run(&[&["srun"], words].concat())
+    }
+
+    /// What a batch job has written to its `slurm-ID.out` so far.
+    pub fn job_output(&self, job: u32) -> Result<String> {
+        let path = format!("/home/{}/slurm-{job}.out", self.name);
+        Ok(self.cluster.read(path)?.unwrap_or_default())
+    }
+}
