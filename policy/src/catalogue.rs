@@ -262,11 +262,14 @@ impl GpuTable {
 
 /// The slices on offer, largest first; all that the shards allow when the table does not say.
 fn check_slices(slices: Option<Vec<u32>>, shards: u32) -> Result<Vec<u32>, String> {
-    let divisors = (2..=shards).filter(|size| shards % size == 0);
+    let divisors = (2..=shards).filter(|size| shards.is_multiple_of(*size));
     let Some(mut slices) = slices else {
         return Ok(divisors.collect());
     };
-    if let Some(wrong) = slices.iter().find(|&&size| size < 2 || shards % size != 0) {
+    if let Some(wrong) = slices
+        .iter()
+        .find(|&&size| size < 2 || !shards.is_multiple_of(size))
+    {
         let possible: Vec<String> = divisors.map(|size| size.to_string()).collect();
         return Err(format!(
             "slices has {wrong}, which does not divide {shards} shards; possible are {}",

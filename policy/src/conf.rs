@@ -65,6 +65,8 @@ const MODE: &str = "SOFTMIG_MODE";
 const GPUS: &str = "SOFTMIG_GPUS";
 const RUN: &str = "SOFTMIG_RUN";
 const WHOLE: &str = "whole";
+/// Named in errors about the `_N` lines.
+const DEVICE: &str = "a per-device line";
 
 /// A GPU's UUID as the driver prints it: `GPU-` or `MIG-` and 36 characters.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -196,9 +198,8 @@ impl JobConf {
 struct Lines<'a> {
     memory: Option<&'a str>,
     compute: Option<&'a str>,
-    /// A value of a per-device key that differs from the one for all devices.
-    other_memory: Option<&'a str>,
-    other_compute: Option<&'a str>,
+    device_memory: Option<&'a str>,
+    device_compute: Option<&'a str>,
     uid: Option<&'a str>,
     gpu_type: Option<&'a str>,
     shards: Option<&'a str>,
@@ -224,7 +225,7 @@ impl<'a> Lines<'a> {
                 GPUS => (&mut lines.gpus, GPUS),
                 RUN => (&mut lines.run, RUN),
                 _ => {
-                    lines.note_device(key, value);
+                    lines.note_device(key, value)?;
                     continue;
                 }
             };
@@ -235,17 +236,23 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// Remembers a `_N` line that says something else than the line before it without `_N`.
-    fn note_device(&mut self, key: &'a str, value: &'a str) {
+    /// Checks a `_N` line against those for the other devices: every GPU of a job has the same limits.
+    fn note_device(&mut self, key: &str, value: &'a str) -> Result<(), ConfError> {
         let is_device = |name: &str| {
             key.strip_prefix(name)
                 .and_then(|rest| rest.strip_prefix('_'))
                 .is_some_and(|ordinal| decimal(ordinal).is_some())
         };
-        if is_device(MEMORY) && self.memory != Some(value) {
-            self.other_memory = Some(value);
-        } else if is_device(COMPUTE) && self.compute != Some(value) {
-            self.other_compute = Some(value);
+        let seen = if is_device(MEMORY) {
+            &mut self.device_memory
+        } else if is_device(COMPUTE) {
+            &mut self.device_compute
+        } else {
+            return Ok(());
+        };
+        match seen.replace(value) {
+            Some(other) if other != value => Err(ConfError::Contradiction(DEVICE)),
+            _ => Ok(()),
         }
     }
 
@@ -257,8 +264,14 @@ impl<'a> Lines<'a> {
                 _ => Err(ConfError::Contradiction(MODE)),
             };
         }
-        if self.other_memory.is_some() || self.other_compute.is_some() {
-            return Err(ConfError::Contradiction("a per-device line"));
+        if self
+            .device_memory
+            .is_some_and(|text| self.memory != Some(text))
+            || self
+                .device_compute
+                .is_some_and(|text| self.compute != Some(text))
+        {
+            return Err(ConfError::Contradiction(DEVICE));
         }
         let memory = Bytes::parse(self.memory.ok_or(ConfError::Missing(MEMORY))?)
             .map_err(ConfError::Size)?
@@ -357,22 +370,18 @@ mod tests {
     fn contradictions_and_garbage_are_refused() {
         let text = conf().to_string();
         for (from, to, error) in [
-            ("LIMIT=12.5", "LIMIT=100", ConfError::Contradiction(COMPUTE)),
+            ("LIMIT=12.5", "LIMIT=100", ConfError::Contradiction(DEVICE)),
             (
                 "LIMIT_0=12.5",
                 "LIMIT_0=100",
-                ConfError::Contradiction("a per-device line"),
+                ConfError::Contradiction(DEVICE),
             ),
             (
                 "LIMIT_0=5683M",
                 "LIMIT_0=90G",
-                ConfError::Contradiction("a per-device line"),
+                ConfError::Contradiction(DEVICE),
             ),
-            (
-                "LIMIT=5683M",
-                "LIMIT=-1",
-                ConfError::Contradiction("a per-device line"),
-            ),
+            ("LIMIT=5683M", "LIMIT=-1", ConfError::Contradiction(DEVICE)),
             ("MODE=hard", "MODE=whole", ConfError::Contradiction(MODE)),
             (
                 "MODE=hard",

