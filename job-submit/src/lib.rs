@@ -1,1 +1,29 @@
-//! Lua module that answers Slurm's job_submit with the policy's decision.
+//! The Lua module that slurmctld's job_submit calls: reads a job, asks the policy, writes the answer into the job.
+//!
+//! conf/job_submit.lua loads it with two lines. It has no rule of its own: [`fields`] turns Slurm's job description
+//! into a request and back, [`submit`] and [`modify`] carry out the decision, [`marks`] keeps the tag that the prolog
+//! reads, [`guard`] sees to it that no error ever reaches Slurm, which would let the job pass as it came.
+
+#![forbid(unsafe_code)]
+
+mod fields;
+mod guard;
+mod install;
+mod marks;
+mod modify;
+mod slurm;
+mod store;
+mod submit;
+
+use mlua::prelude::*;
+
+/// `require "softmig_job_submit"`: `install()` puts the functions around the site's own.
+#[mlua::lua_module]
+fn softmig_job_submit(lua: &Lua) -> LuaResult<LuaTable> {
+    let module = lua.create_table()?;
+    module.set(
+        "install",
+        lua.create_function(|lua, ()| install::install(lua))?,
+    )?;
+    Ok(module)
+}

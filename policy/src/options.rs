@@ -105,7 +105,11 @@ impl Options {
     /// assert_eq!(request.tres_per_job.as_deref(), Some("gres:gpu:l40s.4:1"));
     /// ```
     pub fn to_request(&self, version: SlurmVersion) -> Result<Request, OptionError> {
-        let prefix = version.prefix();
+        self.to_request_marked(version.prefix())
+    }
+
+    /// The same with that mark on each GRES that has none.
+    pub fn to_request_marked(&self, prefix: Prefix) -> Result<Request, OptionError> {
         let gpus = |value: &Option<String>| value.as_deref().map(|value| as_gpus(value, prefix));
         let gres = self
             .gres

@@ -1,0 +1,116 @@
+//! Slurm's job description as a request, and a decided request written back into it.
+
+use mlua::prelude::*;
+use softmig_policy::Request;
+
+/// Slurm's "not set", in the widths that job descriptions have.
+const NO_VAL16: u32 = 0xfffe;
+const NO_VAL: u32 = 0xffff_fffe;
+
+/// A text field; `None` when unset, and when it is no text.
+///
+/// What is not UTF-8 cannot be a request and is only looked through for the tag.
+pub(crate) fn text(table: &LuaTable, name: &str) -> Option<String> {
+    table
+        .get::<Option<LuaString>>(name)
+        .ok()
+        .flatten()
+        .map(|text| text.to_string_lossy())
+}
+
+/// A number; `None` when unset. Lua 5.4 hands all of Slurm's numbers over as floats.
+fn number(table: &LuaTable, name: &str) -> Option<u32> {
+    let value = table.get::<Option<f64>>(name).ok().flatten()?;
+    let unset = value < 1.0 || value >= f64::from(NO_VAL);
+    (!unset).then_some(value as u32)
+}
+
+/// A number that is 16 bits wide in Slurm.
+fn short(table: &LuaTable, name: &str) -> Option<u32> {
+    number(table, name).filter(|&value| value < NO_VAL16)
+}
+
+/// Only the fields that can name GPUs.
+pub(crate) fn read_tres(table: &LuaTable) -> Request {
+    let field = |name| text(table, name).filter(|text| !text.is_empty());
+    Request {
+        tres_per_node: field("tres_per_node"),
+        tres_per_job: field("tres_per_job"),
+        tres_per_socket: field("tres_per_socket"),
+        tres_per_task: field("tres_per_task"),
+        ..Request::default()
+    }
+}
+
+/// All that a decision looks at.
+pub(crate) fn read(table: &LuaTable) -> Request {
+    let field = |name| text(table, name).filter(|text| !text.is_empty());
+    Request {
+        tres_bind: field("tres_bind"),
+        tres_freq: field("tres_freq"),
+        cpus_per_tres: field("cpus_per_tres"),
+        mem_per_tres: field("mem_per_tres"),
+        ntasks_per_tres: short(table, "ntasks_per_tres"),
+        min_nodes: number(table, "min_nodes"),
+        max_nodes: number(table, "max_nodes"),
+        num_tasks: number(table, "num_tasks"),
+        ntasks_per_node: short(table, "ntasks_per_node"),
+        cpus_per_task: short(table, "cpus_per_task"),
+        min_cpus: number(table, "min_cpus"),
+        sockets_per_node: short(table, "sockets_per_node"),
+        memory_per_node: None,
+        // JOB_SHARED_NONE; unset is NO_VAL16.
+        exclusive: table
+            .get::<Option<f64>>("shared")
+            .is_ok_and(|shared| shared == Some(0.0)),
+        ..read_tres(table)
+    }
+}
+
+/// Writes what differs between the request as it came and as it was decided.
+pub(crate) fn write(table: &LuaTable, came: &Request, decided: &Request) -> LuaResult<()> {
+    let text = |name: &str, came: &Option<String>, decided: &Option<String>| {
+        if came == decided {
+            return Ok(());
+        }
+        // The empty text clears a field; nil would raise an error.
+        table.set(name, decided.as_deref().unwrap_or(""))
+    };
+    text("tres_per_node", &came.tres_per_node, &decided.tres_per_node)?;
+    text("tres_per_job", &came.tres_per_job, &decided.tres_per_job)?;
+    text(
+        "tres_per_socket",
+        &came.tres_per_socket,
+        &decided.tres_per_socket,
+    )?;
+    text("tres_per_task", &came.tres_per_task, &decided.tres_per_task)?;
+    text("tres_bind", &came.tres_bind, &decided.tres_bind)?;
+    text("cpus_per_tres", &came.cpus_per_tres, &decided.cpus_per_tres)?;
+    text("mem_per_tres", &came.mem_per_tres, &decided.mem_per_tres)?;
+    let number = |name: &str, came: Option<u32>, decided: Option<u32>, unset: u32| {
+        if came == decided {
+            return Ok(());
+        }
+        table.set(name, decided.unwrap_or(unset))
+    };
+    number(
+        "ntasks_per_tres",
+        came.ntasks_per_tres,
+        decided.ntasks_per_tres,
+        NO_VAL16,
+    )?;
+    number("min_nodes", came.min_nodes, decided.min_nodes, NO_VAL)?;
+    number("max_nodes", came.max_nodes, decided.max_nodes, NO_VAL)?;
+    number("num_tasks", came.num_tasks, decided.num_tasks, NO_VAL)?;
+    number(
+        "cpus_per_task",
+        came.cpus_per_task,
+        decided.cpus_per_task,
+        NO_VAL16,
+    )?;
+    number("min_cpus", came.min_cpus, decided.min_cpus, NO_VAL)?;
+    match decided.memory_per_node {
+        Some(mib) => table.set("min_mem_per_node", mib),
+        None => Ok(()),
+    }
+}

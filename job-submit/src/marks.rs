@@ -1,0 +1,41 @@
+//! The tag in a job's `extra` or `comment`, which softmig alone writes.
+
+use crate::{fields, slurm, store};
+use mlua::prelude::*;
+use softmig_policy::catalogue::TagField;
+use softmig_policy::tag::{self, Tag};
+
+/// The fields that the prolog looks into.
+pub(crate) const FIELDS: [&str; 2] = ["extra", "comment"];
+
+/// The field that carries the tag.
+pub(crate) fn field(lua: &Lua, choice: TagField) -> &'static str {
+    match choice {
+        TagField::Extra => "extra",
+        TagField::Comment => "comment",
+        TagField::Auto if slurm::passes_extra_to_prolog(lua) && !store::slurm_parses_extra() => {
+            "extra"
+        }
+        TagField::Auto => "comment",
+    }
+}
+
+/// Whether `text` holds anything that looks like a tag.
+pub(crate) fn is_marked(text: &str) -> bool {
+    tag::tokens(text).next().is_some()
+}
+
+/// Leaves `tag` as the job's only tag, whatever the user wrote.
+pub(crate) fn put(job: &LuaTable, field: &str, tag: Option<Tag>) -> LuaResult<()> {
+    for name in FIELDS {
+        let text = fields::text(job, name);
+        match (tag, text) {
+            (Some(tag), text) if name == field => {
+                job.set(name, tag.put(text.as_deref().unwrap_or_default()))?;
+            }
+            (_, Some(text)) if is_marked(&text) => job.set(name, tag::strip(&text))?,
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! A change to a job that Slurm already has: `scontrol update`, hold, release, requeue.
+
+use crate::submit::{answer, granted_line, id, refuse};
+use crate::{fields, marks, slurm, store};
+use mlua::prelude::*;
+use softmig_policy::tag::{self, Tag};
+use softmig_policy::{Refusal, Request, Verdict};
+
+/// Decides on the job as it would be after the change.
+pub(crate) fn modify(
+    lua: &Lua,
+    change: &LuaTable,
+    record: &LuaTable,
+    uid: &LuaValue,
+) -> LuaResult<i32> {
+    if edits_tag(change, record) {
+        refuse(lua, "job_modify", uid, &Refusal::tag_edit());
+        return Ok(slurm::ACCESS_DENIED);
+    }
+    let changed = fields::read(change);
+    let names_gpus = [
+        "tres_per_node",
+        "tres_per_job",
+        "tres_per_socket",
+        "tres_per_task",
+    ]
+    .into_iter()
+    .any(|name| fields::text(change, name).is_some());
+    if !names_gpus && changed == Request::default() {
+        // Nothing about the GPUs changes; only the user's words around the tag may.
+        return keep_tag(change, record, current_tag(record));
+    }
+    let after = applied(change, &changed, record);
+    let (_, verdict) = answer(lua, &after);
+    match &verdict {
+        Verdict::Refused(refusal) => return Ok(refuse(lua, "job_modify", uid, refusal)),
+        Verdict::Granted(grant) if names_gpus => {
+            write_change(change, &grant.request, &after)?;
+            let line = granted_line(&verdict);
+            slurm::log_info(
+                lua,
+                &format!("softmig: job_modify: uid={}: {line}", id(uid)),
+            );
+        }
+        Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
+    }
+    let tag = if names_gpus {
+        verdict.tag()
+    } else {
+        current_tag(record)
+    };
+    if tag == current_tag(record) {
+        return keep_tag(change, record, tag);
+    }
+    replace_tag(lua, change, record, tag)
+}
+
+/// Whether the change writes a tag that is not the job's own.
+fn edits_tag(change: &LuaTable, record: &LuaTable) -> bool {
+    marks::FIELDS.into_iter().any(|name| {
+        let Some(text) = fields::text(change, name) else {
+            return false;
+        };
+        let old = fields::text(record, name).unwrap_or_default();
+        let own: Vec<&str> = tag::tokens(&old).collect();
+        marks::is_marked(&text) && tag::tokens(&text).collect::<Vec<_>>() != own
+    })
+}
+
+/// The job's tag, in whichever field it stands.
+fn current_tag(record: &LuaTable) -> Option<Tag> {
+    marks::FIELDS
+        .into_iter()
+        .filter_map(|name| fields::text(record, name))
+        .find_map(|text| Tag::find(&text)?.ok())
+}
+
+/// Puts the tag back among the user's new words.
+fn keep_tag(change: &LuaTable, record: &LuaTable, tag: Option<Tag>) -> LuaResult<i32> {
+    for name in marks::FIELDS {
+        let stood_here = fields::text(record, name).is_some_and(|text| marks::is_marked(&text));
+        if let (Some(tag), true, Some(text)) = (tag, stood_here, fields::text(change, name)) {
+            change.set(name, tag.put(&text))?;
+        }
+    }
+    Ok(slurm::SUCCESS)
+}
+
+/// Writes the new tag, or takes the old one away, around the user's words: his new ones, else those in the record.
+fn replace_tag(
+    lua: &Lua,
+    change: &LuaTable,
+    record: &LuaTable,
+    tag: Option<Tag>,
+) -> LuaResult<i32> {
+    let (policy, _) = store::policy();
+    let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
+    let field = marks::field(lua, choice);
+    for name in marks::FIELDS {
+        let old = fields::text(record, name).unwrap_or_default();
+        let words = fields::text(change, name).unwrap_or_else(|| old.clone());
+        match tag {
+            Some(tag) if name == field => change.set(name, tag.put(&words))?,
+            _ if marks::is_marked(&old) => change.set(name, tag::strip(&words))?,
+            _ => {}
+        }
+    }
+    Ok(slurm::SUCCESS)
+}
+
+/// The job's request once the change is applied.
+fn applied(change: &LuaTable, changed: &Request, record: &LuaTable) -> Request {
+    let recorded = fields::read(record);
+    // An empty text takes a request away, so it is not the same as none.
+    let field =
+        |name: &str, new: &Option<String>, old: Option<String>| match fields::text(change, name) {
+            Some(_) => new.clone(),
+            None => old,
+        };
+    Request {
+        tres_per_node: field(
+            "tres_per_node",
+            &changed.tres_per_node,
+            recorded.tres_per_node,
+        ),
+        tres_per_job: field("tres_per_job", &changed.tres_per_job, recorded.tres_per_job),
+        tres_per_socket: field(
+            "tres_per_socket",
+            &changed.tres_per_socket,
+            recorded.tres_per_socket,
+        ),
+        tres_per_task: field(
+            "tres_per_task",
+            &changed.tres_per_task,
+            recorded.tres_per_task,
+        ),
+        min_nodes: changed.min_nodes.or(recorded.min_nodes),
+        max_nodes: changed.max_nodes.or(recorded.max_nodes),
+        ..changed.clone()
+    }
+}
+
+/// Writes the decided request into the change; fields that neither touches stay unset, so that Slurm leaves them.
+fn write_change(change: &LuaTable, decided: &Request, after: &Request) -> LuaResult<()> {
+    fields::write(change, after, decided)?;
+    // The slice itself is always part of the change: it may have been asked for in another field.
+    change.set(
+        "tres_per_node",
+        decided.tres_per_node.as_deref().unwrap_or(""),
+    )
+}

@@ -1,0 +1,143 @@
+//! The policy as slurmctld holds it: read again when its file changes, kept when the new file is no good.
+
+use softmig_policy::Policy;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often a bad file is complained about.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A file, and what was made of it when it was last good.
+struct Watched<T> {
+    stamp: Option<Stamp>,
+    good: Option<Arc<T>>,
+    complaint: Option<String>,
+    complained: Option<Instant>,
+}
+
+/// Tells one content of a file from the next; a replaced file has another inode.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            inode: meta.ino(),
+            size: meta.size(),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+impl<T> Watched<T> {
+    const fn new() -> Self {
+        Self {
+            stamp: None,
+            good: None,
+            complaint: None,
+            complained: None,
+        }
+    }
+
+    /// The value now, and what to log about it if it is time to.
+    fn refresh(
+        &mut self,
+        path: &PathBuf,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> (Option<Arc<T>>, Option<String>) {
+        match fs::metadata(path) {
+            Ok(meta) => {
+                let stamp = Stamp::of(&meta);
+                if self.stamp.as_ref() != Some(&stamp) {
+                    let read = fs::read_to_string(path).map_err(|error| error.to_string());
+                    self.stamp = Some(stamp);
+                    self.take(read.and_then(|text| parse(&text)));
+                }
+            }
+            Err(error) => {
+                self.stamp = None;
+                self.take(Err(error.to_string()));
+            }
+        }
+        (self.good.clone(), self.due_complaint())
+    }
+
+    fn take(&mut self, read: Result<T, String>) {
+        match read {
+            Ok(value) => {
+                self.good = Some(Arc::new(value));
+                self.complaint = None;
+            }
+            Err(complaint) => {
+                // A new fault is worth saying at once.
+                if self.complaint.as_deref() != Some(&complaint) {
+                    self.complained = None;
+                }
+                self.complaint = Some(complaint);
+            }
+        }
+    }
+
+    fn due_complaint(&mut self) -> Option<String> {
+        let complaint = self.complaint.as_ref()?;
+        let due = self
+            .complained
+            .is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL);
+        if !due {
+            return None;
+        }
+        self.complained = Some(Instant::now());
+        Some(complaint.clone())
+    }
+}
+
+static POLICY: Mutex<Watched<Policy>> = Mutex::new(Watched::new());
+static EXTRA_CONSTRAINTS: Mutex<Watched<bool>> = Mutex::new(Watched::new());
+
+/// A panic while the lock was held leaves at worst an old value, which is still a good one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last good policy, and a line for the log when the file is bad and it is time to say so.
+pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
+    let path = PathBuf::from(Policy::PATH);
+    let (policy, complaint) = lock(&POLICY).refresh(&path, |text| {
+        Policy::parse(text).map_err(|error| error.to_string())
+    });
+    let consequence = match policy {
+        Some(_) => "the last good one stays in force",
+        None => "requests for slices are refused",
+    };
+    let line =
+        complaint.map(|complaint| format!("softmig: {}: {complaint}; {consequence}", Policy::PATH));
+    (policy, line)
+}
+
+/// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag.
+pub(crate) fn slurm_parses_extra() -> bool {
+    let path = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
+    let (answer, _) =
+        lock(&EXTRA_CONSTRAINTS).refresh(&path.into(), |text| Ok(has_extra_constraints(text)));
+    answer.is_some_and(|answer| *answer)
+}
+
+fn has_extra_constraints(slurm_conf: &str) -> bool {
+    slurm_conf
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default().trim())
+        .filter_map(|line| line.split_once('='))
+        .filter(|(key, _)| key.trim().eq_ignore_ascii_case("SchedulerParameters"))
+        .any(|(_, value)| {
+            value
+                .split(',')
+                .any(|word| word.trim().eq_ignore_ascii_case("extra_constraints"))
+        })
+}

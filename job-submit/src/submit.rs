@@ -1,0 +1,114 @@
+//! A job on its way into Slurm.
+
+use crate::{fields, marks, slurm, store};
+use mlua::prelude::*;
+use softmig_policy::gres::{Implied, Item, Prefix, items};
+use softmig_policy::{Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+/// Decides on a new job and writes the answer into it.
+pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32> {
+    let request = fields::read(job);
+    let (policy, verdict) = answer(lua, &request);
+    let line = match &verdict {
+        Verdict::Unchanged { gpus: false } => None,
+        Verdict::Unchanged { gpus: true } => Some("whole GPUs: unchanged".to_string()),
+        Verdict::Granted(grant) => {
+            fields::write(job, &request, &grant.request)?;
+            Some(granted_line(&verdict))
+        }
+        Verdict::Refused(refusal) => return Ok(refuse(lua, "job_submit", uid, refusal)),
+    };
+    let choice = policy
+        .as_deref()
+        .map_or_else(Default::default, |policy| policy.tag_field);
+    marks::put(job, marks::field(lua, choice), verdict.tag())?;
+    if let Some(line) = line {
+        slurm::log_info(
+            lua,
+            &format!("softmig: job_submit: uid={}: {line}", id(uid)),
+        );
+    }
+    Ok(slurm::SUCCESS)
+}
+
+/// Decides by the policy in force, and logs when that is not the one in the file.
+pub(crate) fn answer(lua: &Lua, request: &Request) -> (Option<std::sync::Arc<Policy>>, Verdict) {
+    let (policy, complaint) = store::policy();
+    if let Some(complaint) = complaint {
+        slurm::log_error(lua, &complaint);
+    }
+    let context = Context {
+        prefix: release_prefix(request),
+    };
+    let verdict = match &policy {
+        Some(policy) => decide(policy, request, &context),
+        None => decide_without_policy(request),
+    };
+    (policy, verdict)
+}
+
+/// What the log says of a granted slice.
+pub(crate) fn granted_line(verdict: &Verdict) -> String {
+    let Verdict::Granted(grant) = verdict else {
+        return String::new();
+    };
+    format!(
+        "{}: granted as {}: {} MiB, {} % of the time, {}",
+        grant.asked,
+        grant.request.tres_per_node.as_deref().unwrap_or_default(),
+        grant.limits.memory_mib(),
+        grant.limits.percent(),
+        grant.limits.mode().as_str()
+    )
+}
+
+/// Tells the user and the log, and gives Slurm the code to refuse with.
+pub(crate) fn refuse(lua: &Lua, call: &str, uid: &LuaValue, refusal: &Refusal) -> i32 {
+    slurm::log_user(lua, &refusal.to_string());
+    slurm::log_info(
+        lua,
+        &format!(
+            "softmig: {call}: uid={}: refused: {} [{}]",
+            id(uid),
+            refusal.message,
+            refusal.code.as_str()
+        ),
+    );
+    slurm::INVALID_GRES
+}
+
+/// A number as a number, also where Lua made a float of it.
+pub(crate) fn id(uid: &LuaValue) -> String {
+    match uid {
+        LuaValue::Integer(uid) => uid.to_string(),
+        LuaValue::Number(uid) => format!("{uid:.0}"),
+        _ => "unknown".to_string(),
+    }
+}
+
+/// How this Slurm marks a GRES. Its own clients always do, so the first of their requests shows it; a request that
+/// comes without (from the REST interface, or by scontrol) then gets the mark, which Slurm would otherwise miss.
+fn release_prefix(request: &Request) -> Option<Prefix> {
+    static SEEN: Mutex<Option<Prefix>> = Mutex::new(None);
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let texts = [
+        &request.tres_per_node,
+        &request.tres_per_job,
+        &request.tres_per_socket,
+        &request.tres_per_task,
+    ];
+    let prefix = texts
+        .into_iter()
+        .flatten()
+        .flat_map(|text| items(text, Implied::Nothing))
+        .find_map(|(_, item)| match item {
+            Item::Gpu(gres) if gres.prefix != Prefix::None => Some(gres.prefix),
+            _ => None,
+        });
+    if prefix.is_some() {
+        *seen = prefix;
+    }
+    *seen
+}
