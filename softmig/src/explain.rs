@@ -1,0 +1,246 @@
+//! `softmig explain`: what would happen to a request, without submitting it.
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+use softmig_policy::options::{Options, SlurmVersion};
+use softmig_policy::{Context, Grant, Limits, Policy, Verdict, decide};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Shows what would happen to a request for GPUs, without submitting it.
+///
+/// Takes the options that sbatch, srun and salloc take. The answer is the one that slurmctld gives, from the same
+/// policy and the same code.
+///
+/// Exit status: 0 unchanged or granted, 3 refused, 2 wrong usage, 1 the policy cannot be read.
+#[derive(Args)]
+pub(crate) struct Explain {
+    /// As for sbatch: gpu:l40s.4:1 is a quarter of an L40S
+    #[arg(long, value_name = "LIST")]
+    gres: Option<String>,
+    /// As for sbatch: l40s.4:1
+    #[arg(long, short = 'G', value_name = "[TYPE:]N")]
+    gpus: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "[TYPE:]N")]
+    gpus_per_node: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "[TYPE:]N")]
+    gpus_per_task: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "[TYPE:]N")]
+    gpus_per_socket: Option<String>,
+    /// As for sbatch from Slurm 23.11 on: gres/gpu:l40s.4=1
+    #[arg(long, value_name = "LIST")]
+    tres_per_task: Option<String>,
+    /// As for sbatch: 2, or 1-4
+    #[arg(long, short = 'N', value_name = "N[-M]")]
+    nodes: Option<String>,
+    /// As for sbatch
+    #[arg(long, short = 'n', value_name = "N")]
+    ntasks: Option<u32>,
+    /// As for sbatch
+    #[arg(long, short = 'c', value_name = "N")]
+    cpus_per_task: Option<u32>,
+    /// As for sbatch
+    #[arg(long, value_name = "N")]
+    sockets_per_node: Option<u32>,
+    /// As for sbatch
+    #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true, default_missing_value = "exclusive")]
+    exclusive: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "SIZE")]
+    mem_per_gpu: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "N")]
+    cpus_per_gpu: Option<u32>,
+    /// As for sbatch
+    #[arg(long, value_name = "N")]
+    ntasks_per_gpu: Option<u32>,
+    /// As for sbatch
+    #[arg(long, value_name = "WORD")]
+    gpu_freq: Option<String>,
+    /// As for sbatch; no rule depends on it yet
+    #[arg(long, value_name = "NAME")]
+    reservation: Option<String>,
+    /// As for sbatch; no rule depends on it yet
+    #[arg(long, short = 'p', value_name = "NAME")]
+    partition: Option<String>,
+    /// As for sbatch; no rule depends on it yet
+    #[arg(long, short = 'A', value_name = "NAME")]
+    account: Option<String>,
+    /// Whose request it would be; no rule depends on it yet
+    #[arg(long, short = 'u', value_name = "NAME")]
+    user: Option<String>,
+    /// The policy to decide by
+    #[arg(long, value_name = "FILE", default_value = Policy::PATH)]
+    policy: PathBuf,
+    /// The Slurm release whose spelling to use
+    #[arg(long, value_name = "YY.MM", default_value_t = SlurmVersion::NEWEST)]
+    slurm_version: SlurmVersion,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const REFUSED: u8 = 3;
+const WRONG_USAGE: u8 = 2;
+const POLICY_UNREADABLE: u8 = 1;
+
+impl Explain {
+    pub(crate) fn run(&self) -> ExitCode {
+        let request = match self.options().to_request(self.slurm_version) {
+            Ok(request) => request,
+            Err(error) => return fail(WRONG_USAGE, &error),
+        };
+        let policy = match read_policy(&self.policy) {
+            Ok(policy) => policy,
+            Err(error) => return fail(POLICY_UNREADABLE, &format!("{error:#}")),
+        };
+        let context = Context {
+            prefix: Some(self.slurm_version.prefix()),
+        };
+        let verdict = decide(&policy, &request, &context);
+        if self.json {
+            println!("{}", Answer::of(&verdict).to_json());
+        } else {
+            println!("{}", for_people(&verdict));
+        }
+        match verdict {
+            Verdict::Refused(_) => ExitCode::from(REFUSED),
+            Verdict::Granted(_) | Verdict::Unchanged { .. } => ExitCode::SUCCESS,
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            gres: self.gres.clone(),
+            gpus: self.gpus.clone(),
+            gpus_per_node: self.gpus_per_node.clone(),
+            gpus_per_task: self.gpus_per_task.clone(),
+            gpus_per_socket: self.gpus_per_socket.clone(),
+            tres_per_task: self.tres_per_task.clone(),
+            nodes: self.nodes.clone(),
+            ntasks: self.ntasks,
+            cpus_per_task: self.cpus_per_task,
+            sockets_per_node: self.sockets_per_node,
+            exclusive: self.exclusive.as_deref() == Some("exclusive"),
+            mem_per_gpu: self.mem_per_gpu.clone(),
+            cpus_per_gpu: self.cpus_per_gpu,
+            ntasks_per_gpu: self.ntasks_per_gpu,
+            gpu_freq: self.gpu_freq.clone(),
+        }
+    }
+}
+
+fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+    Policy::parse(&text).with_context(|| format!("{}", path.display()))
+}
+
+fn fail(code: u8, error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("softmig explain: {error}");
+    ExitCode::from(code)
+}
+
+const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm gets it as it is";
+
+fn for_people(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Refused(refusal) => refusal.to_string(),
+        Verdict::Unchanged { .. } => format!("softmig: unchanged: {UNCHANGED}"),
+        Verdict::Granted(grant) => {
+            let limits = &grant.limits;
+            format!(
+                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on one node",
+                granted(grant),
+                limits.memory_mib(),
+                limits.percent(),
+                match limits.mode() {
+                    softmig_policy::limits::Mode::Hard => "a cap, also while the GPU is idle",
+                    softmig_policy::limits::Mode::Soft => "more while nobody else wants it",
+                },
+                grant.request.tres_per_node.as_deref().unwrap_or_default()
+            )
+        }
+    }
+}
+
+fn granted(grant: &Grant) -> String {
+    let share = grant.limits.share();
+    format!(
+        "{} is {} of {} shards of one {}",
+        grant.asked,
+        share.shards(),
+        share.per_gpu(),
+        grant.limits.gpu_type()
+    )
+}
+
+/// The public JSON form.
+#[derive(Serialize)]
+struct Answer<'a> {
+    verdict: &'static str,
+    code: Option<&'static str>,
+    message: String,
+    hint: &'a str,
+    tres_per_node: Option<&'a str>,
+    limits: Option<JsonLimits<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonLimits<'a> {
+    r#type: &'a str,
+    shards: u32,
+    shards_per_gpu: u32,
+    memory_mib: u32,
+    compute_percent: f64,
+}
+
+impl<'a> JsonLimits<'a> {
+    fn of(limits: &'a Limits) -> Self {
+        Self {
+            r#type: limits.gpu_type().as_str(),
+            shards: limits.share().shards(),
+            shards_per_gpu: limits.share().per_gpu(),
+            memory_mib: limits.memory_mib(),
+            compute_percent: f64::from(limits.share().percent_tenths()) / 10.0,
+        }
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn of(verdict: &'a Verdict) -> Self {
+        match verdict {
+            Verdict::Unchanged { .. } => Self {
+                verdict: "unchanged",
+                code: None,
+                message: UNCHANGED.to_string(),
+                hint: "",
+                tres_per_node: None,
+                limits: None,
+            },
+            Verdict::Granted(grant) => Self {
+                verdict: "granted",
+                code: None,
+                message: granted(grant),
+                hint: "",
+                tres_per_node: grant.request.tres_per_node.as_deref(),
+                limits: Some(JsonLimits::of(&grant.limits)),
+            },
+            Verdict::Refused(refusal) => Self {
+                verdict: "refused",
+                code: Some(refusal.code.as_str()),
+                message: refusal.message.clone(),
+                hint: &refusal.hint,
+                tres_per_node: None,
+                limits: None,
+            },
+        }
+    }
+
+    fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}

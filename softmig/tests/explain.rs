@@ -1,0 +1,111 @@
+//! `softmig explain` as a user runs it.
+
+use assert_cmd::Command;
+
+const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
+
+/// Exit status, standard output and standard error.
+fn explain(words: &[&str]) -> (i32, String, String) {
+    explain_by(POLICY, words)
+}
+
+fn explain_by(policy: &str, words: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("softmig")
+        .unwrap()
+        .args(["explain", "--policy", policy])
+        .args(words)
+        .output()
+        .unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+#[test]
+fn a_granted_slice_says_what_the_job_gets() {
+    let (status, text, _) = explain(&["--gres=gpu:l40s.4:1"]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!(text, @r"
+    softmig: granted: gpu:l40s.4:1 is 1 of 4 shards of one l40s
+      GPU memory  11366 MiB
+      GPU time    25 % (a cap, also while the GPU is idle)
+      Slurm gets  gres/shard:l40s:1, on one node
+    ");
+}
+
+#[test]
+fn a_refusal_says_what_to_type_and_exits_3() {
+    let (status, text, _) = explain(&["--gpus=l40s.3:1"]);
+    assert_eq!(status, 3);
+    insta::assert_snapshot!(text, @r"
+    softmig: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]
+    softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time) or --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)
+    ");
+}
+
+#[test]
+fn what_is_not_softmigs_is_unchanged() {
+    let (status, text, _) = explain(&["--gres=gpu:l40s:1", "--exclusive"]);
+    assert_eq!(
+        (status, text.as_str()),
+        (
+            0,
+            "softmig: unchanged: nothing in this request asks for part of a GPU; Slurm gets it as it is\n"
+        )
+    );
+}
+
+#[test]
+fn the_json_form_is_public() {
+    let (_, json, _) = explain(&["--json", "--gres=gpu:h200.8:1"]);
+    insta::assert_snapshot!(json, @r#"{"verdict":"granted","code":null,"message":"gpu:h200.8:1 is 1 of 8 shards of one h200","hint":"","tres_per_node":"gres/shard:h200:1","limits":{"type":"h200","shards":1,"shards_per_gpu":8,"memory_mib":17894,"compute_percent":12.5}}"#);
+    let (_, json, _) = explain(&["--json", "--gres=shard:1", "--slurm-version=22.05"]);
+    insta::assert_snapshot!(json, @r#"{"verdict":"refused","code":"RAW_SHARD","message":"shard:1: shards are asked for as a slice of a type of GPU","hint":"use --gres=gpu:a100.4:1 or --gres=gpu:h200.8:1 or --gres=gpu:l40s.4:1","tres_per_node":null,"limits":null}"#);
+}
+
+#[test]
+fn each_release_has_its_own_spelling() {
+    for (release, tres) in [
+        ("20.11", "\"shard:l40s:2\""),
+        ("22.05", "\"gres:shard:l40s:2\""),
+        ("24.11", "\"gres/shard:l40s:2\""),
+    ] {
+        let (_, json, _) = explain(&[
+            "--json",
+            "--gpus-per-node=l40s.2",
+            "--slurm-version",
+            release,
+        ]);
+        assert!(json.contains(tres), "{json}");
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_exits_1() {
+    let (status, _, error) = explain_by("/nonexistent/policy.toml", &["--gres=gpu:l40s.4:1"]);
+    assert_eq!(status, 1);
+    assert!(error.contains("/nonexistent/policy.toml"), "{error}");
+    let bad = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(bad.path(), "[gpu.x]\nmemory = 1\n").unwrap();
+    let (status, _, error) = explain_by(bad.path().to_str().unwrap(), &["--gres=gpu:x.2:1"]);
+    assert_eq!(status, 1);
+    assert!(
+        error.contains("line 2: unknown key memory; did you mean memory_mib?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn wrong_usage_exits_2() {
+    for words in [
+        ["--nodes=x"],
+        ["--slurm-version=24"],
+        ["--gress=gpu:1"],
+        ["--mem-per-gpu=4X"],
+    ] {
+        let (status, _, error) = explain(&words);
+        assert_eq!(status, 2, "{words:?}: {error}");
+    }
+}
