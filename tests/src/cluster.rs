@@ -114,7 +114,8 @@ impl Cluster {
         let mut seen = false;
         loop {
             let alive = self.slurmctld_pid()?.is_some();
-            if alive && self.listens(CONTROLLER_PORT)? {
+            // It may listen long before it answers (24.11), and die in between.
+            if alive && self.listens(CONTROLLER_PORT)? && self.answers()? {
                 return Ok(());
             }
             if (seen && !alive) || Instant::now() > deadline {
@@ -205,6 +206,14 @@ impl Cluster {
         Ok(!self.path(format!("/proc/{pid}/stat"))?.exists())
     }
 
+    /// Whether slurmctld takes requests.
+    fn answers(&self) -> Result<bool> {
+        Ok(self
+            .run("root", &["scontrol", "ping"])?
+            .stdout
+            .contains(" is UP"))
+    }
+
     /// Whether somebody listens on this port of the cluster's own network.
     fn listens(&self, port: u16) -> Result<bool> {
         let wanted = format!(":{port:04X}");
@@ -276,7 +285,7 @@ impl Cluster {
                     return Err(self.with_logs(&format!("waited {timeout:?} in vain: {what}")));
                 }
                 Err(error) => {
-                    return Err(error.context(self.with_logs(&format!("while waiting: {what}"))));
+                    return Err(self.with_logs(&format!("while waiting: {what}: {error:#}")));
                 }
             }
         }

@@ -80,6 +80,7 @@ TaskPlugin=task/{task}
 PrologFlags={flags}
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
+MailProg=/bin/true
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu,shard

@@ -13,17 +13,18 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use crate::spec::Spec;
-use crate::{holder, init};
+use crate::{Cluster, Node, Slurm, holder, init};
 
-/// The whole of the `softmig-cluster` program: one of its three roles, by its only argument.
+/// The whole of the `softmig-cluster` program: one of its roles, by its first argument.
 pub fn main() -> ExitCode {
     let role = std::env::args().nth(1);
     let done = match role.as_deref() {
         Some("supervise") => supervise(),
         Some("init") => init::main(),
         Some("node") => holder::main(),
+        Some("hold") => hold(),
         _ => Err(anyhow::anyhow!(
-            "this program is started by softmig's tests, not by hand"
+            "started by softmig's tests; by hand: hold 22.05 [NODES], or hold 24.11 [NODES]"
         )),
     };
     match done {
@@ -33,6 +34,29 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Holds a plain cluster until standard input ends, for a look around by hand.
+fn hold() -> Result<()> {
+    let mut words = std::env::args().skip(2);
+    let slurm: Slurm = words
+        .next()
+        .context("which version: 22.05 or 24.11?")?
+        .parse()?;
+    let nodes = words
+        .next()
+        .map_or(Ok(1), |count| count.parse())
+        .context("how many nodes?")?;
+    let cluster = Cluster::builder(slurm).nodes(nodes).start()?;
+    let names: Vec<&str> = cluster.nodes().iter().map(Node::name).collect();
+    let machine = cluster.machine();
+    init::say(&(machine.init(), machine.supervisor(), names))?;
+    eprintln!(
+        "nsenter --target {} --mount --pid --net --uts --ipc --wd=/ -- bash",
+        machine.init()
+    );
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).context("waiting")?;
+    Ok(())
 }
 
 fn supervise() -> Result<()> {

@@ -19,6 +19,16 @@ impl<'a> User<'a> {
         User { cluster, name }
     }
 
+    /// The cluster.
+    pub fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    /// The user's name.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
     /// A command on the controller.
     pub fn command(&self, argv: &[impl AsRef<OsStr>]) -> Call {
         self.cluster.command(self.name, argv)

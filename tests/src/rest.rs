@@ -1,0 +1,163 @@
+//! Slurm's REST API, as a user's own slurmrestd answers it.
+//!
+//! slurmrestd is run for one request, which it reads from a pipe. Its other way of listening, a socket in the file
+//! system, asks the kernel who is at the other end, and gets no answer for a process outside its namespaces.
+//! Both ways end in the same authentication, `rest_auth/local`: the user is whoever owns the pipe or socket.
+
+use std::fmt;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::slurm::Slurm;
+use crate::user::User;
+
+/// What slurmrestd answered.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status, 200 when all went well.
+    pub status: u16,
+    /// The JSON that came with it, or its text where it is none.
+    pub body: Value,
+}
+
+impl Reply {
+    /// The texts of its errors, as a user would read them.
+    pub fn errors(&self) -> Vec<String> {
+        let errors = self.body["errors"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let texts = errors.iter().map(|error| {
+            let parts = ["description", "error"].map(|key| error[key].as_str().unwrap_or_default());
+            parts
+                .iter()
+                .filter(|part| !part.is_empty())
+                .copied()
+                .collect::<Vec<_>>()
+                .join(": ")
+        });
+        texts.collect()
+    }
+
+    /// The job that a submission made.
+    pub fn job(&self) -> Result<u32> {
+        let id = self.body["job_id"].as_u64().filter(|&id| id != 0);
+        u32::try_from(id.with_context(|| format!("no job was made: {self}"))?).context("a job id")
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HTTP {}: {:#}", self.status, self.body)
+    }
+}
+
+impl User<'_> {
+    /// One request, such as `POST` to `job/submit`: the API's own prefix is put before the resource.
+    pub fn rest(&self, method: &str, resource: &str, body: Option<&Value>) -> Result<Reply> {
+        let slurm = self.cluster().slurm();
+        // The plugins for slurmdbd end the program where there is none, so the wanted ones are named.
+        let plugins = match slurm {
+            Slurm::V22_05 => "-s openapi/v0.0.38",
+            Slurm::V24_11 => "-s slurmctld -d v0.0.41",
+        };
+        // The pipes are made inside, since they must be the user's.
+        let script = format!("cat | slurmrestd -a rest_auth/local {plugins} | cat");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = format!(
+            "{method} /slurm/{api}/{resource} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
+            api = slurm.rest_api(),
+            length = body.len(),
+        );
+        let said = self
+            .command(&["bash", "-c", &script])
+            .stdin(request)
+            .output()?;
+        parse(&said.stdout).with_context(|| format!("{method} {resource}: {said}"))
+    }
+
+    /// Submits a batch script over REST with these fields of a job, named as this version names them.
+    pub fn rest_submit(&self, fields: &Value, script: &str) -> Result<Reply> {
+        let script = format!("#!/bin/bash\n{script}\n");
+        let mut job = json!({
+            "name": "rest",
+            "current_working_directory": format!("/home/{}", self.name()),
+        });
+        let path = crate::command::PATH;
+        let mut request = json!({});
+        match self.cluster().slurm() {
+            Slurm::V22_05 => {
+                job["environment"] = json!({ "PATH": path });
+                request["script"] = script.into();
+            }
+            Slurm::V24_11 => {
+                job["environment"] = json!([format!("PATH={path}")]);
+                job["script"] = script.into();
+            }
+        }
+        for (name, value) in fields
+            .as_object()
+            .context("the fields of a job are a JSON object")?
+        {
+            job[name] = value.clone();
+        }
+        request["job"] = job;
+        self.rest("POST", "job/submit", Some(&request))
+    }
+}
+
+/// Takes an HTTP response apart. The length counts: slurmrestd may write headers after the body.
+fn parse(response: &str) -> Result<Reply> {
+    let Some((head, rest)) = response.split_once("\r\n\r\n") else {
+        bail!("not an HTTP response");
+    };
+    let mut lines = head.lines();
+    let first = lines.next().unwrap_or_default();
+    let status = first
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .parse()
+        .context("an HTTP status")?;
+    let length = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("Content-Length")
+            .then(|| value.trim().parse().ok())?
+    });
+    let body = rest.get(..length.unwrap_or(rest.len())).unwrap_or(rest);
+    let body = serde_json::from_str(body).unwrap_or_else(|_| body.into());
+    Ok(Reply { status, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_the_body_is_left_out() {
+        let reply = parse(
+            "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"job_id\":7}Connection: Close\r\n\r\n",
+        );
+        assert_eq!(reply.unwrap().job().unwrap(), 7);
+        let reply = parse("HTTP/1.1 401 UNAUTHORIZED\r\nContent-Length: 6\r\n\r\nnobody").unwrap();
+        assert_eq!((reply.status, reply.body.as_str()), (401, Some("nobody")));
+        assert!(parse("").is_err());
+    }
+
+    #[test]
+    fn errors_are_found_in_either_form() {
+        let old = Reply {
+            status: 500,
+            body: json!({"errors": [{"error": "no", "error_code": -1}]}),
+        };
+        let new = Reply {
+            status: 500,
+            body: json!({"errors": [{"description": "because", "error": "no"}]}),
+        };
+        assert_eq!(old.errors(), ["no"]);
+        assert_eq!(new.errors(), ["because: no"]);
+        assert!(old.job().is_err());
+    }
+}
