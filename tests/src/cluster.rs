@@ -18,6 +18,9 @@ use crate::user::User;
 /// How often something that is waited for is looked at.
 const POLL: Duration = Duration::from_millis(20);
 
+/// Where slurmctld writes its process number.
+const SLURMCTLD_PID: &str = "/cluster/run/slurmctld.pid";
+
 /// A real Slurm cluster. Nothing of it remains once it is dropped, or once this process ends in any way.
 #[derive(Debug)]
 pub struct Cluster {
@@ -106,22 +109,24 @@ impl Cluster {
 
     /// Starts slurmctld and waits until it takes requests.
     pub fn start_slurmctld(&self) -> Result<()> {
+        let file = self.path(SLURMCTLD_PID)?;
+        // One that was killed leaves its own, and would be taken for one that died while it started.
+        let _ = std::fs::remove_file(&file);
         self.run("root", &["slurmctld"])?
             .ok()
             .context("starting slurmctld")?;
         let deadline = Instant::now() + PATIENCE;
-        // Two looks, since the daemon writes its number only after the command above has ended.
-        let mut seen = false;
         loop {
+            // In this order: a number that is written names a process that is there, or that died.
+            let written = file.metadata().is_ok_and(|file| file.len() > 0);
             let alive = self.slurmctld_pid()?.is_some();
             // It may listen long before it answers (24.11), and die in between.
             if alive && self.listens(CONTROLLER_PORT)? && self.answers()? {
                 return Ok(());
             }
-            if (seen && !alive) || Instant::now() > deadline {
+            if (written && !alive) || Instant::now() > deadline {
                 return Err(self.with_logs("slurmctld did not come up"));
             }
-            seen |= alive;
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -179,7 +184,7 @@ impl Cluster {
 
     /// slurmctld's process, as numbered in the machine.
     pub fn slurmctld_pid(&self) -> Result<Option<String>> {
-        self.alive("/cluster/run/slurmctld.pid")
+        self.alive(SLURMCTLD_PID)
     }
 
     fn end_slurmctld(&self, signal: &str) -> Result<()> {
