@@ -2,7 +2,7 @@
 
 use crate::options;
 use mlua::prelude::*;
-use softmig_policy::{Context, Policy, Verdict, decide};
+use softmig_policy::{Context, Policy, Refusal, Verdict, decide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The site's function runs first. Slurm also wants the other two functions to exist.
@@ -40,6 +40,11 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
 }
 
 fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
+    if options::is_step(table) {
+        if let Some(variable) = options::inherited_per_gpu(table) {
+            return refuse(lua, &Refusal::per_gpu_in_step(variable));
+        }
+    }
     let Some(request) = options::read(table) else {
         return Ok(SUCCESS);
     };
@@ -52,17 +57,27 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     };
     match decide(&policy, &request, &Context::default()) {
         Verdict::Unchanged { .. } => Ok(SUCCESS),
-        Verdict::Granted(grant) => {
-            options::write(table, &request, &grant.request)?;
-            Ok(SUCCESS)
-        }
-        Verdict::Refused(refusal) => {
-            let slurm: LuaTable = lua.globals().get("slurm")?;
-            let log_error: LuaFunction = slurm.get("log_error")?;
-            for line in refusal.to_string().lines() {
-                log_error.call::<()>(("%s", line))?;
+        Verdict::Granted(grant) => match options::per_gpu(table) {
+            // sbatch and salloc send it as it is, and job_submit makes figures of the job of it.
+            Some(_) if !options::is_srun(table) => Ok(SUCCESS),
+            // srun asks for its step in the same words, which job_submit does not see.
+            Some(option) if !options::is_step(table) => {
+                refuse(lua, &Refusal::per_gpu_with_srun(&grant, option))
             }
-            Ok(ERROR)
-        }
+            _ => {
+                options::write(table, &grant.request)?;
+                Ok(SUCCESS)
+            }
+        },
+        Verdict::Refused(refusal) => refuse(lua, &refusal),
     }
+}
+
+fn refuse(lua: &Lua, refusal: &Refusal) -> LuaResult<i32> {
+    let slurm: LuaTable = lua.globals().get("slurm")?;
+    let log_error: LuaFunction = slurm.get("log_error")?;
+    for line in refusal.to_string().lines() {
+        log_error.call::<()>(("%s", line))?;
+    }
+    Ok(ERROR)
 }

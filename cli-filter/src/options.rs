@@ -5,15 +5,6 @@ use softmig_policy::Request;
 use softmig_policy::gres::Prefix;
 use softmig_policy::options::Options;
 
-/// The options that can name GPUs, and what holds them in a request.
-type Field = fn(&Request) -> &Option<String>;
-const TRES: [(&str, Field); 4] = [
-    ("gpus", |request| &request.tres_per_job),
-    ("gpus-per-task", |request| &request.tres_per_task),
-    ("gpus-per-socket", |request| &request.tres_per_socket),
-    ("tres-per-task", |request| &request.tres_per_task),
-];
-
 /// A set option; Slurm marks the unset ones with a word of its own in some releases.
 fn option(table: &LuaTable, name: &str) -> Option<String> {
     table
@@ -21,26 +12,67 @@ fn option(table: &LuaTable, name: &str) -> Option<String> {
         .ok()
         .flatten()
         .map(|value| value.to_string_lossy())
-        .filter(|value| !value.is_empty() && value != "invalid-context")
+        .filter(|value| !matches!(value.as_str(), "" | "unset" | "invalid-context"))
 }
 
+/// A count; the clients say 0, -2 or 65534 where nobody gave one.
 fn number(table: &LuaTable, name: &str) -> Option<u32> {
+    const NO_VAL16: u32 = 0xfffe;
     option(table, name)?
         .parse()
         .ok()
-        .filter(|&number| number > 0)
+        .filter(|number| (1..NO_VAL16).contains(number))
+}
+
+/// In a job, srun also finds the job's own options in its environment. Those give way to what was typed for the step.
+fn typed(table: &LuaTable) -> Options {
+    let mut inherited = Options::default();
+    let mut typed = Options::default();
+    let mut sort = |name: &str, variable: &str, field: fn(&mut Options) -> &mut Option<String>| {
+        let value = option(table, name);
+        let is_inherited = value.is_some() && std::env::var(variable).ok() == value;
+        let options = if is_inherited {
+            &mut inherited
+        } else {
+            &mut typed
+        };
+        *field(options) = value;
+    };
+    sort("gres", "SLURM_GRES", |options| &mut options.gres);
+    sort("gpus", "SLURM_GPUS", |options| &mut options.gpus);
+    sort("gpus-per-node", "SLURM_GPUS_PER_NODE", |options| {
+        &mut options.gpus_per_node
+    });
+    sort("gpus-per-task", "SLURM_GPUS_PER_TASK", |options| {
+        &mut options.gpus_per_task
+    });
+    sort("gpus-per-socket", "SLURM_GPUS_PER_SOCKET", |options| {
+        &mut options.gpus_per_socket
+    });
+    sort("tres-per-task", "SLURM_TRES_PER_TASK", |options| {
+        &mut options.tres_per_task
+    });
+    if typed == Options::default() {
+        inherited
+    } else {
+        typed
+    }
 }
 
 /// The request; `None` when no option names GPUs.
 pub(crate) fn read(table: &LuaTable) -> Option<Request> {
-    let gpus = Options {
-        gres: option(table, "gres"),
-        gpus: option(table, "gpus"),
-        gpus_per_node: option(table, "gpus-per-node"),
-        gpus_per_task: option(table, "gpus-per-task"),
-        gpus_per_socket: option(table, "gpus-per-socket"),
-        tres_per_task: option(table, "tres-per-task"),
-        ..Options::default()
+    let gpus = if is_step(table) {
+        typed(table)
+    } else {
+        Options {
+            gres: option(table, "gres"),
+            gpus: option(table, "gpus"),
+            gpus_per_node: option(table, "gpus-per-node"),
+            gpus_per_task: option(table, "gpus-per-task"),
+            gpus_per_socket: option(table, "gpus-per-socket"),
+            tres_per_task: option(table, "tres-per-task"),
+            ..Options::default()
+        }
     };
     if gpus == Options::default() {
         return None;
@@ -49,14 +81,14 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     // and --exclusive means CPUs of its own there.
     let options = if is_step(table) {
         Options {
-            // Older clients give a step's own tasks here; per task is per step all the same.
             ntasks: number(table, "ntasks"),
             ..gpus
         }
     } else {
         Options {
             nodes: option(table, "nodes"),
-            ntasks: number(table, "ntasks"),
+            // The client says 1 also when nobody asked.
+            ntasks: number(table, "ntasks").filter(|&tasks| tasks > 1),
             cpus_per_task: number(table, "cpus-per-task"),
             sockets_per_node: number(table, "sockets-per-node"),
             exclusive: option(table, "exclusive").is_some_and(|value| value == "exclusive"),
@@ -70,25 +102,58 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     options.to_request_marked(Prefix::None).ok()
 }
 
-/// Whether this is an srun inside an allocation.
-fn is_step(table: &LuaTable) -> bool {
+/// Whether an option counts something for each GPU. Slurm's client lets a filter set these but never unset them.
+pub(crate) fn per_gpu(table: &LuaTable) -> Option<&'static str> {
+    let counts = ["cpus-per-gpu", "ntasks-per-gpu"];
+    option(table, "mem-per-gpu")
+        .map(|_| "mem-per-gpu")
+        .or_else(|| {
+            counts
+                .into_iter()
+                .find(|name| number(table, name).is_some())
+        })
+}
+
+/// Whether the client is srun.
+pub(crate) fn is_srun(table: &LuaTable) -> bool {
     option(table, "type").is_some_and(|client| client == "srun")
+}
+
+/// Whether this is an srun inside an allocation.
+pub(crate) fn is_step(table: &LuaTable) -> bool {
+    is_srun(table)
         && (option(table, "jobid").is_some() || std::env::var_os("SLURM_JOB_ID").is_some())
 }
 
-/// Writes the slice into `--gres` and clears the option it came from.
-pub(crate) fn write(table: &LuaTable, came: &Request, decided: &Request) -> LuaResult<()> {
+/// Writes the slice into `--gres` and clears the options it came from.
+pub(crate) fn write(table: &LuaTable, decided: &Request) -> LuaResult<()> {
     table.set("gres", decided.tres_per_node.as_deref().unwrap_or(""))?;
-    if option(table, "gpus-per-node").is_some() {
-        table.set("gpus-per-node", "")?;
-    }
-    for (name, field) in TRES {
-        if field(came) != field(decided) && option(table, name).is_some() {
-            let kept = field(decided)
-                .as_deref()
-                .filter(|_| name == "tres-per-task");
-            table.set(name, kept.unwrap_or(""))?;
+    for name in ["gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"] {
+        if option(table, name).is_some() {
+            table.set(name, "")?;
         }
     }
+    if option(table, "tres-per-task").is_some() {
+        table.set(
+            "tres-per-task",
+            decided.tres_per_task.as_deref().unwrap_or(""),
+        )?;
+    }
+    // Newer clients bind by task what was asked for by task; all tasks share the one GPU.
+    if option(table, "tres-bind").is_some_and(|bind| bind.contains("per_task")) {
+        table.set("tres-bind", "")?;
+    }
     Ok(())
+}
+
+/// A variable that makes srun ask for a GPU that a slice does not have: sbatch leaves `--mem-per-gpu` and its like in
+/// the job's environment as they were typed, and a filter can set an option but never unset one.
+pub(crate) fn inherited_per_gpu(table: &LuaTable) -> Option<&'static str> {
+    std::env::var_os("SLURM_SHARDS_ON_NODE")?;
+    let variable = match per_gpu(table)? {
+        "mem-per-gpu" => "SLURM_MEM_PER_GPU",
+        "cpus-per-gpu" => "SLURM_CPUS_PER_GPU",
+        _ => "SLURM_NTASKS_PER_GPU",
+    };
+    std::env::var_os(variable).map(|_| variable)
 }

@@ -19,7 +19,7 @@ pub(crate) fn to_shards(
     slice.move_to_node(&mut request, context);
     slice.pin_to_one_node(&mut request)?;
     slice.refuse_options(&request)?;
-    slice.convert_tasks(&mut request)?;
+    Slice::convert_tasks(&mut request);
     slice.convert_cpus(&mut request)?;
     slice.convert_memory(&mut request);
     // All tasks share the one GPU; Slurm's per-task binding would want a GPU for each.
@@ -147,22 +147,11 @@ impl Slice<'_> {
         Ok(())
     }
 
-    /// `--ntasks-per-gpu` on one GPU is `--ntasks`.
-    fn convert_tasks(&self, request: &mut Request) -> Result<(), Refusal> {
-        let Some(tasks) = request.ntasks_per_tres.take() else {
-            return Ok(());
-        };
-        match request.num_tasks {
-            Some(other) if other != tasks => Err(self.refuse(
-                Code::SliceOption,
-                format!("--ntasks-per-gpu={tasks} on one GPU contradicts --ntasks={other}"),
-                format!("use {} --ntasks={other}", self.as_option()),
-            )),
-            _ => {
-                request.num_tasks = Some(tasks);
-                request.min_cpus = request.min_cpus.map(|cpus| cpus.max(tasks));
-                Ok(())
-            }
+    /// `--ntasks-per-gpu` on one GPU is `--ntasks`; where both are given Slurm's clients let this one win.
+    fn convert_tasks(request: &mut Request) {
+        if let Some(tasks) = request.ntasks_per_tres.take() {
+            request.num_tasks = Some(tasks);
+            request.min_cpus = request.min_cpus.map(|cpus| cpus.max(tasks));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Refusals: what was asked, which rule says no, and what to type instead.
 
+use crate::decide::Grant;
 use std::fmt;
 
 /// Why a request was refused. The names are public and stable.
@@ -78,6 +79,42 @@ impl Refusal {
             Code::TagEdit,
             "the word softmig=... in a job's comment or extra belongs to softmig and cannot be set or changed",
             "leave that word out; to change the slice itself: scontrol update jobid=JOB gres=gpu:TYPE.SIZE:1",
+        )
+    }
+
+    /// The refusal of srun with a figure per GPU: the job could be given it, its step could not.
+    pub fn per_gpu_with_srun(grant: &Grant, option: &str) -> Self {
+        let request = &grant.request;
+        let mut instead = Vec::new();
+        if let Some(mib) = request.memory_per_node {
+            instead.push(format!("--mem={mib}M"));
+        }
+        if let Some(tasks) = request.num_tasks {
+            instead.push(format!("--ntasks={tasks}"));
+        }
+        if let Some(cpus) = request.cpus_per_task {
+            instead.push(format!("--cpus-per-task={cpus}"));
+        }
+        Self::new(
+            Code::SliceOption,
+            format!(
+                "{}: srun cannot combine --{option} with a slice",
+                grant.asked
+            ),
+            format!("use srun --gres={} {}", grant.asked, instead.join(" ")),
+        )
+    }
+
+    /// The refusal of a step whose job's environment makes srun ask for a whole GPU.
+    pub fn per_gpu_in_step(variable: &str) -> Self {
+        Self::new(
+            Code::SliceOption,
+            format!(
+                "{variable} in this job's environment makes srun ask for a whole GPU, and the job has a slice"
+            ),
+            format!(
+                "put this line before srun: unset {variable}; or submit the job with --mem, --ntasks and --cpus-per-task"
+            ),
         )
     }
 

@@ -256,11 +256,6 @@ fn options_that_cannot_go_with_a_slice_are_refused() {
             ..quarter()
         },
         Request {
-            ntasks_per_tres: Some(2),
-            num_tasks: Some(3),
-            ..quarter()
-        },
-        Request {
             cpus_per_tres: Some("gpu:3".into()),
             num_tasks: Some(2),
             ..quarter()
@@ -386,14 +381,6 @@ fn refusals_read_like_a_colleague() {
         "gpu-freq",
         &Request {
             tres_freq: Some("gpu:low".into()),
-            ..quarter()
-        },
-    );
-    add(
-        "ntasks-per-gpu",
-        &Request {
-            ntasks_per_tres: Some(2),
-            num_tasks: Some(3),
             ..quarter()
         },
     );

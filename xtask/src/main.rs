@@ -1,3 +1,20 @@
-//! cargo xtask: demo, test, bench.
+//! `cargo xtask`: builds softmig, shows it and tests it, and fetches what that needs.
 
-fn main() {}
+mod place;
+mod stage;
+
+use clap::Parser;
+
+/// Builds softmig, shows it and tests it.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// Build everything into target/stage, laid out as it is installed
+    Stage,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Task::parse() {
+        Task::Stage => stage::build().map(drop),
+    }
+}

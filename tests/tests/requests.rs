@@ -1,0 +1,231 @@
+//! Every request form of the table through sbatch, salloc, srun and explain: one verdict, one text, the same limits.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use softmig_tests::requests::{Expected, PER_GPU, Row, TABLE, memory_mib};
+use softmig_tests::softmig::{Explained, explain, installed, tag};
+use softmig_tests::{Cluster, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    explain_and_slurmctld_give_every_request_the_same_answer,
+    explain_and_the_clients_give_every_request_the_same_answer,
+    figures_per_gpu_become_figures_of_the_job,
+    srun_and_salloc_run_every_granted_form,
+    srun_refuses_figures_per_gpu_and_says_what_to_type,
+    steps_inside_a_job_ask_in_the_users_words_too,
+    a_step_that_cannot_be_asked_for_says_what_to_do,
+    a_half_gpu_job_is_always_on_one_gpu,
+    a_typed_shard_request_is_the_same_slice,
+);
+
+fn rows(slurm: Slurm) -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().filter(move |row| slurm >= row.since)
+}
+
+/// Checks the table's expectation against explain, which is then the reference for the rest.
+fn expected(cluster: &Cluster, row: &Row) -> Result<Explained> {
+    let explained = explain(cluster, row.options)?;
+    let (verdict, code) = match row.expected {
+        Expected::Slice(shards) => {
+            let limits = explained.limits.as_ref().context("no limits")?;
+            assert_eq!(limits.shards, shards, "{row:?}");
+            assert_eq!(limits.memory_mib, memory_mib(shards), "{row:?}");
+            assert_eq!(limits.compute_percent, f64::from(shards) * 25.0, "{row:?}");
+            ("granted", None)
+        }
+        Expected::Refused(code) => ("refused", Some(code)),
+        Expected::Unchanged => ("unchanged", None),
+    };
+    assert_eq!(explained.verdict, verdict, "{row:?}: {explained:?}");
+    assert_eq!(explained.code.as_deref(), code, "{row:?}");
+    Ok(explained)
+}
+
+/// Submits a row with sbatch, held, and compares the record with explain's answer.
+fn submit_and_compare(cluster: &Cluster, row: &Row) -> Result<()> {
+    let explained = expected(cluster, row)?;
+    let user = cluster.user("alice");
+    let output = user.try_sbatch(&[&["--hold"], row.options].concat(), "true")?;
+    if explained.verdict == "refused" {
+        explained.assert_shown(&output);
+        return Ok(());
+    }
+    let job: u32 = output.ok()?.trim().parse()?;
+    if explained.verdict == "granted" {
+        let tres = cluster.job_field(job, "TresPerNode")?;
+        assert_eq!(tres, explained.tres_per_node, "{row:?}");
+        assert_eq!(tag(cluster, job)?, explained.tag(), "{row:?}");
+        assert_eq!(
+            cluster.job_field(job, "NumNodes")?.as_deref(),
+            Some("1-1"),
+            "{row:?}"
+        );
+    } else {
+        let wants_gpus = row.options.iter().any(|option| option.contains("gpu"));
+        let whole = wants_gpus.then(|| "softmig=1:whole".to_string());
+        assert_eq!(tag(cluster, job)?, whole, "{row:?}");
+    }
+    cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+    Ok(())
+}
+
+fn explain_and_slurmctld_give_every_request_the_same_answer(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).nodes(2).cli_filter(false).start()?;
+    rows(slurm).try_for_each(|row| submit_and_compare(&cluster, row))
+}
+
+fn explain_and_the_clients_give_every_request_the_same_answer(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).nodes(2).start()?;
+    rows(slurm).try_for_each(|row| submit_and_compare(&cluster, row))
+}
+
+fn figures_per_gpu_become_figures_of_the_job(slurm: Slurm) -> Result<()> {
+    for with_filter in [true, false] {
+        let cluster = installed(slurm).cli_filter(with_filter).start()?;
+        let mut jobs = Vec::new();
+        for row in PER_GPU {
+            submit_and_compare(&cluster, row)?;
+            let job = cluster.user("alice").sbatch(row.options, "sleep 100")?;
+            cluster.wait_job(job, "RUNNING")?;
+            jobs.push(job);
+        }
+        let field = |job: u32, name: &str| cluster.job_field(job, name);
+        assert_eq!(field(jobs[0], "MinMemoryNode")?.as_deref(), Some("200M"));
+        assert_eq!(field(jobs[1], "NumCPUs")?.as_deref(), Some("2"));
+        assert_eq!(field(jobs[2], "NumTasks")?.as_deref(), Some("2"));
+    }
+    Ok(())
+}
+
+/// What a job's step says of its part.
+const SHOW: &str = "echo shards=$SLURM_SHARDS_ON_NODE devices=$CUDA_VISIBLE_DEVICES";
+
+fn srun_and_salloc_run_every_granted_form(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    for row in rows(slurm) {
+        let Expected::Slice(shards) = row.expected else {
+            continue;
+        };
+        let says = |argv: &[&str]| -> Result<()> {
+            let output = cluster
+                .command("alice", argv)
+                .timeout(Duration::from_secs(60))
+                .output()?;
+            let line = format!("shards={shards} devices=0");
+            assert!(
+                output.stdout.lines().any(|said| said == line),
+                "{argv:?}: {output:?}"
+            );
+            Ok(())
+        };
+        says(&[&["srun"], row.options, &["bash", "-c", SHOW]].concat())?;
+        says(&[&["salloc"], row.options, &["srun", "bash", "-c", SHOW]].concat())?;
+    }
+    Ok(())
+}
+
+fn srun_refuses_figures_per_gpu_and_says_what_to_type(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    for (row, instead) in PER_GPU
+        .iter()
+        .zip(["--mem=200M", "--cpus-per-task=2", "--ntasks=2"])
+    {
+        let refusal = user.srun(&[row.options, &["true"]].concat())?.refused()?;
+        assert!(refusal.contains("[SLICE_OPTION]"), "{refusal}");
+        let line = format!("softmig: use srun --gres=gpu:l40s.4:1 {instead}");
+        assert!(refusal.contains(&line), "{refusal}");
+        user.srun(&["--gres=gpu:l40s.4:1", instead, "true"])?.ok()?;
+    }
+    Ok(())
+}
+
+fn steps_inside_a_job_ask_in_the_users_words_too(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    let steps = [
+        "srun bash -c",
+        "srun --gres=gpu:l40s.4:1 bash -c",
+        "srun --gpus=l40s.4:1 bash -c",
+        "srun --gpus-per-node=l40s.4:1 bash -c",
+        "srun --gres=shard:l40s:1 bash -c",
+    ];
+    let script: String = steps
+        .iter()
+        .map(|step| format!("{step} '{SHOW}'\n"))
+        .collect();
+    // Also with the options that reach a step through the job's environment.
+    for options in [
+        &["--gres=gpu:l40s.4:1"][..],
+        &["--gpus=l40s.4:1"],
+        &["--gpus-per-task=l40s.4:1", "--ntasks=1"],
+    ] {
+        let job = user.sbatch(options, &format!("exec 2>&1\n{script}true"))?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.job_output(job)?;
+        let right = said
+            .lines()
+            .filter(|line| *line == "shards=1 devices=0")
+            .count();
+        assert_eq!(right, steps.len(), "{options:?}:\n{said}");
+    }
+    Ok(())
+}
+
+fn a_step_that_cannot_be_asked_for_says_what_to_do(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    for (option, variable) in [
+        ("--mem-per-gpu=200", "SLURM_MEM_PER_GPU"),
+        ("--cpus-per-gpu=2", "SLURM_CPUS_PER_GPU"),
+        ("--ntasks-per-gpu=2", "SLURM_NTASKS_PER_GPU"),
+    ] {
+        let script = format!("exec 2>&1\nsrun true\nunset {variable}\nsrun -n1 bash -c '{SHOW}'");
+        let job = user.sbatch(&["--gres=gpu:l40s.4:1", option], &script)?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let said = user.job_output(job)?;
+        assert!(said.contains(&format!("unset {variable}")), "{said}");
+        assert!(said.ends_with("shards=1 devices=0\n"), "{said}");
+    }
+    Ok(())
+}
+
+fn a_half_gpu_job_is_always_on_one_gpu(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    // Quarters leave room for a half on some GPUs only.
+    for _ in 0..5 {
+        user.sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    }
+    for _ in 0..4 {
+        let job = user.sbatch(
+            &["--gres=gpu:l40s.2:1"],
+            "echo gpus=$SLURM_JOB_GPUS\nsleep 100",
+        )?;
+        cluster.wait_job(job, "RUNNING")?;
+        let gpus = cluster.wait_for("the job's first line", Duration::from_secs(20), || {
+            Ok(user.job_output(job)?.lines().next().map(str::to_string))
+        })?;
+        let one = gpus
+            .strip_prefix("gpus=")
+            .is_some_and(|gpu| gpu.parse::<u32>().is_ok());
+        assert!(one, "{gpus}");
+    }
+    Ok(())
+}
+
+fn a_typed_shard_request_is_the_same_slice(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    let slice = user.sbatch(&["--hold", "--gres=gpu:l40s.2:1"], "true")?;
+    let shards = user.sbatch(&["--hold", "--gres=shard:l40s:2"], "true")?;
+    for field in ["TresPerNode", "NumNodes"] {
+        assert_eq!(
+            cluster.job_field(slice, field)?,
+            cluster.job_field(shards, field)?
+        );
+    }
+    assert_eq!(tag(&cluster, slice)?, tag(&cluster, shards)?);
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Where things are, and running programs.
+
+use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The workspace.
+pub(crate) fn project() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Cargo's target folder, which holds everything that is built or downloaded.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project().join("target"), PathBuf::from)
+}
+
+/// Runs a program to its end; a failure is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("running {}", command.get_program().display()))?;
+    ensure!(
+        status.success(),
+        "{} failed: {status}",
+        command.get_program().display()
+    );
+    Ok(())
+}

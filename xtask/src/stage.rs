@@ -1,0 +1,104 @@
+//! Builds softmig and lays it out as it is installed: `target/stage` is a tree like `/`.
+
+use crate::place::{project, run, target};
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The Lua versions that Slurm is built with.
+const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
+/// Given explicitly, so that the flags for a static binary do not reach build scripts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds all and returns the tree.
+pub(crate) fn build() -> Result<PathBuf> {
+    println!("Building softmig (release) into target/stage.");
+    let stage = target().join("stage");
+    lua_modules(&stage)?;
+    node_binaries(&stage)?;
+    cargo(&["-p", "softmig"], &[])?;
+    place(
+        &target().join("release/softmig"),
+        &stage.join("usr/bin/softmig"),
+        0o755,
+    )?;
+    for (conf, at) in [
+        ("policy.toml", "etc/softmig/policy.toml"),
+        ("job_submit.lua", "etc/slurm/job_submit.lua"),
+        ("cli_filter.lua", "etc/slurm/cli_filter.lua"),
+    ] {
+        place(&project().join("conf").join(conf), &stage.join(at), 0o644)?;
+    }
+    Ok(stage)
+}
+
+/// One build of each module for each Lua: they differ in the interpreter's calls.
+fn lua_modules(stage: &Path) -> Result<()> {
+    let modules = ["job-submit", "cli-filter"];
+    for lua in LUAS {
+        let features = modules
+            .map(|module| format!("softmig-{module}/lua{}", lua.replace('.', "")))
+            .join(",");
+        cargo(
+            &[
+                "-p",
+                "softmig-job-submit",
+                "-p",
+                "softmig-cli-filter",
+                "--no-default-features",
+                "--features",
+                &features,
+            ],
+            &[],
+        )?;
+        for module in modules {
+            let name = format!("softmig_{}.so", module.replace('-', "_"));
+            place(
+                &target().join("release").join(format!("lib{name}")),
+                &stage.join("usr/lib/softmig/lua").join(lua).join(name),
+                0o755,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Prolog and epilog run on any node, whatever its C library.
+fn node_binaries(stage: &Path) -> Result<()> {
+    cargo(
+        &[
+            "-p",
+            "softmig-prolog",
+            "-p",
+            "softmig-epilog",
+            "--target",
+            TARGET,
+        ],
+        &[("RUSTFLAGS", "-C target-feature=+crt-static")],
+    )?;
+    for name in ["softmig-prolog", "softmig-epilog"] {
+        let built = target().join(TARGET).join("release").join(name);
+        place(&built, &stage.join("usr/libexec").join(name), 0o755)?;
+    }
+    Ok(())
+}
+
+fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "--locked"])
+        .args(words)
+        .envs(environment.iter().copied())
+        .current_dir(project()))
+}
+
+/// By rename, as an installation has to: a process that has the old file mapped keeps it.
+fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let folder = to.parent().context("a file at the root")?;
+    fs::create_dir_all(folder)?;
+    let fresh = to.with_extension("fresh");
+    fs::copy(from, &fresh).with_context(|| format!("copying {}", from.display()))?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(mode))?;
+    fs::rename(&fresh, to).with_context(|| format!("placing {}", to.display()))
+}
