@@ -1,3 +1,103 @@
-//! Writes a job's limits on the node before it starts.
+//! softmig-prolog: Slurm runs it as `Prolog=` on a node, before a job's first process.
+//!
+//! Exit status 0: the job may start. 1: it may not, and Slurm drains the node. 2: it was not Slurm who ran this.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, bail};
+use softmig_policy::Policy;
+use softmig_prolog::decide::{Verdict, decide};
+use softmig_prolog::gpu::{Assigned, assigned, installed};
+use softmig_prolog::job::{GpuList, Job};
+use softmig_prolog::node::{Node, set_umask};
+use softmig_prolog::record::{conf_of, record};
+use softmig_prolog::{report, slurmctld};
+use std::process::ExitCode;
+use tracing::{error, info, warn};
+
+fn main() -> ExitCode {
+    let job = match Job::from_environment() {
+        Ok(job) => job,
+        Err(error) => {
+            eprintln!("softmig-prolog: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    set_umask();
+    let node = Node::this_machine();
+    let prepared = match &job.gpus {
+        Some(gpus) => prepare(&node, &job, gpus),
+        None => {
+            leave_alone(&node, &job);
+            Ok(())
+        }
+    };
+    match prepared {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(
+                job = job.id.get(),
+                "job={} must not start: {error:#}", job.id
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A job without GPUs: nothing to limit, so nothing that could go wrong for it.
+fn leave_alone(node: &Node, job: &Job) {
+    if let Err(error) = record(node, job, None) {
+        report::start(c"softmig-prolog", None);
+        error!(job = job.id.get(), "job={} has no GPU: {error}", job.id);
+    }
+}
+
+/// A job with GPUs.
+fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
+    let policy = gather_policy(node);
+    let assigned = gather_gpus(node, job, list);
+    let verdict = decide(
+        job.id,
+        job.tag,
+        policy.as_ref(),
+        assigned.model.as_deref(),
+        || slurmctld::ask(job),
+    );
+    let recorded = record(node, job, conf_of(job, &verdict, assigned.gpus).as_ref());
+
+    let line = report::line(job, &verdict, &assigned);
+    match recorded {
+        Ok(()) => info!(job = job.id.get(), uid = job.uid, "{line}"),
+        Err(error) if verdict.must_be_recorded() => return Err(error).context(line),
+        Err(error) => error!(job = job.id.get(), uid = job.uid, "{line}: {error}"),
+    }
+    if verdict == Verdict::Drain {
+        bail!("nothing says what it may take, and the policy has on_unknown = \"drain\"");
+    }
+    Ok(())
+}
+
+/// The policy, which also says where to log.
+fn gather_policy(node: &Node) -> Option<Policy> {
+    let policy = node.policy();
+    let log_file = policy
+        .as_ref()
+        .ok()
+        .and_then(|policy| policy.node_log_file.as_deref());
+    report::start(c"softmig-prolog", log_file);
+    policy.map_err(|problem| warn!("{problem}")).ok()
+}
+
+fn gather_gpus(node: &Node, job: &Job, list: &GpuList) -> Assigned {
+    let assigned = assigned(&installed(&node.gpus), &list.indices);
+    if list.garbled || !assigned.missing.is_empty() {
+        warn!(
+            job = job.id.get(),
+            "job={}: no UUID for GPU {:?} (is nvidia-persistenced running?), list read in full: {}",
+            job.id,
+            assigned.missing,
+            !list.garbled
+        );
+    }
+    assigned
+}

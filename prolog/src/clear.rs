@@ -1,0 +1,101 @@
+//! Takes a job's files away: the epilog's work, and the prolog's when an earlier job with the same number left some.
+//!
+//! Nothing is taken for granted: a prolog may have been killed at any point, may have been another version's, or may
+//! never have run. So everything is looked for that could bear the job's name, and trouble with one thing does not
+//! keep the others.
+
+use crate::dir::{Dir, DirError};
+use crate::job::{Job, JobId};
+use crate::node::{Run, alias_name, conf_name, new_conf_name};
+
+/// Removes all files of a job. Tells whether there were any, or the first of the things that went wrong.
+pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
+    let id = job.id.to_string();
+    let mut cleared = Cleared::default();
+    // The second names first: without the conf nobody could tell whose they are.
+    cleared.note(remove_aliases(&run.dir, job.id));
+    if let Some(sluid) = &job.sluid {
+        cleared.note(run.dir.remove(&alias_name(sluid)));
+    }
+    cleared.note(run.dir.remove(&conf_name(job.id)));
+    cleared.note(run.dir.remove(&new_conf_name(job.id)));
+    for kind in ["uid", "gpu"] {
+        cleared.note(remove_markers(&run.dir, kind, &id));
+    }
+    match run.dir.child("jobs") {
+        Ok(Some(jobs)) => cleared.note(jobs.remove(&id)),
+        Ok(None) => {}
+        Err(error) => cleared.note(Err(error)),
+    }
+    cleared.finish()
+}
+
+/// What became of several removals.
+#[derive(Default)]
+struct Cleared {
+    any: bool,
+    error: Option<DirError>,
+}
+
+impl Cleared {
+    fn note(&mut self, removed: Result<bool, DirError>) {
+        match removed {
+            Ok(any) => self.any |= any,
+            Err(error) => {
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+
+    fn finish(self) -> Result<bool, DirError> {
+        match self.error {
+            None => Ok(self.any),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Removes the other names of the job's conf, complete or not.
+fn remove_aliases(run: &Dir, id: JobId) -> Result<bool, DirError> {
+    let mut any = false;
+    for name in [conf_name(id), new_conf_name(id)] {
+        let Some(conf) = run.stat_of(&name)? else {
+            continue;
+        };
+        if conf.st_nlink < 2 {
+            continue;
+        }
+        let ours = [conf_name(id), new_conf_name(id)];
+        for other in run.names()? {
+            if ours.contains(&other) || !other.ends_with(".conf") {
+                continue;
+            }
+            let same = run
+                .stat_of(&other)?
+                .is_some_and(|stat| (stat.st_dev, stat.st_ino) == (conf.st_dev, conf.st_ino));
+            if same {
+                any |= run.remove(&other)?;
+            }
+        }
+    }
+    Ok(any)
+}
+
+/// Removes `uid/*/JOBID` or `gpu/*/JOBID`, whichever user or GPU it was, and the folder when that was the last.
+fn remove_markers(run: &Dir, kind: &str, id: &str) -> Result<bool, DirError> {
+    let Some(folder) = run.child(kind)? else {
+        return Ok(false);
+    };
+    let mut cleared = Cleared::default();
+    for name in folder.names()? {
+        let removed = folder.child(&name).and_then(|marked| match marked {
+            Some(marked) => marked.remove(id),
+            None => Ok(false),
+        });
+        if matches!(removed, Ok(true)) {
+            cleared.note(folder.remove_if_empty(&name).map(|()| true));
+        }
+        cleared.note(removed);
+    }
+    cleared.finish()
+}

@@ -1,0 +1,263 @@
+//! The verdict: what a job may take of each of its GPUs.
+//!
+//! The tag says it, and it is what the user was promised. Only a job without a readable one (from before softmig was
+//! installed, or tagged by a newer version) costs a question to slurmctld, and only if that stays unanswered the
+//! policy's `on_unknown` decides.
+
+use crate::job::JobId;
+use crate::slurmctld::AskError;
+use softmig_policy::Policy;
+use softmig_policy::allocation::Allocation;
+use softmig_policy::catalogue::OnUnknown;
+use softmig_policy::limits::Limits;
+use softmig_policy::tag::{Tag, TagError};
+use std::fmt;
+use tracing::{error, warn};
+
+/// What a GPU job may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of its GPUs.
+    Whole(Source),
+    /// A slice.
+    Slice(Limits, Source),
+    /// Nothing is known, not even a policy. No conf is written, and the hook shows such a job no GPU.
+    Unknown,
+    /// Nothing is known, and the policy says that the node must then be drained.
+    Drain,
+}
+
+impl Verdict {
+    /// Whether the job must not start unless this is on disk. A job that may take all of its GPUs needs nothing there
+    /// to be kept within limits; one of which nothing is known must at least not find an older job's conf.
+    pub fn must_be_recorded(&self) -> bool {
+        !matches!(self, Self::Whole(_))
+    }
+}
+
+/// Who said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The job's tag.
+    Tag,
+    /// slurmctld.
+    Slurmctld,
+    /// Nobody: it is the smallest slice of the GPU's type.
+    Smallest,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tag => "tag",
+            Self::Slurmctld => "slurmctld",
+            Self::Smallest => "smallest",
+        })
+    }
+}
+
+/// Decides for a job. `model` is its GPU's name, `ask` asks slurmctld.
+pub fn decide(
+    id: JobId,
+    tag: Option<Result<Tag, TagError>>,
+    policy: Option<&Policy>,
+    model: Option<&str>,
+    ask: impl FnOnce() -> Result<Allocation, AskError>,
+) -> Verdict {
+    match tag {
+        Some(Ok(Tag::Whole)) => return Verdict::Whole(Source::Tag),
+        Some(Ok(Tag::Slice(limits))) => {
+            if let Some(difference) = policy.and_then(|policy| difference(&limits, policy)) {
+                warn!(
+                    job = id.get(),
+                    "job={id} keeps the limits of its tag: {difference}"
+                );
+            }
+            return Verdict::Slice(limits, Source::Tag);
+        }
+        Some(Err(problem)) => warn!(job = id.get(), "job={id} asks slurmctld: {problem}"),
+        None => {}
+    }
+    match ask() {
+        Ok(Allocation::Whole) => return Verdict::Whole(Source::Slurmctld),
+        Ok(Allocation::Shards { kind, shards }) => {
+            let limits = policy.and_then(|policy| policy.allocated(kind.as_deref(), shards));
+            if let Some(limits) = limits {
+                return Verdict::Slice(limits, Source::Slurmctld);
+            }
+            warn!(
+                job = id.get(),
+                "job={id} has {shards} shards of {kind:?}, which the policy does not know"
+            );
+        }
+        Ok(Allocation::Nothing) => {
+            warn!(
+                job = id.get(),
+                "job={id} has GPUs here, but slurmctld names none"
+            );
+        }
+        Err(problem) => warn!(
+            job = id.get(),
+            "job={id}: no answer from slurmctld: {problem}"
+        ),
+    }
+    unknown(id, policy, model)
+}
+
+fn unknown(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
+    let Some(policy) = policy else {
+        error!(
+            job = id.get(),
+            "job={id} gets no GPU: neither its tag nor slurmctld nor a policy says what it may take"
+        );
+        return Verdict::Unknown;
+    };
+    if policy.on_unknown == OnUnknown::Drain {
+        return Verdict::Drain;
+    }
+    match policy.smallest(model) {
+        Some(limits) => {
+            warn!(
+                job = id.get(),
+                "job={id} gets the smallest slice, as nothing says what it may take"
+            );
+            Verdict::Slice(limits, Source::Smallest)
+        }
+        None => {
+            error!(
+                job = id.get(),
+                "job={id} gets no GPU: the policy has no type that can be cut"
+            );
+            Verdict::Unknown
+        }
+    }
+}
+
+/// How the policy's limits for the same shards differ from the tag's, if they do.
+fn difference(tag: &Limits, policy: &Policy) -> Option<String> {
+    let name = tag.gpu_type().as_str();
+    let Some(gpu) = policy.gpu(name) else {
+        return Some(format!("policy.toml has no [gpu.{name}]"));
+    };
+    let here = match gpu.limits(tag.share().shards()) {
+        Ok(here) if here == *tag => return None,
+        Ok(here) => Tag::Slice(here).to_string(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!("tag {}, policy.toml {here}", Tag::Slice(*tag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+    const DRAIN: &str = "[node]\non_unknown = \"drain\"\n";
+
+    fn tag(text: &str) -> Option<Result<Tag, TagError>> {
+        Tag::find(text)
+    }
+
+    fn verdict(text: &str, policy: Option<&str>, answer: Result<Allocation, AskError>) -> Verdict {
+        let policy = policy.map(|text| Policy::parse(text).unwrap());
+        let id = JobId::parse("7").unwrap();
+        decide(id, tag(text), policy.as_ref(), Some("NVIDIA L40S"), || {
+            answer
+        })
+    }
+
+    fn memory(verdict: Verdict) -> (u32, Source) {
+        match verdict {
+            Verdict::Slice(limits, source) => (limits.memory_mib(), source),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn shards(kind: &str, shards: u64) -> Result<Allocation, AskError> {
+        Ok(Allocation::Shards {
+            kind: Some(kind.to_string()),
+            shards,
+        })
+    }
+
+    #[test]
+    fn a_tag_decides_and_nobody_is_asked() {
+        let id = JobId::parse("7").unwrap();
+        for (text, expected) in [
+            ("softmig=1:whole", None),
+            ("softmig=1:l40s:1/4:9999:soft", Some(9999)),
+        ] {
+            let verdict = decide(id, tag(text), None, None, || panic!("asked"));
+            match expected {
+                None => assert_eq!(verdict, Verdict::Whole(Source::Tag)),
+                Some(mib) => assert_eq!(memory(verdict), (mib, Source::Tag)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_difference_to_the_policy_is_named() {
+        let policy = Policy::parse(POLICY).unwrap();
+        let limits = |text: &str| match tag(text) {
+            Some(Ok(Tag::Slice(limits))) => limits,
+            other => panic!("{other:?}"),
+        };
+        let difference = |text: &str| difference(&limits(text), &policy);
+        assert_eq!(difference("softmig=1:l40s:1/4:11366:hard"), None);
+        for (text, part) in [
+            (
+                "softmig=1:l40s:1/4:9999:hard",
+                "policy.toml softmig=1:l40s:1/4:11366:hard",
+            ),
+            ("softmig=1:l40s:1/4:11366:soft", "11366:hard"),
+            ("softmig=1:l40s:1/8:11366:hard", "1/4"),
+            ("softmig=1:l40s:7/8:11366:hard", "not a share"),
+            ("softmig=1:a100:1/4:11366:hard", "no [gpu.a100]"),
+        ] {
+            assert!(difference(text).unwrap().contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_a_readable_tag_slurmctld_decides() {
+        for text in ["", "softmig=2:whole", "softmig=1:whole:x"] {
+            assert_eq!(
+                verdict(text, Some(POLICY), Ok(Allocation::Whole)),
+                Verdict::Whole(Source::Slurmctld)
+            );
+            let slice = verdict(text, Some(POLICY), shards("l40s", 2));
+            assert_eq!(memory(slice), (22732, Source::Slurmctld));
+        }
+        assert_eq!(
+            verdict("", None, Ok(Allocation::Whole)),
+            Verdict::Whole(Source::Slurmctld)
+        );
+    }
+
+    #[test]
+    fn without_an_answer_the_policy_decides() {
+        let silent = || {
+            [
+                Err(AskError::NotFound),
+                Ok(Allocation::Nothing),
+                shards("other", 1),
+            ]
+        };
+        for answer in silent() {
+            assert_eq!(
+                memory(verdict("", Some(POLICY), answer)),
+                (11366, Source::Smallest)
+            );
+        }
+        for answer in silent() {
+            assert_eq!(verdict("", Some(DRAIN), answer), Verdict::Drain);
+        }
+        for answer in silent() {
+            assert_eq!(verdict("", None, answer), Verdict::Unknown);
+        }
+        assert_eq!(
+            verdict("", Some(""), Err(AskError::NotFound)),
+            Verdict::Unknown
+        );
+    }
+}

@@ -1,0 +1,404 @@
+//! A folder that only its owner can change, and everything done in it.
+//!
+//! Root works here next to users, so each folder is opened once, without following a link, and checked through what
+//! was opened. All else happens relative to it and by single names; no path is looked up twice.
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How deep a folder may be that is removed with all that is in it.
+const DEEPEST: u32 = 32;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+const CREATE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Why something in a folder could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum DirError {
+    /// The system said no.
+    #[error("{doing} {}: {error}", path.display())]
+    Failed {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// Somebody else could change it.
+    #[error("{} is not used: it {why}", path.display())]
+    Untrusted {
+        /// What.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// What a call in a folder gives.
+pub type Result<T> = std::result::Result<T, DirError>;
+
+/// Attaches what was tried to the system's error.
+fn failed<E: Into<io::Error>>(doing: &'static str, path: PathBuf) -> impl FnOnce(E) -> DirError {
+    move |error| DirError::Failed {
+        doing,
+        path,
+        error: error.into(),
+    }
+}
+
+/// An open folder that belongs to `owner` and that nobody else may write to.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+    owner: u32,
+}
+
+impl Dir {
+    /// Opens the folder at `path`; `None` when there is none.
+    ///
+    /// Its parent may be reached through links (`/var/run` is one) and may be writable by a group (`/var/log` often
+    /// is), but not by everybody.
+    pub fn open(path: &Path, owner: u32) -> Result<Option<Self>> {
+        let Some(parent) = parent(path, owner)? else {
+            return Ok(None);
+        };
+        parent.child_named(name_of(path), path.to_path_buf())
+    }
+
+    /// Opens the folder at `path`, made when there is none; its parent must exist.
+    pub fn make(path: &Path, owner: u32) -> Result<Self> {
+        let missing = failed("opening", path.to_path_buf());
+        let parent = parent(path, owner)?.ok_or_else(|| missing(Errno::NOENT))?;
+        parent.make_named(name_of(path), path.to_path_buf())
+    }
+
+    /// Opens a folder in this one; `None` when there is none.
+    pub fn child(&self, name: &str) -> Result<Option<Self>> {
+        self.child_named(name, self.path.join(name))
+    }
+
+    /// Opens a folder in this one, made when there is none.
+    pub fn make_child(&self, name: &str) -> Result<Self> {
+        self.make_named(name, self.path.join(name))
+    }
+
+    fn make_named(&self, name: &str, path: PathBuf) -> Result<Self> {
+        // Somebody may remove it between the two calls: an epilog of the same user, where there is no lock.
+        for _ in 0..3 {
+            match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(failed("making", path)(error)),
+            }
+            if let Some(dir) = self.child_named(name, path.clone())? {
+                return Ok(dir);
+            }
+        }
+        Err(failed("making", path)(Errno::NOENT))
+    }
+
+    fn child_named(&self, name: &str, path: PathBuf) -> Result<Option<Self>> {
+        let fd = match fs::openat(&self.fd, name, FOLDER, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                let why = "is a link or no folder";
+                return Err(DirError::Untrusted { path, why });
+            }
+            Err(error) => return Err(failed("opening", path)(error)),
+        };
+        let dir = Self {
+            fd,
+            path,
+            owner: self.owner,
+        };
+        dir.check(0o022)?;
+        Ok(Some(dir))
+    }
+
+    /// Refuses a folder of another owner, or one that `writers` may write to.
+    fn check(&self, writers: u32) -> Result<()> {
+        let stat = self.stat()?;
+        let why = if stat.st_uid != self.owner {
+            "belongs to another user"
+        } else if stat.st_mode & writers != 0 {
+            "can be written to by others"
+        } else {
+            return Ok(());
+        };
+        let path = self.path.clone();
+        Err(DirError::Untrusted { path, why })
+    }
+
+    /// The folder's own metadata.
+    pub fn stat(&self) -> Result<Stat> {
+        fs::fstat(&self.fd).map_err(failed("looking at", self.path.clone()))
+    }
+
+    /// The metadata of what has this name, links not followed; `None` when there is nothing.
+    pub fn stat_of(&self, name: &str) -> Result<Option<Stat>> {
+        match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(failed("looking at", self.path.join(name))(error)),
+        }
+    }
+
+    /// Where it is, for messages and for mounting.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its owner, who is to own what is made in it.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// All names in it that are text; softmig makes no others.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let names = names(self.fd.as_fd()).map_err(failed("listing", self.path.clone()))?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect())
+    }
+
+    /// Opens a plain file for reading; `None` when there is none. What stands there may be anything: it is never
+    /// followed and never waited for.
+    pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        let path = || self.path.join(name);
+        let fd = match fs::openat(&self.fd, name, READ, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(failed("opening", path())(error)),
+        };
+        let stat = fs::fstat(&fd).map_err(failed("looking at", path()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            let why = "is no plain file";
+            return Err(DirError::Untrusted { path: path(), why });
+        }
+        Ok(Some(File::from(fd)))
+    }
+
+    /// The first `most` bytes of a plain file; `None` when there is none.
+    pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_file(name)? else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        file.take(most)
+            .read_to_end(&mut bytes)
+            .map_err(failed("reading", self.path.join(name)))?;
+        Ok(Some(bytes))
+    }
+
+    /// Makes a file that must not exist yet. Nothing is left of it when that fails.
+    pub fn create(&self, name: &str, mode: u32, bytes: &[u8]) -> Result<File> {
+        let path = || self.path.join(name);
+        let fd = fs::openat(&self.fd, name, CREATE, Mode::from_raw_mode(mode))
+            .map_err(failed("making", path()))?;
+        let mut file = File::from(fd);
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        if let Err(error) = written {
+            let _ = self.remove(name);
+            return Err(failed("writing", path())(error));
+        }
+        Ok(file)
+    }
+
+    /// Opens a file for writing, made when there is none.
+    pub fn open_or_create(&self, name: &str, mode: u32) -> Result<File> {
+        let flags = CREATE.difference(OFlags::EXCL);
+        fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))
+            .map(File::from)
+            .map_err(failed("opening", self.path.join(name)))
+    }
+
+    /// Gives a file of this folder another name, in place of what has it.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        fs::renameat(&self.fd, from, &self.fd, to).map_err(failed("writing", self.path.join(to)))
+    }
+
+    /// Gives a file of this folder a second name.
+    pub fn link(&self, from: &str, to: &str) -> Result<()> {
+        fs::linkat(&self.fd, from, &self.fd, to, AtFlags::empty())
+            .map_err(failed("linking", self.path.join(to)))
+    }
+
+    /// Removes what has this name, a folder with all that is in it; `false` when there was nothing.
+    pub fn remove(&self, name: &str) -> Result<bool> {
+        remove(self.fd.as_fd(), name.as_bytes(), DEEPEST)
+            .map_err(failed("removing", self.path.join(name)))
+    }
+
+    /// Removes a folder if it is empty.
+    pub fn remove_if_empty(&self, name: &str) -> Result<()> {
+        match fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+            Err(error) => Err(failed("removing", self.path.join(name))(error)),
+        }
+    }
+}
+
+/// Opens the folder that `path` is in.
+fn parent(path: &Path, owner: u32) -> Result<Option<Dir>> {
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    let flags = FOLDER.difference(OFlags::NOFOLLOW);
+    let fd = match fs::open(parent, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(failed("opening", parent.to_path_buf())(error)),
+    };
+    let path = parent.to_path_buf();
+    let dir = Dir { fd, path, owner };
+    dir.check(0o002)?;
+    Ok(Some(dir))
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or(".")
+}
+
+fn names(dir: BorrowedFd<'_>) -> std::result::Result<Vec<Vec<u8>>, Errno> {
+    let mut names = Vec::new();
+    for entry in fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    Ok(names)
+}
+
+fn remove(dir: BorrowedFd<'_>, name: &[u8], deepest: u32) -> std::result::Result<bool, Errno> {
+    match fs::unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) => return Ok(true),
+        Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        Err(error) => return Err(error),
+    }
+    // A job's user may own folders further down and make them as deep as he likes.
+    let deepest = deepest.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
+    let folder = fs::openat(dir, name, FOLDER, Mode::empty())?;
+    for inside in names(folder.as_fd())? {
+        remove(folder.as_fd(), &inside, deepest)?;
+    }
+    match fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn own() -> (tempfile::TempDir, Dir) {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = rustix::process::getuid().as_raw();
+        let dir = Dir::make(&folder.path().join("run"), owner).unwrap();
+        (folder, dir)
+    }
+
+    #[test]
+    fn a_link_or_a_file_is_no_folder() {
+        let (_folder, dir) = own();
+        symlink("/tmp", dir.path().join("link")).unwrap();
+        dir.create("file", 0o644, b"").unwrap();
+        for name in ["link", "file"] {
+            assert!(matches!(dir.child(name), Err(DirError::Untrusted { .. })));
+            assert!(matches!(
+                dir.make_child(name),
+                Err(DirError::Untrusted { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused() {
+        let (_folder, dir) = own();
+        dir.make_child("open").unwrap();
+        for mode in [0o775, 0o757] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.path().join("open"), mode).unwrap();
+            let refused = dir.child("open").unwrap_err().to_string();
+            assert!(
+                refused.ends_with("it can be written to by others"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused() {
+        let (folder, dir) = own();
+        let other = Dir::open(&folder.path().join("run"), dir.owner() + 1);
+        assert!(
+            other
+                .unwrap_err()
+                .to_string()
+                .ends_with("belongs to another user")
+        );
+    }
+
+    #[test]
+    fn a_folder_in_a_missing_one_cannot_be_made() {
+        let (folder, dir) = own();
+        let path = folder.path().join("no/run");
+        assert!(Dir::open(&path, dir.owner()).unwrap().is_none());
+        assert!(Dir::make(&path, dir.owner()).is_err());
+    }
+
+    #[test]
+    fn removing_follows_no_link() {
+        let (folder, dir) = own();
+        let outside = folder.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("kept"), "").unwrap();
+        let inside = dir.path().join("a/b/c");
+        std::fs::create_dir_all(&inside).unwrap();
+        symlink(&outside, inside.join("link")).unwrap();
+        symlink(&outside, dir.path().join("link")).unwrap();
+        assert!(dir.remove("a").unwrap());
+        assert!(dir.remove("link").unwrap());
+        assert!(!dir.remove("link").unwrap());
+        assert!(outside.join("kept").exists());
+        assert_eq!(dir.names().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn only_a_plain_file_is_read() {
+        let (_folder, dir) = own();
+        let path = |name: &str| dir.path().join(name);
+        symlink("/etc/passwd", path("link")).unwrap();
+        fs::mknodat(fs::CWD, path("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for name in ["link", "pipe"] {
+            assert!(dir.read(name, 10).is_err(), "{name}");
+        }
+        assert!(dir.read("missing", 10).unwrap().is_none());
+        dir.create("file", 0o644, b"0123456789abc").unwrap();
+        assert_eq!(dir.read("file", 10).unwrap().unwrap(), b"0123456789");
+        assert!(dir.create("file", 0o644, b"").is_err());
+    }
+}

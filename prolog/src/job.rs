@@ -1,0 +1,259 @@
+//! The job, as Slurm describes it in the environment of prolog and epilog.
+//!
+//! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it.
+//! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
+
+use softmig_policy::conf::MAX_GPUS;
+use softmig_policy::tag::{Tag, TagError};
+use std::ffi::OsString;
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// The highest index that a GPU may have on a node, so that a range cannot be endless.
+const MAX_INDEX: u32 = 1023;
+
+/// Slurm's number of a job. Every task of an array and every part of a heterogeneous job has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobId(NonZeroU32);
+
+impl JobId {
+    /// Reads a decimal number as Slurm writes it.
+    pub fn parse(text: &str) -> Option<Self> {
+        // One job must not have two names on disk: no sign, no leading zero.
+        let plain = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| text.parse().ok()).flatten().map(Self)
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Slurm's other name of a job, which can be the name of its cgroup from 26.05 on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sluid(String);
+
+impl Sluid {
+    /// Letters and digits, but never a number, which would be another job's name.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let letter = text.bytes().any(|byte| byte.is_ascii_alphabetic());
+        (plain && letter && text.len() <= 64).then(|| Self(text.to_string()))
+    }
+}
+
+impl fmt::Display for Sluid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The GPUs that Slurm gave to the job on this node, by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuList {
+    /// The indices, in ascending order of appearance.
+    pub indices: Vec<u32>,
+    /// Whether some of the text was no index.
+    pub garbled: bool,
+}
+
+impl GpuList {
+    /// Reads `0,2` or `0,2-3`.
+    fn parse(text: &str) -> Self {
+        let mut list = Self::default();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let index = |text: &str| text.trim().parse().ok().filter(|&at: &u32| at <= MAX_INDEX);
+            match (index(first), index(last)) {
+                (Some(first), Some(last)) if first <= last => list.indices.extend(first..=last),
+                _ => list.garbled = true,
+            }
+        }
+        // A conf names no more.
+        list.garbled |= list.indices.len() > MAX_GPUS;
+        list.indices.truncate(MAX_GPUS);
+        list
+    }
+}
+
+/// A job about to start, or just ended.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its number.
+    pub id: JobId,
+    /// Its user.
+    pub uid: u32,
+    /// Its group; root's where Slurm does not say (before 23.11).
+    pub gid: u32,
+    /// Its GPUs here; `None` when it has none.
+    pub gpus: Option<GpuList>,
+    /// How often Slurm restarted it. Slurm knows this from the job's credential, and has none of that left in the
+    /// epilog when slurmd was restarted in between.
+    pub run: Option<u32>,
+    /// Its other name.
+    pub sluid: Option<Sluid>,
+    /// This node's name in slurm.conf.
+    pub node: String,
+    /// Where this node's slurm.conf is.
+    pub slurm_conf: Option<OsString>,
+    /// The tag, if it carries one.
+    pub tag: Option<Result<Tag, TagError>>,
+}
+
+/// Why an environment describes no job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{variable} is {value:?}: Slurm runs this program as Prolog or Epilog and sets it to a number"
+)]
+pub struct NoJob {
+    variable: &'static str,
+    value: String,
+}
+
+impl Job {
+    /// Reads this process's environment.
+    pub fn from_environment() -> Result<Self, NoJob> {
+        Self::read(|name| std::env::var_os(name))
+    }
+
+    /// Reads an environment.
+    pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, NoJob> {
+        // A comment may hold any bytes; a tag is ASCII.
+        let text = |name: &str| variable(name).map(|text| text.to_string_lossy().into_owned());
+        let needed = |variable: &'static str| {
+            let value = text(variable).unwrap_or_default();
+            (value.clone(), NoJob { variable, value })
+        };
+        let number = |name: &str| text(name).and_then(|text| text.parse::<u32>().ok());
+        let (id, no_id) = needed("SLURM_JOB_ID");
+        let (uid, no_uid) = needed("SLURM_JOB_UID");
+        // The first tag found decides: job-submit leaves one, and reading on past one that cannot be read would be
+        // guessing.
+        let tag = ["SLURM_JOB_EXTRA", "SLURM_JOB_COMMENT"]
+            .into_iter()
+            .find_map(|name| Tag::find(&text(name)?));
+        Ok(Self {
+            id: JobId::parse(&id).ok_or(no_id)?,
+            uid: uid.parse().map_err(|_| no_uid)?,
+            gid: number("SLURM_JOB_GID").unwrap_or(0),
+            gpus: text("SLURM_JOB_GPUS")
+                .filter(|list| !list.trim().is_empty())
+                .map(|list| GpuList::parse(&list)),
+            run: number("SLURM_JOB_RESTART_COUNT"),
+            sluid: text("SLURM_JOB_SLUID").and_then(|text| Sluid::parse(&text)),
+            node: text("SLURMD_NODENAME").unwrap_or_default(),
+            slurm_conf: variable("SLURM_CONF"),
+            tag,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Job, NoJob> {
+        Job::read(|name| {
+            let pair = pairs.iter().find(|(key, _)| *key == name)?;
+            Some(pair.1.into())
+        })
+    }
+
+    const NEEDED: [(&str, &str); 2] = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_UID", "2001")];
+
+    fn with(more: &[(&str, &str)]) -> Job {
+        read(&[&NEEDED, more].concat()).unwrap()
+    }
+
+    #[test]
+    fn a_job_without_gpus_has_none() {
+        assert_eq!(with(&[]).gpus, None);
+        assert_eq!(with(&[("SLURM_JOB_GPUS", "")]).gpus, None);
+    }
+
+    #[test]
+    fn indices_and_ranges_are_read() {
+        for (text, indices, garbled) in [
+            ("0", vec![0], false),
+            ("0,2", vec![0, 2], false),
+            ("0,2-4", vec![0, 2, 3, 4], false),
+            ("3-1", vec![], true),
+            ("x,1", vec![1], true),
+            ("0-4000000000", vec![], true),
+            ("-1", vec![], true),
+        ] {
+            let list = with(&[("SLURM_JOB_GPUS", text)]).gpus.unwrap();
+            assert_eq!((list.indices, list.garbled), (indices, garbled), "{text}");
+        }
+        let many = with(&[("SLURM_JOB_GPUS", "0-1000")]).gpus.unwrap();
+        assert_eq!((many.indices.len(), many.garbled), (MAX_GPUS, true));
+    }
+
+    #[test]
+    fn the_tag_is_looked_for_in_extra_and_then_in_comment() {
+        let whole = "my words softmig=1:whole";
+        let slice = "softmig=1:l40s:1/4:11366:hard";
+        assert_eq!(with(&[("SLURM_JOB_EXTRA", "x")]).tag, None);
+        assert_eq!(
+            with(&[("SLURM_JOB_COMMENT", whole)]).tag,
+            Some(Ok(Tag::Whole))
+        );
+        let both = with(&[("SLURM_JOB_COMMENT", whole), ("SLURM_JOB_EXTRA", slice)]);
+        assert!(matches!(both.tag, Some(Ok(Tag::Slice(_)))));
+        let newer = with(&[
+            ("SLURM_JOB_COMMENT", whole),
+            ("SLURM_JOB_EXTRA", "softmig=2:x"),
+        ]);
+        assert_eq!(newer.tag, Some(Err(TagError::Version)));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_hide_no_tag() {
+        let job = Job::read(|name| match name {
+            "SLURM_JOB_ID" => Some("7".into()),
+            "SLURM_JOB_UID" => Some("0".into()),
+            "SLURM_JOB_COMMENT" => Some(OsString::from_vec(b"\xff\xfe softmig=1:whole".to_vec())),
+            _ => None,
+        });
+        assert_eq!(job.unwrap().tag, Some(Ok(Tag::Whole)));
+    }
+
+    #[test]
+    fn without_a_job_there_is_nothing_to_do() {
+        for pairs in [
+            &[("SLURM_JOB_UID", "1")][..],
+            &[("SLURM_JOB_ID", "7")],
+            &[("SLURM_JOB_ID", "07"), ("SLURM_JOB_UID", "1")],
+            &[("SLURM_JOB_ID", "0"), ("SLURM_JOB_UID", "1")],
+            &[("SLURM_JOB_ID", "../7"), ("SLURM_JOB_UID", "1")],
+            &[("SLURM_JOB_ID", "+7"), ("SLURM_JOB_UID", "1")],
+        ] {
+            assert!(read(pairs).is_err(), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn an_alias_is_a_plain_word_and_never_a_number() {
+        assert!(Sluid::parse("sEKNKTV3WPV500").is_some());
+        for text in [
+            "",
+            "11",
+            "../x",
+            "a b",
+            "a.conf",
+            "a\n",
+            "\u{e9}a",
+            &"x".repeat(65),
+        ] {
+            assert_eq!(Sluid::parse(text), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the prolog and the epilog of a node share: how a job is read, decided on, written down and taken away again.
+//!
+//! Slurm runs the prolog as root before a job's first process, and the epilog after its last. In between, the files
+//! below `/var/run/softmig` say what the job may take of its GPUs:
+//!
+//! ```text
+//! environment --job--> decide --verdict--> record --files--> hook, monitor
+//!                        ^                    |
+//!   tag, else slurmctld, |                  clear  <-- epilog
+//!   else the policy -----+
+//! ```
+//!
+//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`decide`] makes a verdict of both, [`record`] puts it
+//! on disk and [`clear`] takes it away. [`node`] has the paths, [`dir`] the one way in which they are opened,
+//! [`report`] the logs.
+//!
+//! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
+//! a limit that is missing or an older job's. Nothing that a user can type leads there.
+
+#![forbid(unsafe_code)]
+
+pub mod clear;
+pub mod decide;
+pub mod dir;
+pub mod gpu;
+pub mod job;
+mod ledger;
+pub mod node;
+pub mod record;
+pub mod report;
+pub mod slurmctld;

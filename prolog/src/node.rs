@@ -1,0 +1,179 @@
+//! Where a node keeps what belongs to its jobs.
+//!
+//! | path below `/var/run/softmig` | owner, mode | what |
+//! |---|---|---|
+//! | `JOBID.conf` | root 0644 | a job's limits; its last name of all that the prolog makes, so what has it is complete |
+//! | `.JOBID.conf.new` | root 0644 | the same before it is complete |
+//! | `SLUID.conf` | | a second name (hard link) of a `JOBID.conf` |
+//! | `jobs/` | root 0755 | a small tmpfs of its own |
+//! | `jobs/JOBID/log` | the job's user, 0600 | the hook's log |
+//! | `uid/UID/JOBID`, `gpu/UUID/JOBID` | root 0644, empty | which limited jobs a user, a GPU has here |
+//! | `.lock` | root 0600 | held while files of a job are made or removed; no user can open it, so none can hold it |
+
+use crate::dir::{Dir, Result};
+use crate::job::{Job, JobId, Sluid};
+use rustix::fs::{FlockOperation, flock};
+use softmig_policy::Policy;
+use softmig_policy::conf::JobConf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long one job waits for another's files to be done. They take a millisecond; a prolog that somebody stopped
+/// must not stop all others.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A conf is far smaller; what is larger is none.
+const LONGEST_CONF: u64 = 64 << 10;
+
+/// Lets nothing of the caller's file mode mask take away what the modes in this crate give.
+pub fn set_umask() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+}
+
+/// The node's paths.
+///
+/// They are fixed: root's programs take no path from a variable or an argument. Tests have a node in a folder of
+/// their own.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What belongs to the jobs that are here now.
+    pub run: PathBuf,
+    /// The logs of those that were.
+    pub log: PathBuf,
+    /// The driver's list of GPUs.
+    pub gpus: PathBuf,
+    /// The policy.
+    pub policy: PathBuf,
+    /// Who owns all that.
+    pub owner: u32,
+}
+
+impl Node {
+    /// This machine.
+    pub fn this_machine() -> Self {
+        Self {
+            run: "/var/run/softmig".into(),
+            log: "/var/log/softmig".into(),
+            gpus: "/proc/driver/nvidia/gpus".into(),
+            policy: Policy::PATH.into(),
+            owner: 0,
+        }
+    }
+
+    /// A node of `owner`'s, for tests: all its paths are in `folder`.
+    pub fn in_folder(folder: &Path, owner: u32) -> Self {
+        Self {
+            run: folder.join("run"),
+            log: folder.join("log"),
+            gpus: folder.join("gpus"),
+            policy: folder.join("policy.toml"),
+            owner,
+        }
+    }
+
+    /// The policy, or why there is none.
+    pub fn policy(&self) -> std::result::Result<Policy, String> {
+        let path = self.policy.display();
+        let text =
+            std::fs::read_to_string(&self.policy).map_err(|error| format!("{path}: {error}"))?;
+        Policy::parse(&text).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// The run folder if there is one.
+    pub fn open(&self) -> Result<Option<Run>> {
+        Dir::open(&self.run, self.owner)?.map(Run::lock).transpose()
+    }
+
+    /// The run folder, made when missing: `/run` is empty after each boot.
+    pub fn make(&self) -> Result<Run> {
+        Run::lock(Dir::make(&self.run, self.owner)?)
+    }
+}
+
+/// The run folder, open and locked for one job's files.
+#[derive(Debug)]
+pub struct Run {
+    /// The folder.
+    pub dir: Dir,
+    /// Unlocks when it is closed, be it by a signal.
+    _lock: File,
+}
+
+impl Run {
+    fn lock(dir: Dir) -> Result<Self> {
+        let lock = dir.open_or_create(".lock", 0o600)?;
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() >= deadline {
+                tracing::warn!(
+                    "{} is held for too long; going on without it",
+                    dir.path().join(".lock").display()
+                );
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// The text of a job's conf; `None` when there is none.
+    pub fn conf_text(&self, id: JobId) -> Result<Option<Vec<u8>>> {
+        self.dir.read(&conf_name(id), LONGEST_CONF)
+    }
+
+    /// Whether `job` is an earlier run of the job whose conf stands here, so that nothing here is its own.
+    ///
+    /// Slurm restarts a job under its old number. If it gave up on a node whose epilog is still to come, that epilog
+    /// may meet the files of the next run. Both scripts get the number of restarts from the job's credential. When it
+    /// is not in the epilog's environment (slurmd was restarted and has lost the credential; Slurm before 22.05) the
+    /// epilog is taken for the latest run's: the other way round, files would stay behind after every restart of
+    /// slurmd, while a late epilog without a credential needs both accidents at once, and then leaves the job without
+    /// GPU, not without limits. A conf that cannot be read, or is another user's, is no later run of this job.
+    pub fn is_of_later_run(&self, job: &Job) -> bool {
+        let text = self.conf_text(job.id).ok().flatten();
+        let conf = text.and_then(|text| JobConf::parse(&text).ok());
+        conf.is_some_and(|conf| conf.uid == job.uid && job.run.is_some_and(|run| run < conf.run))
+    }
+}
+
+/// The name of a job's conf.
+pub fn conf_name(id: JobId) -> String {
+    format!("{id}.conf")
+}
+
+/// Its name while it is written. It has the job's number, so that whoever comes next for this job can remove it.
+pub fn new_conf_name(id: JobId) -> String {
+    format!(".{id}.conf.new")
+}
+
+/// The conf's second name.
+pub fn alias_name(sluid: &Sluid) -> String {
+    format!("{sluid}.conf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_this_machine_are_those_of_the_design() {
+        let node = Node::this_machine();
+        assert_eq!(node.run, Path::new("/var/run/softmig"));
+        assert_eq!(node.log, Path::new("/var/log/softmig"));
+        assert_eq!(node.policy, Path::new("/etc/softmig/policy.toml"));
+        assert_eq!(node.owner, 0);
+    }
+
+    #[test]
+    fn one_job_at_a_time_and_a_stopped_one_is_not_waited_for_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+        assert!(node.open().unwrap().is_none());
+        let first = node.make().unwrap();
+        let start = Instant::now();
+        let _second = node.make().unwrap();
+        assert!(start.elapsed() >= LOCK_PATIENCE);
+        drop(first);
+    }
+}

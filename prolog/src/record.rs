@@ -1,0 +1,103 @@
+//! Puts a verdict on disk: the conf that hook and monitor read, and the files around it.
+
+use crate::clear::clear;
+use crate::decide::Verdict;
+use crate::dir::DirError;
+use crate::job::{Job, Sluid};
+use crate::ledger;
+use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
+use softmig_policy::conf::{Gpus, JobConf};
+
+/// Why a job's files are not as they should be.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// An earlier job's are in the way.
+    #[error("an older job's files cannot be removed: {0}")]
+    Stale(#[source] DirError),
+    /// They cannot be written.
+    #[error("the limits cannot be written: {0}")]
+    Write(#[from] DirError),
+}
+
+/// The conf of a GPU job; `None` when nothing is known of it.
+pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
+    let limits = match verdict {
+        Verdict::Whole(_) => None,
+        Verdict::Slice(limits, _) => Some(*limits),
+        Verdict::Unknown | Verdict::Drain => return None,
+    };
+    Some(JobConf {
+        uid: job.uid,
+        run: job.run.unwrap_or(0),
+        limits,
+        gpus,
+    })
+}
+
+/// Makes the node say exactly this of the job. Called twice it changes nothing the second time; called after a kill
+/// it completes what was begun.
+pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), RecordError> {
+    let Some(conf) = conf else {
+        return match node.open()? {
+            Some(run) => clear(&run, job).map(drop).map_err(RecordError::Stale),
+            None => Ok(()),
+        };
+    };
+    let run = node.make()?;
+    let text = conf.to_string();
+    // What is there and is no plain file is stale too.
+    let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
+    if !same {
+        clear(&run, job).map_err(RecordError::Stale)?;
+    }
+    // The conf comes last: where it is, all else is.
+    ledger::make(&run, job);
+    if conf.limits.is_some() {
+        mark(&run, "uid", &conf.uid.to_string(), job)?;
+        for uuid in conf.gpus.iter() {
+            mark(&run, "gpu", uuid.as_str(), job)?;
+        }
+    }
+    let complete = same
+        && job
+            .sluid
+            .as_ref()
+            .is_none_or(|sluid| is_alias(&run, sluid, job));
+    if !complete {
+        write(&run, job, &text)?;
+    }
+    Ok(())
+}
+
+/// Leaves an empty file that says: this user, this GPU has a limited job here.
+fn mark(run: &Run, kind: &str, name: &str, job: &Job) -> Result<(), DirError> {
+    let folder = run.dir.make_child(kind)?.make_child(name)?;
+    let id = job.id.to_string();
+    match folder.stat_of(&id)? {
+        Some(_) => Ok(()),
+        None => folder.create(&id, 0o644, b"").map(drop),
+    }
+}
+
+fn is_alias(run: &Run, sluid: &Sluid, job: &Job) -> bool {
+    let inode = |name: &str| {
+        let stat = run.dir.stat_of(name).ok().flatten()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    let alias = inode(&alias_name(sluid));
+    alias.is_some() && alias == inode(&conf_name(job.id))
+}
+
+/// Writes the conf beside its place, gives it its second name, then its own: whoever finds it finds all of it.
+fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
+    let new = new_conf_name(job.id);
+    run.dir.remove(&new)?;
+    run.dir.create(&new, 0o644, text.as_bytes())?;
+    if let Some(sluid) = &job.sluid {
+        // A hard link, because the hook follows no other. The name holds a letter, so it is no other job's conf.
+        let alias = alias_name(sluid);
+        run.dir.remove(&alias)?;
+        run.dir.link(&new, &alias)?;
+    }
+    run.dir.rename(&new, &conf_name(job.id))
+}
