@@ -42,14 +42,16 @@ impl Allocation {
             if let Some(list) = word.strip_prefix("Nodes=") {
                 nodes = list;
             } else if let Some(gres) = word.strip_prefix("GRES=") {
-                if nodes == node {
+                // A range of nodes may hold this one. It is never passed over: the line also has words that the
+                // user chose, and a `Nodes=... GRES=...` among them must not win over the real one.
+                if nodes == node || nodes.contains('[') {
                     here.push(gres);
                 } else {
                     elsewhere.push(gres);
                 }
             }
         }
-        // A group that names several nodes names them as a range; then any group may be this node's.
+        // No group says it is this node's: any may be.
         let groups = if here.is_empty() { elsewhere } else { here };
         groups
             .into_iter()
@@ -182,6 +184,24 @@ mod tests {
                 shards: 2
             }
         );
+    }
+
+    #[test]
+    fn a_users_own_words_never_give_him_more() {
+        let real = [
+            "Nodes=n1 CPU_IDs=0 GRES=shard:l40s:1(IDX:0)",
+            "Nodes=n[1-2] CPU_IDs=0 GRES=shard:l40s:1(0/4)",
+        ];
+        let words = "Comment=x Nodes=n1 GRES=gpu:l40s:4(IDX:0-3)";
+        for real in real {
+            for line in [format!("{words} {real}"), format!("{real} {words}")] {
+                let allocation = Allocation::parse(&line, "n1");
+                assert!(
+                    matches!(allocation, Allocation::Shards { shards: 1, .. }),
+                    "{line}"
+                );
+            }
+        }
     }
 
     #[test]
