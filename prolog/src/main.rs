@@ -35,10 +35,7 @@ fn main() -> ExitCode {
     match prepared {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!(
-                job = job.id.get(),
-                "job={} must not start: {error:#}", job.id
-            );
+            error!(job = job.id.get(), uid = job.uid, "{error:#}");
             ExitCode::FAILURE
         }
     }
@@ -46,9 +43,9 @@ fn main() -> ExitCode {
 
 /// A job without GPUs: nothing to limit, so nothing that could go wrong for it.
 fn leave_alone(node: &Node, job: &Job) {
-    if let Err(error) = record(node, job, None) {
+    if let Err(error) = record(node, job, None).context("it has no GPU") {
         report::start(c"softmig-prolog", None);
-        error!(job = job.id.get(), "job={} has no GPU: {error}", job.id);
+        error!(job = job.id.get(), "job={} {error:#}", job.id);
     }
 }
 
@@ -63,16 +60,17 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
         assigned.model.as_deref(),
         || slurmctld::ask(job),
     );
-    let recorded = record(node, job, conf_of(job, &verdict, assigned.gpus).as_ref());
-
     let line = report::line(job, &verdict, &assigned);
+    let conf = conf_of(job, &verdict, assigned.gpus);
+    let recorded = record(node, job, conf.as_ref()).context(line.clone());
+
     match recorded {
+        Ok(()) if verdict == Verdict::Drain => {
+            bail!("{line}: nothing says what it may take, and on_unknown is drain")
+        }
         Ok(()) => info!(job = job.id.get(), uid = job.uid, "{line}"),
-        Err(error) if verdict.must_be_recorded() => return Err(error).context(line),
-        Err(error) => error!(job = job.id.get(), uid = job.uid, "{line}: {error}"),
-    }
-    if verdict == Verdict::Drain {
-        bail!("nothing says what it may take, and the policy has on_unknown = \"drain\"");
+        Err(error) if verdict.must_be_recorded() => return Err(error),
+        Err(error) => error!(job = job.id.get(), uid = job.uid, "{error:#}"),
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use softmig_policy::conf::JobConf;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// How long one job waits for another's files to be done. They take a millisecond; a prolog that somebody stopped
 /// must not stop all others.
@@ -47,6 +48,8 @@ pub struct Node {
     pub policy: PathBuf,
     /// Who owns all that.
     pub owner: u32,
+    /// Whether `jobs/` is to be a file system of its own.
+    pub mounts: bool,
 }
 
 impl Node {
@@ -58,6 +61,7 @@ impl Node {
             gpus: "/proc/driver/nvidia/gpus".into(),
             policy: Policy::PATH.into(),
             owner: 0,
+            mounts: true,
         }
     }
 
@@ -69,6 +73,7 @@ impl Node {
             gpus: folder.join("gpus"),
             policy: folder.join("policy.toml"),
             owner,
+            mounts: false,
         }
     }
 
@@ -82,12 +87,14 @@ impl Node {
 
     /// The run folder if there is one.
     pub fn open(&self) -> Result<Option<Run>> {
-        Dir::open(&self.run, self.owner)?.map(Run::lock).transpose()
+        let dir = Dir::open(&self.run, self.owner)?;
+        Ok(dir.map(|dir| Run::lock(dir, self.mounts)))
     }
 
     /// The run folder, made when missing: `/run` is empty after each boot.
     pub fn make(&self) -> Result<Run> {
-        Run::lock(Dir::make(&self.run, self.owner)?)
+        let dir = Dir::make(&self.run, self.owner)?;
+        Ok(Run::lock(dir, self.mounts))
     }
 }
 
@@ -96,25 +103,35 @@ impl Node {
 pub struct Run {
     /// The folder.
     pub dir: Dir,
-    /// Unlocks when it is closed, be it by a signal.
-    _lock: File,
+    /// Whether `jobs/` is to be a file system of its own.
+    pub mounts: bool,
+    /// Unlocks when it is closed, be it by a signal. `None` when there could be none.
+    _lock: Option<File>,
 }
 
 impl Run {
-    fn lock(dir: Dir) -> Result<Self> {
-        let lock = dir.open_or_create(".lock", 0o600)?;
+    /// Jobs come and go at the same time. The lock keeps their steps apart, but nobody's limits depend on it: each
+    /// job has its own names, so without it the worst is a mount or an empty folder that is made twice.
+    fn lock(dir: Dir, mounts: bool) -> Self {
+        let lock = dir
+            .open_or_create(".lock", 0o600)
+            .inspect_err(|error| warn!("going on without a lock: {error}"))
+            .ok();
         let deadline = Instant::now() + LOCK_PATIENCE;
-        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let busy = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err();
+        while lock.as_ref().is_some_and(busy) {
             if Instant::now() >= deadline {
-                tracing::warn!(
-                    "{} is held for too long; going on without it",
-                    dir.path().join(".lock").display()
-                );
+                let path = dir.path().join(".lock");
+                warn!("going on without a lock: {} is held for too long", path.display());
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(Self { dir, _lock: lock })
+        Self {
+            dir,
+            mounts,
+            _lock: lock,
+        }
     }
 
     /// The text of a job's conf; `None` when there is none.

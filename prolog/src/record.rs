@@ -12,10 +12,10 @@ use softmig_policy::conf::{Gpus, JobConf};
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// An earlier job's are in the way.
-    #[error("an older job's files cannot be removed: {0}")]
+    #[error("an older job's files cannot be removed")]
     Stale(#[source] DirError),
     /// They cannot be written.
-    #[error("the limits cannot be written: {0}")]
+    #[error("its files cannot be written")]
     Write(#[from] DirError),
 }
 
