@@ -1,6 +1,7 @@
 //! `cargo xtask`: builds softmig, shows it and tests it, and fetches what that needs.
 
 mod place;
+mod roots;
 mod stage;
 
 use clap::Parser;
@@ -9,12 +10,15 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    /// Build the Debian roots of test clusters that are missing, in target/roots
+    Roots,
     /// Build everything into target/stage, laid out as it is installed
     Stage,
 }
 
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
+        Task::Roots => roots::build(),
         Task::Stage => stage::build().map(drop),
     }
 }

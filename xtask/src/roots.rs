@@ -1,0 +1,136 @@
+//! The Debian roots that test clusters run in: built once by debootstrap, only read after that.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use softmig_tests::Slurm;
+use softmig_tests::slurm::roots_dir;
+
+/// In each root, what it was built from: another list of packages means another root.
+const STAMP: &str = ".softmig-root";
+
+/// Builds the roots that are missing or out of date, all at the same time.
+pub(crate) fn build() -> Result<()> {
+    let dir = roots_dir();
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    // Two of us would build into the same place. The lock goes with the file.
+    let lock = File::create(dir.join(".lock")).context("making the lock of the roots")?;
+    lock.lock().context("waiting for the lock of the roots")?;
+
+    let missing: Vec<Slurm> = Slurm::ALL
+        .into_iter()
+        .filter(|&slurm| !is_current(slurm))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    need_debootstrap()?;
+    std::thread::scope(|scope| {
+        let builds: Vec<_> = missing
+            .iter()
+            .map(|&slurm| scope.spawn(move || build_one(slurm)))
+            .collect();
+        builds.into_iter().try_for_each(|build| match build.join() {
+            Ok(built) => built,
+            Err(_) => bail!("building a root panicked"),
+        })
+    })
+}
+
+/// What the stamp of an up-to-date root says.
+fn stamp(slurm: Slurm) -> String {
+    format!("{}\n{}\n", slurm.suite(), slurm.packages().join("\n"))
+}
+
+fn is_current(slurm: Slurm) -> bool {
+    fs::read_to_string(slurm.root().join(STAMP)).is_ok_and(|text| text == stamp(slurm))
+}
+
+/// Builds one root beside its place and moves it there when it is whole.
+fn build_one(slurm: Slurm) -> Result<()> {
+    let (suite, root) = (slurm.suite(), slurm.root());
+    println!("Building a Debian {suite} root with Slurm {slurm}: about 300 MB, a minute or two.");
+    let new = beside(&root, "new")?;
+    let log_path = beside(&root, "log")?;
+    let log = File::create(&log_path).context("making the log of debootstrap")?;
+
+    remove(&new)?;
+    // In mounts of its own: an interrupted debootstrap leaves none of its mounts behind.
+    let mut debootstrap = as_root("unshare");
+    debootstrap
+        .args(["--mount", "--", "debootstrap", "--variant=minbase"])
+        .arg(format!("--include={}", slurm.packages().join(",")))
+        .arg(suite)
+        .arg(&new)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    run(&mut debootstrap).with_context(|| {
+        format!(
+            "building the {suite} root; {} tells more",
+            log_path.display()
+        )
+    })?;
+
+    let mark = beside(&root, "stamp")?;
+    fs::write(&mark, stamp(slurm)).context("writing the stamp")?;
+    run(as_root("cp").arg(&mark).arg(new.join(STAMP)))?;
+    remove(&root)?;
+    run(as_root("mv")
+        .arg("--no-target-directory")
+        .arg(&new)
+        .arg(&root))?;
+    remove(&mark)?;
+    println!("The {suite} root is ready: {}", root.display());
+    Ok(())
+}
+
+/// `.NAME.WHAT` in the folder of `root`.
+fn beside(root: &Path, what: &str) -> Result<PathBuf> {
+    let name = root.file_name().context("a root has a name")?;
+    Ok(root.with_file_name(format!(".{}.{what}", name.display())))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    run(as_root("rm")
+        .args(["-rf", "--one-file-system", "--"])
+        .arg(path))
+}
+
+/// Installs debootstrap where it is missing.
+fn need_debootstrap() -> Result<()> {
+    let found = as_root("debootstrap")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if found.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    println!("Installing debootstrap, which makes Debian roots.");
+    run(as_root("apt-get").args(["-q", "update"]))?;
+    run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", "debootstrap"]))
+        .context("debootstrap is needed; install it by hand where there is no apt-get")
+}
+
+/// The program, through sudo where this is not root.
+fn as_root(program: &str) -> Command {
+    if rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.arg(program);
+    command
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("starting {}", command.get_program().display()))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
