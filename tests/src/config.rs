@@ -147,13 +147,13 @@ SlurmdParameters=config_overrides
 
     /// cgroup.conf
     pub fn cgroup_conf(&self) -> String {
-        match self.cgroups {
-            true => {
+        match (self.cgroups, self.slurm) {
+            (true, _) => {
                 "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\n"
             }
-            false => {
-                "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=no\n"
-            }
+            // Nothing loads the plugin then, whatever its name.
+            (false, Slurm::V22_05) => "CgroupPlugin=cgroup/v1\n",
+            (false, Slurm::V24_11) => "CgroupPlugin=disabled\n",
         }
         .into()
     }

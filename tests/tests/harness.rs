@@ -15,6 +15,8 @@ on_each_slurm!(
     three_nodes_run_one_job_each,
     nodes_have_their_own_files,
     a_shard_job_opens_only_its_gpu,
+    jobs_run_without_control_groups,
+    an_allocation_holds_steps,
     kinds_of_gpus_mix,
     two_clusters_run_at_the_same_time,
     prolog_and_epilog_see_the_job,
@@ -99,6 +101,44 @@ fn a_shard_job_opens_only_its_gpu(slurm: Slurm) -> Result<()> {
         .job_field(first, "GRES")?
         .context("the first job's GRES")?;
     assert!(detail.starts_with("shard:"), "{detail}");
+    Ok(())
+}
+
+fn jobs_run_without_control_groups(slurm: Slurm) -> Result<()> {
+    let cluster = Cluster::builder(slurm).cgroups(false).start()?;
+    assert!(!cluster.constrains_devices());
+    let said = cluster.user("alice").srun(&[
+        "--gres=shard:l40s:2",
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES",
+    ])?;
+    assert_eq!(said.ok()?, "0\n");
+    let cgroups = node_cgroups(Path::new("/sys/fs/cgroup"), &[cluster.node(0).name()]);
+    assert_eq!(cgroups, Vec::<PathBuf>::new());
+    Ok(())
+}
+
+fn an_allocation_holds_steps(slurm: Slurm) -> Result<()> {
+    let cluster = Cluster::builder(slurm).start()?;
+    let alice = cluster.user("alice");
+    let steps = "srun sh -c 'echo $SLURM_JOB_ID.$SLURM_STEP_ID $SLURM_SHARDS_ON_NODE'; srun cat /proc/self/cgroup";
+    let said = alice
+        .run(&["salloc", "--gres=shard:l40s:2", "sh", "-c", steps])?
+        .ok()?;
+    assert!(said.starts_with("1.0 2\n"), "{said}");
+    // The path that the hook will look for, from the hierarchy's root since there is no cgroup namespace.
+    let path = format!(
+        ":devices:/slurm_{}/uid_2001/job_1/step_1/task_0",
+        cluster.node(0).name()
+    );
+    assert!(
+        said.contains(&path) || !cluster.constrains_devices(),
+        "{said}"
+    );
+    let terminal = ["script", "-qec", "srun --pty tty", "/dev/null"];
+    let said = alice.run(&terminal)?.ok()?;
+    assert!(said.contains("/dev/pts/"), "{said}");
     Ok(())
 }
 
@@ -298,6 +338,13 @@ fn a_broken_slurmctld_is_told_with_its_log(slurm: Slurm) -> Result<()> {
         "{error}"
     );
     Ok(())
+}
+
+#[test]
+fn a_machine_that_cannot_be_made_says_why() {
+    let made = Root::new(Slurm::V22_05).stage("/nowhere/at/all").start();
+    let error = format!("{:#}", made.map(|_| ()).expect_err("no such stage"));
+    assert!(error.contains("/nowhere/at/all"), "{error}");
 }
 
 /// What would betray a cluster that is still there.
