@@ -1,5 +1,7 @@
 //! One test function becomes one test for each version of Slurm.
 
+use std::cell::RefCell;
+
 /// What a behaviour test may return: nothing, or a result.
 pub trait Outcome {
     /// Fails the test when the outcome is an error.
@@ -7,15 +9,31 @@ pub trait Outcome {
 }
 
 impl Outcome for () {
-    fn check(self) {}
+    fn check(self) {
+        LOGS.take();
+    }
 }
 
 impl Outcome for anyhow::Result<()> {
     fn check(self) {
-        if let Err(error) = self {
-            panic!("{error:#}");
+        let logs = LOGS.take();
+        match self.map_err(|error| format!("{error:#}")) {
+            Ok(()) => {}
+            // Some errors bring the logs along.
+            Err(error) if error.contains("--- slurmctld") => panic!("{error}"),
+            Err(error) => panic!("{error}\n{logs}"),
         }
     }
+}
+
+thread_local! {
+    /// The logs of the clusters that this thread's test had.
+    static LOGS: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps a cluster's last words until it is known whether the test failed.
+pub(crate) fn keep_logs(logs: &str) {
+    LOGS.with_borrow_mut(|kept| kept.push_str(logs));
 }
 
 /// Makes `slurm_22_05::x` and `slurm_24_11::x` of a function `fn x(slurm: Slurm)`.

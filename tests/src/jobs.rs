@@ -1,0 +1,87 @@
+//! What becomes of a cluster's jobs and nodes, asked of slurmctld or waited for.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cluster::Cluster;
+use crate::command::PATIENCE;
+
+/// How often something that is waited for is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+impl Cluster {
+    /// What `sinfo` says of each node.
+    pub fn sinfo_states(&self) -> Result<Vec<String>> {
+        let said = self
+            .run("root", &["sinfo", "--noheader", "--Node", "--format=%T"])?
+            .ok()?;
+        Ok(said.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// A job's state, such as `PENDING`; nothing when slurmctld does not know it.
+    pub fn job_state(&self, job: impl Display) -> Result<Option<String>> {
+        self.job_field(job, "JobState")
+    }
+
+    /// One field of what `scontrol -d show job` says of a job. A value ends at the next blank.
+    pub fn job_field(&self, job: impl Display, field: &str) -> Result<Option<String>> {
+        let said = self.run(
+            "root",
+            &["scontrol", "-d", "-o", "show", "job", &job.to_string()],
+        )?;
+        if !said.success() && said.stderr.contains("Invalid job id") {
+            return Ok(None);
+        }
+        let wanted = format!("{field}=");
+        let said = said.ok()?;
+        let mut words = said.split_whitespace();
+        Ok(words
+            .find_map(|word| word.strip_prefix(&wanted))
+            .map(str::to_owned))
+    }
+
+    /// Waits until a job is in this state.
+    pub fn wait_job(&self, job: impl Display, state: &str) -> Result<()> {
+        let mut seen = None;
+        let waited = self.wait_until(&format!("job {job} is {state}"), || {
+            seen = self.job_state(&job)?;
+            // Nothing leads out of these, so there is nothing more to wait for.
+            let over = ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"];
+            match seen.as_deref() {
+                Some(now) if now == state => Ok(true),
+                Some(now) if over.contains(&now) => bail!("job {job} is {now}, not {state}"),
+                _ => Ok(false),
+            }
+        });
+        waited.with_context(|| format!("job {job} was last seen as {seen:?}"))
+    }
+
+    /// Waits for something to become true, looking every 20 ms, and fails naming `what` after a minute.
+    pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        self.wait_for(what, PATIENCE, || Ok(holds()?.then_some(())))
+    }
+
+    /// Waits for something to be there, and fails naming `what` after `timeout`.
+    pub fn wait_for<T>(
+        &self,
+        what: &str,
+        timeout: Duration,
+        mut look: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match look() {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
+                Ok(None) => {
+                    return Err(self.with_logs(&format!("waited {timeout:?} in vain: {what}")));
+                }
+                Err(error) => {
+                    return Err(self.with_logs(&format!("while waiting: {what}: {error:#}")));
+                }
+            }
+        }
+    }
+}
