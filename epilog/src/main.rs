@@ -6,10 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod end;
 
-use archive::archive;
-use softmig_prolog::clear::clear;
-use softmig_prolog::dir::DirError;
+use end::{Ended, end};
 use softmig_prolog::job::Job;
 use softmig_prolog::node::{Node, set_umask};
 use softmig_prolog::report;
@@ -51,36 +50,4 @@ fn main() -> ExitCode {
         ),
     }
     ExitCode::SUCCESS
-}
-
-/// What there was to do.
-#[derive(Debug, PartialEq, Eq)]
-enum Ended {
-    /// Nothing: a job without GPUs, or a second call.
-    Nothing,
-    /// Nothing either: Slurm has started the job again, and what is here is the new run's.
-    Late,
-    /// All files are gone.
-    Cleared {
-        /// Whether the hook's log was kept.
-        log: bool,
-    },
-}
-
-/// Keeps the log, removes the rest. Trouble with the log does not keep the limits of a job that is over.
-fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
-    let Some(run) = node.open()? else {
-        return Ok(Ended::Nothing);
-    };
-    if run.is_of_later_run(job) {
-        return Ok(Ended::Late);
-    }
-    let kept = archive(node, &run, job);
-    let any = clear(&run, job)?;
-    let log = kept?;
-    Ok(if any {
-        Ended::Cleared { log }
-    } else {
-        Ended::Nothing
-    })
 }

@@ -10,7 +10,14 @@ use crate::node::{Run, alias_name, conf_name, new_conf_name};
 
 /// Removes all files of a job. Tells whether there were any, or the first of the things that went wrong.
 pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
-    let id = job.id.to_string();
+    let mut cleared = Cleared::default();
+    cleared.note(clear_limits(run, job));
+    cleared.note(clear_ledger(run, job));
+    cleared.finish()
+}
+
+/// Removes the files that say what a job may take.
+pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
     let mut cleared = Cleared::default();
     // The second names first: without the conf nobody could tell whose they are.
     cleared.note(remove_aliases(&run.dir, job.id));
@@ -20,14 +27,17 @@ pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
     cleared.note(run.dir.remove(&conf_name(job.id)));
     cleared.note(run.dir.remove(&new_conf_name(job.id)));
     for kind in ["uid", "gpu"] {
-        cleared.note(remove_markers(&run.dir, kind, &id));
-    }
-    match run.dir.child("jobs") {
-        Ok(Some(jobs)) => cleared.note(jobs.remove(&id)),
-        Ok(None) => {}
-        Err(error) => cleared.note(Err(error)),
+        cleared.note(remove_markers(&run.dir, kind, &job.id.to_string()));
     }
     cleared.finish()
+}
+
+/// Removes what the job itself could write into.
+pub(crate) fn clear_ledger(run: &Run, job: &Job) -> Result<bool, DirError> {
+    match run.dir.child("jobs")? {
+        Some(jobs) => jobs.remove(&job.id.to_string()),
+        None => Ok(false),
+    }
 }
 
 /// What became of several removals.

@@ -76,7 +76,8 @@ pub fn decide(
             return Verdict::Slice(limits, Source::Tag);
         }
         Some(Err(problem)) => warn!(job = id.get(), "job={id} asks slurmctld: {problem}"),
-        None => {}
+        // Its tag says that slurmctld knows, or it has none.
+        _ => {}
     }
     match ask() {
         Ok(Allocation::Whole) => return Verdict::Whole(Source::Slurmctld),
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn without_a_readable_tag_slurmctld_decides() {
-        for text in ["", "softmig=2:whole", "softmig=1:whole:x"] {
+        for text in ["", "softmig=1:ask", "softmig=2:whole", "softmig=1:whole:x"] {
             assert_eq!(
                 verdict(text, Some(POLICY), Ok(Allocation::Whole)),
                 Verdict::Whole(Source::Slurmctld)

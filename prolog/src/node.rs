@@ -122,7 +122,10 @@ impl Run {
         while lock.as_ref().is_some_and(busy) {
             if Instant::now() >= deadline {
                 let path = dir.path().join(".lock");
-                warn!("going on without a lock: {} is held for too long", path.display());
+                warn!(
+                    "going on without a lock: {} is held for too long",
+                    path.display()
+                );
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));

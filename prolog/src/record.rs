@@ -1,12 +1,13 @@
 //! Puts a verdict on disk: the conf that hook and monitor read, and the files around it.
 
-use crate::clear::clear;
+use crate::clear::{clear_ledger, clear_limits};
 use crate::decide::Verdict;
 use crate::dir::DirError;
 use crate::job::{Job, Sluid};
 use crate::ledger;
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
 use softmig_policy::conf::{Gpus, JobConf};
+use tracing::warn;
 
 /// Why a job's files are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +40,7 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
 pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), RecordError> {
     let Some(conf) = conf else {
         return match node.open()? {
-            Some(run) => clear(&run, job).map(drop).map_err(RecordError::Stale),
+            Some(run) => clear_older(&run, job),
             None => Ok(()),
         };
     };
@@ -48,7 +49,7 @@ pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), Reco
     // What is there and is no plain file is stale too.
     let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
     if !same {
-        clear(&run, job).map_err(RecordError::Stale)?;
+        clear_older(&run, job)?;
     }
     // The conf comes last: where it is, all else is.
     ledger::make(&run, job);
@@ -67,6 +68,17 @@ pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), Reco
         write(&run, job, &text)?;
     }
     Ok(())
+}
+
+/// Removes what an earlier job of the same number left. Its limits must go; its ledger limits nobody.
+fn clear_older(run: &Run, job: &Job) -> Result<(), RecordError> {
+    if let Err(error) = clear_ledger(run, job) {
+        warn!(
+            job = job.id.get(),
+            "job={}: an older job's log stays: {error}", job.id
+        );
+    }
+    clear_limits(run, job).map(drop).map_err(RecordError::Stale)
 }
 
 /// Leaves an empty file that says: this user, this GPU has a limited job here.

@@ -1,0 +1,123 @@
+//! The epilog as Slurm runs it: the built program on the real paths, in a mount namespace where these are empty.
+//!
+//! Where namespaces cannot be made, these tests say so and pass; the rest of the crate's tests need none.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside their functions"
+)]
+
+use std::process::Command;
+
+/// A node with two jobs of root's, as the first lines of each test's script.
+const NODE: &str = r"
+mount -t tmpfs -o mode=755 t /run
+mount -t tmpfs -o mode=775 t /var/log
+mount -t tmpfs -o mode=755 t /etc
+cd /run; mkdir -p softmig/jobs/7 softmig/jobs/77 softmig/uid/0 softmig/gpu/GPU-1
+for id in 7 77; do
+    printf 'SOFTMIG_UID=0\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\nSOFTMIG_RUN=1\n' > softmig/$id.conf
+    touch softmig/jobs/$id/log softmig/uid/0/$id softmig/gpu/GPU-1/$id
+done
+ln softmig/7.conf softmig/sABC.conf
+export SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_GPUS=0
+";
+
+/// Runs a shell script on such a node; `None` where that is not possible.
+fn run(script: &str) -> Option<(i32, String, String)> {
+    let unshare = |script: &str| {
+        let mut command = Command::new("unshare");
+        if !rustix::process::getuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command.args(["--mount", "sh", "-c", script]);
+        command
+            .env("EPILOG", env!("CARGO_BIN_EXE_softmig-epilog"))
+            .output()
+    };
+    match unshare("mount -t tmpfs t /run && [ /var/run -ef /run ]") {
+        Ok(probe) if probe.status.success() => {}
+        _ => {
+            eprintln!("not tested: no mount namespace here");
+            return None;
+        }
+    }
+    let output = unshare(&format!("{NODE}{script}")).unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Some((
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    ))
+}
+
+const FILES: &str = "; rc=$?; find softmig -type f ! -name .lock | sort; exit $rc";
+const OTHERS: &str =
+    "softmig/77.conf\nsoftmig/gpu/GPU-1/77\nsoftmig/jobs/77/log\nsoftmig/uid/0/77\n";
+
+#[test]
+fn only_the_jobs_own_files_are_removed() {
+    for script in [
+        "$EPILOG",
+        "$EPILOG; $EPILOG",
+        "unset SLURM_JOB_GPUS; $EPILOG",
+    ] {
+        let Some((status, files, errors)) = run(&format!("{script}{FILES}")) else {
+            return;
+        };
+        assert_eq!((status, files.as_str(), errors.as_str()), (0, OTHERS, ""));
+    }
+}
+
+#[test]
+fn the_log_is_kept_where_only_root_can_read_it() {
+    let script = "echo words > softmig/jobs/7/log; $EPILOG; stat -c '%a %u %n' /var/log/softmig /var/log/softmig/*; \
+                  cat /var/log/softmig/7.log";
+    let Some((_, written, _)) = run(script) else {
+        return;
+    };
+    assert_eq!(
+        written,
+        "755 0 /var/log/softmig\n640 0 /var/log/softmig/7.log\nwords\n"
+    );
+}
+
+#[test]
+fn a_restarted_job_keeps_its_files() {
+    let Some((status, files, _)) = run(&format!("SLURM_JOB_RESTART_COUNT=0 $EPILOG{FILES}")) else {
+        return;
+    };
+    assert_eq!(status, 0);
+    assert!(
+        files.contains("softmig/7.conf\n") && files.contains("softmig/sABC.conf\n"),
+        "{files}"
+    );
+}
+
+#[test]
+fn no_trouble_makes_it_fail() {
+    for trouble in [
+        "rm -r softmig",
+        "chmod 777 softmig",
+        "rm -r softmig; ln -s /etc softmig",
+        "rm -r softmig/uid; touch softmig/uid",
+        "mount -o remount,ro /run",
+        "echo x > softmig/jobs/7/log; mount -t tmpfs -o nr_inodes=1 t /var/log",
+    ] {
+        let Some((status, _, errors)) = run(&format!("{trouble}; $EPILOG")) else {
+            return;
+        };
+        assert_eq!(status, 0, "{trouble}: {errors}");
+        let quiet = trouble == "rm -r softmig";
+        assert_eq!(errors.is_empty(), quiet, "{trouble}: {errors}");
+    }
+}
+
+#[test]
+fn an_epilog_that_slurm_did_not_start_says_so() {
+    let Some((status, _, errors)) = run("unset SLURM_JOB_UID; $EPILOG") else {
+        return;
+    };
+    assert_eq!(status, 2);
+    assert!(errors.contains("SLURM_JOB_UID"), "{errors}");
+}
