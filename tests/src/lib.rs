@@ -42,6 +42,7 @@ pub mod slurm;
 pub mod softmig;
 pub mod spec;
 pub mod supervisor;
+pub mod uml;
 pub mod user;
 
 pub use builder::Builder;

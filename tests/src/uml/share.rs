@@ -1,0 +1,196 @@
+//! The folder that host and guest share: what the test brings, and what comes of it. `init.sh` is its other reader.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use super::kernel::Kernel;
+use super::{Uml, UmlOutput};
+use crate::config::Config;
+use crate::gpus::Gpu;
+use crate::init::{HOST, USERS};
+use crate::place;
+
+/// The node's name in Slurm.
+const NODE: &str = "n1";
+
+/// cgroup.conf. The guest has no systemd to ask for a scope.
+const CGROUP_CONF: &str = "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\nConstrainDevices=yes\n";
+
+/// The guest's side of the host: `root`, a link to the Debian root, and `share`.
+#[derive(Debug)]
+pub struct Share {
+    dir: TempDir,
+    share: PathBuf,
+}
+
+impl Share {
+    /// Writes all that the guest will read.
+    pub fn new(
+        uml: &Uml,
+        root: &Path,
+        kernel: &Kernel,
+        script: &str,
+        script_time: Duration,
+    ) -> Result<Share> {
+        let dir = tempfile::Builder::new()
+            .prefix("softmig-uml-")
+            .tempdir()
+            .context("making a folder")?;
+        let share = dir.path().join("share");
+        fs::create_dir(&share).context("making the share")?;
+        let root = root.canonicalize().context("finding the Debian root")?;
+        symlink(root, dir.path().join("root")).context("linking the Debian root")?;
+        let made = Share { dir, share };
+
+        let gpus = Gpu::of_node(0, &uml.gpus);
+        for (name, text) in [
+            ("init.sh", include_str!("init.sh")),
+            ("prelude.sh", include_str!("prelude.sh")),
+            ("fstab", include_str!("fstab")),
+            ("settings", &settings(&gpus, script_time)),
+            ("script", script),
+        ] {
+            fs::write(made.share.join(name), text).with_context(|| format!("writing {name}"))?;
+        }
+        fs::copy(&kernel.overlay, made.share.join("overlay.ko")).context("copying overlay.ko")?;
+        made.write_driver(&gpus)?;
+        made.write_layer(uml)?;
+        Ok(made)
+    }
+
+    /// What the guest may see of the host, by its own choice: hostfs can reach anything.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn write_driver(&self, gpus: &[Gpu]) -> Result<()> {
+        let driver = self.share.join("driver");
+        for gpu in gpus {
+            let path = Path::new("/nvidia/gpus")
+                .join(gpu.bus())
+                .join("information");
+            place::write(&driver, &path, gpu.information().as_bytes(), 0o644)?;
+        }
+        Ok(())
+    }
+
+    fn write_layer(&self, uml: &Uml) -> Result<()> {
+        let layer = self.share.join("layer");
+        fs::create_dir(&layer).context("making the layer")?;
+        for tree in &uml.stages {
+            place::stage(&layer, tree)?;
+        }
+        let brought = |path: &str| {
+            layer.join(path.trim_start_matches('/')).exists()
+                || uml.files.iter().any(|file| file.path == Path::new(path))
+        };
+        let config = Config {
+            slurm: uml.slurm,
+            nodes: vec![(NODE.into(), uml.gpus.clone())],
+            cgroups: true,
+            job_submit: brought("/etc/slurm/job_submit.lua"),
+            cli_filter: brought("/etc/slurm/cli_filter.lua"),
+            prolog: brought("/usr/libexec/softmig-prolog"),
+            epilog: brought("/usr/libexec/softmig-epilog"),
+            debug: "debug".into(),
+            lines: uml.lines.clone(),
+        };
+        for (path, text) in [
+            ("/etc/slurm/slurm.conf", config.slurm_conf()),
+            ("/etc/slurm/gres.conf", config.gres_conf()),
+            ("/etc/slurm/cgroup.conf", CGROUP_CONF.into()),
+        ] {
+            place::write(&layer, Path::new(path), text.as_bytes(), 0o644)?;
+        }
+        // Last, so that a test can bring its own in the place of any of these.
+        for file in &uml.files {
+            place::write(&layer, &file.path, file.contents.as_bytes(), file.mode)?;
+        }
+        Ok(())
+    }
+
+    /// What the script ended with, if it did.
+    pub fn script_ended(&self) -> Result<Option<i32>> {
+        let Some(text) = self.read("exit_code")? else {
+            return Ok(None);
+        };
+        let code = text.trim().parse();
+        code.map(Some)
+            .with_context(|| format!("the script's exit code {text:?}"))
+    }
+
+    /// Why the guest gave up before the script began, in its own words.
+    pub fn failure(&self) -> Result<Option<String>> {
+        Ok(self.read("failed")?.map(|text| text.trim_end().to_owned()))
+    }
+
+    /// All that came back.
+    pub fn output(&self, exit_code: i32, console: String) -> Result<UmlOutput> {
+        Ok(UmlOutput {
+            exit_code,
+            stdout: self.read("stdout")?.unwrap_or_default(),
+            stderr: self.read("stderr")?.unwrap_or_default(),
+            outputs: self.read_all("outputs")?,
+            logs: self.read_all("logs")?,
+            console,
+        })
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>> {
+        place::read(&self.share, Path::new(name))
+    }
+
+    /// The files of a folder of the share; none when it is not there.
+    fn read_all(&self, folder: &str) -> Result<BTreeMap<String, String>> {
+        let Ok(entries) = fs::read_dir(self.share.join(folder)) else {
+            return Ok(BTreeMap::new());
+        };
+        let mut texts = BTreeMap::new();
+        for entry in entries {
+            let entry = entry.with_context(|| format!("reading {folder}"))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type()?.is_file()
+                && let Some(text) = self.read(&format!("{folder}/{name}"))?
+            {
+                texts.insert(name, text);
+            }
+        }
+        Ok(texts)
+    }
+}
+
+/// What `init.sh` has to know, as assignments of its shell.
+fn settings(gpus: &[Gpu], script_time: Duration) -> String {
+    let minors: Vec<String> = gpus.iter().map(|gpu| gpu.minor.to_string()).collect();
+    let users: Vec<String> = USERS
+        .iter()
+        .map(|(name, id)| format!("{name}:{id}"))
+        .collect();
+    format!(
+        "HOST={HOST}\nNODE={NODE}\nMINORS='{}'\nUSERS='{}'\nSCRIPT_SECONDS={}\n",
+        minors.join(" "),
+        users.join(" "),
+        script_time.as_secs(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::Gpus;
+
+    #[test]
+    fn settings_are_shell_assignments() {
+        let gpus = Gpu::of_node(0, &[Gpus::l40s(2)]);
+        assert_eq!(
+            settings(&gpus, Duration::from_secs(90)),
+            "HOST=softmig\nNODE=n1\nMINORS='0 1'\nUSERS='alice:2001 bob:2002'\nSCRIPT_SECONDS=90\n"
+        );
+    }
+}
