@@ -1,0 +1,98 @@
+//! Slurm on control groups of version 2, in a guest kernel: where jobs live, what fences them, what runs around them.
+//!
+//! A boot takes seconds, so a test asks all it can of one.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use softmig_tests::uml::Uml;
+use softmig_tests::{Slurm, on_each_slurm};
+
+on_each_slurm!(
+    a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu,
+    prolog_and_epilog_run_around_a_job,
+    jobs_can_leave_their_cgroup_namespace,
+);
+
+fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) -> Result<()> {
+    let script = r#"
+        srun --gres=shard:l40s:1 cat /proc/self/cgroup >$OUT/step
+        as alice sbatch --wait --output=cgroup --gres=shard:l40s:4 --wrap 'cat /proc/self/cgroup'
+        cp /home/alice/cgroup $OUT/batch
+        opens='for gpu in 0 1; do head -c0 /dev/nvidia$gpu 2>&1; done | sed "s/.*: //"'
+        srun --gres=shard:l40s:1 bash -c "$opens" >$OUT/with_shard
+        srun bash -c "$opens" >$OUT/without_gres
+        bash -c "$opens" >$OUT/outside
+    "#;
+    let run = Uml::builder(slurm).run(script)?.ok()?;
+    let scope = "0::/system.slice/n1_slurmstepd.scope";
+    assert_eq!(
+        run.output("step")?,
+        format!("{scope}/job_1/step_0/user/task_0\n")
+    );
+    assert_eq!(
+        run.output("batch")?,
+        format!("{scope}/job_2/step_batch/user/task_0\n")
+    );
+    // No driver stands behind the devices: an open that the fence lets through fails with the first of these.
+    let (open, fenced) = ("No such device or address\n", "Operation not permitted\n");
+    assert_eq!(run.output("with_shard")?, format!("{open}{fenced}"));
+    assert_eq!(run.output("without_gres")?, fenced.repeat(2));
+    assert_eq!(run.output("outside")?, open.repeat(2));
+    Ok(())
+}
+
+fn prolog_and_epilog_run_around_a_job(slurm: Slurm) -> Result<()> {
+    let stage = tempfile::tempdir()?;
+    let libexec = stage.path().join("usr/libexec");
+    std::fs::create_dir_all(&libexec)?;
+    std::fs::write(libexec.join("seen"), "")?;
+    let prolog = "#!/bin/sh\necho gpus=$SLURM_JOB_GPUS >/run/$SLURM_JOB_ID.conf\ncat /proc/self/cgroup >/run/prolog\n";
+    let epilog = "#!/bin/sh\nrm /run/$SLURM_JOB_ID.conf\necho $SLURM_JOB_ID >/run/epilog\n";
+    let script = r#"
+        as alice srun --gres=shard:l40s:1 sh -c 'cat /run/$SLURM_JOB_ID.conf' && settled
+        cp /run/prolog /run/epilog $OUT
+        ls /run/*.conf
+        grep -h -e UUID -e Minor /proc/driver/nvidia/gpus/*/information
+        stat -c '%U %a' /usr/libexec/seen
+    "#;
+    let run = Uml::builder(slurm)
+        .stage(stage.path())
+        .file("/usr/libexec/softmig-prolog", prolog)
+        .file("/usr/libexec/softmig-epilog", epilog)
+        .run(script)?
+        .ok()?;
+    let driver = "GPU UUID: \t GPU-50f7316a-0000-4000-8000-000100000000\nDevice Minor: \t 0\n\
+                  GPU UUID: \t GPU-50f7316a-0000-4000-8000-000100000001\nDevice Minor: \t 1\n";
+    assert_eq!(run.stdout, format!("gpus=0\n{driver}root 644\n"));
+    assert_eq!(run.output("epilog")?, "1\n");
+    // A prolog is slurmd's child, and no part of the job that it prepares.
+    assert_eq!(
+        run.output("prolog")?,
+        "0::/system.slice/n1_slurmstepd.scope/slurmd\n"
+    );
+    Ok(())
+}
+
+/// What the hook must see through (design 3.5): such a process reads `/`, whatever job it belongs to.
+fn jobs_can_leave_their_cgroup_namespace(slurm: Slurm) -> Result<()> {
+    let script = r#"
+        as alice srun --gres=shard:l40s:1 unshare --map-root-user --cgroup cat /proc/self/cgroup
+    "#;
+    let run = Uml::builder(slurm).run(script)?.ok()?;
+    assert_eq!(run.stdout, "0::/\n");
+    Ok(())
+}
+
+/// What a guest says when it does not come up has to be enough to see why.
+#[test]
+fn a_guest_that_fails_says_why() {
+    let broken = Uml::builder(Slurm::V22_05).slurm_conf("NoSuchKey=1");
+    let said = format!("{:#}", broken.run("true").unwrap_err());
+    assert!(said.contains("slurmctld did not start"), "{said}");
+    assert!(said.contains("unrecognized key: NoSuchKey"), "{said}");
+
+    let hasty = Uml::builder(Slurm::V22_05).timeout(Duration::from_secs(1));
+    let said = format!("{:#}", hasty.run("true").unwrap_err());
+    assert!(said.contains("it still ran after 1 s"), "{said}");
+}
