@@ -1,5 +1,6 @@
 //! `cargo xtask`: builds softmig, shows it and tests it, and fetches what that needs.
 
+mod bench;
 mod place;
 mod roots;
 mod stage;
@@ -10,6 +11,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    /// Measure what softmig costs, and write it to bench/results
+    Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots
     Roots,
     /// Build everything into target/stage, laid out as it is installed
@@ -18,6 +21,7 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
+        Task::Bench => bench::bench(),
         Task::Roots => roots::build(),
         Task::Stage => stage::build().map(drop),
     }

@@ -1,0 +1,141 @@
+//! The policy alone: `decide` on a mix of requests, in this process.
+
+use crate::figure::{Figure, Question, Target};
+use anyhow::{Context as _, Result, ensure};
+use softmig_policy::options::Options;
+use softmig_policy::{Context, Policy, Request, Verdict, decide};
+use softmig_tests::Slurm;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// How many rounds.
+const ROUNDS: usize = 15;
+/// How often each request is decided on in a round.
+const TIMES: usize = 2_000;
+
+/// The policy that is installed.
+const POLICY: &str = include_str!("../../conf/policy.toml");
+
+/// Requests as their users type them, each half granted and half refused, and those that are not softmig's.
+struct Mix {
+    granted: Vec<Request>,
+    refused: Vec<Request>,
+    unchanged: Vec<Request>,
+}
+
+/// Measures each kind of answer for itself.
+pub(crate) fn measure() -> Result<Vec<Figure>> {
+    let policy = Policy::parse(POLICY).context("conf/policy.toml")?;
+    let mix = Mix::new(&policy)?;
+    let kinds = [&mix.granted, &mix.refused, &mix.unchanged];
+    let mut rounds = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (kind, rounds) in kinds.into_iter().zip(&mut rounds) {
+            rounds.push(round(&policy, kind));
+        }
+    }
+    let [granted, refused, unchanged] = &rounds;
+    let question = Question {
+        what: "decide() in process".into(),
+        unit: "us",
+        result_unit: "us",
+        target: Target::Under(2.0),
+    };
+    Ok(vec![question.answer(
+        &[
+            ("granted", granted),
+            ("refused", refused),
+            ("not ours", unchanged),
+        ],
+        // The two that have work to do, as often the one as the other.
+        |values| f64::midpoint(values[0], values[1]),
+    )])
+}
+
+/// Microseconds a decision.
+fn round(policy: &Policy, requests: &[Request]) -> f64 {
+    let context = Context::default();
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        for request in requests {
+            black_box(decide(policy, black_box(request), &context));
+        }
+    }
+    start.elapsed().as_secs_f64() * 1e6 / (TIMES * requests.len()) as f64
+}
+
+impl Mix {
+    fn new(policy: &Policy) -> Result<Mix> {
+        let requests = |options: Vec<Options>| -> Result<Vec<Request>> {
+            let version = Slurm::V24_11
+                .to_string()
+                .parse()
+                .map_err(anyhow::Error::msg)?;
+            options
+                .iter()
+                .map(|options| Ok(options.to_request(version)?))
+                .collect()
+        };
+        let gres = |gres: &str| Options {
+            gres: Some(gres.into()),
+            ..Options::default()
+        };
+        let quarter = || Some("l40s.4:1".to_owned());
+        let mix = Mix {
+            granted: requests(vec![
+                gres("gpu:l40s.4:1"),
+                gres("gpu:l40s.2"),
+                gres("shard:l40s:1"),
+                Options {
+                    gpus: quarter(),
+                    ..Options::default()
+                },
+                Options {
+                    gpus_per_node: quarter(),
+                    ..Options::default()
+                },
+                Options {
+                    gpus_per_task: quarter(),
+                    ntasks: Some(1),
+                    ..Options::default()
+                },
+            ])?,
+            refused: requests(vec![
+                gres("gpu:l40s.3:1"),
+                gres("gpu:l40s.4:2"),
+                gres("gpu:rtx.4:1"),
+                gres("gpu:l40s.4:1,gpu:l40s:1"),
+                gres("shard:1"),
+                Options {
+                    exclusive: true,
+                    ..gres("gpu:l40s.4:1")
+                },
+            ])?,
+            unchanged: requests(vec![
+                gres("gpu:l40s:1"),
+                gres("gpu:1"),
+                gres("none"),
+                Options::default(),
+            ])?,
+        };
+        let verdict = |request: &Request| decide(policy, request, &Context::default());
+        for (kind, as_expected) in [
+            (
+                &mix.granted,
+                (|verdict| matches!(verdict, Verdict::Granted(_))) as fn(&Verdict) -> bool,
+            ),
+            (&mix.refused, |verdict| {
+                matches!(verdict, Verdict::Refused(_))
+            }),
+            (&mix.unchanged, |verdict| {
+                matches!(verdict, Verdict::Unchanged { .. })
+            }),
+        ] {
+            for request in kind {
+                let verdict = verdict(request);
+                ensure!(as_expected(&verdict), "{request:?}: {verdict:?}");
+            }
+        }
+        Ok(mix)
+    }
+}

@@ -1,1 +1,0 @@
-//! Benchmarks and their committed results.

@@ -1,0 +1,32 @@
+//! What softmig costs: each figure beside what it is compared with, taken in turns within one run.
+//!
+//! `cargo xtask bench` builds what is measured and runs this. Inside the test machines the time is taken by
+//! `softmig-bench-repeat` and by `inside/calls.lua`, so that no way into them is measured.
+
+mod decision;
+mod figure;
+mod host;
+mod lua;
+mod node;
+mod repeat;
+mod report;
+mod submission;
+
+use anyhow::Result;
+use softmig_tests::Slurm;
+
+fn main() -> Result<()> {
+    let mut figures = decision::measure()?;
+    figures.extend(lua::measure()?);
+    let mut releases = Vec::new();
+    for slurm in Slurm::ALL {
+        let clusters = submission::Clusters::start(slurm)?;
+        releases.push(clusters.release()?);
+        figures.extend(clusters.measure()?);
+        // A node is the same whatever Slurm it belongs to.
+        if Some(&slurm) == Slurm::ALL.last() {
+            figures.extend(node::measure(clusters.softmig())?);
+        }
+    }
+    report::report(&host::describe(&releases)?, &figures)
+}
