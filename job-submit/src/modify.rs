@@ -44,15 +44,11 @@ pub(crate) fn modify(
         }
         Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
     }
-    let tag = if names_gpus {
-        verdict.tag()
-    } else {
-        current_tag(record)
-    };
-    if tag == current_tag(record) {
-        return keep_tag(change, record, tag);
+    let tag = current_tag(record);
+    if names_gpus && verdict.tag() != tag {
+        return have_prolog_ask(lua, change, record);
     }
-    replace_tag(lua, change, record, tag)
+    keep_tag(change, record, tag)
 }
 
 /// Whether the change writes a tag that is not the job's own.
@@ -86,25 +82,17 @@ fn keep_tag(change: &LuaTable, record: &LuaTable, tag: Option<Tag>) -> LuaResult
     Ok(slurm::SUCCESS)
 }
 
-/// Writes the new tag, or takes the old one away, around the user's words: his new ones, else those in the record.
-fn replace_tag(
-    lua: &Lua,
-    change: &LuaTable,
-    record: &LuaTable,
-    tag: Option<Tag>,
-) -> LuaResult<i32> {
+/// Has the prolog ask slurmctld what the job got; why no limits are written here, [`Tag::Ask`] says.
+fn have_prolog_ask(lua: &Lua, change: &LuaTable, record: &LuaTable) -> LuaResult<i32> {
+    let old = |name| fields::text(record, name).unwrap_or_default();
     let (policy, _) = store::policy();
     let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
-    let field = marks::field(lua, choice);
-    for name in marks::FIELDS {
-        let old = fields::text(record, name).unwrap_or_default();
-        let words = fields::text(change, name).unwrap_or_else(|| old.clone());
-        match tag {
-            Some(tag) if name == field => change.set(name, tag.put(&words))?,
-            _ if marks::is_marked(&old) => change.set(name, tag::strip(&words))?,
-            _ => {}
-        }
-    }
+    let field = marks::FIELDS
+        .into_iter()
+        .find(|name| marks::is_marked(&old(name)))
+        .unwrap_or_else(|| marks::field(lua, choice));
+    let words = fields::text(change, field).unwrap_or_else(|| old(field));
+    change.set(field, Tag::Ask.put(&words))?;
     Ok(slurm::SUCCESS)
 }
 

@@ -1,6 +1,6 @@
 //! The tag: one word in the job's record that carries its limits from submission to the node.
 //!
-//! `softmig=1:l40s:1/4:11366:hard`, or `softmig=1:whole`. The leading number is the form's version, so that
+//! `softmig=1:l40s:1/4:11366:hard`, `softmig=1:whole` or `softmig=1:ask`. The leading number is the form's version, so that
 //! during an upgrade an older prolog knows that it cannot read a newer tag.
 
 use crate::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
@@ -18,6 +18,11 @@ pub enum Tag {
     Whole,
     /// The job has a slice.
     Slice(Limits),
+    /// The job was changed after its submission: slurmctld knows what it got.
+    ///
+    /// Slurm applies a change field by field, and may refuse it after the field that carries the tag and before the
+    /// GPUs; so a change never writes limits here.
+    Ask,
 }
 
 /// Why a tag cannot be read.
@@ -25,7 +30,7 @@ pub enum Tag {
 pub enum TagError {
     /// Another version of softmig wrote it.
     Version,
-    /// Not one of the two forms.
+    /// Not one of the three forms.
     Form,
     /// The figures in it are no limits.
     Limits(LimitsError),
@@ -70,6 +75,9 @@ impl Tag {
         if body == "whole" {
             return Ok(Self::Whole);
         }
+        if body == "ask" {
+            return Ok(Self::Ask);
+        }
         let mut fields = body.split(':');
         let mut field = || fields.next().ok_or(TagError::Form);
         let gpu_type = TypeName::new(field()?)?;
@@ -92,6 +100,7 @@ impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => write!(f, "{KEY}{VERSION}:whole"),
+            Self::Ask => write!(f, "{KEY}{VERSION}:ask"),
             Self::Slice(limits) => write!(
                 f,
                 "{KEY}{VERSION}:{}:{}:{}:{}",

@@ -1,0 +1,444 @@
+//! What administrators change under a running Slurm, and what users may not.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use softmig_tests::softmig::{installed, record, tag};
+use softmig_tests::{Cluster, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    a_broken_policy_leaves_the_last_good_one_in_force,
+    without_any_policy_slices_are_refused_and_the_rest_passes,
+    a_changed_policy_holds_for_the_next_job,
+    the_sites_own_script_runs_first_and_its_answer_counts,
+    an_error_in_the_sites_script_lets_no_slice_through,
+    a_script_that_breaks_leaves_the_old_one_in_force,
+    a_missing_module_stops_slurmctld_from_starting,
+    the_module_can_be_replaced_by_rename_under_a_running_slurmctld,
+    a_users_own_tag_is_removed_at_submission,
+    a_user_cannot_edit_the_tag_of_his_job,
+    a_users_other_words_are_kept_with_the_tag,
+    hold_and_release_change_nothing,
+    a_pending_job_can_be_changed_to_another_slice,
+    a_change_that_fails_half_way_lifts_no_limit,
+    a_change_that_is_no_slice_is_refused,
+    a_rest_submission_is_decided_like_any_other,
+);
+
+const POLICY: &str = "/etc/softmig/policy.toml";
+const SCRIPT: &str = "/etc/slurm/job_submit.lua";
+
+fn quarter(cluster: &Cluster) -> Result<u32> {
+    cluster
+        .user("alice")
+        .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "true")
+}
+
+/// What sbatch says when slurmctld refuses a quarter.
+fn refused_quarter(cluster: &Cluster) -> Result<String> {
+    cluster
+        .user("alice")
+        .try_sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "true")?
+        .refused()
+}
+
+fn update(cluster: &Cluster, job: u32, change: &str) -> Result<softmig_tests::Output> {
+    cluster
+        .user("alice")
+        .run(&["scontrol", "update", &format!("jobid={job}"), change])
+}
+
+fn a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).cli_filter(false).start()?;
+    quarter(&cluster)?;
+    cluster.write(POLICY, "[gpu.l40s]\nmemory = 1\n")?;
+    for _ in 0..3 {
+        let job = quarter(&cluster)?;
+        assert_eq!(
+            tag(&cluster, job)?.as_deref(),
+            Some("softmig=1:l40s:1/4:11366:hard")
+        );
+    }
+    let log = cluster.slurmctld_log()?;
+    let complaint = "/etc/softmig/policy.toml: line 2: unknown key memory; did you mean memory_mib?; the last good one stays in force";
+    assert_eq!(log.matches(complaint).count(), 1, "{log}");
+    Ok(())
+}
+
+fn without_any_policy_slices_are_refused_and_the_rest_passes(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm)
+        .cli_filter(false)
+        .file(POLICY, "broken")
+        .start()?;
+    let refusal = refused_quarter(&cluster)?;
+    assert!(refusal.contains("[POLICY_UNREADABLE]"), "{refusal}");
+    let whole = cluster
+        .user("alice")
+        .sbatch(&["--hold", "--gres=gpu:l40s:1"], "true")?;
+    assert_eq!(tag(&cluster, whole)?.as_deref(), Some("softmig=1:whole"));
+    cluster.user("alice").sbatch(&["--hold"], "true")?;
+    Ok(())
+}
+
+fn a_changed_policy_holds_for_the_next_job(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let before = quarter(&cluster)?;
+    let policy = cluster.read(POLICY)?.context("no policy")?;
+    cluster.write(
+        POLICY,
+        &policy.replace("reserved_mib = 604", "reserved_mib = 1004"),
+    )?;
+    let after = quarter(&cluster)?;
+    assert_eq!(
+        tag(&cluster, before)?.as_deref(),
+        Some("softmig=1:l40s:1/4:11366:hard")
+    );
+    assert_eq!(
+        tag(&cluster, after)?.as_deref(),
+        Some("softmig=1:l40s:1/4:11266:hard")
+    );
+    // The job gets what it was promised, not what the policy says by now.
+    cluster
+        .run("root", &["scontrol", "release", &before.to_string()])?
+        .ok()?;
+    cluster.wait_for("the promised limits", Duration::from_secs(20), || {
+        let state = cluster.job_state(before)?;
+        Ok((state.as_deref() == Some("COMPLETED")).then_some(()))
+    })?;
+    let log = cluster.slurmd_log(cluster.node(0))?;
+    assert!(!log.contains("must not start"), "{log}");
+    Ok(())
+}
+
+/// Puts a site's own functions before softmig's two lines.
+fn with_site_script(cluster: &Cluster, site: &str) -> Result<()> {
+    let ours = cluster.read(SCRIPT)?.context("no script")?;
+    cluster.write(SCRIPT, &format!("{site}\n{ours}"))?;
+    cluster.restart_slurmctld()
+}
+
+fn the_sites_own_script_runs_first_and_its_answer_counts(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).cli_filter(false).start()?;
+    with_site_script(
+        &cluster,
+        "function slurm_job_submit(job, parts, uid)\n\
+         if job.name == 'refuse' then return 2000 end\n\
+         if job.name == 'half' then job.tres_per_node = (string.gsub(job.tres_per_node, 'l40s:1', 'l40s.2:1')) end\n\
+         return slurm.SUCCESS\nend\n\
+         function slurm_job_modify() return slurm.SUCCESS end",
+    )?;
+    let user = cluster.user("alice");
+    let refusal = user
+        .try_sbatch(&["-Jrefuse", "--gres=gpu:l40s.4:1"], "true")?
+        .refused()?;
+    assert!(refusal.contains("nvalid partition"), "{refusal}");
+    let job = user.sbatch(&["--hold", "-Jhalf", "--gres=gpu:l40s:1"], "true")?;
+    assert_eq!(
+        tag(&cluster, job)?.as_deref(),
+        Some("softmig=1:l40s:2/4:22732:hard")
+    );
+    Ok(())
+}
+
+fn an_error_in_the_sites_script_lets_no_slice_through(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).cli_filter(false).start()?;
+    with_site_script(
+        &cluster,
+        "function slurm_job_submit() error('100% broken') end\nfunction slurm_job_modify() return 0 end",
+    )?;
+    let refusal = refused_quarter(&cluster)?;
+    assert!(refusal.contains("softmig could not decide"), "{refusal}");
+    let shards = cluster
+        .user("alice")
+        .try_sbatch(&["--gres=shard:l40s:4"], "true")?;
+    assert!(!shards.success());
+    // Other jobs fare as they would without softmig: these releases let them pass.
+    cluster.user("alice").sbatch(&["--hold"], "true")?;
+    assert!(cluster.slurmctld_log()?.contains("100% broken"));
+    Ok(())
+}
+
+fn a_script_that_breaks_leaves_the_old_one_in_force(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    quarter(&cluster)?;
+    // Slurm compares times of whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    cluster.write(SCRIPT, "this is not Lua")?;
+    let job = quarter(&cluster)?;
+    assert_eq!(cluster.job_field(job, "NumNodes")?.as_deref(), Some("1-1"));
+    Ok(())
+}
+
+fn a_missing_module_stops_slurmctld_from_starting(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    cluster
+        .run("root", &["rm", "-r", "/usr/lib/softmig/lua"])?
+        .ok()?;
+    cluster.stop_slurmctld()?;
+    assert!(cluster.start_slurmctld().is_err());
+    assert!(
+        cluster
+            .slurmctld_log()?
+            .contains("cannot create job_submit context")
+    );
+    Ok(())
+}
+
+fn the_module_can_be_replaced_by_rename_under_a_running_slurmctld(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    quarter(&cluster)?;
+    let replace = "cd /usr/lib/softmig/lua/5.1 && cp softmig_job_submit.so new && mv new softmig_job_submit.so && touch /etc/slurm/job_submit.lua";
+    std::thread::sleep(Duration::from_millis(1100));
+    cluster.run("root", &["bash", "-c", replace])?.ok()?;
+    let before = cluster.slurmctld_pid()?;
+    quarter(&cluster)?;
+    assert_eq!(cluster.slurmctld_pid()?, before);
+    cluster.restart_slurmctld()?;
+    quarter(&cluster)?;
+    Ok(())
+}
+
+fn a_users_own_tag_is_removed_at_submission(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    let forged = "--comment=softmig=1:whole my softmig=1:l40s:4/4:45464:hard run";
+    let job = user.sbatch(&["--hold", forged, "--gres=gpu:l40s.4:1"], "true")?;
+    assert_eq!(
+        tag(&cluster, job)?.as_deref(),
+        Some("softmig=1:l40s:1/4:11366:hard")
+    );
+    let text = record(&cluster, job)?;
+    assert_eq!(text.matches("softmig=").count(), 1, "{text}");
+    assert!(text.contains("Comment=my run"), "{text}");
+    let job = user.sbatch(&["--hold", forged], "true")?;
+    assert_eq!(tag(&cluster, job)?, None);
+    Ok(())
+}
+
+/// The field that carries the tag on this Slurm.
+fn tag_field(slurm: Slurm) -> &'static str {
+    match slurm {
+        Slurm::V22_05 => "comment",
+        Slurm::V24_11 => "extra",
+    }
+}
+
+fn a_user_cannot_edit_the_tag_of_his_job(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let job = quarter(&cluster)?;
+    for field in ["comment", tag_field(slurm)] {
+        for text in [
+            "softmig=1:whole",
+            "mine softmig=1:l40s:4/4:45464:hard",
+            "softmig=x",
+        ] {
+            let refusal = update(&cluster, job, &format!("{field}={text}"))?.refused()?;
+            // Before 23.02 a text for the user of scontrol only reaches slurmctld's log.
+            if slurm >= Slurm::V24_11 {
+                assert!(refusal.contains("[TAG_EDIT]"), "{refusal}");
+            }
+        }
+    }
+    assert!(cluster.slurmctld_log()?.contains("[TAG_EDIT]"));
+    assert_eq!(
+        tag(&cluster, job)?.as_deref(),
+        Some("softmig=1:l40s:1/4:11366:hard")
+    );
+    Ok(())
+}
+
+fn a_users_other_words_are_kept_with_the_tag(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let job = quarter(&cluster)?;
+    let field = tag_field(slurm);
+    for (change, expected) in [
+        ("hello", "hello softmig=1:l40s:1/4:11366:hard"),
+        ("", "softmig=1:l40s:1/4:11366:hard"),
+        (
+            "again softmig=1:l40s:1/4:11366:hard",
+            "again softmig=1:l40s:1/4:11366:hard",
+        ),
+    ] {
+        update(&cluster, job, &format!("{field}={change}"))?.ok()?;
+        let text = record(&cluster, job)?;
+        assert!(
+            text.to_lowercase().contains(&format!("{field}={expected}")),
+            "{change}: {text}"
+        );
+    }
+    Ok(())
+}
+
+fn hold_and_release_change_nothing(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let job = quarter(&cluster)?;
+    // Also while the policy cannot be read: nothing is decided here.
+    cluster.write(POLICY, "broken")?;
+    cluster.restart_slurmctld()?;
+    for verb in ["release", "hold", "release"] {
+        cluster
+            .user("alice")
+            .run(&["scontrol", verb, &job.to_string()])?
+            .ok()?;
+    }
+    cluster.wait_job(job, "COMPLETED")?;
+    assert_eq!(
+        tag(&cluster, job)?.as_deref(),
+        Some("softmig=1:l40s:1/4:11366:hard")
+    );
+    Ok(())
+}
+
+fn a_pending_job_can_be_changed_to_another_slice(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let mark = match slurm {
+        Slurm::V22_05 => "gres:",
+        Slurm::V24_11 => "gres/",
+    };
+    let marked = format!("TresPerNode={mark}gpu:l40s.4");
+    let mut changes = vec![
+        ("gres=gpu:l40s.2:1", "shard:l40s:2"),
+        (&marked, "shard:l40s:1"),
+        ("gres=shard:l40s:2", "shard:l40s:2"),
+    ];
+    // 22.05 itself refuses to change shards into GPUs.
+    if slurm >= Slurm::V24_11 {
+        changes.insert(1, ("gres=gpu:l40s:1", "gpu:l40s:1"));
+    }
+    for (change, tres) in changes {
+        update(&cluster, job, change)?
+            .ok()
+            .with_context(|| change.to_string())?;
+        assert_eq!(
+            cluster.job_field(job, "TresPerNode")?,
+            Some(format!("{mark}{tres}")),
+            "{change}"
+        );
+        // Its prolog will ask slurmctld what it really got.
+        assert_eq!(
+            tag(&cluster, job)?.as_deref(),
+            Some("softmig=1:ask"),
+            "{change}"
+        );
+    }
+    cluster
+        .run("root", &["scontrol", "release", &job.to_string()])?
+        .ok()?;
+    cluster.wait_job(job, "RUNNING")?;
+    cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+        Ok(node
+            .exists(format!("/var/run/softmig/{job}.conf"))?
+            .then_some(()))
+    })?;
+    let conf = node
+        .read(format!("/var/run/softmig/{job}.conf"))?
+        .context("no conf")?;
+    assert!(
+        conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=22732M\n"),
+        "{conf}"
+    );
+    Ok(())
+}
+
+fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    for (larger, second) in [
+        ("gres=gpu:l40s:1", "numcpus=9999"),
+        ("gres=gpu:l40s.2:1", "numcpus=9999"),
+        ("gres=gpu:l40s.2:1", "reservationname=none_such"),
+        ("gres=gpu:l40s.2:1", "dependency=afterok:x"),
+        ("gres=gpu:l40s.2:1", "licenses=none_such"),
+        ("gres=gpu:l40s:1", "nice=-1000"),
+    ] {
+        let job = cluster
+            .user("alice")
+            .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "sleep 100")?;
+        let change = [
+            "scontrol",
+            "update",
+            &format!("jobid={job}"),
+            larger,
+            second,
+        ];
+        cluster.user("alice").run(&change)?;
+        let released = cluster.run("root", &["scontrol", "release", &job.to_string()])?;
+        let tres = cluster.job_field(job, "TresPerNode")?.context("no TRES")?;
+        // What Slurm made another job of, or one that can never run, is of no interest here.
+        if !tres.ends_with("shard:l40s:1") || !released.success() {
+            cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+            continue;
+        }
+        cluster.wait_job(job, "RUNNING")?;
+        let conf = cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+            node.read(format!("/var/run/softmig/{job}.conf"))
+        })?;
+        assert!(
+            conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=11366M\n"),
+            "{larger} {second}: {conf}"
+        );
+        cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+    }
+    Ok(())
+}
+
+fn a_change_that_is_no_slice_is_refused(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).nodes(2).start()?;
+    let job = quarter(&cluster)?;
+    let before = record(&cluster, job)?;
+    for (change, code) in [
+        ("gres=gpu:l40s.3:1", "SLICE_SIZE"),
+        ("gres=shard:l40s:9", "RAW_SHARD"),
+        ("gres=shard:4", "RAW_SHARD"),
+        ("numnodes=2", "SLICE_NODES"),
+    ] {
+        let refusal = update(&cluster, job, change)?
+            .refused()
+            .with_context(|| change.to_string())?;
+        if slurm >= Slurm::V24_11 {
+            assert!(refusal.contains(code), "{refusal}");
+        }
+        assert!(
+            cluster.slurmctld_log()?.contains(&format!("[{code}]")),
+            "{change}"
+        );
+    }
+    assert_eq!(record(&cluster, job)?, before);
+    Ok(())
+}
+
+fn a_rest_submission_is_decided_like_any_other(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    // Slurm's own clients have shown how this release marks a GRES.
+    quarter(&cluster)?;
+    let (field, mark) = match slurm {
+        Slurm::V22_05 => ("gres", "gres:"),
+        Slurm::V24_11 => ("tres_per_node", "gres/"),
+    };
+    for mark in [mark, ""] {
+        let job = user
+            .rest_submit(
+                &json!({ field: format!("{mark}gpu:l40s.4:1") }),
+                "sleep 100",
+            )?
+            .job()?;
+        assert_eq!(
+            tag(&cluster, job)?.as_deref(),
+            Some("softmig=1:l40s:1/4:11366:hard")
+        );
+        cluster.wait_job(job, "RUNNING")?;
+        let held = record(&cluster, job)?;
+        assert!(held.contains("shard:l40s:1"), "{held}");
+    }
+    for request in ["gpu:l40s.3:1", "shard:9", "gpu:l40s.4:1:1", "xgres:shard:9"] {
+        let reply = user.rest_submit(&json!({ field: format!("{mark}{request}") }), "true")?;
+        assert!(reply.job().is_err(), "{request}: {reply}");
+    }
+    Ok(())
+}

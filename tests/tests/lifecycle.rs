@@ -1,0 +1,361 @@
+//! From submission to the limits on the node, and back to nothing.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use softmig_policy::conf::JobConf;
+use softmig_tests::requests::memory_mib;
+use softmig_tests::softmig::{installed, record};
+use softmig_tests::{Cluster, Node, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    the_limits_appear_with_the_job_and_go_with_it,
+    the_limits_belong_to_root_and_no_user_can_change_them,
+    a_whole_gpu_job_has_no_limits_but_a_conf,
+    a_job_without_gpus_leaves_nothing_on_the_node,
+    each_array_task_has_its_own_limits,
+    each_part_of_a_het_job_has_its_own_limits,
+    a_requeued_job_has_its_limits_again,
+    a_suspended_job_keeps_its_limits,
+    two_users_share_one_gpu_and_see_no_other,
+    running_jobs_keep_their_limits_when_slurmctld_restarts,
+    a_prolog_killed_at_any_moment_leaves_no_half_written_limits,
+    an_epilog_without_a_prolog_touches_nothing_of_other_jobs,
+    a_job_from_before_the_installation_gets_what_slurmctld_knows,
+    a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
+);
+
+fn path(job: u32) -> String {
+    format!("/var/run/softmig/{job}.conf")
+}
+
+/// The conf of a job on a node, which must be whole.
+fn conf(node: &Node, job: u32) -> Result<JobConf> {
+    let text = node
+        .read(path(job))?
+        .with_context(|| format!("no conf of job {job}"))?;
+    JobConf::parse(text.as_bytes()).map_err(|error| anyhow::anyhow!("{error}: {text}"))
+}
+
+/// Waits for a job and its prolog: Slurm calls a job running as soon as it has its nodes.
+fn wait_for_start(cluster: &Cluster, node: &Node, job: u32) -> Result<JobConf> {
+    cluster.wait_job(job, "RUNNING")?;
+    cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+        Ok(node.exists(path(job))?.then_some(()))
+    })?;
+    conf(node, job)
+}
+
+/// The memory that a job may take; `None` for whole GPUs.
+fn memory(node: &Node, job: u32) -> Result<Option<u32>> {
+    Ok(conf(node, job)?.limits.map(|limits| limits.memory_mib()))
+}
+
+/// What the run folder holds besides what is always there.
+fn left_over(node: &Node) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for folder in ["", "/jobs", "/uid", "/gpu"] {
+        for name in node
+            .list(format!("/var/run/softmig{folder}"))
+            .unwrap_or_default()
+        {
+            if !matches!(name.as_str(), "jobs" | "uid" | "gpu" | ".lock") {
+                found.push(format!("{folder}/{name}"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn wait_until_clean(cluster: &Cluster, node: &Node) -> Result<()> {
+    cluster.wait_for("an empty run folder", Duration::from_secs(20), || {
+        // Folders of users and GPUs may stay; what names a job may not.
+        let jobs: Vec<String> = left_over(node)?
+            .into_iter()
+            .filter(|name| !name.starts_with("/uid/") && !name.starts_with("/gpu/"))
+            .collect();
+        Ok(jobs.is_empty().then_some(()))
+    })
+}
+
+fn cancel(cluster: &Cluster, job: u32) -> Result<()> {
+    cluster
+        .run("root", &["scancel", &job.to_string()])?
+        .ok()
+        .map(drop)
+}
+
+fn the_limits_appear_with_the_job_and_go_with_it(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let conf = wait_for_start(&cluster, node, job)?;
+    let limits = conf.limits.context("no limits")?;
+    assert_eq!(
+        (limits.memory_mib(), limits.percent().to_string().as_str()),
+        (11366, "25")
+    );
+    assert_eq!(conf.uid, 2001);
+    let gpus: Vec<&str> = conf.gpus.iter().map(|uuid| uuid.as_str()).collect();
+    assert_eq!(gpus, [node.gpus()[0].uuid.as_str()]);
+    assert!(node.exists(format!("/var/run/softmig/jobs/{job}/log"))?);
+    assert!(node.exists(format!("/var/run/softmig/uid/2001/{job}"))?);
+    assert!(node.exists(format!("/var/run/softmig/gpu/{}/{job}", gpus[0]))?);
+    cancel(&cluster, job)?;
+    wait_until_clean(&cluster, node)
+}
+
+fn the_limits_belong_to_root_and_no_user_can_change_them(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let script = "for f in /var/run/softmig/$SLURM_JOB_ID.conf; do\n\
+         stat -c '%U %a' $f\n(echo x > $f) 2>&1\nrm -f $f 2>&1\nmv $f /tmp/ 2>&1\ntouch /var/run/softmig/x 2>&1\ndone\nstat -c '%U %a' /var/run/softmig/$SLURM_JOB_ID.conf\ntrue";
+    let user = cluster.user("alice");
+    let job = user.sbatch(&["--gres=gpu:l40s.4:1"], script)?;
+    cluster.wait_job(job, "COMPLETED")?;
+    let said = user.job_output(job)?;
+    assert_eq!(said.matches("root 644").count(), 2, "{said}");
+    assert_eq!(
+        said.to_lowercase().matches("permission denied").count(),
+        4,
+        "{said}"
+    );
+    Ok(())
+}
+
+fn a_whole_gpu_job_has_no_limits_but_a_conf(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s:2"], "sleep 100")?;
+    let conf = wait_for_start(&cluster, node, job)?;
+    assert_eq!(conf.limits, None);
+    assert_eq!(conf.gpus.iter().count(), 2);
+    cancel(&cluster, job)?;
+    wait_until_clean(&cluster, node)
+}
+
+fn a_job_without_gpus_leaves_nothing_on_the_node(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    // What an earlier job of the same number may have left is not this job's.
+    node.run_as_root(&[
+        "bash",
+        "-c",
+        "mkdir -p /var/run/softmig; echo stale > /var/run/softmig/1.conf",
+    ])?
+    .ok()?;
+    let job = cluster.user("alice").sbatch(&[], "sleep 100")?;
+    assert_eq!(job, 1);
+    cluster.wait_job(job, "RUNNING")?;
+    assert!(left_over(node)?.is_empty(), "{:?}", left_over(node)?);
+    Ok(())
+}
+
+fn each_array_task_has_its_own_limits(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let user = cluster.user("alice");
+    let array = user.sbatch(
+        &["--array=0-2", "--gres=gpu:l40s.2:1"],
+        "echo id=$SLURM_JOB_ID\nsleep 100",
+    )?;
+    let ids = cluster.wait_for("three running tasks", Duration::from_secs(20), || {
+        let listed = cluster
+            .run("root", &["squeue", "-h", "-t", "R", "-O", "JobID:20"])?
+            .ok()?;
+        let ids: Vec<u32> = listed
+            .split_whitespace()
+            .filter_map(|id| id.parse().ok())
+            .collect();
+        Ok((ids.len() == 3).then_some(ids))
+    })?;
+    for id in ids {
+        wait_for_start(&cluster, node, id)?;
+        assert_eq!(memory(node, id)?, Some(memory_mib(2)));
+    }
+    cancel(&cluster, array)?;
+    wait_until_clean(&cluster, node)
+}
+
+fn each_part_of_a_het_job_has_its_own_limits(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).nodes(2).start()?;
+    let user = cluster.user("alice");
+    let first = user.sbatch(
+        &["--gres=gpu:l40s.4:1", ":", "--gres=gpu:l40s.2:1"],
+        "sleep 100",
+    )?;
+    cluster.wait_job(first, "RUNNING")?;
+    for (id, shards) in [(first, 1), (first + 1, 2)] {
+        let node = cluster.wait_for("the part's conf", Duration::from_secs(20), || {
+            let mut nodes = cluster.nodes().iter();
+            Ok(nodes.find(|node| node.exists(path(id)).unwrap_or(false)))
+        })?;
+        assert_eq!(memory(node, id)?, Some(memory_mib(shards)));
+    }
+    cancel(&cluster, first)?;
+    cluster
+        .nodes()
+        .iter()
+        .try_for_each(|node| wait_until_clean(&cluster, node))
+}
+
+fn a_requeued_job_has_its_limits_again(slurm: Slurm) -> Result<()> {
+    // Slurm keeps a requeued job waiting until its old credential has expired; 22.05 runs no second prolog before that.
+    let cluster = installed(slurm)
+        .slurm_conf("AuthInfo=socket=/cluster/munge/munge.socket,cred_expire=5")
+        .start()?;
+    let node = cluster.node(0);
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let first = wait_for_start(&cluster, node, job)?;
+    cluster
+        .run("root", &["scontrol", "requeue", &job.to_string()])?
+        .ok()?;
+    let again = cluster.wait_for("the second run", Duration::from_secs(60), || {
+        let restarted = cluster.job_field(job, "Restarts")?.as_deref() == Some("1");
+        Ok(conf(node, job)
+            .ok()
+            .filter(|conf| restarted && conf.run == 1))
+    })?;
+    assert_eq!(again.limits, first.limits);
+    cancel(&cluster, job)?;
+    wait_until_clean(&cluster, node)
+}
+
+fn a_suspended_job_keeps_its_limits(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let before = wait_for_start(&cluster, node, job)?;
+    for (verb, state) in [("suspend", "SUSPENDED"), ("resume", "RUNNING")] {
+        cluster
+            .run("root", &["scontrol", verb, &job.to_string()])?
+            .ok()?;
+        cluster.wait_job(job, state)?;
+        assert_eq!(conf(node, job)?, before);
+    }
+    Ok(())
+}
+
+fn two_users_share_one_gpu_and_see_no_other(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let mut gpus = Vec::new();
+    for (name, uid) in [("alice", 2001), ("bob", 2002)] {
+        let look = "for i in 0 1 2 3; do head -c0 /dev/nvidia$i 2>/dev/null && echo opens=$i; done\nsleep 100";
+        let user = cluster.user(name);
+        let job = user.sbatch(&["--gres=gpu:l40s.4:1"], look)?;
+        let conf = wait_for_start(&cluster, node, job)?;
+        assert_eq!(conf.uid, uid);
+        gpus.push(conf.gpus);
+        let held = record(&cluster, job)?;
+        assert!(held.contains("shard:l40s:1"), "{held}");
+    }
+    assert_eq!(gpus[0], gpus[1]);
+    Ok(())
+}
+
+fn running_jobs_keep_their_limits_when_slurmctld_restarts(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let user = cluster.user("alice");
+    let job = user.sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let before = wait_for_start(&cluster, node, job)?;
+    cluster.restart_slurmctld()?;
+    cluster.wait_job(job, "RUNNING")?;
+    assert_eq!(conf(node, job)?, before);
+    // The nodes have to register first.
+    let next = cluster.wait_for("an accepted job", Duration::from_secs(30), || {
+        Ok(user.sbatch(&["--gres=gpu:l40s.2:1"], "sleep 100").ok())
+    })?;
+    wait_for_start(&cluster, node, next)?;
+    assert_eq!(memory(node, next)?, Some(memory_mib(2)));
+    cancel(&cluster, job)?;
+    cancel(&cluster, next)?;
+    wait_until_clean(&cluster, node)
+}
+
+/// Runs the installed prolog or epilog on a node as slurmd would.
+fn as_slurmd(node: &Node, program: &str, variables: &str) -> Result<()> {
+    let line = format!("env -i PATH=/usr/bin:/bin {variables} /usr/libexec/softmig-{program}");
+    node.run_as_root(&["bash", "-c", &line])?.ok().map(drop)
+}
+
+fn a_prolog_killed_at_any_moment_leaves_no_half_written_limits(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    // Killed after 0 to 3 ms, which is before, within and after its work.
+    let storm = "for i in $(seq 1001 1150); do\n\
+         SLURM_JOB_ID=$i SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0 SLURM_JOB_COMMENT=softmig=1:l40s:1/4:11366:hard /usr/libexec/softmig-prolog & p=$!\n\
+         sleep 0.00$((i % 4))$((i % 7))\nkill -9 $p 2>/dev/null\nwait $p 2>/dev/null\ndone; true";
+    node.run_as_root(&["bash", "-c", storm])?.ok()?;
+    let mut whole = 0;
+    for name in node.list("/var/run/softmig")? {
+        if let Some(id) = name
+            .strip_suffix(".conf")
+            .filter(|name| !name.starts_with('.'))
+        {
+            assert_eq!(memory(node, id.parse()?)?, Some(11366));
+            whole += 1;
+        }
+    }
+    assert!(whole > 0, "the storm never let a prolog finish");
+    // Whatever a killed prolog left, the job's epilog takes away.
+    let mop = "for i in $(seq 1001 1150); do SLURM_JOB_ID=$i SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0 /usr/libexec/softmig-epilog; done";
+    node.run_as_root(&["bash", "-c", mop])?.ok()?;
+    wait_until_clean(&cluster, node)
+}
+
+fn an_epilog_without_a_prolog_touches_nothing_of_other_jobs(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    as_slurmd(node, "epilog", "SLURM_JOB_ID=7 SLURM_JOB_UID=2001")?;
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let before = wait_for_start(&cluster, node, job)?;
+    for other in [7, job * 10, job * 10 + 1, job * 100 + 1] {
+        as_slurmd(
+            node,
+            "epilog",
+            &format!("SLURM_JOB_ID={other} SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0"),
+        )?;
+    }
+    assert_eq!(conf(node, job)?, before);
+    assert!(node.exists(format!("/var/run/softmig/uid/2001/{job}"))?);
+    Ok(())
+}
+
+fn a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = "SLURM_JOB_ID=500 SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0 SLURM_JOB_COMMENT=softmig=1:l40s:1/4:11366:hard";
+    as_slurmd(node, "prolog", job)?;
+    as_slurmd(node, "prolog", &format!("{job} SLURM_JOB_RESTART_COUNT=1"))?;
+    as_slurmd(node, "epilog", &format!("{job} SLURM_JOB_RESTART_COUNT=0"))?;
+    assert_eq!(conf(node, 500)?.run, 1);
+    as_slurmd(node, "epilog", &format!("{job} SLURM_JOB_RESTART_COUNT=1"))?;
+    wait_until_clean(&cluster, node)
+}
+
+fn a_job_from_before_the_installation_gets_what_slurmctld_knows(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm)
+        .job_submit(false)
+        .cli_filter(false)
+        .start()?;
+    let node = cluster.node(0);
+    let user = cluster.user("alice");
+    let half = user.sbatch(&["--gres=shard:l40s:2"], "sleep 100")?;
+    let whole = user.sbatch(&["--gres=gpu:l40s:1"], "sleep 100")?;
+    wait_for_start(&cluster, node, half)?;
+    wait_for_start(&cluster, node, whole)?;
+    assert_eq!(memory(node, half)?, Some(memory_mib(2)));
+    assert_eq!(memory(node, whole)?, None);
+    Ok(())
+}
