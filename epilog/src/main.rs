@@ -49,5 +49,6 @@ fn main() -> ExitCode {
             uid, "job={id} uid={uid} removed=partly: {error}"
         ),
     }
+    report::finish();
     ExitCode::SUCCESS
 }

@@ -26,6 +26,7 @@ pub mod gpu;
 pub mod job;
 mod ledger;
 pub mod node;
+mod queue;
 pub mod record;
 pub mod report;
 pub mod slurmctld;

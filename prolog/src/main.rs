@@ -32,13 +32,15 @@ fn main() -> ExitCode {
             Ok(())
         }
     };
-    match prepared {
+    let status = match prepared {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(job = job.id.get(), uid = job.uid, "{error:#}");
             ExitCode::FAILURE
         }
-    }
+    };
+    report::finish();
+    status
 }
 
 /// A job without GPUs: nothing to limit, so nothing that could go wrong for it.

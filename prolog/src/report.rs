@@ -3,16 +3,17 @@
 //!
 //! A line is one sentence of `key=value` words, the same everywhere; journald gets the job's number as a field too
 //! (`journalctl -t softmig-prolog F_JOB=7`). Nothing that a user typed gets into a line except as an escaped `{:?}`.
-//! Logging never fails a job.
+//! Logging never fails a job, nor keeps it waiting for more than a second.
 
 use crate::decide::Verdict;
 use crate::gpu::Assigned;
 use crate::job::Job;
+use crate::queue;
 use rustix::fs::{Mode, OFlags};
 use softmig_policy::conf::Uuid;
 use std::ffi::CStr;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::fmt::format::debug_fn;
@@ -24,20 +25,30 @@ type Sink = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Starts logging as `name`.
 pub fn start(name: &'static CStr, log_file: Option<&str>) {
-    let mut sinks: Vec<Sink> = vec![
-        fmt::layer()
-            .fmt_fields(sentence())
-            .with_writer(std::io::stderr)
-            .without_time()
-            .with_target(false)
-            .with_ansi(false)
-            .with_filter(LevelFilter::ERROR)
-            .boxed(),
-    ];
-    sinks.extend(system(name));
-    sinks.extend(log_file.and_then(|path| file(Path::new(path))));
-    // It fails only when there is one already.
-    let _ = tracing::subscriber::set_global_default(Registry::default().with(sinks));
+    let log_file = log_file.map(PathBuf::from);
+    queue::start(move || {
+        // slurmd reads its end at once, a file is next best; what comes last may be waited for in vain.
+        let mut sinks = vec![stderr()];
+        sinks.extend(log_file.as_deref().and_then(file));
+        sinks.extend(system(name));
+        Registry::default().with(sinks).into()
+    });
+}
+
+/// Ends logging: the last lines may take a moment, but not long.
+pub fn finish() {
+    queue::finish();
+}
+
+fn stderr() -> Sink {
+    fmt::layer()
+        .fmt_fields(sentence())
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .with_ansi(false)
+        .with_filter(LevelFilter::ERROR)
+        .boxed()
 }
 
 /// journald, or else syslog.

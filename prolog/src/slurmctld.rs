@@ -99,12 +99,13 @@ fn output(mut command: Command, patience: Duration) -> Result<String, AskError> 
 fn read_until(child: &mut Child, deadline: Instant) -> Option<String> {
     let stdout = child.stdout.take()?;
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
         let _ = stdout.take(LONGEST).read_to_end(&mut bytes);
         // Nobody listens any more when it was too late.
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
     });
+    thread.ok()?;
     let left = deadline.saturating_duration_since(Instant::now());
     receiver.recv_timeout(left).ok()
 }

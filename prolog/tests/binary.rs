@@ -214,6 +214,21 @@ fn a_job_without_gpus_leaves_no_trace() {
 }
 
 #[test]
+fn a_log_that_nobody_reads_keeps_no_job_waiting() {
+    let script = r#"mkdir -p /run/systemd/journal
+        python3 -c 'import socket, time; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.bind("/run/systemd/journal/socket"); time.sleep(60)' & reader=$!
+        while [ ! -S /run/systemd/journal/socket ]; do kill -0 $reader || exit 77; sleep 0.01; done
+        i=0; while [ $i -lt 8 ]; do i=$((i + 1)); SLURM_JOB_ID=$i timeout 5 $PROLOG || echo "late: $i"; done
+        kill $reader; ls /run/softmig/*.conf | wc -l"#;
+    let Some((status, written, _)) = run(script) else {
+        return;
+    };
+    // 77: no python3 to hold the socket.
+    assert!(status == 77 || written == "8\n", "{written}");
+}
+
+#[test]
 fn a_conf_that_is_there_is_complete_however_often_the_prolog_is_killed() {
     let script = r#"
         export SLURM_JOB_SLUID=sABC

@@ -102,6 +102,8 @@ fn job(id: &str, tag: &str, more: &[(&str, &str)]) -> Job {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn the_limits_of_the_tag_are_those_of_the_conf(
         kind in "[a-z][a-z0-9._-]{0,20}", per_gpu in 1u32..=100, part in 1u32..=100, mib in 1u32.., soft: bool, run: u16,
