@@ -1,0 +1,150 @@
+//! The modules in each real Lua interpreter that Slurm may be built with, against a stub of Slurm's own functions.
+
+use anyhow::Result;
+use softmig_tests::softmig::stage;
+use softmig_tests::{Root, Slurm};
+
+/// Runs a script after the stub, in that interpreter; what it printed.
+fn lua(version: &str, script: &str) -> Result<String> {
+    Root::new(Slurm::V22_05)
+        .stage(stage())
+        .file("/stub.lua", include_str!("../src/stub.lua"))
+        .file("/test.lua", script)
+        .run(&[
+            "bash",
+            "-c",
+            &format!("lua{version} -e 'dofile(\"/stub.lua\")' /test.lua 2>&1"),
+        ])?
+        .ok()
+}
+
+macro_rules! in_each_lua {
+    ($($name:ident),+ $(,)?) => {
+        in_each_lua!(@ lua_5_1 "5.1" $($name),+);
+        in_each_lua!(@ lua_5_3 "5.3" $($name),+);
+        in_each_lua!(@ lua_5_4 "5.4" $($name),+);
+    };
+    (@ $module:ident $version:literal $($name:ident),+) => {
+        mod $module {
+            $(#[test] fn $name() -> anyhow::Result<()> { super::$name($version) })+
+        }
+    };
+}
+
+in_each_lua!(
+    a_slice_is_granted,
+    a_refusal_reaches_the_user_word_for_word,
+    what_is_not_a_slice_is_not_touched,
+    an_error_of_slurms_refuses_a_slice_and_passes_the_rest,
+    text_that_is_no_utf8_does_no_harm,
+    a_client_is_given_the_translation,
+);
+
+const JOB_SUBMIT: &str = "dofile('/etc/slurm/job_submit.lua')\n";
+const CLI_FILTER: &str = "dofile('/etc/slurm/cli_filter.lua')\n";
+
+fn a_slice_is_granted(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}print(slurm_job_submit(record{{ tres_per_job = 'gres/gpu:l40s.4:1', comment = '100%' }}, {{}}, 2001.0))"
+        ),
+    )?;
+    assert_eq!(
+        said,
+        "tres_per_node = gres/shard:l40s:1\ntres_per_job = \nmin_nodes = 1\nmax_nodes = 1\n\
+         extra = softmig=1:l40s:1/4:11366:hard\n\
+         log_info: softmig: job_submit: uid=2001: gpu:l40s.4:1: granted as gres/shard:l40s:1: 11366 MiB, 25 % of the time, hard\n0\n"
+    );
+    Ok(())
+}
+
+fn a_refusal_reaches_the_user_word_for_word(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}print(slurm_job_submit(record{{ tres_per_node = 'gres:gpu:l40s.3:1' }}, {{}}, 2001))"
+        ),
+    )?;
+    // The percent signs are text, not a format.
+    assert_eq!(
+        said,
+        "log_user: softmig: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]\n\
+         log_user: softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time) or --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)\n\
+         log_info: softmig: job_submit: uid=2001: refused: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]\n2072\n"
+    );
+    Ok(())
+}
+
+fn what_is_not_a_slice_is_not_touched(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}print(slurm_job_submit(record{{ comment = 'mine', num_tasks = 4 }}, {{}}, 2001))\n\
+             print(slurm_job_submit(record{{ tres_per_node = 'gres/gpu:l40s:2,gres/license:x:1' }}, {{}}, 2001))\n\
+             print(slurm_job_modify(record{{ priority = 0 }}, record{{ extra = 'softmig=1:whole' }}, {{}}, 2001))"
+        ),
+    )?;
+    assert_eq!(
+        said,
+        "0\nextra = softmig=1:whole\nlog_info: softmig: job_submit: uid=2001: whole GPUs: unchanged\n0\n0\n"
+    );
+    Ok(())
+}
+
+fn an_error_of_slurms_refuses_a_slice_and_passes_the_rest(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}local function broken(fields)\n\
+             return setmetatable({{}}, {{ __index = fields, __newindex = function() error('no room') end }})\nend\n\
+             print(slurm_job_submit(broken{{ tres_per_node = 'gres/gpu:l40s.4:1' }}, {{}}, 1))\n\
+             print(slurm_job_submit(broken{{ tres_per_node = 'gres/gpu:l40s:1' }}, {{}}, 1))\n\
+             print(slurm_job_submit(broken{{}}, {{}}, 1))"
+        ),
+    )?;
+    let codes: Vec<&str> = said
+        .lines()
+        .filter(|line| line.parse::<i32>().is_ok())
+        .collect();
+    assert_eq!(codes, ["2072", "0", "0"], "{said}");
+    assert!(said.contains("log_error: softmig: no decision:"), "{said}");
+    assert!(said.contains("no room"), "{said}");
+    assert!(
+        said.contains("log_user: softmig: softmig could not decide"),
+        "{said}"
+    );
+    Ok(())
+}
+
+fn text_that_is_no_utf8_does_no_harm(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}print(slurm_job_submit(record{{ tres_per_node = 'gres/gpu:l40s.4:\\255', comment = '\\254' }}, {{}}, 1))\n\
+             print(slurm_job_submit(record{{ tres_per_node = 'gres/license:\\255', comment = '\\254' }}, {{}}, 1))"
+        ),
+    )?;
+    assert!(said.is_ascii(), "{said}");
+    assert!(said.contains("[MALFORMED]"), "{said}");
+    assert!(said.ends_with("\n2072\n0\n"), "{said}");
+    Ok(())
+}
+
+fn a_client_is_given_the_translation(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{CLI_FILTER}print(slurm_cli_pre_submit(options{{ type = 'sbatch', gpus = 'l40s.4:1', ntasks = '1' }}, 0))\n\
+             print(slurm_cli_pre_submit(options{{ type = 'srun', gres = 'gres/gpu:l40s.3:1' }}, 0))\n\
+             print(slurm_cli_pre_submit(options{{ type = 'salloc', gres = 'gres/gpu:l40s:1' }}, 0))\n\
+             print(slurm_cli_setup_defaults({{}}, false), slurm_cli_post_submit(0, 1, 0))"
+        ),
+    )?;
+    assert!(
+        said.starts_with("gres = shard:l40s:1\ngpus = \n0\nlog_error: softmig: gpu:l40s.3:1:"),
+        "{said}"
+    );
+    assert!(said.ends_with("\n-1\n0\n0\t0\n"), "{said}");
+    Ok(())
+}
