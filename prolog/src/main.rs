@@ -90,13 +90,18 @@ fn gather_policy(node: &Node) -> Option<Policy> {
 
 fn gather_gpus(node: &Node, job: &Job, list: &GpuList) -> Assigned {
     let assigned = assigned(&installed(&node.gpus), &list.indices);
-    if list.garbled || !assigned.missing.is_empty() {
+    let id = job.id;
+    if list.garbled {
         warn!(
-            job = job.id.get(),
-            "job={}: no UUID for GPU {:?} (is nvidia-persistenced running?), list read in full: {}",
-            job.id,
-            assigned.missing,
-            !list.garbled
+            job = id.get(),
+            "job={id}: SLURM_JOB_GPUS has more than indices of GPUs"
+        );
+    }
+    if !assigned.missing.is_empty() {
+        let (gpus, path) = (&assigned.missing, node.gpus.display());
+        warn!(
+            job = id.get(),
+            "job={id}: {path} has no UUID for GPU {gpus:?}; is nvidia-persistenced running?"
         );
     }
     assigned

@@ -172,6 +172,21 @@ fn whatever_a_user_types_the_job_may_start() {
 }
 
 #[test]
+fn a_job_without_a_tag_gets_what_slurmctld_says() {
+    let script = r#"[ ! -e /usr/bin/scontrol ] || exit 77
+        mount -t tmpfs -o mode=755 t /usr/local/bin; cd /usr/local/bin
+        printf '#!/bin/sh\n[ "$*" = "-d -o show job 7" ] && [ "$SLURM_CONF" = /nonexistent ] &&\n' > scontrol
+        echo 'echo "JobId=7 JobName=x Nodes=n1 CPU_IDs=0 Mem=500 GRES=shard:l40s:2(IDX:0)"' >> scontrol
+        chmod 755 scontrol; SLURM_JOB_EXTRA='my own words' $PROLOG; cat /var/log/node.log"#;
+    let Some((status, written, _)) = run(script) else {
+        return;
+    };
+    // 77: this machine has a Slurm of its own.
+    let expected = "shards=2/4 memory_mib=22732 mode=hard source=slurmctld";
+    assert!(status == 77 || written.contains(expected), "{written}");
+}
+
+#[test]
 fn without_any_answer_or_policy_no_conf_is_left_and_the_job_may_start() {
     let script = "$PROLOG; rm /etc/softmig/policy.toml; SLURM_JOB_EXTRA= $PROLOG; echo $? $(ls /run/softmig)";
     let Some((_, written, errors)) = run(script) else {
