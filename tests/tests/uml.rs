@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use softmig_tests::softmig::stage;
 use softmig_tests::uml::Uml;
 use softmig_tests::{Slurm, on_each_slurm};
 
@@ -12,6 +13,7 @@ on_each_slurm!(
     a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu,
     prolog_and_epilog_run_around_a_job,
     jobs_can_leave_their_cgroup_namespace,
+    a_slices_limits_come_and_go_on_cgroup_v2_too,
 );
 
 fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) -> Result<()> {
@@ -75,6 +77,25 @@ fn prolog_and_epilog_run_around_a_job(slurm: Slurm) -> Result<()> {
 }
 
 /// What the hook must see through (design 3.5): such a process reads `/`, whatever job it belongs to.
+fn a_slices_limits_come_and_go_on_cgroup_v2_too(slurm: Slurm) -> Result<()> {
+    let script = r#"
+        as alice srun --gres=gpu:l40s.4:1 sh -c 'cat /var/run/softmig/$SLURM_JOB_ID.conf' >$OUT/conf
+        as alice srun --gres=gpu:l40s.3:1 true 2>$OUT/refusal
+        settled
+        ls /var/run/softmig >$OUT/after
+    "#;
+    let run = Uml::builder(slurm).stage(stage()).run(script)?.ok()?;
+    let conf = run.output("conf")?;
+    assert!(
+        conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\n"),
+        "{conf}"
+    );
+    assert!(conf.contains("\nSOFTMIG_UID=2001\n"), "{conf}");
+    assert!(run.output("refusal")?.contains("[SLICE_SIZE]"));
+    assert!(!run.output("after")?.contains(".conf"));
+    Ok(())
+}
+
 fn jobs_can_leave_their_cgroup_namespace(slurm: Slurm) -> Result<()> {
     let script = r#"
         as alice srun --gres=shard:l40s:1 unshare --map-root-user --cgroup cat /proc/self/cgroup
