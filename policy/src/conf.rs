@@ -64,6 +64,7 @@ const SHARDS: &str = "SOFTMIG_SHARDS";
 const MODE: &str = "SOFTMIG_MODE";
 const GPUS: &str = "SOFTMIG_GPUS";
 const RUN: &str = "SOFTMIG_RUN";
+const START: &str = "SOFTMIG_START";
 const WHOLE: &str = "whole";
 /// Named in errors about the `_N` lines.
 const DEVICE: &str = "a per-device line";
@@ -146,6 +147,8 @@ pub struct JobConf {
     pub uid: u32,
     /// How often Slurm had restarted the job when the conf was written.
     pub run: u32,
+    /// When this run of the job began, in seconds since 1970; from Slurm 23.02 on.
+    pub start: Option<u32>,
     /// The limits on each GPU; `None` for a job that has whole GPUs.
     pub limits: Option<Limits>,
     /// The GPUs.
@@ -175,7 +178,11 @@ impl fmt::Display for JobConf {
             let comma = if at == 0 { "" } else { "," };
             write!(f, "{comma}{}", uuid.as_str())?;
         }
-        writeln!(f, "\n{RUN}={}", self.run)
+        writeln!(f, "\n{RUN}={}", self.run)?;
+        match self.start {
+            Some(start) => writeln!(f, "{START}={start}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -187,6 +194,7 @@ impl JobConf {
         Ok(Self {
             uid: number(UID, lines.uid.ok_or(ConfError::Missing(UID))?)?,
             run: lines.run.map_or(Ok(0), |text| number(RUN, text))?,
+            start: lines.start.map(|text| number(START, text)).transpose()?,
             limits: lines.limits()?,
             gpus: Gpus::parse(lines.gpus.ok_or(ConfError::Missing(GPUS))?)?,
         })
@@ -206,6 +214,7 @@ struct Lines<'a> {
     mode: Option<&'a str>,
     gpus: Option<&'a str>,
     run: Option<&'a str>,
+    start: Option<&'a str>,
 }
 
 impl<'a> Lines<'a> {
@@ -224,6 +233,7 @@ impl<'a> Lines<'a> {
                 MODE => (&mut lines.mode, MODE),
                 GPUS => (&mut lines.gpus, GPUS),
                 RUN => (&mut lines.run, RUN),
+                START => (&mut lines.start, START),
                 _ => {
                     lines.note_device(key, value)?;
                     continue;
@@ -315,6 +325,7 @@ mod tests {
         JobConf {
             uid: 2001,
             run: 3,
+            start: Some(1_795_239_133),
             limits: Some(
                 Limits::new(
                     TypeName::new("l40s").unwrap(),
@@ -341,7 +352,8 @@ mod tests {
              SOFTMIG_SHARDS=1/8\n\
              SOFTMIG_MODE=hard\n\
              SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-444444444444\n\
-             SOFTMIG_RUN=3\n"
+             SOFTMIG_RUN=3\n\
+             SOFTMIG_START=1795239133\n"
         );
     }
 
@@ -358,11 +370,11 @@ mod tests {
     #[test]
     fn a_conf_cut_off_anywhere_is_no_conf() {
         let text = conf().to_string();
-        // The last line is newer than the rest: a text that ends before it is an older version's.
-        let older = text.find("SOFTMIG_RUN").unwrap();
+        // The last two lines need not be there.
+        let may_end = ["SOFTMIG_RUN", "SOFTMIG_START"].map(|key| text.find(key).unwrap());
         for end in 0..text.len() {
             let parsed = JobConf::parse(&text.as_bytes()[..end]);
-            assert_eq!(parsed.is_ok(), end == older, "cut at {end}");
+            assert_eq!(parsed.is_ok(), may_end.contains(&end), "cut at {end}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! The rules, one behaviour a test, on the example policy.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use softmig_policy::gres::Prefix;
 use softmig_policy::{
     Code, Context, Grant, Policy, Refusal, Request, Tag, Verdict, decide, decide_without_policy,

@@ -1,5 +1,7 @@
 //! The promise the project exists for: the limits granted at submission are those enforced on the node.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use proptest::prelude::*;
 use softmig_policy::conf::{Gpus, JobConf, Uuid};
 use softmig_policy::gres::{Implied, Item, items};
@@ -64,6 +66,7 @@ proptest! {
         comment in "[ -~\u{e0}-\u{ff}\n]{0,1100}",
         uid: u32,
         run in 0u32..100,
+        start: Option<u32>,
         count in 0u8..=8,
     ) {
         let text = match as_slice && gpu.shards.is_multiple_of(shards) && shards < gpu.shards {
@@ -79,7 +82,7 @@ proptest! {
             prop_assert!(field.len() <= tag::FIELD_MAX);
             // ... the prolog finds it there and writes the conf ...
             let Some(Ok(Tag::Slice(limits))) = Tag::find(&field) else { panic!("{field}") };
-            let conf = JobConf { uid, run, limits: Some(limits), gpus: uuids(count) };
+            let conf = JobConf { uid, run, start, limits: Some(limits), gpus: uuids(count) };
             // ... and the hook reads that.
             let read = JobConf::parse(conf.to_string().as_bytes()).unwrap();
             prop_assert_eq!(read.limits, Some(grant.limits));

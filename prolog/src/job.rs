@@ -97,6 +97,8 @@ pub struct Job {
     /// How often Slurm restarted it. Slurm knows this from the job's credential, and has none of that left in the
     /// epilog when slurmd was restarted in between.
     pub run: Option<u32>,
+    /// When this run of it began, in seconds since 1970. Slurm says so from 23.02 on.
+    pub start: Option<u32>,
     /// Its other name.
     pub sluid: Option<Sluid>,
     /// This node's name in slurm.conf.
@@ -147,6 +149,7 @@ impl Job {
                 .filter(|list| !list.trim().is_empty())
                 .map(|list| GpuList::parse(&list)),
             run: number("SLURM_JOB_RESTART_COUNT"),
+            start: number("SLURM_JOB_START_TIME"),
             sluid: text("SLURM_JOB_SLUID").and_then(|text| Sluid::parse(&text)),
             node: text("SLURMD_NODENAME").unwrap_or_default(),
             slurm_conf: variable("SLURM_CONF"),

@@ -145,15 +145,25 @@ impl Run {
     /// Whether `job` is an earlier run of the job whose conf stands here, so that nothing here is its own.
     ///
     /// Slurm restarts a job under its old number. If it gave up on a node whose epilog is still to come, that epilog
-    /// may meet the files of the next run. Both scripts get the number of restarts from the job's credential. When it
-    /// is not in the epilog's environment (slurmd was restarted and has lost the credential; Slurm before 22.05) the
-    /// epilog is taken for the latest run's: the other way round, files would stay behind after every restart of
-    /// slurmd, while a late epilog without a credential needs both accidents at once, and then leaves the job without
-    /// GPU, not without limits. A conf that cannot be read, or is another user's, is no later run of this job.
+    /// may meet the files of the next run. From 23.02 on both scripts are told when their run began, which tells the
+    /// runs apart. Before that there is only the number of restarts, and the epilog of a run that was requeued already
+    /// gets the next run's number: it tells an epilog apart only from the run after the next. (Slurm itself keeps a
+    /// requeued job off its nodes until their epilogs are done and the old credential has expired.)
+    ///
+    /// Both come from the job's credential. When slurmd was restarted and has lost that, the epilog is taken for the
+    /// latest run's: the other way round, files would stay behind after every restart of slurmd, while a late epilog
+    /// without a credential needs both accidents at once, and then leaves the job without GPU, not without limits. A
+    /// conf that cannot be read, or is another user's, is no later run of this job.
     pub fn is_of_later_run(&self, job: &Job) -> bool {
         let text = self.conf_text(job.id).ok().flatten();
         let conf = text.and_then(|text| JobConf::parse(&text).ok());
-        conf.is_some_and(|conf| conf.uid == job.uid && job.run.is_some_and(|run| run < conf.run))
+        conf.is_some_and(|conf| {
+            let earlier = match (job.start, conf.start) {
+                (Some(ended), Some(here)) => ended < here,
+                _ => job.run.is_some_and(|run| run < conf.run),
+            };
+            conf.uid == job.uid && earlier
+        })
     }
 }
 

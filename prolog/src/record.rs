@@ -30,6 +30,7 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
     Some(JobConf {
         uid: job.uid,
         run: job.run.unwrap_or(0),
+        start: job.start,
         limits,
         gpus,
     })

@@ -1,5 +1,7 @@
 //! `softmig explain` as a user runs it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use assert_cmd::Command;
 
 const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");

@@ -336,11 +336,29 @@ fn a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone(slurm: Slurm) -> Res
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
     let job = "SLURM_JOB_ID=500 SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0 SLURM_JOB_COMMENT=softmig=1:l40s:1/4:11366:hard";
-    as_slurmd(node, "prolog", job)?;
-    as_slurmd(node, "prolog", &format!("{job} SLURM_JOB_RESTART_COUNT=1"))?;
-    as_slurmd(node, "epilog", &format!("{job} SLURM_JOB_RESTART_COUNT=0"))?;
-    assert_eq!(conf(node, 500)?.run, 1);
-    as_slurmd(node, "epilog", &format!("{job} SLURM_JOB_RESTART_COUNT=1"))?;
+    // What these releases really say: the epilog of a requeued run has the next run's count, and from 23.02 on its own
+    // start.
+    let (first, late, second) = match slurm {
+        Slurm::V22_05 => ("0", "1", "2"),
+        Slurm::V24_11 => (
+            "0 SLURM_JOB_START_TIME=1795239133",
+            "1 SLURM_JOB_START_TIME=1795239133",
+            "1 SLURM_JOB_START_TIME=1795239142",
+        ),
+    };
+    let run = |program: &str, count: &str| {
+        as_slurmd(
+            node,
+            program,
+            &format!("{job} SLURM_JOB_RESTART_COUNT={count}"),
+        )
+    };
+    run("prolog", first)?;
+    run("prolog", second)?;
+    let before = conf(node, 500)?;
+    run("epilog", late)?;
+    assert_eq!(conf(node, 500)?, before);
+    run("epilog", second)?;
     wait_until_clean(&cluster, node)
 }
 
