@@ -40,10 +40,10 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
 }
 
 fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
-    if options::is_step(table) {
-        if let Some(variable) = options::inherited_per_gpu(table) {
-            return refuse(lua, &Refusal::per_gpu_in_step(variable));
-        }
+    if options::is_step(table)
+        && let Some(variable) = options::inherited_per_gpu(table)
+    {
+        return refuse(lua, &Refusal::per_gpu_in_step(variable));
     }
     let Some(request) = options::read(table) else {
         return Ok(SUCCESS);
