@@ -1,8 +1,8 @@
 //! The Lua module that slurmctld's job_submit calls: reads a job, asks the policy, writes the answer into the job.
 //!
-//! conf/job_submit.lua loads it with two lines. It has no rule of its own: [`fields`] turns Slurm's job description
-//! into a request and back, [`submit`] and [`modify`] carry out the decision, [`marks`] keeps the tag that the prolog
-//! reads, [`guard`] sees to it that no error ever reaches Slurm, which would let the job pass as it came.
+//! conf/job_submit.lua loads it with two lines. It has no rule of its own: `fields` turns Slurm's job description
+//! into a request and back, `submit` and `modify` carry out the decision, `marks` keeps the tag that the prolog
+//! reads, `guard` sees to it that no error ever reaches Slurm, which would let the job pass as it came.
 
 #![forbid(unsafe_code)]
 
