@@ -1,8 +1,7 @@
 //! Slurm's REST API, as a user's own slurmrestd answers it.
 //!
-//! slurmrestd is run for one request, which it reads from a pipe. Its other way of listening, a socket in the file
-//! system, asks the kernel who is at the other end, and gets no answer for a process outside its namespaces.
-//! Both ways end in the same authentication, `rest_auth/local`: the user is whoever owns the pipe or socket.
+//! slurmrestd listens on a unix socket in the user's home for one request. `rest_auth/local` asks the kernel who is at
+//! the other end, so the client runs inside too, as the user; Perl is in every Debian root.
 
 use std::fmt;
 
@@ -53,17 +52,30 @@ impl fmt::Display for Reply {
     }
 }
 
+/// Starts slurmrestd, hands it the request on standard input and prints its answer; the plugins are its arguments.
+const ON_A_SOCKET: &str = r#"
+socket=$(mktemp -u "$HOME/rest.XXXXXX")
+slurmrestd -a rest_auth/local "$@" "unix:$socket" &
+until [ -S "$socket" ] || ! kill -0 $! 2>/dev/null; do sleep 0.02; done
+perl -MIO::Socket::UNIX -e '
+    my $slurmrestd = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "no slurmrestd: $!";
+    local $/;
+    $slurmrestd->print(<STDIN>);
+    $slurmrestd->flush;
+    print <$slurmrestd>' "$socket"
+kill $! && wait $!
+rm -f "$socket"
+"#;
+
 impl User<'_> {
     /// One request, such as `POST` to `job/submit`: the API's own prefix is put before the resource.
     pub fn rest(&self, method: &str, resource: &str, body: Option<&Value>) -> Result<Reply> {
         let slurm = self.cluster().slurm();
         // The plugins for slurmdbd end the program where there is none, so the wanted ones are named.
         let plugins = match slurm {
-            Slurm::V22_05 => "-s openapi/v0.0.38",
-            Slurm::V24_11 => "-s slurmctld -d v0.0.41",
+            Slurm::V22_05 => &["-s", "openapi/v0.0.38"][..],
+            Slurm::V24_11 => &["-s", "slurmctld", "-d", "v0.0.41"],
         };
-        // The pipes are made inside, since they must be the user's.
-        let script = format!("cat | slurmrestd -a rest_auth/local {plugins} | cat");
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = format!(
             "{method} /slurm/{api}/{resource} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -72,7 +84,7 @@ impl User<'_> {
             length = body.len(),
         );
         let said = self
-            .command(&["bash", "-c", &script])
+            .command(&[&["bash", "-c", ON_A_SOCKET, "rest"], plugins].concat())
             .stdin(request)
             .output()?;
         parse(&said.stdout).with_context(|| format!("{method} {resource}: {said}"))
