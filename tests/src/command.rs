@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
+};
 
 /// The PATH of every command in the machine.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -140,16 +142,17 @@ impl Call {
             .arg(format!("--target={}", self.target))
             .args(["--mount", "--pid", "--net", "--uts", "--ipc"])
             .arg(there)
-            // Found in the machine's own root. The parent's death must reach the command: nsenter forwards none.
-            .args(["--", "setpriv", "--pdeathsig=KILL"]);
+            .arg("--");
         if self.user != "root" {
-            command.args([
+            // Found in the machine's own root, as its users are.
+            command.arg("setpriv").args([
                 format!("--reuid={}", self.user),
                 format!("--regid={}", self.user),
+                "--init-groups".into(),
+                "--".into(),
             ]);
-            command.arg("--init-groups");
         }
-        command.arg("--").args(&self.argv);
+        command.args(&self.argv);
         command
             .env_clear()
             .envs([
@@ -238,6 +241,14 @@ impl Client {
 
     /// Kills it at once.
     pub fn kill(&mut self) -> Result<()> {
+        let nsenter = Pid::from_child(&self.child);
+        // nsenter waits for a child of its own, and passes no signal on. Stopped, it cannot fork behind our back.
+        if kill_process(nsenter, Signal::STOP).is_ok() {
+            let end_or_stop =
+                WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            waitid(WaitId::Pid(nsenter), end_or_stop).context("stopping a command")?;
+            kill_below(nsenter);
+        }
         self.child.kill().context("killing a command")?;
         self.child.wait().context("waiting for a command")?;
         Ok(())
@@ -262,8 +273,22 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.kill();
+        }
+    }
+}
+
+/// Kills the children of a process, and theirs.
+fn kill_below(parent: Pid) {
+    let list = format!("/proc/{parent}/task/{parent}/children");
+    let list = std::fs::read_to_string(list).unwrap_or_default();
+    let children = list
+        .split_whitespace()
+        .filter_map(|child| Pid::from_raw(child.parse().ok()?));
+    for child in children {
+        kill_below(child);
+        let _ = kill_process(child, Signal::KILL);
     }
 }
 
