@@ -30,14 +30,19 @@ fn short(table: &LuaTable, name: &str) -> Option<u32> {
     number(table, name).filter(|&value| value < NO_VAL16)
 }
 
-/// Only the fields that can name GPUs.
-pub(crate) fn read_tres(table: &LuaTable) -> Request {
+/// Only the fields that can mean GPUs. Most jobs have none, and are through with that.
+pub(crate) fn read_gpus(table: &LuaTable) -> Request {
     let field = |name| text(table, name).filter(|text| !text.is_empty());
     Request {
         tres_per_node: field("tres_per_node"),
         tres_per_job: field("tres_per_job"),
         tres_per_socket: field("tres_per_socket"),
         tres_per_task: field("tres_per_task"),
+        ntasks_per_tres: short(table, "ntasks_per_tres"),
+        // JOB_SHARED_NONE; unset is NO_VAL16.
+        exclusive: table
+            .get::<Option<f64>>("shared")
+            .is_ok_and(|shared| shared == Some(0.0)),
         ..Request::default()
     }
 }
@@ -50,7 +55,6 @@ pub(crate) fn read(table: &LuaTable) -> Request {
         tres_freq: field("tres_freq"),
         cpus_per_tres: field("cpus_per_tres"),
         mem_per_tres: field("mem_per_tres"),
-        ntasks_per_tres: short(table, "ntasks_per_tres"),
         min_nodes: number(table, "min_nodes"),
         max_nodes: number(table, "max_nodes"),
         num_tasks: number(table, "num_tasks"),
@@ -59,11 +63,7 @@ pub(crate) fn read(table: &LuaTable) -> Request {
         min_cpus: number(table, "min_cpus"),
         sockets_per_node: short(table, "sockets_per_node"),
         memory_per_node: None,
-        // JOB_SHARED_NONE; unset is NO_VAL16.
-        exclusive: table
-            .get::<Option<f64>>("shared")
-            .is_ok_and(|shared| shared == Some(0.0)),
-        ..read_tres(table)
+        ..read_gpus(table)
     }
 }
 

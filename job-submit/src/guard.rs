@@ -19,7 +19,7 @@ pub(crate) fn guarded(lua: &Lua, job: &LuaTable, decision: impl FnOnce() -> LuaR
 /// The code that refuses a request for a slice, or the one that lets anything else pass.
 pub(crate) fn refuse_slice(lua: &Lua, job: &LuaTable) -> i32 {
     let is_slice = catch_unwind(AssertUnwindSafe(|| {
-        let request = fields::read_tres(job);
+        let request = fields::read_gpus(job);
         matches!(decide_without_policy(&request), Verdict::Refused(_))
     }));
     // A request that cannot even be looked at may be a slice.

@@ -26,15 +26,19 @@ pub(crate) fn is_marked(text: &str) -> bool {
 }
 
 /// Leaves `tag` as the job's only tag, whatever the user wrote.
-pub(crate) fn put(job: &LuaTable, field: &str, tag: Option<Tag>) -> LuaResult<()> {
+pub(crate) fn put(job: &LuaTable, field: &str, tag: Tag) -> LuaResult<()> {
+    strip(job)?;
+    let words = fields::text(job, field).unwrap_or_default();
+    job.set(field, tag.put(&words))
+}
+
+/// Takes away every tag that the user wrote.
+pub(crate) fn strip(job: &LuaTable) -> LuaResult<()> {
     for name in FIELDS {
-        let text = fields::text(job, name);
-        match (tag, text) {
-            (Some(tag), text) if name == field => {
-                job.set(name, tag.put(text.as_deref().unwrap_or_default()))?;
-            }
-            (_, Some(text)) if is_marked(&text) => job.set(name, tag::strip(&text))?,
-            _ => {}
+        if let Some(text) = fields::text(job, name)
+            && is_marked(&text)
+        {
+            job.set(name, tag::strip(&text))?;
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ struct Watched<T> {
     good: Option<Arc<T>>,
     complaint: Option<String>,
     complained: Option<Instant>,
+    looked: Option<Instant>,
 }
 
 /// Tells one content of a file from the next; a replaced file has another inode.
@@ -43,7 +44,17 @@ impl<T> Watched<T> {
             good: None,
             complaint: None,
             complained: None,
+            looked: None,
         }
+    }
+
+    /// Whether it is time to look at the file again.
+    fn is_due(&mut self, interval: Duration) -> bool {
+        let due = self.looked.is_none_or(|last| last.elapsed() >= interval);
+        if due {
+            self.looked = Some(Instant::now());
+        }
+        due
     }
 
     /// The value now, and what to log about it if it is time to.
@@ -122,11 +133,15 @@ pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
 }
 
 /// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag.
+///
+/// slurm.conf takes effect by a restart or a reconfiguration, not within the second.
 pub(crate) fn slurm_parses_extra() -> bool {
-    let path = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
-    let (answer, _) =
-        lock(&EXTRA_CONSTRAINTS).refresh(&path.into(), |text| Ok(has_extra_constraints(text)));
-    answer.is_some_and(|answer| *answer)
+    let mut watched = lock(&EXTRA_CONSTRAINTS);
+    if watched.is_due(Duration::from_secs(1)) {
+        let path = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
+        watched.refresh(&path.into(), |text| Ok(has_extra_constraints(text)));
+    }
+    watched.good.as_deref().copied().unwrap_or(false)
 }
 
 fn has_extra_constraints(slurm_conf: &str) -> bool {

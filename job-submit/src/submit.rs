@@ -9,6 +9,10 @@ use std::sync::PoisonError;
 
 /// Decides on a new job and writes the answer into it.
 pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32> {
+    if fields::read_gpus(job) == Request::default() {
+        marks::strip(job)?;
+        return Ok(slurm::SUCCESS);
+    }
     let request = fields::read(job);
     let (policy, verdict) = answer(lua, &request);
     let line = match &verdict {
@@ -23,7 +27,10 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
     let choice = policy
         .as_deref()
         .map_or_else(Default::default, |policy| policy.tag_field);
-    marks::put(job, marks::field(lua, choice), verdict.tag())?;
+    match verdict.tag() {
+        Some(tag) => marks::put(job, marks::field(lua, choice), tag)?,
+        None => marks::strip(job)?,
+    }
     if let Some(line) = line {
         slurm::log_info(
             lua,
