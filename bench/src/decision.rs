@@ -39,7 +39,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
         what: "decide() in process".into(),
         unit: "us",
         result_unit: "us",
-        target: Target::Under(2.0),
+        target: Some(Target::Under(2.0)),
     };
     Ok(vec![question.answer(
         &[

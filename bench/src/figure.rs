@@ -15,10 +15,10 @@ pub(crate) struct Figure {
     pub(crate) result: f64,
     /// What the result is measured in.
     pub(crate) result_unit: &'static str,
-    /// What the result should be.
-    pub(crate) target: Target,
+    /// What the result should be; a figure without one only explains another.
+    pub(crate) target: Option<Target>,
     /// Whether it is.
-    pub(crate) met: bool,
+    pub(crate) met: Option<bool>,
 }
 
 /// One way to do it.
@@ -57,8 +57,8 @@ pub(crate) struct Question {
     pub(crate) unit: &'static str,
     /// What the result is measured in.
     pub(crate) result_unit: &'static str,
-    /// What the result should be.
-    pub(crate) target: Target,
+    /// What the result should be; a figure without one only explains another.
+    pub(crate) target: Option<Target>,
 }
 
 impl Question {
@@ -87,7 +87,7 @@ impl Question {
             unit: self.unit,
             result,
             result_unit: self.result_unit,
-            met: self.target.is_met_by(result),
+            met: self.target.map(|target| target.is_met_by(result)),
             target: self.target,
         }
     }
@@ -122,14 +122,14 @@ mod tests {
             what: "x".into(),
             unit: "/s",
             result_unit: "%",
-            target: Target::AtLeast(95.0),
+            target: Some(Target::AtLeast(95.0)),
         };
         // The machine became three times as slow; the ratio did not change.
         let figure = question.answer(
             &[("a", &[300.0, 300.0, 100.0]), ("b", &[150.0, 150.0, 50.0])],
             |values| 100.0 * values[1] / values[0],
         );
-        assert_eq!((figure.result, figure.met), (50.0, false));
+        assert_eq!((figure.result, figure.met), (50.0, Some(false)));
         assert_eq!(figure.ways[1].median, 150.0);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
             what: format!("slurm_job_submit in Lua {lua}, over an empty function"),
             unit: "us",
             result_unit: "us",
-            target: Target::Under(2.0),
+            target: Some(Target::Under(2.0)),
         };
         figures.push(question.answer(&ways, |values| values[2] - values[0]));
     }

@@ -29,7 +29,7 @@ pub(crate) fn measure(cluster: &Cluster) -> Result<Vec<Figure>> {
         what: format!("{what}, fork and exec included"),
         unit: "ms",
         result_unit: "ms",
-        target: Target::Under(2.0),
+        target: Some(Target::Under(2.0)),
     };
     Ok(vec![
         question("prolog").answer(

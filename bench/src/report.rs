@@ -79,10 +79,16 @@ fn row(figure: &Figure) -> [String; 5] {
         format!("{} ({})", ways.join(", "), figure.unit),
         format!("{} {unit}", number(figure.result)),
         match figure.target {
-            Target::Under(limit) => format!("under {limit} {unit}"),
-            Target::AtLeast(limit) => format!("at least {limit} {unit}"),
+            Some(Target::Under(limit)) => format!("under {limit} {unit}"),
+            Some(Target::AtLeast(limit)) => format!("at least {limit} {unit}"),
+            None => String::new(),
         },
-        if figure.met { "yes" } else { "**no**" }.to_owned(),
+        match figure.met {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => "",
+        }
+        .to_owned(),
     ]
 }
 
@@ -106,7 +112,7 @@ mod tests {
             what: "x".into(),
             unit: "ms",
             result_unit: "ms",
-            target: Target::Under(0.7),
+            target: Some(Target::Under(0.7)),
         }
         .answer(&[("a", &[1.0]), ("b", &[12.345])], |values| {
             values[1] - values[0]

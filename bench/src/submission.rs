@@ -1,6 +1,6 @@
 //! What one sbatch costs: clusters that differ only in their plugins, all up at the same time.
 
-use crate::figure::{Figure, Question, Target};
+use crate::figure::{Figure, Question, Target, median};
 use crate::repeat;
 use anyhow::Result;
 use softmig_tests::softmig::installed;
@@ -8,10 +8,17 @@ use softmig_tests::{Cluster, Slurm};
 
 /// How many rounds, and how many jobs are submitted to each cluster in a round.
 const ROUNDS: usize = 40;
-const JOBS: usize = 25;
+const JOBS: usize = 20;
 
 const EMPTY_JOB_SUBMIT: &str = "\
 function slurm_job_submit() return slurm.SUCCESS end
+function slurm_job_modify() return slurm.SUCCESS end
+return slurm.SUCCESS
+";
+
+/// The same rules without softmig: what any script that changes a job costs Slurm.
+const PLAIN_JOB_SUBMIT: &str = "\
+slurm_job_submit = dofile('/bench/plain.lua')
 function slurm_job_modify() return slurm.SUCCESS end
 return slurm.SUCCESS
 ";
@@ -32,6 +39,7 @@ pub(crate) struct Clusters {
     slurm: Slurm,
     no_plugin: Cluster,
     empty_script: Cluster,
+    plain_script: Cluster,
     softmig: Cluster,
     empty_filter: Cluster,
     softmig_filter: Cluster,
@@ -40,7 +48,7 @@ pub(crate) struct Clusters {
 impl Clusters {
     /// Starts them.
     pub(crate) fn start(slurm: Slurm) -> Result<Clusters> {
-        println!("Slurm {slurm}: starting five clusters.");
+        println!("Slurm {slurm}: starting six clusters.");
         let program = repeat::built()?;
         let start = |job_submit: Option<&str>, cli_filter: Option<&str>| {
             let mut builder = installed(slurm)
@@ -48,6 +56,7 @@ impl Clusters {
                 .job_submit(job_submit.is_some())
                 .cli_filter(cli_filter.is_some())
                 .install(&program, repeat::PROGRAM, 0o755)
+                .file("/bench/plain.lua", include_str!("../inside/plain.lua"))
                 .file("/bench/prolog.sh", include_str!("../inside/prolog.sh"))
                 .file("/bench/job.sh", "#!/bin/sh\n");
             for (path, script) in [
@@ -65,6 +74,7 @@ impl Clusters {
             slurm,
             no_plugin: start(None, None)?,
             empty_script: start(Some(EMPTY_JOB_SUBMIT), None)?,
+            plain_script: start(Some(PLAIN_JOB_SUBMIT), None)?,
             softmig: start(Some(""), None)?,
             empty_filter: start(Some(""), Some(EMPTY_CLI_FILTER))?,
             softmig_filter: start(Some(""), Some(""))?,
@@ -87,56 +97,59 @@ impl Clusters {
         let ways = [
             (&self.no_plugin, SHARD),
             (&self.empty_script, SHARD),
+            (&self.plain_script, SLICE),
             (&self.softmig, SLICE),
             (&self.empty_filter, SLICE),
             (&self.softmig_filter, SLICE),
         ];
-        let mut rounds: [Vec<f64>; 5] = Default::default();
+        let mut rounds: [Vec<f64>; 6] = Default::default();
         for _ in 0..ROUNDS {
             for ((cluster, gres), rounds) in ways.iter().zip(&mut rounds) {
                 rounds.push(round(cluster, gres)?);
             }
         }
-        let rates = |milliseconds: &[f64]| milliseconds.iter().map(|ms| 1e3 / ms).collect();
-        let rates: [Vec<f64>; 3] = [rates(&rounds[0]), rates(&rounds[1]), rates(&rounds[2])];
+        let [none, empty, plain, softmig, empty_filter, softmig_filter] = &rounds;
         let slurm = self.slurm;
-        let per_second = Question {
-            what: format!("sbatch a second, Slurm {slurm}, against an empty Lua script"),
+        let rates: [Vec<f64>; 4] = [none, empty, plain, softmig]
+            .map(|milliseconds| milliseconds.iter().map(|ms| 1e3 / ms).collect());
+        let rates: [(&str, &[f64]); 4] = [
+            ("no plugin", &rates[0]),
+            ("empty script", &rates[1]),
+            ("plain Lua", &rates[2]),
+            ("softmig", &rates[3]),
+        ];
+        let per_second = |against: &str, target| Question {
+            what: format!("sbatch a second, Slurm {slurm}, against {against}"),
             unit: "/s",
             result_unit: "%",
-            target: Target::AtLeast(95.0),
+            target,
         };
-        let filter = Question {
-            what: format!("cli_filter, Slurm {slurm}: what one command takes longer"),
+        let filters: [(&str, &[f64]); 3] = [
+            ("no filter", softmig),
+            ("empty filter", empty_filter),
+            ("softmig", softmig_filter),
+        ];
+        let filter = |what: &str, target| Question {
+            what: format!("cli_filter, Slurm {slurm}: {what}"),
             unit: "ms",
             result_unit: "ms",
-            target: Target::Under(0.7),
+            target,
         };
         Ok(vec![
-            per_second.answer(
-                &[
-                    ("no plugin", &rates[0]),
-                    ("empty script", &rates[1]),
-                    ("softmig", &rates[2]),
-                ],
-                |values| 100.0 * values[2] / values[1],
-            ),
-            filter.answer(
-                &[
-                    ("no filter", &rounds[2]),
-                    ("empty filter", &rounds[3]),
-                    ("softmig", &rounds[4]),
-                ],
-                |values| values[2] - values[0],
-            ),
+            per_second("an empty script", Some(Target::AtLeast(95.0)))
+                .answer(&rates, |values| 100.0 * values[3] / values[1]),
+            per_second("plain Lua", None).answer(&rates, |values| 100.0 * values[3] / values[2]),
+            filter("what one command takes longer", Some(Target::Under(0.7)))
+                .answer(&filters, |values| values[2] - values[0]),
+            filter("of which softmig", None).answer(&filters, |values| values[2] - values[1]),
         ])
     }
 }
 
-/// The milliseconds of one sbatch, on average over a round: what slurmctld does beside it counts too.
+/// The milliseconds of one sbatch in this round; the median, as one that met with another program's turn says little.
 fn round(cluster: &Cluster, gres: &str) -> Result<f64> {
     let sbatch = ["sbatch", "--hold", "--quiet", gres, "/bench/job.sh"];
     let argv = repeat::argv(&[], JOBS, &[&sbatch]);
     let times = repeat::measure(cluster.command("alice", &argv))?;
-    Ok(times.concat().iter().sum::<f64>() / JOBS as f64)
+    Ok(median(&times.concat()))
 }
