@@ -1,16 +1,43 @@
 //! `cargo xtask`: builds softmig, shows it and tests it, and fetches what that needs.
 
 mod bench;
+mod ci;
+mod demo;
+mod licences;
+mod narrator;
 mod place;
 mod roots;
 mod stage;
+mod steps;
+mod test;
+mod tour;
 
 use clap::Parser;
+use softmig_tests::Slurm;
 
 /// Builds softmig, shows it and tests it.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    /// Show slices of GPUs on a real Slurm, without a GPU, in two minutes
+    Demo {
+        /// The Slurm to show them on: 22.05 or 24.11
+        #[arg(long, default_value = "22.05")]
+        slurm: Slurm,
+    },
+    /// The part of the demo that needs root
+    #[command(hide = true)]
+    ShowDemo {
+        /// The Slurm to show them on
+        #[arg(long)]
+        slurm: Slurm,
+    },
+    /// Run all tests, with what they need: Debian roots, a release build, sudo for the clusters
+    Test(test::Tests),
+    /// Check all that must hold before a change goes in
+    Ci,
+    /// Check the licences of dependencies, and that each is there in one version
+    Licences,
     /// Measure what softmig costs, and write it to bench/results
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots
@@ -21,6 +48,11 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Task::parse() {
+        Task::Demo { slurm } => demo::demo(slurm),
+        Task::ShowDemo { slurm } => demo::show(slurm),
+        Task::Test(tests) => tests.run(),
+        Task::Ci => ci::ci(),
+        Task::Licences => licences::check(),
         Task::Bench => bench::bench(),
         Task::Roots => roots::build(),
         Task::Stage => stage::build().map(drop),

@@ -11,16 +11,22 @@ use softmig_tests::slurm::roots_dir;
 /// In each root, what it was built from: another list of packages means another root.
 const STAMP: &str = ".softmig-root";
 
-/// Builds the roots that are missing or out of date, all at the same time.
+/// Builds all roots that are missing or out of date.
 pub(crate) fn build() -> Result<()> {
+    build_for(&Slurm::ALL)
+}
+
+/// Builds those of the roots for these versions that are missing or out of date, all at the same time.
+pub(crate) fn build_for(versions: &[Slurm]) -> Result<()> {
     let dir = roots_dir();
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     // Two of us would build into the same place. The lock goes with the file.
     let lock = File::create(dir.join(".lock")).context("making the lock of the roots")?;
     lock.lock().context("waiting for the lock of the roots")?;
 
-    let missing: Vec<Slurm> = Slurm::ALL
-        .into_iter()
+    let missing: Vec<Slurm> = versions
+        .iter()
+        .copied()
         .filter(|&slurm| !is_current(slurm))
         .collect();
     if missing.is_empty() {
@@ -116,7 +122,7 @@ fn need_debootstrap() -> Result<()> {
 }
 
 /// The program, through sudo where this is not root.
-fn as_root(program: &str) -> Command {
+pub(crate) fn as_root(program: &str) -> Command {
     if rustix::process::geteuid().is_root() {
         return Command::new(program);
     }

@@ -8,15 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The Lua versions that Slurm is built with.
-const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
+pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
 /// Given explicitly, so that the flags for a static binary do not reach build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds all and returns the tree.
 pub(crate) fn build() -> Result<PathBuf> {
+    build_for(&LUAS)
+}
+
+/// Builds the Lua modules for these versions only, and all the rest.
+pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
     println!("Building softmig (release) into target/stage.");
-    let stage = target().join("stage");
-    lua_modules(&stage)?;
+    let stage = softmig_tests::softmig::stage();
+    lua_modules(&stage, luas)?;
     node_binaries(&stage)?;
     cargo(&["-p", "softmig"], &[])?;
     place(
@@ -35,9 +40,9 @@ pub(crate) fn build() -> Result<PathBuf> {
 }
 
 /// One build of each module for each Lua: they differ in the interpreter's calls.
-fn lua_modules(stage: &Path) -> Result<()> {
+fn lua_modules(stage: &Path, luas: &[&str]) -> Result<()> {
     let modules = ["job-submit", "cli-filter"];
-    for lua in LUAS {
+    for lua in luas {
         let features = modules
             .map(|module| format!("softmig-{module}/lua{}", lua.replace('.', "")))
             .join(",");

@@ -1,0 +1,118 @@
+//! `cargo xtask ci`, what `.ci/run` runs: everything that must hold before a change goes in.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::licences;
+use crate::place::{project, run, target};
+use crate::stage::LUAS;
+use crate::steps::{Steps, all, cargo};
+use crate::test::Tests;
+
+/// Every feature that the workspace can have at once; the Lua versions exclude each other.
+const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml";
+
+/// Runs all of it, cheapest first.
+pub(crate) fn ci() -> Result<()> {
+    all(|steps| {
+        steps.cargo("format", &["fmt", "--all", "--check"])?;
+        steps.step("licences and duplicates", licences::check)?;
+        clippy(steps)?;
+        steps.step("documentation", || {
+            run(
+                cargo(&["doc", "--locked", "--workspace", "--no-deps", "--quiet"])
+                    .env("RUSTDOCFLAGS", "-D warnings"),
+            )
+        })?;
+        steps.step("policy without std", policy_without_std)?;
+        Tests::everything().steps(steps)
+    })
+}
+
+fn clippy(steps: &mut Steps) -> Result<()> {
+    let workspace = [
+        "clippy",
+        "--locked",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+    ];
+    let strict = ["--", "-D", "warnings"];
+    steps.cargo(
+        "clippy",
+        &[&workspace[..], &["--features", FEATURES], &strict].concat(),
+    )?;
+    for lua in LUAS {
+        let version = lua.replace('.', "");
+        let features = format!("softmig-job-submit/lua{version},softmig-cli-filter/lua{version}");
+        let modules = [
+            "clippy",
+            "--locked",
+            "--quiet",
+            "-p",
+            "softmig-job-submit",
+            "-p",
+            "softmig-cli-filter",
+            // Not the tests: those load the module into a Lua of their own choice.
+            "--lib",
+            "--no-default-features",
+            "--features",
+            &features,
+        ];
+        steps.cargo(
+            &format!("clippy, Lua {lua}"),
+            &[&modules[..], &strict].concat(),
+        )?;
+    }
+    Ok(())
+}
+
+/// A program without std that links the crate. With std below it there would be two panic handlers, with alloc there
+/// would be no allocator: both are errors of rustc.
+const WITHOUT_STD: &str = "#![no_std]
+extern crate softmig_policy;
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+";
+
+/// The hook is built on this part of the crate.
+fn policy_without_std() -> Result<()> {
+    let folder = target().join("no-std");
+    run(cargo(&[
+        "build",
+        "--locked",
+        "--quiet",
+        "-p",
+        "softmig-policy",
+        "--lib",
+    ])
+    .args(["--no-default-features", "--target-dir"])
+    .arg(&folder))?;
+    let policy = folder.join("debug/libsoftmig_policy.rlib");
+    let mut rustc = Command::new("rustc")
+        .args([
+            "-",
+            "--edition=2024",
+            "--crate-type=cdylib",
+            "-Cpanic=abort",
+        ])
+        .arg(format!("--extern=softmig_policy={}", policy.display()))
+        .arg("-o")
+        .arg(folder.join("without_std.so"))
+        .current_dir(project())
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("starting rustc")?;
+    let mut source = rustc.stdin.take().context("talking to rustc")?;
+    source.write_all(WITHOUT_STD.as_bytes())?;
+    drop(source);
+    ensure!(
+        rustc.wait()?.success(),
+        "softmig-policy needs std or alloc without its std feature"
+    );
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! `cargo xtask demo`: one slice of a GPU, followed from sbatch to the end of its job on a real Slurm.
+//!
+//! Nothing that it shows is written down here: commands run in a cluster that is started for it, their output is
+//! printed as it comes, and each step is checked before the next one is told.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use softmig_tests::softmig::installed;
+use softmig_tests::{Cluster, Gpus, Slurm};
+
+use crate::narrator::Narrator;
+use crate::place::{project, run};
+use crate::{roots, stage, tour};
+
+/// Makes what is missing, then shows it, as root.
+pub(crate) fn demo(slurm: Slurm) -> Result<()> {
+    println!("softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU.");
+    println!(
+        "Once: a Debian root below target/ and a release build. Nothing is installed but debootstrap."
+    );
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("debootstrap and the cluster, with its mounts and namespaces, need root: sudo.");
+        run(Command::new("sudo").arg("-v"))?;
+    }
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        // One waits for the network, the other for the processors.
+        let debian = scope.spawn(|| roots::build_for(&[slurm]));
+        build()?;
+        match debian.join() {
+            Ok(built) => built,
+            Err(_) => bail!("building the Debian root panicked"),
+        }
+    })?;
+    println!("Ready after {:.1} s.", start.elapsed().as_secs_f64());
+    if root {
+        return show(slurm);
+    }
+    run(Command::new("sudo")
+        .arg("-E")
+        .arg(std::env::current_exe().context("finding this program")?)
+        .args(["show-demo", "--slurm", &slurm.to_string()]))
+}
+
+/// softmig, and the program that makes clusters.
+fn build() -> Result<()> {
+    // Debian's Slurm has this Lua; the other builds of the modules would take as long again.
+    stage::build_for(&["5.1"])?;
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--bin", "softmig-cluster"])
+        // With the features that this program was built with, so that nothing is built again.
+        .args(["-p", "xtask", "-p", "softmig-tests"])
+        .current_dir(project()))
+}
+
+/// The part that needs root: a cluster, and a tour of it.
+pub(crate) fn show(slurm: Slurm) -> Result<()> {
+    let start = Instant::now();
+    let cluster = installed(slurm)
+        .nodes(2)
+        .gpus([Gpus::l40s(2)])
+        .start()
+        .context("starting the cluster")?;
+    let mut narrator = Narrator::new(&cluster);
+    let toured = tour::tour(&cluster, &mut narrator);
+    toured.with_context(|| format!("the demo failed at step {}", narrator.number()))?;
+    println!("\n{}", summary(&cluster));
+    drop(cluster);
+    println!(
+        "All steps were checked. The cluster is gone again; the tour took {:.1} s.",
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+fn summary(cluster: &Cluster) -> String {
+    let fence = if cluster.constrains_devices() {
+        "the device fence of Slurm (cgroup v1)"
+    } else {
+        "no device fence (this machine has no cgroup v1)"
+    };
+    format!(
+        "Real:      Slurm {} from Debian's packages (slurmctld, slurmd, sbatch, srun, scontrol), softmig in job_submit\n           \
+                    and cli_filter, softmig's prolog and epilog, {fence}.\n\
+         Simulated: the GPUs. /dev/nvidia* are device files without a driver, /proc/driver/nvidia is made of files.\n\
+         Not shown: GPU work. This version writes limits and guards them; the library that holds a program to them\n           \
+                    is not part of it yet.",
+        cluster.slurm()
+    )
+}
