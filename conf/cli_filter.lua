@@ -4,7 +4,8 @@
 -- A site with a cli_filter.lua of its own keeps it and adds the two lines below at its end, before its return:
 -- softmig then runs after the site's slurm_cli_pre_submit.
 
-package.cpath = "/usr/lib/softmig/lua/" .. _VERSION:match("%d+%.%d+") .. "/?.so;" .. package.cpath
-require("softmig_cli_filter").install()
+-- By its full path: require would look into the current folder first.
+local softmig = "/usr/lib/softmig/lua/" .. _VERSION:match("%d+%.%d+") .. "/softmig_cli_filter.so"
+assert(package.loadlib(softmig, "luaopen_softmig_cli_filter"))().install()
 
 return slurm.SUCCESS

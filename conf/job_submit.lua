@@ -4,7 +4,8 @@
 -- softmig then runs after the site's slurm_job_submit and slurm_job_modify, on what they made of the job.
 -- The module is built once for each Lua; _VERSION picks the one that this slurmctld uses.
 
-package.cpath = "/usr/lib/softmig/lua/" .. _VERSION:match("%d+%.%d+") .. "/?.so;" .. package.cpath
-require("softmig_job_submit").install()
+-- By its full path: require would look into the current folder first.
+local softmig = "/usr/lib/softmig/lua/" .. _VERSION:match("%d+%.%d+") .. "/softmig_job_submit.so"
+assert(package.loadlib(softmig, "luaopen_softmig_job_submit"))().install()
 
 return slurm.SUCCESS

@@ -29,12 +29,20 @@ const ERROR: i32 = -1;
 /// Replaces the global `slurm_cli_pre_submit`.
 pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
     let ours = lua.create_function(|lua, options: LuaTable| {
-        // What fails here is decided by job_submit all the same.
+        // What fails here is decided by job_submit all the same, except for steps, which Slurm then refuses.
         let answer = catch_unwind(AssertUnwindSafe(|| pre_submit(lua, &options)));
-        Ok(match answer {
-            Ok(Ok(code)) => code,
-            Ok(Err(_)) | Err(_) => SUCCESS,
-        })
+        let failure = match answer {
+            Ok(Ok(code)) => return Ok(code),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "internal error (a panic)".to_string(),
+        };
+        log(
+            lua,
+            "log_debug",
+            &format!("softmig: no decision here: {failure}"),
+        )
+        .ok();
+        Ok(SUCCESS)
     })?;
     lua.load(AROUND).set_name("=softmig").call(ours)
 }
@@ -49,22 +57,16 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
         return Ok(SUCCESS);
     };
     // A login node may have no policy; slurmctld has.
-    let policy = std::fs::read_to_string(Policy::PATH)
-        .ok()
-        .and_then(|text| Policy::parse(&text).ok());
-    let Some(policy) = policy else {
-        return Ok(SUCCESS);
-    };
+    let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
+    let policy = Policy::parse(&text).map_err(LuaError::external)?;
     match decide(&policy, &request, &Context::default()) {
         Verdict::Unchanged { .. } => Ok(SUCCESS),
         Verdict::Granted(grant) => match options::per_gpu(table) {
             // sbatch and salloc send it as it is, and job_submit makes figures of the job of it.
             Some(_) if !options::is_srun(table) => Ok(SUCCESS),
             // srun asks for its step in the same words, which job_submit does not see.
-            Some(option) if !options::is_step(table) => {
-                refuse(lua, &Refusal::per_gpu_with_srun(&grant, option))
-            }
-            _ => {
+            Some(option) => refuse(lua, &Refusal::per_gpu_with_srun(&grant, option)),
+            None => {
                 options::write(table, &grant.request)?;
                 Ok(SUCCESS)
             }
@@ -74,10 +76,14 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
 }
 
 fn refuse(lua: &Lua, refusal: &Refusal) -> LuaResult<i32> {
-    let slurm: LuaTable = lua.globals().get("slurm")?;
-    let log_error: LuaFunction = slurm.get("log_error")?;
     for line in refusal.to_string().lines() {
-        log_error.call::<()>(("%s", line))?;
+        log(lua, "log_error", line)?;
     }
     Ok(ERROR)
+}
+
+/// The text is an argument, never the format: these functions run it through string.format.
+fn log(lua: &Lua, function: &str, line: &str) -> LuaResult<()> {
+    let slurm: LuaTable = lua.globals().get("slurm")?;
+    slurm.get::<LuaFunction>(function)?.call(("%s", line))
 }

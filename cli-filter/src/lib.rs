@@ -11,7 +11,7 @@ mod options;
 
 use mlua::prelude::*;
 
-/// `require "softmig_cli_filter"`: `install()` puts the functions around the site's own.
+/// `luaopen_softmig_cli_filter`: `install()` puts the functions around the site's own.
 #[mlua::lua_module]
 fn softmig_cli_filter(lua: &Lua) -> LuaResult<LuaTable> {
     let module = lua.create_table()?;

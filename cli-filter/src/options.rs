@@ -82,6 +82,9 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     let options = if is_step(table) {
         Options {
             ntasks: number(table, "ntasks"),
+            mem_per_gpu: option(table, "mem-per-gpu"),
+            cpus_per_gpu: number(table, "cpus-per-gpu"),
+            ntasks_per_gpu: number(table, "ntasks-per-gpu"),
             ..gpus
         }
     } else {
@@ -89,6 +92,7 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
             nodes: option(table, "nodes"),
             // The client says 1 also when nobody asked.
             ntasks: number(table, "ntasks").filter(|&tasks| tasks > 1),
+            ntasks_per_node: number(table, "ntasks-per-node"),
             cpus_per_task: number(table, "cpus-per-task"),
             sockets_per_node: number(table, "sockets-per-node"),
             exclusive: option(table, "exclusive").is_some_and(|value| value == "exclusive"),
@@ -102,16 +106,25 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     options.to_request_marked(Prefix::None).ok()
 }
 
-/// Whether an option counts something for each GPU. Slurm's client lets a filter set these but never unset them.
+/// The options that count something for each GPU, and the variable by which a job hands each to the srun inside it.
+///
+/// Slurm's client lets a filter set these but never unset them.
+const PER_GPU: [(&str, &str); 3] = [
+    ("mem-per-gpu", "SLURM_MEM_PER_GPU"),
+    ("cpus-per-gpu", "SLURM_CPUS_PER_GPU"),
+    ("ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"),
+];
+
+fn per_gpu_options(table: &LuaTable) -> impl Iterator<Item = (&'static str, &'static str)> {
+    PER_GPU.into_iter().filter(|(name, _)| match *name {
+        "mem-per-gpu" => option(table, name).is_some(),
+        count => number(table, count).is_some(),
+    })
+}
+
+/// Such an option, if one is set.
 pub(crate) fn per_gpu(table: &LuaTable) -> Option<&'static str> {
-    let counts = ["cpus-per-gpu", "ntasks-per-gpu"];
-    option(table, "mem-per-gpu")
-        .map(|_| "mem-per-gpu")
-        .or_else(|| {
-            counts
-                .into_iter()
-                .find(|name| number(table, name).is_some())
-        })
+    per_gpu_options(table).next().map(|(name, _)| name)
 }
 
 /// Whether the client is srun.
@@ -146,14 +159,11 @@ pub(crate) fn write(table: &LuaTable, decided: &Request) -> LuaResult<()> {
     Ok(())
 }
 
-/// A variable that makes srun ask for a GPU that a slice does not have: sbatch leaves `--mem-per-gpu` and its like in
-/// the job's environment as they were typed, and a filter can set an option but never unset one.
+/// In a slice, the variable that makes srun ask for a GPU which the job does not have: sbatch leaves what was typed in the
+/// job's environment.
 pub(crate) fn inherited_per_gpu(table: &LuaTable) -> Option<&'static str> {
     std::env::var_os("SLURM_SHARDS_ON_NODE")?;
-    let variable = match per_gpu(table)? {
-        "mem-per-gpu" => "SLURM_MEM_PER_GPU",
-        "cpus-per-gpu" => "SLURM_CPUS_PER_GPU",
-        _ => "SLURM_NTASKS_PER_GPU",
-    };
-    std::env::var_os(variable).map(|_| variable)
+    per_gpu_options(table)
+        .map(|(_, variable)| variable)
+        .find(|variable| std::env::var_os(variable).is_some())
 }

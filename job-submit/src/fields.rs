@@ -49,6 +49,11 @@ pub(crate) fn read_gpus(table: &LuaTable) -> Request {
 
 /// All that a decision looks at.
 pub(crate) fn read(table: &LuaTable) -> Request {
+    read_rest(table, read_gpus(table))
+}
+
+/// The rest of a request whose GPUs are read.
+pub(crate) fn read_rest(table: &LuaTable, gpus: Request) -> Request {
     let field = |name| text(table, name).filter(|text| !text.is_empty());
     Request {
         tres_bind: field("tres_bind"),
@@ -63,7 +68,7 @@ pub(crate) fn read(table: &LuaTable) -> Request {
         min_cpus: number(table, "min_cpus"),
         sockets_per_node: short(table, "sockets_per_node"),
         memory_per_node: None,
-        ..read_gpus(table)
+        ..gpus
     }
 }
 

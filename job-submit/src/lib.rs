@@ -17,7 +17,7 @@ mod submit;
 
 use mlua::prelude::*;
 
-/// `require "softmig_job_submit"`: `install()` puts the functions around the site's own.
+/// `luaopen_softmig_job_submit`: `install()` puts the functions around the site's own.
 #[mlua::lua_module]
 fn softmig_job_submit(lua: &Lua) -> LuaResult<LuaTable> {
     let module = lua.create_table()?;

@@ -13,8 +13,12 @@ pub(crate) fn field(lua: &Lua, choice: TagField) -> &'static str {
     match choice {
         TagField::Extra => "extra",
         TagField::Comment => "comment",
-        TagField::Auto if slurm::passes_extra_to_prolog(lua) && !store::slurm_parses_extra() => {
-            "extra"
+        TagField::Auto if slurm::passes_extra_to_prolog(lua) => {
+            let (parses_extra, complaint) = store::slurm_parses_extra();
+            if let Some(complaint) = complaint {
+                slurm::log_error(lua, &complaint);
+            }
+            if parses_extra { "comment" } else { "extra" }
         }
         TagField::Auto => "comment",
     }

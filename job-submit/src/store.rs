@@ -1,6 +1,7 @@
 //! The policy as slurmctld holds it: read again when its file changes, kept when the new file is no good.
 
 use softmig_policy::Policy;
+use softmig_policy::slurm_conf::parses_extra;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -132,27 +133,23 @@ pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
     (policy, line)
 }
 
-/// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag.
+/// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag; and a line for the log when slurm.conf
+/// does not say.
 ///
 /// slurm.conf takes effect by a restart or a reconfiguration, not within the second.
-pub(crate) fn slurm_parses_extra() -> bool {
+pub(crate) fn slurm_parses_extra() -> (bool, Option<String>) {
     let mut watched = lock(&EXTRA_CONSTRAINTS);
+    let mut line = None;
     if watched.is_due(Duration::from_secs(1)) {
         let path = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
-        watched.refresh(&path.into(), |text| Ok(has_extra_constraints(text)));
+        let path = PathBuf::from(path);
+        let (_, complaint) = watched.refresh(&path, |text| Ok(parses_extra(text)));
+        line = complaint.map(|complaint| {
+            format!(
+                "softmig: {}: {complaint}; the tag goes into extra (policy.toml, [tag], can say comment)",
+                path.display()
+            )
+        });
     }
-    watched.good.as_deref().copied().unwrap_or(false)
-}
-
-fn has_extra_constraints(slurm_conf: &str) -> bool {
-    slurm_conf
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim())
-        .filter_map(|line| line.split_once('='))
-        .filter(|(key, _)| key.trim().eq_ignore_ascii_case("SchedulerParameters"))
-        .any(|(_, value)| {
-            value
-                .split(',')
-                .any(|word| word.trim().eq_ignore_ascii_case("extra_constraints"))
-        })
+    (watched.good.as_deref().copied().unwrap_or(false), line)
 }

@@ -2,18 +2,18 @@
 
 use crate::{fields, marks, slurm, store};
 use mlua::prelude::*;
-use softmig_policy::gres::{Implied, Item, Prefix, items};
+use softmig_policy::gres::Prefix;
 use softmig_policy::{Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy};
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, OnceLock};
 
 /// Decides on a new job and writes the answer into it.
 pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32> {
-    if fields::read_gpus(job) == Request::default() {
+    let gpus = fields::read_gpus(job);
+    if gpus == Request::default() {
         marks::strip(job)?;
         return Ok(slurm::SUCCESS);
     }
-    let request = fields::read(job);
+    let request = fields::read_rest(job, gpus);
     let (policy, verdict) = answer(lua, &request);
     let line = match &verdict {
         Verdict::Unchanged { gpus: false } => None,
@@ -41,7 +41,7 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
 }
 
 /// Decides by the policy in force, and logs when that is not the one in the file.
-pub(crate) fn answer(lua: &Lua, request: &Request) -> (Option<std::sync::Arc<Policy>>, Verdict) {
+pub(crate) fn answer(lua: &Lua, request: &Request) -> (Option<Arc<Policy>>, Verdict) {
     let (policy, complaint) = store::policy();
     if let Some(complaint) = complaint {
         slurm::log_error(lua, &complaint);
@@ -98,24 +98,9 @@ pub(crate) fn id(uid: &LuaValue) -> String {
 /// How this Slurm marks a GRES. Its own clients always do, so the first of their requests shows it; a request that
 /// comes without (from the REST interface, or by scontrol) then gets the mark, which Slurm would otherwise miss.
 fn release_prefix(request: &Request) -> Option<Prefix> {
-    static SEEN: Mutex<Option<Prefix>> = Mutex::new(None);
-    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let texts = [
-        &request.tres_per_node,
-        &request.tres_per_job,
-        &request.tres_per_socket,
-        &request.tres_per_task,
-    ];
-    let prefix = texts
-        .into_iter()
-        .flatten()
-        .flat_map(|text| items(text, Implied::Nothing))
-        .find_map(|(_, item)| match item {
-            Item::Gpu(gres) if gres.prefix != Prefix::None => Some(gres.prefix),
-            _ => None,
-        });
-    if prefix.is_some() {
-        *seen = prefix;
+    static FIRST: OnceLock<Prefix> = OnceLock::new();
+    if let Some(prefix) = request.prefix() {
+        FIRST.get_or_init(|| prefix);
     }
-    *seen
+    FIRST.get().copied()
 }

@@ -1,7 +1,7 @@
 //! What slurmctld says a job got on a node: `scontrol -d -o show job`, for jobs that carry no tag.
 
 use crate::catalogue::{GpuType, Policy};
-use crate::gres::{Implied, Item, Name, items};
+use crate::gres::{Item, Name, items};
 use crate::limits::Limits;
 
 /// A job's GPUs on one node.
@@ -62,7 +62,7 @@ impl Allocation {
 
     fn of_group(gres: &str) -> Self {
         let mut found = Self::Nothing;
-        for (_, item) in items(&without_places(gres), Implied::Nothing) {
+        for (_, item) in items(&without_places(gres)) {
             match item {
                 Item::Gpu(gres) if gres.count() == 0 => {}
                 Item::Gpu(gres) if gres.name == Name::Shard => {
@@ -120,16 +120,10 @@ impl Policy {
             .or_else(|| gpu.limits(1).ok())
     }
 
-    /// The smallest part of the type that the driver's name for a card (`NVIDIA L40S`) belongs to, or of any type
-    /// when none does.
+    /// The smallest part of the type that the driver's name for a card (`NVIDIA L40S`, `NVIDIA TITAN RTX`) belongs to,
+    /// or of any type when none does: a type's name need not be in its cards' name.
     pub fn smallest(&self, model: Option<&str>) -> Option<Limits> {
-        let is_model = |gpu: &&GpuType| {
-            model.is_some_and(|model| {
-                model
-                    .split([' ', '-'])
-                    .any(|word| word.eq_ignore_ascii_case(gpu.name()))
-            })
-        };
+        let is_model = |gpu: &&GpuType| model.is_some_and(|model| names(model, gpu.name()));
         let smallest = |gpu: &GpuType| {
             let size = gpu.slices().last().copied().unwrap_or(1);
             gpu.limits(gpu.shards_per_gpu() / size).ok()
@@ -145,6 +139,18 @@ impl Policy {
         let mut types = self.gpus();
         types.next().filter(|_| types.next().is_none())
     }
+}
+
+/// Whether one or more words of `model` in a row are `name`, but for case and punctuation.
+fn names(model: &str, name: &str) -> bool {
+    let letters = |text: &str| -> String {
+        let plain = text.chars().filter(char::is_ascii_alphanumeric);
+        plain.map(|letter| letter.to_ascii_lowercase()).collect()
+    };
+    let words: Vec<String> = model.split([' ', '-']).map(letters).collect();
+    let name = letters(name);
+    (0..words.len())
+        .any(|first| (first..words.len()).any(|last| words[first..=last].concat() == name))
 }
 
 #[cfg(test)]
@@ -208,12 +214,14 @@ mod tests {
     fn in_doubt_a_job_gets_the_smallest_part() {
         let policy = Policy::parse(
             "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
-             [gpu.big]\nmemory_mib = 100000\nreserved_mib = 0\nshards = 10\nslices = [2]\n",
+             [gpu.big]\nmemory_mib = 100000\nreserved_mib = 0\nshards = 10\nslices = [2]\n\
+             [gpu.titanrtx]\nmemory_mib = 24220\nreserved_mib = 0\nshards = 2\n",
         )
         .unwrap();
         let memory = |limits: Option<Limits>| limits.unwrap().memory_mib();
         assert_eq!(memory(policy.smallest(Some("NVIDIA L40S"))), 11366);
         assert_eq!(memory(policy.smallest(Some("NVIDIA Big-80GB"))), 50000);
+        assert_eq!(memory(policy.smallest(Some("NVIDIA TITAN RTX"))), 12110);
         assert_eq!(memory(policy.smallest(Some("Other"))), 11366);
         assert_eq!(memory(policy.allocated(Some("l40s"), 2)), 22732);
         assert_eq!(memory(policy.allocated(Some("l40s"), 6)), 11366);

@@ -96,6 +96,14 @@ impl GpuType {
         Limits::new(self.name, share, share.of(self.usable_mib), self.mode)
     }
 
+    /// So many shards as `--gres` takes them.
+    pub(crate) fn as_option(&self, shards: u32) -> String {
+        match self.slice_of_shards(u64::from(shards)) {
+            Some(size) => format!("--gres=gpu:{}.{size}:1", self.name()),
+            None => format!("--gres=shard:{}:{shards}", self.name()),
+        }
+    }
+
     /// The slice that has exactly so many shards.
     pub fn slice_of_shards(&self, shards: u64) -> Option<u32> {
         self.slices
@@ -147,6 +155,17 @@ impl Policy {
                     message: format!("[gpu.{key}]: {message}"),
                 })?;
             gpus.insert(key, gpu);
+        }
+        if let Some(log_file) = file
+            .node
+            .log_file
+            .as_deref()
+            .filter(|path| !path.starts_with('/'))
+        {
+            return Err(PolicyError {
+                line: None,
+                message: format!("[node]: log_file = \"{log_file}\" is not an absolute path"),
+            });
         }
         Ok(Self {
             gpus,
@@ -229,8 +248,10 @@ struct GpuTable {
 
 impl GpuTable {
     fn check(self, key: &str) -> Result<GpuType, String> {
-        let name = TypeName::new(key)
-            .map_err(|_| "a type has letters, digits, '-', '_' and '.', at most 63".to_string())?;
+        let name = TypeName::new(key).map_err(|_| {
+            "a type has letters, digits, '-', '_' and '.', at most 63, and is no bare number"
+                .to_string()
+        })?;
         if self.reserved_mib >= self.memory_mib {
             return Err(format!(
                 "reserved_mib = {} leaves nothing of memory_mib = {}",
@@ -271,6 +292,9 @@ fn check_slices(slices: Option<Vec<u32>>, shards: u32) -> Result<Vec<u32>, Strin
         .find(|&&size| size < 2 || !shards.is_multiple_of(size))
     {
         let possible: Vec<String> = divisors.map(|size| size.to_string()).collect();
+        if possible.is_empty() {
+            return Err("slices is set, but one shard cannot be cut; leave slices out".to_string());
+        }
         return Err(format!(
             "slices has {wrong}, which does not divide {shards} shards; possible are {}",
             possible.join(", ")

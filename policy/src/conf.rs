@@ -269,9 +269,17 @@ impl<'a> Lines<'a> {
     fn limits(&self) -> Result<Option<Limits>, ConfError> {
         let mode = self.mode.ok_or(ConfError::Missing(MODE))?;
         if mode == WHOLE {
-            return match (self.memory, self.compute) {
-                (None, None) => Ok(None),
-                _ => Err(ConfError::Contradiction(MODE)),
+            let limits = [
+                self.memory,
+                self.compute,
+                self.device_memory,
+                self.device_compute,
+                self.gpu_type,
+                self.shards,
+            ];
+            return match limits.iter().flatten().next() {
+                None => Ok(None),
+                Some(_) => Err(ConfError::Contradiction(MODE)),
             };
         }
         if self
@@ -418,6 +426,19 @@ mod tests {
         ] {
             let text = text.replacen(from, to, 1);
             assert_eq!(JobConf::parse(text.as_bytes()), Err(error), "{text}");
+        }
+        let whole = "SOFTMIG_UID=1\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
+        assert!(JobConf::parse(whole.as_bytes()).is_ok());
+        for line in [
+            "CUDA_DEVICE_MEMORY_LIMIT_0=1M\n",
+            "SOFTMIG_SHARDS=1/4\n",
+            "SOFTMIG_TYPE=l40s\n",
+        ] {
+            let text = format!("{whole}{line}");
+            assert_eq!(
+                JobConf::parse(text.as_bytes()),
+                Err(ConfError::Contradiction(MODE))
+            );
         }
         assert_eq!(JobConf::parse(b"\xff\n"), Err(ConfError::Encoding));
     }

@@ -1,7 +1,8 @@
 //! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
 
+use crate::catalogue::GpuType;
 use crate::decide::{Context, Part};
-use crate::gres::{Implied, Item, Name, Prefix, items};
+use crate::gres::{Item, Name, Prefix, items};
 use crate::limits::Limits;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Place, Request};
@@ -10,10 +11,11 @@ use crate::request::{Place, Request};
 pub(crate) fn to_shards(
     request: &Request,
     context: &Context,
+    gpu: &GpuType,
     part: &Part<'_>,
     limits: &Limits,
 ) -> Result<Request, Refusal> {
-    let slice = Slice { part, limits };
+    let slice = Slice { gpu, part, limits };
     let mut request = request.clone();
     slice.check_place(&request)?;
     slice.move_to_node(&mut request, context);
@@ -28,6 +30,7 @@ pub(crate) fn to_shards(
 }
 
 struct Slice<'a> {
+    gpu: &'a GpuType,
     part: &'a Part<'a>,
     limits: &'a Limits,
 }
@@ -35,14 +38,7 @@ struct Slice<'a> {
 impl Slice<'_> {
     /// The slice as `--gres` takes it.
     fn as_option(&self) -> String {
-        let share = self.limits.share();
-        let name = self.limits.gpu_type();
-        match share.per_gpu() % share.shards() {
-            0 if share.shards() < share.per_gpu() => {
-                format!("--gres=gpu:{name}.{}:1", share.per_gpu() / share.shards())
-            }
-            _ => format!("--gres=shard:{name}:{}", share.shards()),
-        }
+        self.gpu.as_option(self.limits.share().shards())
     }
 
     fn refuse(&self, code: Code, message: String, hint: String) -> Refusal {
@@ -53,10 +49,7 @@ impl Slice<'_> {
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
         let (each, number) = match self.part.place {
             Place::Node | Place::Job => return Ok(()),
-            Place::Task => (
-                "task",
-                request.num_tasks.or(request.ntasks_per_node).unwrap_or(1),
-            ),
+            Place::Task => ("task", tasks(request)),
             Place::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
         };
         if number <= 1 {
@@ -151,7 +144,8 @@ impl Slice<'_> {
     fn convert_tasks(request: &mut Request) {
         if let Some(tasks) = request.ntasks_per_tres.take() {
             request.num_tasks = Some(tasks);
-            request.min_cpus = request.min_cpus.map(|cpus| cpus.max(tasks));
+            let needed = tasks.saturating_mul(request.cpus_per_task.unwrap_or(1));
+            request.min_cpus = request.min_cpus.map(|cpus| cpus.max(needed));
         }
     }
 
@@ -160,7 +154,7 @@ impl Slice<'_> {
         let Some(cpus) = per_gpu(&mut request.cpus_per_tres) else {
             return Ok(());
         };
-        let tasks = u64::from(request.num_tasks.unwrap_or(1).max(1));
+        let tasks = u64::from(tasks(request));
         let per_task = u32::try_from(cpus / tasks).ok().filter(|&per_task| {
             cpus % tasks == 0
                 && per_task > 0
@@ -189,24 +183,33 @@ impl Slice<'_> {
 impl Part<'_> {
     /// The part as the user asked for it.
     fn raw_name(&self) -> String {
-        match items(self.raw, Implied::Nothing).next() {
+        match items(self.raw).next() {
             Some((_, Item::Gpu(gres))) => gres.to_string(),
             _ => self.raw.to_string(),
         }
     }
 }
 
-/// Takes the figure for GPUs out of a `gres:gpu:2` field.
+/// The job's tasks, all of them on one node.
+fn tasks(request: &Request) -> u32 {
+    request
+        .num_tasks
+        .or(request.ntasks_per_node)
+        .unwrap_or(1)
+        .max(1)
+}
+
+/// Takes the figure for GPUs out of a `gres:gpu:2` field; 0 is as good as none.
 fn per_gpu(field: &mut Option<String>) -> Option<u64> {
     let text = field.take()?;
     let mut figure = None;
     let mut others = Vec::new();
-    for (raw, item) in items(&text, Implied::Nothing) {
+    for (raw, item) in items(&text) {
         match item {
             Item::Gpu(gres) => figure = Some(gres.count()),
             Item::Other(_) | Item::Malformed(_) => others.push(raw),
         }
     }
     *field = Some(others.join(",")).filter(|others| !others.is_empty());
-    figure
+    figure.filter(|&figure| figure > 0)
 }

@@ -2,7 +2,7 @@
 
 use crate::catalogue::{GpuType, Policy, RawShards};
 use crate::convert;
-use crate::gres::{Gres, Implied, Item, Name, Prefix, items};
+use crate::gres::{Gres, Item, Name, Prefix, items};
 use crate::limits::{Limits, decimal};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Place, Request};
@@ -121,7 +121,7 @@ impl<'a> Wanted<'a> {
             whole: false,
         };
         for (place, text) in request.tres() {
-            for (raw, item) in items(text, Implied::Nothing) {
+            for (raw, item) in items(text) {
                 match item {
                     Item::Other(_) => {}
                     Item::Malformed(raw) if may_be_a_part(raw) => wanted.malformed = Some(raw),
@@ -199,16 +199,15 @@ fn grant(
             Code::SliceMixed,
             format!("{}: one job cannot have a slice and whole GPUs", part.gres),
             format!(
-                "ask for the slice alone, --gres=gpu:{}.{}:1, or for whole GPUs alone, --gres=gpu:{}:1",
-                gpu.name(),
-                limits.share().per_gpu() / limits.share().shards(),
+                "ask for the slice alone, {}, or for whole GPUs alone, --gres=gpu:{}:1",
+                gpu.as_option(limits.share().shards()),
                 gpu.name()
             ),
         ));
     }
     Ok(Grant {
         asked: part.gres.to_string(),
-        request: convert::to_shards(request, context, part, limits)?,
+        request: convert::to_shards(request, context, gpu, part, limits)?,
         limits: *limits,
     })
 }
@@ -265,7 +264,7 @@ fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Re
             _ => {
                 return refuse(
                     format!(
-                        "{}: shards are asked for as a slice of a type of GPU",
+                        "{}: ask for a slice of a type of GPU, not for a number of shards",
                         part.gres
                     ),
                     format!("use {}", example_slices(policy)),
@@ -330,12 +329,15 @@ fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
             types.join(", ")
         ),
     };
-    let meant = policy.nearest_type(name).and_then(|gpu| {
+    let meant = policy.nearest_type(name).map(|gpu| {
         let size = match part.slice {
-            Some((_, size)) => decimal(size).filter(|&size| gpu.slice(size).is_some())?,
-            None => gpu.slice_of_shards(part.gres.count())?,
+            Some((_, size)) => decimal(size),
+            None => gpu.slice_of_shards(part.gres.count()),
         };
-        Some(format!("did you mean --gres=gpu:{}.{size}:1?", gpu.name()))
+        match size.filter(|&size| gpu.slice(size).is_some()) {
+            Some(size) => format!("did you mean --gres=gpu:{}.{size}:1?", gpu.name()),
+            None => format!("did you mean {}?", nearest_slices(gpu, size)),
+        }
     });
     Refusal::new(
         Code::SliceType,
@@ -370,13 +372,14 @@ fn wrong_count(part: &Part<'_>, gpu: &GpuType, limits: &Limits, slices: u64) -> 
             )
         }
         _ if slices == 0 => format!("use {one}"),
-        _ => {
-            let gpus = shards.div_ceil(u64::from(gpu.shards_per_gpu()));
-            format!(
+        _ => match shards.div_ceil(u64::from(gpu.shards_per_gpu())) {
+            1 => format!("use {one}, or --gres=gpu:{}:1 for a whole GPU", gpu.name()),
+            gpus @ 2..=64 => format!(
                 "use {one}, or --gres=gpu:{}:{gpus} for whole GPUs",
                 gpu.name()
-            )
-        }
+            ),
+            _ => format!("use {one}"),
+        },
     };
     Refusal::new(
         Code::SliceCount,
@@ -385,7 +388,7 @@ fn wrong_count(part: &Part<'_>, gpu: &GpuType, limits: &Limits, slices: u64) -> 
     )
 }
 
-/// "an l40s is cut in 2 or 4".
+/// "GPUs of type l40s are cut in 2 or 4".
 fn offer(gpu: &GpuType) -> String {
     let sizes: Vec<String> = gpu.slices().iter().map(u32::to_string).collect();
     match sizes.split_last() {

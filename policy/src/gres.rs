@@ -100,36 +100,15 @@ pub enum Item<'a> {
     Other(&'a str),
 }
 
-/// Whether an item must say `gpu`, or means GPUs anyway (`--gpus`, `--gpus-per-node`, ... on a command line).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Implied {
-    /// `gpu:l40s:1`.
-    Nothing,
-    /// `l40s:1`, `1`, `l40s`.
-    Gpu,
-}
-
 /// The items of `text`, each with the exact text it stands for.
-pub fn items(text: &str, implied: Implied) -> impl Iterator<Item = (&str, Item<'_>)> {
-    text.split(',').map(move |raw| (raw, item(raw, implied)))
+pub fn items(text: &str) -> impl Iterator<Item = (&str, Item<'_>)> {
+    text.split(',').map(|raw| (raw, item(raw)))
 }
 
-fn item(raw: &str, implied: Implied) -> Item<'_> {
+fn item(raw: &str) -> Item<'_> {
     let (prefix, rest) = Prefix::split(raw);
     let (name, rest) = match split_name(rest) {
         Some(named) => named,
-        // `--gpus=l40s:1`: what follows is all type and count.
-        None if implied == Implied::Gpu && !raw.is_empty() => {
-            return match type_and_count(rest, ':') {
-                Some((kind, count)) => Item::Gpu(Gres {
-                    prefix,
-                    name: Name::Gpu,
-                    kind,
-                    count,
-                }),
-                None => Item::Malformed(raw),
-            };
-        }
         None if hides_gpus(raw) => return Item::Malformed(raw),
         None => return Item::Other(raw),
     };
@@ -209,8 +188,8 @@ fn count(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn one(text: &str, implied: Implied) -> Item<'_> {
-        let mut all = items(text, implied);
+    fn one(text: &str) -> Item<'_> {
+        let mut all = items(text);
         let (raw, item) = all.next().unwrap();
         assert_eq!(raw, text);
         assert!(all.next().is_none());
@@ -247,31 +226,8 @@ mod tests {
             ("gres/gpu:1g.5gb+me:1", Slash, Some("1g.5gb+me"), Some(1)),
             ("gpu:2080ti:1k", None, Some("2080ti"), Some(1024)),
         ] {
-            assert_eq!(
-                one(text, Implied::Nothing),
-                gpu(prefix, kind, count),
-                "{text}"
-            );
+            assert_eq!(one(text), gpu(prefix, kind, count), "{text}");
         }
-    }
-
-    #[test]
-    fn an_option_for_gpus_needs_no_name() {
-        for (text, kind, count) in [
-            ("l40s.4:1", Some("l40s.4"), Some(1)),
-            ("l40s.4", Some("l40s.4"), None),
-            ("l40s=1", Some("l40s"), Some(1)),
-            ("4", None, Some(4)),
-            ("gpu:l40s:1", Some("l40s"), Some(1)),
-        ] {
-            assert_eq!(
-                one(text, Implied::Gpu),
-                gpu(Prefix::None, kind, count),
-                "{text}"
-            );
-        }
-        // On its own such a word is some other GRES.
-        assert_eq!(one("l40s.4:1", Implied::Nothing), Item::Other("l40s.4:1"));
     }
 
     #[test]
@@ -286,7 +242,7 @@ mod tests {
             "gpumem=4G",
             "mem=4G",
         ] {
-            assert_eq!(one(text, Implied::Nothing), Item::Other(text), "{text}");
+            assert_eq!(one(text), Item::Other(text), "{text}");
         }
     }
 
@@ -308,7 +264,7 @@ mod tests {
             "license/gres/shard:9",
             "gresshard:9",
         ] {
-            assert_eq!(one(text, Implied::Nothing), Item::Malformed(text), "{text}");
+            assert_eq!(one(text), Item::Malformed(text), "{text}");
         }
     }
 }

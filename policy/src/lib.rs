@@ -43,6 +43,8 @@ pub mod options;
 mod refusal;
 #[cfg(feature = "std")]
 mod request;
+#[cfg(feature = "std")]
+pub mod slurm_conf;
 
 #[cfg(feature = "std")]
 pub use catalogue::Policy;

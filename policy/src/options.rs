@@ -70,6 +70,8 @@ pub struct Options {
     pub nodes: Option<String>,
     /// `--ntasks`.
     pub ntasks: Option<u32>,
+    /// `--ntasks-per-node`.
+    pub ntasks_per_node: Option<u32>,
     /// `--cpus-per-task`.
     pub cpus_per_task: Option<u32>,
     /// `--sockets-per-node`.
@@ -135,6 +137,7 @@ impl Options {
             min_nodes,
             max_nodes,
             num_tasks: self.ntasks,
+            ntasks_per_node: self.ntasks_per_node,
             cpus_per_task: self.cpus_per_task,
             sockets_per_node: self.sockets_per_node,
             exclusive: self.exclusive,

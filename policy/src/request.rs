@@ -1,5 +1,7 @@
 //! A job's request, in the fields and units that slurmctld's job description has.
 
+use crate::gres::{Item, Prefix, items};
+
 /// What of a job's request has to do with GPUs. `None` is a field the user left unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -52,6 +54,16 @@ impl Request {
         ]
         .into_iter()
         .filter_map(|(place, text)| Some((place, text.as_deref()?)))
+    }
+
+    /// How the request marks its GRES, where it does.
+    pub fn prefix(&self) -> Option<Prefix> {
+        self.tres()
+            .flat_map(|(_, text)| items(text))
+            .find_map(|(_, item)| match item {
+                Item::Gpu(gres) if gres.prefix != Prefix::None => Some(gres.prefix),
+                _ => None,
+            })
     }
 
     /// The field of that place.

@@ -246,6 +246,43 @@ fn figures_per_gpu_become_figures_of_the_job() {
 }
 
 #[test]
+fn tasks_of_a_node_count_where_no_others_are_given() {
+    let grant = granted(&Request {
+        cpus_per_tres: Some("gres:gpu:8".into()),
+        ntasks_per_node: Some(4),
+        ..per_node("gres:gpu:l40s.4:1")
+    });
+    assert_eq!(grant.request.cpus_per_task, Some(2));
+    let grant = granted(&Request {
+        ntasks_per_tres: Some(4),
+        cpus_per_task: Some(2),
+        min_cpus: Some(2),
+        mem_per_tres: Some("gres:gpu:0".into()),
+        ..per_node("gres:gpu:l40s.4:1")
+    });
+    assert_eq!(
+        (grant.request.num_tasks, grant.request.min_cpus),
+        (Some(4), Some(8))
+    );
+    assert_eq!(grant.request.memory_per_node, None);
+}
+
+#[test]
+fn a_hint_is_never_itself_refused() {
+    let policy = Policy::parse("raw_shards = \"allow\"\n[gpu.x]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\nslices = [2]\n").unwrap();
+    let hint = |request: &Request| match decide(&policy, request, &Context::default()) {
+        Verdict::Refused(refusal) => refusal.hint,
+        other => panic!("{other:?}"),
+    };
+    assert!(hint(&per_node("shard:x:3,gpu:1")).contains("--gres=shard:x:3,"));
+    let two_nodes = Request {
+        min_nodes: Some(2),
+        ..per_node("shard:x:1")
+    };
+    assert!(hint(&two_nodes).contains("--gres=shard:x:1 --nodes=1"));
+}
+
+#[test]
 fn options_that_cannot_go_with_a_slice_are_refused() {
     let quarter = || per_node("gpu:l40s.4:1");
     for request in [
@@ -347,6 +384,7 @@ fn refusals_read_like_a_colleague() {
         "gpu:foo.2:1",
         "gpu:L40S.4:1",
         "gpu:l4os.4:1",
+        "gpu:L40S.3:1",
         "shard:1",
         "shard:l40s:3",
         "shard:l40s:9",

@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use softmig_policy::conf::{Gpus, JobConf, Uuid};
-use softmig_policy::gres::{Implied, Item, items};
+use softmig_policy::gres::{Item, items};
 use softmig_policy::size::Bytes;
 use softmig_policy::{Context, Policy, Request, Tag, Verdict, decide, tag};
 
@@ -113,10 +113,8 @@ proptest! {
 
     #[test]
     fn no_text_makes_the_parsers_panic_or_lose_a_byte(text in "\\PC{0,60}|[a-z:=/,.0-9 +-]{0,60}") {
-        for implied in [Implied::Nothing, Implied::Gpu] {
-            let pieces: Vec<&str> = items(&text, implied).map(|(raw, _)| raw).collect();
-            prop_assert_eq!(pieces.join(","), text.as_str());
-        }
+        let pieces: Vec<&str> = items(&text).map(|(raw, _)| raw).collect();
+        prop_assert_eq!(pieces.join(","), text.as_str());
         let request = Request { tres_per_node: Some(text.clone()), tres_per_task: Some(text.clone()), ..Request::default() };
         let policy = Policy::parse(include_str!("../../conf/policy.toml")).unwrap();
         let _ = decide(&policy, &request, &Context::default());
@@ -139,13 +137,13 @@ proptest! {
         let separator = if equals { '=' } else { ':' };
         let count_text = count.map(|count| format!("{separator}{count}")).unwrap_or_default();
         let text = format!("{prefix}{name}{kind_text}{count_text}");
-        let (_, item) = items(&text, Implied::Nothing).next().unwrap();
+        let (_, item) = items(&text).next().unwrap();
         let Item::Gpu(gres) = item else { panic!("{text}") };
         prop_assert_eq!(gres.kind, kind.as_deref());
         prop_assert_eq!(gres.count, count);
         prop_assert_eq!(gres.prefix.as_str(), prefix);
         let printed = gres.to_string();
-        let (_, again) = items(&printed, Implied::Nothing).next().unwrap();
+        let (_, again) = items(&printed).next().unwrap();
         let Item::Gpu(again) = again else { panic!("{printed}") };
         prop_assert_eq!((again.kind, again.count, again.name), (gres.kind, gres.count, gres.name));
     }

@@ -83,13 +83,18 @@ fn clear_older(run: &Run, job: &Job) -> Result<(), RecordError> {
 }
 
 /// Leaves an empty file that says: this user, this GPU has a limited job here.
+///
+/// An epilog that could not wait for the lock may take the empty folder away before the file is in it.
 fn mark(run: &Run, kind: &str, name: &str, job: &Job) -> Result<(), DirError> {
-    let folder = run.dir.make_child(kind)?.make_child(name)?;
-    let id = job.id.to_string();
-    match folder.stat_of(&id)? {
-        Some(_) => Ok(()),
-        None => folder.create(&id, 0o644, b"").map(drop),
-    }
+    let try_mark = || {
+        let folder = run.dir.make_child(kind)?.make_child(name)?;
+        let id = job.id.to_string();
+        match folder.stat_of(&id)? {
+            Some(_) => Ok(()),
+            None => folder.create(&id, 0o644, b"").map(drop),
+        }
+    };
+    try_mark().or_else(|_| try_mark()).or_else(|_| try_mark())
 }
 
 fn is_alias(run: &Run, sluid: &Sluid, job: &Job) -> bool {

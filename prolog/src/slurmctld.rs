@@ -1,7 +1,7 @@
 //! The question to slurmctld what a job got: only for jobs without a readable tag, and never for longer than
 //! [`PATIENCE`], because the job waits for it.
 
-use crate::job::{Job, JobId};
+use crate::job::Job;
 use softmig_policy::allocation::Allocation;
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -36,7 +36,7 @@ pub enum AskError {
 /// Asks.
 pub fn ask(job: &Job) -> Result<Allocation, AskError> {
     let scontrol = scontrol().ok_or(AskError::NotFound)?;
-    let answer = output(command(scontrol.as_os_str(), job.id, job), PATIENCE)?;
+    let answer = output(command(scontrol.as_os_str(), job), PATIENCE)?;
     Ok(Allocation::parse(&answer, &job.node))
 }
 
@@ -59,10 +59,16 @@ fn scontrol() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-fn command(program: &OsStr, id: JobId, job: &Job) -> Command {
+fn command(program: &OsStr, job: &Job) -> Command {
+    let mut command = clean(program, job);
+    command.args(["-d", "-o", "show", "job", &job.id.to_string()]);
+    command
+}
+
+/// A command that gets nothing of our environment.
+fn clean(program: &OsStr, job: &Job) -> Command {
     let mut command = Command::new(program);
     command
-        .args(["-d", "-o", "show", "job", &id.to_string()])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C")
@@ -79,7 +85,8 @@ fn output(mut command: Command, patience: Duration) -> Result<String, AskError> 
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        // slurmd keeps what its prolog says there.
+        .stderr(Stdio::inherit())
         .spawn()?;
     let answer = read_until(&mut child, deadline);
     let ended = answer.is_some().then(|| wait_until(&mut child, deadline));
@@ -166,15 +173,17 @@ mod tests {
             _ => None,
         })
         .unwrap();
-        let mut env = command(OsStr::new("/usr/bin/env"), job.id, &job);
-        let set: Vec<_> = env.get_envs().map(|(key, _)| key.to_owned()).collect();
-        assert_eq!(set, ["LC_ALL", "PATH", "SLURM_CONF"]);
-        // `env -d ...` fails; without arguments it would print exactly those.
-        assert!(
-            env.stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status()
-                .is_ok()
+        let env = clean(OsStr::new("/usr/bin/env"), &job);
+        let seen = output(env, Duration::from_secs(10)).unwrap();
+        let mut seen: Vec<&str> = seen.lines().collect();
+        seen.sort_unstable();
+        assert_eq!(
+            seen,
+            [
+                "LC_ALL=C",
+                "PATH=/usr/bin:/bin",
+                "SLURM_CONF=/etc/slurm/slurm.conf"
+            ]
         );
     }
 }

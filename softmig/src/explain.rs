@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 /// Shows what would happen to a request for GPUs, without submitting it.
 ///
-/// Takes the options that sbatch, srun and salloc take. The answer is the one that slurmctld gives, from the same
-/// policy and the same code.
+/// Takes those of sbatch's options that the answer depends on; leave out the rest, and the script. The answer is the one
+/// that slurmctld gives, from the same policy and the same code.
 ///
 /// Exit status: 0 unchanged or granted, 3 refused, 2 wrong usage, 1 the policy cannot be read.
 #[derive(Args)]
@@ -40,6 +40,9 @@ pub(crate) struct Explain {
     /// As for sbatch
     #[arg(long, short = 'n', value_name = "N")]
     ntasks: Option<u32>,
+    /// As for sbatch
+    #[arg(long, value_name = "N")]
+    ntasks_per_node: Option<u32>,
     /// As for sbatch
     #[arg(long, short = 'c', value_name = "N")]
     cpus_per_task: Option<u32>,
@@ -123,6 +126,7 @@ impl Explain {
             tres_per_task: self.tres_per_task.clone(),
             nodes: self.nodes.clone(),
             ntasks: self.ntasks,
+            ntasks_per_node: self.ntasks_per_node,
             cpus_per_task: self.cpus_per_task,
             sockets_per_node: self.sockets_per_node,
             exclusive: self.exclusive.as_deref() == Some("exclusive"),
@@ -135,7 +139,12 @@ impl Explain {
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!(
+            "{}: use --policy FILE, or run this where softmig is installed",
+            path.display()
+        )
+    })?;
     Policy::parse(&text).with_context(|| format!("{}", path.display()))
 }
 

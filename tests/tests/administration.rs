@@ -83,7 +83,9 @@ fn without_any_policy_slices_are_refused_and_the_rest_passes(slurm: Slurm) -> Re
 
 fn a_changed_policy_holds_for_the_next_job(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
-    let before = quarter(&cluster)?;
+    let before = cluster
+        .user("alice")
+        .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "sleep 100")?;
     let policy = cluster.read(POLICY)?.context("no policy")?;
     cluster.write(
         POLICY,
@@ -102,12 +104,14 @@ fn a_changed_policy_holds_for_the_next_job(slurm: Slurm) -> Result<()> {
     cluster
         .run("root", &["scontrol", "release", &before.to_string()])?
         .ok()?;
-    cluster.wait_for("the promised limits", Duration::from_secs(20), || {
-        let state = cluster.job_state(before)?;
-        Ok((state.as_deref() == Some("COMPLETED")).then_some(()))
+    let node = cluster.node(0);
+    let conf = cluster.wait_for("the promised limits", Duration::from_secs(20), || {
+        node.read(format!("/var/run/softmig/{before}.conf"))
     })?;
-    let log = cluster.slurmd_log(cluster.node(0))?;
-    assert!(!log.contains("must not start"), "{log}");
+    assert!(
+        conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=11366M\n"),
+        "{conf}"
+    );
     Ok(())
 }
 
@@ -348,6 +352,7 @@ fn a_pending_job_can_be_changed_to_another_slice(slurm: Slurm) -> Result<()> {
 fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
+    let mut checked = 0;
     for (larger, second) in [
         ("gres=gpu:l40s:1", "numcpus=9999"),
         ("gres=gpu:l40s.2:1", "numcpus=9999"),
@@ -383,7 +388,9 @@ fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
             "{larger} {second}: {conf}"
         );
         cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
+        checked += 1;
     }
+    assert!(checked > 0, "no change failed half way");
     Ok(())
 }
 

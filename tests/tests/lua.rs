@@ -10,6 +10,7 @@ fn lua(version: &str, script: &str) -> Result<String> {
         .stage(stage())
         .file("/stub.lua", include_str!("../src/stub.lua"))
         .file("/test.lua", script)
+        .file("/etc/slurm/slurm.conf", "")
         .run(&[
             "bash",
             "-c",
