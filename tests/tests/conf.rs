@@ -1,0 +1,227 @@
+//! Every file in conf/ is read by what it is for: the parser of the policy, or a real Slurm.
+
+use std::collections::BTreeSet;
+
+use softmig_policy::Policy;
+
+/// What the files are tested with. A file that is in the folder and not here fails a test.
+const FILES: [&str; 6] = [
+    "cgroup.conf",
+    "cli_filter.lua",
+    "gres.conf",
+    "job_submit.lua",
+    "policy.toml",
+    "slurm.conf",
+];
+
+/// The folder that administrators copy from.
+fn conf(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../conf")
+        .join(name)
+}
+
+fn text_of(name: &str) -> String {
+    std::fs::read_to_string(conf(name)).unwrap()
+}
+
+#[test]
+fn every_file_is_known_to_these_tests() {
+    let there: BTreeSet<String> = std::fs::read_dir(conf(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(there, FILES.map(String::from).into());
+}
+
+/// The keys that the parser knows after this table header, as it lists them for one that is like none of them.
+fn known_keys(header: &str) -> Vec<String> {
+    let Err(error) = Policy::parse(&format!("{header}\nqqqqqqqqqqqqqqqqqqqq = 1\n")) else {
+        panic!("{header}: an unknown key was accepted");
+    };
+    match error.message.split_once("known here are ") {
+        Some((_, known)) => known.split(", ").map(String::from).collect(),
+        // No table of that name, but a key.
+        None => Vec::new(),
+    }
+}
+
+#[test]
+fn the_example_policy_shows_every_key() {
+    let text = text_of("policy.toml");
+    let policy = Policy::parse(&text).unwrap();
+    assert!(policy.gpus().count() > 1);
+    // A key that has no value by default stands in a comment.
+    let shown = |key: &str| {
+        text.lines().any(|line| {
+            let line = line.trim_start_matches(['#', ' ']);
+            line.strip_prefix(key)
+                .is_some_and(|rest| rest.trim_start().starts_with('='))
+        })
+    };
+    let tables = known_keys("");
+    assert!(tables.len() > 2, "{tables:?}");
+    let mut keys = 0;
+    for table in tables {
+        let inside = [
+            known_keys(&format!("[{table}]")),
+            known_keys(&format!("[{table}.x]")),
+        ]
+        .concat();
+        match inside.is_empty() {
+            true => assert!(shown(&table), "{table}"),
+            false => assert!(text.contains(&format!("\n[{table}")), "[{table}]"),
+        }
+        for key in inside {
+            assert!(shown(&key), "[{table}] {key}");
+            keys += 1;
+        }
+    }
+    assert!(keys > 6, "only {keys} keys were looked at");
+}
+
+#[cfg(feature = "cluster")]
+mod on_a_cluster {
+    use anyhow::{Context, Result};
+    use softmig_tests::init::HOST;
+    use softmig_tests::softmig::installed;
+    use softmig_tests::{Cluster, Slurm};
+
+    use super::text_of;
+
+    softmig_tests::on_each_slurm!(
+        slurm_reads_the_example_files_and_slices_work_with_them,
+        the_lua_files_are_the_ones_in_use,
+    );
+
+    /// The settings of a slurm.conf, without those of nodes and partitions.
+    fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
+        text.lines()
+            .filter(|line| !line.starts_with(['#', ' ']))
+            .filter_map(|line| line.split_once('='))
+            .filter(|(key, _)| !["NodeName", "PartitionName"].contains(key))
+    }
+
+    /// The example, with names that fit the machine, and below it what this cluster needs and the example leaves out:
+    /// ports, paths, authentication, speed.
+    fn adapted(cluster: &Cluster, own: &str) -> String {
+        let example = text_of("slurm.conf");
+        let mut merged = String::new();
+        for line in example.lines() {
+            let key = line.split('=').next().unwrap_or_default();
+            // Without control groups of version 1 on this machine, no plugin that needs them starts.
+            let fenced = ["ProctrackType", "TaskPlugin", "PrologFlags"].contains(&key);
+            match key {
+                "ClusterName" => merged += "ClusterName=softmig",
+                "SlurmctldHost" => merged += &format!("SlurmctldHost={HOST}(127.0.0.1)"),
+                "NodeName" => {
+                    let rest = line.strip_prefix("NodeName=gpu01 ").unwrap();
+                    let name = cluster.node(0).name();
+                    merged += &format!(
+                        "NodeName={name} NodeHostname={HOST} NodeAddr=127.0.0.1 Port=17000 {rest}"
+                    );
+                }
+                _ if fenced && !cluster.constrains_devices() => {
+                    let own = settings(own).find(|(name, _)| *name == key).unwrap();
+                    merged += &format!("{key}={}", own.1);
+                }
+                _ => merged += line,
+            }
+            merged += "\n";
+        }
+        for (key, value) in settings(own) {
+            if !settings(&example).any(|(there, _)| there == key) {
+                merged += &format!("{key}={value}\n");
+            }
+        }
+        merged
+    }
+
+    fn restart_all(cluster: &Cluster) -> Result<()> {
+        cluster.kill_slurmd(cluster.node(0))?;
+        cluster.restart_slurmctld()?;
+        cluster.start_slurmd(cluster.node(0))?;
+        cluster.wait_until("the node is idle", || {
+            Ok(cluster.sinfo_states()? == ["idle"])
+        })
+    }
+
+    fn slurm_reads_the_example_files_and_slices_work_with_them(slurm: Slurm) -> Result<()> {
+        let cluster = installed(slurm).start()?;
+        let own = cluster
+            .read("/etc/slurm/slurm.conf")?
+            .context("slurm.conf")?;
+        cluster.write("/etc/slurm/slurm.conf", &adapted(&cluster, &own))?;
+        cluster.write("/etc/slurm/gres.conf", &text_of("gres.conf"))?;
+        if cluster.constrains_devices() {
+            // The test machine has both versions; Slurm would look at the mount of the second.
+            let here = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n";
+            cluster.write(
+                "/etc/slurm/cgroup.conf",
+                &format!("{}{here}", text_of("cgroup.conf")),
+            )?;
+        }
+        restart_all(&cluster)?;
+        every_setting_is_shown(&cluster)?;
+
+        let alice = cluster.user("alice");
+        let script = "cat /var/run/softmig/$SLURM_JOB_ID.conf; srun head -c0 /dev/nvidia1";
+        let job = alice.sbatch(&["--gres=gpu:l40s.4:1", "--output=out"], script)?;
+        cluster.wait_until("the job ended", || {
+            Ok(cluster.job_state(job)?.is_some_and(|state| {
+                ["COMPLETED", "FAILED", "CANCELLED"].contains(&state.as_str())
+            }))
+        })?;
+        let said = cluster.read("/home/alice/out")?.unwrap_or_default();
+        let node_log = cluster.slurmd_log(cluster.node(0))?;
+        assert!(
+            said.starts_with("CUDA_DEVICE_MEMORY_LIMIT=11366M\n"),
+            "{said}\n{node_log}"
+        );
+        let opened = match cluster.constrains_devices() {
+            true => "Operation not permitted",
+            false => "No such device or address",
+        };
+        assert!(said.contains(opened), "{said}\n{node_log}");
+        let both = cluster.slurmctld_log()? + &node_log;
+        assert!(!both.contains("error: Parsing"), "{both}");
+        Ok(())
+    }
+
+    /// What `scontrol show config` says of each line of the example.
+    fn every_setting_is_shown(cluster: &Cluster) -> Result<()> {
+        let example = text_of("slurm.conf");
+        let shown = cluster.run("root", &["scontrol", "show", "config"])?.ok()?;
+        let fenced = ["ProctrackType", "TaskPlugin", "PrologFlags"];
+        for (key, value) in settings(&example) {
+            let name = ["ClusterName", "SlurmctldHost"].contains(&key);
+            if name || (fenced.contains(&key) && !cluster.constrains_devices()) {
+                continue;
+            }
+            // `Prolog[0]` in newer versions, and letters of either case.
+            let found = shown.lines().any(|line| {
+                let (name, said) = line.split_once('=').unwrap_or_default();
+                let name = name.split('[').next().unwrap_or_default().trim();
+                name == key && said.to_lowercase().contains(&value.to_lowercase())
+            });
+            assert!(found, "{key}={value} is not in\n{shown}");
+        }
+        Ok(())
+    }
+
+    fn the_lua_files_are_the_ones_in_use(slurm: Slurm) -> Result<()> {
+        let cluster = installed(slurm).start()?;
+        for name in ["job_submit.lua", "cli_filter.lua"] {
+            let used = cluster.read(format!("/etc/slurm/{name}"))?;
+            assert_eq!(used, Some(text_of(name)), "{name}");
+        }
+        let refused = cluster
+            .user("alice")
+            .try_sbatch(&["--gres=gpu:l40s.3:1"], "true")?
+            .refused()?;
+        assert!(refused.contains("lua: softmig: "), "{refused}");
+        let log = cluster.slurmctld_log()?;
+        assert!(!log.contains("error: job_submit/lua"), "{log}");
+        Ok(())
+    }
+}
