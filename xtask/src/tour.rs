@@ -62,7 +62,7 @@ fn submission(cluster: &Cluster, narrator: &mut Narrator, explained: &Explained)
         .types("alice", &format!("sbatch {REQUEST} {JOB}"))?
         .ok()?;
     let job = job_of(&said)?;
-    cluster.wait_job(&job, "RUNNING")?;
+    wait_for_limits(cluster, &job)?;
     let record = narrator
         .types(
             "alice",
@@ -123,7 +123,7 @@ fn a_neighbour(cluster: &Cluster, narrator: &mut Narrator, node: &Node) -> Resul
         .types("bob", &format!("sbatch {half} {JOB}"))?
         .ok()?;
     let job = job_of(&said)?;
-    cluster.wait_job(&job, "RUNNING")?;
+    wait_for_limits(cluster, &job)?;
     let placed = narrator.types("bob", &place_of(&job))?.ok()?;
     must_show(&placed, &format!("Nodes={} ", node.name()))?;
     must_show(&placed, "GRES=shard:l40s:2")?;
@@ -233,6 +233,20 @@ fn the_end(
         .types("bob", "squeue --format='%i %u %T %N'")?
         .ok()?;
     Ok(())
+}
+
+/// Waits for a job and its prolog: Slurm calls a job running as soon as it has its nodes.
+fn wait_for_limits(cluster: &Cluster, job: &str) -> Result<()> {
+    cluster.wait_job(job, "RUNNING")?;
+    let conf = format!("/var/run/softmig/{job}.conf");
+    cluster.wait_until(&format!("there is a {conf}"), || {
+        let there: Vec<bool> = cluster
+            .nodes()
+            .iter()
+            .map(|node| node.exists(&conf))
+            .collect::<Result<_>>()?;
+        Ok(there.contains(&true))
+    })
 }
 
 /// Shows where a job runs and with what.
