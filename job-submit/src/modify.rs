@@ -31,7 +31,7 @@ pub(crate) fn modify(
         return keep_tag(change, record, current_tag(record));
     }
     let after = applied(change, &changed, record);
-    let (_, verdict) = answer(lua, &after);
+    let (_, verdict) = answer(lua, &after, fields::read_gpus(record).prefix());
     match &verdict {
         Verdict::Refused(refusal) => return Ok(refuse(lua, "job_modify", uid, refusal)),
         Verdict::Granted(grant) if names_gpus => {
@@ -41,6 +41,11 @@ pub(crate) fn modify(
                 lua,
                 &format!("softmig: job_modify: uid={}: {line}", id(uid)),
             );
+        }
+        // However many nodes the change allows, a slice stays on one.
+        Verdict::Granted(_) if changed.min_nodes.is_some() || changed.max_nodes.is_some() => {
+            change.set("min_nodes", 1)?;
+            change.set("max_nodes", 1)?;
         }
         Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
     }
@@ -59,7 +64,11 @@ fn edits_tag(change: &LuaTable, record: &LuaTable) -> bool {
         };
         let old = fields::text(record, name).unwrap_or_default();
         let own: Vec<&str> = tag::tokens(&old).collect();
-        marks::is_marked(&text) && tag::tokens(&text).collect::<Vec<_>>() != own
+        let new: Vec<&str> = tag::tokens(&text).collect();
+        // Slurm hands the same change over again for each task of an array, with what was written into it for the
+        // task before. That grants nothing.
+        let ask = Tag::Ask.to_string();
+        !new.is_empty() && new != own && new != [ask.as_str()]
     })
 }
 

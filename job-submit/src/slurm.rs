@@ -28,12 +28,20 @@ pub(crate) fn log_error(lua: &Lua, line: &str) {
 }
 
 /// The text is an argument, never the format: these functions run it through string.format.
+///
+/// Part of it is a user's: nothing of that may look like a line of its own, and none is longer than a screen.
 fn log(lua: &Lua, function: &str, line: &str) {
+    const LONGEST: usize = 1000;
+    let plain = |letter: char| match letter {
+        ' '..='~' => letter,
+        _ => '?',
+    };
+    let line: String = line.chars().take(LONGEST).map(plain).collect();
     let done = lua
         .globals()
         .get::<LuaTable>("slurm")
         .and_then(|slurm| slurm.get::<LuaFunction>(function))
-        .and_then(|log| log.call::<()>(("%s", line)));
+        .and_then(|log| log.call::<()>(("%s", line.as_str())));
     // A log that cannot be written is no reason to decide otherwise.
     drop(done);
 }

@@ -4,7 +4,7 @@ use crate::{fields, marks, slurm, store};
 use mlua::prelude::*;
 use softmig_policy::gres::Prefix;
 use softmig_policy::{Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Decides on a new job and writes the answer into it.
 pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32> {
@@ -14,7 +14,7 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
         return Ok(slurm::SUCCESS);
     }
     let request = fields::read_rest(job, gpus);
-    let (policy, verdict) = answer(lua, &request);
+    let (policy, verdict) = answer(lua, &request, None);
     let line = match &verdict {
         Verdict::Unchanged { gpus: false } => None,
         Verdict::Unchanged { gpus: true } => Some("whole GPUs: unchanged".to_string()),
@@ -40,15 +40,18 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
     Ok(slurm::SUCCESS)
 }
 
-/// Decides by the policy in force, and logs when that is not the one in the file.
-pub(crate) fn answer(lua: &Lua, request: &Request) -> (Option<Arc<Policy>>, Verdict) {
+/// Decides by the policy in force, and logs when that is not the one in the file. `prefix` is how this Slurm is known to
+/// mark a GRES; it is never learned from what users write.
+pub(crate) fn answer(
+    lua: &Lua,
+    request: &Request,
+    prefix: Option<Prefix>,
+) -> (Option<Arc<Policy>>, Verdict) {
     let (policy, complaint) = store::policy();
     if let Some(complaint) = complaint {
         slurm::log_error(lua, &complaint);
     }
-    let context = Context {
-        prefix: release_prefix(request),
-    };
+    let context = Context { prefix };
     let verdict = match &policy {
         Some(policy) => decide(policy, request, &context),
         None => decide_without_policy(request),
@@ -93,14 +96,4 @@ pub(crate) fn id(uid: &LuaValue) -> String {
         LuaValue::Number(uid) => format!("{uid:.0}"),
         _ => "unknown".to_string(),
     }
-}
-
-/// How this Slurm marks a GRES. Its own clients always do, so the first of their requests shows it; a request that
-/// comes without (from the REST interface, or by scontrol) then gets the mark, which Slurm would otherwise miss.
-fn release_prefix(request: &Request) -> Option<Prefix> {
-    static FIRST: OnceLock<Prefix> = OnceLock::new();
-    if let Some(prefix) = request.prefix() {
-        FIRST.get_or_init(|| prefix);
-    }
-    FIRST.get().copied()
 }

@@ -174,8 +174,10 @@ impl Slice<'_> {
 
     /// `--mem-per-gpu` on one GPU is `--mem`.
     fn convert_memory(&self, request: &mut Request) {
+        // No node has an EiB; larger figures would not survive as the floating point numbers that Lua has.
+        const MOST: u64 = 1 << 40;
         if let Some(mib) = per_gpu(&mut request.mem_per_tres) {
-            request.memory_per_node = Some(mib);
+            request.memory_per_node = Some(mib.min(MOST));
         }
     }
 }

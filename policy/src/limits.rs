@@ -208,6 +208,19 @@ impl Limits {
         })
     }
 
+    /// One shard of each GPU, for a job whose shards lie on several GPUs in a way that is not known: in doubt less.
+    pub fn of_one_shard(&self) -> Self {
+        let shards = self.share.shards();
+        Self {
+            share: Share {
+                shards: NonZeroU32::MIN,
+                ..self.share
+            },
+            memory_mib: NonZeroU32::new(self.memory_mib() / shards).unwrap_or(NonZeroU32::MIN),
+            ..*self
+        }
+    }
+
     /// The type of GPU.
     pub const fn gpu_type(&self) -> &TypeName {
         &self.gpu_type

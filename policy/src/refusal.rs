@@ -141,13 +141,20 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Plain ASCII on one line: part of it comes from the user and goes to terminals and logs.
+/// Plain ASCII on one line, of bearable length: part of it comes from the user and goes to terminals and logs.
 fn plain(text: String) -> String {
+    const LONGEST: usize = 500;
     let plain = |letter: char| letter == ' ' || letter.is_ascii_graphic();
-    if text.chars().all(plain) {
+    if text.len() <= LONGEST && text.chars().all(plain) {
         return text;
     }
-    text.chars()
+    let mut short: String = text
+        .chars()
+        .take(LONGEST)
         .map(|letter| if plain(letter) { letter } else { '?' })
-        .collect()
+        .collect();
+    if text.chars().nth(LONGEST).is_some() {
+        short.push_str("...");
+    }
+    short
 }

@@ -28,6 +28,23 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict for a job on so many GPUs here. A slice is a part of one GPU; where Slurm is configured to spread a
+    /// job's shards (`MULTIPLE_SHARING_GRES_PJ`), each of the GPUs gives it no more than one shard.
+    pub fn on_gpus(self, id: JobId, gpus: usize) -> Self {
+        match self {
+            Self::Slice(limits, source) if gpus > 1 => {
+                warn!(
+                    job = id.get(),
+                    "job={id} has {} on {gpus} GPUs and may take one shard of each; leave \
+                     MULTIPLE_SHARING_GRES_PJ out of SelectTypeParameters",
+                    limits.share()
+                );
+                Self::Slice(limits.of_one_shard(), source)
+            }
+            other => other,
+        }
+    }
+
     /// Whether the job must not start unless this is on disk. A job that may take all of its GPUs needs nothing there
     /// to be kept within limits; one of which nothing is known must at least not find an older job's conf.
     pub fn must_be_recorded(&self) -> bool {
@@ -102,7 +119,11 @@ pub fn decide(
             "job={id}: no answer from slurmctld: {problem}"
         ),
     }
-    unknown(id, policy, model)
+    match unknown(id, policy, model) {
+        // A user can bring this about by changing his job, so it drains no node.
+        Verdict::Drain if tag == Some(Ok(Tag::Ask)) => smallest(id, policy, model),
+        other => other,
+    }
 }
 
 fn unknown(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
@@ -116,7 +137,11 @@ fn unknown(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
     if policy.on_unknown == OnUnknown::Drain {
         return Verdict::Drain;
     }
-    match policy.smallest(model) {
+    smallest(id, Some(policy), model)
+}
+
+fn smallest(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
+    match policy.and_then(|policy| policy.smallest(model)) {
         Some(limits) => {
             warn!(
                 job = id.get(),

@@ -61,7 +61,8 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
         policy.as_ref(),
         assigned.model.as_deref(),
         || slurmctld::ask(job),
-    );
+    )
+    .on_gpus(job.id, list.indices.len());
     let line = report::line(job, &verdict, &assigned);
     let conf = conf_of(job, &verdict, assigned.gpus);
     let recorded = record(node, job, conf.as_ref()).context(line.clone());

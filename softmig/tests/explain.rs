@@ -64,7 +64,7 @@ fn the_json_form_is_public() {
     let (_, json, _) = explain(&["--json", "--gres=gpu:h200.8:1"]);
     insta::assert_snapshot!(json, @r#"{"verdict":"granted","code":null,"message":"gpu:h200.8:1 is 1 of 8 shards of one h200","hint":"","tres_per_node":"gres/shard:h200:1","limits":{"type":"h200","shards":1,"shards_per_gpu":8,"memory_mib":17894,"compute_percent":12.5}}"#);
     let (_, json, _) = explain(&["--json", "--gres=shard:1", "--slurm-version=22.05"]);
-    insta::assert_snapshot!(json, @r#"{"verdict":"refused","code":"RAW_SHARD","message":"shard:1: shards are asked for as a slice of a type of GPU","hint":"use --gres=gpu:a100.4:1 or --gres=gpu:h200.8:1 or --gres=gpu:l40s.4:1","tres_per_node":null,"limits":null}"#);
+    insta::assert_snapshot!(json, @r#"{"verdict":"refused","code":"RAW_SHARD","message":"shard:1: ask for a slice of a type of GPU, not for a number of shards","hint":"use --gres=gpu:a100.4:1 or --gres=gpu:h200.8:1 or --gres=gpu:l40s.4:1","tres_per_node":null,"limits":null}"#);
 }
 
 #[test]

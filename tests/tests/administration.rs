@@ -21,6 +21,9 @@ on_each_slurm!(
     a_users_other_words_are_kept_with_the_tag,
     hold_and_release_change_nothing,
     a_pending_job_can_be_changed_to_another_slice,
+    a_slice_stays_on_one_node_whatever_a_change_allows,
+    a_split_array_can_be_changed_as_a_whole,
+    nothing_a_user_writes_looks_like_a_line_of_the_log,
     a_change_that_fails_half_way_lifts_no_limit,
     a_change_that_is_no_slice_is_refused,
     a_rest_submission_is_decided_like_any_other,
@@ -349,6 +352,62 @@ fn a_pending_job_can_be_changed_to_another_slice(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
+fn a_slice_stays_on_one_node_whatever_a_change_allows(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).nodes(2).start()?;
+    let job = cluster
+        .user("alice")
+        .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "sleep 100")?;
+    update(&cluster, job, "numnodes=1-2")?.ok()?;
+    cluster
+        .run("root", &["scontrol", "release", &job.to_string()])?
+        .ok()?;
+    cluster.wait_job(job, "RUNNING")?;
+    assert_eq!(cluster.job_field(job, "NumNodes")?.as_deref(), Some("1"));
+    Ok(())
+}
+
+fn a_split_array_can_be_changed_as_a_whole(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let user = cluster.user("alice");
+    let array = user.sbatch(&["--hold", "--array=0-2", "--gres=gpu:l40s.4:1"], "true")?;
+    let change = |job: String, change: &str| {
+        user.run(&["scontrol", "update", &format!("jobid={job}"), change])?
+            .ok()
+    };
+    change(format!("{array}_1"), "name=x")?;
+    change(array.to_string(), "gres=gpu:l40s.2:1")?;
+    let shown = user
+        .run(&["scontrol", "-o", "show", "job", &array.to_string()])?
+        .ok()?;
+    // Slurm itself changes the GPUs of the first task only; what each task has and what its tag says agree.
+    let mut changed = 0;
+    for task in shown.lines() {
+        let tag = if task.contains("shard:l40s:2") {
+            changed += 1;
+            "softmig=1:ask"
+        } else {
+            "softmig=1:l40s:1/4:11366:hard"
+        };
+        assert!(task.contains(tag), "{task}");
+    }
+    assert!(changed > 0, "{shown}");
+    Ok(())
+}
+
+fn nothing_a_user_writes_looks_like_a_line_of_the_log(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let job = quarter(&cluster)?;
+    let forged = "gres=gpu:l40s.2:1,x\n[2030-01-01T00:00:00] lua: softmig: FORGED \u{1b}[31m";
+    update(&cluster, job, forged)?;
+    let log = cluster.slurmctld_log()?;
+    let lines = log.lines().filter(|line| line.contains("softmig: FORGED"));
+    for line in lines {
+        assert!(line.contains("job_modify"), "{line}");
+        assert!(!line.contains('\u{1b}'), "{line}");
+    }
+    Ok(())
+}
+
 fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
@@ -422,13 +481,11 @@ fn a_change_that_is_no_slice_is_refused(slurm: Slurm) -> Result<()> {
 fn a_rest_submission_is_decided_like_any_other(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let user = cluster.user("alice");
-    // Slurm's own clients have shown how this release marks a GRES.
-    quarter(&cluster)?;
     let (field, mark) = match slurm {
         Slurm::V22_05 => ("gres", "gres:"),
         Slurm::V24_11 => ("tres_per_node", "gres/"),
     };
-    for mark in [mark, ""] {
+    {
         let job = user
             .rest_submit(
                 &json!({ field: format!("{mark}gpu:l40s.4:1") }),

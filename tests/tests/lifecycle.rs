@@ -22,6 +22,7 @@ on_each_slurm!(
     a_prolog_killed_at_any_moment_leaves_no_half_written_limits,
     an_epilog_without_a_prolog_touches_nothing_of_other_jobs,
     a_job_from_before_the_installation_gets_what_slurmctld_knows,
+    shards_spread_over_gpus_are_one_shard_of_each,
     a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
 );
 
@@ -360,6 +361,18 @@ fn a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone(slurm: Slurm) -> Res
     assert_eq!(conf(node, 500)?, before);
     run("epilog", second)?;
     wait_until_clean(&cluster, node)
+}
+
+fn shards_spread_over_gpus_are_one_shard_of_each(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let node = cluster.node(0);
+    let job = "SLURM_JOB_ID=600 SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0,1 SLURM_JOB_COMMENT=softmig=1:l40s:2/4:22732:hard";
+    as_slurmd(node, "prolog", job)?;
+    let conf = conf(node, 600)?;
+    let limits = conf.limits.context("no limits")?;
+    assert_eq!((limits.memory_mib(), limits.share().shards()), (11366, 1));
+    assert_eq!(conf.gpus.iter().count(), 2);
+    as_slurmd(node, "epilog", job)
 }
 
 fn a_job_from_before_the_installation_gets_what_slurmctld_knows(slurm: Slurm) -> Result<()> {
