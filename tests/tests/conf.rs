@@ -22,7 +22,7 @@ fn conf(name: &str) -> std::path::PathBuf {
 }
 
 fn text_of(name: &str) -> String {
-    std::fs::read_to_string(conf(name)).unwrap()
+    std::fs::read_to_string(conf(name)).unwrap_or_else(|error| panic!("conf/{name}: {error}"))
 }
 
 #[test]
@@ -104,7 +104,7 @@ mod on_a_cluster {
 
     /// The example, with names that fit the machine, and below it what this cluster needs and the example leaves out:
     /// ports, paths, authentication, speed.
-    fn adapted(cluster: &Cluster, own: &str) -> String {
+    fn adapted(cluster: &Cluster, own: &str) -> Result<String> {
         let example = text_of("slurm.conf");
         let mut merged = String::new();
         for line in example.lines() {
@@ -115,15 +115,15 @@ mod on_a_cluster {
                 "ClusterName" => merged += "ClusterName=softmig",
                 "SlurmctldHost" => merged += &format!("SlurmctldHost={HOST}(127.0.0.1)"),
                 "NodeName" => {
-                    let rest = line.strip_prefix("NodeName=gpu01 ").unwrap();
+                    let rest = line.strip_prefix("NodeName=gpu01 ").context("gpu01")?;
                     let name = cluster.node(0).name();
                     merged += &format!(
                         "NodeName={name} NodeHostname={HOST} NodeAddr=127.0.0.1 Port=17000 {rest}"
                     );
                 }
                 _ if fenced && !cluster.constrains_devices() => {
-                    let own = settings(own).find(|(name, _)| *name == key).unwrap();
-                    merged += &format!("{key}={}", own.1);
+                    let own = settings(own).find(|(name, _)| *name == key);
+                    merged += &format!("{key}={}", own.context("a setting")?.1);
                 }
                 _ => merged += line,
             }
@@ -134,7 +134,7 @@ mod on_a_cluster {
                 merged += &format!("{key}={value}\n");
             }
         }
-        merged
+        Ok(merged)
     }
 
     fn restart_all(cluster: &Cluster) -> Result<()> {
@@ -151,7 +151,7 @@ mod on_a_cluster {
         let own = cluster
             .read("/etc/slurm/slurm.conf")?
             .context("slurm.conf")?;
-        cluster.write("/etc/slurm/slurm.conf", &adapted(&cluster, &own))?;
+        cluster.write("/etc/slurm/slurm.conf", &adapted(&cluster, &own)?)?;
         cluster.write("/etc/slurm/gres.conf", &text_of("gres.conf"))?;
         if cluster.constrains_devices() {
             // The test machine has both versions; Slurm would look at the mount of the second.

@@ -12,6 +12,8 @@ mod steps;
 mod test;
 mod tour;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 use softmig_tests::Slurm;
 
@@ -46,15 +48,28 @@ enum Task {
     Stage,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Task::parse() {
-        Task::Demo { slurm } => demo::demo(slurm),
-        Task::ShowDemo { slurm } => demo::show(slurm),
-        Task::Test(tests) => tests.run(),
-        Task::Ci => ci::ci(),
-        Task::Licences => licences::check(),
-        Task::Bench => bench::bench(),
-        Task::Roots => roots::build(),
-        Task::Stage => stage::build().map(drop),
+fn main() -> ExitCode {
+    match Task::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not returned: a backtrace, where those are on, would bury the sentence.
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Task {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Task::Demo { slurm } => demo::demo(slurm),
+            Task::ShowDemo { slurm } => demo::show(slurm),
+            Task::Test(tests) => tests.run(),
+            Task::Ci => ci::ci(),
+            Task::Licences => licences::check(),
+            Task::Bench => bench::bench(),
+            Task::Roots => roots::build(),
+            Task::Stage => stage::build().map(drop),
+        }
     }
 }
