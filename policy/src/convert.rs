@@ -42,7 +42,7 @@ impl Slice<'_> {
     }
 
     fn refuse(&self, code: Code, message: String, hint: String) -> Refusal {
-        Refusal::new(code, format!("{}: {message}", self.part.raw_name()), hint)
+        Refusal::new(code, format!("{}: {message}", self.part.gres), hint)
     }
 
     /// A count for each task or socket is a slice only where there is one of them.
@@ -63,7 +63,7 @@ impl Slice<'_> {
     }
 
     fn move_to_node(&self, request: &mut Request, context: &Context) {
-        let prefix = match (self.part.prefix(), context.prefix) {
+        let prefix = match (self.part.gres.prefix, context.prefix) {
             (Prefix::None, Some(prefix)) => prefix,
             (prefix, _) => prefix,
         };
@@ -178,16 +178,6 @@ impl Slice<'_> {
         const MOST: u64 = 1 << 40;
         if let Some(mib) = per_gpu(&mut request.mem_per_tres) {
             request.memory_per_node = Some(mib.min(MOST));
-        }
-    }
-}
-
-impl Part<'_> {
-    /// The part as the user asked for it.
-    fn raw_name(&self) -> String {
-        match items(self.raw).next() {
-            Some((_, Item::Gpu(gres))) => gres.to_string(),
-            _ => self.raw.to_string(),
         }
     }
 }

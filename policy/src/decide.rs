@@ -102,15 +102,9 @@ struct Wanted<'a> {
 pub(crate) struct Part<'a> {
     pub(crate) place: Place,
     pub(crate) raw: &'a str,
-    gres: Gres<'a>,
+    pub(crate) gres: Gres<'a>,
     /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards.
     slice: Option<(&'a str, &'a str)>,
-}
-
-impl Part<'_> {
-    pub(crate) fn prefix(&self) -> Prefix {
-        self.gres.prefix
-    }
 }
 
 impl<'a> Wanted<'a> {
