@@ -17,13 +17,15 @@
 //! From request to limit: [`gres`] reads the text, [`catalogue`] knows the GPUs, [`decide()`] applies the rules and
 //! makes [`limits`], which the [`tag`] carries to the node and the [`conf`] into the job.
 //!
-//! Without the `std` feature only sizes, limits, tag and conf remain: they need no allocator, for the hook.
+//! Without the `std` feature only sizes, limits, tag, conf and the node's own settings ([`node_conf`]) remain: they need
+//! no allocator, for the hook.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
 pub mod conf;
 pub mod limits;
+pub mod node_conf;
 pub mod size;
 pub mod tag;
 
