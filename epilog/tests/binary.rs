@@ -19,7 +19,7 @@ for id in 7 77; do
     printf 'SOFTMIG_UID=0\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\nSOFTMIG_RUN=1\n' > softmig/$id.conf
     touch softmig/jobs/$id/log softmig/uid/0/$id softmig/gpu/GPU-1/$id
 done
-ln softmig/7.conf softmig/sABC.conf
+ln softmig/7.conf softmig/sEKNKTV3WPVA00.conf
 export SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_GPUS=0
 ";
 
@@ -89,7 +89,7 @@ fn a_restarted_job_keeps_its_files() {
     };
     assert_eq!(status, 0);
     assert!(
-        files.contains("softmig/7.conf\n") && files.contains("softmig/sABC.conf\n"),
+        files.contains("softmig/7.conf\n") && files.contains("softmig/sEKNKTV3WPVA00.conf\n"),
         "{files}"
     );
 }

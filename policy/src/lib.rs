@@ -23,7 +23,9 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod cgroup;
 pub mod conf;
+pub mod environment;
 pub mod limits;
 pub mod node_conf;
 pub mod size;

@@ -3,6 +3,7 @@
 //! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it.
 //! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
 
+use softmig_policy::cgroup::is_sluid;
 use softmig_policy::conf::MAX_GPUS;
 use softmig_policy::tag::{Tag, TagError};
 use std::ffi::OsString;
@@ -41,11 +42,9 @@ impl fmt::Display for JobId {
 pub struct Sluid(String);
 
 impl Sluid {
-    /// Letters and digits, but never a number, which would be another job's name.
+    /// What the hook takes for one in a control group's name.
     pub fn parse(text: &str) -> Option<Self> {
-        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let letter = text.bytes().any(|byte| byte.is_ascii_alphabetic());
-        (plain && letter && text.len() <= 64).then(|| Self(text.to_string()))
+        is_sluid(text).then(|| Self(text.to_string()))
     }
 }
 

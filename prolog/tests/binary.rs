@@ -246,13 +246,13 @@ s.bind("/run/systemd/journal/socket"); time.sleep(60)' & reader=$!
 #[test]
 fn a_conf_that_is_there_is_complete_however_often_the_prolog_is_killed() {
     let script = r#"
-        export SLURM_JOB_SLUID=sABC
+        export SLURM_JOB_SLUID=sEKNKTV3WPVA00
         i=0; while [ $i -lt 150 ]; do
             i=$((i + 1)); export SLURM_JOB_RESTART_COUNT=$i
             $PROLOG & pid=$!
             j=0; while [ $j -lt $((i * 16 % 2400)) ]; do j=$((j + 1)); done
             kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
-            for conf in /run/softmig/7.conf /run/softmig/sABC.conf; do
+            for conf in /run/softmig/7.conf /run/softmig/sEKNKTV3WPVA00.conf; do
                 [ ! -e $conf ] || [ "$(tail -n 1 $conf | cut -d= -f1)" = SOFTMIG_RUN ] || echo "half: $i"
             done
         done
@@ -265,7 +265,7 @@ fn a_conf_that_is_there_is_complete_however_often_the_prolog_is_killed() {
         "/7.conf",
         "/gpu/GPU-00000000-1111-2222-3333-444444444444/7",
         "/jobs/7/log",
-        "/sABC.conf",
+        "/sEKNKTV3WPVA00.conf",
         "/uid/0/7",
     ];
     let expected: String = files

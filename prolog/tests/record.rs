@@ -123,7 +123,7 @@ proptest! {
     #[test]
     fn after_a_kill_at_any_point_the_next_prolog_makes_the_same_files(keep: [bool; 16], half in 0usize..300) {
         let world = World::new();
-        let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sABC")]);
+        let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
         world.prolog(&job, &[GPU_0, GPU_1]).unwrap();
         let whole = world.all();
         let text = fs::read(world.path("7.conf")).unwrap();
@@ -200,7 +200,7 @@ fn gpus_without_a_uuid_still_leave_the_limits() {
 #[test]
 fn a_second_call_changes_nothing() {
     let world = World::new();
-    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sABC")]);
+    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     world.prolog(&job, &[GPU_0]).unwrap();
     fs::write(world.path("jobs/7/log"), "a line").unwrap();
     let inode = fs::metadata(world.path("7.conf")).unwrap().ino();
@@ -213,7 +213,7 @@ fn a_second_call_changes_nothing() {
 #[test]
 fn a_job_without_gpus_makes_nothing_and_loses_what_an_older_one_left() {
     let world = World::new();
-    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sABC")]);
+    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     record(&world.node, &job, None).unwrap();
     assert!(!world.node.run.exists());
     world.prolog(&job, &[GPU_0]).unwrap();
@@ -240,7 +240,7 @@ fn a_requeued_job_gets_new_files_and_keeps_none_of_the_old() {
         SLICE,
         &[
             ("SLURM_JOB_RESTART_COUNT", "0"),
-            ("SLURM_JOB_SLUID", "sABC"),
+            ("SLURM_JOB_SLUID", "sEKNKTV3WPVA00"),
         ],
     );
     let second = job(
@@ -248,7 +248,7 @@ fn a_requeued_job_gets_new_files_and_keeps_none_of_the_old() {
         SLICE,
         &[
             ("SLURM_JOB_RESTART_COUNT", "1"),
-            ("SLURM_JOB_SLUID", "sDEF"),
+            ("SLURM_JOB_SLUID", "sEKNKTV3WPVD00"),
         ],
     );
     world.prolog(&first, &[GPU_0]).unwrap();
@@ -256,19 +256,19 @@ fn a_requeued_job_gets_new_files_and_keeps_none_of_the_old() {
     world.prolog(&second, &[GPU_1]).unwrap();
     assert_eq!(world.conf("7.conf").run, 1);
     assert_eq!(fs::read(world.path("jobs/7/log")).unwrap(), b"");
-    assert!(!world.path("sABC.conf").exists());
+    assert!(!world.path("sEKNKTV3WPVA00.conf").exists());
     assert!(!world.path(&format!("gpu/{GPU_0}")).exists());
-    assert_eq!(world.conf("sDEF.conf").run, 1);
+    assert_eq!(world.conf("sEKNKTV3WPVD00.conf").run, 1);
 }
 
 #[test]
 fn a_job_has_a_second_name_that_is_the_same_file() {
     let world = World::new();
-    let named = job("7", SLICE, &[("SLURM_JOB_SLUID", "sABC")]);
+    let named = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     world.prolog(&job("7", SLICE, &[]), &[GPU_0]).unwrap();
     world.prolog(&named, &[GPU_0]).unwrap();
     let inode = |name: &str| fs::symlink_metadata(world.path(name)).unwrap().ino();
-    assert_eq!(inode("7.conf"), inode("sABC.conf"));
+    assert_eq!(inode("7.conf"), inode("sEKNKTV3WPVA00.conf"));
     // An epilog that is not told the name finds it all the same.
     let run = world.node.open().unwrap().unwrap();
     assert!(clear(&run, &job("7", SLICE, &[])).unwrap());
@@ -295,10 +295,13 @@ fn a_second_name_is_never_another_jobs() {
 fn clearing_job_1_leaves_job_11_alone() {
     let world = World::new();
     world
-        .prolog(&job("11", SLICE, &[("SLURM_JOB_SLUID", "s11")]), &[GPU_0])
+        .prolog(
+            &job("11", SLICE, &[("SLURM_JOB_SLUID", "s0000000000011")]),
+            &[GPU_0],
+        )
         .unwrap();
     let before = world.all();
-    let one = job("1", SLICE, &[("SLURM_JOB_SLUID", "s1")]);
+    let one = job("1", SLICE, &[("SLURM_JOB_SLUID", "s0000000000001")]);
     world.prolog(&one, &[GPU_0]).unwrap();
     let run = world.node.open().unwrap().unwrap();
     assert!(clear(&run, &one).unwrap());
@@ -313,17 +316,17 @@ fn links_in_the_place_of_files_are_replaced_and_never_followed() {
     let outside = world.folder.path().join("outside");
     fs::write(&outside, "kept").unwrap();
     fs::create_dir_all(world.path("jobs")).unwrap();
-    for name in ["7.conf", ".7.conf.new", "sABC.conf", "jobs/7"] {
+    for name in ["7.conf", ".7.conf.new", "sEKNKTV3WPVA00.conf", "jobs/7"] {
         symlink(&outside, world.path(name)).unwrap();
     }
-    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sABC")]);
+    let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     world.prolog(&job, &[GPU_0]).unwrap();
     assert!(
         fs::symlink_metadata(world.path("7.conf"))
             .unwrap()
             .is_file()
     );
-    assert_eq!(world.conf("sABC.conf"), world.conf("7.conf"));
+    assert_eq!(world.conf("sEKNKTV3WPVA00.conf"), world.conf("7.conf"));
     assert_eq!(fs::read(&outside).unwrap(), b"kept");
 }
 
