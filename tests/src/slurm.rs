@@ -27,7 +27,8 @@ impl Slurm {
     /// The packages that the Debian root holds beside the minimal system.
     pub fn packages(self) -> &'static [&'static str] {
         match self {
-            // The other Lua versions are here for the Lua modules' own tests: this root is their home.
+            // Beside Slurm, this root is the home of what is tested without it: the other Lua versions for the Lua
+            // modules, and from openjdk on what runs with the hook in it.
             Slurm::V22_05 => &[
                 "slurmctld",
                 "slurmd",
@@ -39,6 +40,16 @@ impl Slurm {
                 "lua5.1",
                 "lua5.3",
                 "lua5.4",
+                "openjdk-17-jre-headless",
+                "python3",
+                "sudo",
+                "openssh-server",
+                "openssh-client",
+                "strace",
+                "gdb-minimal",
+                "musl",
+                "libasan8",
+                "systemd",
             ],
             Slurm::V24_11 => &[
                 "slurmctld",

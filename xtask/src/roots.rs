@@ -57,7 +57,7 @@ fn is_current(slurm: Slurm) -> bool {
 /// Builds one root beside its place and moves it there when it is whole.
 fn build_one(slurm: Slurm) -> Result<()> {
     let (suite, root) = (slurm.suite(), slurm.root());
-    println!("Building a Debian {suite} root with Slurm {slurm}: about 300 MB, a minute or two.");
+    println!("Building a Debian {suite} root with Slurm {slurm}: 300 to 650 MB, a minute or two.");
     let new = beside(&root, "new")?;
     let log_path = beside(&root, "log")?;
     let log = File::create(&log_path).context("making the log of debootstrap")?;
