@@ -1,16 +1,16 @@
 //! The question to slurmctld what a job got: only for jobs without a readable tag, and never for longer than
-//! [`PATIENCE`], because the job waits for it.
+//! [`PATIENCE`], because the job waits for it. `softmig node` asks the same way.
 
-use crate::job::Job;
+use crate::job::{Job, JobId};
 use softmig_policy::allocation::Allocation;
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long an answer may take, from the start of `scontrol` to its end.
+/// How long an answer may take, from the start of the command to its end.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest answer that is read.
@@ -19,64 +19,81 @@ const LONGEST: u64 = 1 << 20;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// There is no `scontrol` where Slurm is installed.
+    /// Slurm's commands are not where they usually are.
     #[error("no scontrol in /usr/bin, in /usr/local/bin or beside slurmd")]
     NotFound,
-    /// It did not run.
-    #[error("running scontrol: {0}")]
+    /// The command did not run.
+    #[error("running Slurm's command: {0}")]
     Run(#[from] io::Error),
     /// It took too long and was killed.
-    #[error("scontrol took more than {} s", PATIENCE.as_secs())]
+    #[error("it took more than {} s", PATIENCE.as_secs())]
     Late,
     /// It ran and failed.
-    #[error("scontrol failed: {0}")]
+    #[error("Slurm's command failed: {0}")]
     Failed(std::process::ExitStatus),
 }
 
-/// Asks.
+/// Asks what a job got here.
 pub fn ask(job: &Job) -> Result<Allocation, AskError> {
-    let scontrol = scontrol().ok_or(AskError::NotFound)?;
-    let answer = output(command(scontrol.as_os_str(), job), PATIENCE)?;
-    Ok(Allocation::parse(&answer, &job.node))
+    let parent = rustix::process::getppid();
+    let slurmd =
+        parent.and_then(|pid| std::fs::read_link(format!("/proc/{}/exe", pid.as_raw_pid())).ok());
+    Commands::beside(slurmd.as_deref(), job.slurm_conf.clone())
+        .ok_or(AskError::NotFound)?
+        .allocation(job.id, &job.node)
 }
 
-/// The one that belongs to the slurmd that started us comes first: several versions may be installed.
-fn scontrol() -> Option<PathBuf> {
-    let parent = rustix::process::getppid()?.as_raw_nonzero();
-    let slurmd = std::fs::read_link(format!("/proc/{parent}/exe")).ok();
-    let is_slurm = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"slurm"))
-    };
-    let beside = slurmd
-        .filter(is_slurm)
-        .and_then(|slurmd| Some(slurmd.parent()?.parent()?.join("bin")));
-    let folders = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
-    beside
-        .into_iter()
-        .chain(folders)
-        .map(|folder| folder.join("scontrol"))
-        .find(|path| path.is_file())
+/// Slurm's own commands.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    folder: PathBuf,
+    slurm_conf: Option<OsString>,
 }
 
-fn command(program: &OsStr, job: &Job) -> Command {
-    let mut command = clean(program, job);
-    command.args(["-d", "-o", "show", "job", &job.id.to_string()]);
-    command
-}
-
-/// A command that gets nothing of our environment.
-fn clean(program: &OsStr, job: &Job) -> Command {
-    let mut command = Command::new(program);
-    command
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("LC_ALL", "C")
-        .current_dir("/");
-    if let Some(conf) = &job.slurm_conf {
-        command.env("SLURM_CONF", conf);
+impl Commands {
+    /// Those that belong to this slurmd come first: several versions may be installed.
+    pub fn beside(slurmd: Option<&Path>, slurm_conf: Option<OsString>) -> Option<Self> {
+        let is_slurm = |path: &&Path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"slurm"))
+        };
+        let beside = slurmd
+            .filter(is_slurm)
+            .and_then(|slurmd| Some(slurmd.parent()?.parent()?.join("bin")));
+        let folders = ["/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+        let folder = beside
+            .into_iter()
+            .chain(folders)
+            .find(|folder| folder.join("scontrol").is_file())?;
+        Some(Self { folder, slurm_conf })
     }
-    command
+
+    /// What a job got on `node`.
+    pub fn allocation(&self, id: JobId, node: &str) -> Result<Allocation, AskError> {
+        let answer = self.answer("scontrol", &["-d", "-o", "show", "job", &id.to_string()])?;
+        Ok(Allocation::parse(&answer, node))
+    }
+
+    /// What one of the commands says.
+    pub fn answer(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
+        let mut command = self.command(&self.folder.join(program));
+        command.args(arguments);
+        output(command, PATIENCE)
+    }
+
+    /// A command that gets nothing of our environment.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C")
+            .current_dir("/");
+        if let Some(conf) = &self.slurm_conf {
+            command.env("SLURM_CONF", conf);
+        }
+        command
+    }
 }
 
 /// What the command writes, if it ends in time and well.
@@ -166,14 +183,11 @@ mod tests {
 
     #[test]
     fn scontrol_sees_nothing_of_our_environment() {
-        let job = Job::read(|name| match name {
-            "SLURM_JOB_ID" => Some("7".into()),
-            "SLURM_JOB_UID" => Some("1".into()),
-            "SLURM_CONF" => Some("/etc/slurm/slurm.conf".into()),
-            _ => None,
-        })
-        .unwrap();
-        let env = clean(OsStr::new("/usr/bin/env"), &job);
+        let commands = Commands {
+            folder: "/usr/bin".into(),
+            slurm_conf: Some("/etc/slurm/slurm.conf".into()),
+        };
+        let env = commands.command(Path::new("/usr/bin/env"));
         let seen = output(env, Duration::from_secs(10)).unwrap();
         let mut seen: Vec<&str> = seen.lines().collect();
         seen.sort_unstable();
