@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::bindings;
 use crate::licences;
 use crate::place::{project, run, target};
 use crate::stage::LUAS;
@@ -12,13 +13,14 @@ use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
 
 /// Every feature that the workspace can have at once; the Lua versions exclude each other.
-const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml";
+const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-bindings/generate";
 
 /// Runs all of it, cheapest first.
 pub(crate) fn ci() -> Result<()> {
     all(|steps| {
         steps.cargo("format", &["fmt", "--all", "--check"])?;
         steps.step("licences and duplicates", licences::check)?;
+        steps.step("declarations from NVIDIA's headers", bindings::check)?;
         clippy(steps)?;
         steps.step("documentation", || {
             run(

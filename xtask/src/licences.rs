@@ -45,6 +45,7 @@ struct Package {
 pub(crate) fn check() -> Result<()> {
     let output = cargo(&["metadata", "--offline", "--locked", "--format-version=1"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .args(["--features", "softmig-bindings/generate"])
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("running cargo metadata")?;

@@ -1,6 +1,7 @@
 //! `cargo xtask`: builds softmig, shows it and tests it, and fetches what that needs.
 
 mod bench;
+mod bindings;
 mod ci;
 mod demo;
 mod licences;
@@ -38,6 +39,8 @@ enum Task {
     Test(test::Tests),
     /// Check all that must hold before a change goes in
     Ci,
+    /// Make hook/sys, the declarations of the driver's functions, from NVIDIA's headers
+    Bindings(bindings::Bindings),
     /// Check the licences of dependencies, and that each is there in one version
     Licences,
     /// Measure what softmig costs, and write it to bench/results
@@ -66,6 +69,7 @@ impl Task {
             Task::ShowDemo { slurm } => demo::show(slurm),
             Task::Test(tests) => tests.run(),
             Task::Ci => ci::ci(),
+            Task::Bindings(bindings) => bindings.run(),
             Task::Licences => licences::check(),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),

