@@ -4,6 +4,7 @@ mod bench;
 mod bindings;
 mod ci;
 mod demo;
+mod gates;
 mod licences;
 mod narrator;
 mod place;
@@ -43,6 +44,8 @@ enum Task {
     Bindings(bindings::Bindings),
     /// Check the licences of dependencies, and that each is there in one version
     Licences,
+    /// Check what the built hook asks of the processes that it is loaded into
+    Gates,
     /// Measure what softmig costs, and write it to bench/results
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots
@@ -71,6 +74,7 @@ impl Task {
             Task::Ci => ci::ci(),
             Task::Bindings(bindings) => bindings.run(),
             Task::Licences => licences::check(),
+            Task::Gates => gates::check(),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),
             Task::Stage => stage::build().map(drop),

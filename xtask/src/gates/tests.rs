@@ -1,0 +1,223 @@
+//! Each gate is shown a small library that it must refuse, so that none of them passes everything.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A library as the hook should be: one row, the two lookups, one call into libc.
+const SOURCE: &str = "
+    #define HIDDEN __attribute__((visibility(\"hidden\")))
+    char *getenv(const char *name);
+    int cuInit(unsigned flags) { return getenv(\"X\") != 0; }
+    void *dlsym(void *handle, const char *name) { return 0; }
+    void *dlvsym(void *handle, const char *name, const char *version) { return 0; }
+";
+const NAMES: [&str; 3] = ["cuInit", "dlsym", "dlvsym"];
+
+/// Builds the library with a change of its source, and with further words for the linker.
+fn build(folder: &TempDir, change: &str, words: &[&str]) -> PathBuf {
+    let source = folder.path().join("library.c");
+    let library = folder.path().join("library.so");
+    std::fs::write(&source, format!("{SOURCE}{change}")).unwrap();
+    let status = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-Os",
+            "-w",
+            "-nostartfiles",
+            "-ftls-model=initial-exec",
+        ])
+        .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"])
+        .args(words)
+        .arg(&source)
+        .arg("-o")
+        .arg(&library)
+        .status()
+        .expect("cc, which Rust links with");
+    assert!(status.success());
+    library
+}
+
+fn complaints_of(change: &str, words: &[&str]) -> Vec<String> {
+    let folder = TempDir::new().unwrap();
+    let library = Library::read(&build(&folder, change, words)).unwrap();
+    complaints(&library, &BTreeSet::from(NAMES))
+}
+
+/// Exactly one gate is closed, and its words hold these.
+#[track_caller]
+fn refused(change: &str, words: &[&str], reason: &str) {
+    let wrong = complaints_of(change, words);
+    assert!(
+        matches!(&wrong[..], [one] if one.contains(reason)),
+        "{reason}: {wrong:?}"
+    );
+}
+
+#[test]
+fn a_library_as_it_should_be_passes() {
+    assert_eq!(complaints_of("", &[]), [""; 0]);
+}
+
+#[test]
+fn a_large_library_is_refused() {
+    refused(
+        "static const char text[40000] = {1}; HIDDEN int f(int at) { return text[at]; }",
+        &[],
+        "bytes, more than 40960",
+    );
+}
+
+#[test]
+fn a_reachable_panic_is_refused() {
+    refused(
+        "void abort(void); HIDDEN void f(void) { abort(); }",
+        &[],
+        "abort",
+    );
+    refused(
+        "void rust_eh_personality(void); HIDDEN void f(void) { rust_eh_personality(); }",
+        &[],
+        "rust_eh_personality",
+    );
+}
+
+#[test]
+fn an_unknown_call_is_refused() {
+    refused(
+        "int system(const char *); HIDDEN void f(void) { system(\"\"); }",
+        &[],
+        "calls system:",
+    );
+}
+
+#[test]
+fn a_further_library_is_refused() {
+    refused("", &["-Wl,--no-as-needed", "-lm"], "libm.so.6");
+    refused("", &["-nostdlib"], "needs []");
+}
+
+#[test]
+fn an_export_that_is_no_row_is_refused() {
+    refused(
+        "int cuLaunchKernel(void) { return 0; }",
+        &[],
+        "no row of the table: cuLaunchKernel;",
+    );
+}
+
+#[test]
+fn a_row_that_is_not_exported_is_refused() {
+    refused(
+        "int cuInit(unsigned) HIDDEN;",
+        &[],
+        "does not export: cuInit ",
+    );
+}
+
+/// With a libc of our own, since a real one has no new version of the functions that the library may call.
+#[test]
+fn a_new_glibc_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (version, is_refused) in [
+        ("GLIBC_2.2.5", false),
+        ("GLIBC_2.17", false),
+        ("GLIBC_2.17.1", true),
+        ("GLIBC_2.18", true),
+        ("GLIBC_2.34", true),
+        ("GLIBC_3.0", true),
+        ("GLIBC_PRIVATE", true),
+        ("GCC_3.0", true),
+    ] {
+        std::fs::write(at("libc.c"), "char *getenv(const char *name) { return 0; }").unwrap();
+        std::fs::write(at("libc.map"), format!("{version} {{ getenv; }};")).unwrap();
+        let status = Command::new("cc")
+            .args([
+                "-shared",
+                "-fPIC",
+                "-nostdlib",
+                "-w",
+                "-Wl,-soname,libc.so.6",
+            ])
+            .arg(at("libc.c"))
+            .arg(format!("-Wl,--version-script={}", at("libc.map").display()))
+            .arg("-o")
+            .arg(at("libc.so.6"))
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let libc = at("libc.so.6");
+        let words = ["-nostdlib", "-Wl,--no-as-needed", libc.to_str().unwrap()];
+        if is_refused {
+            refused("", &words, &format!("asks for {version},"));
+        } else {
+            assert_eq!(complaints_of("", &words), [""; 0], "{version}");
+        }
+    }
+}
+
+#[test]
+fn code_that_runs_at_load_is_refused() {
+    refused(
+        "__attribute__((constructor)) static void f(void) { cuInit(0); }",
+        &[],
+        "DT_INIT_ARRAY",
+    );
+    refused(
+        "__attribute__((destructor)) static void f(void) { cuInit(0); }",
+        &[],
+        "DT_FINI_ARRAY",
+    );
+    refused("", &["-Wl,-init,cuInit"], "DT_INIT,");
+    refused("", &["-Wl,-fini,cuInit"], "DT_FINI,");
+}
+
+#[test]
+fn thread_local_storage_is_refused() {
+    refused(
+        "static __thread int each; HIDDEN int f(void) { return ++each; }",
+        &[],
+        "thread-local",
+    );
+}
+
+#[test]
+fn memory_that_should_be_read_only_is_refused() {
+    refused("", &["-Wl,-z,execstack"], "executable stack");
+    refused(
+        "__asm__(\".section .both,\\\"awx\\\",@progbits\\n.byte 0\\n.text\");",
+        &["-Wl,--no-warn-rwx-segments"],
+        "can be written",
+    );
+    refused(
+        "__asm__(\".text\\n.quad cuInit\");",
+        &["-Wl,-z,notext"],
+        "relocations in code",
+    );
+    refused("", &["-Wl,-z,lazy"], "stays writable");
+    refused("", &["-Wl,-z,norelro"], "stays writable");
+}
+
+#[test]
+fn a_search_path_is_refused() {
+    refused("", &["-Wl,-rpath,/opt/lib"], "/opt/lib");
+    refused(
+        "",
+        &["-Wl,-rpath,/opt/lib", "-Wl,--disable-new-dtags"],
+        "/opt/lib",
+    );
+}
+
+#[test]
+fn what_is_no_library_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    assert!(Library::read(&file).is_err());
+    assert!(Library::read(&folder.path().join("missing")).is_err());
+}
