@@ -62,6 +62,12 @@ fn main() -> Result<()> {
         .partition(|name| name.starts_with("cu"));
     let cuda = merged(cuda13.declarations(&cu)?, cuda12.declarations(&cu)?)?;
     let nvml = nvml.declarations(&nv)?;
+    for name in wanted::FULL.iter().chain(wanted::ENUMS) {
+        ensure!(
+            cuda.iter().chain(&nvml).any(|one| one.name == *name),
+            "no header declares the type {name}: mend hook/bindings/src/wanted.rs"
+        );
+    }
     for (file, about, names, declarations) in
         [("cuda.rs", CUDA, cu, cuda), ("nvml.rs", NVML, nv, nvml)]
     {

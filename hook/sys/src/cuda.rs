@@ -685,7 +685,7 @@ pub struct CUdevResourceDesc_st {
 }
 pub type CUdevResourceDesc = *mut CUdevResourceDesc_st;
 pub type CUdevResourceType = c_uint;
-#[repr(C, align(8))]
+#[repr(C, align(4))]
 #[derive(Clone, Copy)]
 pub struct CUdevResource_st {
     _opaque: [u8; 144],
