@@ -5,12 +5,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::bindings;
-use crate::licences;
 use crate::place::{project, run, target};
-use crate::stage::LUAS;
+use crate::stage::{self, LUAS};
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
+use crate::{bindings, gates, licences};
 
 /// Every feature that the workspace can have at once; the Lua versions exclude each other.
 const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-bindings/generate";
@@ -21,6 +20,17 @@ pub(crate) fn ci() -> Result<()> {
         steps.cargo("format", &["fmt", "--all", "--check"])?;
         steps.step("licences and duplicates", licences::check)?;
         steps.step("declarations from NVIDIA's headers", bindings::check)?;
+        steps.cargo(
+            "tests of hook/bindings",
+            &[
+                "test",
+                "--locked",
+                "-p",
+                "softmig-bindings",
+                "--features",
+                "generate",
+            ],
+        )?;
         clippy(steps)?;
         steps.step("documentation", || {
             run(
@@ -29,6 +39,11 @@ pub(crate) fn ci() -> Result<()> {
             )
         })?;
         steps.step("policy without std", policy_without_std)?;
+        // Here already, so that a bad hook is told before any cluster starts.
+        steps.step("release build into target/stage", || {
+            stage::build().map(drop)
+        })?;
+        steps.step("what the hook asks of processes", gates::check)?;
         Tests::everything().steps(steps)
     })
 }
