@@ -5,6 +5,7 @@ mod library;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use library::Library;
@@ -26,6 +27,7 @@ const LOOKUPS: [&str; 2] = ["dlsym", "dlvsym"];
 const LIBC: &[(&str, &str)] = &[
     ("__errno_location", "what was wrong with a system call"),
     ("bcmp", "written by the compiler"),
+    ("dl_iterate_phdr", "where glibc's own dlsym lies"),
     ("getauxval", "whether the process is set-uid"),
     ("getenv", "limits outside of jobs"),
     ("memcmp", "written by the compiler"),
@@ -39,9 +41,10 @@ const LIBC: &[(&str, &str)] = &[
 /// Symbols that only a panic needs.
 const PANIC: [&str; 3] = ["abort", "rust_eh_personality", "_Unwind_Resume"];
 
-/// Checks the library in target/stage.
-pub(crate) fn check() -> Result<()> {
-    let path = softmig_tests::softmig::stage().join("usr/lib/softmig/libsoftmig.so");
+/// Checks this library, or the one in target/stage.
+pub(crate) fn check(path: Option<PathBuf>) -> Result<()> {
+    let staged = || softmig_tests::softmig::stage().join("usr/lib/softmig/libsoftmig.so");
+    let path = path.unwrap_or_else(staged);
     ensure!(
         path.exists(),
         "there is no {}: run `cargo xtask stage`",
@@ -54,7 +57,8 @@ pub(crate) fn check() -> Result<()> {
         bail!("{}:\n  {}", path.display(), wrong.join("\n  "));
     }
     println!(
-        "libsoftmig.so: {} bytes, {} exports, no reachable panic, nothing run at load.",
+        "{}: {} bytes, {} exports, no reachable panic, nothing run at load.",
+        path.display(),
         library.size,
         library.exported.len()
     );

@@ -45,7 +45,10 @@ enum Task {
     /// Check the licences of dependencies, and that each is there in one version
     Licences,
     /// Check what the built hook asks of the processes that it is loaded into
-    Gates,
+    Gates {
+        /// The library; without it the one in target/stage
+        library: Option<std::path::PathBuf>,
+    },
     /// Measure what softmig costs, and write it to bench/results
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots
@@ -74,7 +77,7 @@ impl Task {
             Task::Ci => ci::ci(),
             Task::Bindings(bindings) => bindings.run(),
             Task::Licences => licences::check(),
-            Task::Gates => gates::check(),
+            Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),
             Task::Stage => stage::build().map(drop),
