@@ -6,6 +6,7 @@
 
 use crate::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
 use crate::size::{Bytes, SizeError};
+use crate::split::{split, split_once};
 use core::fmt::{self, Write};
 
 /// The most GPUs of one node that a conf names.
@@ -125,7 +126,7 @@ impl Gpus {
     /// Reads a comma list.
     fn parse(text: &str) -> Result<Self, ConfError> {
         let mut gpus = Self::default();
-        for uuid in text.split(',').filter(|_| !text.is_empty()) {
+        for uuid in split(text, b',').filter(|_| !text.is_empty()) {
             gpus.push(Uuid::parse(uuid).ok_or(ConfError::Value(GPUS))?)?;
         }
         Ok(gpus)
@@ -222,8 +223,8 @@ impl<'a> Lines<'a> {
         let mut lines = Self::default();
         // Every line ends in a line feed: a text cut off anywhere is no conf.
         let text = text.strip_suffix('\n').ok_or(ConfError::Line)?;
-        for line in text.split('\n') {
-            let (key, value) = line.split_once('=').ok_or(ConfError::Line)?;
+        for line in split(text, b'\n') {
+            let (key, value) = split_once(line, b'=').ok_or(ConfError::Line)?;
             let (place, key) = match key {
                 MEMORY => (&mut lines.memory, MEMORY),
                 COMPUTE => (&mut lines.compute, COMPUTE),

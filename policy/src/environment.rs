@@ -5,6 +5,7 @@ use core::fmt;
 use crate::conf::MAX_GPUS;
 use crate::limits::decimal;
 use crate::size::{Bytes, SizeError};
+use crate::split::split_once;
 
 /// The variable with the memory of each GPU; `_0`, `_1`, ... for one GPU, by CUDA's own order.
 pub const MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
@@ -23,7 +24,7 @@ impl Tenths {
 
     /// Reads `25` or `12.5`; `None` for 0 and for 100, which limit nothing.
     pub fn parse(text: &str) -> Result<Option<Self>, EnvironmentError> {
-        let (whole, tenths) = text.split_once('.').unwrap_or((text, "0"));
+        let (whole, tenths) = split_once(text, b'.').unwrap_or((text, "0"));
         let one_digit = tenths.len() == 1;
         let (Some(whole), Some(tenths), true) = (decimal(whole), decimal(tenths), one_digit) else {
             return Err(EnvironmentError::Compute);

@@ -29,6 +29,7 @@ pub mod environment;
 pub mod limits;
 pub mod node_conf;
 pub mod size;
+mod split;
 pub mod tag;
 
 #[cfg(feature = "std")]

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::num::NonZeroU32;
 
+use crate::split::split_once;
+
 /// The most shards a GPU may be cut into, so that no share is below one percent: the C library reads
 /// a limit below 1 as 0, which there means no limit at all.
 pub const MAX_SHARDS_PER_GPU: u32 = 100;
@@ -130,7 +132,7 @@ impl Share {
 
     /// Reads `1/4`.
     pub fn parse(text: &str) -> Result<Self, LimitsError> {
-        let (shards, per_gpu) = text.split_once('/').ok_or(LimitsError::Shards)?;
+        let (shards, per_gpu) = split_once(text, b'/').ok_or(LimitsError::Shards)?;
         let number = |text: &str| decimal(text).ok_or(LimitsError::Shards);
         Self::new(number(shards)?, number(per_gpu)?)
     }

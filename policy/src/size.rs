@@ -76,7 +76,7 @@ impl Bytes {
         if whole.len() > 1 && whole.starts_with('0') {
             return Err(SizeError::Octal);
         }
-        let (fraction, unit) = match rest.strip_prefix('.') {
+        let (fraction, unit) = match rest.strip_prefix(".") {
             None => ("", rest),
             Some(rest) => {
                 let (fraction, unit) = split_digits(rest);
@@ -136,7 +136,8 @@ fn fraction_of(digits: &str, factor: u64) -> u64 {
         numerator = numerator * 10 + u64::from(digit - b'0');
         denominator *= 10;
     }
-    numerator * factor / denominator
+    // Never 0: the compiler cannot tell, and the hook must not be able to panic.
+    (numerator * factor).checked_div(denominator).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
     let stage = softmig_tests::softmig::stage();
     lua_modules(&stage, luas)?;
     node_binaries(&stage)?;
+    hook(&stage)?;
     cargo(&["-p", "softmig"], &[])?;
     place(
         &target().join("release/softmig"),
@@ -90,6 +91,19 @@ fn node_binaries(stage: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The library in every process, in its own profile: without std.
+fn hook(stage: &Path) -> Result<()> {
+    run(Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--profile", "hook"])
+        .args(["-p", "softmig-hook"])
+        .current_dir(project()))?;
+    place(
+        &target().join("hook/libsoftmig_hook.so"),
+        &stage.join("usr/lib/softmig/libsoftmig.so"),
+        0o755,
+    )
+}
+
 fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     run(Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--release", "--locked"])
@@ -99,7 +113,7 @@ fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
 }
 
 /// By rename, as an installation has to: a process that has the old file mapped keeps it.
-fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
+pub(crate) fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let folder = to.parent().context("a file at the root")?;
     fs::create_dir_all(folder)?;
     let fresh = to.with_extension("fresh");

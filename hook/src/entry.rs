@@ -1,0 +1,151 @@
+//! `cuInit`: the moment from which on a process's GPUs are known.
+
+use core::ffi::{c_int, c_uint};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
+use softmig_policy::conf::{JobConf, Uuid};
+
+use crate::driver::CUDA;
+use crate::gate;
+use crate::node::ThisNode;
+use crate::os::Errno;
+use crate::place;
+use crate::report::{self, Level};
+use crate::rows::cuda::real;
+use crate::text::Text;
+
+/// The job whose limits hold for a process that is in none.
+static NEIGHBOUR: AtomicU32 = AtomicU32::new(UNKNOWN);
+/// Not looked for yet.
+const UNKNOWN: u32 = 0;
+/// There is none on this process's GPUs. No job has this number: Slurm's end before it.
+const NONE: u32 = u32::MAX;
+
+/// Calls the driver's, then looks who else is on this process's GPUs, if its limits depend on that.
+pub(crate) unsafe fn init(flags: c_uint) -> CUresult {
+    // SAFETY: the program's argument.
+    let result = unsafe { real::cuInit(flags) };
+    if result == CUDA_SUCCESS
+        && gate::is_neighbour()
+        && NEIGHBOUR.load(Ordering::Relaxed) == UNKNOWN
+    {
+        let _errno = Errno::save();
+        look_around();
+    }
+    result
+}
+
+/// Whether a process that is in no job shares a GPU with one that has limits. Before `cuInit` it may.
+pub(crate) fn may_have_neighbour() -> bool {
+    // Relaxed: a number and nothing else.
+    NEIGHBOUR.load(Ordering::Relaxed) != NONE
+}
+
+fn look_around() {
+    let mut smallest: Option<(u32, JobConf)> = None;
+    for gpu in (0..device_count()).filter_map(uuid) {
+        // A GPU whose jobs cannot be read keeps the answer open, which limits.
+        let Ok(found) = place::smallest_on(&ThisNode, &gpu) else {
+            return;
+        };
+        let Some((id, conf)) = found else { continue };
+        if smallest.is_none_or(|(_, other)| place::is_smaller(&conf, &other)) {
+            smallest = Some((id, conf));
+        }
+    }
+    // Relaxed: see above.
+    NEIGHBOUR.store(smallest.map_or(NONE, |(id, _)| id), Ordering::Relaxed);
+    gate::with_finding(|finding| {
+        let mut sentence = Text::<64>::new();
+        match smallest {
+            None => sentence.push(b"no job with limits on its GPUs"),
+            Some((id, _)) => {
+                sentence.push(b"limited as job ");
+                sentence.push_number(id.into(), 1);
+                sentence.push(b", the smallest on its GPUs");
+            }
+        }
+        report::say(finding, Level::Info, &[sentence.as_bytes()]);
+    });
+}
+
+fn device_count() -> c_int {
+    let address = CUDA.function(c"cuDeviceGetCount");
+    if address.is_null() {
+        return 0;
+    }
+    // SAFETY: the driver's function of this name.
+    let function = unsafe {
+        core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut c_int) -> CUresult>(address)
+    };
+    let mut count = 0;
+    // SAFETY: there is room for the answer.
+    match unsafe { function(&raw mut count) } {
+        CUDA_SUCCESS => count,
+        _ => 0,
+    }
+}
+
+/// A GPU by its number; before CUDA 12 the driver numbers devices as it counts them, and so it does since.
+fn uuid(device: CUdevice) -> Option<Uuid> {
+    let mut address = CUDA.function(c"cuDeviceGetUuid_v2");
+    if address.is_null() {
+        address = CUDA.function(c"cuDeviceGetUuid");
+    }
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the driver's functions of these names; both have this signature.
+    let function = unsafe {
+        core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut CUuuid, CUdevice) -> CUresult>(
+            address,
+        )
+    };
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: there is room for the answer.
+    if unsafe { function(&raw mut uuid, device) } != CUDA_SUCCESS {
+        return None;
+    }
+    Uuid::parse(core::str::from_utf8(written(&uuid).as_bytes()).ok()?)
+}
+
+/// A UUID as the driver's own tools write it.
+fn written(uuid: &CUuuid) -> Text<48> {
+    let mut text = Text::new();
+    text.push(b"GPU-");
+    for (at, byte) in uuid.bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push(b"-");
+        }
+        for digit in [byte.cast_unsigned() >> 4, byte.cast_unsigned() & 15] {
+            text.push(&[if digit < 10 {
+                b'0'.wrapping_add(digit)
+            } else {
+                b'a'.wrapping_add(digit).wrapping_sub(10)
+            }]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_the_drivers_tools_write_it() {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        for (byte, number) in uuid
+            .bytes
+            .iter_mut()
+            .zip([0x0a_u8, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+        {
+            *byte = number.cast_signed();
+        }
+        assert_eq!(
+            written(&uuid).as_bytes(),
+            b"GPU-0aff0102-0304-0506-0708-090a0b0c0d0e"
+        );
+    }
+}

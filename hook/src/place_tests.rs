@@ -1,0 +1,438 @@
+//! Tests of [`super`], on nodes made of plain data.
+
+use super::*;
+use softmig_policy::limits::{Limits, Mode, Share, TypeName};
+use std::collections::BTreeMap;
+
+/// A node of a test.
+struct Fake {
+    files: BTreeMap<String, Result<String, Error>>,
+    cgroup: Result<String, Error>,
+    first_cgroup: bool,
+    first_user: bool,
+    uid: u32,
+    secure: bool,
+    variables: BTreeMap<&'static str, &'static str>,
+}
+
+const UID: u32 = 2001;
+const GPU: &str = "GPU-00000000-1111-2222-3333-444444444444";
+const V2: &str = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
+const OUTSIDE: &str = "0::/user.slice/user-2001.slice/user@2001.service/app.slice\n";
+
+fn limited(memory_mib: u64, shards: u32) -> JobConf {
+    let limits = Limits::new(
+        TypeName::new("l40s").unwrap(),
+        Share::new(shards, 8).unwrap(),
+        memory_mib,
+        Mode::Hard,
+    );
+    JobConf {
+        uid: UID,
+        run: 0,
+        start: None,
+        limits: Some(limits.unwrap()),
+        gpus: Default::default(),
+    }
+}
+
+fn whole() -> JobConf {
+    JobConf {
+        limits: None,
+        ..limited(1, 1)
+    }
+}
+
+impl Fake {
+    /// An enforcing node, seen by an ordinary process in job 12.
+    fn new() -> Self {
+        let node = Self {
+            files: BTreeMap::new(),
+            cgroup: Ok(V2.into()),
+            first_cgroup: true,
+            first_user: true,
+            uid: UID,
+            secure: false,
+            variables: BTreeMap::new(),
+        };
+        node.file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+    }
+
+    fn outside() -> Self {
+        Self {
+            cgroup: Ok(OUTSIDE.into()),
+            ..Self::new()
+        }
+    }
+
+    fn file(mut self, path: &str, text: &str) -> Self {
+        self.files.insert(path.into(), Ok(text.into()));
+        self
+    }
+
+    fn broken(mut self, path: &str, error: Error) -> Self {
+        self.files.insert(path.into(), Err(error));
+        self
+    }
+
+    fn mode(self, mode: &str) -> Self {
+        self.file("/etc/softmig/node.conf", &format!("SOFTMIG_NODE={mode}\n"))
+    }
+
+    fn variable(mut self, name: &'static str, value: &'static str) -> Self {
+        self.variables.insert(name, value);
+        self
+    }
+
+    /// A job of the user's, as the prolog writes it.
+    fn job(self, id: u32, conf: &JobConf) -> Self {
+        let node = self.file(&format!("/var/run/softmig/{id}.conf"), &conf.to_string());
+        match conf.limits {
+            None => node,
+            Some(_) => node
+                .file(&format!("/var/run/softmig/uid/{}/{id}", conf.uid), "")
+                .file(&format!("/var/run/softmig/gpu/{GPU}/{id}"), ""),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        find(self).standing
+    }
+}
+
+impl Node for Fake {
+    fn kept_by_root<'b>(
+        &self,
+        path: &CStr,
+        buffer: &'b mut Buffer,
+    ) -> Result<Option<&'b [u8]>, Error> {
+        match self.files.get(path.to_str().unwrap()) {
+            None => Ok(None),
+            Some(Err(error)) => Err(*error),
+            Some(Ok(text)) => {
+                let room = buffer.get_mut(..text.len()).unwrap();
+                room.copy_from_slice(text.as_bytes());
+                Ok(Some(room))
+            }
+        }
+    }
+
+    fn cgroup<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b [u8], Error> {
+        let text = self.cgroup.as_ref().map_err(|error| *error)?;
+        let room = buffer.get_mut(..text.len()).unwrap();
+        room.copy_from_slice(text.as_bytes());
+        Ok(room)
+    }
+
+    fn each_name(&self, folder: &CStr, mut visit: impl FnMut(&[u8])) -> Result<(), Error> {
+        let folder = format!("{}/", folder.to_str().unwrap());
+        if let Some(Err(error)) = self.files.get(&folder) {
+            return Err(*error);
+        }
+        for name in self
+            .files
+            .keys()
+            .filter_map(|path| path.strip_prefix(&folder))
+        {
+            visit(name.split('/').next().unwrap().as_bytes());
+        }
+        Ok(())
+    }
+
+    fn is_in_first_cgroup_namespace(&self) -> bool {
+        self.first_cgroup
+    }
+
+    fn is_in_first_user_namespace(&self) -> bool {
+        self.first_user
+    }
+
+    fn real_uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    fn variable(&self, name: &CStr) -> Option<&[u8]> {
+        self.variables
+            .get(name.to_str().unwrap())
+            .map(|value| value.as_bytes())
+    }
+}
+
+#[test]
+fn a_process_of_a_job_has_the_jobs_limits() {
+    let conf = limited(11366, 2);
+    let finding = find(&Fake::new().job(12, &conf));
+    assert_eq!(
+        finding,
+        Finding {
+            standing: Standing::Job(12, conf),
+            job: Some(12),
+            observe: false
+        }
+    );
+}
+
+#[test]
+fn a_job_found_by_its_sluid_has_its_limits_too() {
+    let conf = limited(11366, 2);
+    let mut node = Fake::new().file("/var/run/softmig/sEKNKTV3WPV500.conf", &conf.to_string());
+    node.cgroup =
+        Ok("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n".into());
+    assert_eq!(node.standing(), Standing::Job(0, conf));
+}
+
+#[test]
+fn a_job_of_whole_gpus_is_left_alone() {
+    assert_eq!(Fake::new().job(12, &whole()).standing(), Standing::Passive);
+}
+
+#[test]
+fn no_variable_has_a_say_inside_a_job() {
+    let conf = limited(11366, 2);
+    let node = Fake::new()
+        .job(12, &conf)
+        .job(9, &whole())
+        .variable("SLURM_JOB_ID", "9")
+        .variable("CUDA_DEVICE_MEMORY_LIMIT", "90G")
+        .variable("CUDA_DEVICE_SM_LIMIT", "100");
+    assert_eq!(node.standing(), Standing::Job(12, conf));
+}
+
+#[test]
+fn a_job_without_a_conf_or_with_a_broken_one_gets_no_gpu() {
+    let denied = Standing::Denied;
+    let path = "/var/run/softmig/12.conf";
+    assert_eq!(Fake::new().standing(), denied(Reason::NoConf));
+    assert_eq!(
+        Fake::new().file(path, "SOFTMIG_UID=1\n").standing(),
+        denied(Reason::BadConf)
+    );
+    for error in [libc::EPERM, libc::ELOOP, libc::EMFILE] {
+        let node = Fake::new().broken(path, Error(error));
+        assert_eq!(node.standing(), denied(Reason::Unreadable(Error(error))));
+    }
+    assert_eq!(
+        Fake::new().broken(path, Error::TOO_LONG).standing(),
+        denied(Reason::BadConf)
+    );
+    // Also when the user has other jobs here, and asks for limits of his own.
+    let node = Fake::new()
+        .job(9, &limited(100, 1))
+        .variable("CUDA_DEVICE_MEMORY_LIMIT", "1G");
+    assert_eq!(node.standing(), denied(Reason::NoConf));
+}
+
+#[test]
+fn a_set_uid_program_believes_the_conf_and_nothing_of_the_users() {
+    let conf = limited(11366, 2);
+    let mut node = Fake::new().job(12, &conf);
+    node.secure = true;
+    assert_eq!(node.standing(), Standing::Job(12, conf));
+    let mut node = Fake::outside().variable("CUDA_DEVICE_MEMORY_LIMIT", "nonsense");
+    node.secure = true;
+    assert_eq!(node.standing(), Standing::Passive);
+}
+
+#[test]
+fn outside_every_job_the_smallest_of_the_users_jobs_holds() {
+    let small = limited(5683, 2);
+    let node = Fake::outside()
+        .job(7, &limited(11366, 2))
+        .job(8, &small)
+        .job(9, &whole());
+    assert_eq!(
+        find(&node),
+        Finding {
+            standing: Standing::Job(8, small),
+            job: Some(8),
+            observe: false
+        }
+    );
+    // As much memory, less time.
+    let slow = limited(5683, 1);
+    assert_eq!(node.job(10, &slow).standing(), Standing::Job(10, slow));
+}
+
+#[test]
+fn outside_every_job_another_users_jobs_do_not_matter() {
+    let other = JobConf {
+        uid: 2002,
+        ..limited(100, 1)
+    };
+    assert_eq!(Fake::outside().job(7, &other).standing(), Standing::Passive);
+}
+
+#[test]
+fn a_marked_job_that_cannot_be_read_gives_no_gpu_and_one_that_ended_does_not_matter() {
+    let mark = "/var/run/softmig/uid/2001/7";
+    assert_eq!(Fake::outside().file(mark, "").standing(), Standing::Passive);
+    let node = Fake::outside()
+        .file(mark, "")
+        .file("/var/run/softmig/7.conf", "x");
+    assert_eq!(node.standing(), Standing::Denied(Reason::BadConf));
+    let node = Fake::outside().broken("/var/run/softmig/uid/2001/", Error(libc::EMFILE));
+    assert_eq!(
+        node.standing(),
+        Standing::Denied(Reason::Unreadable(Error(libc::EMFILE)))
+    );
+}
+
+#[test]
+fn another_cgroup_namespace_is_as_good_as_outside() {
+    let conf = limited(11366, 2);
+    // What it shows is what the user wants it to show.
+    let mut node = Fake::new().job(12, &whole()).job(7, &conf);
+    node.first_cgroup = false;
+    assert_eq!(node.standing(), Standing::Job(7, conf));
+}
+
+#[test]
+fn a_root_folder_without_proc_is_as_good_as_outside() {
+    let conf = limited(11366, 2);
+    let mut node = Fake::new().job(7, &conf);
+    node.cgroup = Err(Error::MISSING);
+    assert_eq!(node.standing(), Standing::Job(7, conf));
+    node.cgroup = Err(Error(libc::EMFILE));
+    assert_eq!(
+        node.standing(),
+        Standing::Denied(Reason::Unreadable(Error(libc::EMFILE)))
+    );
+}
+
+#[test]
+fn a_user_namespace_inside_a_job_changes_nothing() {
+    let conf = limited(11366, 2);
+    let mut node = Fake::new().job(12, &conf);
+    node.first_user = false;
+    node.uid = 0;
+    assert_eq!(node.standing(), Standing::Job(12, conf));
+    let mut node = Fake::new();
+    node.first_user = false;
+    node.uid = 0;
+    assert_eq!(node.standing(), Standing::Denied(Reason::NoConf));
+}
+
+#[test]
+fn a_user_namespace_outside_every_job_has_the_limits_of_its_gpus() {
+    let conf = limited(11366, 2);
+    let small = JobConf {
+        uid: 2002,
+        ..limited(100, 1)
+    };
+    let mut node = Fake::outside();
+    node.first_user = false;
+    node.uid = 0;
+    assert_eq!(node.standing(), Standing::Passive);
+    let node = node.job(7, &conf).job(8, &small);
+    assert_eq!(node.standing(), Standing::Neighbours);
+    assert_eq!(
+        smallest_on(&node, &Uuid::parse(GPU).unwrap()),
+        Ok(Some((8, small)))
+    );
+    let other = Uuid::parse("GPU-99999999-1111-2222-3333-444444444444").unwrap();
+    assert_eq!(smallest_on(&node, &other), Ok(None));
+}
+
+#[test]
+fn root_is_nobodys_job_but_keeps_the_limits_of_one_it_is_in() {
+    let conf = limited(11366, 2);
+    let root = |node| Fake { uid: 0, ..node };
+    assert_eq!(root(Fake::new()).standing(), Standing::Passive);
+    assert_eq!(
+        root(Fake::new().job(12, &conf)).standing(),
+        Standing::Job(12, conf)
+    );
+    let of_root = JobConf { uid: 0, ..conf };
+    assert_eq!(
+        root(Fake::outside().job(7, &of_root)).standing(),
+        Standing::Passive
+    );
+    // A broken conf is no missing one.
+    let broken = root(Fake::new().file("/var/run/softmig/12.conf", "x"));
+    assert_eq!(broken.standing(), Standing::Denied(Reason::BadConf));
+}
+
+#[test]
+fn outside_every_job_the_user_may_limit_himself() {
+    let node = Fake::outside().variable("CUDA_DEVICE_MEMORY_LIMIT_1", "4G");
+    let Standing::Own(limits) = node.standing() else {
+        panic!("{:?}", node.standing());
+    };
+    assert_eq!(limits.of(1).memory.unwrap().get(), 4 << 30);
+    let node = Fake::outside().variable("CUDA_DEVICE_SM_LIMIT", "a quarter");
+    assert_eq!(node.standing(), Standing::Denied(Reason::BadVariable));
+}
+
+#[test]
+fn a_node_that_is_none_of_ours_or_off_has_only_the_environment() {
+    let conf = limited(11366, 2);
+    let mut none = Fake::new().job(12, &conf);
+    none.files.remove("/etc/softmig/node.conf");
+    for node in [none, Fake::new().job(12, &conf).mode("off")] {
+        assert_eq!(node.standing(), Standing::Passive);
+        let node = node.variable("CUDA_DEVICE_SM_LIMIT", "25");
+        assert!(matches!(node.standing(), Standing::Own(_)));
+    }
+}
+
+#[test]
+fn a_node_that_observes_finds_the_same() {
+    let finding = find(&Fake::new().mode("observe"));
+    assert_eq!(
+        finding,
+        Finding {
+            standing: Standing::Denied(Reason::NoConf),
+            job: Some(12),
+            observe: true
+        }
+    );
+}
+
+#[test]
+fn a_broken_node_conf_gives_no_gpu() {
+    assert_eq!(
+        Fake::new().mode("on").standing(),
+        Standing::Denied(Reason::BadNodeConf)
+    );
+    let node = Fake::new().broken("/etc/softmig/node.conf", Error(libc::EMFILE));
+    assert_eq!(
+        node.standing(),
+        Standing::Denied(Reason::Unreadable(Error(libc::EMFILE)))
+    );
+}
+
+#[test]
+fn the_variable_names_the_job_only_where_the_administrator_said_so() {
+    let conf = limited(11366, 2);
+    let node = || {
+        Fake::outside().file(
+            "/etc/softmig/node.conf",
+            "SOFTMIG_NODE=enforce\nSOFTMIG_IDENTITY=env\n",
+        )
+    };
+    let named = node().job(9, &conf).variable("SLURM_JOB_ID", "9");
+    assert_eq!(named.standing(), Standing::Job(9, conf));
+    assert_eq!(
+        node().variable("SLURM_JOB_ID", "9").standing(),
+        Standing::Denied(Reason::NoConf)
+    );
+    assert_eq!(node().job(9, &conf).standing(), Standing::Job(9, conf));
+    assert_eq!(
+        node().variable("SLURM_JOB_ID", "../9").standing(),
+        Standing::Passive
+    );
+    // Another user's job is not his to name.
+    let other = JobConf {
+        uid: 2002,
+        ..limited(90_000, 8)
+    };
+    let node = node()
+        .job(9, &conf)
+        .job(10, &other)
+        .variable("SLURM_JOB_ID", "10");
+    assert_eq!(node.standing(), Standing::Job(9, conf));
+}

@@ -1,0 +1,183 @@
+//! `cuGetProcAddress`, by which the CUDA runtime finds everything else: the driver answers, and where its answer is the
+//! address of a row, our export takes its place. So no table of versions is needed.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use softmig_driver_sys::cuda::{
+    CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS,
+    CUdriverProcAddressQueryResult, CUresult, cuuint64_t,
+};
+
+use crate::driver::{CUDA, Loading};
+use crate::gate;
+use crate::report::{self, Level};
+use crate::rows::cuda::real;
+use crate::table::Row;
+
+/// As of CUDA 11.3.
+pub(crate) unsafe fn first(
+    symbol: *const c_char,
+    address: *mut *mut c_void,
+    version: c_int,
+    flags: cuuint64_t,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    let result = unsafe { real::cuGetProcAddress(symbol, address, version, flags) };
+    // SAFETY: the arguments of a call that went well.
+    if result == CUDA_SUCCESS && !unsafe { put_ours(symbol, address) } {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    result
+}
+
+/// As of CUDA 12.
+pub(crate) unsafe fn second(
+    symbol: *const c_char,
+    address: *mut *mut c_void,
+    version: c_int,
+    flags: cuuint64_t,
+    status: *mut CUdriverProcAddressQueryResult,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    let result = unsafe { real::cuGetProcAddress_v2(symbol, address, version, flags, status) };
+    // SAFETY: the arguments of a call that went well.
+    if result == CUDA_SUCCESS && !unsafe { put_ours(symbol, address) } {
+        if !status.is_null() {
+            // SAFETY: the driver has just written there.
+            unsafe { status.write(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) };
+        }
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    result
+}
+
+/// Puts our export in the place of the driver's answer; false if the program is to hear that there is none.
+///
+/// # Safety
+///
+/// `cuGetProcAddress` has just succeeded with these arguments.
+unsafe fn put_ours(symbol: *const c_char, address: *mut *mut c_void) -> bool {
+    if symbol.is_null() || address.is_null() {
+        return true;
+    }
+    // SAFETY: the driver has read the name.
+    let symbol = unsafe { CStr::from_ptr(symbol) };
+    // SAFETY: the driver has just written there.
+    let theirs = unsafe { address.read() };
+    let place = match stand_in(symbol, theirs.cast_const().cast()) {
+        StandIn::Theirs => return true,
+        StandIn::Ours(row) => row.ours.cast_mut().cast(),
+        StandIn::Refused => core::ptr::null_mut(),
+    };
+    // SAFETY: the program gave the place for the answer.
+    unsafe { address.write(place) };
+    !place.is_null()
+}
+
+/// What a program gets for an answer of the driver's.
+enum StandIn {
+    /// The answer itself.
+    Theirs,
+    /// Our export.
+    Ours(&'static Row),
+    /// Nothing.
+    Refused,
+}
+
+fn stand_in(symbol: &CStr, theirs: *const ()) -> StandIn {
+    let name = symbol.to_bytes();
+    if core::ptr::eq(theirs, core::ptr::null()) || !CUDA.resolve(Loading::IfNeeded) {
+        return StandIn::Theirs;
+    }
+    if let Some(row) = CUDA.row_at(theirs, name) {
+        return StandIn::Ours(row);
+    }
+    // The driver knows a form of this function that we do not.
+    let relative = CUDA
+        .rows()
+        .iter()
+        .find(|row| base(row.name.to_bytes()) == base(name));
+    match relative {
+        Some(row) if !is_ours(theirs) => unknown_form(symbol, row),
+        _ => StandIn::Theirs,
+    }
+}
+
+/// Some libraries answer with what they got from `dlsym`, which is our export already.
+fn is_ours(address: *const ()) -> bool {
+    CUDA.rows()
+        .iter()
+        .any(|row| core::ptr::eq(row.ours, address))
+}
+
+#[cold]
+fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
+    if !row.family.is_limited() || !gate::is_limited() {
+        return StandIn::Theirs;
+    }
+    gate::with_finding(|finding| {
+        let verb: &[u8] = if finding.observe {
+            b"would refuse "
+        } else {
+            b"refused "
+        };
+        let parts = [
+            verb,
+            symbol.to_bytes(),
+            b": the driver has a newer form of it than softmig knows: update softmig (1)",
+        ];
+        report::say(finding, Level::Error, &parts);
+        if finding.observe {
+            StandIn::Theirs
+        } else {
+            StandIn::Refused
+        }
+    })
+}
+
+/// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.
+fn base(name: &[u8]) -> &[u8] {
+    let name = name
+        .strip_suffix(b"_ptsz")
+        .or(name.strip_suffix(b"_ptds"))
+        .unwrap_or(name);
+    let digits = name
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let (before, version) = name
+        .split_at_checked(name.len().saturating_sub(digits))
+        .unwrap_or((name, b""));
+    match before.strip_suffix(b"_v") {
+        Some(base) if !version.is_empty() => base,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_a_function_have_one_base() {
+        for (name, expected) in [
+            ("cuMemAlloc", "cuMemAlloc"),
+            ("cuMemAlloc_v2", "cuMemAlloc"),
+            ("cuMemAlloc_v12", "cuMemAlloc"),
+            ("cuMemAllocAsync_ptsz", "cuMemAllocAsync"),
+            ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
+            ("cuMemsetD8", "cuMemsetD8"),
+            ("cuMemsetD8_v2", "cuMemsetD8"),
+            ("_v2", ""),
+            ("_v", "_v"),
+            ("2", "2"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                core::str::from_utf8(base(name.as_bytes())).unwrap(),
+                expected
+            );
+        }
+    }
+}

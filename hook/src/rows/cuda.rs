@@ -1,0 +1,293 @@
+//! The functions of libcuda that the hook exports.
+
+use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use crate::table::{c_name, interpose};
+
+interpose! { CUDA, cuda;
+    Lookup {
+        fn cuGetProcAddress(
+            symbol: *const c_char,
+            pfn: *mut *mut c_void,
+            cuda_version: c_int,
+            flags: cuuint64_t,
+        ) -> CUresult => crate::proc_address::first;
+        fn cuGetProcAddress_v2(
+            symbol: *const c_char,
+            pfn: *mut *mut c_void,
+            cuda_version: c_int,
+            flags: cuuint64_t,
+            symbol_status: *mut CUdriverProcAddressQueryResult,
+        ) -> CUresult => crate::proc_address::second;
+    }
+    Entry {
+        fn cuInit(flags: c_uint) -> CUresult => crate::entry::init;
+    }
+    Context {
+        fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
+        fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
+        fn cuCtxCreate_v3(
+            context: *mut CUcontext,
+            params_array: *mut CUexecAffinityParam,
+            num_params: c_int,
+            flags: c_uint,
+            device: CUdevice,
+        ) -> CUresult;
+        fn cuCtxCreate_v4(
+            context: *mut CUcontext,
+            ctx_create_params: *mut CUctxCreateParams,
+            flags: c_uint,
+            device: CUdevice,
+        ) -> CUresult;
+        fn cuCtxDestroy(context: CUcontext) -> CUresult;
+        fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
+        fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
+        fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult;
+        fn cuGreenCtxCreate(
+            ctx: *mut CUgreenCtx,
+            desc: CUdevResourceDesc,
+            device: CUdevice,
+            flags: c_uint,
+        ) -> CUresult;
+        fn cuGreenCtxDestroy(ctx: CUgreenCtx) -> CUresult;
+        fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
+    }
+    Memory {
+        fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult;
+        fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult;
+        fn cuMemAllocPitch(
+            pointer: *mut CUdeviceptr_v1,
+            pitch: *mut c_uint,
+            width_in_bytes: c_uint,
+            height: c_uint,
+            element_size_bytes: c_uint,
+        ) -> CUresult;
+        fn cuMemAllocPitch_v2(
+            pointer: *mut CUdeviceptr,
+            pitch: *mut usize,
+            width_in_bytes: usize,
+            height: usize,
+            element_size_bytes: c_uint,
+        ) -> CUresult;
+        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult;
+        fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult;
+        fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult;
+        fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+        fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+        fn cuMemAllocFromPoolAsync(
+            pointer: *mut CUdeviceptr,
+            bytes: usize,
+            pool: CUmemoryPool,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemAllocFromPoolAsync_ptsz(
+            pointer: *mut CUdeviceptr,
+            bytes: usize,
+            pool: CUmemoryPool,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
+        fn cuMemFreeAsync_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
+        fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult;
+        fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
+        fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult;
+        fn cuMemPoolImportFromShareableHandle(
+            pool_out: *mut CUmemoryPool,
+            handle: *mut c_void,
+            handle_type: CUmemAllocationHandleType,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMemPoolImportPointer(
+            ptr_out: *mut CUdeviceptr,
+            pool: CUmemoryPool,
+            share_data: *mut CUmemPoolPtrExportData,
+        ) -> CUresult;
+        fn cuMemCreate(
+            handle: *mut CUmemGenericAllocationHandle,
+            size: usize,
+            prop: *const CUmemAllocationProp,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
+        fn cuMemMap(
+            ptr: CUdeviceptr,
+            size: usize,
+            offset: usize,
+            handle: CUmemGenericAllocationHandle,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult;
+        fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
+        fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
+        fn cuMemImportFromShareableHandle(
+            handle: *mut CUmemGenericAllocationHandle,
+            os_handle: *mut c_void,
+            sh_handle_type: CUmemAllocationHandleType,
+        ) -> CUresult;
+        fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult;
+        fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
+        fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
+        fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
+        fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
+        fn cuArrayDestroy(array: CUarray) -> CUresult;
+        fn cuMipmappedArrayCreate(
+            handle: *mut CUmipmappedArray,
+            mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR,
+            num_mipmap_levels: c_uint,
+        ) -> CUresult;
+        fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult;
+        fn cuGraphAddMemAllocNode(
+            graph_node: *mut CUgraphNode,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            num_dependencies: usize,
+            node_params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+        ) -> CUresult;
+        fn cuGraphAddNode(
+            graph_node: *mut CUgraphNode,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            num_dependencies: usize,
+            node_params: *mut CUgraphNodeParams,
+        ) -> CUresult;
+        fn cuGraphAddNode_v2(
+            graph_node: *mut CUgraphNode,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            dependency_data: *const CUgraphEdgeData,
+            num_dependencies: usize,
+            node_params: *mut CUgraphNodeParams,
+        ) -> CUresult;
+        fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
+        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
+        fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
+        fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult;
+        fn cuImportExternalMemory(
+            ext_mem_out: *mut CUexternalMemory,
+            mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+        ) -> CUresult;
+        fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult;
+        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult;
+        fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
+        fn cuModuleLoadDataEx(
+            module: *mut CUmodule,
+            image: *const c_void,
+            num_options: c_uint,
+            options: *mut CUjit_option,
+            option_values: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult;
+        fn cuModuleUnload(hmod: CUmodule) -> CUresult;
+        fn cuLibraryLoadData(
+            library: *mut CUlibrary,
+            code: *const c_void,
+            jit_options: *mut CUjit_option,
+            jit_options_values: *mut *mut c_void,
+            num_jit_options: c_uint,
+            library_options: *mut CUlibraryOption,
+            library_option_values: *mut *mut c_void,
+            num_library_options: c_uint,
+        ) -> CUresult;
+        fn cuLibraryLoadFromFile(
+            library: *mut CUlibrary,
+            file_name: *const c_char,
+            jit_options: *mut CUjit_option,
+            jit_options_values: *mut *mut c_void,
+            num_jit_options: c_uint,
+            library_options: *mut CUlibraryOption,
+            library_option_values: *mut *mut c_void,
+            num_library_options: c_uint,
+        ) -> CUresult;
+        fn cuLibraryUnload(library: CUlibrary) -> CUresult;
+    }
+    Launch {
+        fn cuLaunch(function: CUfunction) -> CUresult;
+        fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult;
+        fn cuLaunchGridAsync(
+            function: CUfunction,
+            grid_width: c_int,
+            grid_height: c_int,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuLaunchKernel(
+            function: CUfunction,
+            grid_dim_x: c_uint,
+            grid_dim_y: c_uint,
+            grid_dim_z: c_uint,
+            block_dim_x: c_uint,
+            block_dim_y: c_uint,
+            block_dim_z: c_uint,
+            shared_mem_bytes: c_uint,
+            stream: CUstream,
+            kernel_params: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchKernel_ptsz(
+            function: CUfunction,
+            grid_dim_x: c_uint,
+            grid_dim_y: c_uint,
+            grid_dim_z: c_uint,
+            block_dim_x: c_uint,
+            block_dim_y: c_uint,
+            block_dim_z: c_uint,
+            shared_mem_bytes: c_uint,
+            stream: CUstream,
+            kernel_params: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchKernelEx(
+            config: *const CUlaunchConfig,
+            function: CUfunction,
+            kernel_params: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchKernelEx_ptsz(
+            config: *const CUlaunchConfig,
+            function: CUfunction,
+            kernel_params: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchCooperativeKernel(
+            function: CUfunction,
+            grid_dim_x: c_uint,
+            grid_dim_y: c_uint,
+            grid_dim_z: c_uint,
+            block_dim_x: c_uint,
+            block_dim_y: c_uint,
+            block_dim_z: c_uint,
+            shared_mem_bytes: c_uint,
+            stream: CUstream,
+            kernel_params: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchCooperativeKernel_ptsz(
+            function: CUfunction,
+            grid_dim_x: c_uint,
+            grid_dim_y: c_uint,
+            grid_dim_z: c_uint,
+            block_dim_x: c_uint,
+            block_dim_y: c_uint,
+            block_dim_z: c_uint,
+            shared_mem_bytes: c_uint,
+            stream: CUstream,
+            kernel_params: *mut *mut c_void,
+        ) -> CUresult;
+        fn cuLaunchCooperativeKernelMultiDevice(
+            launch_params_list: *mut CUDA_LAUNCH_PARAMS,
+            num_devices: c_uint,
+            flags: c_uint,
+        ) -> CUresult;
+        fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult;
+        fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+    }
+    View {
+        fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult;
+        fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+        fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> CUresult;
+        fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
+    }
+}
