@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 const MAX_INDEX: u32 = 1023;
 
 /// Slurm's number of a job. Every task of an array and every part of a heterogeneous job has its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobId(NonZeroU32);
 
 impl JobId {

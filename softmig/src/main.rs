@@ -1,11 +1,16 @@
 //! The `softmig` command, for people: what would happen, and what is the case.
 
+#![forbid(unsafe_code)]
+
+mod etc;
 mod explain;
+mod install;
+mod node;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Shared GPUs in Slurm: what a request for part of a GPU gets.
+/// Shared GPUs in Slurm: what a request for part of a GPU gets, and what a node does about it.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -16,10 +21,27 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Explain(Box<explain::Explain>),
+    Node(node::Node),
+    Install(install::Install),
+    Uninstall(install::Uninstall),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
+        Command::Node(node) => finish("node", node.run()),
+        Command::Install(install) => finish("install", install.run()),
+        Command::Uninstall(uninstall) => finish("uninstall", uninstall.run()),
+    }
+}
+
+/// Says what went wrong, if something did.
+fn finish(command: &str, done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("softmig {command}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,0 +1,190 @@
+//! `softmig install --hook`: puts the library where every process of the node loads it.
+//!
+//! gather, try apart, place, name, try in force. A kill between any two steps leaves a node that works: until the last
+//! rename no process loads anything new, and what it then loads has been tried.
+
+mod folder;
+mod library;
+pub(crate) mod preload;
+mod program;
+mod rehearsal;
+mod trial;
+mod uninstall;
+
+use crate::etc::{Etc, be_root};
+use crate::node::{self, Mode, Settings};
+use anyhow::{Context, bail};
+use clap::Args;
+use library::{Candidate, Placed, Source};
+use preload::{Change, LIBRARY, Preload};
+use std::path::{Path, PathBuf};
+use trial::Trial;
+pub(crate) use uninstall::Uninstall;
+
+/// Where the library goes.
+const FOLDER: &str = "/usr/lib/softmig";
+
+/// Puts libsoftmig.so where every process of this node loads it.
+///
+/// The library is first tried apart from the node, with programs of root's, of an ordinary user's and set-uid ones.
+/// Only if none of them behaves differently is it placed and named in /etc/ld.so.preload; then all is tried again, and
+/// taken back on any complaint. Can be repeated at any time, also with a newer library: running processes keep theirs.
+///
+/// Exit status: 0 done, 2 wrong usage, 1 all else; then nothing has changed.
+#[derive(Args)]
+pub(crate) struct Install {
+    /// Install the library (other parts come with the package)
+    #[arg(long, required = true)]
+    hook: bool,
+    /// The library to install; without this, the one that came with this command
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The folder to put it in
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    libdir: PathBuf,
+    /// What the node is to do, if that was never said; later 'softmig node MODE' changes it
+    #[arg(long, value_name = "MODE", default_value = "observe")]
+    mode: Mode,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Install {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        be_root("softmig install")?;
+        let source = Source::read(self.from.as_deref())?;
+        let folder = folder::trusted(&self.libdir)?;
+        let library = folder.join(LIBRARY);
+        if self.dry_run {
+            return self.tell(&source, &library, &gather_preload(&library)?);
+        }
+        let etc = Etc::lock()?;
+        let preload = gather_preload(&library)?;
+        install(&source, &folder, &preload)?;
+        self.set_mode(&etc)
+            .context("the library is in its place, but the mode is not set")?;
+        println!(
+            "next: 'softmig node' shows how things stand; processes that already run go on without the library"
+        );
+        Ok(())
+    }
+
+    /// A new node only observes: whoever installs softmig under running jobs learns what it would refuse before it
+    /// refuses anything.
+    fn set_mode(&self, etc: &Etc) -> anyhow::Result<()> {
+        match Settings::read_in(&etc.dir)? {
+            None => node::switch(etc, self.mode.into(), false),
+            Some(_) => {
+                println!("{}: stays as it is", node::PATH);
+                Ok(())
+            }
+        }
+    }
+
+    /// The dry run.
+    fn tell(&self, source: &Source, library: &Path, preload: &Preload) -> anyhow::Result<()> {
+        let (from, to) = (source.path.display(), library.display());
+        println!(
+            "would try {from} with programs of root's, of user nobody's and set-uid ones, apart from this node"
+        );
+        println!("would place it as {to}, owned by root, mode 0755");
+        match preload.names(library) {
+            true => println!("would leave {} alone: it names {to} already", preload::PATH),
+            false => println!("would add a line to {}: {to}", preload::PATH),
+        }
+        println!(
+            "would try the same programs on this node, and take all back if one of them behaves differently"
+        );
+        match Settings::read()? {
+            None => println!(
+                "would make {}, mode {}",
+                node::PATH,
+                softmig_policy::node_conf::NodeMode::from(self.mode)
+            ),
+            Some(_) => println!("would leave {} alone", node::PATH),
+        }
+        Ok(())
+    }
+}
+
+/// Reads the list of libraries, and stops where it cannot be changed with good conscience.
+fn gather_preload(library: &Path) -> anyhow::Result<Preload> {
+    let preload = Preload::read()?;
+    preload.check()?;
+    let own = library.display().to_string();
+    if let Some(other) = preload.named().into_iter().find(|named| *named != own) {
+        let folder = Path::new(&other)
+            .parent()
+            .unwrap_or(Path::new("/"))
+            .display();
+        bail!(
+            "{} already names {other}, and two of them must not share a process; use --libdir {folder} to replace that \
+             one, or take it out first: 'softmig uninstall --hook --libdir {folder}'",
+            preload::PATH
+        );
+    }
+    Ok(preload)
+}
+
+/// The steps that change the node.
+fn install(source: &Source, folder: &Path, preload: &Preload) -> anyhow::Result<()> {
+    let library = folder.join(LIBRARY);
+    let dir = folder::open(folder)?;
+    let candidate = Candidate::prepare(&dir, source)?;
+    let trial = match Trial::rehearse(&candidate.path, &library, preload) {
+        Ok(trial) => trial,
+        Err(complaint) => {
+            candidate.discard()?;
+            return Err(complaint);
+        }
+    };
+    println!(
+        "tried {} with {} programs: none behaves differently",
+        source.path.display(),
+        trial.programs()
+    );
+    let placed = candidate.place()?;
+    let named = match preload.names(&library) {
+        true => Ok(None),
+        false => preload.add(&library).map(Some),
+    };
+    let named = match named {
+        Ok(named) => named,
+        Err(error) => return take_back(None, placed, error),
+    };
+    if let Err(complaint) = trial.in_force(&library) {
+        return take_back(named, placed, complaint);
+    }
+    match named {
+        Some(change) => {
+            change.keep();
+            println!(
+                "{}: names {} now, and programs run as before",
+                preload::PATH,
+                library.display()
+            );
+        }
+        None => println!("{}: named {} already", preload::PATH, library.display()),
+    }
+    placed.keep();
+    Ok(())
+}
+
+/// Undoes what was done, last step first.
+fn take_back(
+    named: Option<Change<'_>>,
+    placed: Placed<'_>,
+    why: anyhow::Error,
+) -> anyhow::Result<()> {
+    let undone = named
+        .map_or(Ok(()), Change::undo)
+        .and_then(|()| placed.undo());
+    match undone {
+        Ok(()) => Err(why.context("all is as it was before")),
+        Err(error) => bail!(
+            "{why:#}; and that could not be taken back: {error:#}; remove softmig's line from {} by hand now",
+            preload::PATH
+        ),
+    }
+}

@@ -1,0 +1,92 @@
+//! `softmig uninstall --hook`: takes the library out of new processes, and away.
+
+use super::{FOLDER, LIBRARY, library, preload};
+use crate::etc::{Etc, be_root, explained};
+use anyhow::ensure;
+use clap::Args;
+use preload::Preload;
+use softmig_prolog::dir::Dir;
+use std::path::{Path, PathBuf};
+
+/// Takes libsoftmig.so out of /etc/ld.so.preload, and away.
+///
+/// Nothing but softmig's own entry goes from the list. The file stays if it came with this command: then it belongs to
+/// a package or a tree that removes it itself. Processes that run keep the library until they end.
+///
+/// Exit status: 0 done, also when there was nothing to do; 2 wrong usage; 1 all else.
+#[derive(Args)]
+pub(crate) struct Uninstall {
+    /// Uninstall the library
+    #[arg(long, required = true)]
+    hook: bool,
+    /// The folder that it is in
+    #[arg(long, value_name = "DIR", default_value = FOLDER)]
+    libdir: PathBuf,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Uninstall {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        be_root("softmig uninstall")?;
+        // Not checked for trust: the less the folder is to be trusted, the more its entry has to go.
+        let folder = self
+            .libdir
+            .canonicalize()
+            .unwrap_or_else(|_| self.libdir.clone());
+        if self.dry_run {
+            return tell(&folder);
+        }
+        let _lock = Etc::lock()?;
+        let library = folder.join(LIBRARY);
+        let preload = Preload::read()?;
+        match preload.names(&library) {
+            true => {
+                preload.take_out(&library)?;
+                println!("{}: names {} no more", preload::PATH, library.display());
+            }
+            false => println!("{}: does not name {}", preload::PATH, library.display()),
+        }
+        remove(&folder, &library)?;
+        let others = Preload::read()?.named();
+        ensure!(
+            others.is_empty(),
+            "{} still names {}; give its folder with --libdir",
+            preload::PATH,
+            others.join(", ")
+        );
+        Ok(())
+    }
+}
+
+/// Removes the file; by now the list names it no more.
+fn remove(folder: &Path, library: &Path) -> anyhow::Result<()> {
+    if library::came_with_command(library) {
+        println!("{} stays: it came with this command", library.display());
+        return Ok(());
+    }
+    let removed = match Dir::open(folder, 0).map_err(explained)? {
+        Some(dir) => library::remove(&dir)?,
+        None => false,
+    };
+    if removed {
+        println!("{} is removed", library.display());
+    }
+    Ok(())
+}
+
+fn tell(folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join(LIBRARY);
+    let library = path.display();
+    match Preload::read()?.names(&path) {
+        true => println!("would take {library} out of {}", preload::PATH),
+        false => println!("{} does not name {library}", preload::PATH),
+    }
+    match (path.exists(), library::came_with_command(&path)) {
+        (false, _) => println!("there is no {library} to remove"),
+        (true, true) => println!("would leave {library}: it came with this command"),
+        (true, false) => println!("would remove {library}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! `softmig node`: whether the hook limits anything on this node, and the switch for it.
+
+mod jobs;
+mod refusals;
+mod settings;
+mod slurmd;
+
+use crate::etc::{Etc, be_root};
+use crate::install::preload;
+use clap::{Args, ValueEnum};
+use jobs::Survey;
+use refusals::Refusals;
+pub(crate) use settings::{PATH, Settings};
+use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_prolog::job::JobId;
+use softmig_prolog::node::Node as Place;
+
+/// Shows what softmig does on this node, or changes it.
+///
+/// Without MODE shows the mode, since when it holds, and in observe mode what the hook reported that it would have
+/// refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
+/// enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
+///
+/// Exit status: 0 done, 2 wrong usage, 1 all else; then nothing has changed.
+#[derive(Args)]
+pub(crate) struct Node {
+    /// What the node is to do from now on
+    mode: Option<Mode>,
+    /// Enforce also when slurmctld does not say what jobs without a conf may take: their new processes see no GPU
+    #[arg(long, requires = "mode")]
+    anyway: bool,
+}
+
+/// The modes, as people type them.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Jobs are held to their limits
+    Enforce,
+    /// Nothing is refused; what would have been is counted
+    Observe,
+    /// The library stands aside, as if it were not there
+    Off,
+}
+
+impl From<Mode> for NodeMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Enforce => Self::Enforce,
+            Mode::Observe => Self::Observe,
+            Mode::Off => Self::Off,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        match self.mode {
+            None => show(),
+            Some(mode) => {
+                be_root("softmig node MODE")?;
+                switch(&Etc::lock()?, mode.into(), self.anyway)
+            }
+        }
+    }
+}
+
+/// Tells how things stand.
+fn show() -> anyhow::Result<()> {
+    let Some(settings) = Settings::read()? else {
+        println!("no mode: there is no {PATH}, so softmig does nothing here");
+        println!("next: 'softmig install --hook' makes this a node of softmig's");
+        return Ok(());
+    };
+    let NodeConf { mode, identity } = settings.conf()?;
+    let since = humantime::format_rfc3339_seconds(settings.since);
+    println!("mode:      {mode}, since {since}");
+    println!(
+        "jobs:      {}",
+        match identity {
+            Identity::Cgroup => "known by their control groups",
+            Identity::Env => "known by their environment, which they can change",
+        }
+    );
+    match preload::named_libraries()?.as_slice() {
+        [] => println!("library:   not loaded; 'softmig install --hook' changes that"),
+        paths => println!("library:   {} is in {}", paths.join(", "), preload::PATH),
+    }
+    if mode == NodeMode::Observe {
+        print!(
+            "{}",
+            Refusals::count(&Place::this_machine(), settings.since)
+        );
+    }
+    Ok(())
+}
+
+/// Changes the mode.
+pub(crate) fn switch(etc: &Etc, mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
+    if mode == NodeMode::Enforce {
+        let survey = jobs::give_confs(&Place::this_machine())?;
+        report(&survey, anyway)?;
+    }
+    let before = Settings::read_in(&etc.dir)?;
+    let before = before.and_then(|settings| settings.conf().ok());
+    // Left as it is, its time goes on saying since when.
+    if before.is_some_and(|conf| conf.mode == mode) {
+        println!("{PATH}: the mode was {mode} already");
+        return Ok(());
+    }
+    for line in settings::set(etc, mode)? {
+        eprintln!(
+            "softmig node: {PATH} had a line that nobody understood; it is a comment now: {line}"
+        );
+    }
+    println!("{PATH}: the mode is {mode}, for processes started from now on");
+    Ok(())
+}
+
+/// Says what jobs without a conf got, and stops when that would take away GPUs unasked.
+fn report(survey: &Survey, anyway: bool) -> anyhow::Result<()> {
+    for (id, what) in &survey.given {
+        println!("job {id} ran without a conf; it has one now: {what}");
+    }
+    if survey.unknown.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<String> = survey.unknown.iter().map(JobId::to_string).collect();
+    let ids = ids.join(", ");
+    let why = survey.silence.as_deref().unwrap_or("nobody says");
+    let consequence = format!(
+        "these jobs run here without a conf, and what they may take cannot be found out ({why}): {ids}; \
+         where enforced, those among them that have GPUs would see none in the processes that they start"
+    );
+    anyhow::ensure!(
+        anyway,
+        "{consequence}; the mode stays as it is: try again when slurmctld answers, or when these jobs have ended, \
+         or with --anyway"
+    );
+    eprintln!(
+        "softmig node: {consequence}; 'softmig node enforce' gives them one when slurmctld answers"
+    );
+    Ok(())
+}
