@@ -90,6 +90,9 @@ fn show() -> anyhow::Result<()> {
             "{}",
             Refusals::count(&Place::this_machine(), settings.since)
         );
+        println!(
+            "jobs without a log and processes outside jobs report to the system's: 'journalctl -t softmig'"
+        );
     }
     Ok(())
 }

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use softmig_policy::Policy;
+use softmig_policy::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     "cgroup.conf",
     "cli_filter.lua",
     "gres.conf",
     "job_submit.lua",
+    "node.conf",
     "policy.toml",
     "slurm.conf",
 ];
@@ -78,6 +80,23 @@ fn the_example_policy_shows_every_key() {
         }
     }
     assert!(keys > 6, "only {keys} keys were looked at");
+}
+
+#[test]
+fn the_example_node_only_observes_and_shows_every_setting_at_its_default() {
+    let text = text_of("node.conf");
+    let conf = NodeConf::parse(text.as_bytes()).unwrap();
+    assert_eq!(conf.mode, NodeMode::Observe);
+    assert_eq!(conf.identity, Identity::default());
+    for (key, words) in [
+        (NODE, &["enforce", "observe", "off"][..]),
+        (IDENTITY, &["cgroup", "env"]),
+    ] {
+        assert!(text.contains(&format!("\n{key}=")), "{key}");
+        for word in words {
+            assert!(text.contains(&format!("\n# {word}: ")), "{word}");
+        }
+    }
 }
 
 #[cfg(feature = "cluster")]

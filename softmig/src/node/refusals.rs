@@ -51,15 +51,15 @@ impl Refusals {
 
     fn add(&mut self, job: &str, log: &str, since: &str) {
         self.logs += 1;
-        // A process tells its number now and then: the highest is how often it was so far.
-        let mut processes: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        // A process tells now and then how many calls it were so far, whichever they were.
+        let mut processes: BTreeMap<&str, u64> = BTreeMap::new();
         for line in log.lines() {
             let Some(report) = Report::read(line).filter(|report| report.is_since(since)) else {
                 continue;
             };
             let kind = self.kinds.entry(shown(report.what)).or_default();
             kind.jobs.insert(job.to_string());
-            let before = processes.entry((report.process, report.what)).or_default();
+            let before = processes.entry(report.process).or_default();
             // Another process may have come by the same number: then its count begins again.
             let more = match report.times.checked_sub(*before) {
                 None | Some(0) => report.times,
@@ -224,21 +224,17 @@ mod tests {
         let log = [
             line(7, "cuInit: no conf for this job (1)"),
             line(8, "cuInit: no conf for this job (1)"),
-            line(7, "cuInit: no conf for this job (10)"),
-            line(7, "cuMemAlloc_v2: over the limit (1)"),
+            line(7, "cuMemAlloc_v2: over the limit (10)"),
             line(7, "cuInit: no conf for this job (100)"),
             "2026-11-21T06:45:41Z softmig[7] job 12: something else\n".into(),
         ]
         .concat();
+        let other = line(9, "cuMemAlloc_v2: over the limit (1)");
         assert_eq!(
-            counted(&[
-                ("12", &log),
-                ("13", &line(9, "cuMemAlloc_v2: over the limit (1)")),
-                ("14", "")
-            ]),
+            counted(&[("12", &log), ("13", &other), ("14", "")]),
             "would have refused, by the logs of 3 jobs (who can write anything there):\n\
-             \x20     101+ times in 1 job: cuInit: no conf for this job\n\
-             \x20       2+ times in 2 jobs: cuMemAlloc_v2: over the limit\n"
+             \x20      92+ times in 1 job: cuInit: no conf for this job\n\
+             \x20      10+ times in 2 jobs: cuMemAlloc_v2: over the limit\n"
         );
     }
 

@@ -1,7 +1,7 @@
 //! /etc/softmig/node.conf: read for showing, and changed in one setting without losing what else stands in it.
 
 use crate::etc::{Etc, FOLDER, explained, replace};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use softmig_policy::node_conf::{NODE, NodeConf, NodeMode, Setting};
 use softmig_prolog::dir::Dir;
 use std::path::Path;
@@ -15,8 +15,8 @@ pub(crate) const PATH: &str = "/etc/softmig/node.conf";
 /// What a new one says, in the mode that is wanted.
 const EXAMPLE: &str = include_str!("../../../conf/node.conf");
 
-/// No one writes a longer one.
-const LONGEST: u64 = 64 << 10;
+/// The library reads no longer one.
+const LONGEST: u64 = 8191;
 
 /// The file as it is.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Settings {
             .and_then(|file| file.modified())
             .with_context(|| format!("looking at {PATH}"))?;
         let text = dir
-            .read(NAME, LONGEST)
+            .read(NAME, LONGEST + 1)
             .map_err(explained)?
             .unwrap_or_default();
         Ok(Some(Self { text, since }))
@@ -53,8 +53,11 @@ impl Settings {
 
     /// What it says.
     pub(crate) fn conf(&self) -> anyhow::Result<NodeConf> {
+        check_length(&self.text)?;
         NodeConf::parse(&self.text).with_context(|| {
-            format!("{PATH} cannot be read; mend it by hand, or with 'softmig node MODE'")
+            format!(
+                "{PATH} cannot be read, so no process gets a GPU; mend it by hand, or with 'softmig node MODE'"
+            )
         })
     }
 }
@@ -66,11 +69,20 @@ pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
         None => EXAMPLE.into(),
     };
     let Edited { text, set_aside } = with_mode(&old, mode);
+    check_length(&text)?;
     if let Err(error) = NodeConf::parse(&text) {
         bail!("{PATH}: {error}; mend it by hand");
     }
     replace(&etc.dir, NAME, 0o644, &text)?;
     Ok(set_aside)
+}
+
+fn check_length(text: &[u8]) -> anyhow::Result<()> {
+    ensure!(
+        text.len() as u64 <= LONGEST,
+        "{PATH} has more than {LONGEST} bytes, which the library does not read; shorten its comments by hand"
+    );
+    Ok(())
 }
 
 /// A changed file.
