@@ -36,8 +36,10 @@ pub(crate) struct Library {
     pub(crate) has_writable_code: bool,
     /// Relocations in code.
     pub(crate) has_text_relocations: bool,
-    /// All addresses are resolved at load, and read-only from then on.
-    pub(crate) has_full_relro: bool,
+    /// All symbols are bound at load, none later.
+    pub(crate) binds_now: bool,
+    /// How many mappings it takes, and system calls to make them.
+    pub(crate) mappings: usize,
 }
 
 impl Library {
@@ -68,8 +70,7 @@ fn parse(bytes: &[u8]) -> Result<Library> {
     // The first entry of the table stands for no symbol.
     library.undefined.remove("");
 
-    let binds_now = dynamic_section(&file, &mut library)?;
-    let mut has_relro = false;
+    library.binds_now = dynamic_section(&file, &mut library)?;
     // Without a word on the stack the kernel makes it executable.
     library.has_executable_stack = true;
     for segment in file.elf_program_headers() {
@@ -78,12 +79,15 @@ fn parse(bytes: &[u8]) -> Result<Library> {
         match segment.p_type(file.endian()) {
             PT_TLS => library.has_tls = true,
             PT_GNU_STACK => library.has_executable_stack = runs,
-            PT_GNU_RELRO => has_relro = true,
-            PT_LOAD => library.has_writable_code |= runs && writes,
+            // Splits a mapping in two.
+            PT_GNU_RELRO => library.mappings += 1,
+            PT_LOAD => {
+                library.mappings += 1;
+                library.has_writable_code |= runs && writes;
+            }
             _ => {}
         }
     }
-    library.has_full_relro = has_relro && binds_now;
     Ok(library)
 }
 

@@ -31,7 +31,12 @@ fn build(folder: &TempDir, change: &str, words: &[&str]) -> PathBuf {
             "-nostartfiles",
             "-ftls-model=initial-exec",
         ])
-        .args(["-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"])
+        .args([
+            "-Wl,-z,norelro",
+            "-Wl,-z,now",
+            "-Wl,-z,noexecstack",
+            "-Wl,-z,noseparate-code",
+        ])
         .args(words)
         .arg(&source)
         .arg("-o")
@@ -66,9 +71,9 @@ fn a_library_as_it_should_be_passes() {
 #[test]
 fn a_large_library_is_refused() {
     refused(
-        "static const char text[40000] = {1}; HIDDEN int f(int at) { return text[at]; }",
+        "static const char text[98304] = {1}; HIDDEN int f(int at) { return text[at]; }",
         &[],
-        "bytes, more than 40960",
+        "bytes, more than 98304",
     );
 }
 
@@ -199,8 +204,13 @@ fn memory_that_should_be_read_only_is_refused() {
         &["-Wl,-z,notext"],
         "relocations in code",
     );
-    refused("", &["-Wl,-z,lazy"], "stays writable");
-    refused("", &["-Wl,-z,norelro"], "stays writable");
+    refused("", &["-Wl,-z,lazy"], "when they are first used");
+}
+
+#[test]
+fn more_mappings_than_two_are_refused() {
+    refused("", &["-Wl,-z,relro"], "more mappings");
+    refused("", &["-Wl,-z,separate-code"], "more mappings");
 }
 
 #[test]
