@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, cgroups_usable};
 use crate::gpus::{Gpu, Gpus};
 use crate::machine::{Machine, default_program};
+use crate::programs;
 use crate::slurm::Slurm;
 use crate::spec::{File, Install, NodeSpec, Spec};
 
@@ -146,6 +147,12 @@ impl Builder {
             to: to.into(),
             mode,
         });
+        self
+    }
+
+    /// Brings the test clients and the driver they are tested with.
+    pub fn programs(mut self) -> Builder {
+        programs::add_to(&mut self.spec);
         self
     }
 

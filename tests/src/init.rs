@@ -110,6 +110,8 @@ fn users(root: &Path) -> Result<()> {
             format!("{name}:x:{id}:{id}::/home/{name}:/bin/bash\n"),
         )?;
         append("etc/group", format!("{name}:x:{id}:\n"))?;
+        // An account without this line counts as locked for sudo.
+        append("etc/shadow", format!("{name}:*:20000:0:99999:7:::\n"))?;
         let home = root.join("home").join(name);
         std::fs::create_dir_all(&home).context("making a home")?;
         std::os::unix::fs::chown(&home, Some(id), Some(id)).context("making a home")?;

@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::command::Call;
+use crate::gpus::{Gpu, Gpus};
 use crate::node::Node;
-use crate::place;
 use crate::slurm::Slurm;
-use crate::spec::{Answer, Install, Spec};
+use crate::spec::{Answer, Install, NodeSpec, Spec};
+use crate::{place, programs};
 
 /// A running machine. It disappears, with all that runs in it, when dropped or when this process ends.
 #[derive(Debug)]
@@ -195,6 +196,22 @@ impl Root {
     /// Writes a file into it.
     pub fn file(mut self, path: impl Into<PathBuf>, contents: impl Into<String>) -> Root {
         self.spec.files.push(crate::spec::File::new(path, contents));
+        self
+    }
+
+    /// Brings the test clients and the driver they are tested with.
+    pub fn programs(mut self) -> Root {
+        programs::add_to(&mut self.spec);
+        self
+    }
+
+    /// Makes a node with these GPUs in it.
+    pub fn node(mut self, name: &str, kinds: impl IntoIterator<Item = Gpus>) -> Root {
+        let kinds: Vec<Gpus> = kinds.into_iter().collect();
+        self.spec.nodes.push(NodeSpec {
+            name: name.into(),
+            gpus: Gpu::of_node(self.spec.nodes.len(), &kinds),
+        });
         self
     }
 
