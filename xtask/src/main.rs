@@ -7,7 +7,9 @@ mod demo;
 mod gates;
 mod licences;
 mod narrator;
+mod packages;
 mod place;
+mod programs;
 mod roots;
 mod stage;
 mod steps;
@@ -53,6 +55,8 @@ enum Task {
     Bench,
     /// Build the Debian roots of test clusters that are missing, in target/roots
     Roots,
+    /// Build the test clients and the driver they are tested with into target/programs
+    Programs,
     /// Build everything into target/stage, laid out as it is installed
     Stage,
 }
@@ -80,6 +84,7 @@ impl Task {
             Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),
+            Task::Programs => programs::build().map(drop),
             Task::Stage => stage::build().map(drop),
         }
     }

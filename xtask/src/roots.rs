@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use softmig_tests::Slurm;
 use softmig_tests::slurm::roots_dir;
 
+use crate::packages::need;
+
 /// In each root, what it was built from: another list of packages means another root.
 const STAMP: &str = ".softmig-root";
 
@@ -32,7 +34,7 @@ pub(crate) fn build_for(versions: &[Slurm]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    need_debootstrap()?;
+    need("debootstrap", "debootstrap", "makes Debian roots")?;
     std::thread::scope(|scope| {
         let builds: Vec<_> = missing
             .iter()
@@ -103,22 +105,6 @@ fn remove(path: &Path) -> Result<()> {
     run(as_root("rm")
         .args(["-rf", "--one-file-system", "--"])
         .arg(path))
-}
-
-/// Installs debootstrap where it is missing.
-fn need_debootstrap() -> Result<()> {
-    let found = as_root("debootstrap")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if found.is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    println!("Installing debootstrap, which makes Debian roots.");
-    run(as_root("apt-get").args(["-q", "update"]))?;
-    run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", "debootstrap"]))
-        .context("debootstrap is needed; install it by hand where there is no apt-get")
 }
 
 /// The program, through sudo where this is not root.

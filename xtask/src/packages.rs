@@ -1,0 +1,26 @@
+//! What the tests need that cargo does not build: from Debian's packages, where it is missing.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result};
+
+use crate::place::run;
+use crate::roots::as_root;
+
+/// Installs the package that has a program, where there is no such program. `what` says what the program does.
+pub(crate) fn need(program: &str, package: &str, what: &str) -> Result<()> {
+    let found = as_root(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if found.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    println!("Installing {package}, which {what}.");
+    run(as_root("apt-get").args(["-q", "update"]))?;
+    run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", package]))
+        .with_context(|| {
+            format!("{program} is needed; install it by hand where there is no apt-get")
+        })
+}
