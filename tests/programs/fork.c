@@ -1,5 +1,7 @@
 // Forks before the first CUDA call and after it. The child of the second has no CUDA, and must not disturb its parent.
 
+#define _DEFAULT_SOURCE
+
 #include <sys/wait.h>
 
 #include "tour.h"
@@ -38,6 +40,10 @@ int main(void)
     if (child == 0)
         _exit(7);
     wait_for(child, "the child in a hurry");
+    child = vfork();
+    if (child == 0)
+        _exit(8);
+    wait_for(child, "the child on our stack");
 
     // The parent's own is untouched.
     result |= tour(&driver);

@@ -1,9 +1,9 @@
 #!/bin/bash
-# sshd on loopback, and a session of alice's: a command, a terminal, a file copied over.
+# sshd on loopback, root's or alice's own, and a session of alice's: a command, a terminal, a file copied over.
 set -e
 here=$(mktemp -d)
 trap 'kill "$daemon" 2>/dev/null; rm -rf "$here"' EXIT
-mkdir -p /run/sshd
+if [ "$(id -u)" = 0 ]; then mkdir -p /run/sshd; fi
 ssh-keygen -q -t ed25519 -N '' -f "$here/host"
 ssh-keygen -q -t ed25519 -N '' -f "$here/alice"
 cp "$here/alice.pub" "$here/authorized"

@@ -123,8 +123,16 @@ pub const ALL: &[Program] = &[
     Program::new("./sudo.sh").needs("sudo"),
     Program::new("./su.sh").by_root(),
     Program::new("./ssh.sh").needs("openssh-server").by_root(),
+    Program::new("./ssh.sh").needs("openssh-server"),
     Program::new("./systemd.sh").needs("systemd").by_root(),
     Program::new("./tracers.sh").needs("gdb-minimal"),
+];
+
+/// What only a job has: a step of its own, and Slurm's commands in it.
+pub const IN_JOBS: &[Program] = &[
+    Program::new("srun --overlap ./linked"),
+    Program::new("srun --overlap --export=NONE ./linked"),
+    Program::new("scontrol --oneliner show job $SLURM_JOB_ID | wc -l; ./maps"),
 ];
 
 /// What `cargo xtask programs` builds: the clients and the driver they are tested with, in a tree arranged like `/`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use softmig_tests::programs::{ALL, FOLDER, LIBRARY, PRELOAD, Program, Said};
+use softmig_tests::programs::{ALL, FOLDER, IN_JOBS, LIBRARY, PRELOAD, Program, Said};
 use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
@@ -27,6 +27,7 @@ fn cluster(slurm: Slurm) -> Result<Cluster> {
 fn clients(slurm: Slurm) -> Vec<&'static Program> {
     let there = |package: &str| slurm.packages().contains(&package);
     ALL.iter()
+        .chain(IN_JOBS)
         .filter(|program| program.user == "alice" && program.package.is_none_or(there))
         .collect()
 }
