@@ -1,0 +1,41 @@
+//! How often each function of the driver was called, by process: a test sees what reached the driver, and what did not.
+
+use std::sync::atomic::Ordering;
+
+use crate::layout::Shared;
+use crate::process::Process;
+
+impl Process {
+    /// The number under which calls of a function are counted. The first process that calls it gives it one.
+    #[must_use]
+    pub fn function(&self, name: &str) -> Option<usize> {
+        let shared = self.mapped.shared();
+        let _held = shared.lock.lock();
+        if let Some(known) = find(shared, name) {
+            return Some(known);
+        }
+        let mut entries = shared.functions.iter().enumerate();
+        let (number, entry) = entries.find(|(_, entry)| entry.is_empty())?;
+        entry.set(name);
+        Some(number)
+    }
+
+    /// Counts a call.
+    pub fn count(&self, function: usize) {
+        if let Some(count) = self.record().and_then(|record| record.calls.get(function)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `cuGetProcAddress` is to answer for this name as a driver of the future does.
+    #[must_use]
+    pub fn is_of_the_future(&self, name: &str) -> Option<usize> {
+        let mut entries = self.mapped.shared().future.iter();
+        entries.position(|entry| !entry.is_empty() && entry.is(name))
+    }
+}
+
+/// The number of a function that was called before.
+pub(crate) fn find(shared: &Shared, name: &str) -> Option<usize> {
+    shared.functions.iter().position(|entry| entry.is(name))
+}

@@ -1,0 +1,168 @@
+//! What a node is: written once by the test that makes it, read by every process that joins.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::{Gpu, Instance};
+
+/// A node, as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// The GPUs, in the order in which the driver counts them.
+    pub gpus: Vec<Gpu>,
+    /// Where the devices `nvidia0`, `nvidia1`, ... are: a process has the GPUs whose device it can open.
+    pub devices: PathBuf,
+    /// The CUDA version that the driver knows, as 13000 for 13.0.
+    pub cuda: u32,
+    /// The driver's own version.
+    pub driver: String,
+    /// Whether time passes by itself.
+    pub clock: Clock,
+    /// Whether NVML keeps accounts of processes (`nvidia-smi --accounting-mode`).
+    pub accounting: bool,
+}
+
+/// How time passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Clock {
+    /// As the machine's `CLOCK_MONOTONIC`.
+    Real,
+    /// By [`Node::advance`](crate::Node::advance) alone.
+    Driven,
+}
+
+impl Description {
+    /// A node with these GPUs, the measured driver, devices in `/dev` and a real clock.
+    #[must_use]
+    pub fn new(gpus: &[Gpu]) -> Description {
+        Description {
+            gpus: gpus.to_vec(),
+            devices: "/dev".into(),
+            cuda: 13_000,
+            driver: "580.159.04".into(),
+            clock: Clock::Real,
+            accounting: false,
+        }
+    }
+
+    /// The same with the devices elsewhere.
+    #[must_use]
+    pub fn devices(mut self, dir: impl AsRef<Path>) -> Description {
+        self.devices = dir.as_ref().into();
+        self
+    }
+
+    /// The same with a clock that only the test drives.
+    #[must_use]
+    pub fn driven(mut self) -> Description {
+        self.clock = Clock::Driven;
+        self
+    }
+
+    /// The same with a driver that knows another CUDA version.
+    #[must_use]
+    pub fn cuda(mut self, version: u32) -> Description {
+        self.cuda = version;
+        self
+    }
+
+    /// The same with NVML's accounts kept.
+    #[must_use]
+    pub fn accounting(mut self) -> Description {
+        self.accounting = true;
+        self
+    }
+
+    /// Everything that runs kernels and has memory of its own: GPUs that are whole, and the parts of those that are not.
+    pub fn all_devices(&self) -> impl Iterator<Item = Device<'_>> {
+        self.gpus.iter().flat_map(|gpu| {
+            let whole = gpu.instances().is_empty().then_some(None);
+            let parts = gpu.instances().iter().map(Some);
+            whole
+                .into_iter()
+                .chain(parts)
+                .map(move |instance| Device { gpu, instance })
+        })
+    }
+
+    /// The device with this number.
+    #[must_use]
+    pub fn device(&self, number: usize) -> Option<Device<'_>> {
+        self.all_devices().nth(number)
+    }
+}
+
+/// A GPU or a part of one, whatever CUDA can make a context on.
+#[derive(Clone, Copy, Debug)]
+pub struct Device<'a> {
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// The part, where the GPU is divided.
+    pub instance: Option<&'a Instance>,
+}
+
+impl<'a> Device<'a> {
+    /// The UUID by which it is known everywhere.
+    #[must_use]
+    pub fn uuid(&self) -> &'a str {
+        self.instance
+            .map_or(&self.gpu.uuid, |instance| &instance.uuid)
+    }
+
+    /// CUDA's name for it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.instance {
+            Some(instance) => format!("{} MIG {}", self.gpu.name, instance.profile),
+            None => self.gpu.name.clone(),
+        }
+    }
+
+    /// What CUDA can hand out.
+    #[must_use]
+    pub fn usable(&self) -> u64 {
+        self.instance
+            .map_or_else(|| self.gpu.usable(), |instance| instance.memory)
+    }
+
+    /// Its streaming multiprocessors.
+    #[must_use]
+    pub fn multiprocessors(&self) -> u32 {
+        self.instance.map_or(self.gpu.multiprocessors, |instance| {
+            instance.multiprocessors
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_divided_gpu_is_as_many_devices_as_it_has_parts() {
+        let gpus = [
+            Gpu::l40s(0),
+            Gpu::a100_divided(1, &["3g.20gb", "1g.5gb"]),
+            Gpu::a100(2),
+        ];
+        let node = Description::new(&gpus);
+        let names: Vec<_> = node.all_devices().map(|device| device.name()).collect();
+        assert_eq!(
+            names,
+            [
+                "NVIDIA L40S",
+                "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+                "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+                "NVIDIA A100-SXM4-40GB"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_description_survives_its_file() {
+        let node = Description::new(&[Gpu::a100_divided(0, &["1g.5gb"])]).driven();
+        let text = serde_json::to_string(&node).unwrap();
+        assert_eq!(serde_json::from_str::<Description>(&text).unwrap(), node);
+    }
+}

@@ -1,0 +1,185 @@
+//! The part of the node's file that its processes share: atomics and fixed arrays, all zero at first.
+//!
+//! Whoever changes more than one word holds [`Shared::lock`]. A process may die at any instruction, also while it
+//! holds the lock; so no sum is kept, only each process's own figures, and those are dropped with the process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::kind::Kind;
+use crate::lock::RobustLock;
+
+/// GPUs, and parts of divided ones.
+pub(crate) const DEVICES: usize = 32;
+/// Processes at a time.
+pub(crate) const SLOTS: usize = 256;
+/// Functions that are counted.
+pub(crate) const FUNCTIONS: usize = 512;
+/// Functions for which `cuGetProcAddress` gives an address of the future.
+pub(crate) const FUTURE: usize = 8;
+/// Pieces of physical memory that several processes may hold.
+pub(crate) const BLOCKS: usize = 1024;
+/// Stretches of work remembered for each device.
+pub(crate) const STRETCHES: usize = 64;
+/// Words in which a bit for each process fits.
+pub(crate) const HOLDER_WORDS: usize = SLOTS / 64;
+
+/// All that processes share.
+#[repr(C)]
+pub(crate) struct Shared {
+    pub lock: RobustLock,
+    /// What a driven clock shows, in nanoseconds.
+    pub clock: AtomicU64,
+    /// Numbers for slots and blocks that are never given twice.
+    pub sequence: AtomicU64,
+    pub functions: [Name; FUNCTIONS],
+    pub future: [Name; FUTURE],
+    pub devices: [DeviceState; DEVICES],
+    pub slots: [Slot; SLOTS],
+    pub blocks: [BlockState; BLOCKS],
+}
+
+/// A short name.
+#[repr(C)]
+pub(crate) struct Name([AtomicU64; Name::BYTES / 8]);
+
+/// What a device is doing.
+#[repr(C)]
+pub(crate) struct DeviceState {
+    /// Until when it has work, on the node's clock.
+    pub busy_until: AtomicU64,
+    /// Where the next stretch goes.
+    pub next_stretch: AtomicU64,
+    pub stretches: [Stretch; STRETCHES],
+}
+
+/// Work of one process without a gap.
+#[repr(C)]
+pub(crate) struct Stretch {
+    pub start: AtomicU64,
+    pub end: AtomicU64,
+    /// The slot's number plus one; 0 for none.
+    pub slot: AtomicU64,
+}
+
+/// One process.
+#[repr(C)]
+pub(crate) struct Slot {
+    /// Odd while a process has it.
+    pub generation: AtomicU64,
+    /// When it was taken, as a number from [`Shared::sequence`].
+    pub taken: AtomicU64,
+    pub pid: AtomicU64,
+    /// Inode of the pid namespace in which `pid` counts; 0 if the process could not tell.
+    pub pid_namespace: AtomicU64,
+    /// In clock ticks since the machine's start.
+    pub start_time: AtomicU64,
+    pub command: Name,
+    /// Not all are used: `bytes[device][kind]`.
+    pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
+    /// The most that it ever had on a device.
+    pub peak: [AtomicU64; DEVICES],
+    /// How long its kernels ran on a device.
+    pub busy: [AtomicU64; DEVICES],
+    pub calls: [AtomicU64; FUNCTIONS],
+}
+
+/// Physical memory that lives as long as anyone holds it.
+#[repr(C)]
+pub(crate) struct BlockState {
+    /// 0 for an entry that is free.
+    pub id: AtomicU64,
+    pub device: AtomicU64,
+    pub bytes: AtomicU64,
+    /// The inode of the file that stands for it.
+    pub inode: AtomicU64,
+    /// 1 once a descriptor of it was handed out.
+    pub exported: AtomicU64,
+    /// The slot of the process that made it.
+    pub maker: AtomicU64,
+    /// A bit for each slot.
+    pub holders: [AtomicU64; HOLDER_WORDS],
+}
+
+impl Slot {
+    /// Whether a process has it.
+    pub(crate) fn is_taken(&self) -> bool {
+        get(&self.generation) % 2 == 1
+    }
+}
+
+impl Name {
+    /// The longest name, with nothing to end it.
+    pub(crate) const BYTES: usize = 56;
+
+    /// The name.
+    pub(crate) fn get(&self) -> String {
+        let bytes: Vec<u8> = self
+            .0
+            .iter()
+            .flat_map(|word| get(word).to_le_bytes())
+            .take_while(|byte| *byte != 0)
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether it is this one, without making a string of it.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        let bytes = name.as_bytes();
+        bytes.len() <= Self::BYTES
+            && self
+                .0
+                .iter()
+                .zip((0..).step_by(8))
+                .all(|(word, at)| get(word) == word_of(bytes, at))
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.first().is_none_or(|word| get(word) == 0)
+    }
+
+    /// Writes it, cut to what fits.
+    pub(crate) fn set(&self, name: &str) {
+        for (word, at) in self.0.iter().zip((0..).step_by(8)) {
+            set(word, word_of(name.as_bytes(), at));
+        }
+    }
+}
+
+/// Eight bytes from `at`, filled up with zeros.
+fn word_of(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    for (to, from) in word.iter_mut().zip(bytes.iter().skip(at)) {
+        *to = *from;
+    }
+    u64::from_le_bytes(word)
+}
+
+/// Reads. Relaxed, as `set`: the lock orders what belongs together, and the rest are figures by themselves.
+pub(crate) fn get(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+/// Writes.
+pub(crate) fn set(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_and_cut() {
+        let name = Name(Default::default());
+        assert!(name.is_empty());
+        name.set("cuMemAlloc_v2");
+        assert_eq!(name.get(), "cuMemAlloc_v2");
+        assert!(name.is("cuMemAlloc_v2"));
+        assert!(!name.is("cuMemAlloc"));
+        let long = "x".repeat(60);
+        name.set(&long);
+        assert_eq!(name.get(), "x".repeat(56));
+        assert!(!name.is(&long));
+    }
+}

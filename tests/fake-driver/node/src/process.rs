@@ -1,0 +1,123 @@
+//! A process of the node: how it joins, what it counts, and how it leaves.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{Advice, MmapMut};
+
+use crate::description::Description;
+use crate::error::{AttachError, NodeError};
+use crate::layout::{Slot, get, set};
+use crate::mapped::Mapped;
+use crate::{ofd, pids, reap};
+
+/// This process's part in a node.
+pub struct Process {
+    pub(crate) mapped: Mapped,
+    pub(crate) slot: usize,
+    pub(crate) generation: u64,
+    /// A word that reads 0 in a child, where the node is not mapped.
+    here: MmapMut,
+}
+
+impl Process {
+    /// Joins the node whose file is there.
+    ///
+    /// # Errors
+    /// [`AttachError::Absent`] where there is none: then the machine has no driver.
+    pub fn attach(path: &Path) -> Result<Process, AttachError> {
+        let here = word_that_forks_do_not_keep(path)?;
+        let file = Mapped::open_file(path)?;
+        let mapped = Mapped::map(path, &file)?;
+        mapped
+            .map_ref()
+            .advise(Advice::DontFork)
+            .map_err(NodeError::os(path, "keeping the node from children"))?;
+        let shared = mapped.shared();
+        let held = shared.lock.lock();
+        reap::reap(&mapped);
+        // The longest unused first, so that a test finds the counts of those that ended lately.
+        let mut free: Vec<_> = shared
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| !slot.is_taken())
+            .collect();
+        free.sort_by_key(|(_, slot)| get(&slot.taken));
+        let taken = free
+            .into_iter()
+            .find(|(number, _)| ofd::take(&file, *number).unwrap_or(false));
+        let Some((slot, record)) = taken else {
+            return Err(AttachError::Full);
+        };
+        let generation = introduce(record, shared.sequence.fetch_add(1, Ordering::Relaxed) + 1);
+        drop(held);
+        Ok(Process {
+            mapped,
+            slot,
+            generation,
+            here,
+        })
+    }
+
+    /// What the node is.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.mapped.description
+    }
+
+    /// Whether this is the process that joined, and no child of it. A child may call nothing else here: what processes
+    /// share is not mapped in it.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.here.first().is_some_and(|byte| *byte == 1)
+    }
+
+    /// Takes this process out of the accounts. The lock on its slot stays until its memory goes.
+    pub fn leave(&self) {
+        let _held = self.mapped.shared().lock.lock();
+        if let Some(record) = self.record() {
+            reap::end(&self.mapped, self.slot, record);
+        }
+    }
+
+    /// This process's record, unless it has left.
+    pub(crate) fn record(&self) -> Option<&Slot> {
+        let record = self.mapped.shared().slots.get(self.slot)?;
+        (get(&record.generation) == self.generation).then_some(record)
+    }
+}
+
+/// Fills in a free slot, and returns its generation.
+fn introduce(record: &Slot, sequence: u64) -> u64 {
+    let myself = pids::Identity::of_this_process();
+    for count in &record.calls {
+        set(count, 0);
+    }
+    for figure in record.peak.iter().chain(&record.busy) {
+        set(figure, 0);
+    }
+    set(&record.taken, sequence);
+    set(&record.pid, u64::from(myself.pid));
+    set(&record.pid_namespace, myself.namespace);
+    set(&record.start_time, myself.start_time);
+    record.command.set(&myself.command);
+    let generation: &AtomicU64 = &record.generation;
+    set(generation, get(generation) + 1);
+    get(generation)
+}
+
+fn word_that_forks_do_not_keep(path: &Path) -> Result<MmapMut, NodeError> {
+    let mut word = MmapMut::map_anon(1).map_err(NodeError::os(path, "mapping a page"))?;
+    // SAFETY: the page is this process's own and anonymous, as the advice requires; it is written after.
+    let answer =
+        unsafe { libc::madvise(word.as_mut_ptr().cast(), word.len(), libc::MADV_WIPEONFORK) };
+    if answer != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(NodeError::os(path, "advising about a page")(error));
+    }
+    if let Some(first) = word.first_mut() {
+        *first = 1;
+    }
+    Ok(word)
+}

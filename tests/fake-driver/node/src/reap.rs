@@ -1,0 +1,31 @@
+//! Clearing up after processes that ended. All of it happens under the node's lock.
+
+use std::fs::File;
+
+use crate::layout::{Slot, get, set};
+use crate::mapped::Mapped;
+use crate::{block, ofd, timeline};
+
+/// Ends the slots whose processes are gone, and the blocks that nobody holds any more.
+pub(crate) fn reap(mapped: &Mapped) {
+    // Opened anew each time: a program may close all descriptors, and give their numbers to other files.
+    let Ok(file) = File::open(&mapped.path) else {
+        return;
+    };
+    for (number, slot) in mapped.shared().slots.iter().enumerate() {
+        if slot.is_taken() && !ofd::is_taken(&file, number) {
+            end(mapped, number, slot);
+        }
+    }
+    block::reap(mapped);
+}
+
+/// Drops all that a slot's process had. What it called stays to be read until the slot is needed again.
+pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
+    for bytes in slot.bytes.iter().flatten() {
+        set(bytes, 0);
+    }
+    block::drop_holder(mapped, number);
+    timeline::drop_process(mapped, number);
+    set(&slot.generation, get(&slot.generation) + 1);
+}
