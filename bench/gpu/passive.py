@@ -17,6 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PRELOAD = pathlib.Path("/etc/ld.so.preload")
@@ -35,8 +36,9 @@ def main():
     library.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(options.library, library)
     own_preload()
-    work = options.out / "work"
-    work.mkdir(parents=True, exist_ok=True)
+    # Every user has to be able to run what is built.
+    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
+    work.chmod(0o755)
     missing = []
     programs = build(work, rows(options.rows), missing)
     result = {
@@ -55,6 +57,7 @@ def main():
     result["jobs"] = jobs(library, [str(work / "sample_static")])
     print("jobs", json.dumps(result["jobs"])[:1500], flush=True)
     shutil.rmtree(work)
+    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu-passive.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
@@ -206,14 +209,20 @@ def jobs(library, command):
     def inside(*prefix, log="3"):
         enter = f"echo $$ > {scope}/cgroup.procs; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\""
         status, out, err = run(library, ["sh", "-c", enter, "sh", *prefix, *command], {"SOFTMIG_LOG_LEVEL": log})
-        return {"status": status, "stdout": out.splitlines()[:1], "stderr": [re.sub(r"^\S+ softmig\[\d+\] ", "", line) for line in err.splitlines()][:2]}
+        return {"status": status, "stdout": out.splitlines()[:1], "stderr": [re.sub(r"^\S+ softmig\[\d+\] ", "", line) for line in err.splitlines()][:3]}
 
     seen = {"no conf": inside()}
     conf.write_text(text)
+    uuid = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True).stdout.split()[0]
+    for mark in (run_folder / "gpu" / uuid / "9", run_folder / "uid" / "65534" / "9"):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
     seen["slice"] = inside()
     seen["slice, env -i"] = inside("env", "-i", "SOFTMIG_LOG_LEVEL=3", f"LD_LIBRARY_PATH={os.environ.get('LD_LIBRARY_PATH', '')}")
     seen["slice, user namespace"] = inside("unshare", "-r")
     seen["slice, control group namespace"] = inside("unshare", "-r", "-C")
+    shutil.rmtree(run_folder / "gpu")
+    shutil.rmtree(run_folder / "uid")
     conf.write_text("SOFTMIG_UID=65534\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n")
     seen["whole"] = inside()
     conf.unlink()

@@ -58,7 +58,8 @@ int main(void) {
         say("linked", name, rows[i].linked);
         say("dlsym", name, dlsym(library, name));
         say("default", name, dlsym(RTLD_DEFAULT, name));
-        say("dlvsym", name, dlvsym(library, name, "any"));
+        // The driver's libraries give each symbol their own name as its version, if any.
+        say("dlvsym", name, dlvsym(library, name, library == cuda ? "libcuda.so.1" : "libnvidia-ml.so.1"));
         if (library != cuda) continue;
         char base[64];
         base_of(name, base);
