@@ -17,10 +17,12 @@ on_each_slurm!(
 const SECOND_COPY: &str = "./namespace";
 
 fn cluster(slurm: Slurm) -> Result<Cluster> {
-    installed(slurm)
+    let cluster = installed(slurm)
         .programs()
         .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-        .start()
+        .start()?;
+    cluster.node(0).start_driver()?;
+    Ok(cluster)
 }
 
 /// The clients that a user of this cluster can run.

@@ -6,12 +6,14 @@ use softmig_tests::softmig::stage;
 use softmig_tests::{Gpus, Machine, Root, Slurm};
 
 /// A machine with the clients, with the library in place but in no process.
-fn machine(gpus: Gpus) -> Result<Machine> {
-    Root::new(Slurm::V22_05)
+fn machine() -> Result<Machine> {
+    let machine = Root::new(Slurm::V22_05)
         .stage(stage())
         .programs()
-        .node("n1", [gpus])
-        .start()
+        .node("n1", [Gpus::l40s(4)])
+        .start()?;
+    machine.nodes()[0].start_driver()?;
+    Ok(machine)
 }
 
 /// Puts the library into every process from now on.
@@ -42,12 +44,12 @@ fn alike<'a>(machine: &Machine, programs: impl Iterator<Item = &'a Program> + Cl
 
 #[test]
 fn every_client_behaves_alike_on_a_passive_node() -> Result<()> {
-    alike(&machine(Gpus::l40s(4))?, ALL.iter())
+    alike(&machine()?, ALL.iter())
 }
 
 #[test]
 fn clients_that_look_for_a_driver_find_none_where_there_is_none() -> Result<()> {
-    let machine = machine(Gpus::l40s(0))?;
+    let machine = machine()?;
     run(
         &machine,
         "root",
@@ -71,7 +73,7 @@ fn clients_that_look_for_a_driver_find_none_where_there_is_none() -> Result<()> 
 
 #[test]
 fn the_driver_stays_where_it_is_when_a_program_lets_it_go() -> Result<()> {
-    let machine = machine(Gpus::l40s(4))?;
+    let machine = machine()?;
     preload(&machine)?;
     let said = run(&machine, "alice", "./kept")?;
     assert_eq!(said.mapped, [true]);
@@ -85,7 +87,7 @@ fn the_driver_stays_where_it_is_when_a_program_lets_it_go() -> Result<()> {
 /// Among a program's own libraries an interposer stands behind the preloaded ones, and the library asks the driver.
 #[test]
 fn an_interposer_behind_the_library_is_passed_over() -> Result<()> {
-    let machine = machine(Gpus::l40s(4))?;
+    let machine = machine()?;
     let without = run(&machine, "alice", "./late")?;
     preload(&machine)?;
     let with = run(&machine, "alice", "./late")?;
@@ -102,7 +104,7 @@ fn an_interposer_behind_the_library_is_passed_over() -> Result<()> {
 /// Not softmig's doing: gcc's AddressSanitizer refuses with any library in the loader's list, an empty one too.
 #[test]
 fn address_sanitizer_wants_to_be_first() -> Result<()> {
-    let machine = machine(Gpus::l40s(4))?;
+    let machine = machine()?;
     assert_eq!(run(&machine, "alice", "./asan")?.status, 0);
     preload(&machine)?;
     let said = run(&machine, "alice", "./asan")?;
@@ -116,7 +118,7 @@ fn address_sanitizer_wants_to_be_first() -> Result<()> {
 
 #[test]
 fn what_a_static_program_starts_has_the_library_again() -> Result<()> {
-    let machine = machine(Gpus::l40s(4))?;
+    let machine = machine()?;
     preload(&machine)?;
     for command in ["./static", "./static-pie", "./musl", "./musl-static"] {
         let said = run(&machine, "alice", &format!("AND_THEN=./maps {command}"))?;

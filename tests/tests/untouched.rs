@@ -21,6 +21,7 @@ fn root(node_conf: Option<&str>) -> Root {
 /// Runs each command without the library and then with it.
 fn traces(root: &Root, commands: &[&'static str]) -> Result<Vec<(&'static str, Trace, Trace)>> {
     let machine = root.start()?;
+    machine.nodes()[0].start_driver()?;
     let run = |machine: &Machine| -> Result<Vec<Trace>> {
         let node = &machine.nodes()[0];
         commands

@@ -9,7 +9,6 @@ use softmig_tests::programs::{FOLDER, tree};
 
 use crate::packages::need;
 use crate::place::{project, run, target};
-use crate::stage::place;
 use crate::steps::cargo;
 
 /// Where the loader of the Debian roots looks.
@@ -21,20 +20,6 @@ pub(crate) fn build() -> Result<PathBuf> {
     need("make", "make", "builds the test clients")?;
     need("musl-gcc", "musl-tools", "builds the test clients for musl")?;
     let tree = tree();
-    let libraries = tree.join(LIBRARIES);
-    driver(&libraries)?;
-    let programs = tree.join(Path::new(FOLDER).strip_prefix("/")?);
-    fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
-    run(Command::new("make")
-        .args(["--silent", "--jobs=2"])
-        .arg(format!("OUT={}", programs.canonicalize()?.display()))
-        .arg(format!("DRIVER={}", libraries.canonicalize()?.display()))
-        .current_dir(project().join("tests/programs")))?;
-    Ok(tree)
-}
-
-/// libcuda and NVML under the names that programs load. A file that has not changed stays, so that make is not misled.
-fn driver(libraries: &Path) -> Result<()> {
     run(&mut cargo(&[
         "build",
         "--quiet",
@@ -45,16 +30,14 @@ fn driver(libraries: &Path) -> Result<()> {
         "-p",
         "softmig-fake-nvml",
     ]))?;
-    for (built, name) in [
-        ("libsoftmig_fake_cuda.so", "libcuda.so.1"),
-        ("libsoftmig_fake_nvml.so", "libnvidia-ml.so.1"),
-    ] {
-        let (from, to) = (target().join("release").join(built), libraries.join(name));
-        if fs::read(&to).ok()
-            != Some(fs::read(&from).with_context(|| format!("reading {}", from.display()))?)
-        {
-            place(&from, &to, 0o755)?;
-        }
-    }
-    Ok(())
+    softmig_fake_node::install(&target().join("release"), &tree)?;
+    let libraries = tree.join(LIBRARIES);
+    let programs = tree.join(Path::new(FOLDER).strip_prefix("/")?);
+    fs::create_dir_all(&programs).with_context(|| format!("making {}", programs.display()))?;
+    run(Command::new("make")
+        .args(["--silent", "--jobs=2"])
+        .arg(format!("OUT={}", programs.canonicalize()?.display()))
+        .arg(format!("DRIVER={}", libraries.canonicalize()?.display()))
+        .current_dir(project().join("tests/programs")))?;
+    Ok(tree)
 }

@@ -113,7 +113,7 @@ fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
 }
 
 /// By rename, as an installation has to: a process that has the old file mapped keeps it.
-pub(crate) fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
+fn place(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let folder = to.parent().context("a file at the root")?;
     fs::create_dir_all(folder)?;
     let fresh = to.with_extension("fresh");

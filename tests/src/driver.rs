@@ -1,0 +1,45 @@
+//! The fake driver of a node: what libcuda and NVML say there of the GPUs that Slurm and `/proc` know.
+
+use anyhow::{Context, Result};
+use softmig_fake_node::{Gpu as Model, PLACE};
+
+use crate::gpus::Gpu;
+use crate::node::Node;
+
+/// Makes a GPU of the model that is behind this `/dev/nvidiaN`.
+type Make = fn(u32) -> Model;
+
+/// The models that the fake driver knows.
+const MODELS: [Make; 6] = [
+    Model::l40s,
+    Model::h200,
+    Model::a100,
+    Model::v100,
+    Model::titanrtx,
+    Model::gtx1080ti,
+];
+
+impl Node {
+    /// Starts the driver with this node's GPUs: until then there is none for its programs. What is given back sees
+    /// from outside what they do with it.
+    pub fn start_driver(&self) -> Result<softmig_fake_node::Node> {
+        let models = self
+            .gpus()
+            .iter()
+            .map(model)
+            .collect::<Result<Vec<Model>>>()?;
+        let place = self.path(PLACE)?;
+        softmig_fake_node::Node::create(&place, &models)
+            .with_context(|| format!("starting the driver of {}", self.name()))
+    }
+}
+
+/// The same GPU for CUDA and NVML: same UUID, same place on the bus.
+fn model(gpu: &Gpu) -> Result<Model> {
+    MODELS
+        .iter()
+        .map(|make| make(gpu.minor))
+        .find(|model| model.name == gpu.model)
+        .map(|model| model.with_uuid(&gpu.uuid).with_bus(&gpu.bus()))
+        .with_context(|| format!("{}: no such model in the fake driver", gpu.model))
+}
