@@ -86,7 +86,7 @@ pub(crate) fn explained(error: DirError) -> anyhow::Error {
             ErrorKind::ReadOnlyFilesystem => {
                 "its file system is read-only: change the image that the node boots from, or remount it"
             }
-            ErrorKind::ResourceBusy => {
+            ErrorKind::ResourceBusy | ErrorKind::CrossesDevices => {
                 "something is mounted there: change the file that is mounted, or unmount it"
             }
             ErrorKind::StorageFull => "its file system is full",

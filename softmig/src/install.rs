@@ -61,7 +61,7 @@ impl Install {
         }
         let etc = Etc::lock()?;
         let preload = gather_preload(&library)?;
-        install(&source, &folder, &preload)?;
+        install(&source, &folder, &preload, &etc)?;
         self.set_mode(&etc)
             .context("the library is in its place, but the mode is not set")?;
         println!(
@@ -128,7 +128,7 @@ fn gather_preload(library: &Path) -> anyhow::Result<Preload> {
 }
 
 /// The steps that change the node.
-fn install(source: &Source, folder: &Path, preload: &Preload) -> anyhow::Result<()> {
+fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyhow::Result<()> {
     let library = folder.join(LIBRARY);
     let dir = folder::open(folder)?;
     let candidate = Candidate::prepare(&dir, source)?;
@@ -147,7 +147,7 @@ fn install(source: &Source, folder: &Path, preload: &Preload) -> anyhow::Result<
     let placed = candidate.place()?;
     let named = match preload.names(&library) {
         true => Ok(None),
-        false => preload.add(&library).map(Some),
+        false => preload.add(&library, &etc.dir).map(Some),
     };
     let named = match named {
         Ok(named) => named,

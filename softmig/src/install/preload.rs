@@ -22,10 +22,10 @@ pub(crate) const PATH: &str = "/etc/ld.so.preload";
 /// The library's file name.
 pub(crate) const LIBRARY: &str = "libsoftmig.so";
 
-/// What a file begins with that softmig made, which is how it knows that it may remove it. The loader passes over
-/// comments.
-const MADE_BY_US: &[u8] =
-    b"# Made by 'softmig install --hook', removed by 'softmig uninstall --hook'.\n";
+/// In softmig's own folder: a note that softmig made the list, so that it may remove it when it is empty. A comment in
+/// the list would say it better, but glibc takes only the first comment of a file for one in every case, and that one
+/// is the administrator's.
+const MADE_BY_US: &str = ".made-ld.so.preload";
 
 /// No loader gets through a longer one in reasonable time.
 const LONGEST: u64 = 1 << 20;
@@ -116,26 +116,28 @@ impl Preload {
     }
 
     /// Makes it name the library too.
-    pub(crate) fn add(&self, library: &Path) -> anyhow::Result<Change<'_>> {
-        let text = match &self.found {
-            None => [MADE_BY_US, &with(b"", library)].concat(),
-            Some(found) => with(&found.text, library),
-        };
+    pub(crate) fn add<'a>(&'a self, library: &Path, ours: &'a Dir) -> anyhow::Result<Change<'a>> {
+        if self.found.is_none() {
+            ours.open_or_create(MADE_BY_US, 0o600).map_err(explained)?;
+        }
         self.keep_old()?;
-        self.write(&text)?;
-        Ok(Change { preload: self })
+        self.write(&with(self.text(), library))?;
+        Ok(Change {
+            preload: self,
+            ours,
+        })
     }
 
     /// Makes it name the library no more. A file that softmig made goes with its last entry.
-    pub(crate) fn take_out(&self, library: &Path) -> anyhow::Result<()> {
+    pub(crate) fn take_out(&self, library: &Path, ours: &Dir) -> anyhow::Result<()> {
         let text = without(self.text(), library);
         self.etc.remove(OLD).map_err(explained)?;
-        match text.strip_prefix(MADE_BY_US) {
-            Some(b"") => self.etc.remove(NAME).map(drop).map_err(explained),
-            // Others have added to it since, so it is theirs now.
-            Some(others) => self.write(others),
-            None => self.write(&text),
+        let made_by_us = ours.stat_of(MADE_BY_US).map_err(explained)?.is_some();
+        if !(text.is_empty() && made_by_us) {
+            return self.write(&text);
         }
+        self.etc.remove(NAME).map_err(explained)?;
+        ours.remove(MADE_BY_US).map(drop).map_err(explained)
     }
 
     /// Gives the old file a second name, so that it can come back as it was.
@@ -168,17 +170,18 @@ pub(crate) fn named_libraries() -> anyhow::Result<Vec<String>> {
 #[must_use]
 pub(crate) struct Change<'a> {
     preload: &'a Preload,
+    ours: &'a Dir,
 }
 
 impl Change<'_> {
     /// Brings back the very file that was there.
     pub(crate) fn undo(self) -> anyhow::Result<()> {
         let Preload { etc, found } = self.preload;
-        match found {
-            Some(_) => etc.rename(OLD, NAME),
-            None => etc.remove(NAME).map(drop),
+        if found.is_some() {
+            return etc.rename(OLD, NAME).map_err(explained);
         }
-        .map_err(explained)
+        etc.remove(NAME).map_err(explained)?;
+        self.ours.remove(MADE_BY_US).map(drop).map_err(explained)
     }
 
     /// Leaves it so.

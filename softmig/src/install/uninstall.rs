@@ -38,12 +38,12 @@ impl Uninstall {
         if self.dry_run {
             return tell(&folder);
         }
-        let _lock = Etc::lock()?;
+        let etc = Etc::lock()?;
         let library = folder.join(LIBRARY);
         let preload = Preload::read()?;
         match preload.names(&library) {
             true => {
-                preload.take_out(&library)?;
+                preload.take_out(&library, &etc.dir)?;
                 println!("{}: names {} no more", preload::PATH, library.display());
             }
             false => println!("{}: does not name {}", preload::PATH, library.display()),

@@ -72,8 +72,15 @@ fn processes(name: &'static str) -> impl Iterator<Item = Process> {
         let bytes = program.as_os_str().as_bytes();
         let program = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes);
         let program = PathBuf::from(OsString::from_vec(program.to_vec()));
-        (is_roots && program.file_name()? == name).then_some(Process { folder, program })
+        let is_it = is_roots && is_named(program.file_name()?.as_bytes(), name);
+        is_it.then_some(Process { folder, program })
     })
+}
+
+/// Debian has `slurmd-wlm` behind `slurmd`.
+fn is_named(file: &[u8], name: &str) -> bool {
+    let rest = file.strip_prefix(name.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
 }
 
 impl Process {
@@ -139,6 +146,14 @@ mod tests {
         ] {
             assert_eq!(job(other), None);
         }
+    }
+
+    #[test]
+    fn a_program_is_known_by_its_name_and_debians() {
+        assert!(is_named(b"slurmd", "slurmd"));
+        assert!(is_named(b"slurmd-wlm", "slurmd"));
+        assert!(!is_named(b"slurmdbd", "slurmd"));
+        assert!(!is_named(b"bash", "slurmd"));
     }
 
     #[test]

@@ -1,0 +1,281 @@
+//! `softmig node`: what it shows, and the switch, also under running jobs from before softmig came.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use softmig_policy::conf::JobConf;
+use softmig_tests::softmig::{installed, stage};
+use softmig_tests::{Cluster, Machine, Node, Output, Root, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    jobs_from_before_keep_their_gpus_when_the_node_enforces,
+    without_slurmctld_the_switch_waits_for_jobs_that_nobody_knows,
+);
+
+const CONF: &str = "/etc/softmig/node.conf";
+
+fn machine() -> Machine {
+    Root::new(Slurm::V22_05).stage(stage()).start().unwrap()
+}
+
+fn softmig(machine: &Machine, user: &str, words: &[&str]) -> Output {
+    let words = [&["softmig", "node"], words].concat();
+    machine.command(user, &words).output().unwrap()
+}
+
+fn shown(machine: &Machine, user: &str) -> String {
+    softmig(machine, user, &[]).ok().unwrap()
+}
+
+#[test]
+fn the_mode_is_shown_to_all_and_switched_by_root() {
+    let machine = machine();
+    assert!(
+        shown(&machine, "alice")
+            .contains("there is no /etc/softmig/node.conf, so softmig does nothing here")
+    );
+    let refused = softmig(&machine, "alice", &["off"]).refused().unwrap();
+    assert!(refused.contains("try it with sudo"), "{refused}");
+    for mode in ["enforce", "observe", "off"] {
+        let said = softmig(&machine, "root", &[mode]).ok().unwrap();
+        assert!(
+            said.contains(&format!(
+                "the mode is {mode}, for processes started from now on"
+            )),
+            "{said}"
+        );
+        let said = shown(&machine, "alice");
+        assert!(
+            said.contains(&format!("mode:      {mode}, since 20")),
+            "{said}"
+        );
+        assert!(
+            said.contains("not loaded; 'softmig install --hook' changes that"),
+            "{said}"
+        );
+    }
+    let before = machine
+        .path(CONF)
+        .unwrap()
+        .metadata()
+        .unwrap()
+        .modified()
+        .unwrap();
+    let said = softmig(&machine, "root", &["off"]).ok().unwrap();
+    assert!(said.contains("was off already"), "{said}");
+    let after = machine
+        .path(CONF)
+        .unwrap()
+        .metadata()
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert_eq!(after, before);
+    assert!(!softmig(&machine, "root", &["Enforce"]).success());
+    assert!(!softmig(&machine, "root", &["--anyway"]).success());
+}
+
+#[test]
+fn what_an_administrator_wrote_stays_and_what_nobody_understands_is_no_obstacle() {
+    let machine = machine();
+    machine
+        .write(
+            CONF,
+            "# mine\nSOFTMIG_IDENTITY=env\nCONTEXT_MIB=518\nSOFTMIG_NODE=enforce\n",
+        )
+        .unwrap();
+    assert!(shown(&machine, "alice").contains("known by their environment"));
+    softmig(&machine, "root", &["observe"]).ok().unwrap();
+    assert_eq!(
+        machine.read(CONF).unwrap().unwrap(),
+        "# mine\nSOFTMIG_IDENTITY=env\nCONTEXT_MIB=518\nSOFTMIG_NODE=observe\n"
+    );
+    machine
+        .write(CONF, "SOFTMIG_NODE=enfroce\nrubbish\n")
+        .unwrap();
+    let refused = softmig(&machine, "alice", &[]).refused().unwrap();
+    assert!(
+        refused.contains("mend it by hand, or with 'softmig node MODE': SOFTMIG_NODE is none of"),
+        "{refused}"
+    );
+    let mended = softmig(&machine, "root", &["off"]);
+    assert!(mended.stderr.contains("a comment now: rubbish"), "{mended}");
+    assert!(shown(&machine, "alice").contains("mode:      off"));
+    // A file that others can write to is still switched, and then is root's alone.
+    machine
+        .command("root", &["chmod", "666", CONF])
+        .output()
+        .unwrap()
+        .ok()
+        .unwrap();
+    softmig(&machine, "root", &["enforce"]).ok().unwrap();
+    let mode = machine
+        .command("root", &["stat", "-c", "%U %a", CONF])
+        .output()
+        .unwrap();
+    assert_eq!(mode.stdout, "root 644\n");
+}
+
+#[test]
+fn the_logs_of_jobs_are_counted_and_trusted_in_nothing() {
+    let machine = machine();
+    softmig(&machine, "root", &["observe"]).ok().unwrap();
+    let line = |pid: u32, what: &str| {
+        format!("2099-11-21T06:45:40Z softmig[{pid}] job 7: would refuse {what}\n")
+    };
+    let setup = "set -e; cd /var/run; mkdir -p softmig/jobs; cd softmig/jobs; mkdir 7 8 9 10 11
+        for job in 7 8 9 10 11; do touch $job/log; done; chown alice */log
+        rm 8/log 9/log; ln -s /etc/shadow 8/log; mkfifo 9/log; chmod 777 8 9
+        printf 'would refuse \\033[2J\\n x would refuse \\033[31mred\\033[0m (5)\\n' > 10/log
+        truncate -s 40G 11/log
+        mkdir -p /var/log/softmig";
+    machine
+        .command("root", &["sh", "-c", setup])
+        .output()
+        .unwrap()
+        .ok()
+        .unwrap();
+    machine
+        .write(
+            "/var/run/softmig/jobs/7/log",
+            &[
+                line(1, "cuInit: no conf for this job (1)"),
+                line(1, "cuInit: no conf for this job (10)"),
+            ]
+            .concat(),
+        )
+        .unwrap();
+    machine
+        .write(
+            "/var/log/softmig/6.log",
+            &line(1, "cuInit: no conf for this job (1)"),
+        )
+        .unwrap();
+    let ran = machine
+        .command("root", &["softmig", "node"])
+        .timeout(Duration::from_secs(20))
+        .output()
+        .unwrap();
+    let said = ran.ok().unwrap();
+    assert!(
+        said.contains("       11+ times in 2 jobs: cuInit: no conf for this job\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("        5+ times in 1 job: ?[31mred?[0m\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("2 logs could not be read, such as: /var/run/softmig/jobs/"),
+        "{said}"
+    );
+    assert!(!said.contains('\x1b'), "{said}");
+    // Others see that there is something they may not read.
+    assert!(shown(&machine, "bob").contains("logs could not be read"));
+}
+
+/// Limits of a job on the node, or `None` without a conf.
+fn conf(node: &Node, job: u32) -> Result<Option<JobConf>> {
+    let text = node.read(format!("/var/run/softmig/{job}.conf"))?;
+    text.map(|text| {
+        JobConf::parse(text.as_bytes()).map_err(|error| anyhow::anyhow!("{error}: {text}"))
+    })
+    .transpose()
+}
+
+fn switch(node: &Node, words: &[&str]) -> Result<Output> {
+    node.run_as_root(&[&["softmig", "node"], words].concat())
+}
+
+/// A job of alice's that runs when this returns. Its name says what a forger would write.
+fn running(cluster: &Cluster, options: &[&str]) -> Result<u32> {
+    let name = "--job-name=x UserId=root(0) Nodes=n1 GRES=gpu:4 softmig=1:whole";
+    let job = cluster
+        .user("alice")
+        .sbatch(&[&[name], options].concat(), "sleep 100")?;
+    cluster.wait_job(job, "RUNNING")?;
+    // Its first step.
+    let node = cluster.node(0);
+    cluster.wait_until("the job's step", || {
+        let steps = node.run_as_root(&["pgrep", "-f", &format!("slurmstepd: .{job}.batch")])?;
+        Ok(steps.success())
+    })?;
+    Ok(job)
+}
+
+fn jobs_from_before_keep_their_gpus_when_the_node_enforces(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).prolog(false).epilog(false).start()?;
+    let node = cluster.node(0);
+    let whole = running(&cluster, &["--gres=gpu:l40s:2"])?;
+    let slice = running(&cluster, &["--gres=gpu:l40s.4:1"])?;
+    let none = running(&cluster, &[])?;
+    for job in [whole, slice, none] {
+        assert_eq!(conf(node, job)?, None);
+    }
+    let said = switch(node, &["enforce"])?.ok()?;
+    assert!(
+        said.contains(&format!(
+            "job {whole} ran without a conf; it has one now: all of its GPUs"
+        )),
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!(
+            "job {slice} ran without a conf; it has one now: 1/4 of one l40s, 11366 MiB"
+        )),
+        "{said}"
+    );
+    let of_whole = conf(node, whole)?.context("no conf of the whole GPUs")?;
+    assert_eq!((of_whole.uid, of_whole.limits), (2001, None));
+    let of_slice = conf(node, slice)?.context("no conf of the slice")?;
+    assert_eq!(of_slice.limits.context("no limits")?.memory_mib(), 11366);
+    assert!(node.exists(format!("/var/run/softmig/uid/2001/{slice}"))?);
+    assert_eq!(conf(node, none)?, None);
+    // Once more there is nothing left to do.
+    let said = switch(node, &["enforce"])?.ok()?;
+    assert!(
+        !said.contains("ran without a conf") && said.contains("was enforce already"),
+        "{said}"
+    );
+    Ok(())
+}
+
+fn without_slurmctld_the_switch_waits_for_jobs_that_nobody_knows(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).prolog(false).epilog(false).start()?;
+    let node = cluster.node(0);
+    switch(node, &["observe"])?.ok()?;
+    let job = running(&cluster, &["--gres=gpu:l40s:1"])?;
+    cluster.kill_slurmctld()?;
+    let refused = switch(node, &["enforce"])?.refused()?;
+    assert!(refused.contains(&format!("): {job}; ")), "{refused}");
+    assert!(
+        refused.contains("try again when slurmctld answers"),
+        "{refused}"
+    );
+    let conf_text = |node: &Node| node.read(CONF);
+    assert!(
+        conf_text(node)?
+            .context("no node.conf")?
+            .contains("SOFTMIG_NODE=observe")
+    );
+    let said = switch(node, &["enforce", "--anyway"])?;
+    assert!(
+        said.stderr
+            .contains("would see none in the processes that they start"),
+        "{said}"
+    );
+    assert!(
+        conf_text(node)?
+            .context("no node.conf")?
+            .contains("SOFTMIG_NODE=enforce")
+    );
+    assert_eq!(conf(node, job)?, None);
+    // What can be known is known without it: jobs that have a conf, and that there are no others.
+    switch(node, &["observe"])?.ok()?;
+    node.write(
+        format!("/var/run/softmig/{job}.conf"),
+        "SOFTMIG_UID=2001\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n",
+    )?;
+    switch(node, &["enforce"])?.ok()?;
+    Ok(())
+}
