@@ -1,0 +1,136 @@
+//! What the client `whose` says, and what the library says in it.
+
+use anyhow::{Context, Result, bail};
+
+/// CUDA_ERROR_NO_DEVICE: what a process hears that gets no GPU.
+const NO_DEVICE: i32 = 100;
+/// What a second copy of the driver says to a call without a context: it does not know of any limits.
+const NO_CONTEXT: i32 = 201;
+/// CUDA_ERROR_NOT_SUPPORTED: what the library says in its place where limits hold.
+const NOT_SUPPORTED: i32 = 801;
+
+/// One look of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    library: bool,
+    init: i32,
+    copy: i32,
+    words: Vec<String>,
+}
+
+impl Answer {
+    fn new(init: i32, copy: i32, words: &[String]) -> Answer {
+        Answer {
+            library: true,
+            init,
+            copy,
+            words: words.into(),
+        }
+    }
+
+    /// Held to a job's limits.
+    pub fn limited(job: u32, mib: u32, percent: &str) -> Answer {
+        let words = format!(
+            "job {job}: limited to {mib} MiB and {percent} % of the time of each GPU (hard)"
+        );
+        Answer::new(0, NOT_SUPPORTED, &[words])
+    }
+
+    /// Held to some limits, by a library that says nothing.
+    pub fn limited_silently() -> Answer {
+        Answer::new(0, NOT_SUPPORTED, &[])
+    }
+
+    /// Held to the limits of this job, which is the smallest on the GPUs that the process sees.
+    pub fn limited_as_on_its_gpus(job: u32) -> Answer {
+        let words = [
+            ON_ITS_GPUS.into(),
+            format!("limited as job {job}, the smallest on its GPUs"),
+        ];
+        Answer::new(0, NOT_SUPPORTED, &words)
+    }
+
+    /// Held to what its own environment says.
+    pub fn limited_by_itself() -> Answer {
+        let words = "limited by CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT";
+        Answer::new(0, NOT_SUPPORTED, &[words.into()])
+    }
+
+    /// In no job that can be seen, on GPUs where nobody has limits.
+    pub fn alone_on_its_gpus() -> Answer {
+        let words = [ON_ITS_GPUS.into(), "no job with limits on its GPUs".into()];
+        Answer::new(0, NO_CONTEXT, &words)
+    }
+
+    /// Left alone by a library that says nothing.
+    pub fn passive() -> Answer {
+        Answer::new(0, NO_CONTEXT, &[])
+    }
+
+    /// Without the library.
+    pub fn without_library() -> Answer {
+        Answer {
+            library: false,
+            ..Answer::passive()
+        }
+    }
+
+    /// Given no GPU, in a job.
+    pub fn refused(job: u32, reason: &str) -> Answer {
+        let words = format!("job {job}: refused cuInit: {reason} (1)");
+        Answer::new(NO_DEVICE, NOT_SUPPORTED, &[words])
+    }
+
+    /// Given no GPU, and nobody knows in which job.
+    pub fn refused_outside(reason: &str) -> Answer {
+        let words = format!("refused cuInit: {reason} (1)");
+        Answer::new(NO_DEVICE, NOT_SUPPORTED, &[words])
+    }
+
+    /// Given no GPU by a library that says nothing.
+    pub fn refused_silently() -> Answer {
+        Answer::new(NO_DEVICE, NOT_SUPPORTED, &[])
+    }
+
+    /// All answers in what one or several processes wrote to standard output and standard error.
+    pub fn all(text: &str) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        let mut words = Vec::new();
+        for line in text.lines() {
+            if let Some(said) = line.strip_prefix("whose: ") {
+                let number = |key: &str| -> Result<i32> {
+                    let value = said.split(' ').find_map(|word| word.strip_prefix(key));
+                    let number = value.context("a number is missing")?.parse();
+                    number.with_context(|| format!("not a number in {line:?}"))
+                };
+                answers.push(Answer {
+                    library: number("library=")? == 1,
+                    init: number("cuInit=")?,
+                    copy: number("copy=")?,
+                    words: std::mem::take(&mut words),
+                });
+            } else if let Some((_, sentence)) = line.split_once(" softmig[")
+                && let Some((_, sentence)) = sentence.split_once("] ")
+            {
+                words.push(sentence.to_owned());
+            } else {
+                bail!("{line:?} is nothing that the client says, in\n{text}");
+            }
+        }
+        Ok(answers)
+    }
+}
+
+const ON_ITS_GPUS: &str = "outside every job: limited as the jobs on its GPUs";
+
+#[test]
+fn what_is_said_before_a_look_belongs_to_it() {
+    let text = "2026-11-21T06:45:40Z softmig[812] job 12: limited to 11366 MiB and 25 % of the time of each GPU (hard)\n\
+                whose: library=1 cuInit=0 copy=801\nwhose: library=0 cuInit=0 copy=201\n";
+    let answers = Answer::all(text).unwrap();
+    assert_eq!(
+        answers,
+        [Answer::limited(12, 11366, "25"), Answer::without_library()]
+    );
+    assert!(Answer::all("srun: error: no\n").is_err());
+}

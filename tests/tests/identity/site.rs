@@ -1,0 +1,194 @@
+//! The clusters that the tests share, one for each version of Slurm, with jobs that last as long as the tests.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD, tree};
+use softmig_tests::requests::memory_mib;
+use softmig_tests::softmig::installed;
+use softmig_tests::{Builder, Cluster, Node, Output, Slurm};
+
+use crate::answer::Answer;
+
+/// The memory and the share of time that the example policy gives to a quarter and to a half of an l40s.
+pub const QUARTER: (u32, &str) = (memory_mib(1), "25");
+/// See [`QUARTER`].
+pub const HALF: (u32, &str) = (memory_mib(2), "50");
+
+/// A cluster and its jobs.
+pub struct Site {
+    /// The cluster. On its first node are the jobs below; the second is for tests that bring jobs of their own.
+    pub cluster: Cluster,
+    /// Alice's quarter of the first GPU: the smallest slice on the node.
+    pub quarter: u32,
+    /// Bob's half of the same GPU.
+    pub bobs: u32,
+    /// Alice's half of the second GPU.
+    pub half: u32,
+    /// Alice's whole GPU, the third.
+    pub whole: u32,
+    /// Alice's job without GPUs.
+    pub none: u32,
+}
+
+/// The cluster with this version of Slurm.
+pub fn site(slurm: Slurm) -> Result<&'static Site> {
+    static V22_05: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V22_05));
+    static V24_11: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V24_11));
+    let site = match slurm {
+        Slurm::V22_05 => &V22_05,
+        Slurm::V24_11 => &V24_11,
+    };
+    site.as_ref().map_err(|error| anyhow!("{error:#}"))
+}
+
+/// A cluster of softmig's with the library in every process, slurmctld's and slurmd's included, and the client.
+pub fn loaded(slurm: Slurm) -> Builder {
+    let client = tree().join("opt/programs");
+    installed(slurm)
+        .install(client.join("whose"), format!("{FOLDER}/whose"), 0o755)
+        .install(
+            client.join("libbare.so"),
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+            0o755,
+        )
+        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+}
+
+impl Site {
+    fn start(slurm: Slurm) -> Result<Site> {
+        let cluster = loaded(slurm).nodes(2).start()?;
+        // A second group of alice's, for programs that run under it.
+        cluster
+            .run(
+                "root",
+                &["sh", "-c", "echo project:x:3001:alice >>/etc/group"],
+            )?
+            .ok()?;
+        let first = cluster.node(0).name();
+        let stay = |user, gres| stay(&cluster, first, user, gres);
+        let quarter = stay("alice", "gpu:l40s.4:1")?;
+        let bobs = stay("bob", "gpu:l40s.2:1")?;
+        let half = stay("alice", "gpu:l40s.2:1")?;
+        let whole = stay("alice", "gpu:l40s:1")?;
+        let none = stay("alice", "none")?;
+        for (job, user) in [
+            (quarter, "alice"),
+            (bobs, "bob"),
+            (half, "alice"),
+            (whole, "alice"),
+            (none, "alice"),
+        ] {
+            wait_for_start(&cluster, user, job)?;
+        }
+        Ok(Site {
+            cluster,
+            quarter,
+            bobs,
+            half,
+            whole,
+            none,
+        })
+    }
+
+    /// The node with the jobs.
+    pub fn crowded(&self) -> &Node {
+        self.cluster.node(0)
+    }
+
+    /// The node for jobs of a test's own, all of alice's: bob has never any there.
+    pub fn empty(&self) -> &Node {
+        self.cluster.node(1)
+    }
+
+    /// Starts a job of alice's on the second node.
+    pub fn job(&self, gres: &str) -> Result<u32> {
+        let job = stay(&self.cluster, self.empty().name(), "alice", gres)?;
+        wait_for_start(&self.cluster, "alice", job)?;
+        Ok(job)
+    }
+
+    /// Ends a job of a test's own.
+    pub fn end(&self, job: u32) -> Result<()> {
+        let cancelled = self.cluster.run("root", &["scancel", &job.to_string()])?;
+        cancelled.ok().map(drop)
+    }
+
+    /// What clients say in a step of a job of alice's.
+    pub fn step(&self, job: u32, script: &str) -> Result<Vec<Answer>> {
+        step(&self.cluster, "alice", job, script)
+    }
+
+    /// Asserts that alice's quarter is known and its limits hold each time that the client looks.
+    pub fn assert_quarter(&self, script: &str) -> Result<()> {
+        let answers = self.step(self.quarter, script)?;
+        assert!(!answers.is_empty(), "nobody looked: {script}");
+        for answer in answers {
+            assert_eq!(answer, self.quarters(), "{script}");
+        }
+        Ok(())
+    }
+
+    /// What a process in alice's quarter says.
+    pub fn quarters(&self) -> Answer {
+        Answer::limited(self.quarter, QUARTER.0, QUARTER.1)
+    }
+
+    /// What a process says that has the limits of alice's half.
+    pub fn halfs(&self) -> Answer {
+        Answer::limited(self.half, HALF.0, HALF.1)
+    }
+
+    /// What a process says that has the limits of bob's half.
+    pub fn bobs(&self) -> Answer {
+        Answer::limited(self.bobs, HALF.0, HALF.1)
+    }
+}
+
+/// Submits a job that stays.
+fn stay(cluster: &Cluster, node: &str, user: &str, gres: &str) -> Result<u32> {
+    let script = "touch $HOME/$SLURM_JOB_ID.started; exec sleep infinity";
+    cluster.user(user).sbatch(
+        &["--gres", gres, "--nodelist", node, "--output=/dev/null"],
+        script,
+    )
+}
+
+/// Waits until a job's own processes run, and its prolog has.
+pub fn wait_for_start(cluster: &Cluster, user: &str, job: u32) -> Result<()> {
+    let started = format!("/home/{user}/{job}.started");
+    cluster.wait_until("the job's script runs", || {
+        Ok(cluster.read(&started)?.is_some())
+    })
+}
+
+/// What clients say in a step of a job.
+pub fn step(cluster: &Cluster, user: &str, job: u32, script: &str) -> Result<Vec<Answer>> {
+    let job = format!("--jobid={job}");
+    let argv = ["srun", &job, "--overlap", "--ntasks=1", "bash", "-c"];
+    let call = cluster.command(user, &[&argv[..], &[&with_words(script)]].concat());
+    let output = call.timeout(Duration::from_secs(30)).output()?;
+    said(script, &output)
+}
+
+/// What clients say on a node outside every job.
+pub fn outside(node: &Node, user: &str, script: &str) -> Result<Vec<Answer>> {
+    let output = node
+        .command(user, &["bash", "-c", &with_words(script)])
+        .output()?;
+    said(script, &output)
+}
+
+/// Lets the library say what it finds, in the order of what the client says.
+fn with_words(script: &str) -> String {
+    format!("export SOFTMIG_LOG_LEVEL=3 PATH={FOLDER}:$PATH\nexec 2>&1\n{script}")
+}
+
+fn said(script: &str, output: &Output) -> Result<Vec<Answer>> {
+    if !output.success() {
+        return Err(anyhow!("{script}: {output}"));
+    }
+    Answer::all(&output.stdout).with_context(|| format!("{script}: {output}"))
+}
