@@ -5,6 +5,7 @@
 
 mod decision;
 mod figure;
+mod hook;
 mod host;
 mod lua;
 mod node;
@@ -26,6 +27,7 @@ fn main() -> Result<()> {
         // A node is the same whatever Slurm it belongs to.
         if Some(&slurm) == Slurm::ALL.last() {
             figures.extend(node::measure(clusters.softmig())?);
+            figures.extend(hook::measure(clusters.softmig())?);
         }
     }
     report::report(&host::describe(&releases)?, &figures)

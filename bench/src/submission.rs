@@ -1,7 +1,7 @@
 //! What one sbatch costs: clusters that differ only in their plugins, all up at the same time.
 
 use crate::figure::{Figure, Question, Target, median};
-use crate::repeat;
+use crate::{hook, repeat};
 use anyhow::Result;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Slurm};
@@ -50,6 +50,7 @@ impl Clusters {
     pub(crate) fn start(slurm: Slurm) -> Result<Clusters> {
         println!("Slurm {slurm}: starting six clusters.");
         let program = repeat::built()?;
+        let empty_library = hook::empty_library()?;
         let start = |job_submit: Option<&str>, cli_filter: Option<&str>| {
             let mut builder = installed(slurm)
                 .debug("info")
@@ -58,7 +59,8 @@ impl Clusters {
                 .install(&program, repeat::PROGRAM, 0o755)
                 .file("/bench/plain.lua", include_str!("../inside/plain.lua"))
                 .file("/bench/prolog.sh", include_str!("../inside/prolog.sh"))
-                .file("/bench/job.sh", "#!/bin/sh\n");
+                .file("/bench/job.sh", "#!/bin/sh\n")
+                .install(&empty_library, hook::EMPTY_LIBRARY, 0o755);
             for (path, script) in [
                 ("/etc/slurm/job_submit.lua", job_submit),
                 ("/etc/slurm/cli_filter.lua", cli_filter),

@@ -3,7 +3,7 @@
 //! `softmig-bench-repeat [--number VARIABLE] [--journal] TIMES -- COMMAND... [-- COMMAND...]`
 //!
 //! It runs inside a test machine, so it measures fork, exec and the command, and no way into the machine. The
-//! variable counts the turns. With `--journal` somebody listens where journald would.
+//! variable counts the turns. Words with a `=` before a command are variables of its environment, as in a shell. With `--journal` somebody listens where journald would.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, ExitCode, Stdio};
@@ -56,9 +56,12 @@ fn run() -> Result<(), Failure> {
 }
 
 fn once(words: &[String], number: Option<&String>, turn: u32) -> Result<u128, Failure> {
+    let variables = words.iter().map_while(|word| word.split_once('='));
+    let (_, words) = words.split_at(variables.clone().count());
     let (program, arguments) = words.split_first().ok_or("a command is missing")?;
     let mut command = Command::new(program);
     command
+        .envs(variables)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
