@@ -30,7 +30,7 @@ const FOLDER: &str = "/usr/lib/softmig";
 /// Only if none of them behaves differently is it placed and named in /etc/ld.so.preload; then all is tried again, and
 /// taken back on any complaint. Can be repeated at any time, also with a newer library: running processes keep theirs.
 ///
-/// Exit status: 0 done, 2 wrong usage, 1 all else; then nothing has changed.
+/// Exit status: 0 done, 2 wrong usage, 1 all else; then the message says what holds.
 #[derive(Args)]
 pub(crate) struct Install {
     /// Install the library (other parts come with the package)
@@ -64,6 +64,7 @@ impl Install {
         install(&source, &folder, &preload, &etc)?;
         self.set_mode(&etc)
             .context("the library is in its place, but the mode is not set")?;
+        warn_of_other_loader();
         println!(
             "next: 'softmig node' shows how things stand; processes that already run go on without the library"
         );
@@ -108,6 +109,16 @@ impl Install {
     }
 }
 
+/// A list of libraries holds for all loaders of a node, and this library is for one of them.
+fn warn_of_other_loader() {
+    const OTHER: &str = "/lib/ld-linux.so.2";
+    if Path::new(OTHER).exists() {
+        eprintln!(
+            "softmig install: 32-bit programs run here too ({OTHER}): each will say that it cannot load the library"
+        );
+    }
+}
+
 /// Reads the list of libraries, and stops where it cannot be changed with good conscience.
 fn gather_preload(library: &Path) -> anyhow::Result<Preload> {
     let preload = Preload::read()?;
@@ -135,8 +146,13 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
     let trial = match Trial::rehearse(&candidate.path, &library, preload) {
         Ok(trial) => trial,
         Err(complaint) => {
+            let in_force = candidate.in_place && preload.names(&library);
             candidate.discard()?;
-            return Err(complaint);
+            let outcome = match in_force {
+                true => "it is in force all the same: take it out with 'softmig uninstall --hook'",
+                false => "nothing on this node has changed",
+            };
+            return Err(complaint.context(outcome));
         }
     };
     println!(

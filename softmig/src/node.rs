@@ -58,7 +58,11 @@ impl Node {
             None => show(),
             Some(mode) => {
                 be_root("softmig node MODE")?;
-                switch(&Etc::lock()?, mode.into(), self.anyway)
+                switch(&Etc::lock()?, mode.into(), self.anyway)?;
+                if preload::named_libraries()?.is_empty() {
+                    println!("the library is not loaded here yet: 'softmig install --hook'");
+                }
+                Ok(())
             }
         }
     }

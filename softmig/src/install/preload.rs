@@ -37,7 +37,7 @@ pub(crate) struct Preload {
     found: Option<Found>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Found {
     text: Vec<u8>,
     mode: u32,
@@ -117,6 +117,7 @@ impl Preload {
 
     /// Makes it name the library too.
     pub(crate) fn add<'a>(&'a self, library: &Path, ours: &'a Dir) -> anyhow::Result<Change<'a>> {
+        self.check_unchanged()?;
         if self.found.is_none() {
             ours.open_or_create(MADE_BY_US, 0o600).map_err(explained)?;
         }
@@ -130,6 +131,7 @@ impl Preload {
 
     /// Makes it name the library no more. A file that softmig made goes with its last entry.
     pub(crate) fn take_out(&self, library: &Path, ours: &Dir) -> anyhow::Result<()> {
+        self.check_unchanged()?;
         let text = without(self.text(), library);
         self.etc.remove(OLD).map_err(explained)?;
         let made_by_us = ours.stat_of(MADE_BY_US).map_err(explained)?.is_some();
@@ -138,6 +140,15 @@ impl Preload {
         }
         self.etc.remove(NAME).map_err(explained)?;
         ours.remove(MADE_BY_US).map(drop).map_err(explained)
+    }
+
+    /// Others may have changed it while the library was tried.
+    fn check_unchanged(&self) -> anyhow::Result<()> {
+        ensure!(
+            Self::read()?.found == self.found,
+            "somebody else changed {PATH} just now; look at it and try again"
+        );
+        Ok(())
     }
 
     /// Gives the old file a second name, so that it can come back as it was.

@@ -42,18 +42,13 @@ impl Trial {
             place.preload(&without)?;
             place.check_set_uid()?;
             let trial = Self::alone(place)?;
-            trial.by_variable(candidate)?;
+            let harm = || format!("{} does harm", candidate.display());
+            trial.by_variable(candidate).with_context(harm)?;
             place.preload(&with(&without, candidate))?;
             for part in &trial.parts {
-                part.try_with(&part.program, candidate)?;
+                part.try_with(&part.program, candidate).with_context(harm)?;
             }
             Ok(trial)
-        })
-        .with_context(|| {
-            format!(
-                "{} would do harm; nothing on this node uses it",
-                candidate.display()
-            )
         })
     }
 

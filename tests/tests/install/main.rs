@@ -1,0 +1,213 @@
+//! `softmig install --hook` and `uninstall --hook` on a machine of their own: good libraries and broken ones, files of
+//! others, interruptions at every step.
+
+mod harm;
+mod kills;
+mod place;
+mod refusals;
+mod workshop;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use place::{LIBRARY, PRELOAD, healthy, inode, install, owner, root, shell, softmig, state};
+use softmig_tests::softmig::stage;
+use softmig_tests::{Machine, Root, Slurm, on_each_slurm};
+use workshop::Workshop;
+
+on_each_slurm!(
+    the_library_is_in_every_new_process_and_goes_again,
+    a_newer_library_comes_under_running_processes,
+    the_shipped_library_installs_from_its_own_tree,
+);
+
+fn the_library_is_in_every_new_process_and_goes_again(slurm: Slurm) -> Result<()> {
+    let workshop = Workshop::open()?;
+    let library = workshop.harmless(1)?;
+    let machine = root(slurm, &[&library])?.start()?;
+    let before = state(&machine)?;
+    assert!(!healthy(&machine)?);
+
+    let said = install(&machine, &library, &[])?.ok()?;
+    assert!(
+        said.contains("/etc/softmig/node.conf: the mode is observe"),
+        "{said}"
+    );
+    assert!(healthy(&machine)?, "{said}");
+    assert_eq!(owner(&machine, LIBRARY)?, "root root 755\n");
+    let preload = machine.read(PRELOAD)?.context("no list")?;
+    assert_eq!(preload.lines().last(), Some(LIBRARY));
+    assert_eq!(owner(&machine, PRELOAD)?, "root root 644\n");
+
+    // Once more, and nothing is touched.
+    let once = [
+        inode(&machine, LIBRARY)?,
+        inode(&machine, PRELOAD)?,
+        state(&machine)?,
+    ];
+    install(&machine, &library, &[])?.ok()?;
+    let twice = [
+        inode(&machine, LIBRARY)?,
+        inode(&machine, PRELOAD)?,
+        state(&machine)?,
+    ];
+    assert_eq!(once, twice);
+
+    let sleeper = machine.command("alice", &["sleep", "100"]).spawn()?;
+    wait_for_maps(&machine, LIBRARY)?;
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(!healthy(&machine)?);
+    assert_eq!(state(&machine)?.replace("total 0\n", ""), before);
+    // Its node goes on knowing what it is to do, and who runs keeps what he has.
+    assert!(machine.read("/etc/softmig/node.conf")?.is_some());
+    wait_for_maps(&machine, &format!("{LIBRARY} (deleted)"))?;
+    drop(sleeper);
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    Ok(())
+}
+
+/// Waits until the one `sleep` in the machine has this in its memory.
+fn wait_for_maps(machine: &Machine, path: &str) -> Result<()> {
+    for _ in 0..100 {
+        let maps = shell(machine, "cat /proc/$(pgrep -x sleep)/maps; true")?;
+        if maps.lines().any(|line| line.ends_with(path)) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    anyhow::bail!("the sleeping process never had {path}")
+}
+
+fn a_newer_library_comes_under_running_processes(slurm: Slurm) -> Result<()> {
+    let workshop = Workshop::open()?;
+    let (old, new) = (workshop.harmless(1)?, workshop.harmless(2)?);
+    let machine = root(slurm, &[&old, &new])?.start()?;
+    install(&machine, &old, &["--mode", "off"])?.ok()?;
+    let preload = inode(&machine, PRELOAD)?;
+    let sleeper = machine.command("alice", &["sleep", "100"]).spawn()?;
+    wait_for_maps(&machine, LIBRARY)?;
+    let said = install(&machine, &new, &["--mode", "enforce"])?.ok()?;
+    assert!(said.contains("node.conf: stays as it is"), "{said}");
+    wait_for_maps(&machine, &format!("{LIBRARY} (deleted)"))?;
+    drop(sleeper);
+    assert!(healthy(&machine)?);
+    assert_eq!(inode(&machine, PRELOAD)?, preload);
+    let conf = machine
+        .read("/etc/softmig/node.conf")?
+        .context("no node.conf")?;
+    assert!(conf.contains("\nSOFTMIG_NODE=off\n"), "{conf}");
+    Ok(())
+}
+
+fn the_shipped_library_installs_from_its_own_tree(slurm: Slurm) -> Result<()> {
+    let machine = Root::new(slurm).stage(stage()).start()?;
+    let shipped = inode(&machine, LIBRARY)?;
+    let softmig = |words: &[&str]| {
+        let words = [&["softmig"], words].concat();
+        machine.command("root", &words).output()?.ok()
+    };
+    let said = softmig(&["install", "--hook"])?;
+    assert!(said.contains("none behaves differently"), "{said}");
+    assert!(healthy(&machine)?);
+    assert_eq!(inode(&machine, LIBRARY)?, shipped);
+    let said = softmig(&["node"])?;
+    for part in [
+        "mode:      observe, since 20",
+        "library:   /usr/lib/softmig/libsoftmig.so is in /etc/ld.so.preload",
+        "would have refused nothing, by the logs of 0 jobs",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    softmig(&["uninstall", "--hook"])?;
+    assert!(!healthy(&machine)?);
+    Ok(())
+}
+
+#[test]
+fn what_others_wrote_into_the_list_stays_as_it_is() -> Result<()> {
+    let workshop = Workshop::open()?;
+    let (library, other) = (workshop.harmless(1)?, workshop.harmless(2)?);
+    let theirs = "# ours since 2019\n/root/harmless2.so:/root/harmless2.so\t\n\n/root/harmless2.so";
+    let machine = root(Slurm::V22_05, &[&library, &other])?
+        .file(PRELOAD, theirs)
+        .start()?;
+    shell(
+        &machine,
+        &format!("chmod 755 /root; chmod 444 {PRELOAD}; chgrp alice {PRELOAD}"),
+    )?;
+    install(&machine, &library, &[])?.ok()?;
+    assert!(healthy(&machine)?);
+    assert_eq!(
+        machine.read(PRELOAD)?.unwrap_or_default(),
+        format!("{theirs}\n{LIBRARY}\n")
+    );
+    assert_eq!(owner(&machine, PRELOAD)?, "root alice 444\n");
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert_eq!(
+        machine.read(PRELOAD)?.unwrap_or_default(),
+        format!("{theirs}\n")
+    );
+    assert!(!healthy(&machine)?);
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_all() -> Result<()> {
+    let workshop = Workshop::open()?;
+    let library = workshop.harmless(1)?;
+    let machine = root(Slurm::V22_05, &[&library])?.start()?;
+    let before = state(&machine)?;
+    let said = install(&machine, &library, &["--dry-run"])?.ok()?;
+    for part in [
+        "would place it as /usr/lib/softmig/libsoftmig.so",
+        "would add a line",
+        "mode observe",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    softmig(&machine, &["uninstall", "--hook", "--dry-run"])?.ok()?;
+    assert_eq!(state(&machine)?, before);
+    assert!(machine.read("/etc/softmig/node.conf")?.is_none());
+    Ok(())
+}
+
+#[test]
+fn the_library_of_the_same_tree_is_installed_and_that_of_the_same_package_stays() -> Result<()> {
+    let workshop = Workshop::open()?;
+    let library = workshop.harmless(1)?;
+    // An unpacked archive.
+    let machine = root(Slurm::V22_05, &[])?
+        .install(&library, "/opt/softmig/lib/softmig/libsoftmig.so", 0o644)
+        .install(stage().join("usr/bin/softmig"), "/usr/bin/softmig", 0o755)
+        .start()?;
+    let nothing = machine
+        .command("root", &["softmig", "install", "--hook"])
+        .output()?;
+    assert!(nothing.refused()?.contains("name one with --from"));
+    softmig(&machine, &["install", "--hook"])?.ok()?;
+    assert!(healthy(&machine)?);
+    // A package: the library is where it belongs, of whoever unpacked it.
+    shell(
+        &machine,
+        &format!("chown 1000:1000 {LIBRARY}; chmod 644 {LIBRARY}"),
+    )?;
+    let package = |word: &str| {
+        machine
+            .command("root", &["softmig", word, "--hook"])
+            .output()?
+            .ok()
+    };
+    package("install")?;
+    assert_eq!(owner(&machine, LIBRARY)?, "root root 755\n");
+    let said = package("uninstall")?;
+    assert!(said.contains("it came with this command"), "{said}");
+    assert!(!healthy(&machine)?);
+    assert!(machine.read(PRELOAD)?.is_none());
+    package("install")?;
+    assert!(healthy(&machine)?);
+    // A library that somebody removed by hand: now every process complains, and this is the way out.
+    shell(&machine, &format!("rm {LIBRARY}"))?;
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(!healthy(&machine)?);
+    Ok(())
+}
