@@ -36,7 +36,7 @@ fn ask(function: &CStr) -> bool {
     let _errno = Errno::save();
     with_finding(|finding| match finding.standing {
         Standing::Denied(reason) => {
-            count(finding, function, reason);
+            count(finding, function, report::reason(reason).as_bytes());
             !finding.observe
         }
         _ => false,
@@ -44,7 +44,7 @@ fn ask(function: &CStr) -> bool {
 }
 
 /// Whether limits hold for this process.
-pub(crate) fn is_limited() -> bool {
+fn is_limited() -> bool {
     let _errno = Errno::save();
     with_finding(|finding| match finding.standing {
         Standing::Passive => false,
@@ -53,8 +53,19 @@ pub(crate) fn is_limited() -> bool {
     })
 }
 
+/// Whether a process is refused a function that nobody would count. Says so, and where the node only observes, that it
+/// would.
+pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
+    let _errno = Errno::save();
+    is_limited()
+        && with_finding(|finding| {
+            count(finding, function, why);
+            !finding.observe
+        })
+}
+
 /// Counts a call that is refused, or would be, and says so the 1st, 10th, 100th, ... time.
-pub(crate) fn count(finding: &Finding, function: &CStr, reason: Reason) {
+fn count(finding: &Finding, function: &CStr, why: &[u8]) {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     let is_round = core::iter::successors(Some(1_u32), |power| power.checked_mul(10))
@@ -67,12 +78,11 @@ pub(crate) fn count(finding: &Finding, function: &CStr, reason: Reason) {
         };
         let mut number = Text::<16>::new();
         number.push_number(count.into(), 1);
-        let why = report::reason(reason);
         let parts = [
             verb,
             function.to_bytes(),
             b": ",
-            why.as_bytes(),
+            why,
             b" (",
             number.as_bytes(),
             b")",

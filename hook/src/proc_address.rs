@@ -10,7 +10,6 @@ use softmig_driver_sys::cuda::{
 
 use crate::driver::{CUDA, Loading};
 use crate::gate;
-use crate::report::{self, Level};
 use crate::rows::cuda::real;
 use crate::table::Row;
 
@@ -112,27 +111,12 @@ fn is_ours(address: *const ()) -> bool {
 
 #[cold]
 fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
-    if !row.family.is_limited() || !gate::is_limited() {
-        return StandIn::Theirs;
+    let why = b"the driver has a newer form of it than softmig knows: update softmig";
+    if row.family.is_limited() && gate::refuses_uncounted(symbol, why) {
+        StandIn::Refused
+    } else {
+        StandIn::Theirs
     }
-    gate::with_finding(|finding| {
-        let verb: &[u8] = if finding.observe {
-            b"would refuse "
-        } else {
-            b"refused "
-        };
-        let parts = [
-            verb,
-            symbol.to_bytes(),
-            b": the driver has a newer form of it than softmig knows: update softmig (1)",
-        ];
-        report::say(finding, Level::Error, &parts);
-        if finding.observe {
-            StandIn::Theirs
-        } else {
-            StandIn::Refused
-        }
-    })
 }
 
 /// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.

@@ -42,12 +42,15 @@ pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
         line.push(part);
     }
     line.push(b"\n");
-    if wanted >= ON_STDERR {
+    // Writing beyond a limit on file sizes would end the program, and standard error may be a file.
+    let may_write = os::may_write_files();
+    if wanted >= ON_STDERR && may_write {
         os::write_to_stderr(line.as_bytes());
     }
-    let logged = finding
-        .job
-        .is_some_and(|job| write_to_job_log(job, &line).is_ok());
+    let logged = may_write
+        && finding
+            .job
+            .is_some_and(|job| write_to_job_log(job, &line).is_ok());
     if !logged && level <= Level::Warning {
         write_to_syslog(&line);
     }
@@ -68,10 +71,6 @@ fn wanted_level(finding: &Finding) -> u8 {
 
 /// The job's user may do with his log what he likes: only a plain file of his own is written to.
 fn write_to_job_log(job: u32, line: &Line) -> Result<(), Error> {
-    // Writing beyond a limit on file sizes would end the program.
-    if !os::may_write_files() {
-        return Err(Error(libc::EFBIG));
-    }
     let mut path = text::<64>(&[b"/var/run/softmig/jobs/"]);
     path.push_number(job.into(), 1);
     path.push(b"/log");

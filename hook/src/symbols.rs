@@ -174,9 +174,9 @@ impl Export {
                     .flatten();
                 match known {
                     Some(row) => row.ours,
-                    None if is_of_a_copy(library, theirs)
-                        && row.family.is_limited()
-                        && gate::is_limited() =>
+                    None if row.family.is_limited()
+                        && is_of_a_copy(library, theirs)
+                        && gate::refuses_uncounted(row.name, A_COPY) =>
                     {
                         refused as *const ()
                     }
@@ -186,6 +186,9 @@ impl Export {
         }
     }
 }
+
+/// What a process hears of a function of such a copy.
+const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
 
 /// Whether an address is in a second copy of the driver, as `dlmopen` makes one: nobody would count what it takes.
 fn is_of_a_copy(library: &Library, address: *const ()) -> bool {
