@@ -30,10 +30,19 @@ impl Answer {
 
     /// Held to a job's limits.
     pub fn limited(job: u32, mib: u32, percent: &str) -> Answer {
-        let words = format!(
-            "job {job}: limited to {mib} MiB and {percent} % of the time of each GPU (hard)"
-        );
-        Answer::new(0, NOT_SUPPORTED, &[words])
+        let limits = format!("limited to {mib} MiB and {percent} % of the time of each GPU (hard)");
+        let words = [limits, SECOND_COPY.into()];
+        Answer::new(
+            0,
+            NOT_SUPPORTED,
+            &words.map(|words| format!("job {job}: {words}")),
+        )
+    }
+
+    /// The same of a process that was refused something before: a second time is not worth a line.
+    pub fn again(mut self) -> Answer {
+        self.words.retain(|words| !words.ends_with(SECOND_COPY));
+        self
     }
 
     /// Held to some limits, by a library that says nothing.
@@ -46,6 +55,7 @@ impl Answer {
         let words = [
             ON_ITS_GPUS.into(),
             format!("limited as job {job}, the smallest on its GPUs"),
+            SECOND_COPY.into(),
         ];
         Answer::new(0, NOT_SUPPORTED, &words)
     }
@@ -53,7 +63,7 @@ impl Answer {
     /// Held to what its own environment says.
     pub fn limited_by_itself() -> Answer {
         let words = "limited by CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT";
-        Answer::new(0, NOT_SUPPORTED, &[words.into()])
+        Answer::new(0, NOT_SUPPORTED, &[words.into(), SECOND_COPY.into()])
     }
 
     /// In no job that can be seen, on GPUs where nobody has limits.
@@ -121,11 +131,14 @@ impl Answer {
     }
 }
 
+const SECOND_COPY: &str =
+    "refused cuMemAlloc_v2: it is of a second copy of the driver: load the driver once (1)";
 const ON_ITS_GPUS: &str = "outside every job: limited as the jobs on its GPUs";
 
 #[test]
 fn what_is_said_before_a_look_belongs_to_it() {
     let text = "2026-11-21T06:45:40Z softmig[812] job 12: limited to 11366 MiB and 25 % of the time of each GPU (hard)\n\
+                2026-11-21T06:45:40Z softmig[812] job 12: refused cuMemAlloc_v2: it is of a second copy of the driver: load the driver once (1)\n\
                 whose: library=1 cuInit=0 copy=801\nwhose: library=0 cuInit=0 copy=201\n";
     let answers = Answer::all(text).unwrap();
     assert_eq!(

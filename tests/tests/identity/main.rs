@@ -4,8 +4,10 @@
 //! say. Without the library, or with one that does not look, none of it would be said.
 
 mod answer;
+mod conf;
 mod disguise;
 mod elsewhere;
+mod hardship;
 mod place;
 mod privilege;
 mod site;

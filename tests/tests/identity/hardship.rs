@@ -1,0 +1,75 @@
+//! Hardship: a process that its user leaves little to live on is held all the same, and never ended by the library.
+
+use anyhow::Result;
+use softmig_tests::{Slurm, on_each_slurm};
+
+use crate::answer::Answer;
+use crate::site::{site, step};
+
+on_each_slurm!(
+    a_process_that_can_open_no_file_gets_no_gpu_until_it_can,
+    a_limit_on_the_size_of_files_ends_no_program,
+    a_closed_standard_error_is_nobodys_loss,
+    a_small_stack_is_enough,
+    a_log_that_cannot_be_written_lets_nobody_pass,
+);
+
+fn a_process_that_can_open_no_file_gets_no_gpu_until_it_can(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let too_many_open_files = "a file of softmig's cannot be read: error 24";
+    let refused = Answer::refused_outside(too_many_open_files);
+    assert_eq!(
+        site.step(site.quarter, "whose without-files")?,
+        [refused.clone(), site.quarters().again()]
+    );
+    assert_eq!(
+        site.step(site.whole, "whose without-files")?,
+        [refused, Answer::passive()]
+    );
+    Ok(())
+}
+
+/// Writing beyond the limit would end the program: neither the job's log nor a file as standard error is worth that.
+fn a_limit_on_the_size_of_files_ends_no_program(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    for blocks in [0, 1] {
+        let script =
+            format!("(ulimit -f {blocks}; whose 2>$(mktemp)) | cat; exit ${{PIPESTATUS[0]}}");
+        let said = site.step(site.quarter, &script)?;
+        assert_eq!(said, [Answer::limited_silently()]);
+        let said = site.step(site.none, &script)?;
+        assert_eq!(said, [Answer::refused_silently()]);
+    }
+    let job = site.job("gpu:l40s.2:1")?;
+    let conf = format!("/var/run/softmig/{job}.conf");
+    site.empty().run_as_root(&["rm", &conf])?.ok()?;
+    let script = "(ulimit -f 0; whose 2>/dev/null) | cat; exit ${PIPESTATUS[0]}";
+    assert_eq!(site.step(job, script)?, [Answer::refused_silently()]);
+    site.end(job)
+}
+
+fn a_closed_standard_error_is_nobodys_loss(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    // What the library opens meanwhile gets the number of the one that is closed.
+    let said = site.step(
+        site.quarter,
+        "whose 2>&-; whose 2>&- <&-; whose 2</dev/null",
+    )?;
+    let silent = Answer::limited_silently();
+    assert_eq!(said, [silent.clone(), silent.clone(), silent]);
+    Ok(())
+}
+
+fn a_small_stack_is_enough(slurm: Slurm) -> Result<()> {
+    site(slurm)?.assert_quarter("(ulimit -s 160; whose)")
+}
+
+/// The log is the user's own: he may fill it, lock it and take its permissions away.
+fn a_log_that_cannot_be_written_lets_nobody_pass(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let spoil = "log=/var/run/softmig/jobs/$SLURM_JOB_ID/log\nchmod 000 $log; whose; chmod 600 $log\n\
+        flock $log whose; dd if=/dev/zero of=$log bs=1M status=none 2>/dev/null; whose; : >$log\nwhose";
+    let bobs = [site.bobs(), site.bobs(), site.bobs(), site.bobs()];
+    assert_eq!(step(&site.cluster, "bob", site.bobs, spoil)?, bobs);
+    Ok(())
+}
