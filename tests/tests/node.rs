@@ -14,37 +14,37 @@ on_each_slurm!(
 
 const CONF: &str = "/etc/softmig/node.conf";
 
-fn machine() -> Machine {
-    Root::new(Slurm::V22_05).stage(stage()).start().unwrap()
+fn machine() -> Result<Machine> {
+    Root::new(Slurm::V22_05).stage(stage()).start()
 }
 
-fn softmig(machine: &Machine, user: &str, words: &[&str]) -> Output {
+fn softmig(machine: &Machine, user: &str, words: &[&str]) -> Result<Output> {
     let words = [&["softmig", "node"], words].concat();
-    machine.command(user, &words).output().unwrap()
+    machine.command(user, &words).output()
 }
 
-fn shown(machine: &Machine, user: &str) -> String {
-    softmig(machine, user, &[]).ok().unwrap()
+fn shown(machine: &Machine, user: &str) -> Result<String> {
+    softmig(machine, user, &[])?.ok()
 }
 
 #[test]
-fn the_mode_is_shown_to_all_and_switched_by_root() {
-    let machine = machine();
+fn the_mode_is_shown_to_all_and_switched_by_root() -> Result<()> {
+    let machine = machine()?;
     assert!(
-        shown(&machine, "alice")
+        shown(&machine, "alice")?
             .contains("there is no /etc/softmig/node.conf, so softmig does nothing here")
     );
-    let refused = softmig(&machine, "alice", &["off"]).refused().unwrap();
+    let refused = softmig(&machine, "alice", &["off"])?.refused()?;
     assert!(refused.contains("try it with sudo"), "{refused}");
     for mode in ["enforce", "observe", "off"] {
-        let said = softmig(&machine, "root", &[mode]).ok().unwrap();
+        let said = softmig(&machine, "root", &[mode])?.ok()?;
         assert!(
             said.contains(&format!(
                 "the mode is {mode}, for processes started from now on"
             )),
             "{said}"
         );
-        let said = shown(&machine, "alice");
+        let said = shown(&machine, "alice")?;
         assert!(
             said.contains(&format!("mode:      {mode}, since 20")),
             "{said}"
@@ -54,72 +54,55 @@ fn the_mode_is_shown_to_all_and_switched_by_root() {
             "{said}"
         );
     }
-    let before = machine
-        .path(CONF)
-        .unwrap()
-        .metadata()
-        .unwrap()
-        .modified()
-        .unwrap();
-    let said = softmig(&machine, "root", &["off"]).ok().unwrap();
+    let before = machine.path(CONF)?.metadata()?.modified()?;
+    let said = softmig(&machine, "root", &["off"])?.ok()?;
     assert!(said.contains("was off already"), "{said}");
-    let after = machine
-        .path(CONF)
-        .unwrap()
-        .metadata()
-        .unwrap()
-        .modified()
-        .unwrap();
+    let after = machine.path(CONF)?.metadata()?.modified()?;
     assert_eq!(after, before);
-    assert!(!softmig(&machine, "root", &["Enforce"]).success());
-    assert!(!softmig(&machine, "root", &["--anyway"]).success());
+    assert!(!softmig(&machine, "root", &["Enforce"])?.success());
+    assert!(!softmig(&machine, "root", &["--anyway"])?.success());
+    Ok(())
 }
 
 #[test]
-fn what_an_administrator_wrote_stays_and_what_nobody_understands_is_no_obstacle() {
-    let machine = machine();
-    machine
-        .write(
-            CONF,
-            "# mine\nSOFTMIG_IDENTITY=env\nCONTEXT_MIB=518\nSOFTMIG_NODE=enforce\n",
-        )
-        .unwrap();
-    assert!(shown(&machine, "alice").contains("known by their environment"));
-    softmig(&machine, "root", &["observe"]).ok().unwrap();
+fn what_an_administrator_wrote_stays_and_what_nobody_understands_is_no_obstacle() -> Result<()> {
+    let machine = machine()?;
+    machine.write(
+        CONF,
+        "# mine\nSOFTMIG_IDENTITY=env\nCONTEXT_MIB=518\nSOFTMIG_NODE=enforce\n",
+    )?;
+    assert!(shown(&machine, "alice")?.contains("known by their environment"));
+    softmig(&machine, "root", &["observe"])?.ok()?;
     assert_eq!(
-        machine.read(CONF).unwrap().unwrap(),
+        machine.read(CONF)?.unwrap_or_default(),
         "# mine\nSOFTMIG_IDENTITY=env\nCONTEXT_MIB=518\nSOFTMIG_NODE=observe\n"
     );
-    machine
-        .write(CONF, "SOFTMIG_NODE=enfroce\nrubbish\n")
-        .unwrap();
-    let refused = softmig(&machine, "alice", &[]).refused().unwrap();
+    machine.write(CONF, "SOFTMIG_NODE=enfroce\nrubbish\n")?;
+    let refused = softmig(&machine, "alice", &[])?.refused()?;
     assert!(
         refused.contains("mend it by hand, or with 'softmig node MODE': SOFTMIG_NODE is none of"),
         "{refused}"
     );
-    let mended = softmig(&machine, "root", &["off"]);
+    let mended = softmig(&machine, "root", &["off"])?;
     assert!(mended.stderr.contains("a comment now: rubbish"), "{mended}");
-    assert!(shown(&machine, "alice").contains("mode:      off"));
+    assert!(shown(&machine, "alice")?.contains("mode:      off"));
     // A file that others can write to is still switched, and then is root's alone.
     machine
         .command("root", &["chmod", "666", CONF])
-        .output()
-        .unwrap()
-        .ok()
-        .unwrap();
-    softmig(&machine, "root", &["enforce"]).ok().unwrap();
+        .output()?
+        .ok()?;
+    softmig(&machine, "root", &["enforce"])?.ok()?;
     let mode = machine
         .command("root", &["stat", "-c", "%U %a", CONF])
-        .output()
-        .unwrap();
+        .output()?;
     assert_eq!(mode.stdout, "root 644\n");
+    Ok(())
 }
 
 #[test]
-fn the_logs_of_jobs_are_counted_and_trusted_in_nothing() {
-    let machine = machine();
-    softmig(&machine, "root", &["observe"]).ok().unwrap();
+fn the_logs_of_jobs_are_counted_and_trusted_in_nothing() -> Result<()> {
+    let machine = machine()?;
+    softmig(&machine, "root", &["observe"])?.ok()?;
     let line = |pid: u32, what: &str| {
         format!("2099-11-21T06:45:40Z softmig[{pid}] job 7: would refuse {what}\n")
     };
@@ -131,32 +114,25 @@ fn the_logs_of_jobs_are_counted_and_trusted_in_nothing() {
         mkdir -p /var/log/softmig";
     machine
         .command("root", &["sh", "-c", setup])
-        .output()
-        .unwrap()
-        .ok()
-        .unwrap();
-    machine
-        .write(
-            "/var/run/softmig/jobs/7/log",
-            &[
-                line(1, "cuInit: no conf for this job (1)"),
-                line(1, "cuInit: no conf for this job (10)"),
-            ]
-            .concat(),
-        )
-        .unwrap();
-    machine
-        .write(
-            "/var/log/softmig/6.log",
-            &line(1, "cuInit: no conf for this job (1)"),
-        )
-        .unwrap();
+        .output()?
+        .ok()?;
+    machine.write(
+        "/var/run/softmig/jobs/7/log",
+        &[
+            line(1, "cuInit: no conf for this job (1)"),
+            line(1, "cuInit: no conf for this job (10)"),
+        ]
+        .concat(),
+    )?;
+    machine.write(
+        "/var/log/softmig/6.log",
+        &line(1, "cuInit: no conf for this job (1)"),
+    )?;
     let ran = machine
         .command("root", &["softmig", "node"])
         .timeout(Duration::from_secs(20))
-        .output()
-        .unwrap();
-    let said = ran.ok().unwrap();
+        .output()?;
+    let said = ran.ok()?;
     assert!(
         said.contains("       11+ times in 2 jobs: cuInit: no conf for this job\n"),
         "{said}"
@@ -171,7 +147,8 @@ fn the_logs_of_jobs_are_counted_and_trusted_in_nothing() {
     );
     assert!(!said.contains('\x1b'), "{said}");
     // Others see that there is something they may not read.
-    assert!(shown(&machine, "bob").contains("logs could not be read"));
+    assert!(shown(&machine, "bob")?.contains("logs could not be read"));
+    Ok(())
 }
 
 /// Limits of a job on the node, or `None` without a conf.
@@ -277,5 +254,28 @@ fn without_slurmctld_the_switch_waits_for_jobs_that_nobody_knows(slurm: Slurm) -
         "SOFTMIG_UID=2001\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n",
     )?;
     switch(node, &["enforce"])?.ok()?;
+    Ok(())
+}
+
+#[test]
+fn what_the_library_reports_is_what_is_shown() -> Result<()> {
+    let cluster = installed(Slurm::V22_05).programs().start()?;
+    let node = cluster.node(0);
+    node.start_driver()?;
+    node.run_as_root(&["softmig", "install", "--hook"])?.ok()?;
+    let user = cluster.user("alice");
+    let job = user.sbatch(&["--gres=gpu:l40s.4:1"], "sleep 100")?;
+    let path = format!("/var/run/softmig/{job}.conf");
+    cluster.wait_until("the job's conf", || node.exists(&path))?;
+    node.run_as_root(&["rm", &path])?.ok()?;
+    let step = format!("--jobid={job}");
+    user.srun(&[&step, "--overlap", "/opt/programs/linked"])?
+        .ok()?;
+    let said = node.run_as_root(&["softmig", "node"])?.ok()?;
+    assert!(
+        said.contains("would have refused, by the logs of 1 job "),
+        "{said}"
+    );
+    assert!(said.contains("1+ times in 1 job: cuInit: "), "{said}");
     Ok(())
 }
