@@ -3,6 +3,7 @@
 //! gather, try apart, place, name, try in force. A kill between any two steps leaves a node that works: until the last
 //! rename no process loads anything new, and what it then loads has been tried.
 
+mod entries;
 mod folder;
 mod library;
 pub(crate) mod preload;

@@ -184,12 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_or_leaves_a_hanging_child_is_given_up() {
-        for script in ["exec sleep 60", "setsid sleep 8 & sleep 0.3; exit 0"] {
-            let start = Instant::now();
-            assert_eq!(sh(script).run().unwrap(), None, "{script}");
-            assert!(start.elapsed() < Duration::from_secs(30), "{script}");
-        }
+    fn a_program_that_hangs_is_given_up() {
+        assert_eq!(sh("exec sleep 60").run().unwrap(), None);
+    }
+
+    #[test]
+    fn a_program_that_leaves_its_output_to_another_is_given_up() {
+        let script = "setsid sleep 8 & sleep 0.3; exit 0";
+        assert_eq!(sh(script).run().unwrap(), None);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Each program must end the same way, write the same and, where it can tell, have the library in its memory. Tried are
 //! programs of root's and of an ordinary user's, and set-uid ones, in which the loader takes another way.
 
-use crate::install::preload::{Preload, with, without};
+use crate::install::entries::{with, without};
+use crate::install::preload::Preload;
 use crate::install::program::{Program, Ran, find};
 use crate::install::rehearsal::Rehearsal;
 use anyhow::{Context, bail, ensure};
