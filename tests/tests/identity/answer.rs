@@ -45,6 +45,15 @@ impl Answer {
         self
     }
 
+    /// The same of a process whose job is known by another name than its number.
+    #[cfg(feature = "uml")]
+    pub fn without_number(mut self) -> Answer {
+        for words in &mut self.words {
+            *words = words.split_once(": ").expect("a job").1.to_owned();
+        }
+        self
+    }
+
     /// Held to some limits, by a library that says nothing.
     pub fn limited_silently() -> Answer {
         Answer::new(0, NOT_SUPPORTED, &[])
@@ -100,6 +109,26 @@ impl Answer {
     /// Given no GPU by a library that says nothing.
     pub fn refused_silently() -> Answer {
         Answer::new(NO_DEVICE, NOT_SUPPORTED, &[])
+    }
+
+    /// Told the limits that it would be held to.
+    pub fn observed_limits(job: u32, mib: u32, percent: &str) -> Answer {
+        let mut answer = Answer::limited(job, mib, percent);
+        answer.words[0] += ", if this node did more than observe";
+        answer.observed()
+    }
+
+    /// Told why it would get no GPU.
+    pub fn observed_refusal(job: u32, reason: &str) -> Answer {
+        Answer::refused(job, reason).observed()
+    }
+
+    fn observed(mut self) -> Answer {
+        for words in &mut self.words {
+            *words = words.replace(": refused ", ": would refuse ");
+        }
+        (self.init, self.copy) = (0, NO_CONTEXT);
+        self
     }
 
     /// All answers in what one or several processes wrote to standard output and standard error.

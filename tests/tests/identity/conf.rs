@@ -154,7 +154,7 @@ fn a_changed_conf_holds_for_processes_started_later(slurm: Slurm) -> Result<()> 
     let site = site(slurm)?;
     let job = site.job("gpu:l40s.2:1")?;
     // The first process has looked, then waits for the second.
-    let script = "mark=$(mktemp -u)\nwhose until $mark >$mark.old 2>&1 & until grep -q whose: $mark.old; do sleep 0.05; done\n\
+    let script = "mark=$(mktemp -u)\nwhose until $mark >$mark.old 2>&1 & until grep -qs whose: $mark.old; do sleep 0.05; done\n\
         touch $HOME/$SLURM_JOB_ID.looked; until [ -e $HOME/$SLURM_JOB_ID.changed ]; do sleep 0.05; done\n\
         whose; touch $mark; wait; cat $mark.old";
     std::thread::scope(|scope| {

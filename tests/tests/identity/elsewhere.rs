@@ -13,6 +13,7 @@ on_each_slurm!(
     a_user_without_slices_is_left_alone_or_as_he_asks,
     an_adopted_session_is_held_to_its_jobs_slice,
     a_container_with_proc_of_its_own_is_held_to_its_jobs_slice,
+    a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_user,
     a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user,
     a_job_cannot_move_to_another_control_group,
     a_folder_with_a_jobs_name_below_a_users_own_is_no_job,
@@ -91,12 +92,23 @@ fn an_adopted_session_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// As a container runtime makes it that has root's rights.
+/// As container runtimes make it that have root's rights.
 fn a_container_with_proc_of_its_own_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let own_proc = "exec unshare --pid --fork --mount-proc --ipc --uts runuser -u alice whose";
     let script = adopt(site, site.half, own_proc);
     assert_eq!(outside(site.crowded(), "root", &script)?, [site.halfs()]);
+    Ok(())
+}
+
+/// Its list of control groups says nothing any more, but its user is known.
+fn a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_user(
+    slurm: Slurm,
+) -> Result<()> {
+    let site = site(slurm)?;
+    let own_groups = "exec unshare --cgroup --pid --fork --mount-proc runuser -u alice whose";
+    let script = adopt(site, site.whole, own_groups);
+    assert_eq!(outside(site.crowded(), "root", &script)?, [site.quarters()]);
     Ok(())
 }
 
@@ -113,7 +125,7 @@ fn a_job_cannot_move_to_another_control_group(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     // Every control group of root's, those of the user's other jobs among them: none takes the process.
     let move_away = "before=$(cat /proc/self/cgroup)\n\
-        for list in $(find /sys/fs/cgroup -name \"delegated-*\" -prune -o -name cgroup.procs -print -o -name tasks -print); do\n\
+        for list in $(find /sys/fs/cgroup -name \"delegated-*\" -prune -o -name cgroup.procs -print -o -name tasks -print 2>/dev/null); do\n\
         echo $$ 2>/dev/null >$list && echo moved to $list\ndone\n\
         mkdir /sys/fs/cgroup/*/job_9 /sys/fs/cgroup/*/slurm_*/job_9 2>/dev/null && echo made a group\n\
         [ \"$before\" = \"$(cat /proc/self/cgroup)\" ] || echo moved\nwhose";

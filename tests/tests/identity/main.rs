@@ -7,7 +7,10 @@ mod answer;
 mod conf;
 mod disguise;
 mod elsewhere;
+#[cfg(feature = "uml")]
+mod guest;
 mod hardship;
+mod mode;
 mod place;
 mod privilege;
 mod site;

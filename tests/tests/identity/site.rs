@@ -105,9 +105,7 @@ impl Site {
 
     /// Starts a job of alice's on the second node.
     pub fn job(&self, gres: &str) -> Result<u32> {
-        let job = stay(&self.cluster, self.empty().name(), "alice", gres)?;
-        wait_for_start(&self.cluster, "alice", job)?;
-        Ok(job)
+        start_job(&self.cluster, self.empty().name(), "alice", gres)
     }
 
     /// Ends a job of a test's own.
@@ -147,6 +145,13 @@ impl Site {
     }
 }
 
+/// Starts a job that stays, and waits until its own processes run.
+pub fn start_job(cluster: &Cluster, node: &str, user: &str, gres: &str) -> Result<u32> {
+    let job = stay(cluster, node, user, gres)?;
+    wait_for_start(cluster, user, job)?;
+    Ok(job)
+}
+
 /// Submits a job that stays.
 fn stay(cluster: &Cluster, node: &str, user: &str, gres: &str) -> Result<u32> {
     let script = "touch $HOME/$SLURM_JOB_ID.started; exec sleep infinity";
@@ -157,7 +162,7 @@ fn stay(cluster: &Cluster, node: &str, user: &str, gres: &str) -> Result<u32> {
 }
 
 /// Waits until a job's own processes run, and its prolog has.
-pub fn wait_for_start(cluster: &Cluster, user: &str, job: u32) -> Result<()> {
+fn wait_for_start(cluster: &Cluster, user: &str, job: u32) -> Result<()> {
     let started = format!("/home/{user}/{job}.started");
     cluster.wait_until("the job's script runs", || {
         Ok(cluster.read(&started)?.is_some())
