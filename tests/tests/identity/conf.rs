@@ -127,15 +127,15 @@ fn a_damaged_conf_leaves_sessions_of_its_user_without_gpu(slurm: Slurm) -> Resul
 
 fn a_user_cannot_write_his_conf_as_root_of_a_namespace(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    let conf = format!("/var/run/softmig/{}.conf", site.quarter);
+    let conf = format!("/var/run/softmig/{}.conf", site.half);
     let forge = format!(
         "(echo SOFTMIG_MODE=whole >>{conf}) 2>/dev/null && echo written\n\
          rm -f {conf} 2>/dev/null && echo removed\n\
          mv /tmp/forged {conf} 2>/dev/null && echo replaced\n\
          chown root: /tmp/forged 2>/dev/null; whose"
     );
-    site.assert_quarter(&format!("touch /tmp/forged\n{forge}"))?;
-    site.assert_quarter(&format!(
+    site.assert_known(&format!("touch /tmp/forged\n{forge}"))?;
+    site.assert_known(&format!(
         "touch /tmp/forged\nunshare --map-root-user --mount sh -c '{forge}'"
     ))
 }

@@ -21,14 +21,14 @@ on_each_slurm!(
 );
 
 fn an_empty_environment_hides_no_job(slurm: Slurm) -> Result<()> {
-    site(slurm)?.assert_quarter("env -i SOFTMIG_LOG_LEVEL=3 /opt/programs/whose")
+    site(slurm)?.assert_known("env -i SOFTMIG_LOG_LEVEL=3 /opt/programs/whose")
 }
 
 fn another_jobs_number_in_the_environment_changes_nothing(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    // His own larger one, one without limits, another user's, and none that there ever was.
-    for other in [site.half, site.whole, site.bobs, 4_000_000] {
-        site.assert_quarter(&format!(
+    // Another of his own, one without limits, another user's, and none that there ever was.
+    for other in [site.quarter, site.whole, site.bobs, 4_000_000] {
+        site.assert_known(&format!(
             "export SLURM_JOB_ID={other} SLURM_JOBID={other} SLURM_JOB_UID=0 SLURM_STEP_ID=1\nwhose"
         ))?;
     }
@@ -36,7 +36,7 @@ fn another_jobs_number_in_the_environment_changes_nothing(slurm: Slurm) -> Resul
 }
 
 fn variables_of_the_c_library_are_not_heard_inside_a_job(slurm: Slurm) -> Result<()> {
-    site(slurm)?.assert_quarter(
+    site(slurm)?.assert_known(
         "export CUDA_DEVICE_MEMORY_LIMIT=90G CUDA_DEVICE_MEMORY_LIMIT_0=0 CUDA_DEVICE_SM_LIMIT=100\n\
          export CUDA_DEVICE_SM_LIMIT_0=0 CUDA_DEVICE_MEMORY_SHARED_CACHE=/tmp/cache CUDA_TASK_PRIORITY=0\n\
          export GPU_CORE_UTILIZATION_POLICY=DISABLE CUDA_OVERSUBSCRIBE=true LD_LIBRARY_PATH=/tmp\n\
@@ -63,7 +63,7 @@ fn a_daemon_stays_in_its_job(slurm: Slurm) -> Result<()> {
     let daemon = "said=$(mktemp)\n\
         setsid --fork sh -c \"sleep 0.2; whose >$said.daemon 2>&1; mv $said.daemon $said\" </dev/null >/dev/null 2>&1\n\
         until [ -s $said ]; do sleep 0.05; done; cat $said";
-    site(slurm)?.assert_quarter(daemon)
+    site(slurm)?.assert_known(daemon)
 }
 
 /// `proctrack/cgroup` ends all of a step with it, so that nobody has to ask whose a leftover is.
@@ -83,7 +83,7 @@ fn nothing_of_a_step_outlives_it(slurm: Slurm) -> Result<()> {
 }
 
 fn a_user_namespace_hides_no_job(slurm: Slurm) -> Result<()> {
-    site(slurm)?.assert_quarter(
+    site(slurm)?.assert_known(
         "unshare --user whose\n\
          unshare --map-root-user whose\n\
          unshare --map-root-user unshare --map-root-user whose\n\

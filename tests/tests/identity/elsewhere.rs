@@ -17,6 +17,7 @@ on_each_slurm!(
     a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user,
     a_job_cannot_move_to_another_control_group,
     a_folder_with_a_jobs_name_below_a_users_own_is_no_job,
+    a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups,
     who_leaves_his_job_for_a_control_group_of_his_own_wins_nothing,
 );
 
@@ -129,8 +130,8 @@ fn a_job_cannot_move_to_another_control_group(slurm: Slurm) -> Result<()> {
         echo $$ 2>/dev/null >$list && echo moved to $list\ndone\n\
         mkdir /sys/fs/cgroup/*/job_9 /sys/fs/cgroup/*/slurm_*/job_9 2>/dev/null && echo made a group\n\
         [ \"$before\" = \"$(cat /proc/self/cgroup)\" ] || echo moved\nwhose";
-    site.assert_quarter(move_away)?;
-    site.assert_quarter(&format!(
+    site.assert_known(move_away)?;
+    site.assert_known(&format!(
         "unshare --map-root-user --mount bash -c '{move_away}'"
     ))
 }
@@ -182,7 +183,7 @@ impl<'a> Delegated<'a> {
     fn enter(&self, folder: &str) -> String {
         self.for_each(&format!(
             "mkdir -p $group/{folder} && echo $$ >$group/{folder}/cgroup.procs || exit"
-        )) + &format!("grep -q {}/{folder} /proc/self/cgroup || exit\n", self.name)
+        ))
     }
 }
 
@@ -208,7 +209,8 @@ fn a_folder_with_a_jobs_name_below_a_users_own_is_no_job(slurm: Slurm) -> Result
         format!("slurmstepd.scope/job_{}/step_0/user/task_0", site.whole),
         "sEKNKTV3WPV500".into(),
     ] {
-        let script = delegated.enter(&folder) + "whose";
+        let script =
+            delegated.enter(&folder) + &format!("grep -q {folder} /proc/self/cgroup && whose");
         assert_eq!(
             outside(site.crowded(), "alice", &script)?,
             [site.quarters()],
@@ -218,16 +220,36 @@ fn a_folder_with_a_jobs_name_below_a_users_own_is_no_job(slurm: Slurm) -> Result
     Ok(())
 }
 
+/// A namespace that begins at the user's own folder shows any path that he likes.
+fn a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups(
+    slurm: Slurm,
+) -> Result<()> {
+    let site = site(slurm)?;
+    let delegated = Delegated::new(site.crowded(), ALL)?;
+    let folder = format!("slurm/uid_2001/job_{}/step_0", site.whole);
+    let forged = format!(
+        "{}unshare --map-root-user --cgroup bash -c '{}grep -q :/{folder} /proc/self/cgroup && whose'",
+        delegated.enter("."),
+        delegated.enter(&folder)
+    );
+    assert_eq!(
+        outside(site.crowded(), "alice", &forged)?,
+        [Answer::limited_as_on_its_gpus(site.quarter)]
+    );
+    Ok(())
+}
+
 fn who_leaves_his_job_for_a_control_group_of_his_own_wins_nothing(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let folder = format!("slurm/uid_2001/job_{}/step_0", site.whole);
     // All the way out: the smallest slice that the user has here.
     let everywhere = Delegated::new(site.crowded(), ALL)?;
-    let script = everywhere.enter(&folder) + "whose";
+    let look = format!("grep -q {folder} /proc/self/cgroup && whose");
+    let script = everywhere.enter(&folder) + &look;
     assert_eq!(site.step(site.half, &script)?, [site.quarters()]);
     // Part of the way: the job still.
     let somewhere = Delegated::new(site.crowded(), &["freezer", "memory"])?;
-    let script = somewhere.enter(&folder) + "whose";
+    let script = somewhere.enter(&folder) + &look;
     assert_eq!(site.step(site.half, &script)?, [site.halfs()]);
     Ok(())
 }

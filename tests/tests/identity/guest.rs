@@ -37,7 +37,7 @@ there() {
 
 /// What a job's process can change about itself, and stays that job's.
 const DISGUISES: &str = r#"
-step quarter alice 1 <<'END'
+step known alice 3 <<'END'
     whose
     env -i SOFTMIG_LOG_LEVEL=3 /opt/programs/whose
     SLURM_JOB_ID=4 CUDA_DEVICE_MEMORY_LIMIT=90G whose
@@ -73,6 +73,10 @@ there service $service runuser -u alice -- bash -c "
     for group in job_4 app.slice/slurmstepd.scope/job_4/step_0/user/task_0 slurm/uid_2001/job_4 sEKNKTV3WPV500; do
         mkdir -p $service/\$group && echo \$\$ >$service/\$group/cgroup.procs && whose
     done"
+# A namespace that begins at the user's own folder shows any path that he likes.
+forged=$service/slurmstepd.scope/job_4/step_0
+there forged $service runuser -u alice -- unshare --map-root-user --cgroup bash -c "
+    mkdir -p $forged && echo \$\$ >$forged/cgroup.procs && grep -qx 0::/slurmstepd.scope/job_4/step_0 /proc/self/cgroup && whose"
 there docker $cgroups/docker/4f/system.slice/slurmstepd.scope/job_4/step_0 runuser -u alice whose
 # Layouts of other sites and versions.
 there slice $cgroups/hpc.slice/hpc-slurm.slice/slurmstepd.scope/job_3/step_0/user/task_0 runuser -u alice whose
@@ -111,7 +115,7 @@ fn on_cgroup_v2_a_job_is_known_wherever_it_goes(slurm: Slurm) -> Result<()> {
     let half = || Answer::limited(HALFS, HALF.0, HALF.1);
     let on_its_gpus = Answer::limited_as_on_its_gpus;
     for (name, expected) in [
-        ("quarter", vec![quarter(); 8]),
+        ("known", vec![half(); 8]),
         ("whole", vec![Answer::passive()]),
         ("hidden1", vec![on_its_gpus(QUARTERS)]),
         ("hidden2", vec![on_its_gpus(QUARTERS)]),
@@ -122,6 +126,7 @@ fn on_cgroup_v2_a_job_is_known_wherever_it_goes(slurm: Slurm) -> Result<()> {
         ("container", vec![quarter()]),
         ("root", vec![half()]),
         ("service", vec![quarter(); 4]),
+        ("forged", vec![on_its_gpus(QUARTERS)]),
         ("docker", vec![quarter()]),
         ("slice", vec![half()]),
         ("sluid_without_conf", vec![Answer::refused_outside(NO_CONF)]),

@@ -61,7 +61,7 @@ fn a_closed_standard_error_is_nobodys_loss(slurm: Slurm) -> Result<()> {
 }
 
 fn a_small_stack_is_enough(slurm: Slurm) -> Result<()> {
-    site(slurm)?.assert_quarter("(ulimit -s 160; whose)")
+    site(slurm)?.assert_known("(ulimit -s 160; whose)")
 }
 
 /// The log is the user's own: he may fill it, lock it and take its permissions away.

@@ -21,7 +21,7 @@ on_each_slurm!(
 
 fn a_step_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    site.assert_quarter("whose; sh -c whose; (whose)")?;
+    site.assert_known("whose; sh -c whose; (whose)")?;
     assert_eq!(
         step(&site.cluster, "bob", site.bobs, "whose")?,
         [site.bobs()]
@@ -88,7 +88,7 @@ fn two_jobs_of_one_user_are_each_held_to_their_own_slice(slurm: Slurm) -> Result
 fn a_job_with_a_whole_gpu_is_left_alone(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     assert_eq!(site.step(site.whole, "whose")?, [Answer::passive()]);
-    site.assert_quarter("whose")
+    site.assert_known("whose")
 }
 
 fn a_job_without_gpus_gets_none(slurm: Slurm) -> Result<()> {
@@ -117,6 +117,8 @@ fn roots_job_without_gpus_is_left_alone(slurm: Slurm) -> Result<()> {
     ];
     let said = site.cluster.run("root", &srun)?.ok()?;
     assert_eq!(Answer::all(&said)?, [Answer::passive()]);
+    let users = Answer::refused(site.none, NO_CONF);
+    assert_eq!(site.step(site.none, "whose")?, [users]);
     Ok(())
 }
 
