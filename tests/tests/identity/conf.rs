@@ -5,7 +5,7 @@ use softmig_tests::{Slurm, on_each_slurm};
 
 use crate::answer::Answer;
 use crate::place::NO_CONF;
-use crate::site::{HALF, Site, outside, site};
+use crate::site::{HALF, Site, loaded, outside, site, start_job};
 
 on_each_slurm!(
     a_missing_conf_gives_no_gpu_and_a_line_in_the_jobs_log,
@@ -115,14 +115,17 @@ fn a_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
     site.end(job)
 }
 
+/// On a cluster of its own: what other tests damage would come in between.
 fn a_damaged_conf_leaves_sessions_of_its_user_without_gpu(slurm: Slurm) -> Result<()> {
-    let site = site(slurm)?;
-    let job = site.job("gpu:l40s.2:1")?;
-    as_root(site, job, "truncate --size=40 $conf")?;
-    let alice = outside(site.empty(), "alice", "whose")?;
+    let cluster = loaded(slurm).start()?;
+    let node = cluster.node(0);
+    let job = start_job(&cluster, node.name(), "alice", "gpu:l40s.2:1")?;
+    let damage = format!("truncate --size=40 /var/run/softmig/{job}.conf");
+    node.run_as_root(&["sh", "-c", &damage])?.ok()?;
+    let alice = outside(node, "alice", "whose")?;
     assert_eq!(alice, [Answer::refused_outside(DAMAGED)]);
-    assert_eq!(outside(site.empty(), "bob", "whose")?, [Answer::passive()]);
-    site.end(job)
+    assert_eq!(outside(node, "bob", "whose")?, [Answer::passive()]);
+    Ok(())
 }
 
 fn a_user_cannot_write_his_conf_as_root_of_a_namespace(slurm: Slurm) -> Result<()> {

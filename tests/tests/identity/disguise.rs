@@ -71,7 +71,7 @@ fn nothing_of_a_step_outlives_it(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let named = format!("/tmp/leftover-{}", slurm.suite());
     let leave = format!(
-        "cp /bin/sleep {named}; setsid --fork {named} 1000 >/dev/null 2>&1; pgrep -x -f '{named} 1000' >/dev/null"
+        "cp /bin/sleep {named}; setsid --fork {named} 1000 >/dev/null 2>&1; until pgrep -x -f '{named} 1000'; do sleep 0.05; done >/dev/null"
     );
     assert_eq!(site.step(site.quarter, &leave)?, []);
     site.cluster.wait_until("the leftover is gone", || {
