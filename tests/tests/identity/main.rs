@@ -6,6 +6,7 @@
 mod answer;
 mod conf;
 mod disguise;
+mod document;
 mod elsewhere;
 #[cfg(feature = "uml")]
 mod guest;
