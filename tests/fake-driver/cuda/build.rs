@@ -1,0 +1,8 @@
+//! Links the library under the name of the real one.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // Its own functions stay its own, whatever is preloaded: the real driver's cuGetProcAddress answers with its own.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
+}

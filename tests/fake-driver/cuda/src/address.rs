@@ -1,0 +1,161 @@
+//! Addresses: device memory is memory of the process, taken from the system only where a program touches it.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use softmig_driver_sys::cuda::*;
+
+use crate::Outcome;
+
+/// Memory is mapped, and physical memory is counted, in pieces of this size.
+pub(crate) const GRANULARITY: u64 = 2 << 20;
+
+/// Addresses that a program may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+}
+
+impl Area {
+    /// New memory, all zero.
+    pub(crate) fn new(bytes: u64) -> Outcome<Area> {
+        map(None, bytes, READ_WRITE, ANONYMOUS, None)
+    }
+
+    /// The same below 4 GiB, for programs of the time when addresses of a device had 32 bits.
+    pub(crate) fn new_low(bytes: u64) -> Outcome<Area> {
+        map(None, bytes, READ_WRITE, ANONYMOUS | libc::MAP_32BIT, None)
+    }
+
+    /// Memory that others share: what is in the file.
+    pub(crate) fn of_file(file: &File, bytes: u64) -> Outcome<Area> {
+        map(None, bytes, READ_WRITE, libc::MAP_SHARED, Some((file, 0)))
+    }
+
+    /// Addresses without memory, from a multiple of the alignment on.
+    pub(crate) fn reserve(bytes: u64, alignment: u64) -> Outcome<Area> {
+        let alignment = alignment.max(GRANULARITY);
+        let larger = bytes
+            .checked_add(alignment)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let all = map(None, larger, libc::PROT_NONE, ANONYMOUS, None)?;
+        let start = all.start.next_multiple_of(alignment);
+        let end = start + bytes;
+        unmap(all.start, start - all.start);
+        unmap(end, all.start + all.length - end);
+        Ok(Area {
+            start,
+            length: bytes,
+        })
+    }
+
+    /// Puts a part of a file at addresses that were reserved, or are memory whose content moves into the file.
+    pub(crate) fn replace_by_file(self, file: &File, offset: u64) -> Outcome {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        map(
+            Some(self.start),
+            self.length,
+            READ_WRITE,
+            flags,
+            Some((file, offset)),
+        )?;
+        Ok(())
+    }
+
+    /// Takes the memory away and keeps the addresses.
+    pub(crate) fn empty(self) -> Outcome {
+        let flags = ANONYMOUS | libc::MAP_FIXED;
+        map(Some(self.start), self.length, libc::PROT_NONE, flags, None)?;
+        Ok(())
+    }
+
+    /// Gives the addresses back.
+    pub(crate) fn give_back(self) {
+        unmap(self.start, self.length);
+    }
+
+    /// Whether all of these are among them.
+    pub(crate) fn has(self, start: u64, length: u64) -> bool {
+        start >= self.start
+            && start
+                .checked_add(length)
+                .is_some_and(|end| end <= self.start + self.length)
+    }
+}
+
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+/// Without reserving swap: a GPU has more memory than most machines that run tests.
+const ANONYMOUS: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+fn map(
+    at: Option<u64>,
+    bytes: u64,
+    protection: libc::c_int,
+    flags: libc::c_int,
+    file: Option<(&File, u64)>,
+) -> Outcome<Area> {
+    let length = usize::try_from(bytes).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+    let at = std::ptr::without_provenance_mut(at.unwrap_or(0) as usize);
+    let (descriptor, offset) =
+        file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset as i64));
+    // SAFETY: either the system picks addresses that nobody uses, or they are an area of this driver's, which the
+    // program that owns it asked to be changed.
+    let start = unsafe { libc::mmap(at, length, protection, flags, descriptor, offset) };
+    if start == libc::MAP_FAILED {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    Ok(Area {
+        start: start as u64,
+        length: bytes,
+    })
+}
+
+fn unmap(start: u64, length: u64) {
+    if length == 0 {
+        return;
+    }
+    let start = std::ptr::without_provenance_mut(start as usize);
+    // SAFETY: the addresses are an area of this driver's, of which the program has said that it is done with it.
+    unsafe { libc::munmap(start, length as usize) };
+}
+
+/// Copies between device memory, host memory or both. The areas may overlap.
+///
+/// # Safety
+/// Both must be memory of this process as long as said: checked for device memory, owed by the caller for the host's.
+pub(crate) unsafe fn copy(to: u64, from: u64, bytes: usize) {
+    let (to, from) = (to as usize as *mut u8, from as usize as *const u8);
+    // SAFETY: as this function requires.
+    unsafe { std::ptr::copy(from, to, bytes) };
+}
+
+/// Fills memory with a byte.
+///
+/// # Safety
+/// It must be memory of this process as long as said.
+pub(crate) unsafe fn fill(to: u64, byte: u8, bytes: usize) {
+    let to = to as usize as *mut u8;
+    // SAFETY: as this function requires.
+    unsafe { std::ptr::write_bytes(to, byte, bytes) };
+}
+
+/// Reads a word that another thread may be writing.
+///
+/// # Safety
+/// It must be memory of this process, at a multiple of four.
+pub(crate) unsafe fn read_word(from: u64) -> u32 {
+    let from = from as usize as *const u32;
+    // SAFETY: as this function requires.
+    unsafe { from.read_volatile() }
+}
+
+/// Writes a word that another thread may be reading.
+///
+/// # Safety
+/// As [`read_word`].
+pub(crate) unsafe fn write_word(to: u64, value: u32) {
+    let to = to as usize as *mut u32;
+    // SAFETY: as this function requires.
+    unsafe { to.write_volatile(value) };
+}

@@ -1,0 +1,277 @@
+//! Arrays: memory for textures, sized by its format. Nothing ever reads or writes it here.
+
+use std::collections::BTreeMap;
+
+use softmig_driver_sys::cuda::*;
+use softmig_fake_node::Kind;
+
+use crate::Outcome;
+use crate::capture::refuse_while_capturing;
+use crate::driver::{Driver, new_handle};
+use crate::edge::{In, Out, handle};
+use crate::entry::locked;
+use crate::export::exports;
+use crate::formats::element;
+use crate::heap::Piece;
+
+/// Arrays and mipmapped arrays.
+#[derive(Default)]
+pub(crate) struct Arrays {
+    arrays: BTreeMap<usize, Array>,
+    mipmapped: BTreeMap<usize, Mipmapped>,
+}
+
+/// One array.
+#[derive(Clone, Copy, Debug)]
+struct Array {
+    context: usize,
+    /// Its memory: none of its own where it is a level, or sparse.
+    piece: Option<Piece>,
+    /// The mipmapped array that it is a level of.
+    level_of: Option<usize>,
+}
+
+/// A mipmapped array.
+#[derive(Clone, Debug)]
+struct Mipmapped {
+    context: usize,
+    piece: Option<Piece>,
+    levels: Vec<usize>,
+}
+
+/// The widest one-dimensional array of the devices here.
+const WIDEST: usize = 131_072;
+
+exports! {
+    static SYMBOLS;
+
+    /// Makes an array of at most two dimensions, for programs that count in 32 bits.
+    fn cuArrayCreate [cuArrayCreate 2000] (out: Out<CUarray>, array: In<CUDA_ARRAY_DESCRIPTOR_v1>) => locked(|driver| {
+        driver.contexts.old_current()?;
+        let asked = array.get()?;
+        let shape = Shape {
+            size: [asked.Width as usize, asked.Height as usize, 0],
+            element: element(asked.Format, asked.NumChannels)?,
+            flags: 0,
+        };
+        out.set(handle(create(driver, &shape)?))
+    });
+
+    /// Makes an array of at most two dimensions.
+    fn cuArrayCreate_v2 [cuArrayCreate 3020] (out: Out<CUarray>, array: In<CUDA_ARRAY_DESCRIPTOR>) => locked(|driver| {
+        let asked = array.get()?;
+        let shape = Shape {
+            size: [asked.Width, asked.Height, 0],
+            element: element(asked.Format, asked.NumChannels)?,
+            flags: 0,
+        };
+        out.set(handle(create(driver, &shape)?))
+    });
+
+    /// Makes an array, for programs that count in 32 bits.
+    fn cuArray3DCreate [cuArray3DCreate 2000] (out: Out<CUarray>, array: In<CUDA_ARRAY3D_DESCRIPTOR_v1>) =>
+        locked(|driver| {
+            driver.contexts.old_current()?;
+            let asked = array.get()?;
+            let shape = Shape {
+                size: [asked.Width as usize, asked.Height as usize, asked.Depth as usize],
+                element: element(asked.Format, asked.NumChannels)?,
+                flags: asked.Flags,
+            };
+            out.set(handle(create(driver, &shape)?))
+        });
+
+    /// Makes an array.
+    fn cuArray3DCreate_v2 [cuArray3DCreate 3020] (out: Out<CUarray>, array: In<CUDA_ARRAY3D_DESCRIPTOR>) =>
+        locked(|driver| {
+            let shape = Shape::of(&array.get()?)?;
+            out.set(handle(create(driver, &shape)?))
+        });
+
+    /// Ends an array. One that is none, or a level, is "destroyed" already, as on an H200.
+    fn cuArrayDestroy [cuArrayDestroy 2000] (array: CUarray) => locked(|driver| {
+        refuse_while_capturing(driver)?;
+        let known = driver.arrays.arrays.get(&(array as usize));
+        let array_is = known.copied().ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+        if array_is.level_of.is_some() {
+            return Ok(());
+        }
+        driver.arrays.arrays.remove(&(array as usize));
+        give_back(driver, array_is.piece);
+        Ok(())
+    });
+
+    /// Makes an array that comes in sizes, each half the one before.
+    fn cuMipmappedArrayCreate [cuMipmappedArrayCreate 5000] (
+        out: Out<CUmipmappedArray>, array: In<CUDA_ARRAY3D_DESCRIPTOR>, levels: u32
+    ) => locked(|driver| {
+        let shape = Shape::of(&array.get()?)?;
+        out.set(handle(create_mipmapped(driver, &shape, levels)?))
+    });
+
+    /// One size of it.
+    fn cuMipmappedArrayGetLevel [cuMipmappedArrayGetLevel 5000] (
+        out: Out<CUarray>, array: CUmipmappedArray, level: u32
+    ) => locked(|driver| {
+        let known = driver.arrays.mipmapped.get(&(array as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let level = known.levels.get(level as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        out.set(handle(*level))
+    });
+
+    /// Ends it.
+    fn cuMipmappedArrayDestroy [cuMipmappedArrayDestroy 5000] (array: CUmipmappedArray) => locked(|driver| {
+        refuse_while_capturing(driver)?;
+        let known = driver.arrays.mipmapped.remove(&(array as usize)).ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
+        for level in known.levels {
+            driver.arrays.arrays.remove(&level);
+        }
+        give_back(driver, known.piece);
+        Ok(())
+    });
+}
+
+/// What an array is made of.
+struct Shape {
+    /// Width, height and depth; 0 for a dimension that it has not.
+    size: [usize; 3],
+    /// Bytes.
+    element: usize,
+    flags: u32,
+}
+
+impl Shape {
+    fn of(asked: &CUDA_ARRAY3D_DESCRIPTOR) -> Outcome<Shape> {
+        Ok(Shape {
+            size: [asked.Width, asked.Height, asked.Depth],
+            element: element(asked.Format, asked.NumChannels)?,
+            flags: asked.Flags,
+        })
+    }
+
+    /// The bytes of one level: all dimensions but the layers are halved with each.
+    fn bytes(&self, level: u32) -> Outcome<u64> {
+        let layers = self.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
+        let mut bytes = self.element as u64;
+        for (dimension, size) in self.size.into_iter().enumerate() {
+            let halved = if layers && dimension == 2 {
+                size
+            } else {
+                size >> level
+            };
+            bytes = bytes
+                .checked_mul(halved.max(1) as u64)
+                .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        }
+        Ok(bytes)
+    }
+
+    fn check(&self) -> Outcome {
+        let [width, height, depth] = self.size;
+        let layered = self.flags & CUDA_ARRAY3D_LAYERED != 0;
+        if width == 0 || width > WIDEST || height == 0 && depth != 0 && !layered {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// How many sizes there can be, down to one element.
+    fn most_levels(&self) -> u32 {
+        let largest = self.size.into_iter().max().unwrap_or(1).max(1);
+        largest.ilog2() + 1
+    }
+
+    /// Whether its memory is mapped to it later.
+    fn is_sparse(&self) -> bool {
+        self.flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0
+    }
+}
+
+fn create(driver: &mut Driver, shape: &Shape) -> Outcome<usize> {
+    refuse_while_capturing(driver)?;
+    let (context, _) = driver.contexts.current()?;
+    shape.check()?;
+    let piece = take(driver, shape, shape.bytes(0)?)?;
+    Ok(driver.arrays.enter(Array {
+        context,
+        piece,
+        level_of: None,
+    }))
+}
+
+fn create_mipmapped(driver: &mut Driver, shape: &Shape, levels: u32) -> Outcome<usize> {
+    refuse_while_capturing(driver)?;
+    let (context, _) = driver.contexts.current()?;
+    shape.check()?;
+    if levels == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // More than there can be are as many as there can be.
+    let levels = levels.min(shape.most_levels());
+    let mut bytes: u64 = 0;
+    for level in 0..levels {
+        bytes = bytes
+            .checked_add(shape.bytes(level)?)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    }
+    let piece = take(driver, shape, bytes)?;
+    let number = new_handle();
+    let level = Array {
+        context,
+        piece: None,
+        level_of: Some(number),
+    };
+    let levels = (0..levels).map(|_| driver.arrays.enter(level)).collect();
+    driver.arrays.mipmapped.insert(
+        number,
+        Mipmapped {
+            context,
+            piece,
+            levels,
+        },
+    );
+    Ok(number)
+}
+
+fn take(driver: &mut Driver, shape: &Shape, bytes: u64) -> Outcome<Option<Piece>> {
+    if shape.is_sparse() {
+        return Ok(None);
+    }
+    let (context, described) = driver.contexts.current()?;
+    let device = described.device;
+    let piece = driver
+        .heap
+        .take(driver.node, context, device, Kind::Array, bytes)?;
+    Ok(Some(piece))
+}
+
+fn give_back(driver: &mut Driver, piece: Option<Piece>) {
+    if let Some(piece) = piece {
+        driver.heap.give_back(driver.node, piece);
+    }
+}
+
+/// Ends the arrays of a context.
+pub(crate) fn end_context(driver: &mut Driver, context: usize) {
+    let mut pieces = Vec::new();
+    driver.arrays.arrays.retain(|_, array| {
+        let stays = array.context != context;
+        pieces.extend(array.piece.filter(|_| !stays));
+        stays
+    });
+    driver.arrays.mipmapped.retain(|_, array| {
+        let stays = array.context != context;
+        pieces.extend(array.piece.filter(|_| !stays));
+        stays
+    });
+    for piece in pieces {
+        driver.heap.give_back(driver.node, piece);
+    }
+}
+
+impl Arrays {
+    fn enter(&mut self, array: Array) -> usize {
+        let number = new_handle();
+        self.arrays.insert(number, array);
+        number
+    }
+}

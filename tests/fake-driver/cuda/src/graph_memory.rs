@@ -1,0 +1,233 @@
+//! Memory of graphs: taken from the device when a graph first needs it, and kept until it is trimmed.
+//!
+//! As seen on an H200: adding a node and making the graph ready take nothing, an upload or a launch takes it, 32 MiB at
+//! a time; giving it back leaves it reserved; what is reserved is also what the driver calls used.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use softmig_driver_sys::cuda::*;
+use softmig_fake_node::Kind;
+
+use crate::Outcome;
+use crate::address::{Area, GRANULARITY};
+use crate::driver::Driver;
+use crate::edge::Out;
+use crate::entry::locked;
+use crate::export::exports;
+use crate::graphs::{NodeWork, Ready};
+use crate::heap::code;
+use crate::pools::CHUNK;
+use crate::ranges::{Range, Source};
+
+/// What the graphs of each device have.
+pub(crate) type GraphMemory = BTreeMap<usize, Holding>;
+
+/// What graphs have of one device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holding {
+    /// Taken by launches, and not given back.
+    live: u64,
+    /// Taken from the device.
+    reserved: u64,
+    /// The most that was.
+    high: u64,
+}
+
+/// The flag CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
+const AUTO_FREE: u64 = 1;
+
+exports! {
+    static SYMBOLS;
+
+    /// Gives back what graphs keep and do not need.
+    fn cuDeviceGraphMemTrim [cuDeviceGraphMemTrim 11040] (device: CUdevice) => locked(|driver| {
+        let device = driver.device(device)?;
+        let holding = driver.graph_memory.entry(device).or_default();
+        let kept = holding.live.next_multiple_of(CHUNK);
+        let less = holding.reserved.saturating_sub(kept);
+        holding.reserved -= less;
+        driver.node.refund(device, Kind::Graph, less);
+        Ok(())
+    });
+
+    /// What graphs have of a device.
+    fn cuDeviceGetGraphMemAttribute [cuDeviceGetGraphMemAttribute 11040] (
+        device: CUdevice, attribute: CUgraphMem_attribute, out: Out<c_void>
+    ) => locked(|driver| {
+        let device = driver.device(device)?;
+        let holding = driver.graph_memory.get(&device).copied().unwrap_or_default();
+        let bytes = match attribute {
+            CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT | CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => holding.reserved,
+            CU_GRAPH_MEM_ATTR_USED_MEM_HIGH | CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => holding.high,
+            _ => return Err(CUDA_ERROR_INVALID_VALUE),
+        };
+        out.cast::<u64>().set(bytes)
+    });
+}
+
+/// Sets addresses aside for a node that will take memory.
+pub(crate) fn plan(
+    driver: &mut Driver,
+    properties: &CUmemPoolProps,
+    bytes: usize,
+) -> Outcome<CUdeviceptr> {
+    if properties.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE
+        || properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE
+    {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = driver.device(properties.location.id)?;
+    plan_on(driver, device, bytes)
+}
+
+/// The same for an allocation that was captured.
+pub(crate) fn plan_on(driver: &mut Driver, device: usize, bytes: usize) -> Outcome<CUdeviceptr> {
+    if bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let bytes = bytes as u64;
+    let counted = bytes
+        .checked_next_multiple_of(GRANULARITY)
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let area = Area::new(bytes)?;
+    driver.ranges.insert(Range {
+        area,
+        // Of no context: it may be launched in any.
+        context: 0,
+        device,
+        source: Source::Graph {
+            bytes: counted,
+            live: false,
+        },
+    });
+    Ok(area.start)
+}
+
+/// Checks that an address is a node's.
+pub(crate) fn is_planned(driver: &Driver, address: CUdeviceptr) -> Outcome {
+    let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match range.source {
+        Source::Graph { .. } => Ok(()),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Checks that the addresses of a graph's nodes are still there.
+pub(crate) fn check(driver: &Driver, ready: &Ready) -> Outcome {
+    for node in &ready.nodes {
+        if let NodeWork::Allocate(address) | NodeWork::Free(address) = node {
+            is_planned(driver, *address)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives back memory that a launch took and the graph did not give back.
+pub(crate) fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
+    let range = driver
+        .ranges
+        .at_mut(address)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let Source::Graph { bytes, live } = &mut range.source else {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    };
+    if !*live {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    *live = false;
+    let (device, bytes) = (range.device, *bytes);
+    let holding = driver.graph_memory.entry(device).or_default();
+    holding.live = holding.live.saturating_sub(bytes);
+    Ok(())
+}
+
+/// Takes what a graph needs from the devices, before it runs.
+pub(crate) fn provide(driver: &mut Driver, ready: &Ready) -> Outcome {
+    let mut live: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
+    for node in &ready.nodes {
+        let (NodeWork::Allocate(address) | NodeWork::Free(address)) = node else {
+            continue;
+        };
+        let Some((device, bytes, taken)) = planned(driver, *address) else {
+            continue;
+        };
+        let before = driver
+            .graph_memory
+            .get(&device)
+            .map_or(0, |holding| holding.live);
+        let (now, most) = live.entry(device).or_insert((before, before));
+        match node {
+            // What an earlier launch left is there already.
+            NodeWork::Allocate(_) if taken => {}
+            NodeWork::Allocate(_) => *now += bytes,
+            _ => *now = now.saturating_sub(bytes),
+        }
+        *most = (*most).max(*now);
+    }
+    for (device, (_, most)) in live {
+        reserve(driver, device, most)?;
+    }
+    Ok(())
+}
+
+/// Takes what a graph needs, and notes what will be taken when it has run.
+pub(crate) fn begin(driver: &mut Driver, ready: &Ready) -> Outcome {
+    for node in &ready.nodes {
+        let NodeWork::Allocate(address) = node else {
+            continue;
+        };
+        if let Some((_, _, true)) = planned(driver, *address) {
+            if ready.flags & AUTO_FREE == 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            free(driver, *address)?;
+        }
+    }
+    provide(driver, ready)?;
+    for node in &ready.nodes {
+        match node {
+            NodeWork::Allocate(address) => take(driver, *address)?,
+            NodeWork::Free(address) => free(driver, *address)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn take(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
+    let range = driver
+        .ranges
+        .at_mut(address)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let device = range.device;
+    if let Source::Graph { bytes, live } = &mut range.source {
+        *live = true;
+        driver.graph_memory.entry(device).or_default().live += *bytes;
+    }
+    Ok(())
+}
+
+/// A node's device, how much it takes, and whether it is taken now.
+fn planned(driver: &Driver, address: CUdeviceptr) -> Option<(usize, u64, bool)> {
+    let range = driver.ranges.at(address)?;
+    match range.source {
+        Source::Graph { bytes, live } => Some((range.device, bytes, live)),
+        _ => None,
+    }
+}
+
+fn reserve(driver: &mut Driver, device: usize, bytes: u64) -> Outcome {
+    let holding = driver.graph_memory.entry(device).or_default();
+    let wanted = bytes
+        .checked_next_multiple_of(CHUNK)
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+    let more = wanted.saturating_sub(holding.reserved);
+    driver
+        .node
+        .charge(device, Kind::Graph, more)
+        .map_err(code)?;
+    holding.reserved += more;
+    holding.high = holding.high.max(holding.reserved);
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Nodes that a program adds to a graph itself.
+
+use softmig_driver_sys::cuda::*;
+
+use crate::Outcome;
+use crate::driver::Driver;
+use crate::edge::{In, Out};
+use crate::entry::locked;
+use crate::export::exports;
+use crate::graphs::{self, NodeWork};
+use crate::work::Op;
+use crate::{graph_memory, launches};
+
+exports! {
+    static SYMBOLS;
+
+    /// Adds a kernel.
+    fn cuGraphAddKernelNode_v2 [cuGraphAddKernelNode 12000] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, kernel: In<CUDA_KERNEL_NODE_PARAMS>
+    ) => locked(|driver| {
+        let kernel = kernel.get()?;
+        let work = kernel_work(driver, kernel.func, kernel.kern, (
+            [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ], [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ],
+        ), kernel.kernelParams, kernel.extra)?;
+        out.set(graphs::add(driver, graph as usize, after, count, work)?)
+    });
+
+    /// Adds memory to be taken, and says where it will be.
+    fn cuGraphAddMemAllocNode [cuGraphAddMemAllocNode 11040] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize,
+        memory: Out<CUDA_MEM_ALLOC_NODE_PARAMS>
+    ) => locked(|driver| {
+        let mut asked = memory.get()?;
+        let address = graph_memory::plan(driver, &asked.poolProps, asked.bytesize)?;
+        out.set(graphs::add(driver, graph as usize, after, count, NodeWork::Allocate(address))?)?;
+        asked.dptr = address;
+        memory.set(asked)
+    });
+
+    /// Adds memory to be given back.
+    fn cuGraphAddMemFreeNode [cuGraphAddMemFreeNode 11040] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, address: CUdeviceptr
+    ) => locked(|driver| {
+        graph_memory::is_planned(driver, address)?;
+        out.set(graphs::add(driver, graph as usize, after, count, NodeWork::Free(address))?)
+    });
+
+    /// Adds a node of any of these kinds.
+    fn cuGraphAddNode [cuGraphAddNode 12020] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, node: Out<CUgraphNodeParams>
+    ) => locked(|driver| add(driver, out, graph as usize, after, count, node));
+
+    /// Adds a node of any of these kinds; edges are all alike here.
+    fn cuGraphAddNode_v2 [cuGraphAddNode 12030] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, _edges: In<CUgraphEdgeData>, count: usize,
+        node: Out<CUgraphNodeParams>
+    ) => locked(|driver| add(driver, out, graph as usize, after, count, node));
+}
+
+fn kernel_work(
+    driver: &Driver,
+    function: CUfunction,
+    kernel: CUkernel,
+    shape: ([u32; 3], [u32; 3]),
+    parameters: *mut *mut std::ffi::c_void,
+    extra: *mut *mut std::ffi::c_void,
+) -> Outcome<NodeWork> {
+    let function = if function.is_null() {
+        kernel as usize
+    } else {
+        function as usize
+    };
+    let duration = launches::duration(driver, function, shape, parameters, extra)?;
+    Ok(NodeWork::Op(Op::Kernel { duration }))
+}
+
+fn add(
+    driver: &mut Driver,
+    out: Out<CUgraphNode>,
+    graph: usize,
+    after: In<CUgraphNode>,
+    count: usize,
+    node: Out<CUgraphNodeParams>,
+) -> Outcome {
+    let mut asked = node.get()?;
+    let work = match asked.type_ {
+        CU_GRAPH_NODE_TYPE_KERNEL => {
+            // SAFETY: the type says which part of the union the program filled in, and any bytes are such parameters.
+            let kernel = unsafe { asked.__bindgen_anon_1.kernel };
+            let grid = [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ];
+            let block = [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ];
+            kernel_work(
+                driver,
+                kernel.func,
+                kernel.kern,
+                (grid, block),
+                kernel.kernelParams,
+                kernel.extra,
+            )?
+        }
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
+            // SAFETY: as above.
+            let mut memory = unsafe { asked.__bindgen_anon_1.alloc };
+            let address = graph_memory::plan(driver, &memory.poolProps, memory.bytesize)?;
+            memory.dptr = address;
+            asked.__bindgen_anon_1.alloc = memory;
+            node.set(asked)?;
+            NodeWork::Allocate(address)
+        }
+        CU_GRAPH_NODE_TYPE_MEM_FREE => {
+            // SAFETY: as above.
+            let address = unsafe { asked.__bindgen_anon_1.free.dptr };
+            graph_memory::is_planned(driver, address)?;
+            NodeWork::Free(address)
+        }
+        CU_GRAPH_NODE_TYPE_EMPTY => NodeWork::Nothing,
+        _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
+    };
+    out.set(graphs::add(driver, graph, after, count, work)?)
+}

@@ -1,0 +1,98 @@
+//! What a module is made of. Its image is text, in lines such as
+//!
+//! ```text
+//! kernel step 2000000      a kernel that runs for so many nanoseconds
+//! kernel busy argument     one that runs for as many as its first argument says, 64 bits wide
+//! global table 1048576     a variable of so many bytes
+//! code 4194304             how many bytes its code takes; the image's own length if there is no such line
+//! ```
+//!
+//! with `//` before them or not, so that they can stand in a PTX text that a real GPU runs. A kernel of a PTX text that
+//! no such line names runs for 10 us, as any kernel of a binary image, whatever its name, does.
+
+/// How long a kernel runs of which nobody says.
+const UNSAID: u64 = 10_000;
+
+/// What a module has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    kernels: Vec<(String, Time)>,
+    pub(crate) variables: Vec<(String, u64)>,
+    /// Bytes.
+    pub(crate) code: u64,
+    /// Whether its kernels cannot be read, and any name is one.
+    opaque: bool,
+}
+
+/// How long a kernel runs, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Time {
+    Fixed(u64),
+    /// Its first argument says so.
+    Argument,
+}
+
+impl Image {
+    /// An image in machine code.
+    pub(crate) fn binary() -> Image {
+        Image {
+            code: 1 << 20,
+            opaque: true,
+            ..Image::default()
+        }
+    }
+
+    /// Reads a text; `None` if it is no image.
+    pub(crate) fn parse(text: &str) -> Option<Image> {
+        let mut image = Image::default();
+        let mut code = None;
+        for line in text.lines() {
+            let line = line.trim().trim_start_matches('/').trim_start();
+            let mut words = line.split_whitespace();
+            match (words.next(), words.next(), words.next()) {
+                (Some("kernel"), Some(name), Some("argument")) => image.enter(name, Time::Argument),
+                (Some("kernel"), Some(name), Some(time)) => {
+                    image.enter(name, Time::Fixed(time.parse().ok()?));
+                }
+                (Some("global"), Some(name), Some(bytes)) => {
+                    image.variables.push((name.into(), bytes.parse().ok()?));
+                }
+                (Some("code"), Some(bytes), None) => code = Some(bytes.parse().ok()?),
+                _ => {}
+            }
+        }
+        let is_ptx = text.contains(".version");
+        for name in ptx_kernels(text).filter(|_| is_ptx) {
+            image.enter(name, Time::Fixed(UNSAID));
+        }
+        let empty = image.kernels.is_empty() && image.variables.is_empty() && code.is_none();
+        image.code = code.unwrap_or(text.len() as u64);
+        (is_ptx || !empty).then_some(image)
+    }
+
+    /// How long the kernel of this name runs; `None` if there is none.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Time> {
+        let found = self.kernels.iter().find(|(known, _)| known == name);
+        match found {
+            Some((_, time)) => Some(*time),
+            None => self.opaque.then_some(Time::Fixed(UNSAID)),
+        }
+    }
+
+    /// The first line that names a kernel counts.
+    fn enter(&mut self, name: &str, time: Time) {
+        if !self.kernels.iter().any(|(known, _)| known == name) {
+            self.kernels.push((name.into(), time));
+        }
+    }
+}
+
+/// The names behind `.entry`.
+fn ptx_kernels(text: &str) -> impl Iterator<Item = &str> {
+    text.split(".entry").skip(1).filter_map(|rest| {
+        let rest = rest.trim_start();
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "_$".contains(c)));
+        rest.get(..end.unwrap_or(rest.len()))
+            .filter(|name| !name.is_empty())
+    })
+}

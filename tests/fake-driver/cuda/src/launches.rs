@@ -1,0 +1,172 @@
+//! Launching kernels, in all the ways that programs do.
+
+use std::ffi::c_void;
+
+use softmig_driver_sys::cuda::*;
+
+use crate::Outcome;
+use crate::driver::Driver;
+#[cfg(not(feature = "old"))]
+use crate::edge::In;
+use crate::edge::Out;
+use crate::entry::locked;
+use crate::export::exports;
+use crate::functions;
+use crate::image::Time;
+use crate::streams::{self, Default};
+use crate::work::Op;
+
+/// Threads in a block.
+const MOST_THREADS: u32 = 1024;
+/// What stands before the address of a buffer with all arguments: CU_LAUNCH_PARAM_BUFFER_POINTER.
+const BUFFER: usize = 1;
+
+exports! {
+    static SYMBOLS;
+
+    /// Launches a kernel.
+    fn cuLaunchKernel [cuLaunchKernel 4000], cuLaunchKernel_ptsz [7000] (
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared: u32, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void
+    ) |per_thread| => locked(|driver| {
+        let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(driver, function, shape, stream, (parameters, extra), per_thread)
+    });
+
+    /// Launches a kernel all of whose blocks run at the same time.
+    fn cuLaunchCooperativeKernel [cuLaunchCooperativeKernel 9000], cuLaunchCooperativeKernel_ptsz [9000] (
+        function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        _shared: u32, stream: CUstream, parameters: *mut *mut c_void
+    ) |per_thread| => locked(|driver| {
+        let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launch(driver, function, shape, stream, (parameters, std::ptr::null_mut()), per_thread)
+    });
+
+    /// Launches kernels on several devices.
+    fn cuLaunchCooperativeKernelMultiDevice [cuLaunchCooperativeKernelMultiDevice 9000] (
+        list: Out<CUDA_LAUNCH_PARAMS>, count: u32, _flags: u32
+    ) => locked(|driver| {
+        for index in 0..count as usize {
+            let one = list.at(index)?;
+            let shape = ([one.gridDimX, one.gridDimY, one.gridDimZ], [one.blockDimX, one.blockDimY, one.blockDimZ]);
+            let arguments = (one.kernelParams, std::ptr::null_mut());
+            launch(driver, one.function, shape, one.hStream, arguments, false)?;
+        }
+        Ok(())
+    });
+
+    /// Launches a kernel as old programs do: one block.
+    fn cuLaunch [cuLaunch 2000] (function: CUfunction) =>
+        locked(|driver| launch_old(driver, function, (1, 1), std::ptr::null_mut()));
+
+    /// Launches a kernel as old programs do.
+    fn cuLaunchGrid [cuLaunchGrid 2000] (function: CUfunction, width: i32, height: i32) =>
+        locked(|driver| launch_old(driver, function, (width, height), std::ptr::null_mut()));
+
+    /// Launches a kernel as old programs do, in a stream.
+    fn cuLaunchGridAsync [cuLaunchGridAsync 2000] (
+        function: CUfunction, width: i32, height: i32, stream: CUstream
+    ) => locked(|driver| launch_old(driver, function, (width, height), stream));
+}
+
+#[cfg(not(feature = "old"))]
+exports! {
+    static NEW_SYMBOLS;
+
+    /// Launches a kernel; its attributes are not told apart.
+    fn cuLaunchKernelEx [cuLaunchKernelEx 11060], cuLaunchKernelEx_ptsz [11060] (
+        configuration: In<CUlaunchConfig>, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void
+    ) |per_thread| => locked(|driver| {
+        let asked = configuration.get()?;
+        let shape = (
+            [asked.gridDimX, asked.gridDimY, asked.gridDimZ],
+            [asked.blockDimX, asked.blockDimY, asked.blockDimZ],
+        );
+        launch(driver, function, shape, asked.hStream, (parameters, extra), per_thread)
+    });
+}
+
+/// A kernel's arguments: pointers to each, or a list with a buffer of all.
+type Arguments = (*mut *mut c_void, *mut *mut c_void);
+
+fn launch(
+    driver: &mut Driver,
+    function: CUfunction,
+    shape: ([u32; 3], [u32; 3]),
+    stream: CUstream,
+    (parameters, extra): Arguments,
+    per_thread: bool,
+) -> Outcome {
+    driver.contexts.current()?;
+    let duration = duration(driver, function as usize, shape, parameters, extra)?;
+    #[cfg(not(feature = "old"))]
+    if let functions::Origin::Library(library) = functions::get(driver, function as usize)?.origin {
+        crate::libraries::use_here(driver, library)?;
+    }
+    let op = Op::Kernel { duration };
+    streams::submit(driver, stream as usize, Default::of(per_thread), op)
+}
+
+fn launch_old(
+    driver: &mut Driver,
+    function: CUfunction,
+    (width, height): (i32, i32),
+    stream: CUstream,
+) -> Outcome {
+    let size = |side: i32| u32::try_from(side).map_err(|_| CUDA_ERROR_INVALID_VALUE);
+    let shape = ([size(width)?, size(height)?, 1], [1; 3]);
+    let none = (std::ptr::null_mut(), std::ptr::null_mut());
+    launch(driver, function, shape, stream, none, false)
+}
+
+/// How long a launch runs, if it is one that a device accepts.
+pub(crate) fn duration(
+    driver: &Driver,
+    function: usize,
+    (grid, block): ([u32; 3], [u32; 3]),
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Outcome<u64> {
+    let function = functions::get(driver, function)?;
+    let threads = block
+        .iter()
+        .try_fold(1u32, |threads, side| threads.checked_mul(*side));
+    let fits = threads.is_some_and(|threads| (1..=MOST_THREADS).contains(&threads));
+    if !fits || grid.contains(&0) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    match function.time {
+        Time::Fixed(time) => Ok(time),
+        Time::Argument => first_argument(parameters, extra),
+    }
+}
+
+/// A kernel's first argument, 64 bits wide.
+fn first_argument(parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Outcome<u64> {
+    let place = if parameters.is_null() {
+        buffer(extra)?
+    } else {
+        // SAFETY: there is a pointer for each argument, and this kernel has one.
+        unsafe { parameters.read() }.cast::<u64>()
+    };
+    if place.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the argument is 64 bits wide, as the module's image says; in a buffer it may be anywhere.
+    Ok(unsafe { place.read_unaligned() })
+}
+
+/// The buffer in a list that begins with its address; other orders are not understood.
+fn buffer(extra: *mut *mut c_void) -> Outcome<*mut u64> {
+    if extra.is_null() {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the list has at least the word that ends it.
+    if unsafe { extra.read() } as usize != BUFFER {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: behind that word there is the buffer's address.
+    let second = unsafe { extra.add(1) };
+    // SAFETY: as above.
+    Ok(unsafe { second.read() }.cast())
+}

@@ -1,0 +1,67 @@
+//! `libcuda.so.1` for machines without a GPU.
+//!
+//! The library does what a program can see of a driver: it hands out handles, memory, errors and times, all accounted
+//! for in a node that tests look at (see `softmig-fake-node`). Kernels do nothing but take their time. How it answers
+//! was compared with driver 580.159 on an H200: `cuGetProcAddress` for each name, version and flag; the codes of calls
+//! before `cuInit`, without a context, with wrong handles, in a forked child and during a capture; and what each kind
+//! of memory takes.
+//!
+//! One call from end to end: [`export`] counts it and takes its arguments over ([`edge`]), [`entry`] joins the node at
+//! the first and locks the [`driver`], a topic's file (named after it) does the work, `softmig_fake_node` keeps the
+//! accounts. Device addresses are host addresses, so that copies are copies; nothing ever runs on them.
+//!
+//! A module's image is text: see [`image`]. A PTX text with such lines in its comments is an image too, so that a
+//! client can be run on a real GPU as well. The feature `old` leaves out what drivers before CUDA 12 did not have.
+
+mod address;
+mod arrays;
+mod capture;
+mod contexts;
+mod copies;
+mod devices;
+mod driver;
+mod edge;
+mod entry;
+mod errors;
+mod events;
+mod export;
+mod export_table;
+mod external;
+mod formats;
+mod functions;
+mod future;
+mod graph_launch;
+mod graph_memory;
+mod graph_nodes;
+mod graphs;
+#[cfg(not(feature = "old"))]
+mod green;
+mod heap;
+mod host;
+mod image;
+mod init;
+mod ipc;
+mod launches;
+#[cfg(not(feature = "old"))]
+mod libraries;
+mod limits;
+mod memory;
+mod modules;
+mod pointers;
+mod pool_sharing;
+mod pools;
+mod primary;
+mod proc_address;
+mod ranges;
+mod sharing;
+mod signals;
+mod streams;
+mod tables;
+mod thread;
+mod visible;
+mod vmm;
+mod waiting;
+mod work;
+
+/// What came of a call: an error is the driver's code.
+pub(crate) type Outcome<T = ()> = Result<T, softmig_driver_sys::cuda::CUresult>;

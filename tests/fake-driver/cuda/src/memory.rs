@@ -1,0 +1,220 @@
+//! Plain device memory: taken for the current context, and given back by address.
+
+use softmig_driver_sys::cuda::*;
+use softmig_fake_node::Kind;
+
+use crate::address::{Area, GRANULARITY};
+use crate::capture::refuse_while_capturing;
+use crate::driver::Driver;
+use crate::edge::Out;
+use crate::entry::locked;
+use crate::export::exports;
+use crate::heap::code;
+use crate::ranges::{Range, Source};
+use crate::{Outcome, arrays, events, graph_memory, modules, pools, streams, vmm};
+
+/// Rows of two-dimensional memory begin at multiples of it.
+const PITCH: u64 = 512;
+
+exports! {
+    static SYMBOLS;
+
+    /// Takes memory below 4 GiB, in contexts of that time.
+    fn cuMemAlloc [cuMemAlloc 2000] (out: Out<CUdeviceptr_v1>, bytes: u32) =>
+        locked(|driver| out.set(allocate_old(driver, bytes.into())?));
+
+    /// Takes memory.
+    fn cuMemAlloc_v2 [cuMemAlloc 3020] (out: Out<CUdeviceptr>, bytes: usize) =>
+        locked(|driver| {
+            if !out.is_wanted() {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            out.set(allocate(driver, bytes as u64)?)
+        });
+
+    /// Takes memory below 4 GiB for rows, in contexts of that time.
+    fn cuMemAllocPitch [cuMemAllocPitch 2000] (
+        out: Out<CUdeviceptr_v1>, pitch: Out<u32>, width: u32, height: u32, element: u32
+    ) => locked(|driver| {
+        let row = pitch_of(width.into(), element)?;
+        out.set(allocate_old(driver, row * u64::from(height))?)?;
+        pitch.set(row as u32)
+    });
+
+    /// Takes memory for rows.
+    fn cuMemAllocPitch_v2 [cuMemAllocPitch 3020] (
+        out: Out<CUdeviceptr>, pitch: Out<usize>, width: usize, height: usize, element: u32
+    ) => locked(|driver| {
+        let row = pitch_of(width as u64, element)?;
+        let bytes = row.checked_mul(height as u64).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        out.set(allocate(driver, bytes)?)?;
+        pitch.set(row as usize)
+    });
+
+    /// Takes memory that host and device share. It counts for the device from the start, not once it is touched.
+    fn cuMemAllocManaged [cuMemAllocManaged 6000] (out: Out<CUdeviceptr>, bytes: usize, flags: u32) =>
+        locked(|driver| {
+            if flags & (CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) == 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            out.set(allocate_managed(driver, bytes as u64)?)
+        });
+
+    /// Gives memory back, in contexts of the time of 32-bit addresses.
+    fn cuMemFree [cuMemFree 2000] (address: CUdeviceptr_v1) => locked(|driver| {
+        driver.contexts.old_current()?;
+        free(driver, address.into())
+    });
+
+    /// Gives memory back.
+    fn cuMemFree_v2 [cuMemFree 3020] (address: CUdeviceptr) => locked(|driver| free(driver, address));
+}
+
+fn pitch_of(width: u64, element: u32) -> Outcome<u64> {
+    if width == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    width
+        .checked_next_multiple_of(PITCH)
+        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+fn allocate(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr> {
+    refuse_while_capturing(driver)?;
+    let (context, _) = driver.contexts.current()?;
+    take(driver, context, bytes, Area::new)
+}
+
+fn allocate_old(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr_v1> {
+    refuse_while_capturing(driver)?;
+    let (context, _) = driver.contexts.old_current()?;
+    let address = take(driver, context, bytes, Area::new_low)?;
+    CUdeviceptr_v1::try_from(address).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+fn take(
+    driver: &mut Driver,
+    context: usize,
+    bytes: u64,
+    area: impl FnOnce(u64) -> Outcome<Area>,
+) -> Outcome<CUdeviceptr> {
+    if bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = driver.contexts.get(context)?.device;
+    let piece = driver
+        .heap
+        .take(driver.node, context, device, Kind::Alloc, bytes)?;
+    let area = match area(bytes) {
+        Ok(area) => area,
+        Err(code) => {
+            driver.heap.give_back(driver.node, piece);
+            return Err(code);
+        }
+    };
+    driver.ranges.insert(Range {
+        area,
+        context,
+        device,
+        source: Source::Device {
+            piece,
+            shared: None,
+        },
+    });
+    Ok(area.start)
+}
+
+fn allocate_managed(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr> {
+    refuse_while_capturing(driver)?;
+    let (context, Some(charged)) = (
+        driver.contexts.current()?,
+        bytes.checked_next_multiple_of(GRANULARITY),
+    ) else {
+        return Err(CUDA_ERROR_OUT_OF_MEMORY);
+    };
+    if bytes == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let device = context.1.device;
+    driver
+        .node
+        .charge(device, Kind::Managed, charged)
+        .map_err(code)?;
+    let area = Area::new(bytes).inspect_err(|_| {
+        driver.node.refund(device, Kind::Managed, charged);
+    })?;
+    driver.ranges.insert(Range {
+        area,
+        context: context.0,
+        device,
+        source: Source::Managed { bytes: charged },
+    });
+    Ok(area.start)
+}
+
+/// Gives back what begins at this address, if it is for `cuMemFree` to give back.
+fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
+    refuse_while_capturing(driver)?;
+    if address == 0 {
+        return Ok(());
+    }
+    let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    match range.source {
+        Source::Device { .. } | Source::Managed { .. } | Source::Pool { .. } => {
+            let range = driver.ranges.remove(address);
+            release(driver, range.ok_or(CUDA_ERROR_INVALID_VALUE)?);
+            Ok(())
+        }
+        Source::Graph { .. } => graph_memory::free(driver, address),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+/// Gives back the memory and the addresses of an allocation that was taken out of the list.
+pub(crate) fn release(driver: &mut Driver, range: Range) {
+    match range.source {
+        Source::Device { piece, shared } => {
+            driver.heap.give_back(driver.node, piece);
+            if let Some(file) = shared {
+                driver.node.remove_shared_file(file);
+            }
+        }
+        Source::Managed { bytes } => driver.node.refund(range.device, Kind::Managed, bytes),
+        Source::Pool {
+            pool,
+            bytes,
+            shared,
+        } => {
+            pools::give_back(driver, pool, bytes);
+            if let Some(file) = shared {
+                driver.node.remove_shared_file(file);
+            }
+        }
+        Source::Mapped { physical } => {
+            vmm::unmapped(driver, physical);
+            // The addresses stay set aside. Where the system refuses, they keep pages that nobody counts.
+            let _ = range.area.empty();
+            return;
+        }
+        // Their accounts are kept elsewhere, or there are none.
+        Source::Graph { .. }
+        | Source::Imported
+        | Source::External
+        | Source::Host
+        | Source::Variable => {}
+        // The addresses are the program's own.
+        Source::Registered => return,
+    }
+    range.area.give_back();
+}
+
+/// Gives back all that belongs to a context.
+pub(crate) fn end_context(driver: &mut Driver, context: usize) {
+    streams::end_context(driver, context);
+    events::end_context(driver, context);
+    modules::end_context(driver, context);
+    arrays::end_context(driver, context);
+    for range in driver.ranges.remove_context(context) {
+        release(driver, range);
+    }
+}

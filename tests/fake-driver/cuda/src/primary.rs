@@ -1,0 +1,115 @@
+//! Primary contexts: one for each device, made for the first that wants it and gone with the last.
+
+use softmig_driver_sys::cuda::*;
+
+use crate::Outcome;
+use crate::contexts::{self, Origin};
+use crate::driver::{Driver, new_handle};
+use crate::edge::{Out, handle};
+use crate::entry::locked;
+use crate::export::exports;
+
+/// What is known of a device's primary context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Primary {
+    /// The same each time it comes to be.
+    handle: usize,
+    /// How many want it.
+    retained: u32,
+    flags: u32,
+}
+
+exports! {
+    static SYMBOLS;
+
+    /// Makes the primary context, or wants it once more.
+    fn cuDevicePrimaryCtxRetain [cuDevicePrimaryCtxRetain 7000] (out: Out<CUcontext>, device: CUdevice) =>
+        locked(|driver| {
+            let device = driver.device(device)?;
+            let context = retain(driver, device)?;
+            out.set(handle(context))
+        });
+
+    /// Wants it no more.
+    fn cuDevicePrimaryCtxRelease [cuDevicePrimaryCtxRelease 7000] (device: CUdevice) =>
+        locked(|driver| driver.device(device).and_then(|device| release(driver, device)));
+
+    /// Wants it no more.
+    fn cuDevicePrimaryCtxRelease_v2 [cuDevicePrimaryCtxRelease 11000] (device: CUdevice) =>
+        locked(|driver| driver.device(device).and_then(|device| release(driver, device)));
+
+    /// Ends all that it has; those who want it keep it.
+    fn cuDevicePrimaryCtxReset [cuDevicePrimaryCtxReset 7000] (device: CUdevice) =>
+        locked(|driver| driver.device(device).and_then(|device| reset(driver, device)));
+
+    /// Ends all that it has; those who want it keep it.
+    fn cuDevicePrimaryCtxReset_v2 [cuDevicePrimaryCtxReset 11000] (device: CUdevice) =>
+        locked(|driver| driver.device(device).and_then(|device| reset(driver, device)));
+
+    /// Its flags.
+    fn cuDevicePrimaryCtxSetFlags_v2 [cuDevicePrimaryCtxSetFlags 11000] (device: CUdevice, flags: u32) =>
+        locked(|driver| {
+            let device = driver.device(device)?;
+            if flags & !CU_CTX_FLAGS_MASK != 0 {
+                return Err(CUDA_ERROR_INVALID_VALUE);
+            }
+            known(driver, device).flags = flags;
+            Ok(())
+        });
+
+    /// Its flags, and whether it is there.
+    fn cuDevicePrimaryCtxGetState [cuDevicePrimaryCtxGetState 7000] (
+        device: CUdevice, flags: Out<u32>, active: Out<i32>
+    ) => locked(|driver| {
+        let device = driver.device(device)?;
+        let primary = *known(driver, device);
+        flags.set(primary.flags)?;
+        active.set(i32::from(primary.retained > 0))
+    });
+}
+
+fn known(driver: &mut Driver, device: usize) -> &mut Primary {
+    let primary = driver.contexts.primary.entry(device);
+    primary.or_insert_with(|| Primary {
+        handle: new_handle(),
+        retained: 0,
+        flags: 0,
+    })
+}
+
+/// Wants a device's primary context, which takes memory if nobody did before.
+pub(crate) fn retain(driver: &mut Driver, device: usize) -> Outcome<usize> {
+    let primary = *known(driver, device);
+    if primary.retained == 0 {
+        contexts::begin(driver, device, Origin::Primary, primary.handle)?;
+    }
+    known(driver, device).retained += 1;
+    Ok(primary.handle)
+}
+
+/// Wants it no more; the last takes it away.
+pub(crate) fn release(driver: &mut Driver, device: usize) -> Outcome {
+    let primary = *known(driver, device);
+    match primary.retained {
+        0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
+        1 => contexts::end(driver, primary.handle)?,
+        _ => {}
+    }
+    known(driver, device).retained -= 1;
+    Ok(())
+}
+
+/// Whether anyone wants it.
+pub(crate) fn is_there(driver: &mut Driver, device: usize) -> bool {
+    known(driver, device).retained > 0
+}
+
+fn reset(driver: &mut Driver, device: usize) -> Outcome {
+    let primary = *known(driver, device);
+    if primary.retained == 0 {
+        return Ok(());
+    }
+    contexts::end(driver, primary.handle)?;
+    contexts::begin(driver, device, Origin::Primary, primary.handle)?;
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! All that the library exports, topic by topic.
+
+use crate::export::Symbol;
+use crate::*;
+
+/// What every driver has.
+static TABLES: &[&[Symbol]] = &[
+    init::SYMBOLS,
+    devices::SYMBOLS,
+    contexts::SYMBOLS,
+    primary::SYMBOLS,
+    limits::SYMBOLS,
+    memory::SYMBOLS,
+    host::SYMBOLS,
+    copies::SYMBOLS,
+    pointers::SYMBOLS,
+    pools::SYMBOLS,
+    pool_sharing::SYMBOLS,
+    vmm::SYMBOLS,
+    ipc::SYMBOLS,
+    external::SYMBOLS,
+    arrays::SYMBOLS,
+    streams::SYMBOLS,
+    events::SYMBOLS,
+    signals::SYMBOLS,
+    capture::SYMBOLS,
+    graphs::SYMBOLS,
+    graph_nodes::SYMBOLS,
+    graph_launch::SYMBOLS,
+    graph_memory::SYMBOLS,
+    modules::SYMBOLS,
+    functions::SYMBOLS,
+    launches::SYMBOLS,
+    proc_address::SYMBOLS,
+    export_table::SYMBOLS,
+];
+
+/// What drivers have from CUDA 12 on.
+#[cfg(not(feature = "old"))]
+static NEW_TABLES: &[&[Symbol]] = &[
+    contexts::NEW_SYMBOLS,
+    libraries::SYMBOLS,
+    green::SYMBOLS,
+    launches::NEW_SYMBOLS,
+    proc_address::NEW_SYMBOLS,
+];
+#[cfg(feature = "old")]
+static NEW_TABLES: &[&[Symbol]] = &[];
+
+/// All functions.
+pub(crate) fn all() -> impl Iterator<Item = &'static Symbol> {
+    let tables = TABLES.iter().chain(NEW_TABLES);
+    tables.flat_map(|table| table.iter())
+}

@@ -1,0 +1,167 @@
+//! What a stream does, one thing after the other, and when.
+//!
+//! A kernel's end is known when it gets to the front: the node says when the device has time. What can be seen from
+//! outside (a copy, a written word, a call on the host) happens only when the clock gets there; all behind it waits.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use softmig_fake_node::Process;
+
+use crate::address;
+
+/// One thing for a stream to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Runs for so many nanoseconds.
+    Kernel { duration: u64 },
+    /// Notes the time.
+    Mark(Arc<Mark>),
+    /// Waits for a time noted elsewhere.
+    Await(Arc<Mark>),
+    /// Waits until a word in memory is as wanted.
+    AwaitValue {
+        address: u64,
+        value: u32,
+        comparison: u32,
+    },
+    /// Writes a word.
+    WriteValue { address: u64, value: u32 },
+    /// Copies.
+    Copy { to: u64, from: u64, bytes: usize },
+    /// Fills with a byte.
+    Fill { to: u64, byte: u8, bytes: usize },
+    /// Calls the program, in a thread of the driver's.
+    Host(HostCall),
+}
+
+/// A function of the program, and what it is called with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostCall {
+    pub(crate) function: unsafe extern "C" fn(*mut c_void),
+    pub(crate) data: usize,
+}
+
+/// A point in a stream's work, and the time when it was reached.
+#[derive(Debug)]
+pub(crate) struct Mark(AtomicU64);
+
+impl Mark {
+    pub(crate) fn new() -> Arc<Mark> {
+        Arc::new(Mark(AtomicU64::new(u64::MAX)))
+    }
+
+    /// When it was or will be reached, if that is known.
+    pub(crate) fn time(&self) -> Option<u64> {
+        // Relaxed, as below: all of it happens under the driver's lock.
+        let time = self.0.load(Ordering::Relaxed);
+        (time != u64::MAX).then_some(time)
+    }
+
+    fn reach(&self, time: u64) {
+        self.0.store(time, Ordering::Relaxed);
+    }
+}
+
+/// The work of a stream.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// When all that has left the queue is done.
+    tail: u64,
+    /// What the stream has not got to, and when it was handed in.
+    queue: VecDeque<(u64, Op)>,
+    /// Whether the front of the queue is a call that has begun.
+    calling: bool,
+}
+
+impl Work {
+    pub(crate) fn push(&mut self, now: u64, op: Op) {
+        self.queue.push_back((now, op));
+    }
+
+    /// Whether anything waits in the queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// When everything is done; `None` if that depends on something else.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.queue.is_empty().then_some(self.tail)
+    }
+
+    /// Whether everything is done.
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
+        self.end().is_some_and(|end| end <= now)
+    }
+
+    /// The call at the front has returned.
+    pub(crate) fn called(&mut self, now: u64) {
+        self.calling = false;
+        self.queue.pop_front();
+        self.tail = self.tail.max(now);
+    }
+
+    /// Does what can be done by now. Returns whether anything was, and a call that is to be made.
+    pub(crate) fn settle(&mut self, node: &Process, device: usize) -> (bool, Option<HostCall>) {
+        let mut progress = false;
+        while let Some((submitted, op)) = self.queue.front() {
+            let ready = self.tail.max(*submitted);
+            let now = node.now();
+            match op {
+                Op::Kernel { duration } => self.tail = node.run(device, ready, *duration),
+                Op::Mark(mark) => mark.reach(ready),
+                Op::Await(mark) => match mark.time() {
+                    Some(time) => self.tail = ready.max(time),
+                    None => break,
+                },
+                // What follows is seen from outside, so it must not be early.
+                _ if ready > now => break,
+                Op::AwaitValue {
+                    address,
+                    value,
+                    comparison,
+                } => {
+                    // SAFETY: the address was given for this, and a multiple of four.
+                    let word = unsafe { address::read_word(*address) };
+                    if !is_as_wanted(word, *value, *comparison) {
+                        break;
+                    }
+                    self.tail = now;
+                }
+                Op::WriteValue { address, value } => {
+                    // SAFETY: the address was given for this, and a multiple of four.
+                    unsafe { address::write_word(*address, *value) };
+                }
+                Op::Copy { to, from, bytes } => {
+                    // SAFETY: device addresses were checked, and for host addresses the program answers.
+                    unsafe { address::copy(*to, *from, *bytes) };
+                }
+                Op::Fill { to, byte, bytes } => {
+                    // SAFETY: the address was checked when this was handed in.
+                    unsafe { address::fill(*to, *byte, *bytes) };
+                }
+                Op::Host(_) if self.calling => break,
+                Op::Host(call) => {
+                    self.calling = true;
+                    return (progress, Some(*call));
+                }
+            }
+            self.tail = self.tail.max(*submitted);
+            self.queue.pop_front();
+            progress = true;
+        }
+        (progress, None)
+    }
+}
+
+/// The comparisons of `CUstreamWaitValue_flags`: at least (as a circle), equal, any common bit, any bit that neither has.
+fn is_as_wanted(word: u32, value: u32, comparison: u32) -> bool {
+    match comparison & 3 {
+        0 => (word.wrapping_sub(value) as i32) >= 0,
+        1 => word == value,
+        2 => word & value != 0,
+        _ => !(word | value) != 0,
+    }
+}
