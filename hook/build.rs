@@ -8,13 +8,16 @@ fn main() {
         // The linker that goes with every C compiler; the others name these options differently.
         "-fuse-ld=bfd",
         "-Wl,-soname,libsoftmig.so",
-        // Our own exports are found without a search, and are ours also where a program has one of the same name.
-        "-Wl,-Bsymbolic",
+        // Our own exports are found without a search, and are ours also where a program has one of the same name. Not
+        // -Bsymbolic: glibc would then look for everything that this library asks for in it first.
+        "-Wl,-Bsymbolic-functions",
         // One segment for code and constants, one for data.
         "-Wl,-z,noseparate-code",
         // Write protection of addresses costs a system call and a mapping in each process (11 us of 40), and would
         // protect nothing: where the driver's functions are is found later, and stays writable.
         "-Wl,-z,norelro",
+        // Keeps shadow stacks on in every process, where glibc has them on: no object may lack this mark.
+        "-Wl,-z,shstk",
         "-Wl,--hash-style=gnu",
         "-Wl,--build-id=sha1",
     ] {

@@ -1,11 +1,12 @@
 //! The driver's two libraries, and where their functions are.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::{cuda, nvml};
 
 use crate::glibc;
+use crate::objects::Symbols;
 use crate::os::Errno;
 use crate::rows;
 use crate::table::Row;
@@ -43,9 +44,6 @@ pub(crate) static NVML: Library = Library {
     resolved: AtomicBool::new(false),
 };
 
-/// Both.
-pub(crate) static LIBRARIES: [&Library; 2] = [&CUDA, &NVML];
-
 /// Whether a library may be loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
@@ -66,16 +64,6 @@ impl Library {
         self.rows
     }
 
-    /// The handle of the library, which from then on stays loaded: a program may unload it while we hold addresses.
-    /// Null where there is none.
-    pub(crate) fn handle(&self, loading: Loading) -> *mut c_void {
-        let flags = match loading {
-            Loading::IfNeeded => 0,
-            Loading::Never => libc::RTLD_NOLOAD,
-        };
-        glibc::dlopen(self.soname, flags)
-    }
-
     /// Finds the driver's functions, all at once; true when the library is there. Threads may do this at the same
     /// time: they find the same.
     pub(crate) fn resolve(&self, loading: Loading) -> bool {
@@ -84,18 +72,46 @@ impl Library {
             return true;
         }
         let _errno = Errno::save();
-        let handle = self.handle(loading);
-        if handle.is_null() {
+        if loading == Loading::Never && !self.is_loaded() {
             return false;
         }
-        for row in self.rows {
-            // SAFETY: an open handle, and a name that ends in a zero byte.
-            let address = unsafe { glibc::dlsym(handle, row.name.as_ptr()) };
-            row.slot.set(address.cast());
+        // Pins what is there: a program may unload it while we hold addresses.
+        if glibc::dlopen(self.soname).is_null() {
+            return false;
         }
-        // Release: see above.
-        self.resolved.store(true, Ordering::Release);
-        true
+        let found = self.with_symbols(|symbols| {
+            for row in self.rows {
+                row.slot
+                    .set(symbols.find(row.name).unwrap_or(core::ptr::null_mut()));
+            }
+        });
+        if found.is_some() {
+            // Release: see above.
+            self.resolved.store(true, Ordering::Release);
+        }
+        found.is_some()
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.with_symbols(|_| ()).is_some()
+    }
+
+    /// Calls `use_them` with the library's symbols, if the program has loaded it: in its own namespace of the loader,
+    /// the first one of this name.
+    fn with_symbols<T>(&self, mut use_them: impl FnMut(&Symbols) -> T) -> Option<T> {
+        let mut used = None;
+        glibc::each_object(|object| {
+            if let Some(symbols) = object.symbols().filter(|symbols| self.is_named(symbols)) {
+                used = Some(use_them(&symbols));
+            }
+            used.is_none()
+        });
+        used
+    }
+
+    /// Whether an object is this library, or a copy of it, whatever its file is called.
+    pub(crate) fn is_named(&self, symbols: &Symbols) -> bool {
+        symbols.soname() == self.soname
     }
 
     /// What to answer in the place of a function that is not there.
@@ -117,27 +133,87 @@ impl Library {
 
     /// A function that is no row.
     pub(crate) fn function(&self, name: &CStr) -> *mut () {
-        let handle = self.handle(Loading::Never);
-        if handle.is_null() {
-            return core::ptr::null_mut();
-        }
-        // SAFETY: an open handle, and a name that ends in a zero byte.
-        let address = unsafe { glibc::dlsym(handle, name.as_ptr()) };
-        address.cast()
+        let found = self.with_symbols(|symbols| symbols.find(name)).flatten();
+        found.unwrap_or(core::ptr::null_mut())
     }
 
-    /// Whether an object is another copy of this library, by the name of its file.
-    pub(crate) fn is_copy(&self, path: &CStr) -> bool {
-        let file = path
-            .to_bytes()
-            .rsplit(|&byte| byte == b'/')
-            .next()
-            .unwrap_or_default();
-        let without_version = self
-            .soname
-            .to_bytes()
-            .strip_suffix(b".1")
-            .unwrap_or_default();
-        file.starts_with(without_version)
+    /// The row that a name is a later or an earlier form of, such as `cuMemAlloc_v9`; `None` for the name of a row.
+    pub(crate) fn row_of_form(&self, name: &[u8]) -> Option<&'static Row> {
+        let base = base(name);
+        // A name without a form of its own is a row's or nobody's.
+        if base.len() == name.len() || self.row(name).is_some() {
+            return None;
+        }
+        self.relative(name)
+    }
+
+    /// A row with the same base.
+    pub(crate) fn relative(&self, name: &[u8]) -> Option<&'static Row> {
+        let base_of = base(name);
+        self.rows
+            .iter()
+            .find(|row| base(row.name.to_bytes()) == base_of)
+    }
+}
+
+/// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.
+fn base(name: &[u8]) -> &[u8] {
+    let name = name
+        .strip_suffix(b"_ptsz")
+        .or(name.strip_suffix(b"_ptds"))
+        .unwrap_or(name);
+    let digits = name
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let (before, version) = name
+        .split_at_checked(name.len().saturating_sub(digits))
+        .unwrap_or((name, b""));
+    match before.strip_suffix(b"_v") {
+        Some(base) if !version.is_empty() => base,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_a_function_have_one_base() {
+        for (name, expected) in [
+            ("cuMemAlloc", "cuMemAlloc"),
+            ("cuMemAlloc_v2", "cuMemAlloc"),
+            ("cuMemAlloc_v12", "cuMemAlloc"),
+            ("cuMemAllocAsync_ptsz", "cuMemAllocAsync"),
+            ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
+            ("cuMemsetD8", "cuMemsetD8"),
+            ("cuMemsetD8_v2", "cuMemsetD8"),
+            ("_v2", ""),
+            ("_v", "_v"),
+            ("2", "2"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                core::str::from_utf8(base(name.as_bytes())).unwrap(),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_form_is_one() {
+        let form = |name: &str| CUDA.row_of_form(name.as_bytes()).map(|row| row.name);
+        assert_eq!(form("cuMemAlloc_v9"), Some(c"cuMemAlloc"));
+        assert_eq!(form("cuLaunchKernel_v2_ptsz"), Some(c"cuLaunchKernel"));
+        for name in [
+            "cuMemAlloc",
+            "cuMemAlloc_v2",
+            "cuMemAllocHost_v2",
+            "cuMemAllocX",
+        ] {
+            assert_eq!(form(name), None, "{name}");
+        }
     }
 }

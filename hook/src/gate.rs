@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::entry;
 use crate::node::ThisNode;
-use crate::os::Errno;
+use crate::os::{self, Errno};
 use crate::place::{self, Finding, Reason, Standing};
 use crate::report::{self, Level};
 use crate::text::Text;
@@ -93,20 +93,21 @@ fn count(finding: &Finding, function: &CStr, why: &[u8]) {
 
 /// What was found out about this process.
 struct Cell {
-    state: AtomicU8,
+    /// [`EMPTY`], [`READY`], or the process that is writing.
+    state: AtomicU32,
     finding: UnsafeCell<MaybeUninit<Finding>>,
 }
 
-const EMPTY: u8 = 0;
-const WRITING: u8 = 1;
-const READY: u8 = 2;
+const EMPTY: u32 = 0;
+/// No process has this number.
+const READY: u32 = u32::MAX;
 
-// SAFETY: `finding` is written once, by the thread that took `state` from EMPTY to WRITING, and read only when `state`
-// is READY.
+// SAFETY: `finding` is written by the thread that put its process's number into `state`, and read only when `state`
+// is READY, which is the last.
 unsafe impl Sync for Cell {}
 
 static FINDING: Cell = Cell {
-    state: AtomicU8::new(EMPTY),
+    state: AtomicU32::new(EMPTY),
     finding: UnsafeCell::new(MaybeUninit::uninit()),
 };
 
@@ -124,13 +125,20 @@ impl Cell {
 
     /// Keeps a finding; true for the one that was first.
     fn keep(&self, finding: &Finding) -> bool {
-        let taken =
-            self.state
-                .compare_exchange(EMPTY, WRITING, Ordering::Relaxed, Ordering::Relaxed);
+        let us = os::process_id();
+        // Relaxed: only the number counts here.
+        let before = self.state.load(Ordering::Relaxed);
+        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it.
+        if before == us || before == READY {
+            return false;
+        }
+        let taken = self
+            .state
+            .compare_exchange(before, us, Ordering::Relaxed, Ordering::Relaxed);
         if taken.is_err() {
             return false;
         }
-        // SAFETY: this thread alone got from EMPTY to WRITING, and nobody reads before READY.
+        // SAFETY: this thread alone put the number there, and nobody reads before READY.
         unsafe { self.finding.get().write(MaybeUninit::new(*finding)) };
         // Release: see `get`.
         self.state.store(READY, Ordering::Release);
@@ -144,6 +152,7 @@ impl Cell {
 /// out by themselves: nobody ever waits.
 pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     if let Some(finding) = FINDING.get() {
+        set_state(finding);
         return use_it(finding);
     }
     let finding = place::find(&ThisNode);
@@ -151,14 +160,16 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
     if is_final && FINDING.keep(&finding) {
         report::say_standing(&finding);
-        let state = if matches!(finding.standing, Standing::Denied(_)) {
-            SHUT
-        } else {
-            OPEN
-        };
-        STATE.store(state, Ordering::Relaxed);
+        set_state(&finding);
     }
     use_it(&finding)
+}
+
+/// Makes the next calls short. Done again whenever a finding is asked for: a fork may come between.
+fn set_state(finding: &Finding) {
+    let is_denied = matches!(finding.standing, Standing::Denied(_));
+    // Relaxed: see `refuses`.
+    STATE.store(if is_denied { SHUT } else { OPEN }, Ordering::Relaxed);
 }
 
 /// Whether the process is to have the limits of the jobs on its GPUs.

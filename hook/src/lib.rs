@@ -11,7 +11,7 @@
 //! 4. [`driver`] has found the driver's own function, which is called with the same arguments.
 //! 5. What there is to say goes to the job's log: [`report`].
 //!
-//! All that is `unsafe` is in [`glibc`], [`driver`], [`symbols`], [`os`], the macro in [`table`], [`arch`] and at the
+//! All that is `unsafe` is in [`objects`], [`glibc`], [`driver`], [`symbols`], [`os`], the macro in [`table`], [`arch`] and at the
 //! edge of handlers. Nothing runs when the library is loaded, and nothing at all in a process that makes no call to
 //! the driver, except that its `dlsym` passes through [`symbols`].
 //!
@@ -48,6 +48,7 @@ mod entry;
 mod gate;
 mod glibc;
 mod node;
+mod objects;
 mod os;
 mod place;
 mod proc_address;

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use crate::os::{self, Error, File};
+use crate::os::{self, Error, File, Scratch};
 
 /// The kernel's inode numbers of the first namespaces (`include/linux/proc_ns.h`).
 const FIRST_CGROUP_NAMESPACE: u64 = 0xEFFF_FFFB;
@@ -10,19 +10,16 @@ const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// Who owns a file whose owner this user namespace does not know (`/proc/sys/kernel/overflowuid`).
 const UNKNOWN_OWNER: u32 = 65534;
 
-/// Room for a job's conf or the list of a process's control groups; both are smaller by far.
-pub(crate) type Buffer = [u8; 8192];
-
 /// A node, as a process on it sees it; tests have others.
 pub(crate) trait Node {
-    /// The text of a file that root keeps; `None` when there is none. One that others may write is an error.
-    fn kept_by_root<'b>(
+    /// Reads a file that root keeps; `Ok(None)` when there is none. One that others may write is an error.
+    fn kept_by_root<T>(
         &self,
         path: &CStr,
-        buffer: &'b mut Buffer,
-    ) -> Result<Option<&'b [u8]>, Error>;
-    /// The text of `/proc/self/cgroup`.
-    fn cgroup<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b [u8], Error>;
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, Error>;
+    /// Reads `/proc/self/cgroup`.
+    fn cgroup<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, Error>;
     /// Calls `visit` with each name in a folder; there may be none.
     fn each_name(&self, folder: &CStr, visit: impl FnMut(&[u8])) -> Result<(), Error>;
     /// Whether `/proc/self/cgroup` shows whole paths.
@@ -41,11 +38,11 @@ pub(crate) trait Node {
 pub(crate) struct ThisNode;
 
 impl Node for ThisNode {
-    fn kept_by_root<'b>(
+    fn kept_by_root<T>(
         &self,
         path: &CStr,
-        buffer: &'b mut Buffer,
-    ) -> Result<Option<&'b [u8]>, Error> {
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, Error> {
         let file = match File::open(path, libc::O_RDONLY) {
             Err(Error::MISSING) => return Ok(None),
             opened => opened?,
@@ -58,11 +55,14 @@ impl Node for ThisNode {
         if !by_root || !status.is_kept_by_owner() {
             return Err(Error(libc::EPERM));
         }
-        file.read_all(buffer).map(Some)
+        let mut scratch = Scratch::new()?;
+        file.read_all(scratch.bytes()).map(read).map(Some)
     }
 
-    fn cgroup<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b [u8], Error> {
-        File::open(c"/proc/self/cgroup", libc::O_RDONLY)?.read_all(buffer)
+    fn cgroup<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
+        let file = File::open(c"/proc/self/cgroup", libc::O_RDONLY)?;
+        let mut scratch = Scratch::new()?;
+        file.read_all(scratch.bytes()).map(read)
     }
 
     fn each_name(&self, folder: &CStr, mut visit: impl FnMut(&[u8])) -> Result<(), Error> {
@@ -70,9 +70,9 @@ impl Node for ThisNode {
             Err(Error::MISSING) => return Ok(()),
             opened => opened?,
         };
-        let mut buffer = [0; 2048];
+        let mut scratch = Scratch::new()?;
         loop {
-            let mut entries = folder.read_names(&mut buffer)?;
+            let mut entries = folder.read_names(scratch.bytes())?;
             if entries.is_empty() {
                 return Ok(());
             }
@@ -159,12 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "text").unwrap();
-        let mut buffer = [0; 8192];
-        let mut read = |path_: &std::path::Path| {
-            ThisNode
-                .kept_by_root(&path(path_), &mut buffer)
-                .map(|text| text.map(<[u8]>::len))
-        };
+        let read = |path_: &std::path::Path| ThisNode.kept_by_root(&path(path_), <[u8]>::len);
         if os::real_uid() == 0 {
             assert_eq!(read(&file), Ok(Some(4)));
         }
@@ -176,7 +171,7 @@ mod tests {
         assert_eq!(read(&file), Err(Error(libc::EPERM)));
         assert_eq!(read(folder.path()), Err(Error(libc::EPERM)));
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-        std::fs::write(&file, [b'x'; 8192]).unwrap();
+        std::fs::write(&file, [b'x'; 16 << 10]).unwrap();
         if os::real_uid() == 0 {
             assert_eq!(read(&file), Err(Error::TOO_LONG));
         }

@@ -2,7 +2,7 @@
 //!
 //! Every call leaves `errno` as it was, or is made between [`Errno::save`] and its end: the program must not notice.
 
-use core::ffi::{CStr, c_int, c_long};
+use core::ffi::{CStr, c_int, c_long, c_void};
 
 /// The error number of a system call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,33 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
     Some(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
-/// Writes to standard error, whatever it is; nothing is said when that fails.
+/// Writes to standard error if it takes a line at once: a pipe that nobody reads would end the program (`SIGPIPE`), a
+/// full one stop it.
 pub(crate) fn write_to_stderr(text: &[u8]) {
+    let mut stderr = libc::pollfd {
+        fd: libc::STDERR_FILENO,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let no_mask: *const libc::sigset_t = core::ptr::null();
+    // SAFETY: the kernel fills `revents` of one `pollfd`, and only reads the rest.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            &raw mut stderr,
+            1,
+            &raw const at_once,
+            no_mask,
+            0,
+        )
+    };
+    if stderr.revents != libc::POLLOUT {
+        return;
+    }
     // SAFETY: the kernel only reads `text`.
     let _ = unsafe {
         libc::syscall(
@@ -252,6 +277,40 @@ pub(crate) fn write_to_syslog(text: &[u8]) {
             size_of::<libc::sockaddr_un>(),
         )
     };
+}
+
+/// Memory for one text, neither the program's nor on its stack, which may be small. Gone when dropped.
+pub(crate) struct Scratch(*mut c_void);
+
+impl Scratch {
+    /// A conf or the list of a process's control groups; both are smaller by far.
+    const SIZE: usize = 16 << 10;
+
+    /// Takes the memory.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let none: *mut c_void = core::ptr::null_mut();
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: takes numbers, and no address to map over.
+        let returned =
+            unsafe { libc::syscall(libc::SYS_mmap, none, Self::SIZE, access, kind, -1, 0) };
+        outcome(returned).map(|address| Self(address as *mut c_void))
+    }
+
+    /// The memory.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is this large, all zero at first, and nobody else's.
+        unsafe { core::slice::from_raw_parts_mut(self.0.cast(), Self::SIZE) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference to it outlives `self`.
+        let _ = unsafe { libc::syscall(libc::SYS_munmap, self.0, Self::SIZE) };
+    }
 }
 
 /// Whether writing to a file can never exceed the process's limit on their size, which would end it (`SIGXFSZ`).

@@ -7,16 +7,17 @@
 //!    the environment.
 //!
 //! The control group is the kernel's word; no variable and no file of the user's has a say inside a job. Root outside
-//! a job, or in one without a conf, is nobody's job.
+//! a job, or in one without a conf, is nobody's job, and a damaged `node.conf` does not stop it.
 
 use core::ffi::CStr;
+use core::num::NonZeroU32;
 
 use softmig_policy::cgroup::{self, JobName};
 use softmig_policy::conf::{JobConf, Uuid};
 use softmig_policy::environment::{self, Environment};
 use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
 
-use crate::node::{Buffer, Node};
+use crate::node::Node;
 use crate::os::Error;
 use crate::text::{Text, text};
 
@@ -86,39 +87,61 @@ pub(crate) fn find(node: &impl Node) -> Finding {
 
 /// `None` where this is no node of ours or is switched off.
 fn mode(node: &impl Node) -> Result<Option<NodeConf>, Reason> {
-    let mut buffer = [0; 8192];
-    let Some(text) = node
-        .kept_by_root(c"/etc/softmig/node.conf", &mut buffer)
-        .map_err(Reason::Unreadable)?
-    else {
-        return Ok(None);
+    let conf = match node.kept_by_root(c"/etc/softmig/node.conf", NodeConf::parse) {
+        Ok(None) => return Ok(None),
+        Ok(Some(Ok(conf))) => Ok(conf),
+        Ok(Some(Err(_))) => Err(Reason::BadNodeConf),
+        Err(error) => Err(Reason::Unreadable(error)),
     };
-    let conf = NodeConf::parse(text).map_err(|_| Reason::BadNodeConf)?;
-    Ok((conf.mode != NodeMode::Off).then_some(conf))
+    match conf {
+        Ok(conf) => Ok((conf.mode != NodeMode::Off).then_some(conf)),
+        // Else Slurm's own daemons would find no GPUs, and the node be taken out of service.
+        Err(_) if is_root(node) => Ok(None),
+        Err(reason) => Err(reason),
+    }
 }
 
 /// The second and the third step.
 fn by_job(node: &impl Node, identity: Identity, job: &mut Option<u32>) -> Result<Standing, Reason> {
-    let mut buffer = [0; 8192];
-    let name = match identity {
-        Identity::Cgroup => job_by_cgroup(node, &mut buffer)?,
+    let named = match identity {
+        Identity::Cgroup => job_by_cgroup(node)?,
         Identity::Env => job_by_variable(node)?,
     };
-    let Some(name) = name else {
+    let Some(named) = named else {
         return outside(node, job);
     };
-    let path = match name {
-        JobName::Id(id) => {
-            *job = Some(id.get());
-            conf_path(id.get())
+    *job = named.id;
+    match conf(node, &named.conf)? {
+        Some(conf) => Ok(of_job(named.id.unwrap_or(0), conf)),
+        None if is_root(node) => Ok(Standing::Passive),
+        None => Err(Reason::NoConf),
+    }
+}
+
+/// A job that something names.
+struct Named {
+    /// `None` where only its SLUID is known.
+    id: Option<u32>,
+    /// Where its conf is.
+    conf: Text<64>,
+}
+
+impl Named {
+    fn by_id(id: u32) -> Self {
+        Self {
+            id: Some(id),
+            conf: conf_path(id),
         }
-        JobName::Sluid(sluid) => text(&[RUN, sluid.as_bytes(), b".conf"]),
-    };
-    match conf(node, &path) {
-        Ok(Some(conf)) => Ok(of_job(job.unwrap_or(0), conf)),
-        Ok(None) if is_root(node) => Ok(Standing::Passive),
-        Ok(None) => Err(Reason::NoConf),
-        Err(reason) => Err(reason),
+    }
+
+    fn by(name: JobName<'_>) -> Self {
+        match name {
+            JobName::Id(id) => Self::by_id(id.get()),
+            JobName::Sluid(sluid) => Self {
+                id: None,
+                conf: text(&[RUN, sluid.as_bytes(), b".conf"]),
+            },
+        }
     }
 }
 
@@ -130,19 +153,17 @@ fn of_job(id: u32, conf: JobConf) -> Standing {
 }
 
 /// The job that the kernel names; `None` for none and where nobody can tell.
-fn job_by_cgroup<'b>(
-    node: &impl Node,
-    buffer: &'b mut Buffer,
-) -> Result<Option<JobName<'b>>, Reason> {
+fn job_by_cgroup(node: &impl Node) -> Result<Option<Named>, Reason> {
     // In another namespace the list shows less than the whole path, and the user chose what.
     if !node.is_in_first_cgroup_namespace() {
         return Ok(None);
     }
-    match node.cgroup(buffer) {
-        Ok(text) => match cgroup::place(text) {
-            cgroup::Place::Job(name) => Ok(Some(name)),
-            cgroup::Place::Outside | cgroup::Place::Unclear => Ok(None),
-        },
+    let named = node.cgroup(|text| match cgroup::place(text) {
+        cgroup::Place::Job(name) => Some(Named::by(name)),
+        cgroup::Place::Outside | cgroup::Place::Unclear => None,
+    });
+    match named {
+        Ok(named) => Ok(named),
         // A root folder without /proc.
         Err(Error::MISSING | Error::TOO_LONG) => Ok(None),
         Err(error) => Err(Reason::Unreadable(error)),
@@ -151,19 +172,17 @@ fn job_by_cgroup<'b>(
 
 /// For nodes whose jobs have no control groups, by their administrator's word in `node.conf`: one of the user's jobs,
 /// of his own choice.
-fn job_by_variable<'b>(node: &impl Node) -> Result<Option<JobName<'b>>, Reason> {
+fn job_by_variable(node: &impl Node) -> Result<Option<Named>, Reason> {
     let id = || {
-        core::str::from_utf8(node.variable(c"SLURM_JOB_ID")?)
-            .ok()?
-            .parse()
-            .ok()
+        let text = core::str::from_utf8(node.variable(c"SLURM_JOB_ID")?).ok()?;
+        text.parse::<NonZeroU32>().ok().map(NonZeroU32::get)
     };
     let Some(id) = id().filter(|_| !node.is_secure()) else {
         return Ok(None);
     };
-    let conf = conf(node, &conf_path(core::num::NonZeroU32::get(id)))?;
+    let conf = conf(node, &conf_path(id))?;
     let is_anothers = conf.is_some_and(|conf| conf.uid != node.real_uid());
-    Ok((!is_anothers).then_some(JobName::Id(id)))
+    Ok((!is_anothers).then(|| Named::by_id(id)))
 }
 
 /// The third step.
@@ -254,11 +273,10 @@ fn conf_path(job: u32) -> Text<64> {
 
 fn conf(node: &impl Node, path: &Text<64>) -> Result<Option<JobConf>, Reason> {
     let path = path.as_path().ok_or(Reason::Unreadable(Error::TOO_LONG))?;
-    let mut buffer = [0; 8192];
-    match node.kept_by_root(path, &mut buffer) {
+    match node.kept_by_root(path, JobConf::parse) {
         Ok(None) => Ok(None),
-        Ok(Some(text)) => JobConf::parse(text).map(Some).map_err(|_| Reason::BadConf),
-        Err(Error::TOO_LONG) => Err(Reason::BadConf),
+        Ok(Some(Ok(conf))) => Ok(Some(conf)),
+        Ok(Some(Err(_))) | Err(Error::TOO_LONG) => Err(Reason::BadConf),
         Err(error) => Err(Reason::Unreadable(error)),
     }
 }

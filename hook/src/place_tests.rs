@@ -101,27 +101,22 @@ impl Fake {
 }
 
 impl Node for Fake {
-    fn kept_by_root<'b>(
+    fn kept_by_root<T>(
         &self,
         path: &CStr,
-        buffer: &'b mut Buffer,
-    ) -> Result<Option<&'b [u8]>, Error> {
+        read: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, Error> {
         match self.files.get(path.to_str().unwrap()) {
             None => Ok(None),
             Some(Err(error)) => Err(*error),
-            Some(Ok(text)) => {
-                let room = buffer.get_mut(..text.len()).unwrap();
-                room.copy_from_slice(text.as_bytes());
-                Ok(Some(room))
-            }
+            Some(Ok(text)) => Ok(Some(read(text.as_bytes()))),
         }
     }
 
-    fn cgroup<'b>(&self, buffer: &'b mut Buffer) -> Result<&'b [u8], Error> {
-        let text = self.cgroup.as_ref().map_err(|error| *error)?;
-        let room = buffer.get_mut(..text.len()).unwrap();
-        room.copy_from_slice(text.as_bytes());
-        Ok(room)
+    fn cgroup<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
+        Ok(read(
+            self.cgroup.as_ref().map_err(|error| *error)?.as_bytes(),
+        ))
     }
 
     fn each_name(&self, folder: &CStr, mut visit: impl FnMut(&[u8])) -> Result<(), Error> {
@@ -403,6 +398,15 @@ fn a_broken_node_conf_gives_no_gpu() {
         node.standing(),
         Standing::Denied(Reason::Unreadable(Error(libc::EMFILE)))
     );
+}
+
+#[test]
+fn a_broken_node_conf_does_not_stop_root() {
+    let broken = Fake {
+        uid: 0,
+        ..Fake::outside().mode("on")
+    };
+    assert_eq!(broken.standing(), Standing::Passive);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use softmig_driver_sys::cuda::{
-    CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS,
-    CUdriverProcAddressQueryResult, CUresult, cuuint64_t,
+    CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
+    CUDA_SUCCESS, CUdriverProcAddressQueryResult, CUresult, cuuint64_t,
 };
 
 use crate::driver::{CUDA, Loading};
@@ -92,11 +92,7 @@ fn stand_in(symbol: &CStr, theirs: *const ()) -> StandIn {
         return StandIn::Ours(row);
     }
     // The driver knows a form of this function that we do not.
-    let relative = CUDA
-        .rows()
-        .iter()
-        .find(|row| base(row.name.to_bytes()) == base(name));
-    match relative {
+    match CUDA.relative(name) {
         Some(row) if !is_ours(theirs) => unknown_form(symbol, row),
         _ => StandIn::Theirs,
     }
@@ -109,59 +105,23 @@ fn is_ours(address: *const ()) -> bool {
         .any(|row| core::ptr::eq(row.ours, address))
 }
 
-#[cold]
 fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
-    let why = b"the driver has a newer form of it than softmig knows: update softmig";
-    if row.family.is_limited() && gate::refuses_uncounted(symbol, why) {
+    if row.family.is_limited() && gate::refuses_uncounted(symbol, A_NEW_FORM) {
         StandIn::Refused
     } else {
         StandIn::Theirs
     }
 }
 
-/// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.
-fn base(name: &[u8]) -> &[u8] {
-    let name = name
-        .strip_suffix(b"_ptsz")
-        .or(name.strip_suffix(b"_ptds"))
-        .unwrap_or(name);
-    let digits = name
-        .iter()
-        .rev()
-        .take_while(|byte| byte.is_ascii_digit())
-        .count();
-    let (before, version) = name
-        .split_at_checked(name.len().saturating_sub(digits))
-        .unwrap_or((name, b""));
-    match before.strip_suffix(b"_v") {
-        Some(base) if !version.is_empty() => base,
-        _ => name,
-    }
-}
+/// What a process hears of a form that the hook does not know.
+pub(crate) const A_NEW_FORM: &[u8] =
+    b"the driver has a newer form of it than softmig knows: update softmig";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn forms_of_a_function_have_one_base() {
-        for (name, expected) in [
-            ("cuMemAlloc", "cuMemAlloc"),
-            ("cuMemAlloc_v2", "cuMemAlloc"),
-            ("cuMemAlloc_v12", "cuMemAlloc"),
-            ("cuMemAllocAsync_ptsz", "cuMemAllocAsync"),
-            ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
-            ("cuMemsetD8", "cuMemsetD8"),
-            ("cuMemsetD8_v2", "cuMemsetD8"),
-            ("_v2", ""),
-            ("_v", "_v"),
-            ("2", "2"),
-            ("", ""),
-        ] {
-            assert_eq!(
-                core::str::from_utf8(base(name.as_bytes())).unwrap(),
-                expected
-            );
-        }
+/// Stands in for the `cuGetProcAddress` of a second copy of the driver, in all its forms: they begin alike.
+pub(crate) unsafe extern "C" fn nothing(_: *const c_char, address: *mut *mut c_void) -> CUresult {
+    if !address.is_null() {
+        // SAFETY: the program gave the place for the answer.
+        unsafe { address.write(core::ptr::null_mut()) };
     }
+    CUDA_ERROR_NOT_SUPPORTED
 }

@@ -8,11 +8,12 @@ use core::ffi::{CStr, c_char, c_void};
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
 use crate::arch;
-use crate::driver::{LIBRARIES, Library, Loading};
+use crate::driver::{CUDA, Library, Loading, NVML};
 use crate::gate;
 use crate::glibc::{self, DLSYM, DLVSYM, Function};
 use crate::os::Errno;
-use crate::table::Row;
+use crate::proc_address::{self, A_NEW_FORM};
+use crate::table::{Family, Row};
 
 /// What the code in [`crate::arch`] does next.
 #[repr(C)]
@@ -82,10 +83,12 @@ pub(crate) unsafe extern "C" fn answer_dlvsym(
     found.unwrap_or_else(|| Answer::leave_to(&DLVSYM))
 }
 
-/// One of the functions that we export.
+/// One of the functions that we export, or that we do not and should.
 enum Export {
     /// The driver's.
     Driver(&'static Library, &'static Row),
+    /// A form of a row's function that we do not know.
+    NewForm(&'static Library, &'static Row),
     /// The two that lead to all others: ours, and glibc's.
     Lookup(*const (), &'static Function),
 }
@@ -110,14 +113,22 @@ impl Export {
         match name {
             b"dlsym" => Some(Self::Lookup(arch::dlsym as *const (), &DLSYM)),
             b"dlvsym" => Some(Self::Lookup(arch::dlvsym as *const (), &DLVSYM)),
-            [b'c', b'u', ..] | [b'n', b'v', b'm', b'l', ..] => LIBRARIES
-                .iter()
-                .find_map(|library| Some(Self::Driver(library, library.row(name)?))),
+            [b'c', b'u', ..] => Self::in_library(&CUDA, name),
+            [b'n', b'v', b'm', b'l', ..] => Self::in_library(&NVML, name),
             _ => None,
         }
     }
 
+    fn in_library(library: &'static Library, name: &[u8]) -> Option<Self> {
+        let row = || Some(Self::Driver(library, library.row(name)?));
+        let form = || Some(Self::NewForm(library, library.row_of_form(name)?));
+        row().or_else(form)
+    }
+
     /// What to answer; `None` for what glibc says to the program itself.
+    ///
+    /// `glibc` asks glibc as if this library had asked. What comes before it is found by that as by the program.
+    /// It is asked last, so that `dlerror` speaks of what the program looked for.
     fn answer(
         &self,
         handle: *mut c_void,
@@ -125,41 +136,75 @@ impl Export {
         glibc: impl Fn(*mut c_void) -> *mut c_void,
     ) -> Option<Answer> {
         let _errno = Errno::save();
-        if handle == libc::RTLD_DEFAULT {
-            // Where the driver is not loaded a program finds none, as if our export were not there; glibc then also
-            // knows what `dlerror` has to say. Where it is, glibc finds our export first.
-            return (!self.is_loaded())
-                .then(|| Answer::is(glibc(libc::RTLD_NEXT).cast_const().cast()));
-        }
+        let is_there = self.is_there();
+        let glibc = |handle| -> *const () { glibc(handle).cast_const().cast() };
+        let in_place_of = |theirs: *const ()| match self.ours() {
+            // A program finds no driver where there is none, as if our export were not there.
+            Some(ours) if core::ptr::eq(theirs, ours) && !is_there => glibc(libc::RTLD_NEXT),
+            _ => self.in_place_of(theirs),
+        };
         if handle == libc::RTLD_NEXT {
-            // From before us glibc comes to our export by itself, or to another's between. From behind us it would
-            // come to the driver's.
-            let passed = !glibc::is_before_us(caller) && self.is_loaded();
-            return passed.then(|| Answer::is(self.ours()));
+            return match self.next_of(caller) {
+                Next::Before(theirs) => Some(Answer::is(in_place_of(theirs))),
+                // glibc comes to our export by itself.
+                Next::Us if is_there => None,
+                Next::Us => Some(Answer::is(glibc(libc::RTLD_NEXT))),
+                // glibc would come to the driver's.
+                Next::Behind => is_there.then(|| self.ours()).flatten().map(Answer::is),
+            };
         }
-        let theirs = glibc(handle).cast_const().cast();
-        if core::ptr::eq(theirs, core::ptr::null()) {
-            return None;
-        }
-        // The handle of the program itself leads here too.
-        if core::ptr::eq(theirs, self.ours()) && !self.is_loaded() {
-            return Some(Answer::is(glibc(libc::RTLD_NEXT).cast_const().cast()));
-        }
-        Some(Answer::is(self.in_place_of(theirs)))
+        let theirs = glibc(handle);
+        // The program's own scope may have more than ours; and glibc says why there is none.
+        let is_found = !core::ptr::eq(theirs, core::ptr::null());
+        is_found.then(|| Answer::is(in_place_of(theirs)))
     }
 
-    fn ours(&self) -> *const () {
+    fn ours(&self) -> Option<*const ()> {
         match *self {
-            Self::Driver(_, row) => row.ours,
-            Self::Lookup(ours, _) => ours,
+            Self::Driver(_, row) => Some(row.ours),
+            Self::NewForm(..) => None,
+            Self::Lookup(ours, _) => Some(ours),
         }
     }
 
-    fn is_loaded(&self) -> bool {
+    /// Whether the function is in this process without us.
+    fn is_there(&self) -> bool {
         match self {
-            Self::Driver(library, _) => library.resolve(Loading::Never),
+            Self::Driver(library, row) => {
+                library.resolve(Loading::Never) && !row.slot.known().is_null()
+            }
+            Self::NewForm(library, _) => library.resolve(Loading::Never),
             Self::Lookup(..) => true,
         }
+    }
+
+    /// What `RTLD_NEXT` means for this caller.
+    fn next_of(&self, caller: *const ()) -> Next {
+        let name = match self {
+            Self::Driver(_, row) => row.name,
+            Self::Lookup(_, function) => function.name(),
+            Self::NewForm(..) => return Next::Behind,
+        };
+        let us = Self::next_of as *const () as usize;
+        let (mut is_after_caller, mut next) = (false, Next::Behind);
+        glibc::each_object(|object| {
+            if object.contains(us) {
+                if is_after_caller {
+                    next = Next::Us;
+                }
+                return false;
+            }
+            if is_after_caller {
+                if let Some(theirs) = object.symbols().and_then(|symbols| symbols.find(name)) {
+                    next = Next::Before(theirs);
+                    return false;
+                }
+            } else {
+                is_after_caller = object.contains(caller as usize);
+            }
+            true
+        });
+        next
     }
 
     /// What stands in for the address that glibc found for this name.
@@ -167,35 +212,46 @@ impl Export {
         match *self {
             Self::Lookup(ours, function) if core::ptr::eq(theirs, function.address()) => ours,
             Self::Lookup(..) => theirs,
-            Self::Driver(library, row) => {
-                let known = library
-                    .resolve(Loading::Never)
-                    .then(|| library.row_at(theirs, row.name.to_bytes()))
-                    .flatten();
-                match known {
-                    Some(row) => row.ours,
-                    None if row.family.is_limited()
-                        && is_of_a_copy(library, theirs)
-                        && gate::refuses_uncounted(row.name, A_COPY) =>
-                    {
-                        refused as *const ()
-                    }
-                    None => theirs,
-                }
-            }
+            Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
+                Some(row) => row.ours,
+                None if core::ptr::eq(theirs, row.ours) => theirs,
+                None => in_place_of_unknown(library, row, theirs, A_COPY),
+            },
+            Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, A_NEW_FORM),
         }
     }
 }
 
-/// What a process hears of a function of such a copy.
-const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
-
-/// Whether an address is in a second copy of the driver, as `dlmopen` makes one: nobody would count what it takes.
-fn is_of_a_copy(library: &Library, address: *const ()) -> bool {
-    glibc::object_of(address).is_some_and(|path| library.is_copy(path))
+/// Where `RTLD_NEXT` leads.
+enum Next {
+    /// To an object before this library, which has this.
+    Before(*const ()),
+    /// Here.
+    Us,
+    /// The caller stands behind this library.
+    Behind,
 }
 
-/// Stands in for functions of a copy of the driver that would take memory or time.
+/// What a process hears of a function of a second copy of the driver, as `dlmopen` makes one.
+const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
+
+/// Stands in for an address that is no row's: nobody would count what a driver's function takes there.
+fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: &[u8]) -> *const () {
+    let uncounted = row.family.is_limited() || row.family == Family::Lookup;
+    let is_drivers = || {
+        let symbols = glibc::with_object_of(theirs, |object| object.symbols()).flatten();
+        symbols.is_some_and(|symbols| library.is_named(&symbols))
+    };
+    if !uncounted || !is_drivers() || !gate::refuses_uncounted(row.name, why) {
+        return theirs;
+    }
+    match row.family {
+        Family::Lookup => proc_address::nothing as *const (),
+        _ => refused as *const (),
+    }
+}
+
+/// Stands in for functions that would take memory or time.
 unsafe extern "C" fn refused() -> CUresult {
     CUDA_ERROR_NOT_SUPPORTED
 }

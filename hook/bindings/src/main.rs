@@ -7,6 +7,7 @@ mod merge;
 mod needed;
 mod wanted;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
@@ -60,6 +61,9 @@ fn main() -> Result<()> {
     let (cu, nv): (Vec<_>, Vec<_>) = softmig_bindings::rows()
         .chain(softmig_bindings::offered())
         .partition(|name| name.starts_with("cu"));
+    for name in [&cuda13, &cuda12, &nvml].map(Header::functions) {
+        forms_are_rows(&name?)?;
+    }
     let cuda = merged(cuda13.declarations(&cu)?, cuda12.declarations(&cu)?)?;
     let nvml = nvml.declarations(&nv)?;
     for name in wanted::FULL.iter().chain(wanted::ENUMS) {
@@ -76,6 +80,36 @@ fn main() -> Result<()> {
         fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(())
+}
+
+/// A header that has a form of a row's function which is no row: programs would come to the driver by it.
+fn forms_are_rows(functions: &[String]) -> Result<()> {
+    let rows: BTreeSet<&str> = softmig_bindings::rows().collect();
+    let bases: BTreeSet<&str> = rows.iter().map(|row| base(row)).collect();
+    let missing: Vec<&str> = functions
+        .iter()
+        .map(String::as_str)
+        .filter(|name| bases.contains(base(name)) && !rows.contains(name))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "forms of functions in hook/bindings/rows.txt that are not there: {}: give each a row",
+        missing.join(", ")
+    );
+    Ok(())
+}
+
+/// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.
+fn base(name: &str) -> &str {
+    let name = name
+        .strip_suffix("_ptsz")
+        .or(name.strip_suffix("_ptds"))
+        .unwrap_or(name);
+    let before = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    match before.strip_suffix("_v") {
+        Some(base) if before.len() < name.len() => base,
+        _ => name,
+    }
 }
 
 /// The first lines of cuda.rs.

@@ -43,6 +43,7 @@ interpose! { CUDA, cuda;
         fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
         fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
         fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
+        fn cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) -> CUresult;
         fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
         fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult;
         fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
@@ -156,6 +157,14 @@ interpose! { CUDA, cuda;
             node_params: *mut CUgraphNodeParams,
         ) -> CUresult;
         fn cuGraphAddNode_v2(
+            graph_node: *mut CUgraphNode,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            dependency_data: *const CUgraphEdgeData,
+            num_dependencies: usize,
+            node_params: *mut CUgraphNodeParams,
+        ) -> CUresult;
+        fn cuGraphAddNode_v3(
             graph_node: *mut CUgraphNode,
             graph: CUgraph,
             dependencies: *const CUgraphNode,

@@ -1343,6 +1343,7 @@ unsafe extern "C" {
     pub fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult;
     pub fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult;
     pub fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
+    pub fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult;
     pub fn cuCtxSynchronize() -> CUresult;
     pub fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
     pub fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult;
@@ -1695,6 +1696,14 @@ unsafe extern "C" {
     pub fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult;
     pub fn cuGraphDestroy(hGraph: CUgraph) -> CUresult;
     pub fn cuGraphAddNode_v2(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        nodeParams: *mut CUgraphNodeParams,
+    ) -> CUresult;
+    pub fn cuGraphAddNode_v3(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
         dependencies: *const CUgraphNode,

@@ -1,0 +1,320 @@
+//! The objects that the dynamic loader has mapped, and their symbols.
+//!
+//! Read as the loader reads them (System V gABI chapter 5, the GNU hash section, and glibc's `link.h`), without asking
+//! it: a question to the loader can search the disk, take its locks, set `dlerror`, and come to a function of the same
+//! name that the program has.
+
+use core::ffi::{CStr, c_char};
+
+/// An object as its program headers describe it.
+pub(crate) struct Object<'a> {
+    /// What is added to its addresses; wraps for an object that lies below where it was linked for.
+    base: usize,
+    headers: &'a [libc::Elf64_Phdr],
+}
+
+impl<'a> Object<'a> {
+    /// The object that `dl_iterate_phdr` describes.
+    pub(crate) fn described(info: &'a libc::dl_phdr_info) -> Self {
+        // SAFETY: the loader gives the place and number of the object's program headers, which stay mapped.
+        let headers =
+            unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        Self {
+            base: info.dlpi_addr as usize,
+            headers,
+        }
+    }
+
+    /// The object whose file is mapped from here on; `None` if its headers are not where they usually are.
+    ///
+    /// # Safety
+    ///
+    /// `start` is where the loader mapped an object, as `dladdr` tells it, and the object stays.
+    pub(crate) unsafe fn mapped_at(start: *const libc::Elf64_Ehdr) -> Option<Self> {
+        // SAFETY: a file that the loader has mapped begins with its header.
+        let header = unsafe { start.read() };
+        let address = (start as usize).checked_add(header.e_phoff as usize)?;
+        let size = size_of::<libc::Elf64_Phdr>().checked_mul(header.e_phnum.into())?;
+        // Beyond the first page nothing may be mapped.
+        if header.e_phoff.checked_add(size as u64)? > 4096 {
+            return None;
+        }
+        // SAFETY: see above; the header tells place and number.
+        let headers = unsafe {
+            core::slice::from_raw_parts(address as *const libc::Elf64_Phdr, header.e_phnum.into())
+        };
+        let first = headers
+            .iter()
+            .find(|header| header.p_type == libc::PT_LOAD)?;
+        let base = (start as usize).wrapping_sub(first.p_vaddr as usize);
+        Some(Self { base, headers })
+    }
+
+    /// Whether an address lies in it.
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        let loads = self
+            .headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD);
+        loads
+            .map(|header| {
+                (
+                    self.base.wrapping_add(header.p_vaddr as usize),
+                    header.p_memsz as usize,
+                )
+            })
+            .any(|(start, size)| address.wrapping_sub(start) < size)
+    }
+
+    /// Its dynamic symbols.
+    pub(crate) fn symbols(&self) -> Option<Symbols> {
+        let dynamic = self
+            .headers
+            .iter()
+            .find(|header| header.p_type == libc::PT_DYNAMIC)?;
+        let place = self.base.wrapping_add(dynamic.p_vaddr as usize);
+        // The loader has put addresses in the place of offsets, except where it cannot write (the vDSO).
+        let address = |value: usize| {
+            let moved = self.base.wrapping_add(value);
+            [value, moved]
+                .into_iter()
+                .find(|&address| self.contains(address))
+        };
+        // SAFETY: the object's dynamic section, which is mapped.
+        unsafe { Symbols::read(self.base, place as *const Entry, address) }
+    }
+}
+
+/// An entry of a dynamic section: its tag and its value.
+pub(crate) type Entry = (u64, u64);
+
+/// Where the parts of an object's symbol table are.
+pub(crate) struct Symbols {
+    base: usize,
+    soname: usize,
+    strings: usize,
+    table: usize,
+    hash: usize,
+    versions: Option<usize>,
+}
+
+// Tags of the dynamic section.
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_SONAME: u64 = 14;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const DT_VERSYM: u64 = 0x6fff_fff0;
+/// In a symbol's version: not the one that a new program would get.
+const HIDDEN: u16 = 0x8000;
+/// A symbol whose address a function of the library's chooses.
+const STT_GNU_IFUNC: u8 = 10;
+
+impl Symbols {
+    /// Reads a dynamic section; `address` makes an address of what stands there, if it is one. `None` for an object
+    /// without a name or without a GNU hash section.
+    ///
+    /// # Safety
+    ///
+    /// `place` is the dynamic section of an object that stays mapped, and `address` answers with addresses in it.
+    pub(crate) unsafe fn read(
+        base: usize,
+        mut place: *const Entry,
+        address: impl Fn(usize) -> Option<usize>,
+    ) -> Option<Self> {
+        let (mut strings, mut table, mut hash, mut versions, mut soname) =
+            (None, None, None, None, None);
+        loop {
+            // SAFETY: the section ends in an entry of tag 0.
+            let (tag, value) = unsafe { place.read() };
+            let value = value as usize;
+            match tag {
+                0 => break,
+                DT_STRTAB => strings = address(value),
+                DT_SYMTAB => table = address(value),
+                DT_GNU_HASH => hash = address(value),
+                DT_VERSYM => versions = address(value),
+                DT_SONAME => soname = Some(value),
+                _ => {}
+            }
+            place = place.wrapping_add(1);
+        }
+        Some(Self {
+            base,
+            soname: strings?.wrapping_add(soname?),
+            strings: strings?,
+            table: table?,
+            hash: hash?,
+            versions,
+        })
+    }
+
+    /// The name that other objects need it by.
+    pub(crate) fn soname(&self) -> &CStr {
+        // SAFETY: in the object's own string table, whose strings end in a zero byte.
+        unsafe { CStr::from_ptr(self.soname as *const c_char) }
+    }
+
+    /// The address of a function in its default version, else in whichever there is.
+    pub(crate) fn find(&self, name: &CStr) -> Option<*mut ()> {
+        let hash = gnu_hash(name.to_bytes());
+        let [buckets, first_symbol, bloom_words] = [0, 1, 2].map(|word| self.hash_word(word));
+        let first_bucket = bloom_words.wrapping_mul(2).wrapping_add(4);
+        let first_link = first_bucket.wrapping_add(buckets);
+        let mut symbol = self.hash_word(first_bucket.wrapping_add(hash.checked_rem(buckets)?));
+        if symbol < first_symbol {
+            return None;
+        }
+        let mut other = None;
+        loop {
+            let link = self.hash_word(first_link.wrapping_add(symbol.wrapping_sub(first_symbol)));
+            if link | 1 == hash | 1
+                && let Some((address, hidden)) = self.function(symbol, name)
+            {
+                if !hidden {
+                    return Some(address);
+                }
+                other = other.or(Some(address));
+            }
+            if link & 1 == 1 {
+                return other;
+            }
+            symbol = symbol.wrapping_add(1);
+        }
+    }
+
+    fn hash_word(&self, index: u32) -> u32 {
+        let at = self.hash.wrapping_add((index as usize).wrapping_mul(4));
+        // SAFETY: the words of the object's hash section, whose extent the words before tell.
+        unsafe { (at as *const u32).read() }
+    }
+
+    /// Where a symbol's function is and whether it is hidden; `None` if it has another name or is not defined here.
+    fn function(&self, symbol: u32, name: &CStr) -> Option<(*mut (), bool)> {
+        let at = (symbol as usize).wrapping_mul(size_of::<libc::Elf64_Sym>());
+        let at = self.table.wrapping_add(at);
+        // SAFETY: an entry of the object's symbol table: its hash section names it.
+        let entry = unsafe { (at as *const libc::Elf64_Sym).read() };
+        let its_name = self.strings.wrapping_add(entry.st_name as usize);
+        // SAFETY: in the object's own string table, whose strings end in a zero byte.
+        let its_name = unsafe { CStr::from_ptr(its_name as *const c_char) };
+        if its_name != name || entry.st_shndx == 0 || entry.st_info & 15 == STT_GNU_IFUNC {
+            return None;
+        }
+        let address = self.base.wrapping_add(entry.st_value as usize) as *mut ();
+        let Some(versions) = self.versions else {
+            return Some((address, false));
+        };
+        let version = versions.wrapping_add((symbol as usize).wrapping_mul(2));
+        // SAFETY: the object has one version for each entry of its symbol table.
+        let version = unsafe { (version as *const u16).read() };
+        Some((address, version & HIDDEN != 0))
+    }
+}
+
+fn gnu_hash(name: &[u8]) -> u32 {
+    name.iter().fold(5381, |hash: u32, &byte| {
+        hash.wrapping_mul(33).wrapping_add(byte.into())
+    })
+}
+
+/// The loader's own record of an object (`struct link_map` in glibc's `link.h`).
+#[repr(C)]
+pub(crate) struct LinkMap {
+    base: usize,
+    path: *const c_char,
+    dynamic: *const Entry,
+    next: *const LinkMap,
+}
+
+/// The loader's record for debuggers (`struct r_debug`), as far as it is needed.
+#[repr(C)]
+struct Debug {
+    version: i32,
+    first: *const LinkMap,
+}
+
+const DT_DEBUG: u64 = 21;
+
+impl LinkMap {
+    /// The first object of this process, which is the program; null in one without a loader.
+    pub(crate) fn first() -> *const Self {
+        // SAFETY: only reads what the kernel put beside the program's stack.
+        let headers = (unsafe { libc::getauxval(libc::AT_PHDR) }) as *const libc::Elf64_Phdr;
+        // SAFETY: as before.
+        let count = (unsafe { libc::getauxval(libc::AT_PHNUM) }) as usize;
+        if headers.is_null() {
+            return core::ptr::null();
+        }
+        // SAFETY: the kernel, or the loader that was started as a program, tells place and number.
+        let program = unsafe { core::slice::from_raw_parts(headers, count) };
+        let find = |kind| program.iter().find(|header| header.p_type == kind);
+        let (Some(own), Some(dynamic)) = (find(libc::PT_PHDR), find(libc::PT_DYNAMIC)) else {
+            return core::ptr::null();
+        };
+        let base = (headers as usize).wrapping_sub(own.p_vaddr as usize);
+        let mut place = base.wrapping_add(dynamic.p_vaddr as usize) as *const Entry;
+        loop {
+            // SAFETY: the program's dynamic section, which is mapped and ends in an entry of tag 0.
+            let (tag, value) = unsafe { place.read() };
+            match tag {
+                0 => return core::ptr::null(),
+                DT_DEBUG if value != 0 => {
+                    let debug = value as *const Debug;
+                    // SAFETY: the loader put the address of its record there.
+                    return unsafe { (*debug).first };
+                }
+                _ => place = place.wrapping_add(1),
+            }
+        }
+    }
+
+    /// The name of its file, without folders.
+    fn file(&self) -> &[u8] {
+        // SAFETY: the loader's name of the object ends in a zero byte.
+        let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
+        path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+    }
+}
+
+/// Looks a function of glibc's up in libc, and in libdl, where it was before glibc 2.34.
+///
+/// Takes no lock: libc is there from the start, stays, and stands in the loader's list before all that comes and goes.
+/// Only a program with an older glibc that loads libdl later goes further, once.
+pub(crate) fn find_in_glibc(name: &CStr) -> Option<*mut ()> {
+    let mut place = LinkMap::first();
+    while !place.is_null() {
+        // SAFETY: a record of the loader's list; see above for why it stays.
+        let object = unsafe { &*place };
+        if matches!(object.file(), b"libc.so.6" | b"libdl.so.2") {
+            // SAFETY: the loader's own record of a dynamic section, in which it put addresses for offsets.
+            let symbols = unsafe { Symbols::read(object.base, object.dynamic, Some) };
+            if let Some(found) = symbols.and_then(|symbols| symbols.find(name)) {
+                return Some(found);
+            }
+        }
+        place = object.next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glibcs_own_functions_are_those_that_the_loader_knows() {
+        for name in [
+            c"dlsym",
+            c"dlvsym",
+            c"dlopen",
+            c"dladdr",
+            c"dl_iterate_phdr",
+        ] {
+            // SAFETY: a handle that `dlsym` takes, and a name that ends in a zero byte.
+            let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            assert_eq!(find_in_glibc(name).unwrap().cast(), expected, "{name:?}");
+        }
+        assert_eq!(find_in_glibc(c"no_such_function"), None);
+        assert_eq!(find_in_glibc(c""), None);
+    }
+}
