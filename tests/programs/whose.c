@@ -4,6 +4,7 @@
 //     whose                 looks once
 //     whose without-files   looks while it can open no file, and again when it can
 //     whose until FILE      looks, waits for the file, and looks again
+//     whose from FILE       looks, the second copy being this file
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,14 +39,18 @@ static void look(void)
 int main(int count, char **words)
 {
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
-    copy = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    const char *how = count > 1 ? words[1] : "";
+    if (strcmp(how, "from") == 0 && count > 2)
+        copy = dlopen(words[2], RTLD_NOW);
+    else
+        copy = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
     if (!cuda || !copy)
         fail("libcuda.so.1", dlerror());
-    const char *how = count > 1 ? words[1] : "";
     if (strcmp(how, "without-files") == 0) {
         struct rlimit before, none;
         getrlimit(RLIMIT_NOFILE, &before);
-        none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+        // Standard input, output and error are open already.
+        none = (struct rlimit){.rlim_cur = 3, .rlim_max = before.rlim_max};
         setrlimit(RLIMIT_NOFILE, &none);
         look();
         setrlimit(RLIMIT_NOFILE, &before);

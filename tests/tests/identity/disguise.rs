@@ -18,6 +18,7 @@ on_each_slurm!(
     who_hides_his_control_group_on_gpus_without_slices_is_left_alone,
     who_covers_proc_gets_the_smallest_slice_on_its_gpus,
     a_root_folder_without_proc_hides_no_gpu,
+    a_copy_of_the_driver_under_another_name_is_known,
 );
 
 fn an_empty_environment_hides_no_job(slurm: Slurm) -> Result<()> {
@@ -137,6 +138,15 @@ fn who_covers_proc_gets_the_smallest_slice_on_its_gpus(slurm: Slurm) -> Result<(
     assert_eq!(site.step(site.quarter, WITHOUT_PROC)?, smallest);
     let bob = step(&site.cluster, "bob", site.bobs, WITHOUT_PROC)?;
     assert_eq!(bob, smallest);
+    Ok(())
+}
+
+fn a_copy_of_the_driver_under_another_name_is_known(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let script =
+        "copy=$(mktemp); cp /usr/lib/x86_64-linux-gnu/libcuda.so.1 $copy\nwhose from $copy";
+    site.assert_known(script)?;
+    assert_eq!(site.step(site.whole, script)?, [Answer::passive()]);
     Ok(())
 }
 
