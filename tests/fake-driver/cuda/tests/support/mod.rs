@@ -184,6 +184,11 @@ pub fn described(
     );
 }
 
+/// Whether this process was started for one test.
+pub fn is_part() -> bool {
+    std::env::var_os(PART).is_some()
+}
+
 /// A part of a test for another process; it does nothing in a run of all tests.
 pub fn role(name: &str, body: impl FnOnce(Cuda)) {
     if std::env::var_os(PART).is_some_and(|part| part == name) {
