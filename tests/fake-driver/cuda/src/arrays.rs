@@ -8,11 +8,12 @@ use softmig_fake_node::Kind;
 use crate::Outcome;
 use crate::capture::refuse_while_capturing;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::formats::element;
 use crate::heap::Piece;
+use crate::{In, Out};
+use softmig_fake_node::edge::handle;
 
 /// Arrays and mipmapped arrays.
 #[derive(Default)]

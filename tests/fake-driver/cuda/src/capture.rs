@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::{Graph, NodeWork};
 use crate::streams::{self, Default, Order};
 use crate::thread::{capture_mode, this_thread};
 use crate::work::Op;
+use softmig_fake_node::edge::handle;
 
 /// All captures that have not ended.
 pub(crate) type Captures = BTreeMap<usize, Capture>;

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;
 use crate::limits::Limits;
+use softmig_fake_node::edge::handle;
 
 /// All contexts, and what makes some of them special.
 #[derive(Default)]
@@ -104,7 +105,7 @@ exports! {
     });
 
     /// The device of a context, this thread's with null.
-    fn cuCtxGetDevice_v2 [cuCtxGetDevice 13000] like none (out: Out<CUdevice>, context: CUcontext) => locked(|driver| {
+    fn cuCtxGetDevice_v2 [cuCtxGetDevice 13000] (out: Out<CUdevice>, context: CUcontext) => locked(|driver| {
         let device = driver.contexts.get_or_current(context as usize)?.1.device;
         out.set(driver.ordinal(device)?)
     });

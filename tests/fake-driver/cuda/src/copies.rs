@@ -4,10 +4,10 @@ use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::In;
 use crate::Outcome;
 use crate::address;
 use crate::driver::Driver;
-use crate::edge::In;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::streams::{self, Default};

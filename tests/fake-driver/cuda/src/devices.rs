@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Device;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::Driver;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 

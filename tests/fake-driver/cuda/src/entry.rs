@@ -1,18 +1,16 @@
 //! Into the driver and out of it: joining the node at the first call, the lock, forks, and the end.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{AttachError, Process};
+use softmig_fake_node::{AttachError, Membership, Process, Standing};
 
 use crate::Outcome;
 use crate::driver::Driver;
 
-/// This process's part in the node: made by the first call, never freed, since other threads may be using it.
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-/// Held while joining.
-static JOINING: Mutex<()> = Mutex::new(());
+/// This process's part in the node.
+static MEMBERSHIP: Membership = Membership::new();
 /// Whether `cuInit` succeeded, here or in the process of which this is a forked child.
 static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// Whether the library has been unloaded or the process is at its end.
@@ -20,44 +18,21 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 /// Everything this process has of the GPUs; there is something once `cuInit` succeeded.
 static DRIVER: Mutex<Option<Driver>> = Mutex::new(None);
 
-/// This process's part in the node.
+/// This process's part in the node. A forked child of a process that had only looked around joins by itself; one of a
+/// process that had called `cuInit` has no CUDA, as with the real driver.
 pub(crate) fn process() -> Outcome<&'static Process> {
-    if let Some(process) = known_process()? {
-        return Ok(process);
-    }
-    let _joining = JOINING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(process) = known_process()? {
-        return Ok(process);
-    }
-    match Process::attach(&softmig_fake_node::place()) {
-        Ok(process) => {
-            let process: &'static Process = Box::leak(Box::new(process));
-            // Release, as known_process's Acquire: who finds it finds it complete.
-            PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
-            Ok(process)
+    match MEMBERSHIP.standing() {
+        Standing::Member(process) => return Ok(process),
+        Standing::Child if INITIALIZED.load(Ordering::Relaxed) => {
+            return Err(CUDA_ERROR_NOT_INITIALIZED);
         }
-        Err(AttachError::Absent) => Err(CUDA_ERROR_NO_DEVICE),
-        Err(AttachError::Node(_)) => Err(CUDA_ERROR_SYSTEM_NOT_READY),
-        Err(AttachError::Full) => Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
+        Standing::Child | Standing::Stranger => {}
     }
-}
-
-/// The part in the node that this process has already, `None` where it may join.
-fn known_process() -> Outcome<Option<&'static Process>> {
-    let known = PROCESS.load(Ordering::Acquire);
-    // SAFETY: null, or a box that was leaked above.
-    let Some(process) = (unsafe { known.as_ref() }) else {
-        return Ok(None);
-    };
-    if process.is_here() {
-        return Ok(Some(process));
-    }
-    // A forked child. One of a process that had only looked around joins by itself; one of a process that had called
-    // cuInit has no CUDA, as with the real driver.
-    if INITIALIZED.load(Ordering::Relaxed) {
-        return Err(CUDA_ERROR_NOT_INITIALIZED);
-    }
-    Ok(None)
+    MEMBERSHIP.join().map_err(|error| match error {
+        AttachError::Absent => CUDA_ERROR_NO_DEVICE,
+        AttachError::Node(_) => CUDA_ERROR_SYSTEM_NOT_READY,
+        AttachError::Full => CUDA_ERROR_DEVICE_UNAVAILABLE,
+    })
 }
 
 /// `cuInit`: makes the driver of what `devices` chooses, unless there is one.
@@ -102,7 +77,7 @@ pub(crate) fn code(outcome: Outcome) -> CUresult {
 /// Runs when the library is unloaded or the process ends by itself: what it has goes back, and later calls say so.
 extern "C" fn end() {
     ENDED.store(true, Ordering::Relaxed);
-    if let Ok(Some(process)) = known_process() {
+    if let Standing::Member(process) = MEMBERSHIP.standing() {
         process.leave();
     }
 }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::capture::{self, refuse_while_capturing};
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::pools;
 use crate::streams::{self, Default};
 use crate::waiting::{self, Wait};
 use crate::work::{Mark, Op};
+use softmig_fake_node::edge::handle;
 
 /// All events.
 pub(crate) type Events = BTreeMap<usize, Event>;

@@ -15,7 +15,8 @@
 //! from 7.0 on. `like NAME` before the arguments names another declaration to compare with, `like none` none.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use softmig_fake_node::Function;
 
 use crate::entry;
 
@@ -31,38 +32,10 @@ pub(crate) struct Symbol {
     pub(crate) address: fn() -> *const c_void,
 }
 
-/// A function whose calls are counted.
-pub(crate) struct Function {
-    name: &'static str,
-    /// The number under which the node counts it, plus one; 0 before the first call.
-    number: AtomicUsize,
-}
-
-impl Function {
-    pub(crate) const fn new(name: &'static str) -> Function {
-        Function {
-            name,
-            number: AtomicUsize::new(0),
-        }
-    }
-
-    /// Counts a call, if there is a node.
-    pub(crate) fn count(&self) {
-        let Ok(process) = entry::process() else {
-            return;
-        };
-        // Relaxed: the number is the same whichever thread finds it.
-        let number = match self.number.load(Ordering::Relaxed) {
-            0 => {
-                let Some(number) = process.function(self.name) else {
-                    return;
-                };
-                self.number.store(number + 1, Ordering::Relaxed);
-                number
-            }
-            known => known - 1,
-        };
-        process.count(number);
+/// Counts a call, if there is a node.
+pub(crate) fn count(function: &Function) {
+    if let Ok(process) = entry::process() {
+        function.count(process);
     }
 }
 
@@ -133,13 +106,14 @@ macro_rules! export {
         $(#[doc = $doc])*
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(
-            $($arg: <$type as $crate::edge::Edge>::Raw),*
+            $($arg: <$type as softmig_fake_node::edge::Edge>::Raw),*
         ) -> softmig_driver_sys::cuda::CUresult {
-            static FUNCTION: $crate::export::Function = $crate::export::Function::new(stringify!($name));
-            FUNCTION.count();
+            static FUNCTION: softmig_fake_node::Function =
+                softmig_fake_node::Function::new(stringify!($name));
+            $crate::export::count(&FUNCTION);
             $(
                 // SAFETY: who calls a function of the driver gives it what its manual says, or null.
-                let $arg = unsafe { <$type as $crate::edge::Edge>::from_raw($arg) };
+                let $arg = unsafe { <$type as softmig_fake_node::edge::Edge>::from_raw($arg) };
             )*
             $(let $per_thread: bool = $value;)?
             $crate::entry::code($body)
@@ -154,7 +128,7 @@ macro_rules! declared {
     (none $types:tt) => {};
     ($name:ident ($($type:ty),*)) => {
         const _: unsafe extern "C" fn(
-            $(<$type as $crate::edge::Edge>::Raw),*
+            $(<$type as softmig_fake_node::edge::Edge>::Raw),*
         ) -> softmig_driver_sys::cuda::CUresult = softmig_driver_sys::cuda::$name;
     };
 }

@@ -10,10 +10,11 @@ use std::ffi::c_void;
 use softmig_driver_sys::cuda::*;
 
 use crate::Outcome;
-use crate::edge::{Edge, In, Out, handle};
 use crate::entry::{code, locked};
 use crate::export::exports;
 use crate::primary;
+use crate::{In, Out};
+use softmig_fake_node::edge::{Edge, handle};
 
 /// The table's name.
 const NAME: [u8; 16] = *b"fakecudatable\0\0\x01";

@@ -8,11 +8,12 @@ use softmig_driver_sys::cuda::*;
 use crate::Outcome;
 use crate::address::Area;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::ranges::{Range, Source};
 use crate::sharing;
+use crate::{In, Out};
+use softmig_fake_node::edge::handle;
 
 /// External memory that was imported: any file can stand for it.
 #[derive(Debug)]

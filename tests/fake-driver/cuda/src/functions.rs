@@ -5,9 +5,9 @@ use std::ffi::{CString, c_char};
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::image::Time;

@@ -9,10 +9,10 @@ use std::ffi::c_void;
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
 
+use crate::Out;
 use crate::Outcome;
 use crate::address::{Area, GRANULARITY};
 use crate::driver::Driver;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::{NodeWork, Ready};

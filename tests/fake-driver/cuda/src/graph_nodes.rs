@@ -4,11 +4,11 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Outcome;
 use crate::driver::Driver;
-use crate::edge::{In, Out};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::{self, NodeWork};
 use crate::work::Op;
+use crate::{In, Out};
 use crate::{graph_memory, launches};
 
 exports! {
@@ -48,6 +48,12 @@ exports! {
     /// Adds a node of any of these kinds.
     fn cuGraphAddNode [cuGraphAddNode 12020] (
         out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, node: Out<CUgraphNodeParams>
+    ) => locked(|driver| add(driver, out, graph as usize, after, count, node));
+
+    /// Adds a node of any of these kinds; edges are all alike here.
+    fn cuGraphAddNode_v3 [cuGraphAddNode 13040] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, _edges: In<CUgraphEdgeData>, count: usize,
+        node: Out<CUgraphNodeParams>
     ) => locked(|driver| add(driver, out, graph as usize, after, count, node));
 
     /// Adds a node of any of these kinds; edges are all alike here.

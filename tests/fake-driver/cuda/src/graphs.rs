@@ -6,11 +6,12 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::work::Op;
+use crate::{In, Out};
 use crate::{graph_launch, graph_memory};
+use softmig_fake_node::edge::handle;
 
 /// All graphs, and those made ready to run.
 #[derive(Default)]

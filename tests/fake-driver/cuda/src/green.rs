@@ -3,13 +3,14 @@
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Kind, MIB};
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;
 use crate::{memory, primary, streams};
+use softmig_fake_node::edge::handle;
 
 /// What one takes besides the primary context, which it keeps (seen on an H200).
 const MEMORY: u64 = 8 * MIB;

@@ -4,15 +4,16 @@ use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::address::Area;
 use crate::capture::refuse_while_capturing;
 use crate::driver::Driver;
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::memory;
 use crate::ranges::{Range, Source};
+use softmig_fake_node::edge::handle;
 
 exports! {
     static SYMBOLS;

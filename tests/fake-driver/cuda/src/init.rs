@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use softmig_driver_sys::cuda::*;
 
-use crate::edge::Out;
+use crate::Out;
 use crate::export::exports;
 use crate::{Outcome, entry, errors, visible};
 

@@ -1,15 +1,27 @@
 //! Memory by handle: another process's plain memory, opened here. It takes nothing more of the device.
 
 use softmig_driver_sys::cuda::*;
+use softmig_fake_node::edge::Edge;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::Driver;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::memory;
 use crate::ranges::Source;
 use crate::sharing::{self, Ticket};
+
+/// A handle, which comes by value.
+pub(crate) struct Handle(CUipcMemHandle);
+
+impl Edge for Handle {
+    type Raw = CUipcMemHandle;
+
+    unsafe fn from_raw(raw: CUipcMemHandle) -> Self {
+        Handle(raw)
+    }
+}
 
 exports! {
     static SYMBOLS;
@@ -26,13 +38,13 @@ exports! {
 
     /// Opens another process's memory.
     fn cuIpcOpenMemHandle [cuIpcOpenMemHandle 4010] (
-        out: Out<CUdeviceptr>, handle: CUipcMemHandle, flags: u32
-    ) => locked(|driver| out.set(open(driver, &handle, flags)?));
+        out: Out<CUdeviceptr>, handle: Handle, flags: u32
+    ) => locked(|driver| out.set(open(driver, &handle.0, flags)?));
 
     /// Opens another process's memory.
     fn cuIpcOpenMemHandle_v2 [cuIpcOpenMemHandle 11000] (
-        out: Out<CUdeviceptr>, handle: CUipcMemHandle, flags: u32
-    ) => locked(|driver| out.set(open(driver, &handle, flags)?));
+        out: Out<CUdeviceptr>, handle: Handle, flags: u32
+    ) => locked(|driver| out.set(open(driver, &handle.0, flags)?));
 
     /// Closes it.
     fn cuIpcCloseMemHandle [cuIpcCloseMemHandle 4010] (address: CUdeviceptr) => locked(|driver| {

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 
+#[cfg(not(feature = "old"))]
+use crate::In;
+use crate::Out;
 use crate::Outcome;
 use crate::driver::Driver;
-#[cfg(not(feature = "old"))]
-use crate::edge::In;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions;

@@ -6,7 +6,7 @@
 //! before `cuInit`, without a context, with wrong handles, in a forked child and during a capture; and what each kind
 //! of memory takes.
 //!
-//! One call from end to end: [`export`] counts it and takes its arguments over ([`edge`]), [`entry`] joins the node at
+//! One call from end to end: [`export`] counts it and takes its arguments over (`softmig_fake_node::edge`), [`entry`] joins the node at
 //! the first and locks the [`driver`], a topic's file (named after it) does the work, `softmig_fake_node` keeps the
 //! accounts. Device addresses are host addresses, so that copies are copies; nothing ever runs on them.
 //!
@@ -20,7 +20,6 @@ mod contexts;
 mod copies;
 mod devices;
 mod driver;
-mod edge;
 mod entry;
 mod errors;
 mod events;
@@ -65,3 +64,11 @@ mod work;
 
 /// What came of a call: an error is the driver's code.
 pub(crate) type Outcome<T = ()> = Result<T, softmig_driver_sys::cuda::CUresult>;
+
+/// Where a function leaves a value; null is "invalid value", as in the real driver.
+pub(crate) type Out<T> =
+    softmig_fake_node::edge::Out<T, { softmig_driver_sys::cuda::CUDA_ERROR_INVALID_VALUE }>;
+
+/// What a function reads; null is "invalid value", as in the real driver.
+pub(crate) type In<T> =
+    softmig_fake_node::edge::In<T, { softmig_driver_sys::cuda::CUDA_ERROR_INVALID_VALUE }>;

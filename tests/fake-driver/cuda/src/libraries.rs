@@ -7,13 +7,14 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions::{self, Origin};
 use crate::heap::Piece;
 use crate::image::Image;
 use crate::modules;
+use crate::{In, Out};
+use softmig_fake_node::edge::handle;
 
 /// All libraries.
 pub(crate) type Libraries = BTreeMap<usize, Library>;

@@ -3,9 +3,9 @@
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Device, Kind};
 
+use crate::Out;
 use crate::Outcome;
 use crate::capture::refuse_while_capturing;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;

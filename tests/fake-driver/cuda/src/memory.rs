@@ -3,10 +3,10 @@
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
 
+use crate::Out;
 use crate::address::{Area, GRANULARITY};
 use crate::capture::refuse_while_capturing;
 use crate::driver::Driver;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;

@@ -9,7 +9,6 @@ use softmig_fake_node::Kind;
 use crate::Outcome;
 use crate::address::Area;
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions::{self, Origin};
@@ -17,6 +16,8 @@ use crate::heap::Piece;
 use crate::image::Image;
 use crate::memory;
 use crate::ranges::{Range, Source};
+use crate::{In, Out};
+use softmig_fake_node::edge::handle;
 
 /// All modules.
 pub(crate) type Modules = BTreeMap<usize, Module>;

@@ -4,12 +4,13 @@ use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::Driver;
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::ranges::{Range, Source};
+use softmig_fake_node::edge::handle;
 
 /// The manual's `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
 const HOST: u32 = 1;

@@ -8,14 +8,15 @@ use std::os::unix::fs::FileExt;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::driver::new_handle;
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::pools::{self, Pool};
 use crate::ranges::Source;
 use crate::sharing::{self, Ticket};
+use softmig_fake_node::edge::handle;
 
 /// What the file behind an exported pool begins with; the device's number follows.
 const MARK: &[u8; 8] = b"fakepool";

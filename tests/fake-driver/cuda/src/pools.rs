@@ -13,14 +13,15 @@ use softmig_fake_node::Kind;
 use crate::address::Area;
 use crate::capture::{self, refuse_while_capturing};
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::NodeWork;
 use crate::heap::code;
 use crate::ranges::{Range, Source};
 use crate::streams::{self, Default};
+use crate::{In, Out};
 use crate::{Outcome, graph_memory, memory};
+use softmig_fake_node::edge::handle;
 
 /// How much a pool takes at a time.
 pub(crate) const CHUNK: u64 = 32 << 20;

@@ -2,12 +2,13 @@
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
 use crate::contexts::{self, Origin};
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
+use softmig_fake_node::edge::handle;
 
 /// What is known of a device's primary context.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,10 @@ use std::ffi::{c_char, c_void};
 
 use softmig_driver_sys::cuda::*;
 
-use crate::edge::{In, Out, handle};
 use crate::export::{Symbol, exports};
+use crate::{In, Out};
 use crate::{Outcome, entry, future, init, tables};
+use softmig_fake_node::edge::handle;
 
 exports! {
     static SYMBOLS;

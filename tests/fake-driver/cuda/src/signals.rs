@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::Outcome;
-use crate::edge::Out;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::streams::{self, Default};

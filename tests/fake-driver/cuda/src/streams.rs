@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use softmig_driver_sys::cuda::*;
 
+use crate::Out;
 use crate::capture::{self, refuse_while_capturing};
 use crate::driver::{Driver, new_handle};
-use crate::edge::{Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::thread::this_thread;
 use crate::waiting::{self, Wait};
 use crate::work::{HostCall, Mark, Op, Work};
 use crate::{Outcome, pools};
+use softmig_fake_node::edge::handle;
 
 /// All streams.
 #[derive(Default)]

@@ -9,7 +9,6 @@ use softmig_fake_node::Block;
 use crate::Outcome;
 use crate::address::{Area, GRANULARITY};
 use crate::driver::{Driver, new_handle};
-use crate::edge::{In, Out, handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;
@@ -17,6 +16,8 @@ use crate::memory;
 use crate::ranges::{Range, Source};
 use crate::sharing;
 use crate::streams::{self, Default};
+use crate::{In, Out};
+use softmig_fake_node::edge::handle;
 
 /// Reservations, and physical memory.
 #[derive(Default)]

@@ -187,10 +187,8 @@ fn before_init_little_is_answered() {
         assert_eq!(number, 13_000);
         assert_eq!(cu!(cuda, cuGetErrorName(2u32, &raw mut text)), 0);
         // SAFETY: the driver gave a text that lasts.
-        assert_eq!(
-            unsafe { std::ffi::CStr::from_ptr(text) },
-            c"CUDA_ERROR_OUT_OF_MEMORY"
-        );
+        let name = unsafe { std::ffi::CStr::from_ptr(text) };
+        assert_eq!(name, c"CUDA_ERROR_OUT_OF_MEMORY");
         assert_eq!(
             cu!(cuda, cuGetErrorString(12345u32, &raw mut text)),
             CUDA_ERROR_INVALID_VALUE

@@ -1,6 +1,6 @@
 //! How often each function of the driver was called, by process: a test sees what reached the driver, and what did not.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::layout::Shared;
 use crate::process::Process;
@@ -32,6 +32,40 @@ impl Process {
     pub fn is_of_the_future(&self, name: &str) -> Option<usize> {
         let mut entries = self.mapped.shared().future.iter();
         entries.position(|entry| !entry.is_empty() && entry.is(name))
+    }
+}
+
+/// A function of a library whose calls are counted.
+pub struct Function {
+    name: &'static str,
+    /// The number under which the node counts it, plus one; 0 before the first call.
+    number: AtomicUsize,
+}
+
+impl Function {
+    /// One of this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Function {
+        Function {
+            name,
+            number: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts a call.
+    pub fn count(&self, process: &Process) {
+        // Relaxed: the number is the same whichever thread finds it.
+        let number = match self.number.load(Ordering::Relaxed) {
+            0 => {
+                let Some(number) = process.function(self.name) else {
+                    return;
+                };
+                self.number.store(number + 1, Ordering::Relaxed);
+                number
+            }
+            known => known - 1,
+        };
+        process.count(number);
     }
 }
 

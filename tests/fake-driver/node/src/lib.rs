@@ -10,6 +10,7 @@
 //! 3. [`Kind`] and `memory`: who holds how much of which GPU. `block`: memory that several processes hold.
 //! 4. `timeline`: when a kernel runs.
 //! 5. [`Node`] and [`DeviceUsage`]: what a test makes and reads.
+//! 6. [`Membership`], [`Function`] and [`edge`]: what both libraries need at their C interface.
 //!
 //! ```no_run
 //! use softmig_fake_node::{Gpu, Kind, Node};
@@ -27,6 +28,7 @@ mod block;
 mod calls;
 mod clock;
 mod description;
+pub mod edge;
 mod error;
 mod gpu;
 mod install;
@@ -34,6 +36,7 @@ mod kind;
 pub(crate) mod layout;
 mod lock;
 mod mapped;
+mod membership;
 mod memory;
 pub mod models;
 mod node;
@@ -46,11 +49,13 @@ mod usage;
 mod visible;
 
 pub use block::{Block, BlockId};
+pub use calls::Function;
 pub use description::{Clock, Description, Device};
 pub use error::{AttachError, MemoryError, NodeError};
 pub use gpu::{Gpu, Instance, Mig};
 pub use install::install;
 pub use kind::{Bytes, Kind};
+pub use membership::{Membership, Standing};
 pub use node::Node;
 pub use process::Process;
 pub use usage::{DeviceUsage, Participant, ProcessUsage};

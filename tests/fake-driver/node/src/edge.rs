@@ -1,16 +1,12 @@
 //! What comes over the C interface, as types that can be used without unsafe code.
 //!
-//! A null pointer is an answer of its own: writing through it, or reading, is "invalid value", as in the real driver.
+//! A null pointer where there must be none is the caller's mistake, for which each interface has its code: `NULL`.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
-use softmig_driver_sys::cuda::*;
-
-use crate::Outcome;
-
 /// A type that a function of the driver takes.
-pub(crate) trait Edge {
+pub trait Edge {
     /// How C passes it.
     type Raw;
 
@@ -22,62 +18,62 @@ pub(crate) trait Edge {
 }
 
 /// Where a function leaves a value, or an array of them.
-pub(crate) struct Out<T>(Option<NonNull<T>>);
+pub struct Out<T, const NULL: u32>(Option<NonNull<T>>);
 
-impl<T: Copy> Out<T> {
+impl<T: Copy, const NULL: u32> Out<T, NULL> {
     /// Leaves the value.
-    pub(crate) fn set(self, value: T) -> Outcome {
+    pub fn set(self, value: T) -> Result<(), u32> {
         self.set_at(0, value)
     }
 
     /// Leaves the value where the caller wants one.
-    pub(crate) fn set_if_wanted(self, value: T) {
+    pub fn set_if_wanted(self, value: T) {
         // Nothing to do where it does not.
         let _ = self.set(value);
     }
 
     /// Leaves one value of an array.
-    pub(crate) fn set_at(self, index: usize, value: T) -> Outcome {
-        let pointer = self.0.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pub fn set_at(self, index: usize, value: T) -> Result<(), u32> {
+        let pointer = self.0.ok_or(NULL)?;
         // SAFETY: `from_raw` requires an array as long as the function's manual says, and `index` is within that.
         let place = unsafe { pointer.add(index) };
-        // SAFETY: as above; the caller's memory may be unaligned, but then it would be for the real driver too.
-        unsafe { place.write(value) };
+        // SAFETY: as above; C does not always say how a place is aligned.
+        unsafe { place.write_unaligned(value) };
         Ok(())
     }
 
     /// What is there already.
-    pub(crate) fn get(self) -> Outcome<T> {
+    pub fn get(self) -> Result<T, u32> {
         self.at(0)
     }
 
     /// What is there already, in an array.
-    pub(crate) fn at(self, index: usize) -> Outcome<T> {
-        let pointer = self.0.ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pub fn at(self, index: usize) -> Result<T, u32> {
+        let pointer = self.0.ok_or(NULL)?;
         // SAFETY: `from_raw` requires an array as long as the function's manual says, and `index` is within that.
         let place = unsafe { pointer.add(index) };
         // SAFETY: as above; functions call this for arguments that the program fills in.
-        Ok(unsafe { place.read() })
+        Ok(unsafe { place.read_unaligned() })
     }
 }
 
-impl<T> Out<T> {
+impl<T, const NULL: u32> Out<T, NULL> {
     /// The same place for values of another type, where the manual makes the type depend on another argument.
-    pub(crate) fn cast<U>(self) -> Out<U> {
+    pub fn cast<U>(self) -> Out<U, NULL> {
         Out(self.0.map(NonNull::cast))
     }
 
     /// Whether it is wanted.
-    pub(crate) fn is_wanted(self) -> bool {
+    pub fn is_wanted(self) -> bool {
         self.0.is_some()
     }
 }
 
-impl Out<c_char> {
+impl<const NULL: u32> Out<c_char, NULL> {
     /// Leaves a text in a buffer of this size, cut to fit, with a zero at its end.
-    pub(crate) fn set_text(self, text: &str, size: i32) -> Outcome {
-        let room = usize::try_from(size).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-        let last = room.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    pub fn set_text(self, text: &str, size: i32) -> Result<(), u32> {
+        let room = usize::try_from(size).map_err(|_| NULL)?;
+        let last = room.checked_sub(1).ok_or(NULL)?;
         let mut length = 0;
         for byte in text.bytes().take(last) {
             self.set_at(length, byte as c_char)?;
@@ -88,15 +84,15 @@ impl Out<c_char> {
 }
 
 // Not derived: that would ask the same of what is pointed to.
-impl<T> Clone for Out<T> {
+impl<T, const NULL: u32> Clone for Out<T, NULL> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Out<T> {}
+impl<T, const NULL: u32> Copy for Out<T, NULL> {}
 
-impl<T> Edge for Out<T> {
+impl<T, const NULL: u32> Edge for Out<T, NULL> {
     type Raw = *mut T;
 
     unsafe fn from_raw(raw: *mut T) -> Self {
@@ -105,43 +101,43 @@ impl<T> Edge for Out<T> {
 }
 
 /// A value that a function reads, or an array of them.
-pub(crate) struct In<T>(*const T);
+pub struct In<T, const NULL: u32>(*const T);
 
-impl<T: Copy> In<T> {
+impl<T: Copy, const NULL: u32> In<T, NULL> {
     /// The value.
-    pub(crate) fn get(self) -> Outcome<T> {
+    pub fn get(self) -> Result<T, u32> {
         self.at(0)
     }
 
     /// One value of an array.
-    pub(crate) fn at(self, index: usize) -> Outcome<T> {
+    pub fn at(self, index: usize) -> Result<T, u32> {
         if self.0.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            return Err(NULL);
         }
         // SAFETY: `from_raw` requires an array as long as the function's manual says, and `index` is within that.
         let place = unsafe { self.0.add(index) };
         // SAFETY: as above.
-        Ok(unsafe { place.read() })
+        Ok(unsafe { place.read_unaligned() })
     }
 
     /// So many values.
-    pub(crate) fn list(self, count: usize) -> Outcome<Vec<T>> {
+    pub fn list(self, count: usize) -> Result<Vec<T>, u32> {
         (0..count).map(|index| self.at(index)).collect()
     }
 }
 
-impl<T> In<T> {
+impl<T, const NULL: u32> In<T, NULL> {
     /// Its address.
-    pub(crate) fn address(self) -> usize {
+    pub fn address(self) -> usize {
         self.0 as usize
     }
 }
 
-impl In<c_char> {
+impl<const NULL: u32> In<c_char, NULL> {
     /// A text.
-    pub(crate) fn text(self) -> Outcome<String> {
+    pub fn text(self) -> Result<String, u32> {
         if self.0.is_null() {
-            return Err(CUDA_ERROR_INVALID_VALUE);
+            return Err(NULL);
         }
         // SAFETY: `from_raw` requires a text that ends with a zero, as the manual of each function with a name does.
         let text = unsafe { CStr::from_ptr(self.0) };
@@ -149,15 +145,15 @@ impl In<c_char> {
     }
 }
 
-impl<T> Clone for In<T> {
+impl<T, const NULL: u32> Clone for In<T, NULL> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for In<T> {}
+impl<T, const NULL: u32> Copy for In<T, NULL> {}
 
-impl<T> Edge for In<T> {
+impl<T, const NULL: u32> Edge for In<T, NULL> {
     type Raw = *const T;
 
     unsafe fn from_raw(raw: *const T) -> Self {
@@ -165,7 +161,7 @@ impl<T> Edge for In<T> {
     }
 }
 
-/// Values that are what they are; handles are numbers to this driver, whatever they look like.
+/// Values that are what they are.
 macro_rules! plain {
     ($($type:ty),* $(,)?) => {$(
         impl Edge for $type {
@@ -184,29 +180,20 @@ plain!(
     u32,
     u64,
     usize,
-    *mut c_void,
-    *mut *mut c_void,
-    CUhostFn,
-    CUipcMemHandle,
-    CUcontext,
-    CUmodule,
-    CUfunction,
-    CUlibrary,
-    CUkernel,
-    CUarray,
-    CUmipmappedArray,
-    CUevent,
-    CUstream,
-    CUexternalMemory,
-    CUgraph,
-    CUgraphNode,
-    CUgraphExec,
-    CUmemoryPool,
-    CUgreenCtx,
-    CUdevResourceDesc,
+    Option<unsafe extern "C" fn(*mut c_void)>
 );
 
-/// A handle that the driver gives out: a number, never given twice, that no program can use as a pointer.
-pub(crate) fn handle<T>(number: usize) -> *mut T {
+/// Handles, which are numbers to this driver whatever they look like, and addresses that only the program follows.
+impl<T> Edge for *mut T {
+    type Raw = *mut T;
+
+    unsafe fn from_raw(raw: *mut T) -> Self {
+        raw
+    }
+}
+
+/// A handle that the driver gives out: a number that no program can use as a pointer.
+#[must_use]
+pub fn handle<T>(number: usize) -> *mut T {
     std::ptr::without_provenance_mut(number)
 }
