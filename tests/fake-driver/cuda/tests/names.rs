@@ -230,10 +230,8 @@ fn forms_of_the_future_work_and_have_no_name() {
             let mut time = 5u64;
             let mut arguments = [&raw mut time];
             // SAFETY: as above. The argument stands behind ten others, on the stack.
-            assert_eq!(
-                unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, 0, arguments.as_mut_ptr(), 0) },
-                0
-            );
+            let code = unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, 0, arguments.as_mut_ptr(), 0) };
+            assert_eq!(code, 0);
 
             cuda.node.set_future_forms(&[]);
             assert_eq!(
@@ -273,10 +271,8 @@ fn a_private_table_makes_contexts() {
         assert_eq!(table.bytes, size_of::<Table>());
         let (mut context, mut there) = (0usize, 0i32);
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { (table.retain)(&raw mut context, 0) },
-            CUDA_ERROR_NOT_INITIALIZED
-        );
+        let code = unsafe { (table.retain)(&raw mut context, 0) };
+        assert_eq!(code, CUDA_ERROR_NOT_INITIALIZED);
         assert_eq!(cu!(cuda, cuInit(0u32)), 0);
         // SAFETY: as above.
         assert_eq!(unsafe { (table.retain)(&raw mut context, 0) }, 0);

@@ -74,6 +74,9 @@ pub(crate) struct Slot {
     /// In clock ticks since the machine's start.
     pub start_time: AtomicU64,
     pub command: Name,
+    /// When it joined and when it was seen to have left, on the node's clock; 0 for not yet.
+    pub joined: AtomicU64,
+    pub left: AtomicU64,
     /// Not all are used: `bytes[device][kind]`.
     pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
     /// The most that it ever had on a device.

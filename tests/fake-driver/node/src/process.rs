@@ -9,7 +9,7 @@ use crate::description::Description;
 use crate::error::{AttachError, NodeError};
 use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
-use crate::{ofd, pids, reap};
+use crate::{clock, ofd, pids, reap};
 
 /// This process's part in a node.
 pub struct Process {
@@ -50,6 +50,8 @@ impl Process {
         let Some((slot, record)) = taken else {
             return Err(AttachError::Full);
         };
+        set(&record.joined, clock::now(&mapped));
+        set(&record.left, 0);
         let generation = introduce(record, shared.sequence.fetch_add(1, Ordering::Relaxed) + 1);
         drop(held);
         Ok(Process {

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
-use crate::{block, ofd, timeline};
+use crate::{block, clock, ofd, timeline};
 
 /// Ends the slots whose processes are gone, and the blocks that nobody holds any more.
 pub(crate) fn reap(mapped: &Mapped) {
@@ -27,5 +27,6 @@ pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
     }
     block::drop_holder(mapped, number);
     timeline::drop_process(mapped, number);
+    set(&slot.left, clock::now(mapped));
     set(&slot.generation, get(&slot.generation) + 1);
 }

@@ -37,8 +37,10 @@ pub struct ProcessUsage {
     pub peak: u64,
     /// How long its kernels ran, in nanoseconds.
     pub busy: u64,
-    /// Whether it is alive. Dead ones have nothing any more.
-    pub alive: bool,
+    /// When it joined, on the node's clock.
+    pub joined: u64,
+    /// When it was seen to have left; `None` while it is alive. Who has left has nothing any more.
+    pub left: Option<u64>,
     /// Its slot, as [`Process::worked`] names it.
     pub slot: usize,
 }
@@ -166,7 +168,8 @@ fn processes(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
                 bytes,
                 peak: slot.peak.get(device).map_or(0, get),
                 busy: slot.busy.get(device).map_or(0, get),
-                alive: slot.is_taken(),
+                joined: get(&slot.joined),
+                left: (!slot.is_taken()).then(|| get(&slot.left)),
                 slot: number,
             }
         })

@@ -60,10 +60,7 @@ impl Cuda {
 
     /// The same, `None` if it exports nothing so named.
     pub fn find(&self, name: &str) -> Option<usize> {
-        let name = CString::new(name).unwrap();
-        // SAFETY: only the address is used.
-        let symbol = unsafe { self.library.get::<*const ()>(name.as_bytes_with_nul()) };
-        symbol.ok().map(|symbol| symbol.into_raw() as usize)
+        find(&self.library, name)
     }
 
     /// `cuInit`, and a primary context of the first device.
@@ -128,6 +125,14 @@ impl Cuda {
     }
 }
 
+/// The address of what a library exports under a name.
+pub fn find(library: &Library, name: &str) -> Option<usize> {
+    let name = CString::new(name).unwrap();
+    // SAFETY: only the address is used.
+    let symbol = unsafe { library.get::<*const ()>(name.as_bytes_with_nul()) };
+    symbol.ok().map(|symbol| symbol.into_raw() as usize)
+}
+
 /// What this process has of a device, of one kind.
 pub fn mine(device: &DeviceUsage, kind: Kind) -> u64 {
     let me = std::process::id();
@@ -140,8 +145,13 @@ pub fn mine(device: &DeviceUsage, kind: Kind) -> u64 {
 
 /// Opens the library.
 pub fn open() -> Library {
+    open_named("libsoftmig_fake_cuda.so")
+}
+
+/// Opens a library that cargo built for this test.
+pub fn open_named(name: &str) -> Library {
     let exe = std::env::current_exe().unwrap();
-    let path = exe.parent().unwrap().join("libsoftmig_fake_cuda.so");
+    let path = exe.parent().unwrap().join(name);
     // SAFETY: the library does nothing when it is loaded.
     unsafe { Library::open(Some(&path), libc::RTLD_NOW | libc::RTLD_LOCAL) }
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
