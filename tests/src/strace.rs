@@ -92,11 +92,16 @@ fn plain(line: &str) -> String {
     if varies.iter().any(|start| name(line).starts_with(start)) {
         return name(line).to_owned();
     }
-    if name(line) == "write" {
-        return line.split(',').next().unwrap_or(line).to_owned();
-    }
+    // What is written where, and which byte of the fake driver's node a process locks.
+    let begins = match name(line) {
+        "write" => 1,
+        "fcntl" => 2,
+        _ => usize::MAX,
+    };
+    let line: Vec<&str> = line.split(',').take(begins).collect();
+    let line = line.join(",");
     let mut plain = String::new();
-    let mut rest = line;
+    let mut rest = line.as_str();
     while let Some(at) = rest.find("0x") {
         plain += &rest[..at];
         plain += "ADDRESS";

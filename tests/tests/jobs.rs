@@ -112,3 +112,29 @@ fn a_second_copy_of_the_driver_gives_no_memory_in_a_slice(slurm: Slurm) -> Resul
     assert!(said.stdout.contains("\ncuMemAlloc: 801\n"), "{ran}");
     Ok(())
 }
+
+/// The files that a client opens in a job with a whole GPU, as strace sees it.
+fn opened(cluster: &Cluster) -> Result<Vec<String>> {
+    let strace = "strace --quiet=all --trace=openat,openat2 ./linked >$HOME/said";
+    let srun = ["--gres=gpu:l40s:1", "--chdir", FOLDER, "bash", "-c", strace];
+    let ran = cluster.user("alice").srun(&srun)?;
+    ensure!(ran.success(), "{ran}");
+    // Not srun's own words.
+    let opens = ran.stderr.lines().filter(|line| line.starts_with("open"));
+    Ok(opens.map(str::to_owned).collect())
+}
+
+#[test]
+fn a_process_in_a_job_with_a_whole_gpu_opens_three_files_at_most() -> Result<()> {
+    let cluster = cluster(Slurm::V22_05)?;
+    let without = opened(&cluster)?;
+    cluster.write(PRELOAD, &format!("{LIBRARY}\n"))?;
+    let mut more = opened(&cluster)?;
+    assert!(more.iter().any(|call| call.contains(LIBRARY)), "{more:#?}");
+    more.retain(|call| {
+        !without.contains(call) && !call.contains(LIBRARY) && !call.contains(PRELOAD)
+    });
+    // Its own settings, its place, its job's conf: it is in a job, so there is something to read.
+    assert!((1..=3).contains(&more.len()), "{more:#?}");
+    Ok(())
+}
