@@ -61,6 +61,11 @@ fn clippy(steps: &mut Steps) -> Result<()> {
         "clippy",
         &[&workspace[..], &["--features", FEATURES], &strict].concat(),
     )?;
+    let old_driver = ["clippy", "--locked", "--quiet", "-p", "softmig-fake-cuda"];
+    steps.cargo(
+        "clippy of the fake driver as it was before CUDA 12",
+        &[&old_driver[..], &["--features", "old"], &strict].concat(),
+    )?;
     for lua in LUAS {
         let version = lua.replace('.', "");
         let features = format!("softmig-job-submit/lua{version},softmig-cli-filter/lua{version}");

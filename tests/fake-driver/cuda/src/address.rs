@@ -77,10 +77,9 @@ impl Area {
 
     /// Whether all of these are among them.
     pub(crate) fn has(self, start: u64, length: u64) -> bool {
-        start >= self.start
-            && start
-                .checked_add(length)
-                .is_some_and(|end| end <= self.start + self.length)
+        // No sums: a program may name any addresses.
+        let before = start.checked_sub(self.start);
+        before.is_some_and(|before| before <= self.length && length <= self.length - before)
     }
 }
 

@@ -6,12 +6,17 @@
 //! before `cuInit`, without a context, with wrong handles, in a forked child and during a capture; and what each kind
 //! of memory takes.
 //!
-//! One call from end to end: [`export`] counts it and takes its arguments over (`softmig_fake_node::edge`), [`entry`] joins the node at
-//! the first and locks the [`driver`], a topic's file (named after it) does the work, `softmig_fake_node` keeps the
-//! accounts. Device addresses are host addresses, so that copies are copies; nothing ever runs on them.
+//! One call from end to end: src/export.rs counts it and takes its arguments over (`softmig_fake_node::edge`),
+//! src/entry.rs joins the node at the first and locks the driver (src/driver.rs), a topic's file (named after it) does
+//! the work, `softmig_fake_node` keeps the accounts. Device addresses are host addresses, so that copies are copies;
+//! nothing ever runs on them.
 //!
-//! A module's image is text: see [`image`]. A PTX text with such lines in its comments is an image too, so that a
-//! client can be run on a real GPU as well. The feature `old` leaves out what drivers before CUDA 12 did not have.
+//! A module's image is text: see src/image.rs. A PTX text with such lines in its comments is an image too, so that a
+//! client can be run on a real GPU as well. src/export_table.rs says which private table there is.
+//!
+//! `cargo build -p softmig-fake-cuda -p softmig-fake-nvml` makes the libraries, `softmig_fake_node::install` puts them
+//! into a tree, `softmig_fake_node::Node::create` makes the node. With `--features old` (and a target folder of its own)
+//! the library leaves out what drivers before CUDA 12 did not have; give such a node `Description::cuda(11_080)`.
 
 mod address;
 mod arrays;

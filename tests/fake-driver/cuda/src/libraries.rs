@@ -93,8 +93,8 @@ pub(crate) fn use_here(driver: &mut Driver, number: usize) -> Outcome {
     if library.pieces.contains_key(&context) {
         return Ok(());
     }
-    let variables: u64 = library.image.variables.iter().map(|(_, bytes)| bytes).sum();
-    let bytes = (library.image.code + variables).max(1);
+    let variables = library.image.variables.iter().map(|(_, bytes)| *bytes);
+    let bytes = variables.fold(library.image.code.max(1), u64::saturating_add);
     let piece = modules::take(driver, context, bytes)?;
     if let Some(library) = driver.libraries.get_mut(&number) {
         library.pieces.insert(context, piece);

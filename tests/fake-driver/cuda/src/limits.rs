@@ -30,7 +30,9 @@ impl Limits {
     pub(crate) fn memory(&self, device: &Device<'_>) -> u64 {
         let stack = self.0.first().copied().unwrap_or(STACK);
         let threads = device.gpu.threads_per_multiprocessor * device.multiprocessors();
-        stack.saturating_sub(STACK) * u64::from(threads)
+        stack
+            .saturating_sub(STACK)
+            .saturating_mul(u64::from(threads))
     }
 }
 

@@ -90,6 +90,62 @@ fn a_killed_process_leaves_nothing() {
 }
 
 #[test]
+fn part_that_never_rests() {
+    role("part_that_never_rests", |cuda| {
+        cuda.start();
+        let kernel = cuda.kernel("kernel short 1000", "short");
+        say("ready");
+        loop {
+            let address = cuda.allocate(4 << 20).unwrap();
+            let (mut handle, mut pooled) = (0u64, 0u64);
+            assert_eq!(
+                cu!(
+                    cuda,
+                    cuMemCreate(&raw mut handle, 2usize << 20, &PINNED, 0u64)
+                ),
+                0
+            );
+            assert_eq!(
+                cu!(cuda, cuMemAllocAsync(&raw mut pooled, 4096usize, 0usize)),
+                0
+            );
+            assert_eq!(cuda.launch(kernel, 0), 0);
+            assert_eq!(cu!(cuda, cuMemFreeAsync(pooled, 0usize)), 0);
+            assert_eq!(cu!(cuda, cuMemRelease(handle)), 0);
+            assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+        }
+    });
+}
+
+#[test]
+fn death_at_any_point_leaves_nothing() {
+    on(
+        "death_at_any_point_leaves_nothing",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            cuda.start();
+            for round in 0..20 {
+                let mut others = [0; 3].map(|_| Actor::start("part_that_never_rests", |_| {}));
+                for other in &mut others {
+                    other.hears();
+                }
+                std::thread::sleep(std::time::Duration::from_micros(round * 700));
+                for other in &mut others {
+                    other.kill();
+                }
+                let address = cuda.allocate(40 << 30).unwrap();
+                assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+                assert_eq!(
+                    cuda.node.usage().unwrap()[0].used,
+                    370 * MIB,
+                    "round {round}"
+                );
+            }
+        },
+    );
+}
+
+#[test]
 fn a_process_that_ends_by_itself_leaves_nothing() {
     on(
         "a_process_that_ends_by_itself_leaves_nothing",

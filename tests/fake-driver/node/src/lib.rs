@@ -2,7 +2,7 @@
 //!
 //! A test makes a node, and the fake `libcuda.so.1` and `libnvidia-ml.so.1` find it at [`PLACE`] (or where
 //! [`PLACE_VARIABLE`] says; these are test libraries). All that such a node knows lives in one file that every process
-//! of it maps: [`layout`](mod@layout). Read on in this order:
+//! of it maps: src/layout.rs. Read on in this order:
 //!
 //! 1. [`Gpu`] and [`models`]: what a GPU is. [`Description`]: what a node is.
 //! 2. [`Process`]: how a process takes part. Its death is seen by a lock that the kernel drops with it, so neither

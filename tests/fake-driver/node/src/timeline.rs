@@ -31,7 +31,7 @@ impl Process {
         set(&state.busy_until, end);
         remember(state, self.slot, start, end);
         if let Some(busy) = record.busy.get(device) {
-            set(busy, get(busy) + duration);
+            set(busy, get(busy).saturating_add(duration));
         }
         end
     }
