@@ -1,7 +1,7 @@
 // How much longer starting /bin/true takes with the library: the ways in turns, each started the same number of times.
 //
-// exec LIBRARY: without, with it in LD_PRELOAD, and with it in the file that is /etc/ld.so.preload here, which the
-// caller has to have mounted for this process alone (`unshare --mount`), empty.
+// exec LIBRARY EMPTY: without, with the library or with an empty one in LD_PRELOAD, and with each in the file that is
+// /etc/ld.so.preload here, which the caller has to have mounted for this process alone (`unshare --mount`), empty.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 3000, WAYS = 3 };
+enum { ROUNDS = 3000, WAYS = 5 };
 
 static double now(void) {
     struct timespec t;
@@ -32,17 +32,20 @@ static void write_preload(const char *text) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) return 2;
-    static const char *names[WAYS] = { "without", "ld_preload", "ld_so_preload" };
+    if (argc != 3) return 2;
+    static const char *names[WAYS] = { "without", "ld_preload", "ld_so_preload", "empty_ld_preload", "empty_ld_so_preload" };
     static double times[WAYS][ROUNDS], more[WAYS][ROUNDS];
-    char variable[512], line[512];
-    snprintf(variable, sizeof variable, "LD_PRELOAD=%s", argv[1]);
-    snprintf(line, sizeof line, "%s\n", argv[1]);
+    char variable[2][512], line[2][512];
+    for (int i = 0; i < 2; i++) {
+        snprintf(variable[i], sizeof *variable, "LD_PRELOAD=%s", argv[1 + i]);
+        snprintf(line[i], sizeof *line, "%s\n", argv[1 + i]);
+    }
     for (int round = 0; round < ROUNDS; round++) {
         for (int way = 0; way < WAYS; way++) {
-            char *environment[] = { way == 1 ? variable : NULL, NULL };
+            int which = way > 2;
+            char *environment[] = { way == 1 || way == 3 ? variable[which] : NULL, NULL };
             char *words[] = { "/bin/true", NULL };
-            write_preload(way == 2 ? line : "");
+            write_preload(way == 2 || way == 4 ? line[which] : "");
             pid_t pid;
             int status;
             double start = now();

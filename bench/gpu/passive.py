@@ -51,7 +51,7 @@ def main():
         print(name, json.dumps(result["programs"][name])[:400], flush=True)
     result["reach"] = reach(library, [str(work / "reach")], rows(options.rows))
     print("reach", json.dumps(result["reach"])[:600], flush=True)
-    result["exec"] = times(run(None, [str(work / "exec"), str(library)])[1])
+    result["exec"] = times(run(None, [str(work / "exec"), str(library), str(work / "empty.so")])[1])
     result["calls"] = calls(library, [str(work / "calls")])
     print("exec", result["exec"], "calls", result["calls"], flush=True)
     result["jobs"] = jobs(library, [str(work / "sample_static")])
@@ -88,6 +88,9 @@ def build(work, names, missing):
     subprocess.run([*cc, HERE / "reach.c", "-o", work / "reach", "-Wl,--no-as-needed", driver, nvml, "-ldl"], check=True)
     subprocess.run([*cc, HERE / "calls.c", "-o", work / "calls", driver], check=True)
     subprocess.run([*cc, HERE / "exec.c", "-o", work / "exec"], check=True)
+    # What the loader takes for any library at all.
+    (work / "empty.c").write_text("")
+    subprocess.run(["cc", "-shared", "-nostdlib", "-Wl,-z,noseparate-code", "-o", work / "empty.so", work / "empty.c"], check=True)
     programs = {}
     for runtime in ["static", "shared"]:
         binary = work / f"sample_{runtime}"
