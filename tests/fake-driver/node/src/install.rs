@@ -26,11 +26,42 @@ pub fn install(built: &Path, root: &Path) -> Result<(), NodeError> {
         ),
     ] {
         let (from, to) = (built.join(library), dir.join(soname));
-        fs::copy(&from, &to).map_err(NodeError::os(&from, "copying the library"))?;
+        // By rename: a program that runs keeps the library that it has.
+        let new = dir.join(format!("{soname}.new"));
+        fs::copy(&from, &new).map_err(NodeError::os(&from, "copying the library"))?;
+        fs::rename(&new, &to).map_err(NodeError::os(&to, "putting the library in place"))?;
         let link = dir.join(link);
         if !link.exists() {
             symlink(soname, &link).map_err(NodeError::os(&link, "linking the library"))?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_come_under_the_names_of_the_real_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let (built, root) = (dir.path().join("built"), dir.path().join("root"));
+        fs::create_dir(&built).unwrap();
+        assert!(install(&built, &root).is_err());
+        for content in ["first", "second"] {
+            fs::write(built.join("libsoftmig_fake_cuda.so"), content).unwrap();
+            fs::write(built.join("libsoftmig_fake_nvml.so"), content).unwrap();
+            install(&built, &root).unwrap();
+            for name in [
+                "libcuda.so.1",
+                "libcuda.so",
+                "libnvidia-ml.so.1",
+                "libnvidia-ml.so",
+            ] {
+                let installed = fs::read_to_string(root.join(LIBRARIES).join(name));
+                assert_eq!(installed.unwrap(), content, "{name}");
+            }
+        }
+        assert_eq!(fs::read_dir(root.join(LIBRARIES)).unwrap().count(), 4);
+    }
 }
