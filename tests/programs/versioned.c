@@ -9,8 +9,9 @@
 static void *with_a_version(void *from, const char *name)
 {
     void *found = dlvsym(from, name, "libcuda.so.1");
-    printf("%s, libcuda.so.1: %s\n", name, found ? "found" : "not found");
-    return found ? found : dlsym(from, name);
+    void *plain = dlsym(from, name);
+    printf("%s, libcuda.so.1: %s\n", name, !found ? "not found" : found == plain ? "as by dlsym" : "another than by dlsym");
+    return found ? found : plain;
 }
 
 int main(void)

@@ -82,6 +82,8 @@ pub const ALL: &[Program] = &[
     Program::new("./linked"),
     Program::new("./loads"),
     Program::new("./versioned"),
+    Program::new("LD_LIBRARY_PATH=/opt/programs/versions ./versioned"),
+    Program::new("LD_LIBRARY_PATH=/opt/programs/versions ./linked"),
     Program::new("./runtime v2"),
     Program::new("./runtime v1"),
     Program::new("./runtime per-thread"),
