@@ -7,7 +7,7 @@ use softmig_tests::Slurm;
 
 use crate::place::{run, target};
 use crate::steps::{Steps, all, cargo};
-use crate::{roots, stage};
+use crate::{programs, roots, stage};
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -75,6 +75,9 @@ impl Tests {
             })?;
             steps.step("release build into target/stage", || {
                 stage::build().map(drop)
+            })?;
+            steps.step("test clients and the fake driver", || {
+                programs::build().map(drop)
             })?;
         }
         if self.uml {
