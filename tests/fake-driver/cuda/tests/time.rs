@@ -144,7 +144,7 @@ fn synchronizing_waits_for_the_real_clock() {
         |cuda| {
             cuda.start();
             let kernel = cuda.kernel("kernel busy argument", "busy");
-            let mut time = 50_000_000u64;
+            let mut time = 300_000_000u64;
             let mut arguments = [&raw mut time];
             let begin = Instant::now();
             let code = cu!(
@@ -164,11 +164,11 @@ fn synchronizing_waits_for_the_real_clock() {
                 )
             );
             assert_eq!(code, 0);
-            assert!(begin.elapsed() < Duration::from_millis(40));
+            assert!(begin.elapsed() < Duration::from_millis(250));
             assert_eq!(cu!(cuda, cuCtxSynchronize()), 0);
             let waited = begin.elapsed();
-            assert!(waited >= Duration::from_millis(50), "{waited:?}");
-            assert!(waited < Duration::from_millis(150), "{waited:?}");
+            assert!(waited >= Duration::from_millis(300), "{waited:?}");
+            assert!(waited < Duration::from_secs(3), "{waited:?}");
         },
     );
 }
