@@ -14,10 +14,11 @@ int main(void)
 {
     say_library();
     pthread_t thread;
+    int given = 1;
     void *result = NULL;
-    if (pthread_create(&thread, NULL, work, &thread) || pthread_join(thread, &result))
+    if (pthread_create(&thread, NULL, work, &given) || pthread_join(thread, &result))
         fail("a thread", "cannot be had");
-    printf("thread: %s\n", result == &thread ? "done" : "lost");
+    printf("thread: %s\n", result == &given ? "done" : "lost");
     printf("malloc: %s\n", dlsym(RTLD_DEFAULT, "malloc") ? "found" : "not found");
     return 0;
 }

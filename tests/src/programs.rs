@@ -112,6 +112,8 @@ pub const ALL: &[Program] = &[
     Program::new("./static-pie").outside(),
     Program::new("./musl").needs("musl").outside(),
     Program::new("./musl-static").outside(),
+    Program::new("./own_names"),
+    Program::new("./tsan"),
     Program::new("LD_PRELOAD=libasan.so.8 ./asan").needs("libasan8"),
     Program::new("ASAN_OPTIONS=verify_asan_link_order=0 ./asan").needs("libasan8"),
     // Programs of a system.
