@@ -34,6 +34,10 @@
         reason = "a test that fails says so"
     )
 )]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "nothing here is public: read it with `cargo doc --document-private-items`"
+)]
 #![cfg_attr(
     not(panic = "abort"),
     allow(dead_code, reason = "what only the exports use")
