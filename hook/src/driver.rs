@@ -126,9 +126,16 @@ impl Library {
 
     /// The row whose function in the driver this is, preferably the one with this name: two names may be one function.
     pub(crate) fn row_at(&self, address: *const (), name: &[u8]) -> Option<&'static Row> {
-        let is_at = |row: &&Row| core::ptr::eq(row.slot.known(), address);
-        let same_name = self.row(name).filter(is_at);
-        same_name.or_else(|| self.rows.iter().find(is_at))
+        let mut rows = self
+            .rows
+            .iter()
+            .filter(|row| core::ptr::eq(row.slot.known(), address));
+        let first = rows.next()?;
+        let same_name = |row: &&Row| row.name.to_bytes() == name;
+        core::iter::once(first)
+            .chain(rows)
+            .find(same_name)
+            .or(Some(first))
     }
 
     /// A function that is no row.
@@ -150,9 +157,11 @@ impl Library {
     /// A row with the same base.
     pub(crate) fn relative(&self, name: &[u8]) -> Option<&'static Row> {
         let base_of = base(name);
-        self.rows
-            .iter()
-            .find(|row| base(row.name.to_bytes()) == base_of)
+        self.rows.iter().find(|row| {
+            let row = row.name.to_bytes();
+            // Programs ask for a great many functions, some before each piece of work: most rows differ here.
+            row.starts_with(base_of) && base(row) == base_of
+        })
     }
 }
 
