@@ -22,7 +22,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 PRELOAD = pathlib.Path("/etc/ld.so.preload")
 # Lines of nvidia-smi that change by themselves.
-VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fan|Graphics +:|SM +:|Memory +: \d+ MHz|Video|MHz|Gpu +:|Throughput|Duration|Counter|\d\d:\d\d:\d\d|\d+W|\d+C|\d+ ms|Samples|Avg|Max +:|Min +:")
+VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fan|Graphics +:|SM +:|Memory +: \d+ MHz|Video|MHz|Gpu +:|Throughput|Duration|Counter|\d\d:\d\d:\d\d|\d+W|\d+C|\d+ ms|Samples|Avg|Active$| %$|Max +:|Min +:")
 
 
 def main():
@@ -30,7 +30,7 @@ def main():
     arguments.add_argument("--library", type=pathlib.Path, required=True)
     arguments.add_argument("--rows", type=pathlib.Path, required=True)
     arguments.add_argument("--out", type=pathlib.Path, required=True)
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=8)
     options = arguments.parse_args()
     library = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -137,8 +137,9 @@ def said(output, volatile):
 
 def compare(library, command, rounds, volatile):
     ways = {"without": [], "with": []}
-    for _ in range(rounds):
-        for way, preloaded in [("without", None), ("with", library)]:
+    for number in range(rounds):
+        # Whoever is second finds a warmer machine.
+        for way, preloaded in [("without", None), ("with", library)][:: -1 if number % 2 else 1]:
             ways[way].append(run(preloaded, command))
     first = ways["without"][0]
     texts = {way: [(code, said(out, volatile)) for code, out, _ in runs] for way, runs in ways.items()}
@@ -150,10 +151,12 @@ def compare(library, command, rounds, volatile):
     }
     if not comparison["same_output"]:
         other = next(text for text in texts["without"] + texts["with"] if text != texts["without"][0])
-        comparison["difference"] = [str(texts["without"][0])[:1500], str(other)[:1500]]
-    medians = {way: [times(out) for _, out, _ in runs] for way, runs in ways.items()}
-    for key in medians["without"][0]:
-        pair = [statistics.median(run[key] for run in medians[way] if key in run) for way in ("without", "with")]
+        lines = [set(text[1]) for text in (texts["without"][0], other)]
+        comparison["difference"] = [sorted(lines[0] - lines[1])[:5], sorted(lines[1] - lines[0])[:5]]
+    # The fastest of all rounds: whatever disturbs a run makes it slower.
+    seen = {way: [times(out) for _, out, _ in runs] for way, runs in ways.items()}
+    for key in seen["without"][0]:
+        pair = [min(run[key] for run in seen[way] if key in run) for way in ("without", "with")]
         comparison[key] = {"without": pair[0], "with": pair[1], "ratio": round(pair[1] / pair[0], 4)}
     return comparison
 
