@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::place::{project, run, target};
-use crate::stage::{self, LUAS};
+use crate::stage::LUAS;
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
-use crate::{bindings, gates, licences};
+use crate::{bindings, licences};
 
 /// Every feature that the workspace can have at once; the Lua versions exclude each other.
 const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-bindings/generate";
@@ -40,10 +40,6 @@ pub(crate) fn ci() -> Result<()> {
         })?;
         steps.step("policy without std", policy_without_std)?;
         // Here already, so that a bad hook is told before any cluster starts.
-        steps.step("release build into target/stage", || {
-            stage::build().map(drop)
-        })?;
-        steps.step("what the hook asks of processes", || gates::check(None))?;
         Tests::everything().steps(steps)
     })
 }

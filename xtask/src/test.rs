@@ -7,7 +7,7 @@ use softmig_tests::Slurm;
 
 use crate::place::{run, target};
 use crate::steps::{Steps, all, cargo};
-use crate::{programs, roots, stage};
+use crate::{gates, programs, roots, stage};
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -76,6 +76,7 @@ impl Tests {
             steps.step("release build into target/stage", || {
                 stage::build().map(drop)
             })?;
+            steps.step("what the hook asks of processes", || gates::check(None))?;
             steps.step("test clients and the fake driver", || {
                 programs::build().map(drop)
             })?;
