@@ -177,7 +177,9 @@ fn job_by_variable(node: &impl Node) -> Result<Option<Named>, Reason> {
         let text = core::str::from_utf8(node.variable(c"SLURM_JOB_ID")?).ok()?;
         text.parse::<NonZeroU32>().ok().map(NonZeroU32::get)
     };
-    let Some(id) = id().filter(|_| !node.is_secure()) else {
+    // In a user namespace a user can have any number, another's too.
+    let may_say = !node.is_secure() && node.is_in_first_user_namespace();
+    let Some(id) = id().filter(|_| may_say) else {
         return Ok(None);
     };
     let conf = conf(node, &conf_path(id))?;

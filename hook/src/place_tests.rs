@@ -434,9 +434,13 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         uid: 2002,
         ..limited(90_000, 8)
     };
-    let node = node()
+    let mut node = node()
         .job(9, &conf)
         .job(10, &other)
         .variable("SLURM_JOB_ID", "10");
     assert_eq!(node.standing(), Standing::Job(9, conf));
+    // Not even in a user namespace, where he can have the other's number.
+    node.first_user = false;
+    node.uid = 2002;
+    assert_eq!(node.standing(), Standing::Neighbours);
 }
