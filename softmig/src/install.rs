@@ -124,8 +124,7 @@ fn warn_of_other_loader() {
 fn gather_preload(library: &Path) -> anyhow::Result<Preload> {
     let preload = Preload::read()?;
     preload.check()?;
-    let own = library.display().to_string();
-    if let Some(other) = preload.named().into_iter().find(|named| *named != own) {
+    if let Some(other) = preload.others(library).into_iter().next() {
         let folder = Path::new(&other)
             .parent()
             .unwrap_or(Path::new("/"))

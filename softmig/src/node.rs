@@ -89,6 +89,12 @@ fn show() -> anyhow::Result<()> {
         [] => println!("library:   not loaded; 'softmig install --hook' changes that"),
         paths => println!("library:   {} is in {}", paths.join(", "), preload::PATH),
     }
+    for path in preload::missing_libraries()? {
+        println!(
+            "           {path} is not there, and every process complains: 'softmig install --hook' puts it back, \
+             'softmig uninstall --hook' takes it out of the list"
+        );
+    }
     if mode == NodeMode::Observe {
         print!(
             "{}",

@@ -11,7 +11,7 @@ use softmig_prolog::dir::Dir;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const NAME: &str = "ld.so.preload";
 /// Where the old file waits until the new one has proved itself.
@@ -101,9 +101,30 @@ impl Preload {
         self.found.as_ref().map_or(&[], |found| &found.text)
     }
 
-    /// Whether it names this library.
+    /// Whether it names this library, by whichever path.
     pub(crate) fn names(&self, library: &Path) -> bool {
-        entries(self.text()).any(|entry| entry == library.as_os_str().as_encoded_bytes())
+        !self.spellings(library).is_empty()
+    }
+
+    /// The entries that are this library. `/lib` is often a link to `/usr/lib`, so one file has several paths.
+    pub(crate) fn spellings(&self, library: &Path) -> Vec<PathBuf> {
+        let paths = entries(self.text()).map(|entry| PathBuf::from(OsStr::from_bytes(entry)));
+        paths.filter(|path| is_same(path, library)).collect()
+    }
+
+    /// What it would say without the library.
+    pub(crate) fn text_without(&self, library: &Path) -> Vec<u8> {
+        let spellings = self.spellings(library);
+        spellings
+            .iter()
+            .fold(self.text().to_vec(), |text, path| without(&text, path))
+    }
+
+    /// The libraries of softmig's name in it that are other files than this one.
+    pub(crate) fn others(&self, library: &Path) -> Vec<String> {
+        let mut named = self.named();
+        named.retain(|path| !is_same(Path::new(path), library));
+        named
     }
 
     /// All libraries of softmig's name in it.
@@ -133,7 +154,7 @@ impl Preload {
     /// Makes it name the library no more. A file that softmig made goes with its last entry.
     pub(crate) fn take_out(&self, library: &Path, ours: &Dir) -> anyhow::Result<()> {
         self.check_unchanged()?;
-        let text = without(self.text(), library);
+        let text = self.text_without(library);
         self.etc.remove(OLD).map_err(explained)?;
         let made_by_us = ours.stat_of(MADE_BY_US).map_err(explained)?.is_some();
         if !(text.is_empty() && made_by_us) {
@@ -172,9 +193,28 @@ impl Preload {
     }
 }
 
+/// Whether two paths lead to the same file, or would if it were there.
+fn is_same(entry: &Path, library: &Path) -> bool {
+    let file = |path: &Path| {
+        let stat = path.metadata().ok()?;
+        Some((stat.dev(), stat.ino()))
+    };
+    let place = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    entry == library
+        || file(entry).is_some_and(|found| file(library) == Some(found))
+        || place(entry).is_some_and(|found| place(library) == Some(found))
+}
+
 /// The libraries of softmig's name that the loader loads now.
 pub(crate) fn named_libraries() -> anyhow::Result<Vec<String>> {
     Ok(Preload::read()?.named())
+}
+
+/// Those among them without a file. What has a `$` in it only the loader can find.
+pub(crate) fn missing_libraries() -> anyhow::Result<Vec<String>> {
+    let mut named = named_libraries()?;
+    named.retain(|path| !path.contains('$') && !Path::new(path).exists());
+    Ok(named)
 }
 
 /// A change that can still be taken back.

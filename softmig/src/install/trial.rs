@@ -3,7 +3,7 @@
 //! Each program must end the same way, write the same and, where it can tell, have the library in its memory. Tried are
 //! programs of root's and of an ordinary user's, and set-uid ones, in which the loader takes another way.
 
-use crate::install::entries::{with, without};
+use crate::install::entries::with;
 use crate::install::preload::Preload;
 use crate::install::program::{Program, Ran, find};
 use crate::install::rehearsal::Rehearsal;
@@ -39,7 +39,7 @@ impl Trial {
         preload: &Preload,
     ) -> anyhow::Result<Self> {
         Rehearsal::with(|place| {
-            let without = without(preload.text(), library);
+            let without = preload.text_without(library);
             place.preload(&without)?;
             place.check_set_uid()?;
             let trial = Self::alone(place)?;

@@ -41,23 +41,33 @@ impl Uninstall {
         let etc = Etc::lock()?;
         let library = folder.join(LIBRARY);
         let preload = Preload::read()?;
-        match preload.names(&library) {
-            true => {
-                preload.take_out(&library, &etc.dir)?;
-                println!("{}: names {} no more", preload::PATH, library.display());
-            }
-            false => println!("{}: does not name {}", preload::PATH, library.display()),
+        let spellings = preload.spellings(&library);
+        if spellings.is_empty() {
+            println!("{}: does not name {}", preload::PATH, library.display());
+        } else {
+            preload.take_out(&library, &etc.dir)?;
         }
-        remove(&folder, &library)?;
-        let others = Preload::read()?.named();
-        ensure!(
-            others.is_empty(),
-            "{} still names {}; give its folder with --libdir",
-            preload::PATH,
-            others.join(", ")
-        );
-        Ok(())
+        for path in spellings {
+            println!("{}: names {} no more", preload::PATH, path.display());
+        }
+        check_others(&library)?;
+        remove(&folder, &library)
     }
+}
+
+/// Fails while an entry is left that may be the library. Only the loader knows what some stand for, such as one with
+/// `$LIB`, and each process would complain about a library that is named but missing.
+fn check_others(library: &Path) -> anyhow::Result<()> {
+    let now = Preload::read()?;
+    let others = now.named();
+    ensure!(
+        others.is_empty() && !now.names(library),
+        "{} still names {}, so no file is removed; give its folder with --libdir, or take its line out by hand, then \
+         do this again",
+        preload::PATH,
+        others.join(", ")
+    );
+    Ok(())
 }
 
 /// Removes the file; by now the list names it no more.
@@ -79,9 +89,12 @@ fn remove(folder: &Path, library: &Path) -> anyhow::Result<()> {
 fn tell(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(LIBRARY);
     let library = path.display();
-    match Preload::read()?.names(&path) {
-        true => println!("would take {library} out of {}", preload::PATH),
-        false => println!("{} does not name {library}", preload::PATH),
+    let spellings = Preload::read()?.spellings(&path);
+    if spellings.is_empty() {
+        println!("{} does not name {library}", preload::PATH);
+    }
+    for path in spellings {
+        println!("would take {} out of {}", path.display(), preload::PATH);
     }
     match (path.exists(), library::came_with_command(&path)) {
         (false, _) => println!("there is no {library} to remove"),

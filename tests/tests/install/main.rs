@@ -151,6 +151,41 @@ fn what_others_wrote_into_the_list_stays_as_it_is() -> Result<()> {
     Ok(())
 }
 
+/// One file has several paths where `/lib` is a link to `/usr/lib`.
+#[test]
+fn an_entry_by_another_path_is_the_same_library() -> Result<()> {
+    let workshop = Workshop::open()?;
+    let library = workshop.harmless(1)?;
+    let machine = root(Slurm::V22_05, &[&library])?.start()?;
+    shell(&machine, "ln -s /usr/lib/softmig /opt/linked")?;
+    const LINKED: &str = "/opt/linked/libsoftmig.so";
+    install(&machine, &library, &[])?.ok()?;
+    let list = format!("# ours\n{LINKED}:{LIBRARY}\n");
+    machine.write(PRELOAD, &list)?;
+    install(&machine, &library, &[])?.ok()?;
+    assert_eq!(machine.read(PRELOAD)?.unwrap_or_default(), list);
+    let said = softmig(&machine, &["uninstall", "--hook", "--dry-run"])?.ok()?;
+    assert!(said.contains(&format!("would take {LINKED} out")), "{said}");
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(!healthy(&machine)?);
+    assert_eq!(machine.read(PRELOAD)?.unwrap_or_default(), "# ours\n");
+    // Also when the file is gone already, which is shown.
+    machine.write(PRELOAD, &format!("{LINKED}\n"))?;
+    let said = softmig(&machine, &["node"])?.stdout;
+    assert!(said.contains(&format!("{LINKED} is not there")), "{said}");
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    assert!(!healthy(&machine)?);
+    // What only the loader can find may be the library too.
+    install(&machine, &library, &[])?.ok()?;
+    machine.write(PRELOAD, "/usr/$LIB/../lib/softmig/libsoftmig.so\n")?;
+    let refused = softmig(&machine, &["uninstall", "--hook"])?.refused()?;
+    assert!(refused.contains("so no file is removed"), "{refused}");
+    assert!(machine.path(LIBRARY)?.exists());
+    shell(&machine, &format!("rm {PRELOAD}"))?;
+    softmig(&machine, &["uninstall", "--hook"])?.ok()?;
+    Ok(())
+}
+
 #[test]
 fn a_dry_run_changes_nothing_and_says_all() -> Result<()> {
     let workshop = Workshop::open()?;
