@@ -121,9 +121,7 @@ pub(crate) fn switch(etc: &Etc, mode: NodeMode, anyway: bool) -> anyhow::Result<
         return Ok(());
     }
     for line in settings::set(etc, mode)? {
-        eprintln!(
-            "softmig node: {PATH} had a line that nobody understood; it is a comment now: {line}"
-        );
+        eprintln!("softmig node: {line}");
     }
     println!("{PATH}: the mode is {mode}, for processes started from now on");
     Ok(())

@@ -92,10 +92,45 @@ fn what_an_administrator_wrote_stays_and_what_nobody_understands_is_no_obstacle(
         .output()?
         .ok()?;
     softmig(&machine, "root", &["enforce"])?.ok()?;
-    let mode = machine
+    assert_eq!(owner(&machine)?, "root 644\n");
+    Ok(())
+}
+
+fn owner(machine: &Machine) -> Result<String> {
+    machine
         .command("root", &["stat", "-c", "%U %a", CONF])
-        .output()?;
-    assert_eq!(mode.stdout, "root 644\n");
+        .output()?
+        .ok()
+}
+
+#[test]
+fn a_file_that_the_library_refuses_is_shown_as_refused_and_switched_all_the_same() -> Result<()> {
+    let machine = machine()?;
+    softmig(&machine, "root", &["off"])?.ok()?;
+    let long = format!("yes '# x' | head -c 20000 >> {CONF}");
+    for (setup, why) in [
+        (&*format!("chmod 664 {CONF}"), "written to by others"),
+        (&*format!("chown alice {CONF}"), "another user than root"),
+        (
+            &*format!("mv {CONF} /root; ln -s /root/node.conf {CONF}"),
+            "a link",
+        ),
+        (&*format!("rm {CONF}; mkfifo {CONF}"), "no plain file"),
+        (&*format!("rm {CONF}; mkdir {CONF}"), "no plain file"),
+        (&*long, "more than 16383 bytes"),
+    ] {
+        machine
+            .command("root", &["sh", "-c", setup])
+            .output()?
+            .ok()?;
+        let refused = softmig(&machine, "root", &[])?.refused()?;
+        assert!(refused.contains(why), "{setup}: {refused}");
+        // Not the same mode as before, whatever the file says.
+        let said = softmig(&machine, "root", &["off"])?.ok()?;
+        assert!(said.contains("the mode is off, for"), "{setup}: {said}");
+        assert_eq!(owner(&machine)?, "root 644\n", "{setup}");
+        assert!(shown(&machine, "alice")?.contains("mode:      off"));
+    }
     Ok(())
 }
 

@@ -2,10 +2,11 @@
 
 use crate::etc::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
+use rustix::fs::{FileType, Stat};
 use softmig_policy::node_conf::{NODE, NodeConf, NodeMode, Setting};
 use softmig_prolog::dir::Dir;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "node.conf";
 
@@ -15,13 +16,16 @@ pub(crate) const PATH: &str = "/etc/softmig/node.conf";
 /// What a new one says, in the mode that is wanted.
 const EXAMPLE: &str = include_str!("../../../conf/node.conf");
 
-/// The library reads no longer one.
-const LONGEST: u64 = 8191;
+/// The library reads no longer one: it has room for 16 KiB, and needs a byte of it to see the end.
+const LONGEST: u64 = (16 << 10) - 1;
 
 /// The file as it is.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    text: Vec<u8>,
+    /// `None` where it is no plain file, which nobody reads.
+    text: Option<Vec<u8>>,
+    /// Why the library does not read it, whatever it says.
+    refused: Option<&'static str>,
     /// When it was last written.
     pub(crate) since: SystemTime,
 }
@@ -37,24 +41,36 @@ impl Settings {
 
     /// Reads the file in the folder that is already open.
     pub(crate) fn read_in(dir: &Dir) -> anyhow::Result<Option<Self>> {
-        let Some(file) = dir.open_file(NAME).map_err(explained)? else {
+        let Some(stat) = dir.stat_of(NAME).map_err(explained)? else {
             return Ok(None);
         };
-        let since = file
-            .metadata()
-            .and_then(|file| file.modified())
-            .with_context(|| format!("looking at {PATH}"))?;
-        let text = dir
-            .read(NAME, LONGEST + 1)
-            .map_err(explained)?
-            .unwrap_or_default();
-        Ok(Some(Self { text, since }))
+        let text = match is_plain(&stat) {
+            true => dir.read(NAME, LONGEST + 1).map_err(explained)?,
+            false => None,
+        };
+        let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
+        Ok(Some(Self {
+            text,
+            refused: refusal(&stat),
+            since: UNIX_EPOCH + written,
+        }))
     }
 
     /// What it says.
     pub(crate) fn conf(&self) -> anyhow::Result<NodeConf> {
-        check_length(&self.text)?;
-        NodeConf::parse(&self.text).with_context(|| {
+        if let Some(why) = self.refused {
+            bail!(
+                "{PATH} is unreadable: the library refuses it, since it {why}, so no process gets a GPU; \
+                 'softmig node MODE' writes it anew"
+            );
+        }
+        let text = self.text.as_deref().unwrap_or_default();
+        ensure!(
+            is_short(text),
+            "{PATH} has more than {LONGEST} bytes, so the library does not read it and no process gets a GPU; \
+             shorten its comments by hand, or write it anew with 'softmig node MODE'"
+        );
+        NodeConf::parse(text).with_context(|| {
             format!(
                 "{PATH} cannot be read, so no process gets a GPU; mend it by hand, or with 'softmig node MODE'"
             )
@@ -62,27 +78,63 @@ impl Settings {
     }
 }
 
-/// Makes the file say this mode. Returns what had to be put into a comment because nobody could read it.
+/// Makes the file say this mode. Returns in sentences what of the old one is lost.
 pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
-    let old = match Settings::read_in(&etc.dir)? {
-        Some(settings) => settings.text,
-        None => EXAMPLE.into(),
-    };
-    let Edited { text, set_aside } = with_mode(&old, mode);
-    check_length(&text)?;
+    let old = Settings::read_in(&etc.dir)?;
+    let (Edited { text, set_aside }, afresh) = changed(old.as_ref(), mode);
     if let Err(error) = NodeConf::parse(&text) {
         bail!("{PATH}: {error}; mend it by hand");
     }
+    // Nothing else than an empty folder stands in the way of a rename.
+    let is_folder = etc.dir.stat_of(NAME).map_err(explained)?;
+    if is_folder.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()) {
+        etc.dir.remove_if_empty(NAME).map_err(explained)?;
+    }
     replace(&etc.dir, NAME, 0o644, &text)?;
-    Ok(set_aside)
+    let afresh = afresh.map(|why| {
+        format!("{PATH} {why}; it is a new file now, and what was set there is not kept")
+    });
+    let lines = set_aside.into_iter().map(|line| {
+        format!("{PATH} had a line that nobody understood; it is a comment now: {line}")
+    });
+    Ok(afresh.into_iter().chain(lines).collect())
 }
 
-fn check_length(text: &[u8]) -> anyhow::Result<()> {
-    ensure!(
-        text.len() as u64 <= LONGEST,
-        "{PATH} has more than {LONGEST} bytes, which the library does not read; shorten its comments by hand"
-    );
-    Ok(())
+/// The new text, and why it is not the old one's. A node must never be stuck in a mode because of what the file is.
+fn changed(old: Option<&Settings>, mode: NodeMode) -> (Edited, Option<&'static str>) {
+    let example = || with_mode(EXAMPLE.as_bytes(), mode);
+    let Some(old) = old else {
+        return (example(), None);
+    };
+    let Some(text) = &old.text else {
+        return (example(), Some("was a link or no plain file"));
+    };
+    let edited = with_mode(text, mode);
+    match is_short(text) && is_short(&edited.text) {
+        true => (edited, None),
+        false => (example(), Some("was longer than the library reads")),
+    }
+}
+
+fn is_short(text: &[u8]) -> bool {
+    text.len() as u64 <= LONGEST
+}
+
+fn is_plain(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_file()
+}
+
+/// What the library has against a file, by the same rule.
+fn refusal(stat: &Stat) -> Option<&'static str> {
+    if !is_plain(stat) {
+        Some("is a link or no plain file")
+    } else if stat.st_uid != 0 {
+        Some("belongs to another user than root")
+    } else if stat.st_mode & 0o022 != 0 {
+        Some("can be written to by others than root")
+    } else {
+        None
+    }
 }
 
 /// A changed file.
@@ -167,6 +219,33 @@ mod tests {
         assert_eq!(set_aside[1], "rubbish \\x1b[31m");
         let conf = NodeConf::parse(text.as_bytes()).unwrap();
         assert_eq!((conf.mode, conf.identity), (NodeMode::Off, Identity::Env));
+    }
+
+    #[test]
+    fn a_file_that_the_library_would_not_read_gives_way_to_a_new_one() {
+        let settings = |text: Option<Vec<u8>>| Settings {
+            text,
+            refused: None,
+            since: UNIX_EPOCH,
+        };
+        let of_length = |length: u64| {
+            let mut text = b"SOFTMIG_NODE=off\n#".to_vec();
+            text.resize(length as usize, b'x');
+            settings(Some(text))
+        };
+        assert_eq!(of_length(LONGEST).conf().unwrap().mode, NodeMode::Off);
+        assert_eq!(changed(Some(&of_length(LONGEST)), NodeMode::Off).1, None);
+        assert!(of_length(LONGEST + 1).conf().is_err());
+        // The longer word makes it too long.
+        for old in [
+            (of_length(LONGEST + 1), NodeMode::Off),
+            (of_length(LONGEST), NodeMode::Observe),
+            (settings(None), NodeMode::Off),
+        ] {
+            let (Edited { text, .. }, why) = changed(Some(&old.0), old.1);
+            assert!(why.is_some());
+            assert_eq!(text, with_mode(EXAMPLE.as_bytes(), old.1).text);
+        }
     }
 
     #[test]
