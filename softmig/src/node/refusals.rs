@@ -5,7 +5,7 @@
 
 use softmig_prolog::dir::{Dir, DirError};
 use softmig_prolog::node::Node;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -15,6 +15,10 @@ const LONGEST: u64 = 1 << 20;
 const WIDEST: usize = 100;
 /// The most kinds that are shown.
 const MOST: usize = 20;
+/// The most kinds that are told apart; the hook has far fewer.
+const MOST_KINDS: usize = 1000;
+/// What all further ones count as.
+const OTHER: &str = "other";
 
 /// The words between the job and the call in a line of the hook's:
 /// `2026-11-21T06:45:40Z softmig[PID] job 12: would refuse cuInit: no conf for this job (10)`.
@@ -25,14 +29,18 @@ const WOULD_REFUSE: &str = " would refuse ";
 pub(crate) struct Refusals {
     kinds: BTreeMap<String, Kind>,
     logs: usize,
-    unread: Vec<String>,
+    unread: usize,
+    /// The first that could not be read, and why.
+    unread_first: Option<String>,
 }
 
 /// Refusals of one call for one reason.
 #[derive(Debug, Default)]
 struct Kind {
     times: u64,
-    jobs: BTreeSet<String>,
+    jobs: usize,
+    /// The number of the last log that told of it.
+    last: usize,
 }
 
 impl Refusals {
@@ -40,16 +48,25 @@ impl Refusals {
     pub(crate) fn count(node: &Node, since: SystemTime) -> Self {
         let since = humantime::format_rfc3339_seconds(since).to_string();
         let mut refusals = Self::default();
-        for (name, log) in logs(node) {
-            match log {
-                Ok(bytes) => refusals.add(&name, &String::from_utf8_lossy(&bytes), &since),
-                Err(error) => refusals.unread.push(error.to_string()),
+        for logs in [running, ended] {
+            // One at a time: together they may be more than the node's memory.
+            let read = logs(node, &mut |log| match log {
+                Ok(bytes) => refusals.add(&String::from_utf8_lossy(&bytes), &since),
+                Err(error) => refusals.miss(&error),
+            });
+            if let Err(error) = read {
+                refusals.miss(&error);
             }
         }
         refusals
     }
 
-    fn add(&mut self, job: &str, log: &str, since: &str) {
+    fn miss(&mut self, error: &DirError) {
+        self.unread += 1;
+        self.unread_first.get_or_insert_with(|| error.to_string());
+    }
+
+    fn add(&mut self, log: &str, since: &str) {
         self.logs += 1;
         // A process tells now and then how many calls it were so far, whichever they were.
         let mut processes: BTreeMap<&str, u64> = BTreeMap::new();
@@ -57,8 +74,15 @@ impl Refusals {
             let Some(report) = Report::read(line).filter(|report| report.is_since(since)) else {
                 continue;
             };
-            let kind = self.kinds.entry(shown(report.what)).or_default();
-            kind.jobs.insert(job.to_string());
+            let mut what = shown(report.what);
+            if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&what) {
+                what = OTHER.to_string();
+            }
+            let kind = self.kinds.entry(what).or_default();
+            if kind.last != self.logs {
+                kind.jobs += 1;
+                kind.last = self.logs;
+            }
             let before = processes.entry(report.process).or_default();
             // Another process may have come by the same number: then its count begins again.
             let more = match report.times.checked_sub(*before) {
@@ -113,50 +137,41 @@ fn shown(what: &str) -> String {
     what.trim().chars().map(plain).take(WIDEST).collect()
 }
 
-/// A log: a job's name, and what it has written or why that cannot be read.
-type Log = (String, Result<Vec<u8>, DirError>);
+/// What a log says, or why it cannot be read.
+type Log = Result<Vec<u8>, DirError>;
 
-/// The logs of the jobs that are here and of those that were.
-fn logs(node: &Node) -> Vec<Log> {
-    [running(node), ended(node)]
-        .into_iter()
-        .flat_map(|logs| logs.unwrap_or_else(|error| vec![(String::new(), Err(error))]))
-        .collect()
-}
-
-fn running(node: &Node) -> Result<Vec<Log>, DirError> {
+/// Reads the logs of the jobs that are here.
+fn running(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
     let Some(run) = Dir::open(&node.run, node.owner)? else {
-        return Ok(Vec::new());
+        return Ok(());
     };
     let Some(jobs) = run.child("jobs")? else {
-        return Ok(Vec::new());
+        return Ok(());
     };
     let log_of = |job: &str| match jobs.child(job)? {
         Some(folder) => folder.read("log", LONGEST),
         None => Ok(None),
     };
-    Ok(jobs
-        .names()?
-        .into_iter()
-        .filter_map(|job| {
-            let log = log_of(&job).transpose()?;
-            Some((job, log))
-        })
-        .collect())
+    let names = jobs.names()?;
+    names
+        .iter()
+        .filter_map(|job| log_of(job).transpose())
+        .for_each(visit);
+    Ok(())
 }
 
-fn ended(node: &Node) -> Result<Vec<Log>, DirError> {
+/// Reads the logs of the jobs that were.
+fn ended(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
     let Some(logs) = Dir::open(&node.log, node.owner)? else {
-        return Ok(Vec::new());
+        return Ok(());
     };
-    Ok(logs
-        .names()?
-        .into_iter()
-        .filter_map(|name| {
-            let job = name.strip_suffix(".log")?;
-            Some((job.to_string(), logs.read(&name, LONGEST).transpose()?))
-        })
-        .collect())
+    let names = logs.names()?;
+    names
+        .iter()
+        .filter(|name| name.ends_with(".log"))
+        .filter_map(|name| logs.read(name, LONGEST).transpose())
+        .for_each(visit);
+    Ok(())
 }
 
 /// So many jobs, in words.
@@ -181,21 +196,16 @@ impl fmt::Display for Refusals {
         let mut kinds: Vec<_> = self.kinds.iter().collect();
         kinds.sort_by_key(|(_, kind)| std::cmp::Reverse(kind.times));
         for (what, kind) in kinds.iter().take(MOST) {
-            writeln!(
-                f,
-                "{:>9}+ times in {}: {what}",
-                kind.times,
-                jobs(kind.jobs.len())
-            )?;
+            writeln!(f, "{:>9}+ times in {}: {what}", kind.times, jobs(kind.jobs))?;
         }
         if kinds.len() > MOST {
             writeln!(f, "{:>9}  other reasons", kinds.len() - MOST)?;
         }
-        if let Some(first) = self.unread.first() {
+        if let Some(first) = &self.unread_first {
             writeln!(
                 f,
                 "{} logs could not be read, such as: {}",
-                self.unread.len(),
+                self.unread,
                 shown(first)
             )?;
         }
@@ -207,10 +217,10 @@ impl fmt::Display for Refusals {
 mod tests {
     use super::*;
 
-    fn counted(logs: &[(&str, &str)]) -> String {
+    fn counted(logs: &[&str]) -> String {
         let mut refusals = Refusals::default();
-        for (job, log) in logs {
-            refusals.add(job, log, "2026-11-21T06:00:00Z");
+        for log in logs {
+            refusals.add(log, "2026-11-21T06:00:00Z");
         }
         refusals.to_string()
     }
@@ -231,7 +241,7 @@ mod tests {
         .concat();
         let other = line(9, "cuMemAlloc_v2: over the limit (1)");
         assert_eq!(
-            counted(&[("12", &log), ("13", &other), ("14", "")]),
+            counted(&[&log, &other, ""]),
             "would have refused, by the logs of 3 jobs (who can write anything there):\n\
              \x20      92+ times in 1 job: cuInit: no conf for this job\n\
              \x20      10+ times in 2 jobs: cuMemAlloc_v2: over the limit\n"
@@ -246,14 +256,14 @@ mod tests {
             line(7, "cuInit: x (1)"),
         ]
         .concat();
-        assert!(counted(&[("1", &log)]).contains(" 11+ times"));
+        assert!(counted(&[&log]).contains(" 11+ times"));
     }
 
     #[test]
     fn what_was_before_the_mode_does_not_count() {
         let log = line(7, "cuInit: x (5)").replace("06:45", "05:45");
         assert_eq!(
-            counted(&[("1", &log)]),
+            counted(&[&log]),
             "would have refused nothing, by the logs of 1 job\n"
         );
     }
@@ -270,7 +280,7 @@ mod tests {
                 .collect(),
         ]
         .concat();
-        let text = counted(&[("1", &log)]);
+        let text = counted(&[&log]);
         assert!(
             text.bytes()
                 .all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)),
@@ -278,5 +288,16 @@ mod tests {
         );
         assert!(text.lines().all(|line| line.len() < 140), "{text}");
         assert!(text.lines().count() < 25, "{text}");
+    }
+
+    #[test]
+    fn no_log_makes_more_kinds_than_the_hook_has() {
+        let log: String = (0..2 * MOST_KINDS)
+            .map(|kind| line(1, &format!("kind{kind} (1)")))
+            .collect();
+        let mut refusals = Refusals::default();
+        refusals.add(&log, "2026-11-21T06:00:00Z");
+        assert_eq!(refusals.kinds.len(), MOST_KINDS + 1);
+        assert_eq!(refusals.kinds[OTHER].times, MOST_KINDS as u64);
     }
 }
