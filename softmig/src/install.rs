@@ -60,6 +60,9 @@ impl Install {
         if self.dry_run {
             return self.tell(&source, &library, &gather_preload(&library)?);
         }
+        if Settings::read()?.is_none() {
+            node::prepare(self.mode.into(), false)?;
+        }
         let etc = Etc::lock()?;
         let preload = gather_preload(&library)?;
         install(&source, &folder, &preload, &etc)?;
@@ -76,7 +79,7 @@ impl Install {
     /// refuses anything.
     fn set_mode(&self, etc: &Etc) -> anyhow::Result<()> {
         match Settings::read_in(&etc.dir)? {
-            None => node::switch(etc, self.mode.into(), false),
+            None => node::switch(etc, self.mode.into()),
             Some(_) => {
                 println!("{}: stays as it is", node::PATH);
                 Ok(())

@@ -21,7 +21,7 @@ use softmig_prolog::node::Node as Place;
 /// refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
 /// enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
 ///
-/// Exit status: 0 done, 2 wrong usage, 1 all else; then nothing has changed.
+/// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
 #[derive(Args)]
 pub(crate) struct Node {
     /// What the node is to do from now on
@@ -58,10 +58,9 @@ impl Node {
             None => show(),
             Some(mode) => {
                 be_root("softmig node MODE")?;
-                switch(&Etc::lock()?, mode.into(), self.anyway)?;
-                if preload::named_libraries()?.is_empty() {
-                    println!("the library is not loaded here yet: 'softmig install --hook'");
-                }
+                prepare(mode.into(), self.anyway)?;
+                switch(&Etc::lock()?, mode.into())?;
+                tell_whether_loaded();
                 Ok(())
             }
         }
@@ -107,12 +106,30 @@ fn show() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Changes the mode.
-pub(crate) fn switch(etc: &Etc, mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
-    if mode == NodeMode::Enforce {
-        let survey = jobs::give_confs(&Place::this_machine())?;
-        report(&survey, anyway)?;
+/// The mode is written by now, so nothing that is wrong with the list makes this a failure.
+fn tell_whether_loaded() {
+    match preload::named_libraries() {
+        Ok(named) if named.is_empty() => {
+            println!("the library is not loaded here yet: 'softmig install --hook'");
+        }
+        Ok(_) => {}
+        Err(error) => {
+            eprintln!("softmig node: whether the library is loaded is not known: {error:#}")
+        }
     }
+}
+
+/// Sees to it that jobs keep their GPUs in this mode. Asks slurmctld, which may take long: so never under the lock, for
+/// which whoever switches the node off would have to wait.
+pub(crate) fn prepare(mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
+    match mode {
+        NodeMode::Enforce => report(&jobs::give_confs(&Place::this_machine())?, anyway),
+        NodeMode::Observe | NodeMode::Off => Ok(()),
+    }
+}
+
+/// Changes the mode.
+pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
     let before = Settings::read_in(&etc.dir)?;
     let before = before.and_then(|settings| settings.conf().ok());
     // Left as it is, its time goes on saying since when.

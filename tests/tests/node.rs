@@ -1,6 +1,6 @@
 //! `softmig node`: what it shows, and the switch, also under running jobs from before softmig came.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use softmig_policy::conf::JobConf;
@@ -131,6 +131,43 @@ fn a_file_that_the_library_refuses_is_shown_as_refused_and_switched_all_the_same
         assert_eq!(owner(&machine)?, "root 644\n", "{setup}");
         assert!(shown(&machine, "alice")?.contains("mode:      off"));
     }
+    Ok(())
+}
+
+/// Root's way out must not wait for a slurmctld that does not answer.
+#[test]
+fn off_does_not_wait_for_an_enforce_that_asks_slurmctld() -> Result<()> {
+    let machine = machine()?;
+    let run = |script: &str| {
+        machine
+            .command("root", &["sh", "-c", script])
+            .output()?
+            .ok()
+    };
+    run("cd /usr/bin; rm -f squeue scontrol
+        printf '#!/bin/sh\nprintf \"7 2001 2001 0\\n8 2001 2001 0\\n9 2001 2001 0\\n\"\n' > squeue
+        printf '#!/bin/sh\necho >> /root/asked\nexec sleep 60\n' > scontrol
+        chmod 755 squeue scontrol")?;
+    softmig(&machine, "root", &["observe"])?.ok()?;
+    let enforce = machine
+        .command("root", &["sh", "-c", "softmig node enforce 2> /root/said"])
+        .spawn()?;
+    run("for i in $(seq 100); do test -s /root/asked && exit 0; sleep 0.05; done; exit 1")?;
+    let began = Instant::now();
+    // What the loader is given is not the switch's to judge.
+    run("ln -s /etc/other /etc/ld.so.preload; touch /etc/other")?;
+    let off = softmig(&machine, "root", &["off"])?;
+    assert!(off.success(), "{off}");
+    assert!(
+        off.stderr
+            .contains("whether the library is loaded is not known"),
+        "{off}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(3), "{off}");
+    run("for i in $(seq 200); do grep -q 7,.8,.9 /root/said && exit 0; sleep 0.05; done; exit 1")?;
+    drop(enforce);
+    // After one question without an answer there is no other.
+    assert_eq!(run("cat /root/asked")?, "\n");
     Ok(())
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Survey {
     pub(crate) unknown: Vec<JobId>,
     /// Why not.
     pub(crate) silence: Option<String>,
+    /// Whether slurmctld let one question pass without an answer. It would do so with the next ones.
+    late: bool,
 }
 
 impl Survey {
@@ -45,7 +47,12 @@ pub(crate) fn give_confs(node: &Node) -> anyhow::Result<Survey> {
     match listed(&slurmd) {
         Ok((commands, jobs)) => {
             for job in jobs {
-                if !has_conf(node, job.id)? {
+                if has_conf(node, job.id)? {
+                    continue;
+                }
+                if survey.late {
+                    survey.unknown(job.id, &AskError::Late);
+                } else {
                     give(node, &job, &commands, policy.as_ref(), &mut survey)?;
                 }
             }
@@ -117,6 +124,7 @@ fn give(
         Ok(Allocation::Nothing) => return Ok(()),
         Ok(allocation) => allocation,
         Err(why) => {
+            survey.late = matches!(why, AskError::Late);
             survey.unknown(job.id, &why);
             return Ok(());
         }
