@@ -13,8 +13,8 @@ fn main() {
         "-Wl,-Bsymbolic-functions",
         // One segment for code and constants, one for data.
         "-Wl,-z,noseparate-code",
-        // Write protection of addresses costs a system call and a mapping in each process (11 us of 40), and would
-        // protect nothing: where the driver's functions are is found later, and stays writable.
+        // Write protection of addresses costs a system call and a mapping in each process, and would protect nothing:
+        // where the driver's functions are is found later, and stays writable.
         "-Wl,-z,norelro",
         // Keeps shadow stacks on in every process, where glibc has them on: no object may lack this mark.
         "-Wl,-z,shstk",

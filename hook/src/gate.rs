@@ -43,25 +43,26 @@ fn ask(function: &CStr) -> bool {
     })
 }
 
-/// Whether limits hold for this process.
-fn is_limited() -> bool {
-    let _errno = Errno::save();
-    with_finding(|finding| match finding.standing {
+/// Whether limits hold for a process.
+fn is_limited(finding: &Finding) -> bool {
+    match finding.standing {
         Standing::Passive => false,
         Standing::Neighbours => entry::may_have_neighbour(),
-        Standing::Job(..) | Standing::Own(_) | Standing::Denied(_) => true,
-    })
+        Standing::Job(_) | Standing::Own(_) | Standing::Denied(_) => true,
+    }
 }
 
 /// Whether a process is refused a function that nobody would count. Says so, and where the node only observes, that it
 /// would.
 pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
     let _errno = Errno::save();
-    is_limited()
-        && with_finding(|finding| {
-            count(finding, function, why);
-            !finding.observe
-        })
+    with_finding(|finding| {
+        if !is_limited(finding) {
+            return false;
+        }
+        count(finding, function, why);
+        !finding.observe
+    })
 }
 
 /// Counts a call that is refused, or would be, and says so the 1st, 10th, 100th, ... time.

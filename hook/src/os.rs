@@ -4,6 +4,8 @@
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 
+use softmig_policy::node_conf::LONGEST;
+
 /// The error number of a system call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) i32);
@@ -15,37 +17,35 @@ impl Error {
     pub(crate) const TOO_LONG: Self = Self(libc::EFBIG);
 }
 
+/// Where this thread's `errno` is.
+fn errno() -> *mut c_int {
+    // SAFETY: the C library returns this thread's own `errno`, which is always there.
+    unsafe { libc::__errno_location() }
+}
+
 /// Gives the program its own `errno` back when dropped.
 pub(crate) struct Errno(c_int);
 
 impl Errno {
     /// Remembers `errno`.
     pub(crate) fn save() -> Self {
-        // SAFETY: the C library returns this thread's own `errno`, which is always there.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: see above; nobody else reads or writes it.
-        Self(unsafe { place.read() })
+        // SAFETY: always there, and nobody else reads or writes it.
+        Self(unsafe { errno().read() })
     }
 }
 
 impl Drop for Errno {
     fn drop(&mut self) {
-        // SAFETY: the C library returns this thread's own `errno`, which is always there.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: see above; nobody else reads or writes it.
-        unsafe { place.write(self.0) };
+        // SAFETY: always there, and nobody else reads or writes it.
+        unsafe { errno().write(self.0) };
     }
 }
 
 /// What a system call returned.
 fn outcome(returned: c_long) -> Result<c_long, Error> {
     match returned {
-        -1 => {
-            // SAFETY: the C library returns this thread's own `errno`, which is always there.
-            let place = unsafe { libc::__errno_location() };
-            // SAFETY: see above; nobody else reads or writes it.
-            Err(Error(unsafe { place.read() }))
-        }
+        // SAFETY: always there, and nobody else reads or writes it.
+        -1 => Err(Error(unsafe { errno().read() })),
         returned => Ok(returned),
     }
 }
@@ -283,8 +283,8 @@ pub(crate) fn write_to_syslog(text: &[u8]) {
 pub(crate) struct Scratch(*mut c_void);
 
 impl Scratch {
-    /// A conf or the list of a process's control groups; both are smaller by far.
-    const SIZE: usize = 16 << 10;
+    /// A conf or the list of a process's control groups; both are smaller by far. One byte is to see the end.
+    const SIZE: usize = LONGEST + 1;
 
     /// Takes the memory.
     pub(crate) fn new() -> Result<Self, Error> {

@@ -31,7 +31,7 @@ pub(crate) enum Standing {
     /// Nothing: each call goes to the driver as it is.
     Passive,
     /// A job's limits.
-    Job(u32, JobConf),
+    Job(JobConf),
     /// The limits of the jobs on the GPUs that it sees.
     Neighbours,
     /// What the user asked for himself.
@@ -112,7 +112,7 @@ fn by_job(node: &impl Node, identity: Identity, job: &mut Option<u32>) -> Result
     };
     *job = named.id;
     match conf(node, &named.conf)? {
-        Some(conf) => Ok(of_job(named.id.unwrap_or(0), conf)),
+        Some(conf) => Ok(of_job(conf)),
         None if is_root(node) => Ok(Standing::Passive),
         None => Err(Reason::NoConf),
     }
@@ -145,9 +145,9 @@ impl Named {
     }
 }
 
-fn of_job(id: u32, conf: JobConf) -> Standing {
+fn of_job(conf: JobConf) -> Standing {
     match conf.limits {
-        Some(_) => Standing::Job(id, conf),
+        Some(_) => Standing::Job(conf),
         None => Standing::Passive,
     }
 }
@@ -207,7 +207,7 @@ fn outside(node: &impl Node, job: &mut Option<u32>) -> Result<Standing, Reason> 
     Ok(match smallest {
         Some((id, conf)) => {
             *job = Some(id);
-            of_job(id, conf)
+            of_job(conf)
         }
         None => own(node),
     })

@@ -98,6 +98,12 @@ impl Fake {
     fn standing(&self) -> Standing {
         find(self).standing
     }
+
+    /// The job whose limits hold, and these.
+    fn held(&self) -> (Option<u32>, Standing) {
+        let finding = find(self);
+        (finding.job, finding.standing)
+    }
 }
 
 impl Node for Fake {
@@ -164,7 +170,7 @@ fn a_process_of_a_job_has_the_jobs_limits() {
     assert_eq!(
         finding,
         Finding {
-            standing: Standing::Job(12, conf),
+            standing: Standing::Job(conf),
             job: Some(12),
             observe: false
         }
@@ -177,7 +183,7 @@ fn a_job_found_by_its_sluid_has_its_limits_too() {
     let mut node = Fake::new().file("/var/run/softmig/sEKNKTV3WPV500.conf", &conf.to_string());
     node.cgroup =
         Ok("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n".into());
-    assert_eq!(node.standing(), Standing::Job(0, conf));
+    assert_eq!(node.held(), (None, Standing::Job(conf)));
 }
 
 #[test]
@@ -194,7 +200,7 @@ fn no_variable_has_a_say_inside_a_job() {
         .variable("SLURM_JOB_ID", "9")
         .variable("CUDA_DEVICE_MEMORY_LIMIT", "90G")
         .variable("CUDA_DEVICE_SM_LIMIT", "100");
-    assert_eq!(node.standing(), Standing::Job(12, conf));
+    assert_eq!(node.held(), (Some(12), Standing::Job(conf)));
 }
 
 #[test]
@@ -226,7 +232,7 @@ fn a_set_uid_program_believes_the_conf_and_nothing_of_the_users() {
     let conf = limited(11366, 2);
     let mut node = Fake::new().job(12, &conf);
     node.secure = true;
-    assert_eq!(node.standing(), Standing::Job(12, conf));
+    assert_eq!(node.held(), (Some(12), Standing::Job(conf)));
     let mut node = Fake::outside().variable("CUDA_DEVICE_MEMORY_LIMIT", "nonsense");
     node.secure = true;
     assert_eq!(node.standing(), Standing::Passive);
@@ -242,14 +248,14 @@ fn outside_every_job_the_smallest_of_the_users_jobs_holds() {
     assert_eq!(
         find(&node),
         Finding {
-            standing: Standing::Job(8, small),
+            standing: Standing::Job(small),
             job: Some(8),
             observe: false
         }
     );
     // As much memory, less time.
     let slow = limited(5683, 1);
-    assert_eq!(node.job(10, &slow).standing(), Standing::Job(10, slow));
+    assert_eq!(node.job(10, &slow).held(), (Some(10), Standing::Job(slow)));
 }
 
 #[test]
@@ -282,7 +288,7 @@ fn another_cgroup_namespace_is_as_good_as_outside() {
     // What it shows is what the user wants it to show.
     let mut node = Fake::new().job(12, &whole()).job(7, &conf);
     node.first_cgroup = false;
-    assert_eq!(node.standing(), Standing::Job(7, conf));
+    assert_eq!(node.held(), (Some(7), Standing::Job(conf)));
 }
 
 #[test]
@@ -290,7 +296,7 @@ fn a_root_folder_without_proc_is_as_good_as_outside() {
     let conf = limited(11366, 2);
     let mut node = Fake::new().job(7, &conf);
     node.cgroup = Err(Error::MISSING);
-    assert_eq!(node.standing(), Standing::Job(7, conf));
+    assert_eq!(node.held(), (Some(7), Standing::Job(conf)));
     node.cgroup = Err(Error(libc::EMFILE));
     assert_eq!(
         node.standing(),
@@ -304,7 +310,7 @@ fn a_user_namespace_inside_a_job_changes_nothing() {
     let mut node = Fake::new().job(12, &conf);
     node.first_user = false;
     node.uid = 0;
-    assert_eq!(node.standing(), Standing::Job(12, conf));
+    assert_eq!(node.held(), (Some(12), Standing::Job(conf)));
     let mut node = Fake::new();
     node.first_user = false;
     node.uid = 0;
@@ -338,8 +344,8 @@ fn root_is_nobodys_job_but_keeps_the_limits_of_one_it_is_in() {
     let root = |node| Fake { uid: 0, ..node };
     assert_eq!(root(Fake::new()).standing(), Standing::Passive);
     assert_eq!(
-        root(Fake::new().job(12, &conf)).standing(),
-        Standing::Job(12, conf)
+        root(Fake::new().job(12, &conf)).held(),
+        (Some(12), Standing::Job(conf))
     );
     let of_root = JobConf { uid: 0, ..conf };
     assert_eq!(
@@ -419,12 +425,12 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         )
     };
     let named = node().job(9, &conf).variable("SLURM_JOB_ID", "9");
-    assert_eq!(named.standing(), Standing::Job(9, conf));
+    assert_eq!(named.held(), (Some(9), Standing::Job(conf)));
     assert_eq!(
         node().variable("SLURM_JOB_ID", "9").standing(),
         Standing::Denied(Reason::NoConf)
     );
-    assert_eq!(node().job(9, &conf).standing(), Standing::Job(9, conf));
+    assert_eq!(node().job(9, &conf).held(), (Some(9), Standing::Job(conf)));
     assert_eq!(
         node().variable("SLURM_JOB_ID", "../9").standing(),
         Standing::Passive
@@ -438,7 +444,7 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         .job(9, &conf)
         .job(10, &other)
         .variable("SLURM_JOB_ID", "10");
-    assert_eq!(node.standing(), Standing::Job(9, conf));
+    assert_eq!(node.held(), (Some(9), Standing::Job(conf)));
     // Not even in a user namespace, where he can have the other's number.
     node.first_user = false;
     node.uid = 2002;

@@ -7,12 +7,10 @@ use crate::place::{Finding, Reason, Standing};
 use crate::text::{Text, text};
 
 /// How much is said: `SOFTMIG_LOG_LEVEL`, the one variable that counts inside a job, since it only adds words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// A call was refused, or would have been.
     Error = 1,
-    /// Something is not as it should be.
-    Warning = 2,
     /// What holds for the process.
     Info = 3,
 }
@@ -51,7 +49,7 @@ pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
         && finding
             .job
             .is_some_and(|job| write_to_job_log(job, &line).is_ok());
-    if !logged && level <= Level::Warning {
+    if !logged && level == Level::Error {
         write_to_syslog(&line);
     }
 }
@@ -152,7 +150,7 @@ pub(crate) fn say_standing(finding: &Finding) {
     match &finding.standing {
         // Byte for byte as without the library.
         Standing::Passive | Standing::Denied(_) => return,
-        Standing::Job(_, conf) => {
+        Standing::Job(conf) => {
             let Some(limits) = conf.limits.as_ref() else {
                 return;
             };

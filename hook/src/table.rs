@@ -144,8 +144,7 @@ macro_rules! interpose {
                     if address.is_null() {
                         return $crate::driver::$library.absence();
                     }
-                    // SAFETY: the driver's function of this name has this signature: the check below compares it
-                    // with the header's.
+                    // SAFETY: the driver's function of this name: the check below compares the header's signature.
                     let function = unsafe {
                         core::mem::transmute::<*mut (), unsafe extern "C" fn($($kind),*) -> $result>(address)
                     };

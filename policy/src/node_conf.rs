@@ -6,6 +6,9 @@
 
 use core::fmt;
 
+/// The longest file that the hook reads, in bytes.
+pub const LONGEST: usize = (16 << 10) - 1;
+
 /// What the hook does on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeMode {

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::packages::need_for;
 use crate::place::{project, run, target};
-use crate::roots::as_root;
 use crate::steps::cargo;
 
 /// A package of the Python index: NVIDIA's headers and libclang are there for every machine, and nothing has to be
@@ -117,7 +117,11 @@ impl Wheel {
         if wanted.exists() {
             return Ok(wanted);
         }
-        need_pip()?;
+        need_for(
+            &mut python("pip"),
+            "python3-pip",
+            "downloads NVIDIA's headers",
+        )?;
         println!("Downloading {name} {version} into {}.", headers.display());
         // Beside its place until it is whole, so that an interrupted download is done again.
         let fresh = headers.join(format!(".{name}-{version}"));
@@ -150,20 +154,4 @@ fn python(module: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-m", module]);
     command
-}
-
-/// Installs pip where it is missing.
-fn need_pip() -> Result<()> {
-    let found = python("pip")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if found.is_ok_and(|status| status.success()) {
-        return Ok(());
-    }
-    println!("Installing pip, which downloads NVIDIA's headers.");
-    run(as_root("apt-get").args(["-q", "update"]))?;
-    run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", "python3-pip"]))
-        .context("pip is needed; install it by hand where there is no apt-get")
 }

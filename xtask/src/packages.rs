@@ -1,6 +1,6 @@
 //! What the tests need that cargo does not build: from Debian's packages, where it is missing.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
@@ -9,7 +9,12 @@ use crate::roots::as_root;
 
 /// Installs the package that has a program, where there is no such program. `what` says what the program does.
 pub(crate) fn need(program: &str, package: &str, what: &str) -> Result<()> {
-    let found = as_root(program)
+    need_for(&mut as_root(program), package, what)
+}
+
+/// The same for something that is there when this command can say its `--version`.
+pub(crate) fn need_for(command: &mut Command, package: &str, what: &str) -> Result<()> {
+    let found = command
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -21,6 +26,6 @@ pub(crate) fn need(program: &str, package: &str, what: &str) -> Result<()> {
     run(as_root("apt-get").args(["-q", "update"]))?;
     run(as_root("apt-get").args(["-qy", "install", "--no-install-recommends", package]))
         .with_context(|| {
-            format!("{program} is needed; install it by hand where there is no apt-get")
+            format!("{package} is needed; install it by hand where there is no apt-get")
         })
 }

@@ -3,7 +3,7 @@
 use crate::etc::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
-use softmig_policy::node_conf::{NODE, NodeConf, NodeMode, Setting};
+use softmig_policy::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Setting};
 use softmig_prolog::dir::Dir;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,9 +15,6 @@ pub(crate) const PATH: &str = "/etc/softmig/node.conf";
 
 /// What a new one says, in the mode that is wanted.
 const EXAMPLE: &str = include_str!("../../../conf/node.conf");
-
-/// The library reads no longer one: it has room for 16 KiB, and needs a byte of it to see the end.
-const LONGEST: u64 = (16 << 10) - 1;
 
 /// The file as it is.
 #[derive(Debug)]
@@ -45,7 +42,7 @@ impl Settings {
             return Ok(None);
         };
         let text = match is_plain(&stat) {
-            true => dir.read(NAME, LONGEST + 1).map_err(explained)?,
+            true => dir.read(NAME, LONGEST as u64 + 1).map_err(explained)?,
             false => None,
         };
         let written = Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
@@ -117,7 +114,7 @@ fn changed(old: Option<&Settings>, mode: NodeMode) -> (Edited, Option<&'static s
 }
 
 fn is_short(text: &[u8]) -> bool {
-    text.len() as u64 <= LONGEST
+    text.len() <= LONGEST
 }
 
 fn is_plain(stat: &Stat) -> bool {
@@ -228,7 +225,7 @@ mod tests {
             refused: None,
             since: UNIX_EPOCH,
         };
-        let of_length = |length: u64| {
+        let of_length = |length: usize| {
             let mut text = b"SOFTMIG_NODE=off\n#".to_vec();
             text.resize(length as usize, b'x');
             settings(Some(text))
