@@ -2,10 +2,12 @@
 """On a machine with a GPU: ordinary programs with the hook and without it give the same output at the same speed.
 
     unshare --mount python3 bench/gpu/passive.py --library libsoftmig.so --rows rows.txt --out FOLDER
+    python3 bench/gpu/passive.py --report bench/results
 
-as root, in a mount namespace of its own, because the library is put into /etc/ld.so.preload there. Needs a C
+The first as root, in a mount namespace of its own, because the library is put into /etc/ld.so.preload there. Needs a C
 compiler, nvcc and, for those parts, PyTorch, JAX and CuPy; what is missing is named in the result. Writes
-FOLDER/gpu-passive.json, which belongs to bench/results. The two ways of each program take turns.
+FOLDER/gpu-passive.json, which belongs to bench/results. The two ways of each program take turns. The second makes the
+page beside the figures, on any machine.
 """
 import argparse
 import json
@@ -27,11 +29,16 @@ VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fa
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--library", type=pathlib.Path, required=True)
-    arguments.add_argument("--rows", type=pathlib.Path, required=True)
-    arguments.add_argument("--out", type=pathlib.Path, required=True)
+    arguments.add_argument("--library", type=pathlib.Path)
+    arguments.add_argument("--rows", type=pathlib.Path)
+    arguments.add_argument("--out", type=pathlib.Path)
     arguments.add_argument("--rounds", type=int, default=8)
+    arguments.add_argument("--report", type=pathlib.Path)
     options = arguments.parse_args()
+    if options.report:
+        return report(options.report)
+    if not (options.library and options.rows and options.out):
+        arguments.error("give --library, --rows and --out, or --report FOLDER")
     library = pathlib.Path("/usr/lib/softmig/libsoftmig.so")
     library.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(options.library, library)
@@ -243,6 +250,59 @@ def machine():
     query = "name,driver_version,memory.total,memory.reserved"
     smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True).stdout
     return {"gpu": smi.strip(), "kernel": platform.release(), "cpus": os.cpu_count(), "libc": " ".join(platform.libc_ver())}
+
+
+def report(folder):
+    """Writes gpu-passive.md from gpu-passive.json."""
+    result = json.loads((folder / "gpu-passive.json").read_text())
+    gpu, driver = map(str.strip, result["machine"]["gpu"].split(",")[:2])
+    lines = [
+        "# The hook on a real GPU, passive",
+        "",
+        "Written by `bench/gpu/passive.py --report bench/results` from gpu-passive.json; do not edit.",
+        "",
+        f"{gpu}, driver {driver}, {result['machine']['libc']}. Each program ran in turns without the library and with it in /etc/ld.so.preload; the fastest of all rounds counts.",
+        "",
+        "| program | same output | without | with | ratio |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, program in result["programs"].items():
+        same = "yes" if program["same_output"] else "**no**"
+        timed = [key for key in program if key.endswith("_ns")]
+        if not timed:
+            lines.append(f"| {name} | {same}, lines: {program['lines_compared']} | | | |")
+        for key in timed:
+            pair = program[key]
+            what = key[: -len("_ns")].replace("_", " ")
+            lines.append(f"| {name}: {what} | {same} | {pair['without'] / 1e3:.2f} us | {pair['with'] / 1e3:.2f} us | {pair['ratio']:.3f} |")
+    reach = result["reach"]
+    ways = ", ".join(f"{count} {way}" for way, count in reach["answers"].items())
+    medians, more = result["calls"]["medians"]["without"], result["calls"]["more"]
+    ran = result["exec"]
+    lines += [
+        "",
+        "Of nvidia-smi's lines those that change by themselves are left out (clocks, temperatures, power, times, load).",
+        "",
+        f"**Ways to the driver.** For each function of the table the answer of every way was compared (`first` and `second` are the two forms of cuGetProcAddress, with 14 versions and three flags): {ways}. Past the hook led {len(reach['escaped'])}, wrong otherwise were {len(reach['wrong'])}. Not in this driver: {', '.join(reach['not_in_this_driver']) or 'none'}. Where `dlvsym` is missing, the driver's symbols have no versions and it finds none.",
+        "",
+        "| call | without | passive | limited | target |",
+        "| --- | --- | --- | --- | --- |",
+        f"| cuInit | {medians['init_ns'] / 1e6:.1f} ms | {more['passive']['init_ns'] / 1e6:+.2f} ms | {more['limited']['init_ns'] / 1e6:+.2f} ms | +1 ms |",
+        f"| cuCtxGetDevice | {medians['get_device_ns']:.2f} ns | {more['passive']['get_device_ns']:+.2f} ns | {more['limited']['get_device_ns']:+.2f} ns | +5 and +10 ns |",
+        "",
+        f"| exec of /bin/true ({ran['exec_without_us']:.0f} us without) | LD_PRELOAD | /etc/ld.so.preload |",
+        "| --- | --- | --- |",
+        f"| libsoftmig.so | {ran['exec_ld_preload_more_us']:+.1f} us | {ran['exec_ld_so_preload_more_us']:+.1f} us |",
+        f"| a library that holds nothing | {ran['exec_empty_ld_preload_more_us']:+.1f} us | {ran['exec_empty_ld_so_preload_more_us']:+.1f} us |",
+        "",
+        "The median of the differences within each of 3000 rounds. Where the machine is a guest, they move by more than they are: compare the two lines.",
+        "",
+        "**In a control group like a job's**, with the conf that the prolog writes:",
+        "",
+    ]
+    for name, job in result["jobs"].items():
+        lines.append(f"- {name}: `{' '.join(job['stdout'])}`; the library says: {'; '.join(job['stderr']) or 'nothing'}")
+    (folder / "gpu-passive.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
