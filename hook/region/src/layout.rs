@@ -1,0 +1,122 @@
+//! Where everything is in the file.
+
+use core::num::NonZeroU64;
+
+use crate::atomic::{AtomicU64, Ordering};
+use crate::gpu::Gpu;
+
+/// The most GPUs of one ledger.
+pub const MAX_GPUS: usize = 32;
+/// The most processes of one job on one node that use a GPU at the same time.
+pub const SLOTS: usize = 1024;
+
+/// How this version lays out the file. The first process writes it; one of another version stays out.
+const VERSION: u64 = 1;
+
+/// A line of the processor's cache, so that what one process writes does not slow down its neighbours.
+#[repr(C, align(64))]
+pub struct Slot {
+    pub(crate) word: AtomicU64,
+}
+
+#[repr(C, align(64))]
+struct Line(AtomicU64);
+
+/// The beginning of the file.
+#[repr(C, align(64))]
+struct Head {
+    version: AtomicU64,
+    /// Not zero once a process was refused memory.
+    refused: AtomicU64,
+    /// Slots from here on were never used.
+    top: AtomicU64,
+    /// Which GPU each part belongs to; zero for none yet.
+    gpus: [AtomicU64; MAX_GPUS],
+    /// The latest grant on each GPU.
+    grants: [Line; MAX_GPUS],
+}
+
+const HEAD: usize = 4096;
+const GPU: usize = SLOTS.saturating_mul(size_of::<Slot>());
+
+const _: () = assert!(size_of::<Head>() <= HEAD && GPU == 65536);
+
+/// How large the file is for so many GPUs.
+pub const fn size(gpus: usize) -> usize {
+    let gpus = if gpus < MAX_GPUS { gpus } else { MAX_GPUS };
+    HEAD.saturating_add(gpus.saturating_mul(GPU))
+}
+
+/// The byte of the file whose lock says that the process of this slot lives. It lies far beyond the file's end, where
+/// locks may be as well.
+pub const fn lock_offset(slot: usize) -> u64 {
+    (1_u64 << 40).saturating_add(slot as u64)
+}
+
+/// The ledger, mapped.
+#[derive(Clone, Copy)]
+pub struct Ledger<'a> {
+    head: &'a Head,
+    slots: &'a [Slot],
+}
+
+impl<'a> Ledger<'a> {
+    /// The ledger at an address; `None` if it is too small for one GPU, or of another version.
+    ///
+    /// # Safety
+    ///
+    /// `start` is aligned to 64 bytes, and `length` bytes from there on stay mapped, readable and writable. Others may
+    /// change them at any time, atomically.
+    pub unsafe fn at(start: *const u8, length: usize) -> Option<Self> {
+        if length < size(1) || !start.addr().is_multiple_of(align_of::<Head>()) {
+            return None;
+        }
+        // SAFETY: long enough and aligned, see above; atomics may hold any bits, and may change.
+        let head = unsafe { &*start.cast::<Head>() };
+        let first = start.wrapping_add(HEAD).cast::<Slot>();
+        let count = length.saturating_sub(HEAD).checked_div(size_of::<Slot>())?;
+        // SAFETY: as many as there is room for; see above.
+        let slots = unsafe { core::slice::from_raw_parts(first, count) };
+        let version = head
+            .version
+            .compare_exchange(0, VERSION, Ordering::SeqCst, Ordering::SeqCst);
+        matches!(version, Ok(_) | Err(VERSION)).then_some(Self { head, slots })
+    }
+
+    /// A GPU's part, by a number that stands for the GPU; the first to ask takes one that is free. `None` if there is
+    /// none.
+    pub fn gpu(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
+        let parts = self.slots.chunks_exact(SLOTS);
+        let heads = self.head.gpus.iter().zip(&self.head.grants);
+        for ((owner, grant), slots) in heads.zip(parts) {
+            let taken = owner.compare_exchange(0, key.get(), Ordering::SeqCst, Ordering::SeqCst);
+            if taken.is_ok() || taken == Err(key.get()) {
+                return Some(Gpu {
+                    grant: &grant.0,
+                    slots,
+                    top: &self.head.top,
+                });
+            }
+        }
+        None
+    }
+
+    /// The parts that belong to a GPU.
+    pub fn gpus(&self) -> impl Iterator<Item = Gpu<'a>> {
+        let owners = self.head.gpus.iter();
+        owners
+            .filter_map(|owner| NonZeroU64::new(owner.load(Ordering::SeqCst)))
+            .filter_map(|key| self.gpu(key))
+    }
+
+    /// Says that this slot is in use. Before the first charge to it.
+    pub fn use_slot(&self, slot: usize) {
+        let top = (slot as u64).saturating_add(1);
+        self.head.top.fetch_max(top, Ordering::SeqCst);
+    }
+
+    /// True for the first process that was refused memory.
+    pub fn is_first_refusal(&self) -> bool {
+        self.head.refused.swap(1, Ordering::SeqCst) == 0
+    }
+}

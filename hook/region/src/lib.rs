@@ -1,0 +1,62 @@
+//! The ledger: what the processes of one job on one node hold of each GPU's memory.
+//!
+//! A file that all of them map. It says how much each process holds; what all may hold together is the reader's to
+//! know, since the job's user can write here. Whatever stands in it, reading and changing it ends, and harms nobody
+//! but this job.
+//!
+//! Any process can be killed at any instruction and leaves nothing to repair: see [`Gpu::reserve`]. Whether the process
+//! behind a slot still lives is the kernel's to say, by a lock on one byte of the file for each slot ([`lock_offset`]).
+//!
+//! The file, in the machine's own byte order:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 to 4095 | [`Head`]: version, GPUs, the grant under way on each GPU |
+//! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its [`Word`] |
+
+#![cfg_attr(not(test), no_std)]
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        reason = "a test that fails says so"
+    )
+)]
+
+mod gpu;
+mod layout;
+mod word;
+
+pub use gpu::{Full, Gpu};
+pub use layout::{Ledger, MAX_GPUS, SLOTS, Slot, lock_offset, size};
+
+/// What is counted: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
+pub const UNIT: u64 = 64 << 10;
+
+/// The units that hold so many bytes; beyond [`u32::MAX`] of them, that.
+pub fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+/// The bytes of so many units.
+pub fn bytes(units: u32) -> u64 {
+    u64::from(units).saturating_mul(UNIT)
+}
+
+/// Under loom, which tries all orders of what threads do, its own atomics.
+pub(crate) mod atomic {
+    #[cfg(not(loom))]
+    pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+}
