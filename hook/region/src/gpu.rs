@@ -17,6 +17,18 @@ pub struct Gpu<'a> {
     pub(crate) top: &'a AtomicU64,
 }
 
+/// Where the units came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// From what the process had given back before.
+    FromSlack,
+    /// From the job: so many units its processes now hold at most.
+    Granted {
+        /// In units.
+        held: u64,
+    },
+}
+
 /// There is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
@@ -37,17 +49,17 @@ impl<'a> Gpu<'a> {
     /// A word is granted more by step 1 alone, so if the latest grant is still the same in step 3, the sum is still
     /// right or too large. The exchange in step 3 is the grant: whoever comes next enters it, be its process dead or
     /// alive. To enter it changes the slot's tag, so it happens once.
-    pub fn reserve(&self, slot: usize, units: u32, limit: u32) -> Result<(), Full> {
+    pub fn reserve(&self, slot: usize, units: u32, limit: u32) -> Result<Taken, Full> {
         let word = self.word(slot).ok_or(Full { held: 0 })?;
         let taken = change(word, |word| word.taken(units));
         if taken.is_some() {
-            return Ok(());
+            return Ok(Taken::FromSlack);
         }
         self.grow(slot, word, units, limit)
     }
 
     #[cold]
-    fn grow(&self, slot: usize, word: &AtomicU64, units: u32, limit: u32) -> Result<(), Full> {
+    fn grow(&self, slot: usize, word: &AtomicU64, units: u32, limit: u32) -> Result<Taken, Full> {
         for _ in 0..TRIES {
             let latest = self.settle();
             change(word, |word| (word.slack() > 0).then(|| word.trimmed()));
@@ -67,7 +79,9 @@ impl<'a> Gpu<'a> {
                     .compare_exchange(latest.0, next.0, Ordering::SeqCst, Ordering::SeqCst);
             if swapped.is_ok() {
                 self.settle();
-                return Ok(());
+                return Ok(Taken::Granted {
+                    held: granted.saturating_add(units.into()),
+                });
             }
         }
         Err(Full { held: self.held() })

@@ -37,7 +37,7 @@ mod gpu;
 mod layout;
 mod word;
 
-pub use gpu::{Full, Gpu};
+pub use gpu::{Full, Gpu, Taken};
 pub use layout::{Ledger, MAX_GPUS, SLOTS, Slot, lock_offset, size};
 
 /// What is counted: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
