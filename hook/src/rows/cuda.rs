@@ -41,6 +41,8 @@ interpose! { CUDA, cuda;
         ) -> CUresult;
         fn cuCtxDestroy(context: CUcontext) -> CUresult;
         fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
+        fn cuCtxAttach(context: *mut CUcontext, flags: c_uint) -> CUresult;
+        fn cuCtxDetach(context: CUcontext) -> CUresult;
         fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
         fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
         fn cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) -> CUresult;
@@ -97,6 +99,24 @@ interpose! { CUDA, cuda;
         fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult;
         fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
         fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult;
+        fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult;
+        fn cuMemGetDefaultMemPool(
+            pool: *mut CUmemoryPool,
+            location: *mut CUmemLocation,
+            kind: CUmemAllocationType,
+        ) -> CUresult;
+        fn cuMemGetMemPool(
+            pool: *mut CUmemoryPool,
+            location: *mut CUmemLocation,
+            kind: CUmemAllocationType,
+        ) -> CUresult;
+        fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult;
+        fn cuMemPoolExportToShareableHandle(
+            handle_out: *mut c_void,
+            pool: CUmemoryPool,
+            handle_type: CUmemAllocationHandleType,
+            flags: c_ulonglong,
+        ) -> CUresult;
         fn cuMemPoolImportFromShareableHandle(
             pool_out: *mut CUmemoryPool,
             handle: *mut c_void,
@@ -125,12 +145,128 @@ interpose! { CUDA, cuda;
         fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult;
         fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
         fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
+        fn cuMemExportToShareableHandle(
+            shareable_handle: *mut c_void,
+            handle: CUmemGenericAllocationHandle,
+            handle_type: CUmemAllocationHandleType,
+            flags: c_ulonglong,
+        ) -> CUresult;
         fn cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle,
             os_handle: *mut c_void,
             sh_handle_type: CUmemAllocationHandleType,
         ) -> CUresult;
         fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult;
+        fn cuMemGetHandleForAddressRange(
+            handle: *mut c_void,
+            pointer: CUdeviceptr,
+            size: usize,
+            handle_type: CUmemRangeHandleType,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMulticastCreate(
+            mc_handle: *mut CUmemGenericAllocationHandle,
+            prop: *const CUmulticastObjectProp,
+        ) -> CUresult;
+        fn cuMulticastBindMem(
+            mc_handle: CUmemGenericAllocationHandle,
+            mc_offset: usize,
+            mem_handle: CUmemGenericAllocationHandle,
+            mem_offset: usize,
+            size: usize,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMulticastBindMem_v2(
+            mc_handle: CUmemGenericAllocationHandle,
+            device: CUdevice,
+            mc_offset: usize,
+            mem_handle: CUmemGenericAllocationHandle,
+            mem_offset: usize,
+            size: usize,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMulticastBindAddr(
+            mc_handle: CUmemGenericAllocationHandle,
+            mc_offset: usize,
+            pointer: CUdeviceptr,
+            size: usize,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMulticastBindAddr_v2(
+            mc_handle: CUmemGenericAllocationHandle,
+            device: CUdevice,
+            mc_offset: usize,
+            pointer: CUdeviceptr,
+            size: usize,
+            flags: c_ulonglong,
+        ) -> CUresult;
+        fn cuMulticastUnbind(
+            mc_handle: CUmemGenericAllocationHandle,
+            device: CUdevice,
+            mc_offset: usize,
+            size: usize,
+        ) -> CUresult;
+        fn cuMemPrefetchAsync(pointer: CUdeviceptr, count: usize, dst_device: CUdevice, stream: CUstream) -> CUresult;
+        fn cuMemPrefetchAsync_ptsz(
+            pointer: CUdeviceptr,
+            count: usize,
+            dst_device: CUdevice,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemPrefetchAsync_v2(
+            pointer: CUdeviceptr,
+            count: usize,
+            location: CUmemLocation,
+            flags: c_uint,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemPrefetchAsync_v2_ptsz(
+            pointer: CUdeviceptr,
+            count: usize,
+            location: CUmemLocation,
+            flags: c_uint,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemPrefetchBatchAsync(
+            pointers: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            prefetch_locs: *mut CUmemLocation,
+            prefetch_loc_idxs: *mut usize,
+            num_prefetch_locs: usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemPrefetchBatchAsync_ptsz(
+            pointers: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            prefetch_locs: *mut CUmemLocation,
+            prefetch_loc_idxs: *mut usize,
+            num_prefetch_locs: usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemDiscardAndPrefetchBatchAsync(
+            pointers: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            prefetch_locs: *mut CUmemLocation,
+            prefetch_loc_idxs: *mut usize,
+            num_prefetch_locs: usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult;
+        fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
+            pointers: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            prefetch_locs: *mut CUmemLocation,
+            prefetch_loc_idxs: *mut usize,
+            num_prefetch_locs: usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult;
         fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
         fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
         fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
@@ -172,7 +308,57 @@ interpose! { CUDA, cuda;
             num_dependencies: usize,
             node_params: *mut CUgraphNodeParams,
         ) -> CUresult;
+        fn cuGraphInstantiate(
+            graph_exec: *mut CUgraphExec,
+            graph: CUgraph,
+            error_node: *mut CUgraphNode,
+            log_buffer: *mut c_char,
+            buffer_size: usize,
+        ) -> CUresult;
+        fn cuGraphInstantiate_v2(
+            graph_exec: *mut CUgraphExec,
+            graph: CUgraph,
+            error_node: *mut CUgraphNode,
+            log_buffer: *mut c_char,
+            buffer_size: usize,
+        ) -> CUresult;
+        fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult;
+        fn cuGraphInstantiateWithParams(
+            graph_exec: *mut CUgraphExec,
+            graph: CUgraph,
+            instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+        ) -> CUresult;
+        fn cuGraphInstantiateWithParams_ptsz(
+            graph_exec: *mut CUgraphExec,
+            graph: CUgraph,
+            instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+        ) -> CUresult;
+        fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+        fn cuGraphUpload_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+        fn cuGraphExecUpdate(
+            graph_exec: CUgraphExec,
+            graph: CUgraph,
+            error_node: *mut CUgraphNode,
+            update_result_out: *mut CUgraphExecUpdateResult,
+        ) -> CUresult;
+        fn cuGraphExecUpdate_v2(
+            graph_exec: CUgraphExec,
+            graph: CUgraph,
+            result_info: *mut CUgraphExecUpdateResultInfo,
+        ) -> CUresult;
+        fn cuGraphExecNodeSetParams(
+            graph_exec: CUgraphExec,
+            node: CUgraphNode,
+            node_params: *mut CUgraphNodeParams,
+        ) -> CUresult;
+        fn cuGraphExecChildGraphNodeSetParams(
+            graph_exec: CUgraphExec,
+            node: CUgraphNode,
+            child_graph: CUgraph,
+        ) -> CUresult;
+        fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult;
         fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
+        fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
         fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
         fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
         fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult;
@@ -192,6 +378,19 @@ interpose! { CUDA, cuda;
         ) -> CUresult;
         fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult;
         fn cuModuleUnload(hmod: CUmodule) -> CUresult;
+        fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult;
+        fn cuModuleGetGlobal(
+            pointer: *mut CUdeviceptr_v1,
+            bytes: *mut c_uint,
+            module: CUmodule,
+            name: *const c_char,
+        ) -> CUresult;
+        fn cuModuleGetGlobal_v2(
+            pointer: *mut CUdeviceptr,
+            bytes: *mut usize,
+            module: CUmodule,
+            name: *const c_char,
+        ) -> CUresult;
         fn cuLibraryLoadData(
             library: *mut CUlibrary,
             code: *const c_void,
@@ -213,6 +412,23 @@ interpose! { CUDA, cuda;
             num_library_options: c_uint,
         ) -> CUresult;
         fn cuLibraryUnload(library: CUlibrary) -> CUresult;
+        fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult;
+        fn cuLibraryGetGlobal(
+            pointer: *mut CUdeviceptr,
+            bytes: *mut usize,
+            library: CUlibrary,
+            name: *const c_char,
+        ) -> CUresult;
+        fn cuLibraryGetManaged(
+            pointer: *mut CUdeviceptr,
+            bytes: *mut usize,
+            library: CUlibrary,
+            name: *const c_char,
+        ) -> CUresult;
+        fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult;
+        fn cuFuncLoad(function: CUfunction) -> CUresult;
+        fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult;
+        fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult;
     }
     Launch {
         fn cuLaunch(function: CUfunction) -> CUresult;

@@ -361,6 +361,22 @@ pub type CUDA_ARRAY3D_DESCRIPTOR_v2 = CUDA_ARRAY3D_DESCRIPTOR_st;
 pub type CUDA_ARRAY3D_DESCRIPTOR = CUDA_ARRAY3D_DESCRIPTOR_v2;
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st {
+    pub size: usize,
+    pub alignment: usize,
+    pub reserved: [c_uint; 4],
+}
+const _: () = {
+    assert!(size_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() == 32);
+    assert!(align_of::<CUDA_ARRAY_MEMORY_REQUIREMENTS_st>() == 8);
+    assert!(offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, size) == 0);
+    assert!(offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, alignment) == 8);
+    assert!(offset_of!(CUDA_ARRAY_MEMORY_REQUIREMENTS_st, reserved) == 16);
+};
+pub type CUDA_ARRAY_MEMORY_REQUIREMENTS_v1 = CUDA_ARRAY_MEMORY_REQUIREMENTS_st;
+pub type CUDA_ARRAY_MEMORY_REQUIREMENTS = CUDA_ARRAY_MEMORY_REQUIREMENTS_v1;
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct CUDA_LAUNCH_PARAMS_st {
     pub function: CUfunction,
     pub gridDimX: c_uint,
@@ -482,6 +498,8 @@ pub type CUmemAllocationType_enum = c_uint;
 pub type CUmemAllocationType = CUmemAllocationType_enum;
 pub type CUmemAllocationGranularity_flags_enum = c_uint;
 pub type CUmemAllocationGranularity_flags = CUmemAllocationGranularity_flags_enum;
+pub type CUmemRangeHandleType_enum = c_uint;
+pub type CUmemRangeHandleType = CUmemRangeHandleType_enum;
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct CUarrayMapInfo_st {
@@ -539,11 +557,22 @@ const _: () = {
 };
 pub type CUmemAllocationProp_v1 = CUmemAllocationProp_st;
 pub type CUmemAllocationProp = CUmemAllocationProp_v1;
-#[repr(C, align(8))]
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUmulticastObjectProp_st {
-    _opaque: [u8; 32],
+    pub numDevices: c_uint,
+    pub size: usize,
+    pub handleTypes: c_ulonglong,
+    pub flags: c_ulonglong,
 }
+const _: () = {
+    assert!(size_of::<CUmulticastObjectProp_st>() == 32);
+    assert!(align_of::<CUmulticastObjectProp_st>() == 8);
+    assert!(offset_of!(CUmulticastObjectProp_st, numDevices) == 0);
+    assert!(offset_of!(CUmulticastObjectProp_st, size) == 8);
+    assert!(offset_of!(CUmulticastObjectProp_st, handleTypes) == 16);
+    assert!(offset_of!(CUmulticastObjectProp_st, flags) == 24);
+};
 pub type CUmulticastObjectProp_v1 = CUmulticastObjectProp_st;
 pub type CUmulticastObjectProp = CUmulticastObjectProp_v1;
 #[repr(C)]
@@ -560,6 +589,24 @@ const _: () = {
 };
 pub type CUmemAccessDesc_v1 = CUmemAccessDesc_st;
 pub type CUmemAccessDesc = CUmemAccessDesc_v1;
+pub type CUgraphExecUpdateResult_enum = c_uint;
+pub type CUgraphExecUpdateResult = CUgraphExecUpdateResult_enum;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUgraphExecUpdateResultInfo_st {
+    pub result: CUgraphExecUpdateResult,
+    pub errorNode: CUgraphNode,
+    pub errorFromNode: CUgraphNode,
+}
+const _: () = {
+    assert!(size_of::<CUgraphExecUpdateResultInfo_st>() == 24);
+    assert!(align_of::<CUgraphExecUpdateResultInfo_st>() == 8);
+    assert!(offset_of!(CUgraphExecUpdateResultInfo_st, result) == 0);
+    assert!(offset_of!(CUgraphExecUpdateResultInfo_st, errorNode) == 8);
+    assert!(offset_of!(CUgraphExecUpdateResultInfo_st, errorFromNode) == 16);
+};
+pub type CUgraphExecUpdateResultInfo_v1 = CUgraphExecUpdateResultInfo_st;
+pub type CUgraphExecUpdateResultInfo = CUgraphExecUpdateResultInfo_v1;
 pub type CUmemPool_attribute_enum = c_uint;
 pub type CUmemPool_attribute = CUmemPool_attribute_enum;
 #[repr(C)]
@@ -647,6 +694,21 @@ const _: () = {
 pub type CUDA_MEM_FREE_NODE_PARAMS = CUDA_MEM_FREE_NODE_PARAMS_st;
 pub type CUgraphMem_attribute_enum = c_uint;
 pub type CUgraphMem_attribute = CUgraphMem_attribute_enum;
+pub type CUgraphChildGraphNodeOwnership_enum = c_int;
+pub type CUgraphChildGraphNodeOwnership = CUgraphChildGraphNodeOwnership_enum;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_CHILD_GRAPH_NODE_PARAMS_st {
+    pub graph: CUgraph,
+    pub ownership: CUgraphChildGraphNodeOwnership,
+}
+const _: () = {
+    assert!(size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() == 16);
+    assert!(align_of::<CUDA_CHILD_GRAPH_NODE_PARAMS_st>() == 8);
+    assert!(offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, graph) == 0);
+    assert!(offset_of!(CUDA_CHILD_GRAPH_NODE_PARAMS_st, ownership) == 8);
+};
+pub type CUDA_CHILD_GRAPH_NODE_PARAMS = CUDA_CHILD_GRAPH_NODE_PARAMS_st;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUgraphNodeParams_st {
@@ -667,6 +729,7 @@ const _: () = {
 pub union CUgraphNodeParams_st__bindgen_ty_1 {
     pub reserved1: [c_longlong; 29],
     pub kernel: CUDA_KERNEL_NODE_PARAMS_v3,
+    pub graph: CUDA_CHILD_GRAPH_NODE_PARAMS,
     pub alloc: CUDA_MEM_ALLOC_NODE_PARAMS_v2,
     pub free: CUDA_MEM_FREE_NODE_PARAMS,
 }
@@ -675,10 +738,23 @@ const _: () = {
     assert!(align_of::<CUgraphNodeParams_st__bindgen_ty_1>() == 8);
     assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, reserved1) == 0);
     assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, kernel) == 0);
+    assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, graph) == 0);
     assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, alloc) == 0);
     assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, free) == 0);
 };
 pub type CUgraphNodeParams = CUgraphNodeParams_st;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUcheckpointCheckpointArgs_st {
+    _opaque: [u8; 64],
+}
+pub type CUcheckpointCheckpointArgs = CUcheckpointCheckpointArgs_st;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUcheckpointRestoreArgs_st {
+    _opaque: [u8; 64],
+}
+pub type CUcheckpointRestoreArgs = CUcheckpointRestoreArgs_st;
 #[repr(C)]
 pub struct CUdevResourceDesc_st {
     _opaque: [u8; 0],
@@ -1273,6 +1349,16 @@ pub const CU_MEM_ALLOCATION_TYPE_PINNED: CUmemAllocationType_enum = 1;
 pub const CU_MEM_ALLOCATION_TYPE_MANAGED: CUmemAllocationType_enum = 2;
 pub const CU_MEM_ALLOC_GRANULARITY_MINIMUM: CUmemAllocationGranularity_flags_enum = 0;
 pub const CU_MEM_ALLOC_GRANULARITY_RECOMMENDED: CUmemAllocationGranularity_flags_enum = 1;
+pub const CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD: CUmemRangeHandleType_enum = 1;
+pub const CU_GRAPH_EXEC_UPDATE_SUCCESS: CUgraphExecUpdateResult_enum = 0;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR: CUgraphExecUpdateResult_enum = 1;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED: CUgraphExecUpdateResult_enum = 2;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED: CUgraphExecUpdateResult_enum = 3;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED: CUgraphExecUpdateResult_enum = 4;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED: CUgraphExecUpdateResult_enum = 5;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED: CUgraphExecUpdateResult_enum = 6;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE: CUgraphExecUpdateResult_enum = 7;
+pub const CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED: CUgraphExecUpdateResult_enum = 8;
 pub const CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES: CUmemPool_attribute_enum = 1;
 pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC: CUmemPool_attribute_enum = 2;
 pub const CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES: CUmemPool_attribute_enum = 3;
@@ -1292,6 +1378,9 @@ pub const CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: CUgraphMem_attribute_enum = 0;
 pub const CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: CUgraphMem_attribute_enum = 1;
 pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: CUgraphMem_attribute_enum = 2;
 pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: CUgraphMem_attribute_enum = 3;
+pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE: CUgraphChildGraphNodeOwnership_enum = 0;
+pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: CUgraphChildGraphNodeOwnership_enum = 1;
+pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID: CUgraphChildGraphNodeOwnership_enum = -1;
 pub const CU_DEV_RESOURCE_TYPE_INVALID: CUdevResourceType = 0;
 pub const CU_DEV_RESOURCE_TYPE_SM: CUdevResourceType = 1;
 pub const CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG: CUdevResourceType = 1000;
@@ -1347,6 +1436,8 @@ unsafe extern "C" {
     pub fn cuCtxSynchronize() -> CUresult;
     pub fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
     pub fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult;
+    pub fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult;
+    pub fn cuCtxDetach(ctx: CUcontext) -> CUresult;
     pub fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult;
     pub fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
     pub fn cuModuleLoadDataEx(
@@ -1398,7 +1489,20 @@ unsafe extern "C" {
         library: CUlibrary,
         name: *const c_char,
     ) -> CUresult;
+    pub fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> CUresult;
     pub fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> CUresult;
+    pub fn cuLibraryGetGlobal(
+        dptr: *mut CUdeviceptr,
+        bytes: *mut usize,
+        library: CUlibrary,
+        name: *const c_char,
+    ) -> CUresult;
+    pub fn cuLibraryGetManaged(
+        dptr: *mut CUdeviceptr,
+        bytes: *mut usize,
+        library: CUlibrary,
+        name: *const c_char,
+    ) -> CUresult;
     pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
     pub fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult;
     pub fn cuMemAllocPitch_v2(
@@ -1409,6 +1513,11 @@ unsafe extern "C" {
         ElementSizeBytes: c_uint,
     ) -> CUresult;
     pub fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
+    pub fn cuMemGetAddressRange_v2(
+        pbase: *mut CUdeviceptr,
+        psize: *mut usize,
+        dptr: CUdeviceptr,
+    ) -> CUresult;
     pub fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult;
     pub fn cuMemFreeHost(p: *mut c_void) -> CUresult;
     pub fn cuMemHostAlloc(
@@ -1446,10 +1555,24 @@ unsafe extern "C" {
         pHandle: *mut CUarray,
         pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
     ) -> CUresult;
+    pub fn cuArrayGetMemoryRequirements(
+        memoryRequirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
+        array: CUarray,
+        device: CUdevice,
+    ) -> CUresult;
+    pub fn cuMipmappedArrayGetMemoryRequirements(
+        memoryRequirements: *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
+        mipmap: CUmipmappedArray,
+        device: CUdevice,
+    ) -> CUresult;
     pub fn cuArrayDestroy(hArray: CUarray) -> CUresult;
     pub fn cuArray3DCreate_v2(
         pHandle: *mut CUarray,
         pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR,
+    ) -> CUresult;
+    pub fn cuArray3DGetDescriptor_v2(
+        pArrayDescriptor: *mut CUDA_ARRAY3D_DESCRIPTOR,
+        hArray: CUarray,
     ) -> CUresult;
     pub fn cuMipmappedArrayCreate(
         pHandle: *mut CUmipmappedArray,
@@ -1462,6 +1585,13 @@ unsafe extern "C" {
         level: c_uint,
     ) -> CUresult;
     pub fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> CUresult;
+    pub fn cuMemGetHandleForAddressRange(
+        handle: *mut c_void,
+        dptr: CUdeviceptr,
+        size: usize,
+        handleType: CUmemRangeHandleType,
+        flags: c_ulonglong,
+    ) -> CUresult;
     pub fn cuMemAddressReserve(
         ptr: *mut CUdeviceptr,
         size: usize,
@@ -1542,6 +1672,21 @@ unsafe extern "C" {
         poolProps: *const CUmemPoolProps,
     ) -> CUresult;
     pub fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
+    pub fn cuMemGetDefaultMemPool(
+        pool_out: *mut CUmemoryPool,
+        location: *mut CUmemLocation,
+        type_: CUmemAllocationType,
+    ) -> CUresult;
+    pub fn cuMemGetMemPool(
+        pool: *mut CUmemoryPool,
+        location: *mut CUmemLocation,
+        type_: CUmemAllocationType,
+    ) -> CUresult;
+    pub fn cuMemSetMemPool(
+        location: *mut CUmemLocation,
+        type_: CUmemAllocationType,
+        pool: CUmemoryPool,
+    ) -> CUresult;
     pub fn cuMemAllocFromPoolAsync_ptsz(
         dptr: *mut CUdeviceptr,
         bytesize: usize,
@@ -1573,9 +1718,80 @@ unsafe extern "C" {
         mcHandle: *mut CUmemGenericAllocationHandle,
         prop: *const CUmulticastObjectProp,
     ) -> CUresult;
+    pub fn cuMulticastBindMem(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult;
+    pub fn cuMulticastBindMem_v2(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        memHandle: CUmemGenericAllocationHandle,
+        memOffset: usize,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult;
+    pub fn cuMulticastBindAddr(
+        mcHandle: CUmemGenericAllocationHandle,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult;
+    pub fn cuMulticastBindAddr_v2(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        memptr: CUdeviceptr,
+        size: usize,
+        flags: c_ulonglong,
+    ) -> CUresult;
+    pub fn cuMulticastUnbind(
+        mcHandle: CUmemGenericAllocationHandle,
+        dev: CUdevice,
+        mcOffset: usize,
+        size: usize,
+    ) -> CUresult;
     pub fn cuPointerGetAttribute(
         data: *mut c_void,
         attribute: CUpointer_attribute,
+        ptr: CUdeviceptr,
+    ) -> CUresult;
+    pub fn cuMemPrefetchAsync_v2_ptsz(
+        devPtr: CUdeviceptr,
+        count: usize,
+        location: CUmemLocation,
+        flags: c_uint,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemPrefetchBatchAsync_ptsz(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemDiscardAndPrefetchBatchAsync_ptsz(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuPointerGetAttributes(
+        numAttributes: c_uint,
+        attributes: *mut CUpointer_attribute,
+        data: *mut *mut c_void,
         ptr: CUdeviceptr,
     ) -> CUresult;
     pub fn cuStreamCreate(phStream: *mut CUstream, Flags: c_uint) -> CUresult;
@@ -1584,7 +1800,12 @@ unsafe extern "C" {
         flags: c_uint,
         priority: c_int,
     ) -> CUresult;
+    pub fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult;
     pub fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
+    pub fn cuStreamIsCapturing_ptsz(
+        hStream: CUstream,
+        captureStatus: *mut CUstreamCaptureStatus,
+    ) -> CUresult;
     pub fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult;
     pub fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult;
     pub fn cuEventQuery(hEvent: CUevent) -> CUresult;
@@ -1611,6 +1832,7 @@ unsafe extern "C" {
         hfunc: CUfunction,
     ) -> CUresult;
     pub fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult;
+    pub fn cuFuncLoad(function: CUfunction) -> CUresult;
     pub fn cuLaunchKernel_ptsz(
         f: CUfunction,
         gridDimX: c_uint,
@@ -1667,12 +1889,31 @@ unsafe extern "C" {
         numDependencies: usize,
         nodeParams: *const CUDA_KERNEL_NODE_PARAMS,
     ) -> CUresult;
+    pub fn cuGraphKernelNodeGetParams_v2(
+        hNode: CUgraphNode,
+        nodeParams: *mut CUDA_KERNEL_NODE_PARAMS,
+    ) -> CUresult;
+    pub fn cuGraphAddChildGraphNode(
+        phGraphNode: *mut CUgraphNode,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        numDependencies: usize,
+        childGraph: CUgraph,
+    ) -> CUresult;
+    pub fn cuGraphChildGraphNodeGetGraph(
+        hNode: CUgraphNode,
+        phGraph: *mut CUgraph,
+    ) -> CUresult;
     pub fn cuGraphAddMemAllocNode(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
         dependencies: *const CUgraphNode,
         numDependencies: usize,
         nodeParams: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+    ) -> CUresult;
+    pub fn cuGraphMemAllocNodeGetParams(
+        hNode: CUgraphNode,
+        params_out: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     ) -> CUresult;
     pub fn cuGraphAddMemFreeNode(
         phGraphNode: *mut CUgraphNode,
@@ -1681,20 +1922,49 @@ unsafe extern "C" {
         numDependencies: usize,
         dptr: CUdeviceptr,
     ) -> CUresult;
+    pub fn cuGraphMemFreeNodeGetParams(
+        hNode: CUgraphNode,
+        dptr_out: *mut CUdeviceptr,
+    ) -> CUresult;
     pub fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
     pub fn cuDeviceGetGraphMemAttribute(
         device: CUdevice,
         attr: CUgraphMem_attribute,
         value: *mut c_void,
     ) -> CUresult;
+    pub fn cuGraphNodeGetType(
+        hNode: CUgraphNode,
+        type_: *mut CUgraphNodeType,
+    ) -> CUresult;
+    pub fn cuGraphGetNodes(
+        hGraph: CUgraph,
+        nodes: *mut CUgraphNode,
+        numNodes: *mut usize,
+    ) -> CUresult;
     pub fn cuGraphInstantiateWithFlags(
         phGraphExec: *mut CUgraphExec,
         hGraph: CUgraph,
         flags: c_ulonglong,
     ) -> CUresult;
+    pub fn cuGraphInstantiateWithParams_ptsz(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+    ) -> CUresult;
+    pub fn cuGraphExecChildGraphNodeSetParams(
+        hGraphExec: CUgraphExec,
+        hNode: CUgraphNode,
+        childGraph: CUgraph,
+    ) -> CUresult;
+    pub fn cuGraphUpload_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult;
     pub fn cuGraphLaunch_ptsz(hGraphExec: CUgraphExec, hStream: CUstream) -> CUresult;
     pub fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> CUresult;
     pub fn cuGraphDestroy(hGraph: CUgraph) -> CUresult;
+    pub fn cuGraphExecUpdate_v2(
+        hGraphExec: CUgraphExec,
+        hGraph: CUgraph,
+        resultInfo: *mut CUgraphExecUpdateResultInfo,
+    ) -> CUresult;
     pub fn cuGraphAddNode_v2(
         phGraphNode: *mut CUgraphNode,
         hGraph: CUgraph,
@@ -1709,6 +1979,11 @@ unsafe extern "C" {
         dependencies: *const CUgraphNode,
         dependencyData: *const CUgraphEdgeData,
         numDependencies: usize,
+        nodeParams: *mut CUgraphNodeParams,
+    ) -> CUresult;
+    pub fn cuGraphExecNodeSetParams(
+        hGraphExec: CUgraphExec,
+        hNode: CUgraphNode,
         nodeParams: *mut CUgraphNodeParams,
     ) -> CUresult;
     pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -1765,6 +2040,12 @@ unsafe extern "C" {
         numParams: c_int,
         flags: c_uint,
         dev: CUdevice,
+    ) -> CUresult;
+    pub fn cuModuleGetGlobal(
+        dptr: *mut CUdeviceptr_v1,
+        bytes: *mut c_uint,
+        hmod: CUmodule,
+        name: *const c_char,
     ) -> CUresult;
     pub fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult;
     pub fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult;
@@ -1872,6 +2153,45 @@ unsafe extern "C" {
         value: cuuint32_t,
         flags: c_uint,
     ) -> CUresult;
+    pub fn cuMemPrefetchAsync(
+        devPtr: CUdeviceptr,
+        count: usize,
+        dstDevice: CUdevice,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemPrefetchAsync_ptsz(
+        devPtr: CUdeviceptr,
+        count: usize,
+        dstDevice: CUdevice,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemPrefetchAsync_v2(
+        devPtr: CUdeviceptr,
+        count: usize,
+        location: CUmemLocation,
+        flags: c_uint,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemDiscardAndPrefetchBatchAsync(
+        dptrs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        prefetchLocs: *mut CUmemLocation,
+        prefetchLocIdxs: *mut usize,
+        numPrefetchLocs: usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
     pub fn cuLaunchCooperativeKernel(
         f: CUfunction,
         gridDimX: c_uint,
@@ -1906,6 +2226,12 @@ unsafe extern "C" {
         hGraph: CUgraph,
         instantiateParams: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
     ) -> CUresult;
+    pub fn cuGraphExecUpdate(
+        hGraphExec: CUgraphExec,
+        hGraph: CUgraph,
+        hErrorNode_out: *mut CUgraphNode,
+        updateResult_out: *mut CUgraphExecUpdateResult,
+    ) -> CUresult;
     pub fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream) -> CUresult;
     pub fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream) -> CUresult;
     pub fn cuGraphAddNode(
@@ -1919,6 +2245,20 @@ unsafe extern "C" {
         pdptr: *mut CUdeviceptr,
         handle: CUipcMemHandle,
         Flags: c_uint,
+    ) -> CUresult;
+    pub fn cuGraphInstantiate(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        phErrorNode: *mut CUgraphNode,
+        logBuffer: *mut c_char,
+        bufferSize: usize,
+    ) -> CUresult;
+    pub fn cuGraphInstantiate_v2(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        phErrorNode: *mut CUgraphNode,
+        logBuffer: *mut c_char,
+        bufferSize: usize,
     ) -> CUresult;
     pub fn cuMemMapArrayAsync(
         mapInfoList: *mut CUarrayMapInfo,
@@ -1942,5 +2282,13 @@ unsafe extern "C" {
         pfn: *mut *mut c_void,
         cudaVersion: c_int,
         flags: cuuint64_t,
+    ) -> CUresult;
+    pub fn cuCheckpointProcessCheckpoint(
+        pid: c_int,
+        args: *mut CUcheckpointCheckpointArgs,
+    ) -> CUresult;
+    pub fn cuCheckpointProcessRestore(
+        pid: c_int,
+        args: *mut CUcheckpointRestoreArgs,
     ) -> CUresult;
 }
