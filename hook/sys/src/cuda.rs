@@ -743,6 +743,14 @@ const _: () = {
     assert!(offset_of!(CUgraphNodeParams_st__bindgen_ty_1, free) == 0);
 };
 pub type CUgraphNodeParams = CUgraphNodeParams_st;
+pub type CUprocessState_enum = c_uint;
+pub type CUprocessState = CUprocessState_enum;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUcheckpointLockArgs_st {
+    _opaque: [u8; 64],
+}
+pub type CUcheckpointLockArgs = CUcheckpointLockArgs_st;
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct CUcheckpointCheckpointArgs_st {
@@ -755,6 +763,12 @@ pub struct CUcheckpointRestoreArgs_st {
     _opaque: [u8; 64],
 }
 pub type CUcheckpointRestoreArgs = CUcheckpointRestoreArgs_st;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUcheckpointUnlockArgs_st {
+    _opaque: [u8; 64],
+}
+pub type CUcheckpointUnlockArgs = CUcheckpointUnlockArgs_st;
 #[repr(C)]
 pub struct CUdevResourceDesc_st {
     _opaque: [u8; 0],
@@ -1381,6 +1395,12 @@ pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: CUgraphMem_attribute_enum = 3;
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE: CUgraphChildGraphNodeOwnership_enum = 0;
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE: CUgraphChildGraphNodeOwnership_enum = 1;
 pub const CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID: CUgraphChildGraphNodeOwnership_enum = -1;
+pub const CU_PROCESS_STATE_RUNNING: CUprocessState_enum = 0;
+pub const CU_PROCESS_STATE_LOCKED: CUprocessState_enum = 1;
+pub const CU_PROCESS_STATE_CHECKPOINTED: CUprocessState_enum = 2;
+pub const CU_PROCESS_STATE_FAILED: CUprocessState_enum = 3;
+pub const CU_PROCESS_STATE_CHECKPOINTING: CUprocessState_enum = 4;
+pub const CU_PROCESS_STATE_RESTORING: CUprocessState_enum = 5;
 pub const CU_DEV_RESOURCE_TYPE_INVALID: CUdevResourceType = 0;
 pub const CU_DEV_RESOURCE_TYPE_SM: CUdevResourceType = 1;
 pub const CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG: CUdevResourceType = 1000;
@@ -2283,6 +2303,14 @@ unsafe extern "C" {
         cudaVersion: c_int,
         flags: cuuint64_t,
     ) -> CUresult;
+    pub fn cuCheckpointProcessGetState(
+        pid: c_int,
+        state: *mut CUprocessState,
+    ) -> CUresult;
+    pub fn cuCheckpointProcessLock(
+        pid: c_int,
+        args: *mut CUcheckpointLockArgs,
+    ) -> CUresult;
     pub fn cuCheckpointProcessCheckpoint(
         pid: c_int,
         args: *mut CUcheckpointCheckpointArgs,
@@ -2290,5 +2318,9 @@ unsafe extern "C" {
     pub fn cuCheckpointProcessRestore(
         pid: c_int,
         args: *mut CUcheckpointRestoreArgs,
+    ) -> CUresult;
+    pub fn cuCheckpointProcessUnlock(
+        pid: c_int,
+        args: *mut CUcheckpointUnlockArgs,
     ) -> CUresult;
 }

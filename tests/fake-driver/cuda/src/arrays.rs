@@ -6,11 +6,11 @@ use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
 
 use crate::Outcome;
+use crate::array_shape::Shape;
 use crate::capture::refuse_while_capturing;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::formats::element;
 use crate::heap::Piece;
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
@@ -26,6 +26,7 @@ pub(crate) struct Arrays {
 #[derive(Clone, Copy, Debug)]
 struct Array {
     context: usize,
+    shape: Shape,
     /// Its memory: none of its own where it is a level, or sparse.
     piece: Option<Piece>,
     /// The mipmapped array that it is a level of.
@@ -36,12 +37,11 @@ struct Array {
 #[derive(Clone, Debug)]
 struct Mipmapped {
     context: usize,
+    /// Of the largest level.
+    shape: Shape,
     piece: Option<Piece>,
     levels: Vec<usize>,
 }
-
-/// The widest one-dimensional array of the devices here.
-const WIDEST: usize = 131_072;
 
 exports! {
     static SYMBOLS;
@@ -52,7 +52,8 @@ exports! {
         let asked = array.get()?;
         let shape = Shape {
             size: [asked.Width as usize, asked.Height as usize, 0],
-            element: element(asked.Format, asked.NumChannels)?,
+            format: asked.Format,
+            channels: asked.NumChannels,
             flags: 0,
         };
         out.set(handle(create(driver, &shape)?))
@@ -63,7 +64,8 @@ exports! {
         let asked = array.get()?;
         let shape = Shape {
             size: [asked.Width, asked.Height, 0],
-            element: element(asked.Format, asked.NumChannels)?,
+            format: asked.Format,
+            channels: asked.NumChannels,
             flags: 0,
         };
         out.set(handle(create(driver, &shape)?))
@@ -76,7 +78,8 @@ exports! {
             let asked = array.get()?;
             let shape = Shape {
                 size: [asked.Width as usize, asked.Height as usize, asked.Depth as usize],
-                element: element(asked.Format, asked.NumChannels)?,
+                format: asked.Format,
+                channels: asked.NumChannels,
                 flags: asked.Flags,
             };
             out.set(handle(create(driver, &shape)?))
@@ -85,7 +88,7 @@ exports! {
     /// Makes an array.
     fn cuArray3DCreate_v2 [cuArray3DCreate 3020] (out: Out<CUarray>, array: In<CUDA_ARRAY3D_DESCRIPTOR>) =>
         locked(|driver| {
-            let shape = Shape::of(&array.get()?)?;
+            let shape = Shape::of(&array.get()?);
             out.set(handle(create(driver, &shape)?))
         });
 
@@ -102,11 +105,38 @@ exports! {
         Ok(())
     });
 
+    /// How an array was asked for.
+    fn cuArray3DGetDescriptor_v2 [cuArray3DGetDescriptor 3020] (
+        out: Out<CUDA_ARRAY3D_DESCRIPTOR>, array: CUarray
+    ) => locked(|driver| {
+        let known = driver.arrays.arrays.get(&(array as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        out.set(known.shape.descriptor())
+    });
+
+    /// What is to be mapped to an array that was made without memory.
+    fn cuArrayGetMemoryRequirements [cuArrayGetMemoryRequirements 11060] (
+        out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUarray, device: CUdevice
+    ) => locked(|driver| {
+        driver.device(device)?;
+        let known = driver.arrays.arrays.get(&(array as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        out.set(requirements(&known.shape, known.shape.bytes()?)?)
+    });
+
+    /// What is to be mapped to a mipmapped array that was made without memory.
+    fn cuMipmappedArrayGetMemoryRequirements [cuMipmappedArrayGetMemoryRequirements 11060] (
+        out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUmipmappedArray, device: CUdevice
+    ) => locked(|driver| {
+        driver.device(device)?;
+        let known = driver.arrays.mipmapped.get(&(array as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let levels = u32::try_from(known.levels.len()).unwrap_or(u32::MAX);
+        out.set(requirements(&known.shape, known.shape.bytes_of_levels(levels)?)?)
+    });
+
     /// Makes an array that comes in sizes, each half the one before.
     fn cuMipmappedArrayCreate [cuMipmappedArrayCreate 5000] (
         out: Out<CUmipmappedArray>, array: In<CUDA_ARRAY3D_DESCRIPTOR>, levels: u32
     ) => locked(|driver| {
-        let shape = Shape::of(&array.get()?)?;
+        let shape = Shape::of(&array.get()?);
         out.set(handle(create_mipmapped(driver, &shape, levels)?))
     });
 
@@ -131,69 +161,14 @@ exports! {
     });
 }
 
-/// What an array is made of.
-struct Shape {
-    /// Width, height and depth; 0 for a dimension that it has not.
-    size: [usize; 3],
-    /// Bytes.
-    element: usize,
-    flags: u32,
-}
-
-impl Shape {
-    fn of(asked: &CUDA_ARRAY3D_DESCRIPTOR) -> Outcome<Shape> {
-        Ok(Shape {
-            size: [asked.Width, asked.Height, asked.Depth],
-            element: element(asked.Format, asked.NumChannels)?,
-            flags: asked.Flags,
-        })
-    }
-
-    /// The bytes of one level: all dimensions but the layers are halved with each.
-    fn bytes(&self, level: u32) -> Outcome<u64> {
-        let layers = self.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
-        let mut bytes = self.element as u64;
-        for (dimension, size) in self.size.into_iter().enumerate() {
-            let halved = if layers && dimension == 2 {
-                size
-            } else {
-                size >> level
-            };
-            bytes = bytes
-                .checked_mul(halved.max(1) as u64)
-                .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        }
-        Ok(bytes)
-    }
-
-    fn check(&self) -> Outcome {
-        let [width, height, depth] = self.size;
-        let layered = self.flags & CUDA_ARRAY3D_LAYERED != 0;
-        if width == 0 || width > WIDEST || height == 0 && depth != 0 && !layered {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(())
-    }
-
-    /// How many sizes there can be, down to one element.
-    fn most_levels(&self) -> u32 {
-        let largest = self.size.into_iter().max().unwrap_or(1).max(1);
-        largest.ilog2() + 1
-    }
-
-    /// Whether its memory is mapped to it later.
-    fn is_sparse(&self) -> bool {
-        self.flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0
-    }
-}
-
 fn create(driver: &mut Driver, shape: &Shape) -> Outcome<usize> {
     refuse_while_capturing(driver)?;
     let (context, _) = driver.contexts.current()?;
     shape.check()?;
-    let piece = take(driver, shape, shape.bytes(0)?)?;
+    let piece = take(driver, shape, shape.bytes()?)?;
     Ok(driver.arrays.enter(Array {
         context,
+        shape: *shape,
         piece,
         level_of: None,
     }))
@@ -208,29 +183,44 @@ fn create_mipmapped(driver: &mut Driver, shape: &Shape, levels: u32) -> Outcome<
     }
     // More than there can be are as many as there can be.
     let levels = levels.min(shape.most_levels());
-    let mut bytes: u64 = 0;
-    for level in 0..levels {
-        bytes = bytes
-            .checked_add(shape.bytes(level)?)
-            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    }
-    let piece = take(driver, shape, bytes)?;
+    let piece = take(driver, shape, shape.bytes_of_levels(levels)?)?;
     let number = new_handle();
-    let level = Array {
+    let level = |level| Array {
         context,
+        shape: shape.level(level),
         piece: None,
         level_of: Some(number),
     };
-    let levels = (0..levels).map(|_| driver.arrays.enter(level)).collect();
+    let levels = (0..levels)
+        .map(|number| driver.arrays.enter(level(number)))
+        .collect();
     driver.arrays.mipmapped.insert(
         number,
         Mipmapped {
             context,
+            shape: *shape,
             piece,
             levels,
         },
     );
     Ok(number)
+}
+
+/// Where memory for an array begins at multiples of.
+const PAGE: u64 = 64 << 10;
+
+fn requirements(shape: &Shape, bytes: u64) -> Outcome<CUDA_ARRAY_MEMORY_REQUIREMENTS> {
+    if shape.flags & CUDA_ARRAY3D_DEFERRED_MAPPING == 0 {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    let size = bytes
+        .checked_next_multiple_of(PAGE)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    Ok(CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        size: size as usize,
+        alignment: PAGE as usize,
+        reserved: [0; 4],
+    })
 }
 
 fn take(driver: &mut Driver, shape: &Shape, bytes: u64) -> Outcome<Option<Piece>> {

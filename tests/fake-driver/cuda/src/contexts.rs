@@ -32,6 +32,8 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) origin: Origin,
     pub(crate) limits: Limits,
+    /// How many parts of the program hold it.
+    pub(crate) holders: u32,
 }
 
 /// Who made a context, and so may end it.
@@ -149,12 +151,14 @@ pub(crate) fn begin(
         device,
         origin,
         limits: Limits::default(),
+        holders: 1,
     };
     driver.contexts.all.insert(number, context);
     Ok(number)
 }
 
-fn destroy(driver: &mut Driver, number: usize) -> Outcome {
+/// Ends a context that a program made.
+pub(crate) fn destroy(driver: &mut Driver, number: usize) -> Outcome {
     if number == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
@@ -226,6 +230,7 @@ impl Contexts {
             device,
             origin: Origin::Green,
             limits: Limits::default(),
+            holders: 1,
         };
         self.all.insert(number, context);
         number

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{AttachError, Membership, Process, Standing};
@@ -58,7 +59,11 @@ pub(crate) fn locked<T>(body: impl FnOnce(&mut Driver) -> Outcome<T>) -> Outcome
         return Err(CUDA_ERROR_NOT_INITIALIZED);
     }
     // In a forked child the lock may be held by a thread that does not exist there.
-    process()?;
+    let process = process()?;
+    // Another process has stopped this one. Before the lock, so that none is held meanwhile.
+    while process.is_locked() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     body(lock().as_mut().ok_or(CUDA_ERROR_NOT_INITIALIZED)?)
 }
 

@@ -8,7 +8,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::NodeWork;
 use crate::streams::{self, Default};
-use crate::{capture, events, graph_memory};
+use crate::{capture, events, graph_memory, graph_ready};
 
 exports! {
     static SYMBOLS;
@@ -24,23 +24,25 @@ exports! {
 
 fn launch(driver: &mut Driver, ready: usize, stream: usize, per_thread: bool) -> Outcome {
     let stream = streams::resolve(driver, stream, Default::of(per_thread))?;
-    let ready = driver.graphs.ready(ready)?.clone();
+    let ready = graph_ready::get(driver, ready)?.clone();
     if let Some(id) = streams::get(driver, stream)?.capture {
         // A graph within a graph is its nodes here.
-        for node in ready.nodes {
-            capture::add_node(driver, id, stream, node)?;
+        for node in ready.work() {
+            capture::add_node(driver, id, stream, node.clone())?;
         }
         return Ok(());
     }
     capture::refuse_implicit(driver, stream)?;
     graph_memory::begin(driver, &ready)?;
-    for node in ready.nodes {
+    for node in ready.work() {
         match node {
-            NodeWork::Op(op) => streams::run(driver, stream, op)?,
-            NodeWork::Record(event) => events::record_now(driver, event, stream)?,
-            NodeWork::Wait(event) => events::wait_now(driver, event, stream)?,
+            NodeWork::Op(op) => streams::run(driver, stream, op.clone())?,
+            NodeWork::Record(event) => events::record_now(driver, *event, stream)?,
+            NodeWork::Wait(event) => events::wait_now(driver, *event, stream)?,
             // The memory was taken and given back above, all at once: nothing looks in between.
             NodeWork::Allocate(_) | NodeWork::Free(_) | NodeWork::Nothing => {}
+            // Its nodes are among these.
+            NodeWork::Graph(_) => {}
         }
     }
     Ok(())
@@ -54,6 +56,6 @@ pub(crate) fn upload(
     per_thread: bool,
 ) -> Outcome {
     streams::resolve(driver, stream, Default::of(per_thread))?;
-    let ready = driver.graphs.ready(ready)?.clone();
+    let ready = graph_ready::get(driver, ready)?.clone();
     graph_memory::provide(driver, &ready)
 }

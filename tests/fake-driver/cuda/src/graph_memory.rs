@@ -15,10 +15,12 @@ use crate::address::{Area, GRANULARITY};
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
-use crate::graphs::{NodeWork, Ready};
+use crate::graph_ready::Ready;
+use crate::graphs::NodeWork;
 use crate::heap::code;
 use crate::pools::CHUNK;
 use crate::ranges::{Range, Source};
+use softmig_fake_node::edge::handle;
 
 /// What the graphs of each device have.
 pub(crate) type GraphMemory = BTreeMap<usize, Holding>;
@@ -104,6 +106,34 @@ pub(crate) fn plan_on(driver: &mut Driver, device: usize, bytes: usize) -> Outco
     Ok(area.start)
 }
 
+/// How a node's memory was asked for.
+pub(crate) fn parameters(
+    driver: &Driver,
+    address: CUdeviceptr,
+) -> Outcome<CUDA_MEM_ALLOC_NODE_PARAMS> {
+    is_planned(driver, address)?;
+    let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    Ok(CUDA_MEM_ALLOC_NODE_PARAMS {
+        poolProps: CUmemPoolProps {
+            allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: CU_MEM_HANDLE_TYPE_NONE,
+            location: CUmemLocation {
+                type_: CU_MEM_LOCATION_TYPE_DEVICE,
+                id: driver.ordinal(range.device)?,
+            },
+            win32SecurityAttributes: handle(0),
+            maxSize: 0,
+            usage: 0,
+            gpuDirectRDMACapable: 0,
+            reserved: [0; 53],
+        },
+        accessDescs: std::ptr::null(),
+        accessDescCount: 0,
+        bytesize: range.area.length as usize,
+        dptr: address,
+    })
+}
+
 /// Checks that an address is a node's.
 pub(crate) fn is_planned(driver: &Driver, address: CUdeviceptr) -> Outcome {
     let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -115,7 +145,7 @@ pub(crate) fn is_planned(driver: &Driver, address: CUdeviceptr) -> Outcome {
 
 /// Checks that the addresses of a graph's nodes are still there.
 pub(crate) fn check(driver: &Driver, ready: &Ready) -> Outcome {
-    for node in &ready.nodes {
+    for node in ready.work() {
         if let NodeWork::Allocate(address) | NodeWork::Free(address) = node {
             is_planned(driver, *address)?;
         }
@@ -145,7 +175,7 @@ pub(crate) fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
 /// Takes what a graph needs from the devices, before it runs.
 pub(crate) fn provide(driver: &mut Driver, ready: &Ready) -> Outcome {
     let mut live: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
-    for node in &ready.nodes {
+    for node in ready.work() {
         let (NodeWork::Allocate(address) | NodeWork::Free(address)) = node else {
             continue;
         };
@@ -173,7 +203,7 @@ pub(crate) fn provide(driver: &mut Driver, ready: &Ready) -> Outcome {
 
 /// Takes what a graph needs, and notes what will be taken when it has run.
 pub(crate) fn begin(driver: &mut Driver, ready: &Ready) -> Outcome {
-    for node in &ready.nodes {
+    for node in ready.work() {
         let NodeWork::Allocate(address) = node else {
             continue;
         };
@@ -185,7 +215,7 @@ pub(crate) fn begin(driver: &mut Driver, ready: &Ready) -> Outcome {
         }
     }
     provide(driver, ready)?;
-    for node in &ready.nodes {
+    for node in ready.work() {
         match node {
             NodeWork::Allocate(address) => take(driver, *address)?,
             NodeWork::Free(address) => free(driver, *address)?,

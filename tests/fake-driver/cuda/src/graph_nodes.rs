@@ -7,7 +7,8 @@ use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::{self, NodeWork};
-use crate::work::Op;
+use crate::launches::Arguments;
+use crate::work::{Op, Shape};
 use crate::{In, Out};
 use crate::{graph_memory, launches};
 
@@ -19,9 +20,21 @@ exports! {
         out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, kernel: In<CUDA_KERNEL_NODE_PARAMS>
     ) => locked(|driver| {
         let kernel = kernel.get()?;
-        let work = kernel_work(driver, kernel.func, kernel.kern, (
-            [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ], [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ],
-        ), kernel.kernelParams, kernel.extra)?;
+        let shape = Shape {
+            grid: [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ],
+            block: [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ],
+            shared: kernel.sharedMemBytes,
+        };
+        let arguments = (kernel.kernelParams, kernel.extra);
+        let work = kernel_work(driver, kernel.func, kernel.kern, shape, arguments)?;
+        out.set(graphs::add(driver, graph as usize, after, count, work)?)
+    });
+
+    /// Adds a graph as a node: a copy of it.
+    fn cuGraphAddChildGraphNode [cuGraphAddChildGraphNode 10000] (
+        out: Out<CUgraphNode>, graph: CUgraph, after: In<CUgraphNode>, count: usize, child: CUgraph
+    ) => locked(|driver| {
+        let work = driver.graphs.embed(graph as usize, child as usize, false)?;
         out.set(graphs::add(driver, graph as usize, after, count, work)?)
     });
 
@@ -67,17 +80,29 @@ fn kernel_work(
     driver: &Driver,
     function: CUfunction,
     kernel: CUkernel,
-    shape: ([u32; 3], [u32; 3]),
-    parameters: *mut *mut std::ffi::c_void,
-    extra: *mut *mut std::ffi::c_void,
+    shape: Shape,
+    arguments: Arguments,
 ) -> Outcome<NodeWork> {
     let function = if function.is_null() {
         kernel as usize
     } else {
         function as usize
     };
-    let duration = launches::duration(driver, function, shape, parameters, extra)?;
-    Ok(NodeWork::Op(Op::Kernel { duration }))
+    let kernel = launches::kernel(driver, function, shape, arguments)?;
+    Ok(NodeWork::Op(Op::Kernel(kernel)))
+}
+
+/// The kernel that a node of any kind is asked to be, once its type says so.
+pub(crate) fn kernel_of(driver: &Driver, asked: &CUgraphNodeParams) -> Outcome<NodeWork> {
+    // SAFETY: the type says which part of the union the program filled in, and any bytes are such parameters.
+    let kernel = unsafe { asked.__bindgen_anon_1.kernel };
+    let shape = Shape {
+        grid: [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ],
+        block: [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ],
+        shared: kernel.sharedMemBytes,
+    };
+    let arguments = (kernel.kernelParams, kernel.extra);
+    kernel_work(driver, kernel.func, kernel.kern, shape, arguments)
 }
 
 fn add(
@@ -90,19 +115,12 @@ fn add(
 ) -> Outcome {
     let mut asked = node.get()?;
     let work = match asked.type_ {
-        CU_GRAPH_NODE_TYPE_KERNEL => {
+        CU_GRAPH_NODE_TYPE_KERNEL => kernel_of(driver, &asked)?,
+        CU_GRAPH_NODE_TYPE_GRAPH => {
             // SAFETY: the type says which part of the union the program filled in, and any bytes are such parameters.
-            let kernel = unsafe { asked.__bindgen_anon_1.kernel };
-            let grid = [kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ];
-            let block = [kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ];
-            kernel_work(
-                driver,
-                kernel.func,
-                kernel.kern,
-                (grid, block),
-                kernel.kernelParams,
-                kernel.extra,
-            )?
+            let child = unsafe { asked.__bindgen_anon_1.graph };
+            let moved = child.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
+            driver.graphs.embed(graph, child.graph as usize, moved)?
         }
         CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
             // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Graphs: nodes, what each comes after, and what can be run.
+//! Graphs: nodes, and what each comes after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,30 @@ use crate::Outcome;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
+use crate::graph_ready::AllReady;
 use crate::work::Op;
 use crate::{In, Out};
-use crate::{graph_launch, graph_memory};
 use softmig_fake_node::edge::handle;
 
 /// All graphs, and those made ready to run.
 #[derive(Default)]
 pub(crate) struct Graphs {
     graphs: BTreeMap<usize, Graph>,
-    ready: BTreeMap<usize, Ready>,
+    pub(crate) ready: AllReady,
 }
 
 /// A graph. Its nodes are in an order in which they may run: each is added after those that it comes after.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
+    /// Whether it is within a node of another graph, with which it goes.
+    owned: bool,
 }
 
 /// One node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    number: usize,
+    pub(crate) number: usize,
     after: Vec<usize>,
     pub(crate) work: NodeWork,
 }
@@ -46,15 +48,9 @@ pub(crate) enum NodeWork {
     Record(usize),
     /// Waits for an event.
     Wait(usize),
+    /// Runs the graph that is within it.
+    Graph(usize),
     Nothing,
-}
-
-/// A graph made ready to run.
-#[derive(Clone, Debug)]
-pub(crate) struct Ready {
-    pub(crate) graph: usize,
-    pub(crate) nodes: Vec<NodeWork>,
-    pub(crate) flags: u64,
 }
 
 exports! {
@@ -72,47 +68,18 @@ exports! {
 
     /// Ends a graph. What was made ready of it can still run.
     fn cuGraphDestroy [cuGraphDestroy 10000] (graph: CUgraph) => locked(|driver| {
-        driver.graphs.graphs.remove(&(graph as usize)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_VALUE)
-    });
-
-    /// Makes a graph ready to run.
-    fn cuGraphInstantiateWithFlags [cuGraphInstantiateWithFlags 11040] (
-        out: Out<CUgraphExec>, graph: CUgraph, flags: u64
-    ) => locked(|driver| out.set(handle(instantiate(driver, graph as usize, flags)?)));
-
-    /// Makes a graph ready to run, and uploads it if the parameters say so.
-    fn cuGraphInstantiateWithParams [cuGraphInstantiateWithParams 12000],
-        cuGraphInstantiateWithParams_ptsz [12000] (
-        out: Out<CUgraphExec>, graph: CUgraph, parameters: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>
-    ) |per_thread| => locked(|driver| {
-        let mut asked = parameters.get()?;
-        let made = instantiate(driver, graph as usize, asked.flags);
-        asked.result_out = match made {
-            Ok(_) => CUDA_GRAPH_INSTANTIATE_SUCCESS,
-            Err(_) => CUDA_GRAPH_INSTANTIATE_ERROR,
-        };
-        asked.hErrNode_out = handle(0);
-        parameters.set(asked)?;
-        let ready = made?;
-        out.set(handle(ready))?;
-        if asked.flags & UPLOAD != 0 {
-            graph_launch::upload(driver, ready, asked.hUploadStream as usize, per_thread)?;
-        }
+        driver.graphs.get_free(graph as usize)?;
+        driver.graphs.forget(graph as usize);
         Ok(())
-    });
-
-    /// Ends a graph that was made ready.
-    fn cuGraphExecDestroy [cuGraphExecDestroy 10000] (ready: CUgraphExec) => locked(|driver| {
-        driver.graphs.ready.remove(&(ready as usize)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_VALUE)
     });
 }
 
-/// The flag CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.
-const UPLOAD: u64 = 2;
-
 impl Graph {
     pub(crate) fn new() -> Graph {
-        Graph { nodes: Vec::new() }
+        Graph {
+            nodes: Vec::new(),
+            owned: false,
+        }
     }
 
     /// Adds a node after those.
@@ -143,11 +110,6 @@ impl Graph {
         }
         found
     }
-
-    fn takes_memory(&self) -> bool {
-        let mut nodes = self.nodes.iter();
-        nodes.any(|node| matches!(node.work, NodeWork::Allocate(_)))
-    }
 }
 
 impl Graphs {
@@ -155,8 +117,16 @@ impl Graphs {
         self.graphs.insert(number, graph);
     }
 
+    /// Ends a graph, and those within it.
     pub(crate) fn forget(&mut self, number: usize) {
-        self.graphs.remove(&number);
+        let Some(graph) = self.graphs.remove(&number) else {
+            return;
+        };
+        for node in graph.nodes {
+            if let NodeWork::Graph(child) = node.work {
+                self.forget(child);
+            }
+        }
     }
 
     pub(crate) fn get(&self, number: usize) -> Option<&Graph> {
@@ -168,8 +138,84 @@ impl Graphs {
         graph.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    pub(crate) fn ready(&self, number: usize) -> Outcome<&Ready> {
-        self.ready.get(&number).ok_or(CUDA_ERROR_INVALID_VALUE)
+    /// A graph that is within no other.
+    pub(crate) fn get_free(&self, number: usize) -> Outcome<&Graph> {
+        let graph = self.graphs.get(&number).filter(|graph| !graph.owned);
+        graph.ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// A node, of whatever graph.
+    pub(crate) fn node(&self, number: usize) -> Outcome<&Node> {
+        let mut nodes = self.graphs.values().flat_map(|graph| &graph.nodes);
+        nodes
+            .find(|node| node.number == number)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// What a node does, and where that is to run a graph, what that one's nodes do.
+    pub(crate) fn leaves(&self, work: &NodeWork) -> Vec<NodeWork> {
+        match work {
+            NodeWork::Graph(child) => self.all_leaves(*child),
+            other => vec![other.clone()],
+        }
+    }
+
+    /// The same of all nodes of a graph.
+    pub(crate) fn all_leaves(&self, number: usize) -> Vec<NodeWork> {
+        let nodes = self.graphs.get(&number).map(|graph| &graph.nodes);
+        let nodes = nodes.into_iter().flatten();
+        nodes.flat_map(|node| self.leaves(&node.work)).collect()
+    }
+
+    /// Whether a graph takes memory or gives it back.
+    pub(crate) fn has_memory(&self, number: usize) -> bool {
+        let leaves = self.all_leaves(number);
+        let mut leaves = leaves.iter();
+        leaves.any(|work| matches!(work, NodeWork::Allocate(_) | NodeWork::Free(_)))
+    }
+
+    /// Puts a graph into a node of another: a copy, or with `moved` the graph itself. Returns what that node does.
+    pub(crate) fn embed(&mut self, into: usize, number: usize, moved: bool) -> Outcome<NodeWork> {
+        self.get_free(number)?;
+        // No graph is to end up within itself.
+        if moved && (into == number || self.get_free(into).is_err()) {
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        // Each allocation has one place where it is taken, so a copy cannot have it too.
+        if !moved && self.has_memory(number) {
+            return Err(CUDA_ERROR_NOT_SUPPORTED);
+        }
+        let child = if moved { number } else { self.copy(number)? };
+        self.get_mut(child)?.owned = true;
+        Ok(NodeWork::Graph(child))
+    }
+
+    /// Copies a graph and those within it.
+    fn copy(&mut self, number: usize) -> Outcome<usize> {
+        let mut copy = self
+            .graphs
+            .get(&number)
+            .cloned()
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let mut numbers = BTreeMap::new();
+        for node in &mut copy.nodes {
+            numbers.insert(node.number, new_handle());
+            if let NodeWork::Graph(child) = &mut node.work {
+                *child = self.copy(*child)?;
+            }
+        }
+        let renumber = |number: &mut usize| {
+            if let Some(new) = numbers.get(number) {
+                *number = *new;
+            }
+        };
+        for node in &mut copy.nodes {
+            renumber(&mut node.number);
+            node.after.iter_mut().for_each(renumber);
+        }
+        let number = new_handle();
+        self.graphs.insert(number, copy);
+        Ok(number)
     }
 }
 
@@ -191,22 +237,4 @@ pub(crate) fn add(
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     Ok(handle(graph.add(work, after)))
-}
-
-fn instantiate(driver: &mut Driver, number: usize, flags: u64) -> Outcome<usize> {
-    let graph = driver.graphs.get(number).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let mut ready = driver.graphs.ready.values();
-    // A graph's addresses can be in use once at a time (seen on an H200).
-    if graph.takes_memory() && ready.any(|ready| ready.graph == number) {
-        return Err(CUDA_ERROR_NOT_SUPPORTED);
-    }
-    let ready = Ready {
-        graph: number,
-        nodes: graph.nodes.iter().map(|node| node.work.clone()).collect(),
-        flags,
-    };
-    graph_memory::check(driver, &ready)?;
-    let number = new_handle();
-    driver.graphs.ready.insert(number, ready);
-    Ok(number)
 }

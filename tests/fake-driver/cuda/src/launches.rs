@@ -14,7 +14,7 @@ use crate::export::exports;
 use crate::functions;
 use crate::image::Time;
 use crate::streams::{self, Default};
-use crate::work::Op;
+use crate::work::{Kernel, Op, Shape};
 
 /// Threads in a block.
 const MOST_THREADS: u32 = 1024;
@@ -27,18 +27,26 @@ exports! {
     /// Launches a kernel.
     fn cuLaunchKernel [cuLaunchKernel 4000], cuLaunchKernel_ptsz [7000] (
         function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        _shared: u32, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void
+        shared: u32, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void
     ) |per_thread| => locked(|driver| {
-        let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let shape = Shape {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared,
+        };
         launch(driver, function, shape, stream, (parameters, extra), per_thread)
     });
 
     /// Launches a kernel all of whose blocks run at the same time.
     fn cuLaunchCooperativeKernel [cuLaunchCooperativeKernel 9000], cuLaunchCooperativeKernel_ptsz [9000] (
         function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        _shared: u32, stream: CUstream, parameters: *mut *mut c_void
+        shared: u32, stream: CUstream, parameters: *mut *mut c_void
     ) |per_thread| => locked(|driver| {
-        let shape = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let shape = Shape {
+            grid: [grid_x, grid_y, grid_z],
+            block: [block_x, block_y, block_z],
+            shared,
+        };
         launch(driver, function, shape, stream, (parameters, std::ptr::null_mut()), per_thread)
     });
 
@@ -48,7 +56,11 @@ exports! {
     ) => locked(|driver| {
         for index in 0..count as usize {
             let one = list.at(index)?;
-            let shape = ([one.gridDimX, one.gridDimY, one.gridDimZ], [one.blockDimX, one.blockDimY, one.blockDimZ]);
+            let shape = Shape {
+                grid: [one.gridDimX, one.gridDimY, one.gridDimZ],
+                block: [one.blockDimX, one.blockDimY, one.blockDimZ],
+                shared: one.sharedMemBytes,
+            };
             let arguments = (one.kernelParams, std::ptr::null_mut());
             launch(driver, one.function, shape, one.hStream, arguments, false)?;
         }
@@ -78,32 +90,33 @@ exports! {
         configuration: In<CUlaunchConfig>, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void
     ) |per_thread| => locked(|driver| {
         let asked = configuration.get()?;
-        let shape = (
-            [asked.gridDimX, asked.gridDimY, asked.gridDimZ],
-            [asked.blockDimX, asked.blockDimY, asked.blockDimZ],
-        );
+        let shape = Shape {
+            grid: [asked.gridDimX, asked.gridDimY, asked.gridDimZ],
+            block: [asked.blockDimX, asked.blockDimY, asked.blockDimZ],
+            shared: asked.sharedMemBytes,
+        };
         launch(driver, function, shape, asked.hStream, (parameters, extra), per_thread)
     });
 }
 
 /// A kernel's arguments: pointers to each, or a list with a buffer of all.
-type Arguments = (*mut *mut c_void, *mut *mut c_void);
+pub(crate) type Arguments = (*mut *mut c_void, *mut *mut c_void);
 
 fn launch(
     driver: &mut Driver,
     function: CUfunction,
-    shape: ([u32; 3], [u32; 3]),
+    shape: Shape,
     stream: CUstream,
     (parameters, extra): Arguments,
     per_thread: bool,
 ) -> Outcome {
     driver.contexts.current()?;
-    let duration = duration(driver, function as usize, shape, parameters, extra)?;
+    let kernel = kernel(driver, function as usize, shape, (parameters, extra))?;
     #[cfg(not(feature = "old"))]
     if let functions::Origin::Library(library) = functions::get(driver, function as usize)?.origin {
         crate::libraries::use_here(driver, library)?;
     }
-    let op = Op::Kernel { duration };
+    let op = Op::Kernel(kernel);
     streams::submit(driver, stream as usize, Default::of(per_thread), op)
 }
 
@@ -114,31 +127,40 @@ fn launch_old(
     stream: CUstream,
 ) -> Outcome {
     let size = |side: i32| u32::try_from(side).map_err(|_| CUDA_ERROR_INVALID_VALUE);
-    let shape = ([size(width)?, size(height)?, 1], [1; 3]);
+    let shape = Shape {
+        grid: [size(width)?, size(height)?, 1],
+        block: [1; 3],
+        shared: 0,
+    };
     let none = (std::ptr::null_mut(), std::ptr::null_mut());
     launch(driver, function, shape, stream, none, false)
 }
 
-/// How long a launch runs, if it is one that a device accepts.
-pub(crate) fn duration(
+/// A kernel that is to run, if it is one that a device accepts.
+pub(crate) fn kernel(
     driver: &Driver,
     function: usize,
-    (grid, block): ([u32; 3], [u32; 3]),
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) -> Outcome<u64> {
-    let function = functions::get(driver, function)?;
-    let threads = block
+    shape: Shape,
+    (parameters, extra): Arguments,
+) -> Outcome<Kernel> {
+    let time = functions::get(driver, function)?.time;
+    let threads = shape
+        .block
         .iter()
         .try_fold(1u32, |threads, side| threads.checked_mul(*side));
     let fits = threads.is_some_and(|threads| (1..=MOST_THREADS).contains(&threads));
-    if !fits || grid.contains(&0) {
+    if !fits || shape.grid.contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    match function.time {
-        Time::Fixed(time) => Ok(time),
-        Time::Argument => first_argument(parameters, extra),
-    }
+    let duration = match time {
+        Time::Fixed(time) => time,
+        Time::Argument => first_argument(parameters, extra)?,
+    };
+    Ok(Kernel {
+        duration,
+        function,
+        shape,
+    })
 }
 
 /// A kernel's first argument, 64 bits wide.

@@ -19,11 +19,16 @@
 //! the library leaves out what drivers before CUDA 12 did not have; give such a node `Description::cuda(11_080)`.
 
 mod address;
+mod array_shape;
 mod arrays;
+mod attach;
 mod capture;
+#[cfg(not(feature = "old"))]
+mod checkpoint;
 mod contexts;
 mod copies;
 mod devices;
+mod dma_buf;
 mod driver;
 mod entry;
 mod errors;
@@ -37,6 +42,8 @@ mod future;
 mod graph_launch;
 mod graph_memory;
 mod graph_nodes;
+mod graph_queries;
+mod graph_ready;
 mod graphs;
 #[cfg(not(feature = "old"))]
 mod green;
@@ -51,9 +58,14 @@ mod libraries;
 mod limits;
 mod memory;
 mod modules;
+#[cfg(not(feature = "old"))]
+mod multicast;
 mod pointers;
+#[cfg(not(feature = "old"))]
+mod pool_places;
 mod pool_sharing;
 mod pools;
+mod prefetch;
 mod primary;
 mod proc_address;
 mod ranges;

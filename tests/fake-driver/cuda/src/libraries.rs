@@ -10,7 +10,6 @@ use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions::{self, Origin};
-use crate::heap::Piece;
 use crate::image::Image;
 use crate::modules;
 use crate::{In, Out};
@@ -23,8 +22,8 @@ pub(crate) type Libraries = BTreeMap<usize, Library>;
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     image: Image,
-    /// What it has in each context in which it was used.
-    pieces: BTreeMap<usize, Piece>,
+    /// The module that stands for it in each context in which it was used.
+    modules: BTreeMap<usize, usize>,
 }
 
 exports! {
@@ -47,10 +46,33 @@ exports! {
         let number = library as usize;
         let library = driver.libraries.remove(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
         functions::forget(driver, Origin::Library(number));
-        for piece in library.pieces.into_values() {
-            driver.heap.give_back(driver.node, piece);
+        for module in library.modules.into_values() {
+            modules::unload(driver, module);
         }
         Ok(())
+    });
+
+    /// The module that stands for a library in this thread's context.
+    fn cuLibraryGetModule [cuLibraryGetModule 12000] (out: Out<CUmodule>, library: CUlibrary) =>
+        locked(|driver| out.set(handle(use_here(driver, library as usize)?)));
+
+    /// A variable of a library, in this thread's context.
+    fn cuLibraryGetGlobal [cuLibraryGetGlobal 12000] (
+        address: Out<CUdeviceptr>, bytes: Out<usize>, library: CUlibrary, name: In<c_char>
+    ) => locked(|driver| {
+        let module = use_here(driver, library as usize)?;
+        let area = modules::variable(driver, module, &name.text()?)?;
+        address.set_if_wanted(area.start);
+        bytes.set_if_wanted(area.length as usize);
+        Ok(())
+    });
+
+    /// A managed variable of a library, of which images here have none.
+    fn cuLibraryGetManaged [cuLibraryGetManaged 12000] (
+        _address: Out<CUdeviceptr>, _bytes: Out<usize>, library: CUlibrary, _name: In<c_char>
+    ) => locked(|driver| {
+        driver.libraries.get(&(library as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        Err(CUDA_ERROR_NOT_FOUND)
     });
 
     /// A kernel of a library, for any context.
@@ -71,42 +93,47 @@ exports! {
         // Function and kernel are one here: both can be launched.
         out.set(handle(kernel as usize))
     });
+
+    /// Loads a kernel, unless it is.
+    fn cuFuncLoad [cuFuncLoad 12040] (function: CUfunction) => locked(|driver| {
+        if let Origin::Library(library) = functions::get(driver, function as usize)?.origin {
+            use_here(driver, library)?;
+        }
+        Ok(())
+    });
 }
 
 fn load(driver: &mut Driver, image: Image) -> usize {
     let number = new_handle();
     let library = Library {
         image,
-        pieces: BTreeMap::new(),
+        modules: BTreeMap::new(),
     };
     driver.libraries.insert(number, library);
     number
 }
 
-/// Takes what a library needs in this thread's context, unless it has it.
-pub(crate) fn use_here(driver: &mut Driver, number: usize) -> Outcome {
+/// Takes what a library needs in this thread's context, unless it has it. Returns the module that stands for it.
+pub(crate) fn use_here(driver: &mut Driver, number: usize) -> Outcome<usize> {
     let (context, _) = driver.contexts.current()?;
     let library = driver
         .libraries
         .get(&number)
         .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    if library.pieces.contains_key(&context) {
-        return Ok(());
+    if let Some(known) = library.modules.get(&context) {
+        return Ok(*known);
     }
-    let variables = library.image.variables.iter().map(|(_, bytes)| *bytes);
-    let bytes = variables.fold(library.image.code.max(1), u64::saturating_add);
-    let piece = modules::take(driver, context, bytes)?;
+    let image = library.image.clone();
+    let module = modules::load_into(driver, context, image, true)?;
     if let Some(library) = driver.libraries.get_mut(&number) {
-        library.pieces.insert(context, piece);
+        library.modules.insert(context, module);
     }
-    Ok(())
+    Ok(module)
 }
 
-/// Gives back what libraries have in a context.
+/// Forgets what libraries had in a context, which ended with it.
 pub(crate) fn end_context(driver: &mut Driver, context: usize) {
     for library in driver.libraries.values_mut() {
-        if let Some(piece) = library.pieces.remove(&context) {
-            driver.heap.give_back(driver.node, piece);
-        }
+        library.modules.remove(&context);
     }
 }

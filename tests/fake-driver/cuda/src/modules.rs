@@ -8,6 +8,7 @@ use softmig_fake_node::Kind;
 
 use crate::Outcome;
 use crate::address::Area;
+use crate::contexts;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
@@ -26,6 +27,8 @@ pub(crate) type Modules = BTreeMap<usize, Module>;
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
     context: usize,
+    /// Whether it is a library's, with which it goes.
+    owned: bool,
     image: Image,
     /// What its code and variables take.
     pieces: Vec<Piece>,
@@ -58,9 +61,9 @@ exports! {
     /// Unloads a module.
     fn cuModuleUnload [cuModuleUnload 2000] (module: CUmodule) => locked(|driver| {
         let number = module as usize;
-        let module = driver.modules.remove(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        functions::forget(driver, Origin::Module(number));
-        give_back(driver, module);
+        let known = driver.modules.get(&number).filter(|module| !module.owned);
+        known.ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        unload(driver, number);
         Ok(())
     });
 
@@ -73,16 +76,37 @@ exports! {
             out.set(handle(functions::enter(driver, Origin::Module(number), &name, time)?))
         });
 
+    /// A variable of a module, for programs that count in 32 bits.
+    fn cuModuleGetGlobal [cuModuleGetGlobal 2000] (
+        address: Out<CUdeviceptr_v1>, bytes: Out<u32>, module: CUmodule, name: In<c_char>
+    ) => locked(|driver| {
+        driver.contexts.old_current()?;
+        let area = variable(driver, module as usize, &name.text()?)?;
+        let start = CUdeviceptr_v1::try_from(area.start).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
+        address.set_if_wanted(start);
+        bytes.set_if_wanted(area.length as u32);
+        Ok(())
+    });
+
     /// A variable of a module.
     fn cuModuleGetGlobal_v2 [cuModuleGetGlobal 3020] (
         address: Out<CUdeviceptr>, bytes: Out<usize>, module: CUmodule, name: In<c_char>
     ) => locked(|driver| {
-        let module = driver.modules.get(&(module as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        let area = module.variables.get(&name.text()?).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        let area = variable(driver, module as usize, &name.text()?)?;
         address.set_if_wanted(area.start);
         bytes.set_if_wanted(area.length as usize);
         Ok(())
     });
+}
+
+/// Where a variable is.
+pub(crate) fn variable(driver: &Driver, module: usize, name: &str) -> Outcome<Area> {
+    let module = driver
+        .modules
+        .get(&module)
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let area = module.variables.get(name).copied();
+    area.ok_or(CUDA_ERROR_NOT_FOUND)
 }
 
 /// An image in a file.
@@ -133,8 +157,19 @@ pub(crate) fn read_memory(image: In<c_void>) -> Outcome<Image> {
 
 fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
     let (context, _) = driver.contexts.current()?;
+    load_into(driver, context, image, false)
+}
+
+/// Loads a module into a context.
+pub(crate) fn load_into(
+    driver: &mut Driver,
+    context: usize,
+    image: Image,
+    owned: bool,
+) -> Outcome<usize> {
     let mut module = Module {
         context,
+        owned,
         image,
         pieces: Vec::new(),
         variables: BTreeMap::new(),
@@ -152,16 +187,27 @@ fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
     }
 }
 
+/// Unloads a module.
+pub(crate) fn unload(driver: &mut Driver, number: usize) {
+    functions::forget(driver, Origin::Module(number));
+    if let Some(module) = driver.modules.remove(&number) {
+        give_back(driver, module);
+    }
+}
+
 /// Takes what the module's code and variables need.
 fn fill(driver: &mut Driver, module: &mut Module) -> Outcome {
     let context = module.context;
-    let device = driver.contexts.get(context)?.device;
+    let contexts::Context { device, origin, .. } = driver.contexts.get(context)?;
     let code = take(driver, context, module.image.code.max(1))?;
     module.pieces.push(code);
     for (name, bytes) in module.image.variables.clone() {
         let piece = take(driver, context, bytes.max(1))?;
         module.pieces.push(piece);
-        let area = Area::new(bytes.max(1))?;
+        let area = match origin {
+            contexts::Origin::Old => Area::new_low(bytes.max(1))?,
+            _ => Area::new(bytes.max(1))?,
+        };
         driver.ranges.insert(Range {
             area,
             context,
@@ -174,7 +220,7 @@ fn fill(driver: &mut Driver, module: &mut Module) -> Outcome {
 }
 
 /// Takes memory for code.
-pub(crate) fn take(driver: &mut Driver, context: usize, bytes: u64) -> Outcome<Piece> {
+fn take(driver: &mut Driver, context: usize, bytes: u64) -> Outcome<Piece> {
     let device = driver.contexts.get(context)?.device;
     driver
         .heap
@@ -200,10 +246,7 @@ pub(crate) fn end_context(driver: &mut Driver, context: usize) {
         .map(|(number, _)| *number)
         .collect();
     for number in gone {
-        functions::forget(driver, Origin::Module(number));
-        if let Some(module) = driver.modules.remove(&number) {
-            give_back(driver, module);
-        }
+        unload(driver, number);
     }
     #[cfg(not(feature = "old"))]
     crate::libraries::end_context(driver, context);

@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::ranges::{Range, Source};
-use softmig_fake_node::edge::handle;
+use softmig_fake_node::edge::{Edge, handle};
 
 /// The manual's `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
 const HOST: u32 = 1;
@@ -25,6 +25,32 @@ exports! {
     ) => locked(|driver| {
         let range = driver.ranges.around(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         tell(driver, range, out, attribute, address)
+    });
+
+    /// Several attributes of the memory at an address. Where there is none, each says so.
+    fn cuPointerGetAttributes [cuPointerGetAttributes 7000] (
+        count: u32, attributes: Out<CUpointer_attribute>, places: Out<*mut Raw>, address: CUdeviceptr
+    ) => locked(|driver| {
+        for index in 0..count as usize {
+            let attribute = attributes.at(index)?;
+            // SAFETY: the program gives a place for each attribute, of the size that this one has.
+            let place = unsafe { Out::<Raw>::from_raw(places.at(index)?) };
+            match driver.ranges.around(address) {
+                Some(range) => tell(driver, range, place, attribute, address)?,
+                None => tell_nothing(place, attribute)?,
+            }
+        }
+        Ok(())
+    });
+
+    /// Where the memory at an address begins, and how long it is.
+    fn cuMemGetAddressRange_v2 [cuMemGetAddressRange 3020] (
+        start: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr
+    ) => locked(|driver| {
+        let range = driver.ranges.around(address).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        start.set_if_wanted(range.area.start);
+        bytes.set_if_wanted(range.area.length as usize);
+        Ok(())
     });
 }
 
@@ -66,6 +92,25 @@ fn tell(
             Source::Pool { pool, .. } => out.cast::<CUmemoryPool>().set(handle(pool)),
             _ => out.cast::<CUmemoryPool>().set(handle(0)),
         },
+        _ => Err(CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
+/// Leaves what stands for nothing, as wide as the attribute is.
+fn tell_nothing(out: Out<Raw>, attribute: CUpointer_attribute) -> Outcome {
+    match attribute {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        | CU_POINTER_ATTRIBUTE_IS_MANAGED
+        | CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+        | CU_POINTER_ATTRIBUTE_MAPPED => out.cast().set(0u32),
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => out.cast().set(-2i32),
+        CU_POINTER_ATTRIBUTE_CONTEXT
+        | CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+        | CU_POINTER_ATTRIBUTE_HOST_POINTER
+        | CU_POINTER_ATTRIBUTE_BUFFER_ID
+        | CU_POINTER_ATTRIBUTE_RANGE_START_ADDR
+        | CU_POINTER_ATTRIBUTE_RANGE_SIZE
+        | CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => out.cast().set(0u64),
         _ => Err(CUDA_ERROR_NOT_SUPPORTED),
     }
 }

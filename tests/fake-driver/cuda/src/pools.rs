@@ -78,11 +78,7 @@ exports! {
     /// Lets a device use another pool.
     fn cuDeviceSetMemPool [cuDeviceSetMemPool 11020] (device: CUdevice, pool: CUmemoryPool) => locked(|driver| {
         let device = driver.device(device)?;
-        if get(driver, pool as usize)?.device != device {
-            return Err(CUDA_ERROR_INVALID_VALUE);
-        }
-        driver.pools.current.insert(device, pool as usize);
-        Ok(())
+        set_current(driver, device, pool as usize)
     });
 
     /// Makes a pool.
@@ -212,7 +208,8 @@ fn get_mut(driver: &mut Driver, number: usize) -> Outcome<&mut Pool> {
         .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-fn default_of(driver: &mut Driver, device: usize) -> usize {
+/// The pool that a device comes with.
+pub(crate) fn default_of(driver: &mut Driver, device: usize) -> usize {
     if let Some(known) = driver.pools.defaults.get(&device) {
         return *known;
     }
@@ -222,11 +219,21 @@ fn default_of(driver: &mut Driver, device: usize) -> usize {
     number
 }
 
-fn current_of(driver: &mut Driver, device: usize) -> usize {
+/// The pool that a device uses.
+pub(crate) fn current_of(driver: &mut Driver, device: usize) -> usize {
     match driver.pools.current.get(&device) {
         Some(known) => *known,
         None => default_of(driver, device),
     }
+}
+
+/// Lets a device use another pool of its own.
+pub(crate) fn set_current(driver: &mut Driver, device: usize, pool: usize) -> Outcome {
+    if get(driver, pool)?.device != device {
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    driver.pools.current.insert(device, pool);
+    Ok(())
 }
 
 fn allocate(

@@ -14,7 +14,7 @@ use crate::ranges::{Range, Source};
 /// What one process tells another, as bytes of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    file: u64,
+    pub(crate) file: u64,
     bytes: u64,
     device: u64,
     /// The process that shares it: it cannot open its own.

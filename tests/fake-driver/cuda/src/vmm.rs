@@ -196,11 +196,6 @@ exports! {
         }
         Ok(())
     });
-
-    /// Memory on several devices at once, which these have not.
-    fn cuMulticastCreate [cuMulticastCreate 12010] (
-        _out: Out<CUmemGenericAllocationHandle>, _properties: In<CUmulticastObjectProp>
-    ) => locked(|_| Err(CUDA_ERROR_NOT_SUPPORTED));
 }
 
 fn device_of(driver: &Driver, asked: &CUmemAllocationProp) -> Outcome<usize> {

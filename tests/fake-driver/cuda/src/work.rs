@@ -15,8 +15,7 @@ use crate::address;
 /// One thing for a stream to do.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    /// Runs for so many nanoseconds.
-    Kernel { duration: u64 },
+    Kernel(Kernel),
     /// Notes the time.
     Mark(Arc<Mark>),
     /// Waits for a time noted elsewhere.
@@ -35,6 +34,24 @@ pub(crate) enum Op {
     Fill { to: u64, byte: u8, bytes: usize },
     /// Calls the program, in a thread of the driver's.
     Host(HostCall),
+}
+
+/// A kernel's run: its arguments are read when it is handed in, and not kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    /// Nanoseconds.
+    pub(crate) duration: u64,
+    pub(crate) function: usize,
+    pub(crate) shape: Shape,
+}
+
+/// How much of a kernel there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Bytes of shared memory besides the kernel's own.
+    pub(crate) shared: u32,
 }
 
 /// A function of the program, and what it is called with.
@@ -110,7 +127,7 @@ impl Work {
             let ready = self.tail.max(*submitted);
             let now = node.now();
             match op {
-                Op::Kernel { duration } => self.tail = node.run(device, ready, *duration),
+                Op::Kernel(kernel) => self.tail = node.run(device, ready, kernel.duration),
                 Op::Mark(mark) => mark.reach(ready),
                 Op::Await(mark) => match mark.time() {
                     Some(time) => self.tail = ready.max(time),

@@ -58,6 +58,20 @@ pub enum AttachError {
     Full,
 }
 
+/// Why a process was not stopped, moved or let go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckpointError {
+    /// No process of that number takes part.
+    #[error("no such process")]
+    Unknown,
+    /// It is not at that stage.
+    #[error("the process is at another stage")]
+    Stage,
+    /// Its memory does not fit any more.
+    #[error("out of device memory")]
+    Full,
+}
+
 /// Why device memory was not given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {

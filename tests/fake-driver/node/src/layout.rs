@@ -79,6 +79,10 @@ pub(crate) struct Slot {
     pub left: AtomicU64,
     /// Not all are used: `bytes[device][kind]`.
     pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
+    /// The same while all of that is on the host.
+    pub aside: [[AtomicU64; Kind::ALL.len()]; DEVICES],
+    /// How far on the way there: a [`crate::checkpoint::Stage`].
+    pub stage: AtomicU64,
     /// The most that it ever had on a device.
     pub peak: [AtomicU64; DEVICES],
     /// How long its kernels ran on a device.

@@ -26,6 +26,7 @@
 
 mod block;
 mod calls;
+mod checkpoint;
 mod clock;
 mod description;
 pub mod edge;
@@ -50,8 +51,9 @@ mod visible;
 
 pub use block::{Block, BlockId};
 pub use calls::Function;
+pub use checkpoint::Stage;
 pub use description::{Clock, Description, Device};
-pub use error::{AttachError, MemoryError, NodeError};
+pub use error::{AttachError, CheckpointError, MemoryError, NodeError};
 pub use gpu::{Gpu, Instance, Mig};
 pub use install::install;
 pub use kind::{Bytes, Kind};

@@ -22,9 +22,10 @@ pub(crate) fn reap(mapped: &Mapped) {
 
 /// Drops all that a slot's process had. What it called stays to be read until the slot is needed again.
 pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
-    for bytes in slot.bytes.iter().flatten() {
+    for bytes in slot.bytes.iter().chain(&slot.aside).flatten() {
         set(bytes, 0);
     }
+    set(&slot.stage, 0);
     block::drop_holder(mapped, number);
     timeline::drop_process(mapped, number);
     set(&slot.left, clock::now(mapped));
