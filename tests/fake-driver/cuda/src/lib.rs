@@ -66,6 +66,8 @@ mod pool_places;
 mod pool_sharing;
 mod pools;
 mod prefetch;
+#[cfg(not(feature = "old"))]
+mod prefetch_places;
 mod primary;
 mod proc_address;
 mod ranges;

@@ -47,7 +47,7 @@ static NEW_TABLES: &[&[Symbol]] = &[
     checkpoint::SYMBOLS,
     multicast::SYMBOLS,
     pool_places::SYMBOLS,
-    prefetch::NEW_SYMBOLS,
+    prefetch_places::SYMBOLS,
     libraries::SYMBOLS,
     green::SYMBOLS,
     launches::NEW_SYMBOLS,
