@@ -28,6 +28,7 @@ fn limited(memory_mib: u64, shards: u32) -> JobConf {
         Mode::Hard,
     );
     JobConf {
+        job: NonZeroU32::new(12),
         uid: UID,
         run: 0,
         start: None,

@@ -8,6 +8,7 @@ use crate::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
 use crate::size::{Bytes, SizeError};
 use crate::split::{split, split_once};
 use core::fmt::{self, Write};
+use core::num::NonZeroU32;
 
 /// The most GPUs of one node that a conf names.
 pub const MAX_GPUS: usize = 32;
@@ -59,6 +60,7 @@ impl From<LimitsError> for ConfError {
 
 const MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
 const COMPUTE: &str = "CUDA_DEVICE_SM_LIMIT";
+const JOB: &str = "SOFTMIG_JOB";
 const UID: &str = "SOFTMIG_UID";
 const TYPE: &str = "SOFTMIG_TYPE";
 const SHARDS: &str = "SOFTMIG_SHARDS";
@@ -144,6 +146,9 @@ impl Gpus {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobConf {
+    /// The job's number, which names its folder also to whoever found the conf by its second name. `None` in the conf
+    /// of a prolog from before there was this line.
+    pub job: Option<NonZeroU32>,
     /// The job's user.
     pub uid: u32,
     /// How often Slurm had restarted the job when the conf was written.
@@ -166,6 +171,9 @@ impl fmt::Display for JobConf {
                 writeln!(f, "{MEMORY}_{ordinal}={}M", limits.memory_mib())?;
                 writeln!(f, "{COMPUTE}_{ordinal}={}", limits.percent())?;
             }
+        }
+        if let Some(job) = self.job {
+            writeln!(f, "{JOB}={job}")?;
         }
         writeln!(f, "{UID}={}", self.uid)?;
         if let Some(limits) = &self.limits {
@@ -192,7 +200,9 @@ impl JobConf {
     pub fn parse(text: &[u8]) -> Result<Self, ConfError> {
         let lines = Lines::read(core::str::from_utf8(text).map_err(|_| ConfError::Encoding)?)?;
         let number = |key, text| decimal(text).ok_or(ConfError::Value(key));
+        let job = |text| NonZeroU32::new(number(JOB, text)?).ok_or(ConfError::Value(JOB));
         Ok(Self {
+            job: lines.job.map(job).transpose()?,
             uid: number(UID, lines.uid.ok_or(ConfError::Missing(UID))?)?,
             run: lines.run.map_or(Ok(0), |text| number(RUN, text))?,
             start: lines.start.map(|text| number(START, text)).transpose()?,
@@ -209,6 +219,7 @@ struct Lines<'a> {
     compute: Option<&'a str>,
     device_memory: Option<&'a str>,
     device_compute: Option<&'a str>,
+    job: Option<&'a str>,
     uid: Option<&'a str>,
     gpu_type: Option<&'a str>,
     shards: Option<&'a str>,
@@ -228,6 +239,7 @@ impl<'a> Lines<'a> {
             let (place, key) = match key {
                 MEMORY => (&mut lines.memory, MEMORY),
                 COMPUTE => (&mut lines.compute, COMPUTE),
+                JOB => (&mut lines.job, JOB),
                 UID => (&mut lines.uid, UID),
                 TYPE => (&mut lines.gpu_type, TYPE),
                 SHARDS => (&mut lines.shards, SHARDS),
@@ -332,6 +344,7 @@ mod tests {
         gpus.push(Uuid::parse("GPU-00000000-1111-2222-3333-444444444444").unwrap())
             .unwrap();
         JobConf {
+            job: NonZeroU32::new(7),
             uid: 2001,
             run: 3,
             start: Some(1_795_239_133),
@@ -356,6 +369,7 @@ mod tests {
              CUDA_DEVICE_SM_LIMIT=12.5\n\
              CUDA_DEVICE_MEMORY_LIMIT_0=5683M\n\
              CUDA_DEVICE_SM_LIMIT_0=12.5\n\
+             SOFTMIG_JOB=7\n\
              SOFTMIG_UID=2001\n\
              SOFTMIG_TYPE=l40s\n\
              SOFTMIG_SHARDS=1/8\n\
@@ -415,6 +429,8 @@ mod tests {
                 ConfError::Limits(LimitsError::Shards),
             ),
             ("SOFTMIG_UID=2001", "SOFTMIG_UID=-1", ConfError::Value(UID)),
+            ("SOFTMIG_JOB=7", "SOFTMIG_JOB=0", ConfError::Value(JOB)),
+            ("SOFTMIG_JOB=7", "SOFTMIG_JOB=07", ConfError::Value(JOB)),
             ("SOFTMIG_UID=2001\n", "", ConfError::Missing(UID)),
             (
                 "SOFTMIG_UID=",
@@ -442,6 +458,17 @@ mod tests {
             );
         }
         assert_eq!(JobConf::parse(b"\xff\n"), Err(ConfError::Encoding));
+    }
+
+    #[test]
+    fn the_conf_of_an_older_prolog_names_no_job() {
+        let text = conf().to_string().replace("SOFTMIG_JOB=7\n", "");
+        let older = JobConf {
+            job: None,
+            ..conf()
+        };
+        assert_eq!(older.to_string(), text);
+        assert_eq!(JobConf::parse(text.as_bytes()), Ok(older));
     }
 
     #[test]

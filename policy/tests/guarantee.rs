@@ -7,6 +7,7 @@ use softmig_policy::conf::{Gpus, JobConf, Uuid};
 use softmig_policy::gres::{Item, items};
 use softmig_policy::size::Bytes;
 use softmig_policy::{Context, Policy, Request, Tag, Verdict, decide, tag};
+use std::num::NonZeroU32;
 
 /// A type as a random but valid table of policy.toml, and its figures.
 #[derive(Clone, Debug)]
@@ -64,6 +65,7 @@ proptest! {
         shards in 1u32..=100,
         as_slice: bool,
         comment in "[ -~\u{e0}-\u{ff}\n]{0,1100}",
+        job: u32,
         uid: u32,
         run in 0u32..100,
         start: Option<u32>,
@@ -82,7 +84,7 @@ proptest! {
             prop_assert!(field.len() <= tag::FIELD_MAX);
             // ... the prolog finds it there and writes the conf ...
             let Some(Ok(Tag::Slice(limits))) = Tag::find(&field) else { panic!("{field}") };
-            let conf = JobConf { uid, run, start, limits: Some(limits), gpus: uuids(count) };
+            let conf = JobConf { job: NonZeroU32::new(job), uid, run, start, limits: Some(limits), gpus: uuids(count) };
             // ... and the hook reads that.
             let read = JobConf::parse(conf.to_string().as_bytes()).unwrap();
             prop_assert_eq!(read.limits, Some(grant.limits));
