@@ -83,6 +83,52 @@ fn the_log_is_kept_where_only_root_can_read_it() {
 }
 
 #[test]
+fn the_jobs_file_system_is_taken_off_however_often_it_is_there_and_whoever_uses_it() {
+    // Twice, as two prologs without a lock could leave it; what is on top is the job's.
+    let script = "for job in 7 7 77; do mount -t tmpfs -o mode=755 softmig softmig/jobs/$job; echo words > softmig/jobs/$job/log; done
+        cd softmig/jobs/7; exec 3>> log; echo more >&3; $EPILOG; rc=$?; echo even more >&3
+        cd /run; grep -o 'softmig/jobs[^ ]*' /proc/self/mounts; ls softmig/jobs; cat /var/log/softmig/7.log; exit $rc";
+    let Some((status, written, errors)) = run(script) else {
+        return;
+    };
+    assert_eq!((status, errors.as_str()), (0, ""));
+    assert_eq!(written, "softmig/jobs/77\n77\nwords\nmore\n");
+}
+
+/// A job's mount namespace as Slurm's `job_container/tmpfs` makes it sees the file system, and does not keep it when
+/// the job is over.
+#[test]
+fn no_namespace_keeps_the_jobs_file_system() {
+    let script = r#"mount -t tmpfs -o mode=755 softmig softmig/jobs/7; echo words > softmig/jobs/7/log
+        mkfifo softmig/ready softmig/go; export list='grep -c /run/softmig/jobs/7 /proc/self/mounts'
+        unshare --mount --propagation private sh -c '
+            cat softmig/jobs/7/log; echo > softmig/ready; read line < softmig/go; eval "$list"' &
+        read line < softmig/ready; $EPILOG; echo > softmig/go; wait; ls softmig/jobs"#;
+    let Some((_, written, errors)) = run(script) else {
+        return;
+    };
+    assert_eq!((written.as_str(), errors.as_str()), ("words\n0\n77\n", ""));
+}
+
+#[test]
+fn nothing_is_left_however_often_the_epilog_is_killed() {
+    let script = r#"i=0; while [ $i -lt 150 ]; do
+            i=$((i + 1)); mkdir -p softmig/jobs/7; mount -t tmpfs -o mode=755 softmig softmig/jobs/7
+            echo words > softmig/jobs/7/log; touch softmig/7.conf
+            $EPILOG & pid=$!
+            j=0; while [ $j -lt $((i * 16 % 2400)) ]; do j=$((j + 1)); done
+            kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
+            [ $((i % 5)) = 0 ] || continue
+            $EPILOG; grep softmig/jobs /proc/self/mounts; ls softmig/jobs; ls softmig/*.conf
+        done | sort | uniq -c; cat /var/log/softmig/7.log"#;
+    let Some((_, written, _)) = run(script) else {
+        return;
+    };
+    let words: Vec<&str> = written.split_whitespace().collect();
+    assert_eq!(words, ["30", "77", "30", "softmig/77.conf", "words"]);
+}
+
+#[test]
 fn a_restarted_job_keeps_its_files() {
     let Some((status, files, _)) = run(&format!("SLURM_JOB_RESTART_COUNT=0 $EPILOG{FILES}")) else {
         return;

@@ -5,6 +5,7 @@
 //! keep the others.
 
 use crate::dir::{Dir, DirError};
+use crate::folder;
 use crate::job::{Job, JobId};
 use crate::node::{Run, alias_name, conf_name, new_conf_name};
 
@@ -12,7 +13,7 @@ use crate::node::{Run, alias_name, conf_name, new_conf_name};
 pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
     let mut cleared = Cleared::default();
     cleared.note(clear_limits(run, job));
-    cleared.note(clear_ledger(run, job));
+    cleared.note(folder::remove(run, job.id));
     cleared.finish()
 }
 
@@ -30,14 +31,6 @@ pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
         cleared.note(remove_markers(&run.dir, kind, &job.id.to_string()));
     }
     cleared.finish()
-}
-
-/// Removes what the job itself could write into.
-pub(crate) fn clear_ledger(run: &Run, job: &Job) -> Result<bool, DirError> {
-    match run.dir.child("jobs")? {
-        Some(jobs) => jobs.remove(&job.id.to_string()),
-        None => Ok(false),
-    }
 }
 
 /// What became of several removals.

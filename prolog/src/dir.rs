@@ -55,7 +55,10 @@ pub enum DirError {
 pub type Result<T> = std::result::Result<T, DirError>;
 
 /// Attaches what was tried to the system's error.
-fn failed<E: Into<io::Error>>(doing: &'static str, path: PathBuf) -> impl FnOnce(E) -> DirError {
+pub(crate) fn failed<E: Into<io::Error>>(
+    doing: &'static str,
+    path: PathBuf,
+) -> impl FnOnce(E) -> DirError {
     move |error| DirError::Failed {
         doing,
         path,
@@ -159,6 +162,12 @@ impl Dir {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(failed("looking at", self.path.join(name))(error)),
         }
+    }
+
+    /// Whether a file system is mounted on what has this name.
+    pub fn has_mount(&self, name: &str) -> Result<bool> {
+        let here = self.stat()?.st_dev;
+        Ok(self.stat_of(name)?.is_some_and(|stat| stat.st_dev != here))
     }
 
     /// Where it is, for messages and for mounting.

@@ -1,63 +1,76 @@
-//! A job's ledger: the folder that the job itself may write into, on a file system that only jobs can fill.
+//! What the processes of a job with limits write while it runs: the ledger of the GPU memory that they hold, and the
+//! hook's log.
+//!
+//! The ledger is there before the first of them, in its full size and with its room taken: they map it, and a mapping
+//! that finds no room when it is written to ends its process. Limits are not in it.
 
-use crate::dir::{Dir, DirError};
+use crate::dir::{Dir, DirError, failed};
+use crate::folder;
 use crate::job::Job;
 use crate::node::Run;
-use rustix::fs::{FileType, Gid, Mode, Uid, fchmod, fchown};
-use rustix::mount::{MountFlags, mount};
-use std::io;
+use rustix::fs::{FallocateFlags, FileType, Gid, Mode, Uid, fallocate, fchmod, fchown};
+use std::fs::File;
+use std::path::PathBuf;
 use tracing::warn;
 
-/// What all jobs of a node can write together: 64 MiB in 16384 files and folders. Even when it is full there is room
-/// for the next job's folder, which takes an inode and no block.
-const TMPFS: &std::ffi::CStr = c"mode=0755,size=64m,nr_inodes=16384";
+const LEDGER: &str = "ledger";
+/// The ledger before it is complete.
+const NEW: &str = ".ledger.new";
+const LOG: &str = "log";
 
-/// Makes the job's folder and its log. A job runs as well without one, so trouble is logged and no more.
-pub fn make(run: &Run, job: &Job) {
-    if let Err(error) = try_make(run, job) {
+/// Makes what of both is missing, for a job with so many GPUs here.
+///
+/// The ledger must be there: without it the hook gives the job no GPU. A job runs as well without a log, so trouble
+/// with that is logged and no more.
+pub(crate) fn make(run: &Run, job: &Job, gpus: usize) -> Result<(), DirError> {
+    let size = softmig_region::size(gpus);
+    let folder = folder::make(run, job.id, size)?;
+    if !is_there(&folder, LEDGER, job)? {
+        make_ledger(&folder, job, size)?;
+    }
+    if let Err(error) = make_log(&folder, job) {
         warn!(job = job.id.get(), "job={} has no log: {error}", job.id);
     }
+    Ok(())
 }
 
-fn try_make(run: &Run, job: &Job) -> Result<(), DirError> {
-    let folder = jobs(run)?.make_child(&job.id.to_string())?;
-    if let Some(stat) = folder.stat_of("log")? {
-        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        if plain && stat.st_uid == job.uid {
-            return Ok(());
-        }
-        folder.remove("log")?;
+/// Whether the job has this file already. What its user did with it is his own affair: were it replaced under
+/// processes that have it mapped, those that come after would not know what they hold.
+fn is_there(folder: &Dir, name: &str, job: &Job) -> Result<bool, DirError> {
+    let Some(stat) = folder.stat_of(name)? else {
+        return Ok(false);
+    };
+    let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if plain && stat.st_uid == job.uid {
+        return Ok(true);
     }
-    let log = folder.create("log", 0o600, b"")?;
-    let given = fchown(
-        &log,
-        Some(Uid::from_raw(job.uid)),
-        Some(Gid::from_raw(job.gid)),
-    )
-    .and_then(|()| fchmod(&log, Mode::from_raw_mode(0o600)));
-    given.map_err(|error| DirError::Failed {
-        doing: "giving away",
-        path: folder.path().join("log"),
-        error: error.into(),
-    })
+    folder.remove(name)?;
+    Ok(false)
 }
 
-/// The folder of all ledgers, mounted when it is not yet.
-fn jobs(run: &Run) -> Result<Dir, DirError> {
-    let jobs = run.dir.make_child("jobs")?;
-    let mounted = jobs.stat()?.st_dev != run.dir.stat()?.st_dev;
-    // One that is in use was made where mounting is not possible; a mount now would hide what is in it.
-    if mounted || !run.mounts || !jobs.names()?.is_empty() {
-        return Ok(jobs);
+/// By rename, so that a ledger that is there is complete.
+fn make_ledger(folder: &Dir, job: &Job, size: usize) -> Result<(), DirError> {
+    folder.remove(NEW)?;
+    let path = folder.path().join(NEW);
+    let ledger = folder.create(NEW, 0o600, b"")?;
+    fallocate(&ledger, FallocateFlags::empty(), 0, size as u64)
+        .map_err(failed("taking room for", path.clone()))?;
+    give(&ledger, job, path)?;
+    folder.rename(NEW, LEDGER)
+}
+
+fn make_log(folder: &Dir, job: &Job) -> Result<(), DirError> {
+    if is_there(folder, LOG, job)? {
+        return Ok(());
     }
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    if let Err(error) = mount("softmig", jobs.path(), "tmpfs", flags, TMPFS) {
-        let path = jobs.path().display();
-        warn!(
-            "{path} stays a plain folder: mounting a tmpfs there: {}",
-            io::Error::from(error)
-        );
-        return Ok(jobs);
-    }
-    run.dir.make_child("jobs")
+    let log = folder.create(LOG, 0o600, b"")?;
+    give(&log, job, folder.path().join(LOG))
+}
+
+/// Makes a file the job's own.
+fn give(file: &File, job: &Job, path: PathBuf) -> Result<(), DirError> {
+    let (uid, gid) = (Uid::from_raw(job.uid), Gid::from_raw(job.gid));
+    fchown(file, Some(uid), Some(gid))
+        .and_then(|()| fchmod(file, Mode::from_raw_mode(0o600)))
+        .map_err(failed("giving away", path))
 }

@@ -22,6 +22,7 @@
 pub mod clear;
 pub mod decide;
 pub mod dir;
+mod folder;
 pub mod gpu;
 pub mod job;
 mod ledger;

@@ -5,7 +5,8 @@
 //! | `JOBID.conf` | root 0644 | a job's limits; its last name of all that the prolog makes, so what has it is complete |
 //! | `.JOBID.conf.new` | root 0644 | the same before it is complete |
 //! | `SLUID.conf` | | a second name (hard link) of a `JOBID.conf` |
-//! | `jobs/` | root 0755 | a small tmpfs of its own |
+//! | `jobs/JOBID/` | root 0755 | for jobs with limits: a small tmpfs, which this job alone can fill |
+//! | `jobs/JOBID/ledger` | the job's user, 0600 | what the job's processes hold of each GPU's memory; zeros at first |
 //! | `jobs/JOBID/log` | the job's user, 0600 | the hook's log |
 //! | `uid/UID/JOBID`, `gpu/UUID/JOBID` | root 0644, empty | which limited jobs a user, a GPU has here |
 //! | `.lock` | root 0600 | held while files of a job are made or removed; no user can open it, so none can hold it |
@@ -48,7 +49,7 @@ pub struct Node {
     pub policy: PathBuf,
     /// Who owns all that.
     pub owner: u32,
-    /// Whether `jobs/` is to be a file system of its own.
+    /// Whether each job's folder is to be a file system of its own.
     pub mounts: bool,
 }
 
@@ -103,7 +104,7 @@ impl Node {
 pub struct Run {
     /// The folder.
     pub dir: Dir,
-    /// Whether `jobs/` is to be a file system of its own.
+    /// Whether each job's folder is to be a file system of its own.
     pub mounts: bool,
     /// Unlocks when it is closed, be it by a signal. `None` when there could be none.
     _lock: Option<File>,
@@ -140,6 +141,19 @@ impl Run {
     /// The text of a job's conf; `None` when there is none.
     pub fn conf_text(&self, id: JobId) -> Result<Option<Vec<u8>>> {
         self.dir.read(&conf_name(id), LONGEST_CONF)
+    }
+
+    /// Whether the conf that stands here was written for this very run of the job, so that its processes may be running:
+    /// Slurm can call the prolog twice. What else it says may have changed, such as the UUIDs that the driver knows.
+    ///
+    /// Before 23.02 nothing tells a run from one of an older job with the same number, so there it is not.
+    pub fn is_of_this_run(&self, job: &Job) -> bool {
+        let text = self.conf_text(job.id).ok().flatten();
+        let conf = text.and_then(|text| JobConf::parse(&text).ok());
+        conf.is_some_and(|conf| {
+            let started = job.start.is_some() && job.start == conf.start;
+            started && conf.uid == job.uid && conf.run == job.run.unwrap_or(0)
+        })
     }
 
     /// Whether `job` is an earlier run of the job whose conf stands here, so that nothing here is its own.

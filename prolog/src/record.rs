@@ -1,12 +1,14 @@
 //! Puts a verdict on disk: the conf that hook and monitor read, and the files around it.
 
-use crate::clear::{clear_ledger, clear_limits};
+use crate::clear::clear_limits;
 use crate::decide::Verdict;
 use crate::dir::DirError;
+use crate::gpu::installed;
 use crate::job::{Job, Sluid};
-use crate::ledger;
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
+use crate::{folder, ledger};
 use softmig_policy::conf::{Gpus, JobConf};
+use std::num::NonZeroU32;
 use tracing::warn;
 
 /// Why a job's files are not as they should be.
@@ -28,6 +30,7 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
         Verdict::Unknown | Verdict::Drain => return None,
     };
     Some(JobConf {
+        job: NonZeroU32::new(job.id.get()),
         uid: job.uid,
         run: job.run.unwrap_or(0),
         start: job.start,
@@ -40,21 +43,29 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
 /// it completes what was begun.
 pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), RecordError> {
     let Some(conf) = conf else {
-        return match node.open()? {
-            Some(run) => clear_older(&run, job),
-            None => Ok(()),
+        let Some(run) = node.open()? else {
+            return Ok(());
         };
+        clear_limits(&run, job).map_err(RecordError::Stale)?;
+        return clear_folder(&run, job, false);
     };
     let run = node.make()?;
     let text = conf.to_string();
     // What is there and is no plain file is stale too.
     let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
+    // The conf goes first and comes last: where it is, all else is.
     if !same {
-        clear_older(&run, job)?;
+        let this_run = run.is_of_this_run(job);
+        clear_limits(&run, job).map_err(RecordError::Stale)?;
+        if !this_run {
+            clear_folder(&run, job, conf.limits.is_some())?;
+        }
     }
-    // The conf comes last: where it is, all else is.
-    ledger::make(&run, job);
+    // A ledger that cannot be made counts like limits that cannot be written. The job would not run unlimited, since the
+    // hook gives it no GPU then; but one job after the other would come here only to fail, so the node is better
+    // drained.
     if conf.limits.is_some() {
+        ledger::make(&run, job, gpus_of(node, job))?;
         mark(&run, "uid", &conf.uid.to_string(), job)?;
         for uuid in conf.gpus.iter() {
             mark(&run, "gpu", uuid.as_str(), job)?;
@@ -71,15 +82,30 @@ pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), Reco
     Ok(())
 }
 
-/// Removes what an earlier job of the same number left. Its limits must go; its ledger limits nobody.
-fn clear_older(run: &Run, job: &Job) -> Result<(), RecordError> {
-    if let Err(error) = clear_ledger(run, job) {
-        warn!(
-            job = job.id.get(),
-            "job={}: an older job's log stays: {error}", job.id
-        );
+/// Removes what an older job of the same number wrote. It limits nobody, but what that job's processes held must not
+/// count as held by this one's.
+fn clear_folder(run: &Run, job: &Job, is_limited: bool) -> Result<(), RecordError> {
+    match folder::remove(run, job.id) {
+        Err(error) if is_limited => Err(RecordError::Stale(error)),
+        Err(error) => {
+            warn!(
+                job = job.id.get(),
+                "job={}: an older job's folder stays: {error}", job.id
+            );
+            Ok(())
+        }
+        Ok(_) => Ok(()),
     }
-    clear_limits(run, job).map(drop).map_err(RecordError::Stale)
+}
+
+/// How many GPUs the ledger is for. Where Slurm does not say, as for a job that ran before its node enforced: for all
+/// that there are.
+fn gpus_of(node: &Node, job: &Job) -> usize {
+    let named = job.gpus.as_ref().map_or(0, |list| list.indices.len());
+    match named {
+        0 => installed(&node.gpus).len().max(1),
+        named => named,
+    }
 }
 
 /// Leaves an empty file that says: this user, this GPU has a limited job here.

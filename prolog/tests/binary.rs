@@ -1,63 +1,8 @@
-//! The prolog as Slurm runs it: the built program on the real paths, in a mount namespace where these are empty.
-//!
-//! Where namespaces cannot be made, these tests say so and pass; the rest of the crate's tests need none.
+//! The prolog as Slurm runs it: the built program on the real paths.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests, outside their functions"
-)]
+mod node;
 
-use std::process::{Command, Output};
-
-/// A node with one L40S, as the first lines of each test's script.
-const NODE: &str = r#"
-mount -t tmpfs -o mode=755 t /run
-mount -t tmpfs -o mode=775 t /var/log
-mount -t tmpfs -o mode=755 t /etc
-mount -t tmpfs t /proc/driver
-mkdir -p /etc/softmig /proc/driver/nvidia/gpus/0000:01:00.0
-printf '[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[node]\nlog_file = "/var/log/node.log"\n' \
-    > /etc/softmig/policy.toml
-printf 'Model: \t\t NVIDIA L40S\nGPU UUID: \t GPU-00000000-1111-2222-3333-444444444444\nDevice Minor: \t 0\n' \
-    > /proc/driver/nvidia/gpus/0000:01:00.0/information
-export SLURM_CONF=/nonexistent SLURMD_NODENAME=n1 SLURM_JOB_ID=7 SLURM_JOB_UID=0 SLURM_JOB_GPUS=0
-export SLURM_JOB_EXTRA='words softmig=1:l40s:1/4:11366:hard'
-whole='softmig=1:whole'
-"#;
-
-/// Runs a shell script on such a node; `None` where that is not possible.
-fn on_a_node(script: &str) -> Option<Output> {
-    // `/var/run` must be what it is on every node, a link to `/run`.
-    let unshare = |script: &str| {
-        let mut command = Command::new("unshare");
-        if !rustix::process::getuid().is_root() {
-            command.arg("--map-root-user");
-        }
-        command.args(["--mount", "sh", "-c", script]);
-        command
-            .env("PROLOG", env!("CARGO_BIN_EXE_softmig-prolog"))
-            .output()
-    };
-    let possible = "mount -t tmpfs t /run && [ /var/run -ef /run ] && [ -d /proc/driver ]";
-    match unshare(possible) {
-        Ok(probe) if probe.status.success() => Some(unshare(&format!("{NODE}{script}")).unwrap()),
-        _ => {
-            eprintln!("not tested: no mount namespace here");
-            None
-        }
-    }
-}
-
-/// The exit status and what was written.
-fn run(script: &str) -> Option<(i32, String, String)> {
-    let output = on_a_node(script)?;
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Some((
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    ))
-}
+use node::run;
 
 #[test]
 fn a_slice_jobs_limits_stand_at_the_documented_place() {
@@ -76,35 +21,15 @@ fn a_slice_jobs_limits_stand_at_the_documented_place() {
 }
 
 #[test]
-fn the_folder_that_jobs_write_into_is_a_bounded_file_system_mounted_once() {
-    let script = "for id in 7 8 9; do SLURM_JOB_ID=$id $PROLOG; done; grep softmig/jobs /proc/self/mounts; ls /run/softmig/jobs";
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
-    let (mount, jobs) = written.split_once('\n').unwrap();
-    for option in [
-        "nosuid",
-        "nodev",
-        "noexec",
-        "size=65536k",
-        "nr_inodes=16384",
-        "mode=755",
-    ] {
-        assert!(mount.contains(option), "{mount}");
-    }
-    assert_eq!(jobs, "7\n8\n9\n");
-}
-
-#[test]
-fn many_prologs_at_once_mount_it_once_and_each_leaves_its_conf() {
+fn many_prologs_at_once_leave_each_its_conf_and_its_folder() {
     let script = "for id in 1 2 3 4 5 6 7 8 9; do SLURM_JOB_ID=$id $PROLOG & done; wait
-        grep -c softmig/jobs /proc/self/mounts; ls /run/softmig/*.conf | wc -l; ls /run/softmig/jobs | wc -l";
+        grep -c softmig/jobs /proc/self/mounts; ls /run/softmig/*.conf | wc -l; ls /run/softmig/jobs/*/ledger | wc -l";
     let Some((_, written, _)) = run(script) else {
         return;
     };
     assert_eq!(
         written.split_whitespace().collect::<Vec<_>>(),
-        ["1", "9", "9"]
+        ["9", "9", "9"]
     );
 }
 
@@ -241,36 +166,4 @@ s.bind("/run/systemd/journal/socket"); time.sleep(60)' & reader=$!
     };
     // 77: no python3 to hold the socket.
     assert!(status == 77 || written == "8\n", "{written}");
-}
-
-#[test]
-fn a_conf_that_is_there_is_complete_however_often_the_prolog_is_killed() {
-    let script = r#"
-        export SLURM_JOB_SLUID=sEKNKTV3WPVA00
-        i=0; while [ $i -lt 150 ]; do
-            i=$((i + 1)); export SLURM_JOB_RESTART_COUNT=$i
-            $PROLOG & pid=$!
-            j=0; while [ $j -lt $((i * 16 % 2400)) ]; do j=$((j + 1)); done
-            kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
-            for conf in /run/softmig/7.conf /run/softmig/sEKNKTV3WPVA00.conf; do
-                [ ! -e $conf ] || [ "$(tail -n 1 $conf | cut -d= -f1)" = SOFTMIG_RUN ] || echo "half: $i"
-            done
-        done
-        $PROLOG; find /run/softmig -type f | sort"#;
-    let Some((_, written, _)) = run(script) else {
-        return;
-    };
-    let files = [
-        "/.lock",
-        "/7.conf",
-        "/gpu/GPU-00000000-1111-2222-3333-444444444444/7",
-        "/jobs/7/log",
-        "/sEKNKTV3WPVA00.conf",
-        "/uid/0/7",
-    ];
-    let expected: String = files
-        .iter()
-        .map(|name| format!("/run/softmig{name}\n"))
-        .collect();
-    assert_eq!(written, expected);
 }

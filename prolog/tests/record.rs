@@ -10,7 +10,7 @@ use softmig_policy::conf::{Gpus, JobConf, Uuid};
 use softmig_policy::tag::Tag;
 use softmig_prolog::clear::clear;
 use softmig_prolog::decide::{Source, Verdict, decide};
-use softmig_prolog::job::Job;
+use softmig_prolog::job::{GpuList, Job};
 use softmig_prolog::node::Node;
 use softmig_prolog::record::{RecordError, conf_of, record};
 use std::collections::BTreeMap;
@@ -101,6 +101,15 @@ fn job(id: &str, tag: &str, more: &[(&str, &str)]) -> Job {
     .unwrap()
 }
 
+/// What `SLURM_JOB_GPUS` gives.
+fn with_gpus(list: &str) -> Option<GpuList> {
+    let job = Job::read(|name| match name {
+        "SLURM_JOB_GPUS" => Some(list.into()),
+        _ => Some("7".into()),
+    });
+    job.unwrap().gpus
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -135,13 +144,14 @@ proptest! {
             }
         }
         fs::write(world.path(".7.conf.new"), &text[..half.min(text.len())]).unwrap();
+        fs::write(world.path("jobs/7/.ledger.new"), "half").unwrap();
         world.prolog(&job, &[GPU_0, GPU_1]).unwrap();
         prop_assert_eq!(world.all(), whole);
     }
 }
 
 #[test]
-fn a_slice_job_has_its_conf_its_log_and_its_markers() {
+fn a_slice_job_has_its_conf_its_ledger_its_log_and_its_markers() {
     let world = World::new();
     let job = job("7", SLICE, &[]);
     world.prolog(&job, &[GPU_0]).unwrap();
@@ -149,12 +159,24 @@ fn a_slice_job_has_its_conf_its_log_and_its_markers() {
     let gpu_marker = format!("gpu/{GPU_0}/7");
     assert_eq!(
         world.files(),
-        ["7.conf", &gpu_marker, "jobs/7/log", &uid_marker]
+        [
+            "7.conf",
+            &gpu_marker,
+            "jobs/7/ledger",
+            "jobs/7/log",
+            &uid_marker
+        ]
     );
+    assert_eq!(world.conf("7.conf").job.unwrap().get(), 7);
     let mode = |name: &str| fs::metadata(world.path(name)).unwrap().mode() & 0o7777;
     assert_eq!(
-        [mode("7.conf"), mode("jobs/7"), mode("jobs/7/log")],
-        [0o644, 0o755, 0o600]
+        [
+            mode("7.conf"),
+            mode("jobs/7"),
+            mode("jobs/7/ledger"),
+            mode("jobs/7/log")
+        ],
+        [0o644, 0o755, 0o600, 0o600]
     );
     assert_eq!(
         [mode(""), mode("jobs"), mode("uid"), mode("gpu")],
@@ -163,12 +185,47 @@ fn a_slice_job_has_its_conf_its_log_and_its_markers() {
 }
 
 #[test]
-fn a_whole_gpu_job_has_a_conf_and_no_markers() {
+fn a_ledger_is_all_zeros_and_has_its_room_for_each_gpu() {
+    for (gpus, count) in [("0", 1), ("3", 1), ("0,2", 2), ("0-7", 8)] {
+        let world = World::new();
+        let mut job = job("7", SLICE, &[]);
+        job.gpus = with_gpus(gpus);
+        world.prolog(&job, &[GPU_0]).unwrap();
+        let size = softmig_region::size(count);
+        let ledger = fs::metadata(world.path("jobs/7/ledger")).unwrap();
+        assert_eq!(ledger.len(), size as u64, "{gpus}");
+        assert!(ledger.blocks() * 512 >= size as u64, "{gpus}");
+        let bytes = fs::read(world.path("jobs/7/ledger")).unwrap();
+        assert_eq!(bytes, vec![0; size], "{gpus}");
+    }
+}
+
+/// `softmig node enforce` does not know which GPUs a job has.
+#[test]
+fn the_ledger_of_a_job_whose_gpus_nobody_names_is_for_all_of_the_node() {
+    for (cards, count) in [(0, 1), (1, 1), (3, 3)] {
+        let world = World::new();
+        for card in 0..cards {
+            let folder = world.node.gpus.join(format!("0000:0{card}:00.0"));
+            fs::create_dir_all(&folder).unwrap();
+            let information = format!("Model: NVIDIA L40S\nDevice Minor: {card}\n");
+            fs::write(folder.join("information"), information).unwrap();
+        }
+        let mut job = job("7", SLICE, &[]);
+        job.gpus = with_gpus("?");
+        world.prolog(&job, &[]).unwrap();
+        let ledger = fs::metadata(world.path("jobs/7/ledger")).unwrap();
+        assert_eq!(ledger.len(), softmig_region::size(count) as u64);
+    }
+}
+
+#[test]
+fn a_whole_gpu_job_has_a_conf_and_nothing_to_write_into() {
     let world = World::new();
     world
         .prolog(&job("7", "softmig=1:whole", &[]), &[GPU_0])
         .unwrap();
-    assert_eq!(world.files(), ["7.conf", "jobs/7/log"]);
+    assert_eq!(world.files(), ["7.conf"]);
     assert_eq!(world.conf("7.conf").limits, None);
 }
 
@@ -203,11 +260,51 @@ fn a_second_call_changes_nothing() {
     let job = job("7", SLICE, &[("SLURM_JOB_SLUID", "sEKNKTV3WPVA00")]);
     world.prolog(&job, &[GPU_0]).unwrap();
     fs::write(world.path("jobs/7/log"), "a line").unwrap();
-    let inode = fs::metadata(world.path("7.conf")).unwrap().ino();
-    let before = world.all();
+    fs::write(world.path("jobs/7/ledger"), "what they hold").unwrap();
+    let inode = |name: &str| fs::metadata(world.path(name)).unwrap().ino();
+    let inodes = || ["7.conf", "jobs/7/ledger"].map(inode);
+    let (before, inodes_before) = (world.all(), inodes());
     world.prolog(&job, &[GPU_0]).unwrap();
     assert_eq!(world.all(), before);
-    assert_eq!(fs::metadata(world.path("7.conf")).unwrap().ino(), inode);
+    assert_eq!(inodes(), inodes_before);
+}
+
+/// The driver may have read a card's UUID in between, or softmig been updated.
+#[test]
+fn a_second_call_that_knows_more_keeps_what_the_job_wrote() {
+    let world = World::new();
+    let started = |start: &str| job("7", SLICE, &[("SLURM_JOB_START_TIME", start)]);
+    world.prolog(&started("17"), &[]).unwrap();
+    let written = |name: &str| fs::read_to_string(world.path(name)).unwrap();
+    for name in ["jobs/7/ledger", "jobs/7/log"] {
+        fs::write(world.path(name), "what they hold").unwrap();
+    }
+    world.prolog(&started("17"), &[GPU_0]).unwrap();
+    assert_eq!(world.conf("7.conf").gpus.iter().count(), 1);
+    assert_eq!(written("jobs/7/ledger"), "what they hold");
+    assert_eq!(written("jobs/7/log"), "what they hold");
+    // The next run of the job, or the next job of this number, is another matter.
+    world.prolog(&started("18"), &[GPU_0]).unwrap();
+    assert_eq!(written("jobs/7/log"), "");
+    assert!(!written("jobs/7/ledger").contains("hold"));
+}
+
+#[test]
+fn only_the_jobs_own_plain_file_is_kept_as_its_ledger() {
+    let world = World::new();
+    let job = job("7", SLICE, &[]);
+    let ledger = world.path("jobs/7/ledger");
+    for spoil in [
+        |path: &Path| symlink("/dev/null", path).unwrap(),
+        |path: &Path| fs::create_dir_all(path.join("deeper")).unwrap(),
+    ] {
+        world.prolog(&job, &[GPU_0]).unwrap();
+        fs::remove_file(&ledger).unwrap();
+        spoil(&ledger);
+        world.prolog(&job, &[GPU_0]).unwrap();
+        let size = softmig_region::size(1) as u64;
+        assert_eq!(fs::symlink_metadata(&ledger).unwrap().len(), size);
+    }
 }
 
 #[test]
@@ -252,10 +349,14 @@ fn a_requeued_job_gets_new_files_and_keeps_none_of_the_old() {
         ],
     );
     world.prolog(&first, &[GPU_0]).unwrap();
-    fs::write(world.path("jobs/7/log"), "a line").unwrap();
+    for name in ["jobs/7/ledger", "jobs/7/log"] {
+        fs::write(world.path(name), "a line").unwrap();
+    }
     world.prolog(&second, &[GPU_1]).unwrap();
     assert_eq!(world.conf("7.conf").run, 1);
     assert_eq!(fs::read(world.path("jobs/7/log")).unwrap(), b"");
+    let ledger = fs::read(world.path("jobs/7/ledger")).unwrap();
+    assert_eq!(ledger, vec![0; softmig_region::size(1)]);
     assert!(!world.path("sEKNKTV3WPVA00.conf").exists());
     assert!(!world.path(&format!("gpu/{GPU_0}")).exists());
     assert_eq!(world.conf("sEKNKTV3WPVD00.conf").run, 1);
@@ -359,11 +460,29 @@ fn a_run_folder_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_missing_log_keeps_no_job_from_its_limits() {
+fn without_its_ledger_a_job_with_limits_is_not_recorded() {
     let world = World::new();
     fs::create_dir(&world.node.run).unwrap();
     fs::write(world.path("jobs"), "no folder").unwrap();
-    world.prolog(&job("7", SLICE, &[]), &[GPU_0]).unwrap();
+    assert!(world.prolog(&job("7", SLICE, &[]), &[GPU_0]).is_err());
+    assert!(!world.path("7.conf").exists());
+    world
+        .prolog(&job("7", "softmig=1:whole", &[]), &[GPU_0])
+        .unwrap();
+    assert_eq!(world.conf("7.conf").limits, None);
+}
+
+#[test]
+fn a_missing_log_keeps_no_job_from_its_limits() {
+    let world = World::new();
+    let job = job("7", SLICE, &[]);
+    world.prolog(&job, &[GPU_0]).unwrap();
+    let log = world.path("jobs/7/log");
+    fs::remove_file(&log).unwrap();
+    // Deeper than anything that is removed.
+    fs::create_dir_all(log.join("x/".repeat(40))).unwrap();
+    world.prolog(&job, &[GPU_0]).unwrap();
+    assert!(log.is_dir());
     assert_eq!(world.conf("7.conf").limits.unwrap().memory_mib(), 11366);
 }
 

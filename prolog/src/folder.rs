@@ -1,0 +1,82 @@
+//! A job's own folder, `jobs/JOBID`: a small file system that its user may fill without harm to anybody else.
+//!
+//! The files in it are the user's own, so he can make them as large as there is room. On a file system that jobs share
+//! the next job could then have no ledger, and on `/run` itself nobody could have anything.
+//!
+//! The job's processes see the mount, since slurmd runs the prolog in its own mount namespace and before it makes the
+//! job's (`job_container/tmpfs`, `namespace/linux`: with the extern step, which comes after the prolog; read in Slurm
+//! 22.05 to 26.05, tried with 22.05 and 24.11). There is one way not to: `PrologFlags=RunInJob` runs the prolog when
+//! the job's namespace is there already, and what is mounted then shows up in it only with `Shared=true` in
+//! `job_container.conf`. And if slurmd has a mount namespace of its own, unlike with Slurm's own unit file, steps that
+//! the next slurmd starts do not see what this one mounted. Such processes find an empty folder, so no ledger, and get
+//! no GPU.
+//!
+//! Namespaces keep copies of the mounts that were there when they were made. Where those do not follow the epilog's
+//! unmounting, its removal of the folder below still takes them away.
+
+use crate::dir::{Dir, DirError, failed};
+use crate::job::JobId;
+use crate::node::Run;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
+use std::io;
+use tracing::warn;
+
+/// The room for a job's log. The epilog keeps half as much.
+const LOG: usize = 2 << 20;
+/// The folder itself, the ledger, the log, and some for newer versions. The job's user can make none.
+const FILES: usize = 16;
+
+/// More mounts above each other than prologs without a lock could leave.
+const MOST_MOUNTS: usize = 16;
+
+/// The job's folder, made and mounted where it is not yet, with room for a ledger of this size.
+pub(crate) fn make(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError> {
+    // Where an older version mounted one file system for all jobs, it stays; the job's own goes on top.
+    let jobs = run.dir.make_child("jobs")?;
+    let name = id.to_string();
+    let folder = jobs.make_child(&name)?;
+    // One that is in use was made where mounting is not possible, or by an older version: a mount now would hide what
+    // is in it from processes that start from now on, and they would have another ledger.
+    if !run.mounts || jobs.has_mount(&name)? || !folder.names()?.is_empty() {
+        return Ok(folder);
+    }
+    let size = ledger.saturating_add(LOG);
+    let options = CString::new(format!("mode=0755,size={size},nr_inodes={FILES}")).ok();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    if let Err(error) = mount("softmig", folder.path(), "tmpfs", flags, options.as_deref()) {
+        let path = folder.path().display();
+        // In a container that may not mount. The limits hold all the same, and no job's user can bring it about.
+        warn!(
+            "{path} stays a plain folder: mounting a tmpfs there: {}",
+            io::Error::from(error)
+        );
+        return Ok(folder);
+    }
+    jobs.make_child(&name)
+}
+
+/// Removes the job's folder with all that is in it; `false` when there was none.
+pub(crate) fn remove(run: &Run, id: JobId) -> Result<bool, DirError> {
+    let Some(jobs) = run.dir.child("jobs")? else {
+        return Ok(false);
+    };
+    let name = id.to_string();
+    let unmounted = take_off(&jobs, &name);
+    // Also where something stays mounted: what is in it is over.
+    let removed = jobs.remove(&name);
+    unmounted.and(removed)
+}
+
+/// Unmounts what is mounted there. Whoever still has a file of it open, keeps that file and nothing else.
+fn take_off(jobs: &Dir, name: &str) -> Result<(), DirError> {
+    let path = jobs.path().join(name);
+    for _ in 0..MOST_MOUNTS {
+        if !jobs.has_mount(name)? {
+            break;
+        }
+        unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+            .map_err(failed("unmounting", path.clone()))?;
+    }
+    Ok(())
+}
