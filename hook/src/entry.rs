@@ -3,15 +3,15 @@
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
+use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
 use softmig_policy::conf::{JobConf, Uuid};
 
-use crate::driver::CUDA;
 use crate::gate;
 use crate::node::ThisNode;
 use crate::os::Errno;
 use crate::place;
 use crate::report::{self, Level};
+use crate::rows::asked;
 use crate::rows::cuda::real;
 use crate::text::Text;
 
@@ -21,6 +21,9 @@ static NEIGHBOUR: AtomicU32 = AtomicU32::new(UNKNOWN);
 const UNKNOWN: u32 = 0;
 /// There is none on this process's GPUs. No job has this number: Slurm's end before it.
 const NONE: u32 = u32::MAX;
+
+/// What that job may hold of each GPU.
+static MEMORY_MIB: AtomicU32 = AtomicU32::new(0);
 
 /// Calls the driver's, then looks who else is on this process's GPUs, if its limits depend on that.
 pub(crate) unsafe fn init(flags: c_uint) -> CUresult {
@@ -42,9 +45,24 @@ pub(crate) fn may_have_neighbour() -> bool {
     NEIGHBOUR.load(Ordering::Relaxed) != NONE
 }
 
+/// What such a process may hold of each GPU in all; the inner `None` without limit, the outer before `cuInit`.
+pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
+    // Relaxed: see above.
+    match NEIGHBOUR.load(Ordering::Relaxed) {
+        UNKNOWN => None,
+        NONE => Some(None),
+        _ => Some(Some(MEMORY_MIB.load(Ordering::Relaxed))),
+    }
+}
+
 fn look_around() {
     let mut smallest: Option<(u32, JobConf)> = None;
-    for gpu in (0..device_count()).filter_map(uuid) {
+    for uuid in (0..device_count()).filter_map(uuid) {
+        let text = written(&uuid);
+        let text = core::str::from_utf8(text.as_bytes());
+        let Some(gpu) = text.ok().and_then(Uuid::parse) else {
+            return;
+        };
         // A GPU whose jobs cannot be read keeps the answer open, which limits.
         let Ok(found) = place::smallest_on(&ThisNode, &gpu) else {
             return;
@@ -54,7 +72,10 @@ fn look_around() {
             smallest = Some((id, conf));
         }
     }
-    // Relaxed: see above.
+    let memory = smallest.and_then(|(_, conf)| conf.limits);
+    let memory = memory.map_or(u32::MAX, |limits| limits.memory_mib());
+    // Relaxed: see above; whoever finds the number unknown asks again.
+    MEMORY_MIB.store(memory, Ordering::Relaxed);
     NEIGHBOUR.store(smallest.map_or(NONE, |(id, _)| id), Ordering::Relaxed);
     gate::with_finding(|finding| {
         let mut sentence = Text::<64>::new();
@@ -71,47 +92,28 @@ fn look_around() {
 }
 
 fn device_count() -> c_int {
-    let address = CUDA.function(c"cuDeviceGetCount");
-    if address.is_null() {
-        return 0;
-    }
-    // SAFETY: the driver's function of this name.
-    let function = unsafe {
-        core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut c_int) -> CUresult>(address)
-    };
     let mut count = 0;
     // SAFETY: there is room for the answer.
-    match unsafe { function(&raw mut count) } {
+    match unsafe { asked::cuDeviceGetCount(&raw mut count) } {
         CUDA_SUCCESS => count,
         _ => 0,
     }
 }
 
 /// A GPU by its number; before CUDA 12 the driver numbers devices as it counts them, and so it does since.
-fn uuid(device: CUdevice) -> Option<Uuid> {
-    let mut address = CUDA.function(c"cuDeviceGetUuid_v2");
-    if address.is_null() {
-        address = CUDA.function(c"cuDeviceGetUuid");
-    }
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: the driver's functions of these names; both have this signature.
-    let function = unsafe {
-        core::mem::transmute::<*mut (), unsafe extern "C" fn(*mut CUuuid, CUdevice) -> CUresult>(
-            address,
-        )
-    };
+pub(crate) fn uuid(device: CUdevice) -> Option<CUuuid> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     // SAFETY: there is room for the answer.
-    if unsafe { function(&raw mut uuid, device) } != CUDA_SUCCESS {
-        return None;
+    let mut result = unsafe { asked::cuDeviceGetUuid_v2(&raw mut uuid, device) };
+    if result == CUDA_ERROR_NOT_FOUND {
+        // SAFETY: see above.
+        result = unsafe { asked::cuDeviceGetUuid(&raw mut uuid, device) };
     }
-    Uuid::parse(core::str::from_utf8(written(&uuid).as_bytes()).ok()?)
+    (result == CUDA_SUCCESS).then_some(uuid)
 }
 
 /// A UUID as the driver's own tools write it.
-fn written(uuid: &CUuuid) -> Text<48> {
+pub(crate) fn written(uuid: &CUuuid) -> Text<48> {
     let mut text = Text::new();
     text.push(b"GPU-");
     for (at, byte) in uuid.bytes.iter().enumerate() {

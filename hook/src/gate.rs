@@ -1,13 +1,12 @@
 //! Lets a call through or not: one load and one comparison once it is known whose process this is.
 
-use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::entry;
 use crate::node::ThisNode;
-use crate::os::{self, Errno};
+use crate::once::Once;
+use crate::os::Errno;
 use crate::place::{self, Finding, Reason, Standing};
 use crate::report::{self, Level};
 use crate::text::Text;
@@ -18,8 +17,10 @@ static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 /// All calls pass.
 const OPEN: u8 = 1;
+/// All calls pass, and what they take is charged.
+const LIMITED: u8 = 2;
 /// All calls are refused, or counted on a node that only observes.
-const SHUT: u8 = 2;
+const SHUT: u8 = 3;
 
 /// How many calls were refused.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
@@ -28,7 +29,14 @@ static REFUSED: AtomicU32 = AtomicU32::new(0);
 #[inline]
 pub(crate) fn refuses(function: &CStr) -> bool {
     // Relaxed: whoever needs more than this reads `FINDING`, which has its own order.
-    STATE.load(Ordering::Relaxed) != OPEN && ask(function)
+    !matches!(STATE.load(Ordering::Relaxed), OPEN | LIMITED) && ask(function)
+}
+
+/// Whether memory that this process takes is charged. Known once a call has passed.
+#[inline]
+pub(crate) fn is_limited_process() -> bool {
+    // Relaxed: see above.
+    STATE.load(Ordering::Relaxed) == LIMITED
 }
 
 #[cold]
@@ -69,9 +77,7 @@ pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
 fn count(finding: &Finding, function: &CStr, why: &[u8]) {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-    let is_round = core::iter::successors(Some(1_u32), |power| power.checked_mul(10))
-        .any(|power| power == count);
-    if is_round {
+    if report::is_round(count) {
         let verb: &[u8] = if finding.observe {
             b"would refuse "
         } else {
@@ -93,59 +99,7 @@ fn count(finding: &Finding, function: &CStr, why: &[u8]) {
 }
 
 /// What was found out about this process.
-struct Cell {
-    /// [`EMPTY`], [`READY`], or the process that is writing.
-    state: AtomicU32,
-    finding: UnsafeCell<MaybeUninit<Finding>>,
-}
-
-const EMPTY: u32 = 0;
-/// No process has this number.
-const READY: u32 = u32::MAX;
-
-// SAFETY: `finding` is written by the thread that put its process's number into `state`, and read only when `state`
-// is READY, which is the last.
-unsafe impl Sync for Cell {}
-
-static FINDING: Cell = Cell {
-    state: AtomicU32::new(EMPTY),
-    finding: UnsafeCell::new(MaybeUninit::uninit()),
-};
-
-impl Cell {
-    fn get(&self) -> Option<&Finding> {
-        // Acquire: what was written before READY is seen.
-        if self.state.load(Ordering::Acquire) != READY {
-            return None;
-        }
-        // SAFETY: READY is the last state, so nobody writes any more.
-        let finding = unsafe { &*self.finding.get() };
-        // SAFETY: it was written before READY.
-        Some(unsafe { finding.assume_init_ref() })
-    }
-
-    /// Keeps a finding; true for the one that was first.
-    fn keep(&self, finding: &Finding) -> bool {
-        let us = os::process_id();
-        // Relaxed: only the number counts here.
-        let before = self.state.load(Ordering::Relaxed);
-        // The child of a process that forked in the middle of it takes it over: the thread that wrote is not in it.
-        if before == us || before == READY {
-            return false;
-        }
-        let taken = self
-            .state
-            .compare_exchange(before, us, Ordering::Relaxed, Ordering::Relaxed);
-        if taken.is_err() {
-            return false;
-        }
-        // SAFETY: this thread alone put the number there, and nobody reads before READY.
-        unsafe { self.finding.get().write(MaybeUninit::new(*finding)) };
-        // Release: see `get`.
-        self.state.store(READY, Ordering::Release);
-        true
-    }
-}
+static FINDING: Once<Finding> = Once::new();
 
 /// Calls `use_it` with what holds for this process.
 ///
@@ -159,7 +113,7 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     let finding = place::find(&ThisNode);
     // Trouble such as too many open files may pass.
     let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
-    if is_final && FINDING.keep(&finding) {
+    if is_final && FINDING.keep(finding) {
         report::say_standing(&finding);
         set_state(&finding);
     }
@@ -168,9 +122,13 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
 
 /// Makes the next calls short. Done again whenever a finding is asked for: a fork may come between.
 fn set_state(finding: &Finding) {
-    let is_denied = matches!(finding.standing, Standing::Denied(_));
+    let state = match finding.standing {
+        Standing::Denied(_) => SHUT,
+        _ if is_limited(finding) => LIMITED,
+        _ => OPEN,
+    };
     // Relaxed: see `refuses`.
-    STATE.store(if is_denied { SHUT } else { OPEN }, Ordering::Relaxed);
+    STATE.store(state, Ordering::Relaxed);
 }
 
 /// Whether the process is to have the limits of the jobs on its GPUs.

@@ -46,13 +46,16 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the hook lives in the dynamic loader of GNU/Linux");
 
+mod account;
 mod arch;
 mod driver;
 mod entry;
 mod gate;
 mod glibc;
+mod memory;
 mod node;
 mod objects;
+mod once;
 mod os;
 mod place;
 mod proc_address;

@@ -2,7 +2,14 @@
 //!
 //! Every call leaves `errno` as it was, or is made between [`Errno::save`] and its end: the program must not notice.
 
-use core::ffi::{CStr, c_int, c_long, c_void};
+mod futex;
+mod mapping;
+
+use core::ffi::{CStr, c_int, c_long};
+use core::ptr::NonNull;
+
+pub(crate) use futex::{Lock, pause};
+pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
 
 use softmig_policy::node_conf::LONGEST;
 
@@ -67,6 +74,8 @@ pub(crate) struct Status {
     pub(crate) owner: u32,
     mode: u32,
     inode: u64,
+    /// How long the file is.
+    pub(crate) size: usize,
 }
 
 impl Status {
@@ -148,6 +157,7 @@ fn status_of(stat: &libc::stat) -> Status {
         owner: stat.st_uid,
         mode: stat.st_mode,
         inode: stat.st_ino,
+        size: usize::try_from(stat.st_size).unwrap_or(0),
     }
 }
 
@@ -180,6 +190,11 @@ pub(crate) fn real_uid() -> u32 {
 pub(crate) fn process_id() -> u32 {
     // SAFETY: takes no argument and cannot fail.
     (unsafe { libc::syscall(libc::SYS_getpid) }) as u32
+}
+
+/// Whether process numbers are those of the node (`include/linux/proc_ns.h`).
+pub(crate) fn is_in_first_pid_namespace() -> bool {
+    inode(c"/proc/self/ns/pid") == Ok(0xEFFF_FFFC)
 }
 
 /// Whether the kernel gave this program more rights than its user has, or other ones (`AT_SECURE`).
@@ -280,7 +295,7 @@ pub(crate) fn write_to_syslog(text: &[u8]) {
 }
 
 /// Memory for one text, neither the program's nor on its stack, which may be small. Gone when dropped.
-pub(crate) struct Scratch(*mut c_void);
+pub(crate) struct Scratch(NonNull<u8>);
 
 impl Scratch {
     /// A conf or the list of a process's control groups; both are smaller by far. One byte is to see the end.
@@ -288,28 +303,19 @@ impl Scratch {
 
     /// Takes the memory.
     pub(crate) fn new() -> Result<Self, Error> {
-        let none: *mut c_void = core::ptr::null_mut();
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: takes numbers, and no address to map over.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_mmap, none, Self::SIZE, access, kind, -1, 0) };
-        outcome(returned).map(|address| Self(address as *mut c_void))
+        map(Self::SIZE).map(Self)
     }
 
     /// The memory.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is this large, all zero at first, and nobody else's.
-        unsafe { core::slice::from_raw_parts_mut(self.0.cast(), Self::SIZE) }
+        unsafe { core::slice::from_raw_parts_mut(self.0.as_ptr(), Self::SIZE) }
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference to it outlives `self`.
-        let _ = unsafe { libc::syscall(libc::SYS_munmap, self.0, Self::SIZE) };
+        unmap(self.0, Self::SIZE);
     }
 }
 

@@ -112,7 +112,11 @@ fn by_job(node: &impl Node, identity: Identity, job: &mut Option<u32>) -> Result
     };
     *job = named.id;
     match conf(node, &named.conf)? {
-        Some(conf) => Ok(of_job(conf)),
+        Some(conf) => {
+            // A SLUID names no folder.
+            *job = named.id.or(conf.job.map(NonZeroU32::get));
+            Ok(of_job(conf))
+        }
         None if is_root(node) => Ok(Standing::Passive),
         None => Err(Reason::NoConf),
     }

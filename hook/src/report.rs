@@ -11,6 +11,8 @@ use crate::text::{Text, text};
 pub(crate) enum Level {
     /// A call was refused, or would have been.
     Error = 1,
+    /// The same again.
+    Warning = 2,
     /// What holds for the process.
     Info = 3,
 }
@@ -52,6 +54,11 @@ pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
     if !logged && level == Level::Error {
         write_to_syslog(&line);
     }
+}
+
+/// 1, 10, 100, ...: after these many times something is said again.
+pub(crate) fn is_round(count: u32) -> bool {
+    core::iter::successors(Some(1_u32), |power| power.checked_mul(10)).any(|power| power == count)
 }
 
 /// Outside jobs the C library's variable counts too.

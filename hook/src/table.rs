@@ -187,6 +187,40 @@ macro_rules! interpose {
     (@answer $name:ident $handler:path) => { $handler };
 }
 
+/// Makes functions that the hook calls and does not export: each line becomes a function that calls the driver's own.
+macro_rules! ask {
+    ($library:ident, $sys:ident; $(
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty;
+    )*) => {
+        use softmig_driver_sys::$sys::*;
+        use $crate::table::c_name;
+
+        $(
+            /// The driver's.
+            #[allow(non_snake_case, clippy::missing_safety_doc, reason = "the driver's names and contracts")]
+            pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+                static SLOT: $crate::table::Slot = $crate::table::Slot::new();
+                let library = &$crate::driver::$library;
+                let mut address = SLOT.known();
+                if address.is_null() {
+                    address = library.function(c_name!($name));
+                    SLOT.set(address);
+                }
+                if address.is_null() {
+                    return library.absence();
+                }
+                // SAFETY: the driver's function of this name: the check below compares the header's signature.
+                let function = unsafe {
+                    core::mem::transmute::<*mut (), unsafe extern "C" fn($($kind),*) -> $result>(address)
+                };
+                // SAFETY: the caller keeps the driver's contract.
+                unsafe { function($($argument),*) }
+            }
+            const _: unsafe extern "C" fn($($kind),*) -> $result = softmig_driver_sys::$sys::$name;
+        )*
+    };
+}
+
 /// An identifier as text for C.
 macro_rules! c_name {
     ($name:ident) => {
@@ -200,4 +234,4 @@ macro_rules! c_name {
     };
 }
 
-pub(crate) use {c_name, interpose};
+pub(crate) use {ask, c_name, interpose};

@@ -86,27 +86,42 @@ impl<'a> Ledger<'a> {
     /// A GPU's part, by a number that stands for the GPU; the first to ask takes one that is free. `None` if there is
     /// none.
     pub fn gpu(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
-        let parts = self.slots.chunks_exact(SLOTS);
-        let heads = self.head.gpus.iter().zip(&self.head.grants);
-        for ((owner, grant), slots) in heads.zip(parts) {
-            let taken = owner.compare_exchange(0, key.get(), Ordering::SeqCst, Ordering::SeqCst);
-            if taken.is_ok() || taken == Err(key.get()) {
-                return Some(Gpu {
-                    grant: &grant.0,
-                    slots,
-                    top: &self.head.top,
-                });
-            }
-        }
-        None
+        // None is ever given back, so all who ask for one GPU stop at the same.
+        let (_, gpu) = self.parts().find(|(owner, _)| {
+            let taken = match owner.load(Ordering::SeqCst) {
+                0 => owner.compare_exchange(0, key.get(), Ordering::SeqCst, Ordering::SeqCst),
+                other => Err(other),
+            };
+            taken.is_ok() || taken == Err(key.get())
+        })?;
+        Some(gpu)
+    }
+
+    /// A GPU's part, if somebody has asked for it with [`Ledger::gpu`].
+    pub fn known(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
+        let (_, gpu) = self
+            .parts()
+            .find(|(owner, _)| owner.load(Ordering::SeqCst) == key.get())?;
+        Some(gpu)
     }
 
     /// The parts that belong to a GPU.
     pub fn gpus(&self) -> impl Iterator<Item = Gpu<'a>> {
-        let owners = self.head.gpus.iter();
+        self.parts()
+            .filter(|(owner, _)| owner.load(Ordering::SeqCst) != 0)
+            .map(|(_, gpu)| gpu)
+    }
+
+    /// As many as the file has room for, and whose each is.
+    fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, Gpu<'a>)> {
+        let head = self.head;
+        let owners = head.gpus.iter().zip(&head.grants);
         owners
-            .filter_map(|owner| NonZeroU64::new(owner.load(Ordering::SeqCst)))
-            .filter_map(|key| self.gpu(key))
+            .zip(self.slots.chunks_exact(SLOTS))
+            .map(|((owner, grant), slots)| {
+                let (grant, top) = (&grant.0, &head.top);
+                (owner, Gpu { grant, slots, top })
+            })
     }
 
     /// Says that this slot is in use. Before the first charge to it.

@@ -61,25 +61,25 @@ interpose! { CUDA, cuda;
         fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
     }
     Memory {
-        fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult;
-        fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult;
+        fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult => crate::memory::linear::alloc;
+        fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult => crate::memory::linear::alloc_v2;
         fn cuMemAllocPitch(
             pointer: *mut CUdeviceptr_v1,
             pitch: *mut c_uint,
             width_in_bytes: c_uint,
             height: c_uint,
             element_size_bytes: c_uint,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::linear::alloc_pitch;
         fn cuMemAllocPitch_v2(
             pointer: *mut CUdeviceptr,
             pitch: *mut usize,
             width_in_bytes: usize,
             height: usize,
             element_size_bytes: c_uint,
-        ) -> CUresult;
-        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult;
-        fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult;
-        fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult;
+        ) -> CUresult => crate::memory::linear::alloc_pitch_v2;
+        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult => crate::memory::linear::alloc_managed;
+        fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult => crate::memory::linear::free_v1;
+        fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult => crate::memory::linear::free_v2;
         fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
         fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
         fn cuMemAllocFromPoolAsync(
@@ -133,30 +133,30 @@ interpose! { CUDA, cuda;
             size: usize,
             prop: *const CUmemAllocationProp,
             flags: c_ulonglong,
-        ) -> CUresult;
-        fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
+        ) -> CUresult => crate::memory::physical::create;
+        fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult => crate::memory::physical::release;
         fn cuMemMap(
             ptr: CUdeviceptr,
             size: usize,
             offset: usize,
             handle: CUmemGenericAllocationHandle,
             flags: c_ulonglong,
-        ) -> CUresult;
-        fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult;
-        fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
-        fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
+        ) -> CUresult => crate::memory::physical::map;
+        fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult => crate::memory::physical::unmap;
+        fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult => crate::memory::physical::map_array;
+        fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult => crate::memory::physical::map_array_ptsz;
         fn cuMemExportToShareableHandle(
             shareable_handle: *mut c_void,
             handle: CUmemGenericAllocationHandle,
             handle_type: CUmemAllocationHandleType,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::physical::export;
         fn cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle,
             os_handle: *mut c_void,
             sh_handle_type: CUmemAllocationHandleType,
-        ) -> CUresult;
-        fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult;
+        ) -> CUresult => crate::memory::physical::import;
+        fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult => crate::memory::physical::retain;
         fn cuMemGetHandleForAddressRange(
             handle: *mut c_void,
             pointer: CUdeviceptr,
@@ -359,25 +359,25 @@ interpose! { CUDA, cuda;
         fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult;
         fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
         fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
-        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
-        fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
-        fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult;
+        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::shared::open;
+        fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::shared::open_v2;
+        fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult => crate::memory::shared::close;
         fn cuImportExternalMemory(
             ext_mem_out: *mut CUexternalMemory,
             mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-        ) -> CUresult;
-        fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult;
-        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult;
-        fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
+        ) -> CUresult => crate::memory::shared::import;
+        fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult => crate::memory::shared::destroy;
+        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult => crate::memory::modules::load;
+        fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult => crate::memory::modules::load_data;
         fn cuModuleLoadDataEx(
             module: *mut CUmodule,
             image: *const c_void,
             num_options: c_uint,
             options: *mut CUjit_option,
             option_values: *mut *mut c_void,
-        ) -> CUresult;
-        fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult;
-        fn cuModuleUnload(hmod: CUmodule) -> CUresult;
+        ) -> CUresult => crate::memory::modules::load_data_ex;
+        fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult => crate::memory::modules::load_fat_binary;
+        fn cuModuleUnload(hmod: CUmodule) -> CUresult => crate::memory::modules::unload;
         fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult;
         fn cuModuleGetGlobal(
             pointer: *mut CUdeviceptr_v1,
@@ -400,7 +400,7 @@ interpose! { CUDA, cuda;
             library_options: *mut CUlibraryOption,
             library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::modules::library_load_data;
         fn cuLibraryLoadFromFile(
             library: *mut CUlibrary,
             file_name: *const c_char,
@@ -410,8 +410,8 @@ interpose! { CUDA, cuda;
             library_options: *mut CUlibraryOption,
             library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
-        ) -> CUresult;
-        fn cuLibraryUnload(library: CUlibrary) -> CUresult;
+        ) -> CUresult => crate::memory::modules::library_load_from_file;
+        fn cuLibraryUnload(library: CUlibrary) -> CUresult => crate::memory::modules::library_unload;
         fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult;
         fn cuLibraryGetGlobal(
             pointer: *mut CUdeviceptr,

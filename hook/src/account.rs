@@ -1,0 +1,130 @@
+//! The account: what this process's job holds of each GPU, and whether it may have more.
+//!
+//! Every path by which a program takes device memory goes through [`charged`]: reserve first, so that the job never
+//! holds more than its slice, not even for a moment; then ask the driver; give back what it did not give. No lock is
+//! held meanwhile. What is given back is refunded once the driver has it.
+//!
+//! - [`member`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
+//! - [`gpu`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
+//! - [`holdings`]: what this process holds, by address or handle: a free names nothing else.
+//! - [`outside`]: the driver's own figure for this process, for what has no name: contexts, code, stacks.
+//! - [`pools`]: memory pools, which keep what is freed to them.
+//! - [`refusal`]: what the job's log says.
+
+pub(crate) mod gpu;
+pub(crate) mod holdings;
+mod member;
+pub(crate) mod outside;
+pub(crate) mod pools;
+mod refusal;
+
+use core::ffi::CStr;
+
+use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
+
+pub(crate) use gpu::{Limited, here};
+pub(crate) use holdings::{Holding, Holdings, Kind};
+
+/// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
+#[inline]
+pub(crate) fn charged(
+    gpu: &Limited,
+    units: u32,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+    keep: impl FnOnce(),
+) -> CUresult {
+    if !gpu.reserve(units, function) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let result = call();
+    if result == CUDA_SUCCESS {
+        keep();
+    } else {
+        gpu.refund(units);
+    }
+    result
+}
+
+/// What this process holds, if it has an account.
+#[inline]
+pub(crate) fn holdings() -> Option<&'static Holdings> {
+    member::Private::known().map(|private| &private.holdings)
+}
+
+/// Gives something back: it is forgotten before the driver has it, because the driver may give the same name to another
+/// thread at once; remembered again if the driver refuses; and refunded when it is gone.
+#[inline]
+pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(holdings) = holdings() else {
+        return call();
+    };
+    let held = holdings.take(kind, name);
+    let result = call();
+    if let Some(held) = held {
+        if result == CUDA_SUCCESS {
+            refund(&held);
+        } else {
+            holdings.put(kind, name, held);
+        }
+    }
+    result
+}
+
+/// Refunds what was charged for something.
+pub(crate) fn refund(held: &Holding) {
+    if let Some(gpu) = Limited::on(held.device.into()) {
+        gpu.refund(held.units);
+    }
+}
+
+/// One reference less to something that goes with its last.
+pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(holdings) = holdings() else {
+        return call();
+    };
+    let held = drop_reference(holdings, kind, name);
+    let result = call();
+    if let Some(held) = held {
+        settle(holdings, kind, name, held, result);
+    }
+    result
+}
+
+/// Counts a reference less; what was known is returned, with the count that is left.
+pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) -> Option<Holding> {
+    holdings.change(kind, name, |known| {
+        let left = known.map(|held| Holding {
+            count: held.count.saturating_sub(1),
+            ..held
+        });
+        (left.filter(|held| held.count > 0), left)
+    })
+}
+
+/// After the driver was asked to drop a reference: refunds the last one, or counts it again.
+pub(crate) fn settle(
+    holdings: &Holdings,
+    kind: Kind,
+    name: u64,
+    held: Holding,
+    result: CUresult,
+) {
+    if result != CUDA_SUCCESS {
+        add_reference(holdings, kind, name, held);
+    } else if held.count == 0 {
+        refund(&held);
+    }
+}
+
+/// Counts a reference more, to what is known or else to `new`; true if it was known.
+pub(crate) fn add_reference(holdings: &Holdings, kind: Kind, name: u64, new: Holding) -> bool {
+    holdings.change(kind, name, |known| {
+        let count = known.map_or(0, |held| held.count).saturating_add(1);
+        let held = Holding {
+            count,
+            ..known.unwrap_or(new)
+        };
+        (Some(held), known.is_some())
+    })
+}

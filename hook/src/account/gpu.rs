@@ -1,0 +1,299 @@
+//! One GPU, as this process's limits see it.
+
+use core::ffi::{CStr, c_int};
+use core::num::NonZeroU64;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
+use softmig_region::{Full, Gpu, Taken};
+
+use super::holdings::Holdings;
+use super::member::{Member, Private};
+use super::{outside, pools, refusal};
+use crate::entry;
+use crate::gate;
+use crate::once::Once;
+use crate::os;
+use crate::place::Standing;
+use crate::rows::asked;
+
+/// What is known of one GPU; empty when all zero.
+pub(crate) struct Place {
+    known: Once<Known>,
+    /// What is charged beyond what has a name: contexts, code, the stacks of kernels.
+    pub(crate) overhead: AtomicU32,
+    /// What is charged for managed memory, which the driver's own figures for a process leave out.
+    pub(crate) managed: AtomicU32,
+    /// What is charged for the memory nodes of graphs.
+    pub(crate) graphs: AtomicU32,
+    /// The pool that allocations without a pool come from.
+    pub(crate) pool: AtomicU64,
+    /// When the job holds so much, this process compares its account with the driver's.
+    look_at: AtomicU32,
+}
+
+/// What does not change.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Its part of the ledger; `None` where that has no room for it.
+    gpu: Option<Gpu<'static>>,
+    uuid: CUuuid,
+    /// What the job may hold, in units; `None` for as much as there is.
+    limit: Option<u32>,
+}
+
+/// A GPU of which this process's job may not take all.
+#[derive(Clone, Copy)]
+pub(crate) struct Limited {
+    private: &'static Private,
+    member: &'static Member,
+    place: &'static Place,
+    known: &'static Known,
+    number: u8,
+}
+
+impl Limited {
+    /// The GPU with this number in CUDA's order; `None` if nothing is limited there.
+    pub(crate) fn on(device: CUdevice) -> Option<Self> {
+        let private = Private::get().ok()?;
+        let number = u8::try_from(device).ok()?;
+        let place = private.places.get(usize::from(number))?;
+        let member = private.member()?;
+        let known = match place.known.get() {
+            Some(known) => known,
+            None => look(place, member, device)?,
+        };
+        known.limit?;
+        Some(Self {
+            private,
+            member,
+            place,
+            known,
+            number,
+        })
+    }
+
+    /// What this process holds.
+    pub(crate) fn holdings(&self) -> &'static Holdings {
+        &self.private.holdings
+    }
+
+    /// What is known of the GPU.
+    pub(crate) fn place(&self) -> &'static Place {
+        self.place
+    }
+
+    /// Its number in CUDA's order.
+    pub(crate) fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// Its UUID.
+    pub(crate) fn uuid(&self) -> &CUuuid {
+        &self.known.uuid
+    }
+
+    /// What the job may hold.
+    pub(crate) fn limit(&self) -> u32 {
+        self.known.limit.unwrap_or(u32::MAX)
+    }
+
+    /// What the job holds.
+    pub(crate) fn held(&self) -> u64 {
+        self.known.gpu.map_or(0, |gpu| gpu.held())
+    }
+
+    /// What this process holds.
+    pub(crate) fn held_here(&self) -> u32 {
+        let gpu = self.known.gpu;
+        gpu.map_or(0, |gpu| gpu.held_by(self.member.slot))
+    }
+
+    /// Takes `units` for what `function` is about to ask of the driver. False if the job may not have it: the program
+    /// is out of memory.
+    #[inline]
+    pub(crate) fn reserve(&self, units: u32, function: &CStr) -> bool {
+        match self.try_reserve(units) {
+            Ok(Taken::FromSlack) => true,
+            Ok(Taken::Granted { held }) => {
+                self.look_outside(held);
+                true
+            }
+            Err(_) => self.find_room(units, function),
+        }
+    }
+
+    fn try_reserve(&self, units: u32) -> Result<Taken, Full> {
+        match self.known.gpu {
+            Some(gpu) => gpu.reserve(self.member.slot, units, self.limit()),
+            None => Err(Full { held: 0 }),
+        }
+    }
+
+    /// Compares with the driver's figures each time that half of what was left is gone: what has no name grows unseen.
+    fn look_outside(&self, held: u64) {
+        let held = u32::try_from(held).unwrap_or(u32::MAX);
+        // Relaxed: to look twice, or once too seldom, does no harm.
+        let look_at = self.place.look_at.load(Ordering::Relaxed);
+        if held < look_at.max(self.limit() / 2) {
+            return;
+        }
+        let left = self.limit().saturating_sub(held);
+        let next = held.saturating_add(left / 2).saturating_add(1);
+        self.place.look_at.store(next, Ordering::Relaxed);
+        outside::raise(self);
+    }
+
+    /// Whether the job is within its limit after code was loaded, as far as the driver says; not asked while more than
+    /// half of the limit is free.
+    pub(crate) fn has_room_for_code(&self) -> bool {
+        if self.held() < u64::from(self.limit() / 2) {
+            self.expect_change();
+            return true;
+        }
+        outside::raise(self);
+        self.held() <= u64::from(self.limit())
+    }
+
+    /// Charges what the driver says now, more or less.
+    pub(crate) fn look_again(&self) {
+        outside::correct(self);
+    }
+
+    /// Something without a name came or went: the next grant looks outside.
+    pub(crate) fn expect_change(&self) {
+        // Relaxed: see `look_outside`.
+        self.place.look_at.store(0, Ordering::Relaxed);
+    }
+
+    /// What there is to do before a program hears that it is out of memory.
+    #[cold]
+    fn find_room(&self, units: u32, function: &CStr) -> bool {
+        let _errno = os::Errno::save();
+        let fits = || self.try_reserve(units).is_ok();
+        // What others held that are no more.
+        if self.member.reap() && fits() {
+            return true;
+        }
+        // What pools hold and nobody uses, and what is charged for something that the driver has given up.
+        pools::give_back(self);
+        if fits() {
+            return true;
+        }
+        outside::correct(self);
+        // What another thread or process took before it asked the driver, which then gave it less or nothing.
+        os::pause();
+        if fits() {
+            return true;
+        }
+        let observes = refusal::say(self, units, function);
+        if observes {
+            self.charge(units);
+        }
+        observes
+    }
+
+    /// Charges what is there already.
+    pub(crate) fn charge(&self, units: u32) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.charge(self.member.slot, units);
+        }
+    }
+
+    /// Gives back.
+    #[inline]
+    pub(crate) fn refund(&self, units: u32) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.refund(self.member.slot, units);
+        }
+    }
+
+    /// True for the job's first refusal.
+    pub(crate) fn is_first_refusal(&self) -> bool {
+        self.member.ledger.is_first_refusal()
+    }
+
+    /// Forgets those who are no more.
+    pub(crate) fn reap(&self) {
+        self.member.reap();
+    }
+}
+
+/// Finds out what there is to know of a GPU.
+#[cold]
+fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'static Known> {
+    let _errno = os::Errno::save();
+    let uuid = entry::uuid(device)?;
+    let limit = limit(device)?;
+    let known = Known {
+        gpu: member.ledger.gpu(key(&uuid)),
+        uuid,
+        limit,
+    };
+    place.known.keep(known);
+    place.known.get()
+}
+
+/// The number that stands for a GPU in the ledger.
+pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
+    let mut number = 0_u64;
+    for byte in uuid.bytes {
+        // Both halves count, each byte at another place.
+        number = number.rotate_left(8) ^ u64::from(byte.cast_unsigned());
+    }
+    NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
+}
+
+/// What this process's job may hold of a GPU. The outer `None` while nobody can tell.
+fn limit(device: c_int) -> Option<Option<u32>> {
+    gate::with_finding(|finding| match &finding.standing {
+        Standing::Job(conf) => {
+            let limits = conf.limits.as_ref();
+            Some(limits.map(|limits| of_mib(limits.memory_mib())))
+        }
+        Standing::Neighbours => entry::neighbours_memory_mib().map(|mib| mib.map(of_mib)),
+        Standing::Own(limits) => {
+            let memory = limits.of(usize::try_from(device).ok()?).memory;
+            let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
+            Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
+        }
+        Standing::Passive | Standing::Denied(_) => None,
+    })
+}
+
+fn of_mib(mib: u32) -> u32 {
+    let units = u64::from(mib).saturating_mul((1 << 20) / softmig_region::UNIT);
+    u32::try_from(units).unwrap_or(u32::MAX)
+}
+
+/// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
+#[inline]
+pub(crate) fn here() -> Option<Limited> {
+    if !gate::is_limited_process() {
+        return None;
+    }
+    let mut device = 0;
+    // SAFETY: there is room for the answer.
+    let result = unsafe { crate::rows::cuda::real::cuCtxGetDevice(&raw mut device) };
+    if result != CUDA_SUCCESS {
+        return None;
+    }
+    let gpu = Limited::on(device)?;
+    // Relaxed: to meet twice changes nothing.
+    if gpu.place.overhead.load(Ordering::Relaxed) == 0 {
+        outside::meet(&gpu);
+    }
+    Some(gpu)
+}
+
+/// A property of a GPU; 0 if it cannot be had.
+pub(crate) fn attribute(device: CUdevice, attribute: u32) -> u64 {
+    let mut value = 0;
+    // SAFETY: there is room for the answer.
+    let result = unsafe { asked::cuDeviceGetAttribute(&raw mut value, attribute, device) };
+    if result == CUDA_SUCCESS {
+        u64::try_from(value).unwrap_or(0)
+    } else {
+        0
+    }
+}

@@ -1,0 +1,384 @@
+//! What this process holds, by the name that the driver gave it: address or handle.
+//!
+//! A table in memory of the hook's own: the program's allocator may be anybody's, and may be what called. It is cut into
+//! shards with a lock each, held for some ten instructions and never across a call to the driver.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+use crate::os::{self, Lock};
+
+/// What kind of thing is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Memory by its address, with pieces of its own.
+    Address = 1,
+    /// Managed memory.
+    Managed,
+    /// A piece of the driver's, by its address, with several small allocations in it: so many as `count` says.
+    Piece,
+    /// Physical memory by its handle; `count` is how often it must be released and unmapped, `other` 1 if it came from
+    /// another process.
+    Handle,
+    /// Physical memory mapped at an address: `other` is the handle, `count` how many units are mapped.
+    Mapping,
+    /// Another process's memory by its address; `count` is how often it was opened.
+    Opened,
+    /// An array.
+    Array,
+    /// A mipmapped array.
+    Mipmap,
+    /// Memory of another API or process.
+    External,
+    /// A memory pool: `units` is what it holds.
+    Pool,
+    /// A graph that can be launched: `units` is what its memory nodes take.
+    Graph,
+    /// A context: what it takes.
+    Context,
+}
+
+/// What is known of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// What is charged for it.
+    pub(crate) units: u32,
+    /// Whose memory it is: the GPU's number in CUDA's order.
+    pub(crate) device: u8,
+    /// What the kind makes of it.
+    pub(crate) count: u32,
+    /// What the kind makes of it.
+    pub(crate) other: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Entry {
+    name: u64,
+    other: u64,
+    units: u32,
+    count: u32,
+    /// Zero for an entry that is free.
+    kind: u8,
+    device: u8,
+}
+
+impl Entry {
+    const FREE: Self = Self {
+        name: 0,
+        other: 0,
+        units: 0,
+        count: 0,
+        kind: 0,
+        device: 0,
+    };
+
+    fn new(kind: Kind, name: u64, holding: Holding) -> Self {
+        Self {
+            name,
+            other: holding.other,
+            units: holding.units,
+            count: holding.count,
+            kind: kind as u8,
+            device: holding.device,
+        }
+    }
+
+    fn holding(self) -> Holding {
+        Holding {
+            units: self.units,
+            device: self.device,
+            count: self.count,
+            other: self.other,
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        self.kind == 0
+    }
+
+    fn is(&self, kind: Kind, name: u64) -> bool {
+        self.kind == kind as u8 && self.name == name
+    }
+}
+
+const SHARDS: usize = 16;
+/// A page of entries.
+const FIRST: usize = 128;
+
+/// The table; empty when all zero.
+pub(crate) struct Holdings {
+    shards: [Shard; SHARDS],
+}
+
+#[repr(align(64))]
+struct Shard {
+    lock: Lock,
+    table: UnsafeCell<Table>,
+}
+
+// SAFETY: the table is used by who holds the lock alone.
+unsafe impl Sync for Shard {}
+
+/// Open addressing with linear probing; `capacity` is a power of two.
+struct Table {
+    entries: Option<NonNull<Entry>>,
+    capacity: usize,
+    used: usize,
+}
+
+impl Holdings {
+    /// Changes what is known of one thing: `to` gets that, and says what is known from now on and what to return.
+    ///
+    /// Without memory for the table nothing new is remembered: what is charged then stays charged.
+    pub(crate) fn change<R>(
+        &self,
+        kind: Kind,
+        name: u64,
+        to: impl FnOnce(Option<Holding>) -> (Option<Holding>, R),
+    ) -> R {
+        let hash = hash(kind, name);
+        self.with_shard((hash >> 60) as usize, |table| {
+            let place = table.find(kind, name, hash);
+            let before = place.and_then(|place| table.get(place)).map(Entry::holding);
+            let (after, result) = to(before);
+            match (place, after) {
+                (Some(place), Some(holding)) => table.set(place, Entry::new(kind, name, holding)),
+                (Some(place), None) => table.remove(place),
+                (None, Some(holding)) => table.insert(Entry::new(kind, name, holding), hash),
+                (None, None) => {}
+            }
+            result
+        })
+    }
+
+    /// Remembers something.
+    pub(crate) fn put(&self, kind: Kind, name: u64, holding: Holding) {
+        self.change(kind, name, |_| (Some(holding), ()));
+    }
+
+    /// Forgets something.
+    pub(crate) fn take(&self, kind: Kind, name: u64) -> Option<Holding> {
+        self.change(kind, name, |known| (None, known))
+    }
+
+    /// What is known of something.
+    pub(crate) fn get(&self, kind: Kind, name: u64) -> Option<Holding> {
+        self.change(kind, name, |known| (known, known))
+    }
+
+    /// Calls `visit` with the name of each thing of a kind, while no lock is held; what comes or goes meanwhile may be
+    /// left out.
+    pub(crate) fn each(&self, kind: Kind, mut visit: impl FnMut(u64, Holding)) {
+        for shard in 0..SHARDS {
+            let mut place = 0;
+            loop {
+                let entry = self.with_shard(shard, |table| table.get(place));
+                let Some(entry) = entry else { break };
+                if entry.kind == kind as u8 {
+                    visit(entry.name, entry.holding());
+                }
+                place = place.saturating_add(1);
+            }
+        }
+    }
+
+    fn with_shard<R>(&self, shard: usize, use_it: impl FnOnce(&mut Table) -> R) -> R {
+        #[expect(clippy::indexing_slicing, reason = "there are as many shards as the remainder can say")]
+        let shard = &self.shards[shard % SHARDS];
+        let _held = shard.lock.hold();
+        // SAFETY: the lock is held.
+        use_it(unsafe { &mut *shard.table.get() })
+    }
+}
+
+/// Fibonacci hashing: the upper bits are the good ones.
+fn hash(kind: Kind, name: u64) -> u64 {
+    (name ^ (kind as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Table {
+    fn entries(&mut self) -> &mut [Entry] {
+        match self.entries {
+            // SAFETY: `grow` mapped so many, and entries may be all zero.
+            Some(start) => unsafe {
+                core::slice::from_raw_parts_mut(start.as_ptr(), self.capacity)
+            },
+            None => &mut [],
+        }
+    }
+
+    fn get(&mut self, place: usize) -> Option<Entry> {
+        self.entries().get(place).copied()
+    }
+
+    fn set(&mut self, place: usize, entry: Entry) {
+        if let Some(at) = self.entries().get_mut(place) {
+            *at = entry;
+        }
+    }
+
+    fn next(&self, place: usize) -> usize {
+        place.wrapping_add(1) & self.capacity.wrapping_sub(1)
+    }
+
+    /// The place where a search for something with this hash begins.
+    fn home(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & self.capacity.wrapping_sub(1)
+    }
+
+    fn find(&mut self, kind: Kind, name: u64, hash: u64) -> Option<usize> {
+        let mut place = self.home(hash);
+        loop {
+            let entry = self.get(place)?;
+            if entry.is_free() {
+                return None;
+            }
+            if entry.is(kind, name) {
+                return Some(place);
+            }
+            place = self.next(place);
+        }
+    }
+
+    fn insert(&mut self, entry: Entry, hash: u64) {
+        // Always one entry in four is free, so a search ends.
+        if self.used.saturating_add(1) > self.capacity / 4 * 3 && !self.grow() {
+            return;
+        }
+        let mut place = self.home(hash);
+        while self.get(place).is_some_and(|entry| !entry.is_free()) {
+            place = self.next(place);
+        }
+        self.set(place, entry);
+        self.used = self.used.saturating_add(1);
+    }
+
+    /// Takes an entry out, and closes the gap: searches end at the first free place.
+    fn remove(&mut self, mut gap: usize) {
+        let mut place = gap;
+        loop {
+            place = self.next(place);
+            let Some(entry) = self.get(place).filter(|entry| !entry.is_free()) else {
+                break;
+            };
+            let home = self.home(hash_of(&entry));
+            let mask = self.capacity.wrapping_sub(1);
+            let from_home = place.wrapping_sub(home) & mask;
+            let from_gap = place.wrapping_sub(gap) & mask;
+            if from_home >= from_gap {
+                self.set(gap, entry);
+                gap = place;
+            }
+        }
+        self.set(gap, Entry::FREE);
+        self.used = self.used.saturating_sub(1);
+    }
+
+    fn grow(&mut self) -> bool {
+        let capacity = self.capacity.saturating_mul(2).max(FIRST);
+        let Some(size) = capacity.checked_mul(size_of::<Entry>()) else {
+            return false;
+        };
+        let Ok(start) = os::map(size) else {
+            return false;
+        };
+        let mut larger = Table {
+            entries: Some(start.cast()),
+            capacity,
+            used: 0,
+        };
+        for entry in self.entries().iter().filter(|entry| !entry.is_free()) {
+            larger.insert(*entry, hash_of(entry));
+        }
+        if let Some(old) = self.entries {
+            let size = self.capacity.saturating_mul(size_of::<Entry>());
+            os::unmap(old.cast(), size);
+        }
+        *self = larger;
+        true
+    }
+}
+
+fn hash_of(entry: &Entry) -> u64 {
+    (entry.name ^ u64::from(entry.kind) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn empty() -> Box<Holdings> {
+        let shards = std::array::from_fn(|_| Shard {
+            lock: Lock::new(),
+            table: UnsafeCell::new(Table {
+                entries: None,
+                capacity: 0,
+                used: 0,
+            }),
+        });
+        Box::new(Holdings { shards })
+    }
+
+    fn holding(units: u32) -> Holding {
+        Holding {
+            units,
+            device: 3,
+            count: 1,
+            other: 7,
+        }
+    }
+
+    #[test]
+    fn it_knows_what_a_map_knows() {
+        let (holdings, mut known) = (empty(), HashMap::new());
+        let mut random = 1_u64;
+        for round in 0..200_000_u32 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Addresses of the driver's: multiples of 512.
+            let name = (random >> 50) << 9;
+            if random >> 40 & 1 == 0 {
+                holdings.put(Kind::Address, name, holding(round));
+                known.insert(name, holding(round));
+            } else {
+                assert_eq!(holdings.take(Kind::Address, name), known.remove(&name));
+            }
+            assert_eq!(holdings.get(Kind::Array, name), None);
+        }
+        assert!(known.len() > 1000);
+        let mut found = HashMap::new();
+        holdings.each(Kind::Address, |name, holding| {
+            found.insert(name, holding);
+        });
+        assert_eq!(found, known);
+        holdings.each(Kind::Piece, |_, _| panic!("there is none"));
+    }
+
+    #[test]
+    fn threads_do_not_disturb_each_other() {
+        let holdings = empty();
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let holdings = &holdings;
+                scope.spawn(move || {
+                    for name in (0..20_000).map(|name| name << 4 | thread) {
+                        holdings.put(Kind::Handle, name, holding(1));
+                        holdings.change(Kind::Piece, 5, |known| {
+                            let count = known.map_or(0, |known| known.count).wrapping_add(1);
+                            (Some(Holding { count, ..holding(0) }), ())
+                        });
+                        if name % 2 == 0 {
+                            assert!(holdings.take(Kind::Handle, name).is_some());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(holdings.get(Kind::Piece, 5).unwrap().count, 160_000);
+        let mut count = 0;
+        holdings.each(Kind::Handle, |_, _| count += 1);
+        assert_eq!(count, 80_000);
+    }
+}

@@ -1,0 +1,252 @@
+//! This process's place in its job's ledger.
+//!
+//! The lock that says that the process lives belongs to the mapping: the file is closed again, so that programs which
+//! close all files keep their place, and a child of a fork has neither mapping nor lock. `exec` and death end both.
+
+use core::mem::size_of;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use softmig_region::{Gpu, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+
+use super::gpu::Place;
+use super::holdings::Holdings;
+use crate::gate;
+use crate::once::Once;
+use crate::os::{self, Error, File};
+use crate::place::{Finding, Standing};
+use crate::text::{Text, text};
+
+/// All that the account knows of this process; empty when all zero, which it is again in the child of a fork.
+pub(crate) struct Private {
+    member: Once<Member>,
+    /// The process it belongs to, where the kernel cannot wipe it for children; else zero.
+    owner: AtomicU32,
+    /// The GPUs, by their number in CUDA's order.
+    pub(crate) places: [Place; MAX_GPUS],
+    /// What it holds.
+    pub(crate) holdings: Holdings,
+}
+
+/// The process's place.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    /// The ledger.
+    pub(crate) ledger: Ledger<'static>,
+    /// The process's slot in it.
+    pub(crate) slot: usize,
+    /// Whether others are in it.
+    is_shared: bool,
+}
+
+/// Where what is known is, once anything is.
+static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
+
+impl Private {
+    /// This process's; the first time it takes a place in the ledger.
+    #[inline]
+    pub(crate) fn get() -> Result<&'static Self, Error> {
+        match Self::known() {
+            Some(private) => Ok(private),
+            None => Self::make(),
+        }
+    }
+
+    /// The same, if it has one.
+    #[inline]
+    pub(crate) fn known() -> Option<&'static Self> {
+        // Acquire: what was written there before is seen.
+        let private = NonNull::new(PRIVATE.load(Ordering::Acquire))?;
+        // SAFETY: whatever is stored there is never given back.
+        let private: &'static Self = unsafe { private.as_ref() };
+        private.member.get()?;
+        // Relaxed: the value does not change once there is a member.
+        let owner = private.owner.load(Ordering::Relaxed);
+        (owner == 0 || owner == os::process_id()).then_some(private)
+    }
+
+    /// The place; there is one in all that [`Private::get`] returned.
+    pub(crate) fn member(&self) -> Option<&Member> {
+        self.member.get()
+    }
+
+    #[cold]
+    fn make() -> Result<&'static Self, Error> {
+        let before = PRIVATE.load(Ordering::Acquire);
+        // A child of a fork finds it wiped, and uses it again.
+        let is_wiped = NonNull::new(before).is_some_and(|private| {
+            // SAFETY: see `known`.
+            let private: &'static Self = unsafe { private.as_ref() };
+            private.member.get().is_none()
+        });
+        let private = if is_wiped { before } else { fresh()? };
+        // SAFETY: mapped, all zero or in use as what it is, and never given back from here on.
+        let this: &'static Self = unsafe { &*private };
+        let (member, mapping) = gate::with_finding(Member::join)?;
+        if !is_wiped {
+            let stored = PRIVATE.compare_exchange(
+                before,
+                private,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if stored.is_err() {
+                // Another thread was faster.
+                mapping.give_back();
+                if let Some(private) = NonNull::new(private) {
+                    os::unmap(private.cast(), size_of::<Self>());
+                }
+                return Self::known().ok_or(Error(libc::EAGAIN));
+            }
+        }
+        if !this.member.keep(member) {
+            mapping.give_back();
+        }
+        Self::known().ok_or(Error(libc::EAGAIN))
+    }
+}
+
+/// New memory for it.
+fn fresh() -> Result<*mut Private, Error> {
+    let start = os::map(size_of::<Private>())?;
+    let private = start.cast::<Private>();
+    if !os::is_wiped_in_children(start, size_of::<Private>()) {
+        // SAFETY: mapped, all zero, and nobody else's yet.
+        let private: &Private = unsafe { private.as_ref() };
+        private.owner.store(os::process_id(), Ordering::Relaxed);
+    }
+    Ok(private.as_ptr())
+}
+
+/// A ledger's memory.
+struct Mapping {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+impl Mapping {
+    fn give_back(self) {
+        os::unmap(self.start, self.size);
+    }
+}
+
+impl Member {
+    /// Takes a place in the ledger of this process's job.
+    fn join(finding: &Finding) -> Result<(Self, Mapping), Error> {
+        match path(finding) {
+            Some(path) => Self::in_file(&path),
+            None => Self::alone(),
+        }
+    }
+
+    /// In a ledger that nobody else has.
+    fn alone() -> Result<(Self, Mapping), Error> {
+        let size = size(MAX_GPUS);
+        let start = os::map(size)?;
+        Self::at(start, size, 0, false)
+    }
+
+    fn in_file(path: &Path) -> Result<(Self, Mapping), Error> {
+        let file = open(path)?;
+        let size = file.status()?.size.min(size(MAX_GPUS));
+        let slot = free_slot(&file)?;
+        let start = os::map_shared(&file, size)?;
+        let (member, mapping) = Self::at(start, size, slot, true)?;
+        member.ledger.use_slot(slot);
+        // What the slot's last process held, which is no more.
+        for gpu in member.ledger.gpus() {
+            gpu.clear(slot);
+        }
+        Ok((member, mapping))
+    }
+
+    fn at(
+        start: NonNull<u8>,
+        size: usize,
+        slot: usize,
+        is_shared: bool,
+    ) -> Result<(Self, Mapping), Error> {
+        let mapping = Mapping { start, size };
+        // SAFETY: mapped for as long as the process uses the member, and only read and written as atomics.
+        match unsafe { Ledger::at(start.as_ptr(), size) } {
+            Some(ledger) => {
+                ledger.use_slot(slot);
+                let member = Self {
+                    ledger,
+                    slot,
+                    is_shared,
+                };
+                Ok((member, mapping))
+            }
+            None => {
+                mapping.give_back();
+                Err(Error(libc::EINVAL))
+            }
+        }
+    }
+
+    /// Clears the slots of processes that are no more; true if one of them held anything.
+    pub(crate) fn reap(&self) -> bool {
+        let Some(path) = gate::with_finding(path).filter(|_| self.is_shared) else {
+            return false;
+        };
+        // Another open file: the lock of a slot that somebody has cannot be had by it, our own neither.
+        let Ok(file) = open(&path) else { return false };
+        let mut was_any = false;
+        for slot in 0..SLOTS {
+            let holds = |gpu: Gpu<'static>| gpu.held_by(slot) > 0;
+            if !self.ledger.gpus().any(holds) || file.lock_byte(lock_offset(slot)) != Ok(true) {
+                continue;
+            }
+            // Whoever wants the slot meanwhile takes another.
+            for gpu in self.ledger.gpus() {
+                was_any |= gpu.clear(slot);
+            }
+            file.unlock_byte(lock_offset(slot));
+        }
+        was_any
+    }
+}
+
+/// The longest path of a ledger.
+type Path = Text<256>;
+
+/// Where the ledger is; `None` for a process that counts for itself.
+fn path(finding: &Finding) -> Option<Path> {
+    // Nothing that a user owns is believed by a program with other rights than his, nor may he end it by making a file
+    // shorter that it has mapped.
+    if os::is_secure() {
+        return None;
+    }
+    match finding.standing {
+        Standing::Job(_) => {
+            let mut path = text(&[b"/var/run/softmig/jobs/"]);
+            path.push_number(finding.job?.into(), 1);
+            path.push(b"/ledger");
+            Some(path)
+        }
+        Standing::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
+        // The job's ledger may be another user's.
+        Standing::Neighbours | Standing::Passive | Standing::Denied(_) => None,
+    }
+}
+
+/// Opens a ledger: a plain file that this user alone can write to, so that nobody else can make it shorter.
+fn open(path: &Path) -> Result<File, Error> {
+    let path = path.as_path().ok_or(Error::TOO_LONG)?;
+    let file = File::open(path, libc::O_RDWR)?;
+    let status = file.status()?;
+    if !status.is_kept_by_owner() || status.owner != os::real_uid() {
+        return Err(Error(libc::EPERM));
+    }
+    Ok(file)
+}
+
+fn free_slot(file: &File) -> Result<usize, Error> {
+    for slot in 0..SLOTS {
+        if file.lock_byte(lock_offset(slot))? {
+            return Ok(slot);
+        }
+    }
+    Err(Error(libc::EUSERS))
+}

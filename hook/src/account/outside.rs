@@ -1,0 +1,118 @@
+//! The driver's own figure for this process, from NVML: it knows also what no call names, such as contexts, code that
+//! is loaded when it is first used, and the stacks of kernels.
+//!
+//! Looked at when half of what was left of the limit is gone, after code was loaded, and before a program hears that it
+//! is out of memory; never in a call that finds room easily.
+
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use softmig_driver_sys::nvml::{
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t,
+};
+
+use super::gpu::Limited;
+use crate::entry;
+use crate::os;
+use crate::rows::{asked_nvml, nvml};
+
+/// What a context takes where nobody can say: less than any that was seen.
+const CONTEXT: u32 = softmig_region_units(256);
+
+const fn softmig_region_units(mib: u32) -> u32 {
+    mib.saturating_mul((1 << 20) / softmig_region::UNIT as u32)
+}
+
+/// Charges what the driver counts for this process and the account does not.
+#[cold]
+pub(crate) fn raise(gpu: &Limited) {
+    let _errno = os::Errno::save();
+    if let Some(found) = look(gpu) {
+        set(gpu, found.max(gpu.place().overhead.load(Ordering::Relaxed)));
+    }
+}
+
+/// As [`raise`], and takes back what was charged too much, if two looks agree: between reserving and asking the driver
+/// for it, memory is in the account alone.
+#[cold]
+pub(crate) fn correct(gpu: &Limited) {
+    let Some(first) = look(gpu) else { return };
+    os::pause();
+    let Some(second) = look(gpu) else { return };
+    set(gpu, first.max(second));
+}
+
+/// The first time that a context is seen on a GPU.
+#[cold]
+pub(crate) fn meet(gpu: &Limited) {
+    let _errno = os::Errno::save();
+    set(gpu, look(gpu).unwrap_or(0).max(CONTEXT));
+}
+
+/// What this process holds beyond what is charged by name.
+fn look(gpu: &Limited) -> Option<u32> {
+    let place = gpu.place();
+    let used = seen_by_nvml(gpu)?;
+    let overhead = place.overhead.load(Ordering::Relaxed);
+    let managed = place.managed.load(Ordering::Relaxed);
+    let named = gpu.held_here().saturating_sub(overhead).saturating_sub(managed);
+    Some(softmig_region::units(used).saturating_sub(named))
+}
+
+/// Charges `overhead` in the place of what was charged before.
+fn set(gpu: &Limited, overhead: u32) {
+    let before = gpu.place().overhead.swap(overhead, Ordering::Relaxed);
+    gpu.charge(overhead.saturating_sub(before));
+    gpu.refund(before.saturating_sub(overhead));
+}
+
+/// The bytes that the driver counts for this process; `None` where it cannot be asked.
+fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
+    // In another namespace the driver knows the process by another number.
+    if !os::is_in_first_pid_namespace() || !is_ready() {
+        return None;
+    }
+    let mut device: nvmlDevice_t = core::ptr::null_mut();
+    let uuid = entry::written(gpu.uuid());
+    let uuid = uuid.as_path()?;
+    // SAFETY: a text that ends in a zero byte, and room for the answer.
+    let result = unsafe {
+        asked_nvml::nvmlDeviceGetHandleByUUID(uuid.as_ptr().cast::<c_char>(), &raw mut device)
+    };
+    if result != NVML_SUCCESS {
+        return None;
+    }
+    let mut scratch = os::Scratch::new().ok()?;
+    let room = scratch.bytes();
+    let infos = room.as_mut_ptr().cast::<nvmlProcessInfo_t>();
+    let most = room.len().checked_div(size_of::<nvmlProcessInfo_t>())?;
+    let mut count = u32::try_from(most).ok()?;
+    // SAFETY: there is room for so many.
+    let result =
+        unsafe { nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos) };
+    if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
+        return None;
+    }
+    let us = os::process_id();
+    let count = usize::try_from(count).ok()?.min(most);
+    // SAFETY: the driver filled so many, and all was zero before.
+    let infos = unsafe { core::slice::from_raw_parts(infos, count) };
+    let ours = infos.iter().filter(|info| info.pid == us);
+    // The driver says "not available" by the largest number.
+    let known = ours.map(|info| info.usedGpuMemory).filter(|&used| used != u64::MAX);
+    known.max()
+}
+
+/// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.
+fn is_ready() -> bool {
+    static READY: AtomicBool = AtomicBool::new(false);
+    if READY.load(Ordering::Relaxed) {
+        return true;
+    }
+    // SAFETY: takes no argument; loads the library if need be.
+    let is_ready = unsafe { nvml::real::nvmlInit_v2() } == NVML_SUCCESS;
+    if is_ready {
+        READY.store(true, Ordering::Relaxed);
+    }
+    is_ready
+}

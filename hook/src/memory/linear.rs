@@ -1,0 +1,197 @@
+//! `cuMemAlloc` and its like, pitched and managed memory.
+
+use core::ffi::{CStr, c_uint};
+
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult,
+};
+use softmig_region::{UNIT, units};
+
+use core::sync::atomic::Ordering;
+
+use crate::account::{self, Holding, Kind, Limited, here};
+use crate::rows::cuda::real;
+
+/// The driver takes memory from the GPU in pieces of this size. Small allocations share pieces (docs/gpu-notes.md).
+const PIECE: u64 = 2 << 20;
+/// From this size on an allocation has pieces of its own.
+const OWN_PIECES: u64 = 1 << 20;
+
+/// What a piece costs.
+const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
+
+/// The pieces that so many bytes take when nothing is shared, in units.
+fn in_pieces(bytes: u64) -> u32 {
+    units(bytes.div_ceil(PIECE).saturating_mul(PIECE))
+}
+
+/// Allocates `bytes`, whose address `address` tells after `call`.
+fn allocate(
+    bytes: u64,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+    address: impl FnOnce() -> u64,
+) -> CUresult {
+    // The driver refuses nothing, too.
+    let Some(gpu) = here().filter(|_| bytes > 0) else {
+        return call();
+    };
+    let units = in_pieces(bytes);
+    account::charged(&gpu, units, function, call, || {
+        remember(&gpu, address(), bytes, units);
+    })
+}
+
+fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
+    let new = Holding {
+        units,
+        device: gpu.number(),
+        count: 0,
+        other: 0,
+    };
+    if bytes >= OWN_PIECES {
+        gpu.holdings().put(Kind::Address, address, new);
+        return;
+    }
+    if account::add_reference(gpu.holdings(), Kind::Piece, piece_of(address), new) {
+        gpu.refund(PIECE_UNITS);
+    }
+}
+
+fn piece_of(address: u64) -> u64 {
+    address & !(PIECE.wrapping_sub(1))
+}
+
+/// Frees what is at an address.
+fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(holdings) = account::holdings() else {
+        return call();
+    };
+    if holdings.get(Kind::Address, address).is_some() {
+        return account::given_back(Kind::Address, address, call);
+    }
+    let piece = piece_of(address);
+    if let Some(held) = account::drop_reference(holdings, Kind::Piece, piece) {
+        let result = call();
+        account::settle(holdings, Kind::Piece, piece, held, result);
+        return result;
+    }
+    let managed = holdings.get(Kind::Managed, address);
+    let result = account::given_back(Kind::Managed, address, call);
+    if let Some(held) = managed.filter(|_| result == CUDA_SUCCESS)
+        && let Some(gpu) = Limited::on(held.device.into())
+    {
+        gpu.place().managed.fetch_sub(held.units, Ordering::Relaxed);
+    }
+    result
+}
+
+pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
+    allocate(
+        bytes.into(),
+        c"cuMemAlloc",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        || unsafe { real::cuMemAlloc(pointer, bytes) },
+        // SAFETY: the driver has just written there.
+        || unsafe { pointer.read() }.into(),
+    )
+}
+
+pub(crate) unsafe fn alloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {
+    allocate(
+        bytes as u64,
+        c"cuMemAlloc",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAlloc_v2(pointer, bytes) },
+        // SAFETY: as above.
+        || unsafe { pointer.read() },
+    )
+}
+
+/// The rows of pitched memory are as long as the GPU likes them: the pitch is at most the width rounded up to this.
+const PITCH: u64 = 512;
+
+fn pitched(width: u64, height: u64) -> u64 {
+    width.div_ceil(PITCH).saturating_mul(PITCH).saturating_mul(height)
+}
+
+pub(crate) unsafe fn alloc_pitch(
+    pointer: *mut CUdeviceptr_v1,
+    pitch: *mut c_uint,
+    width: c_uint,
+    height: c_uint,
+    element_size: c_uint,
+) -> CUresult {
+    allocate(
+        pitched(width.into(), height.into()),
+        c"cuMemAllocPitch",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAllocPitch(pointer, pitch, width, height, element_size) },
+        // SAFETY: as above.
+        || unsafe { pointer.read() }.into(),
+    )
+}
+
+pub(crate) unsafe fn alloc_pitch_v2(
+    pointer: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element_size: c_uint,
+) -> CUresult {
+    allocate(
+        pitched(width as u64, height as u64),
+        c"cuMemAllocPitch",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAllocPitch_v2(pointer, pitch, width, height, element_size) },
+        // SAFETY: as above.
+        || unsafe { pointer.read() },
+    )
+}
+
+/// Managed memory moves between host and GPU. All of it is charged, as if it were on the GPU: it may come there at any
+/// time, without a call.
+pub(crate) unsafe fn alloc_managed(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemAllocManaged(pointer, bytes, flags) };
+    let Some(gpu) = here().filter(|_| bytes > 0) else {
+        return call();
+    };
+    let units = in_pieces(bytes as u64);
+    if !gpu.reserve(units, c"cuMemAllocManaged") {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let managed = &gpu.place().managed;
+    // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
+    managed.fetch_add(units, Ordering::Relaxed);
+    let result = call();
+    if result == CUDA_SUCCESS {
+        let holding = Holding {
+            units,
+            device: gpu.number(),
+            count: 1,
+            other: 0,
+        };
+        // SAFETY: as above.
+        let address = unsafe { pointer.read() };
+        gpu.holdings().put(Kind::Managed, address, holding);
+    } else {
+        managed.fetch_sub(units, Ordering::Relaxed);
+        gpu.refund(units);
+    }
+    result
+}
+
+pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
+    // SAFETY: as above.
+    free(pointer.into(), || unsafe { real::cuMemFree(pointer) })
+}
+
+pub(crate) unsafe fn free_v2(pointer: CUdeviceptr) -> CUresult {
+    // SAFETY: as above.
+    free(pointer, || unsafe { real::cuMemFree_v2(pointer) })
+}

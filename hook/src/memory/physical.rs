@@ -1,0 +1,244 @@
+//! Virtual memory management: physical memory that has a handle and lives until it is released and unmapped by all.
+
+use core::ffi::{c_uint, c_ulonglong, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarrayMapInfo,
+    CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUresult, CUstream,
+};
+use softmig_region::{UNIT, units};
+
+use crate::account::{self, Holding, Kind, Limited};
+use crate::gate;
+use crate::rows::asked;
+use crate::rows::cuda::real;
+
+/// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
+fn on(properties: *const CUmemAllocationProp) -> Option<Limited> {
+    if !gate::is_limited_process() || properties.is_null() {
+        return None;
+    }
+    // SAFETY: the program's argument, which the driver would read too.
+    let location = unsafe { &raw const (*properties).location };
+    // SAFETY: see above.
+    let location = unsafe { location.read() };
+    (location.type_ == CU_MEM_LOCATION_TYPE_DEVICE).then(|| Limited::on(location.id))?
+}
+
+pub(crate) unsafe fn create(
+    handle: *mut CUmemGenericAllocationHandle,
+    size: usize,
+    properties: *const CUmemAllocationProp,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
+    let Some(gpu) = on(properties) else {
+        return call();
+    };
+    let units = units(size as u64);
+    account::charged(&gpu, units, c"cuMemCreate", call, || {
+        let held = Holding {
+            units,
+            device: gpu.number(),
+            count: 1,
+            other: 0,
+        };
+        // SAFETY: the driver has just written there.
+        let handle = unsafe { handle.read() };
+        gpu.holdings().put(Kind::Handle, handle, held);
+    })
+}
+
+/// Set once memory was mapped into arrays: which tiles are still mapped nobody says, so from then on what is released
+/// stays charged until the process ends.
+static IN_ARRAYS: AtomicBool = AtomicBool::new(false);
+
+pub(crate) unsafe fn release(handle: CUmemGenericAllocationHandle) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemRelease(handle) };
+    // Relaxed: a flag and nothing else.
+    if IN_ARRAYS.load(Ordering::Relaxed) {
+        return call();
+    }
+    account::released(Kind::Handle, handle, call)
+}
+
+/// Counts the mapping as a reference to the memory. That of another process is charged when it is mapped, which is when
+/// its size is known.
+pub(crate) unsafe fn map(
+    address: CUdeviceptr,
+    size: usize,
+    offset: usize,
+    handle: CUmemGenericAllocationHandle,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemMap(address, size, offset, handle, flags) };
+    let Some(holdings) = account::holdings() else {
+        return call();
+    };
+    let Some(held) = holdings.get(Kind::Handle, handle) else {
+        return call();
+    };
+    let end = (offset as u64).saturating_add(size as u64);
+    let more = units(end).saturating_sub(held.units);
+    let gpu = Limited::on(held.device.into()).filter(|_| held.other == FROM_ELSEWHERE && more > 0);
+    if gpu.is_some_and(|gpu| !gpu.reserve(more, c"cuMemMap")) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let result = call();
+    if result != CUDA_SUCCESS {
+        if let Some(gpu) = gpu {
+            gpu.refund(more);
+        }
+        return result;
+    }
+    holdings.change(Kind::Handle, handle, |known| {
+        let known = known.map(|held| Holding {
+            count: held.count.saturating_add(1),
+            units: held.units.saturating_add(if gpu.is_some() { more } else { 0 }),
+            ..held
+        });
+        (known, ())
+    });
+    let mapping = Holding {
+        units: 0,
+        device: held.device,
+        count: units(size as u64),
+        other: handle,
+    };
+    holdings.put(Kind::Mapping, address, mapping);
+    result
+}
+
+/// Unmaps one mapping or several that lie one behind the other.
+pub(crate) unsafe fn unmap(address: CUdeviceptr, size: usize) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemUnmap(address, size) };
+    let Some(holdings) = account::holdings().filter(|_| result == CUDA_SUCCESS) else {
+        return result;
+    };
+    // The addresses stay the program's until it frees them, so nobody else maps there meanwhile.
+    let end = address.saturating_add(size as u64);
+    let mut next = address;
+    while next < end {
+        let Some(mapping) = holdings.take(Kind::Mapping, next) else {
+            break;
+        };
+        if let Some(held) = account::drop_reference(holdings, Kind::Handle, mapping.other) {
+            account::settle(holdings, Kind::Handle, mapping.other, held, result);
+        }
+        let length = u64::from(mapping.count).saturating_mul(UNIT).max(UNIT);
+        next = next.saturating_add(length);
+    }
+    result
+}
+
+pub(crate) unsafe fn map_array(
+    list: *mut CUarrayMapInfo,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    IN_ARRAYS.store(true, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { real::cuMemMapArrayAsync(list, count, stream) }
+}
+
+pub(crate) unsafe fn map_array_ptsz(
+    list: *mut CUarrayMapInfo,
+    count: c_uint,
+    stream: CUstream,
+) -> CUresult {
+    IN_ARRAYS.store(true, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { real::cuMemMapArrayAsync_ptsz(list, count, stream) }
+}
+
+/// A further handle of memory that is mapped somewhere: the same handle again, with one more reference.
+pub(crate) unsafe fn retain(
+    handle: *mut CUmemGenericAllocationHandle,
+    address: *mut c_void,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemRetainAllocationHandle(handle, address) };
+    if result == CUDA_SUCCESS
+        && let Some(holdings) = account::holdings()
+    {
+        // SAFETY: the driver has just written there.
+        let handle = unsafe { handle.read() };
+        holdings.change(Kind::Handle, handle, |known| {
+            let known = known.map(|held| Holding {
+                count: held.count.saturating_add(1),
+                ..held
+            });
+            (known, ())
+        });
+    }
+    result
+}
+
+/// In a handle's `other`: the memory is another process's.
+const FROM_ELSEWHERE: u64 = 1;
+
+pub(crate) unsafe fn import(
+    handle: *mut CUmemGenericAllocationHandle,
+    os_handle: *mut c_void,
+    kind: CUmemAllocationHandleType,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemImportFromShareableHandle(handle, os_handle, kind) };
+    if result == CUDA_SUCCESS && gate::is_limited_process() {
+        // SAFETY: the driver has just written there.
+        remember_import(unsafe { handle.read() });
+    }
+    result
+}
+
+fn remember_import(handle: CUmemGenericAllocationHandle) {
+    let mut properties = core::mem::MaybeUninit::<CUmemAllocationProp>::zeroed();
+    // SAFETY: there is room for the answer.
+    let result = unsafe {
+        asked::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle)
+    };
+    if result != CUDA_SUCCESS {
+        return;
+    }
+    let Some(gpu) = on(properties.as_ptr()) else {
+        return;
+    };
+    let held = Holding {
+        units: 0,
+        device: gpu.number(),
+        count: 0,
+        other: FROM_ELSEWHERE,
+    };
+    account::add_reference(gpu.holdings(), Kind::Handle, handle, held);
+}
+
+/// A handle that other processes can have lives as long as any of them keeps it: the memory stays charged here until
+/// this process ends.
+pub(crate) unsafe fn export(
+    shareable: *mut c_void,
+    handle: CUmemGenericAllocationHandle,
+    kind: CUmemAllocationHandleType,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemExportToShareableHandle(shareable, handle, kind, flags) };
+    if result == CUDA_SUCCESS
+        && let Some(holdings) = account::holdings()
+    {
+        holdings.change(Kind::Handle, handle, |known| {
+            let known = known.map(|held| Holding {
+                count: held.count.saturating_add(1 << 30),
+                ..held
+            });
+            (known, ())
+        });
+    }
+    result
+}
+

@@ -1,0 +1,98 @@
+//! Memory of other processes and other interfaces. Whoever can use it is charged for it: it lives as long as any of them
+//! keeps it, and the process that made it may be gone.
+
+use core::ffi::c_uint;
+
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_SUCCESS, CUdeviceptr,
+    CUexternalMemory, CUipcMemHandle, CUresult,
+};
+use softmig_region::units;
+
+use crate::account::{self, Holding, Kind, here};
+use crate::rows::asked;
+use crate::rows::cuda::real;
+
+/// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
+fn opened(pointer: *mut CUdeviceptr, result: CUresult) -> CUresult {
+    let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) else {
+        return result;
+    };
+    // SAFETY: the driver has just written there.
+    let address = unsafe { pointer.read() };
+    let (mut base, mut size) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
+    let units = if known == CUDA_SUCCESS { units(size as u64) } else { 0 };
+    let new = Holding {
+        units,
+        device: gpu.number(),
+        count: 0,
+        other: 0,
+    };
+    if account::add_reference(gpu.holdings(), Kind::Opened, address, new) {
+        return result;
+    }
+    if gpu.reserve(units, c"cuIpcOpenMemHandle") {
+        return result;
+    }
+    gpu.holdings().take(Kind::Opened, address);
+    // SAFETY: it was opened just now, and the program has not heard of it.
+    let _ = unsafe { real::cuIpcCloseMemHandle(address) };
+    CUDA_ERROR_OUT_OF_MEMORY
+}
+
+pub(crate) unsafe fn open(
+    pointer: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    opened(pointer, unsafe { real::cuIpcOpenMemHandle(pointer, handle, flags) })
+}
+
+pub(crate) unsafe fn open_v2(
+    pointer: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: as above.
+    opened(pointer, unsafe { real::cuIpcOpenMemHandle_v2(pointer, handle, flags) })
+}
+
+pub(crate) unsafe fn close(pointer: CUdeviceptr) -> CUresult {
+    // SAFETY: as above.
+    account::released(Kind::Opened, pointer, || unsafe { real::cuIpcCloseMemHandle(pointer) })
+}
+
+pub(crate) unsafe fn import(
+    memory: *mut CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuImportExternalMemory(memory, description) };
+    let Some(gpu) = here().filter(|_| !description.is_null()) else {
+        return call();
+    };
+    // SAFETY: the program's argument, which the driver would read too.
+    let size = unsafe { (&raw const (*description).size).read() };
+    let units = units(size);
+    account::charged(&gpu, units, c"cuImportExternalMemory", call, || {
+        let held = Holding {
+            units,
+            device: gpu.number(),
+            count: 1,
+            other: 0,
+        };
+        // SAFETY: the driver has just written there.
+        let memory = unsafe { memory.read() };
+        gpu.holdings().put(Kind::External, memory as u64, held);
+    })
+}
+
+pub(crate) unsafe fn destroy(memory: CUexternalMemory) -> CUresult {
+    // SAFETY: as above.
+    account::given_back(Kind::External, memory as u64, || unsafe {
+        real::cuDestroyExternalMemory(memory)
+    })
+}

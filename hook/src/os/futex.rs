@@ -1,0 +1,117 @@
+//! A lock between the threads of one process, and pauses.
+
+use core::ffi::c_long;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// A lock that is free when it is all zero. Never held across a call to the driver.
+pub(crate) struct Lock(AtomicU32);
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody waits.
+const WANTED: u32 = 2;
+
+/// How often a thread looks again before it sleeps: others hold the lock for some ten instructions.
+const LOOKS: usize = 100;
+
+impl Lock {
+    #[cfg(test)]
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(FREE))
+    }
+
+    /// Holds the lock until what is returned is dropped.
+    #[inline]
+    pub(crate) fn hold(&self) -> Held<'_> {
+        if !self.take(HELD) {
+            self.wait();
+        }
+        Held(self)
+    }
+
+    fn take(&self, as_what: u32) -> bool {
+        let taken =
+            self.0
+                .compare_exchange(FREE, as_what, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        for _ in 0..LOOKS {
+            core::hint::spin_loop();
+            if self.take(HELD) {
+                return;
+            }
+        }
+        while self.0.swap(WANTED, Ordering::Acquire) != FREE {
+            let for_ever: *const libc::timespec = core::ptr::null();
+            // SAFETY: the kernel compares the word with a number, and returns when it is woken.
+            let _ = unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.as_ptr(),
+                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                    WANTED,
+                    for_ever,
+                )
+            };
+        }
+    }
+}
+
+/// The lock is held.
+pub(crate) struct Held<'a>(&'a Lock);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.0.0.swap(FREE, Ordering::Release) == WANTED {
+            // SAFETY: the kernel wakes one thread that waits at this address, if any.
+            let _ = unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    self.0.0.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1 as c_long,
+                )
+            };
+        }
+    }
+}
+
+/// Waits a millisecond.
+pub(crate) fn pause() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 1_000_000,
+    };
+    let nothing: *mut libc::timespec = core::ptr::null_mut();
+    // SAFETY: the kernel reads one `timespec`.
+    let _ = unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, nothing) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn one_thread_at_a_time_holds_it() {
+        static LOCK: Lock = Lock::new();
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let _held = LOCK.hold();
+                        // Two steps, which lose counts unless somebody keeps the others out.
+                        let before = COUNT.load(Ordering::Relaxed);
+                        COUNT.store(before.wrapping_add(1), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(COUNT.load(Ordering::Relaxed), 80_000);
+    }
+}
