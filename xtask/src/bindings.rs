@@ -34,6 +34,11 @@ const NVML: Wheel = Wheel {
     version: "12.9.79",
     inside: "nvidia/nvml_dev/include/nvml.h",
 };
+const NVML_13: Wheel = Wheel {
+    name: "nvidia-nvml-dev",
+    version: "13.5.37",
+    inside: "nvidia/cu13/include/nvml.h",
+};
 const LIBCLANG: Wheel = Wheel {
     name: "libclang",
     version: "18.1.1",
@@ -43,7 +48,7 @@ const LIBCLANG: Wheel = Wheel {
 /// What to do with the declarations.
 #[derive(clap::Args)]
 pub(crate) struct Bindings {
-    /// Change nothing; fail where hook/sys is not what the headers make
+    /// Change nothing; fail where hook/sys is not what the headers make, or a function of theirs is not classed
     #[arg(long)]
     check: bool,
     /// Print the names of all functions that the headers declare instead
@@ -67,7 +72,7 @@ impl Bindings {
     }
 }
 
-/// Fails where hook/sys is not what the headers make.
+/// Fails where hook/sys is not what the headers make, or hook/bindings/memory.txt does not class what they declare.
 pub(crate) fn check() -> Result<()> {
     let fresh = target().join("bindings");
     fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
@@ -83,7 +88,9 @@ pub(crate) fn check() -> Result<()> {
              what it changes"
         );
     }
-    println!("hook/sys/src is what the headers make.");
+    println!(
+        "hook/sys/src is what the headers make, and hook/bindings/memory.txt classes all of their functions."
+    );
     Ok(())
 }
 
@@ -93,7 +100,8 @@ fn sys() -> PathBuf {
 
 /// Runs hook/bindings over the headers.
 fn generator(words: &[&Path]) -> Result<()> {
-    let (cuda13, cuda12, nvml) = (CUDA_13.fetch()?, CUDA_12.fetch()?, NVML.fetch()?);
+    let (cuda13, cuda12) = (CUDA_13.fetch()?, CUDA_12.fetch()?);
+    let (nvml13, nvml) = (NVML_13.fetch()?, NVML.fetch()?);
     run(
         cargo(&["run", "--locked", "--quiet", "-p", "softmig-bindings"])
             .args(["--features", "generate", "--", "--cuda13"])
@@ -102,6 +110,8 @@ fn generator(words: &[&Path]) -> Result<()> {
             .arg(cuda12)
             .arg("--nvml")
             .arg(nvml)
+            .arg("--nvml13")
+            .arg(nvml13)
             .args(words)
             .env("LIBCLANG_PATH", LIBCLANG.fetch()?),
     )

@@ -15,6 +15,8 @@ use crate::wanted::{ENUMS, FULL, MACROS};
 pub(crate) struct Header<'a> {
     /// The file.
     pub(crate) path: &'a Path,
+    /// Where the headers that it includes are, unless they are in hook/bindings/include.
+    pub(crate) folder: &'a Path,
     /// Makes it declare the older forms of its functions too, under their own names.
     pub(crate) define: &'static str,
 }
@@ -37,10 +39,12 @@ impl Header<'_> {
 
     fn read(&self, functions: &[&str], opaque: &[String]) -> Result<Vec<Item>> {
         let path = self.path.to_str().context("a header's path in UTF-8")?;
+        let folder = self.folder.to_str().context("a folder's path in UTF-8")?;
         let mut builder = Builder::default()
             .header(path)
             .clang_args(["-xc", "-nostdinc", &format!("-D{}", self.define)])
             .clang_arg(concat!("-isystem", env!("CARGO_MANIFEST_DIR"), "/include"))
+            .clang_arg(format!("-idirafter{folder}"))
             // Nothing of this machine's compiler, if it has one.
             .detect_include_paths(false)
             .rust_target(RustTarget::stable(89, 0).map_err(|error| anyhow::anyhow!("{error}"))?)

@@ -1,6 +1,8 @@
 //! The names of the driver functions that softmig knows: one list, which the hook's table, the declarations in
 //! hook/sys, the fake driver and the gates on the built library are compared with.
 
+pub mod classes;
+
 /// The functions that the hook changes, in the order of its table.
 pub fn rows() -> impl Iterator<Item = &'static str> {
     names(include_str!("../rows.txt"))

@@ -9,7 +9,7 @@ mod wanted;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -28,9 +28,12 @@ struct Arguments {
     /// cuda.h of CUDA 12
     #[arg(long)]
     cuda12: PathBuf,
-    /// nvml.h
+    /// nvml.h of CUDA 12
     #[arg(long)]
     nvml: PathBuf,
+    /// nvml.h of CUDA 13, of which only the names are read
+    #[arg(long)]
+    nvml13: PathBuf,
     /// The folder to write cuda.rs and nvml.rs into
     #[arg(long, required_unless_present = "list")]
     into: Option<PathBuf>,
@@ -41,19 +44,25 @@ struct Arguments {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let cuda = |path| Header {
-        path,
-        define: "__CUDA_API_VERSION_INTERNAL",
-    };
     let cuda13 = cuda(&arguments.cuda13);
     let cuda12 = cuda(&arguments.cuda12);
-    let nvml = Header {
-        path: &arguments.nvml,
-        define: "NVML_NO_UNVERSIONED_FUNC_DEFS",
-    };
+    let mut everything = BTreeSet::new();
+    let all = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/include/everything.h"));
+    for version in [&cuda13, &cuda12] {
+        everything.extend(
+            Header {
+                path: all,
+                ..*version
+            }
+            .functions()?,
+        );
+    }
+    for path in [&arguments.nvml, &arguments.nvml13] {
+        everything.extend(nvml(path).functions()?);
+    }
     let Some(into) = arguments.into else {
-        for name in [cuda13, cuda12, nvml].iter().map(Header::functions) {
-            println!("{}", name?.join("\n"));
+        for name in everything {
+            println!("{name}");
         }
         return Ok(());
     };
@@ -61,11 +70,9 @@ fn main() -> Result<()> {
     let (cu, nv): (Vec<_>, Vec<_>) = softmig_bindings::rows()
         .chain(softmig_bindings::offered())
         .partition(|name| name.starts_with("cu"));
-    for name in [&cuda13, &cuda12, &nvml].map(Header::functions) {
-        forms_are_rows(&name?)?;
-    }
+    softmig_bindings::classes::check(&everything).map_err(anyhow::Error::msg)?;
     let cuda = merged(cuda13.declarations(&cu)?, cuda12.declarations(&cu)?)?;
-    let nvml = nvml.declarations(&nv)?;
+    let nvml = nvml(&arguments.nvml).declarations(&nv)?;
     for name in wanted::FULL.iter().chain(wanted::ENUMS) {
         ensure!(
             cuda.iter().chain(&nvml).any(|one| one.name == *name),
@@ -82,33 +89,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A header that has a form of a row's function which is no row: programs would come to the driver by it.
-fn forms_are_rows(functions: &[String]) -> Result<()> {
-    let rows: BTreeSet<&str> = softmig_bindings::rows().collect();
-    let bases: BTreeSet<&str> = rows.iter().map(|row| base(row)).collect();
-    let missing: Vec<&str> = functions
-        .iter()
-        .map(String::as_str)
-        .filter(|name| bases.contains(base(name)) && !rows.contains(name))
-        .collect();
-    ensure!(
-        missing.is_empty(),
-        "forms of functions in hook/bindings/rows.txt that are not there: {}: give each a row",
-        missing.join(", ")
-    );
-    Ok(())
+fn cuda(path: &Path) -> Header<'_> {
+    Header {
+        path,
+        folder: path.parent().unwrap_or(path),
+        define: "__CUDA_API_VERSION_INTERNAL",
+    }
 }
 
-/// A function's name without what tells its forms apart: `_v2`, `_ptsz`, `_ptds`.
-fn base(name: &str) -> &str {
-    let name = name
-        .strip_suffix("_ptsz")
-        .or(name.strip_suffix("_ptds"))
-        .unwrap_or(name);
-    let before = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
-    match before.strip_suffix("_v") {
-        Some(base) if before.len() < name.len() => base,
-        _ => name,
+fn nvml(path: &Path) -> Header<'_> {
+    Header {
+        path,
+        folder: path.parent().unwrap_or(path),
+        define: "NVML_NO_UNVERSIONED_FUNC_DEFS",
     }
 }
 

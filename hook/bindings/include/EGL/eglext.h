@@ -1,0 +1,4 @@
+/* See egl.h. */
+typedef void *EGLImageKHR;
+typedef void *EGLStreamKHR;
+typedef void *EGLSyncKHR;
