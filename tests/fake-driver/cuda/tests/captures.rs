@@ -1,4 +1,4 @@
-//! Captures and graphs: what may not be done, what spoils a capture, and what comes of it.
+//! Captures: what may not be done, and what spoils a capture.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,
@@ -7,11 +7,9 @@
 
 mod support;
 
-use std::time::Duration;
-
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{Description, Gpu, Kind, MIB};
-use support::{Cuda, cu, described, on};
+use softmig_fake_node::Gpu;
+use support::{Cuda, cu, on};
 
 const GLOBAL: u32 = CU_STREAM_CAPTURE_MODE_GLOBAL;
 const THREAD_LOCAL: u32 = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -238,18 +236,6 @@ const CALLS: &[(&str, Call, [u32; 3], [bool; 3])] = &[
     ),
 ];
 
-fn event(cuda: &Cuda) -> usize {
-    let mut event = 0usize;
-    assert_eq!(cu!(cuda, cuEventCreate(&raw mut event, 0u32)), 0);
-    event
-}
-
-fn status(cuda: &Cuda, stream: usize) -> u32 {
-    let mut status = 9u32;
-    assert_eq!(cu!(cuda, cuStreamIsCapturing(stream, &raw mut status)), 0);
-    status
-}
-
 #[test]
 fn calls_during_a_capture_are_answered_as_by_the_driver() {
     on(
@@ -264,8 +250,8 @@ fn calls_during_a_capture_are_answered_as_by_the_driver() {
                         cuda: &cuda,
                         capturing: cuda.stream(),
                         other: cuda.stream(),
-                        before: event(&cuda),
-                        within: event(&cuda),
+                        before: cuda.event(),
+                        within: cuda.event(),
                         memory: cuda.allocate(4096).unwrap(),
                         pooled: {
                             assert_eq!(
@@ -285,7 +271,7 @@ fn calls_during_a_capture_are_answered_as_by_the_driver() {
                     assert_eq!(call(&scene), *code, "{name}, mode {mode}");
                     let expected = if *spoils { 2 } else { 1 };
                     assert_eq!(
-                        status(&cuda, scene.capturing),
+                        cuda.capture_status(scene.capturing),
                         expected,
                         "{name}, mode {mode}"
                     );
@@ -318,7 +304,7 @@ fn other_threads_mind_a_global_capture_alone() {
                     });
                     thread.join().unwrap()
                 });
-                assert_eq!((answer, status(cuda, stream)), (code, expected));
+                assert_eq!((answer, cuda.capture_status(stream)), (code, expected));
                 let mut graph = 0usize;
                 cu!(cuda, cuStreamEndCapture(stream, &raw mut graph));
             }
@@ -330,7 +316,7 @@ fn other_threads_mind_a_global_capture_alone() {
 fn a_relaxed_thread_may_do_all() {
     on("a_relaxed_thread_may_do_all", &[Gpu::l40s(0)], |cuda| {
         cuda.start();
-        let (stream, done) = (cuda.stream(), event(&cuda));
+        let (stream, done) = (cuda.stream(), cuda.event());
         assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(stream, GLOBAL)), 0);
         let mut mode = RELAXED;
         assert_eq!(
@@ -345,7 +331,7 @@ fn a_relaxed_thread_may_do_all() {
             0
         );
         assert_eq!(mode, RELAXED);
-        assert_eq!(status(&cuda, stream), 1);
+        assert_eq!(cuda.capture_status(stream), 1);
         assert_eq!(cuda.allocate(4096), Err(900));
     });
 }
@@ -362,83 +348,9 @@ fn the_default_stream_spoils_a_blocking_capture() {
             assert_eq!(cu!(cuda, cuStreamCreate(&raw mut blocking, 0u32)), 0);
             assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(blocking, RELAXED)), 0);
             assert_eq!(cuda.launch(kernel, 0), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-            assert_eq!(status(&cuda, blocking), 2);
+            assert_eq!(cuda.capture_status(blocking), 2);
         },
     );
-}
-
-fn driven(name: &str, test: impl FnOnce(Cuda)) {
-    described(
-        name,
-        Description::new(&[Gpu::h200(0)]).driven(),
-        |_| {},
-        test,
-    );
-}
-
-#[test]
-fn a_captured_graph_runs_when_it_is_launched() {
-    driven("a_captured_graph_runs_when_it_is_launched", |cuda| {
-        cuda.start();
-        let (one, two) = (cuda.stream(), cuda.stream());
-        let kernel = cuda.kernel("kernel step 2000000", "step");
-        let (fork, join) = (event(&cuda), event(&cuda));
-        assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(one, GLOBAL)), 0);
-        assert_eq!(cuda.launch(kernel, one), 0);
-        assert_eq!(cu!(cuda, cuEventRecord(fork, one)), 0);
-        assert_eq!(cu!(cuda, cuStreamWaitEvent(two, fork, 0u32)), 0);
-        assert_eq!(cuda.launch(kernel, two), 0);
-        let (mut id, mut graph, mut count) = (0u64, 0usize, 0usize);
-        let (mut captured, mut nodes) = (0u32, std::ptr::null::<usize>());
-        let code = cu!(
-            cuda,
-            cuStreamGetCaptureInfo_v2(
-                two,
-                &raw mut captured,
-                &raw mut id,
-                &raw mut graph,
-                &raw mut nodes,
-                &raw mut count
-            )
-        );
-        assert_eq!((code, captured, count), (0, 1, 1));
-        assert_ne!(id, 0);
-        let mut ended = 0usize;
-        // The other stream's work is not waited for.
-        let mut early = 0usize;
-        assert_eq!(cu!(cuda, cuEventRecord(join, two)), 0);
-        assert_eq!(cu!(cuda, cuStreamWaitEvent(one, join, 0u32)), 0);
-        assert_eq!(
-            cu!(cuda, cuStreamEndCapture(two, &raw mut early)),
-            CUDA_ERROR_STREAM_CAPTURE_UNMATCHED
-        );
-        assert_eq!(status(&cuda, one), 0);
-        let _ = ended;
-
-        assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(one, GLOBAL)), 0);
-        assert_eq!(cuda.launch(kernel, one), 0);
-        assert_eq!(cuda.launch(kernel, one), 0);
-        assert_eq!(cu!(cuda, cuStreamEndCapture(one, &raw mut ended)), 0);
-        assert_eq!(cuda.node.busy_until(0), 0);
-        let mut ready = 0usize;
-        assert_eq!(
-            cu!(
-                cuda,
-                cuGraphInstantiateWithFlags(&raw mut ready, ended, 0u64)
-            ),
-            0
-        );
-        assert_eq!(cu!(cuda, cuGraphLaunch(ready, one)), 0);
-        assert_eq!(cu!(cuda, cuGraphLaunch_ptsz(ready, 0usize)), 0);
-        assert_eq!(cuda.node.busy_until(0), 8_000_000);
-        cuda.node.advance(Duration::from_millis(8)).unwrap();
-        assert_eq!(cu!(cuda, cuCtxSynchronize()), 0);
-        assert_eq!(cu!(cuda, cuGraphExecDestroy(ready)), 0);
-        assert_eq!(
-            cu!(cuda, cuGraphLaunch(ready, one)),
-            CUDA_ERROR_INVALID_VALUE
-        );
-    });
 }
 
 #[test]
@@ -448,7 +360,7 @@ fn work_that_is_not_joined_makes_no_graph() {
         &[Gpu::l40s(0)],
         |cuda| {
             cuda.start();
-            let (one, two, fork) = (cuda.stream(), cuda.stream(), event(&cuda));
+            let (one, two, fork) = (cuda.stream(), cuda.stream(), cuda.event());
             let kernel = cuda.kernel("kernel step 1000", "step");
             assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(one, GLOBAL)), 0);
             assert_eq!(cu!(cuda, cuEventRecord(fork, one)), 0);
@@ -459,207 +371,7 @@ fn work_that_is_not_joined_makes_no_graph() {
                 cu!(cuda, cuStreamEndCapture(one, &raw mut graph)),
                 CUDA_ERROR_STREAM_CAPTURE_UNJOINED
             );
-            assert_eq!(status(&cuda, two), 0);
+            assert_eq!(cuda.capture_status(two), 0);
         },
     );
-}
-
-fn attribute(cuda: &Cuda, which: u32) -> u64 {
-    let mut value = 0u64;
-    assert_eq!(
-        cu!(
-            cuda,
-            cuDeviceGetGraphMemAttribute(0i32, which, &raw mut value)
-        ),
-        0
-    );
-    value / MIB
-}
-
-#[test]
-fn memory_of_graphs_is_taken_at_launch_and_kept_until_trimmed() {
-    on(
-        "memory_of_graphs_is_taken_at_launch_and_kept_until_trimmed",
-        &[Gpu::h200(0)],
-        |cuda| {
-            cuda.start();
-            let stream = cuda.stream();
-            // SAFETY: a struct of numbers and pointers.
-            let mut node: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
-            node.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-            node.poolProps.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
-            node.bytesize = 100 << 20;
-            let (mut graph, mut ready, mut number) = (0usize, 0usize, 0usize);
-            assert_eq!(cu!(cuda, cuGraphCreate(&raw mut graph, 0u32)), 0);
-            let code = cu!(
-                cuda,
-                cuGraphAddMemAllocNode(&raw mut number, graph, 0usize, 0usize, &raw mut node)
-            );
-            assert_eq!(code, 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuGraphInstantiateWithFlags(&raw mut ready, graph, 0u64)
-                ),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Graph), 0);
-            // As an H200 does it: 128 MiB for 100.
-            assert_eq!(cu!(cuda, cuGraphLaunch(ready, stream)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 128 * MIB);
-            assert_eq!(attribute(&cuda, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 128);
-            assert_eq!(
-                cu!(cuda, cuGraphLaunch(ready, stream)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            assert_eq!(cu!(cuda, cuMemFreeAsync(node.dptr, stream)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 128 * MIB);
-            assert_eq!(cu!(cuda, cuGraphLaunch(ready, stream)), 0);
-            assert_eq!(cu!(cuda, cuDeviceGraphMemTrim(0i32)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 128 * MIB);
-            assert_eq!(cu!(cuda, cuMemFree_v2(node.dptr)), 0);
-            assert_eq!(cu!(cuda, cuDeviceGraphMemTrim(0i32)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 0);
-            assert_eq!(attribute(&cuda, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 128);
-            // A graph with memory is ready once at a time.
-            let mut again = 0usize;
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuGraphInstantiateWithFlags(&raw mut again, graph, 1u64)
-                ),
-                CUDA_ERROR_NOT_SUPPORTED
-            );
-            assert_eq!(cu!(cuda, cuGraphExecDestroy(ready)), 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuGraphInstantiateWithFlags(&raw mut again, graph, 1u64)
-                ),
-                0
-            );
-            assert_eq!(cu!(cuda, cuGraphLaunch(again, stream)), 0);
-            assert_eq!(cu!(cuda, cuGraphLaunch(again, stream)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 128 * MIB);
-        },
-    );
-}
-
-#[test]
-fn a_graph_that_gives_back_what_it_takes_runs_again() {
-    on(
-        "a_graph_that_gives_back_what_it_takes_runs_again",
-        &[Gpu::h200(0)],
-        |cuda| {
-            cuda.start();
-            let (stream, mut memory) = (cuda.stream(), 0u64);
-            assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(stream, GLOBAL)), 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMemAllocAsync(&raw mut memory, 40usize << 20, stream)
-                ),
-                0
-            );
-            assert_eq!(cu!(cuda, cuMemsetD8Async(memory, 7u8, 16usize, stream)), 0);
-            assert_eq!(cu!(cuda, cuMemFreeAsync(memory, stream)), 0);
-            let (mut graph, mut ready) = (0usize, 0usize);
-            assert_eq!(cu!(cuda, cuStreamEndCapture(stream, &raw mut graph)), 0);
-            assert_eq!(cuda.mine(Kind::Graph) + cuda.mine(Kind::Pool), 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuGraphInstantiateWithFlags(&raw mut ready, graph, 0u64)
-                ),
-                0
-            );
-            assert_eq!(cu!(cuda, cuGraphUpload(ready, stream)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 64 * MIB);
-            for _ in 0..3 {
-                assert_eq!(cu!(cuda, cuGraphLaunch(ready, stream)), 0);
-            }
-            assert_eq!(cuda.mine(Kind::Graph), 64 * MIB);
-            assert_eq!(cu!(cuda, cuDeviceGraphMemTrim(0i32)), 0);
-            assert_eq!(cuda.mine(Kind::Graph), 0);
-        },
-    );
-}
-
-#[test]
-fn nodes_of_all_kinds_can_be_added() {
-    driven("nodes_of_all_kinds_can_be_added", |cuda| {
-        cuda.start();
-        let kernel = cuda.kernel("kernel step 2000000", "step");
-        let mut graph = 0usize;
-        assert_eq!(cu!(cuda, cuGraphCreate(&raw mut graph, 0u32)), 0);
-        // SAFETY: a struct of numbers and pointers.
-        let mut node: CUgraphNodeParams = unsafe { std::mem::zeroed() };
-        node.type_ = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
-        // SAFETY: as above.
-        let mut memory: CUDA_MEM_ALLOC_NODE_PARAMS_v2 = unsafe { std::mem::zeroed() };
-        memory.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        memory.poolProps.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
-        memory.bytesize = 4096;
-        node.__bindgen_anon_1.alloc = memory;
-        let mut first = 0usize;
-        assert_eq!(
-            cu!(
-                cuda,
-                cuGraphAddNode_v2(&raw mut first, graph, 0usize, 0usize, 0usize, &raw mut node)
-            ),
-            0
-        );
-        // SAFETY: this is what was filled in.
-        let address = unsafe { node.__bindgen_anon_1.alloc.dptr };
-        assert_ne!(address, 0);
-        let shape = CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: std::ptr::without_provenance_mut(kernel),
-            gridDimX: 1,
-            gridDimY: 1,
-            gridDimZ: 1,
-            blockDimX: 1,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: 0,
-            kernelParams: std::ptr::null_mut(),
-            extra: std::ptr::null_mut(),
-            kern: std::ptr::null_mut(),
-            ctx: std::ptr::null_mut(),
-        };
-        let mut second = 0usize;
-        let code = cu!(
-            cuda,
-            cuGraphAddKernelNode_v2(
-                &raw mut second,
-                graph,
-                &raw const first,
-                1usize,
-                &raw const shape
-            )
-        );
-        assert_eq!(code, 0);
-        let mut third = 0usize;
-        let code = cu!(
-            cuda,
-            cuGraphAddMemFreeNode(&raw mut third, graph, &raw const second, 1usize, address)
-        );
-        assert_eq!(code, 0);
-        let unknown = 5usize;
-        let code = cu!(
-            cuda,
-            cuGraphAddMemFreeNode(&raw mut third, graph, &raw const unknown, 1usize, address)
-        );
-        assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
-        let (mut ready, stream) = (0usize, cuda.stream());
-        assert_eq!(
-            cu!(
-                cuda,
-                cuGraphInstantiateWithFlags(&raw mut ready, graph, 0u64)
-            ),
-            0
-        );
-        assert_eq!(cu!(cuda, cuGraphDestroy(graph)), 0);
-        assert_eq!(cu!(cuda, cuGraphLaunch(ready, stream)), 0);
-        assert_eq!(cuda.node.busy_until(0), 2_000_000);
-    });
 }

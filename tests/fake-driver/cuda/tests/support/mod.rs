@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use libloading::os::unix::Library;
+use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Description, DeviceUsage, Gpu, Kind, Node, PLACE_VARIABLE};
 
 /// Names the test or the part that this process was started for.
@@ -22,6 +23,23 @@ pub struct Cuda {
     pub library: Library,
     pub node: Node,
 }
+
+/// Memory of the first device that other processes can have.
+pub const PINNED: CUmemAllocationProp = CUmemAllocationProp {
+    type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+    requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+    location: CUmemLocation {
+        type_: CU_MEM_LOCATION_TYPE_DEVICE,
+        id: 0,
+    },
+    win32HandleMetaData: std::ptr::null_mut(),
+    allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
+        compressionType: 0,
+        gpuDirectRDMACapable: 0,
+        usage: 0,
+        reserved: [0; 4],
+    },
+};
 
 /// Calls a function of the driver and returns its code. Literals need their types.
 macro_rules! cu {
@@ -89,6 +107,20 @@ impl Cuda {
         let mut stream = 0usize;
         assert_eq!(cu!(self, cuStreamCreate(&raw mut stream, 1u32)), 0);
         stream
+    }
+
+    /// An event.
+    pub fn event(&self) -> usize {
+        let mut event = 0usize;
+        assert_eq!(cu!(self, cuEventCreate(&raw mut event, 0u32)), 0);
+        event
+    }
+
+    /// Whether a stream captures.
+    pub fn capture_status(&self, stream: usize) -> u32 {
+        let mut status = 9u32;
+        assert_eq!(cu!(self, cuStreamIsCapturing(stream, &raw mut status)), 0);
+        status
     }
 
     /// A kernel of a module with this text.
@@ -160,6 +192,12 @@ pub fn open_named(name: &str) -> Library {
 /// Runs a test in a process of its own, on a node with such GPUs.
 pub fn on(name: &str, gpus: &[Gpu], test: impl FnOnce(Cuda)) {
     described(name, Description::new(gpus), |_| {}, test);
+}
+
+/// The same on a node whose clock the test drives.
+pub fn driven(name: &str, test: impl FnOnce(Cuda)) {
+    let description = Description::new(&[Gpu::h200(0)]).driven();
+    described(name, description, |_| {}, test);
 }
 
 /// The same with more said of the node, and of the process.
