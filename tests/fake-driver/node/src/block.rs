@@ -1,17 +1,20 @@
-//! Physical memory that several processes may hold: what `cuMemCreate` makes.
+//! Physical memory that several processes may hold: what `cuMemCreate` makes, and what is opened by handle.
 //!
 //! A block lives as long as a process holds it, or a descriptor of it that was handed out is open somewhere, be it in
 //! a socket between two processes: the descriptor's open file carries a lock. A file of its own stands for the memory,
 //! so those who map it share what is in it. The block counts for the process that made it; once that one lets go, for
-//! the first that still holds it; and for the device alone while only descriptors are left.
+//! the first that still holds it; and for the device alone while only descriptors are left. A shadow stands for memory
+//! of a pool that others opened: while its maker holds it, it is counted there as the pool's, and afterwards for the
+//! device alone (seen on an H200).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 
 use crate::error::MemoryError;
+use crate::files::{make_file, open_file, path};
+use crate::kind::Kind;
 use crate::layout::{BlockState, get, set};
 use crate::mapped::Mapped;
 use crate::process::Process;
@@ -19,7 +22,7 @@ use crate::{memory, ofd};
 
 /// A block's number, never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BlockId(u64);
+pub struct BlockId(pub u64);
 
 /// A block that this process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +41,44 @@ impl Process {
     /// # Errors
     /// [`MemoryError::Full`] if the device has not so much left.
     pub fn create_block(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
-        let shared = self.mapped.shared();
-        let _held = shared.lock.lock();
-        let record = self.record().ok_or(MemoryError::Ended)?;
+        let _held = self.mapped.shared().lock.lock();
         memory::require(&self.mapped, device, bytes)?;
+        self.make(device, bytes, Some(Kind::Vmm))
+    }
+
+    /// Turns memory that this process took into a block, so that others can hold it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Full`] if there are too many.
+    pub fn turn_into_block(
+        &self,
+        device: usize,
+        kind: Kind,
+        bytes: u64,
+    ) -> Result<Block, MemoryError> {
+        let _held = self.mapped.shared().lock.lock();
+        let block = self.make(device, bytes, Some(kind))?;
+        memory::give_back(
+            self.record().ok_or(MemoryError::Ended)?,
+            device,
+            kind,
+            bytes,
+        );
+        Ok(block)
+    }
+
+    /// Makes a shadow of memory that this process took of a pool, and will let go of with it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Full`] if there are too many.
+    pub fn create_shadow(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
+        let _held = self.mapped.shared().lock.lock();
+        self.make(device, bytes, None)
+    }
+
+    fn make(&self, device: usize, bytes: u64, kind: Option<Kind>) -> Result<Block, MemoryError> {
+        let shared = self.mapped.shared();
+        let record = self.record().ok_or(MemoryError::Ended)?;
         let state = shared
             .blocks
             .iter()
@@ -54,6 +91,7 @@ impl Process {
         set(&state.bytes, bytes);
         set(&state.inode, inode);
         set(&state.exported, 0);
+        set(&state.kind, kind.map_or(SHADOW, |kind| kind.index() as u64));
         set(&state.maker, self.slot as u64);
         for word in &state.holders {
             set(word, 0);
@@ -72,11 +110,21 @@ impl Process {
     #[must_use]
     pub fn hold_block_of(&self, file: &File) -> Option<Block> {
         let inode = file.metadata().ok()?.ino();
+        self.hold_block(|state| get(&state.inode) == inode)
+    }
+
+    /// Holds the block of this number; `None` if there is none any more.
+    #[must_use]
+    pub fn hold_block_numbered(&self, number: u64) -> Option<Block> {
+        self.hold_block(|state| get(&state.id) == number)
+    }
+
+    fn hold_block(&self, which: impl Fn(&BlockState) -> bool) -> Option<Block> {
         let shared = self.mapped.shared();
         let _held = shared.lock.lock();
         self.record()?;
         let mut blocks = shared.blocks.iter();
-        let state = blocks.find(|state| get(&state.id) != 0 && get(&state.inode) == inode)?;
+        let state = blocks.find(|state| get(&state.id) != 0 && which(state))?;
         hold(state, self.slot);
         Some(Block {
             id: BlockId(get(&state.id)),
@@ -119,31 +167,6 @@ impl Process {
         }
         Ok(file)
     }
-
-    /// A new file for memory that this process shares with others and that is counted elsewhere. It disappears when
-    /// the node is made anew; whoever makes it may remove it.
-    ///
-    /// # Errors
-    /// The system's, where the file cannot be made.
-    pub fn shared_file(&self, bytes: u64) -> io::Result<(u64, File)> {
-        let sequence = &self.mapped.shared().sequence;
-        let number = sequence.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok((number, make_file(&path(&self.mapped, number), bytes)?))
-    }
-
-    /// Opens a file made by [`Process::shared_file`].
-    ///
-    /// # Errors
-    /// The system's, where there is none of that number.
-    pub fn open_shared_file(&self, number: u64) -> io::Result<File> {
-        open_file(&path(&self.mapped, number))
-    }
-
-    /// Removes a file made by [`Process::shared_file`].
-    pub fn remove_shared_file(&self, number: u64) {
-        // It may be gone already: then that is done.
-        let _ = fs::remove_file(path(&self.mapped, number));
-    }
 }
 
 /// Frees the blocks that nobody holds.
@@ -168,27 +191,44 @@ pub(crate) fn drop_holder(mapped: &Mapped, slot: usize) {
 /// Blocks of a device, whoever holds them.
 pub(crate) fn on_device(mapped: &Mapped, device: usize) -> u64 {
     of_device(mapped, device)
+        .filter(|state| get(&state.kind) != SHADOW || maker(state).is_none())
+        .map(|state| get(&state.bytes))
+        .sum()
+}
+
+/// Blocks of a device that count for a process as memory of a kind.
+pub(crate) fn of_holder(mapped: &Mapped, slot: usize, device: usize, kind: Kind) -> u64 {
+    of_device(mapped, device)
+        .filter(|state| get(&state.kind) == kind.index() as u64 && owner(state) == Some(slot))
         .map(|state| get(&state.bytes))
         .sum()
 }
 
 /// Blocks of a device that count for a process.
-pub(crate) fn of_holder(mapped: &Mapped, slot: usize, device: usize) -> u64 {
-    of_device(mapped, device)
-        .filter(|state| owner(state) == Some(slot))
-        .map(|state| get(&state.bytes))
+pub(crate) fn of_holder_in_all(mapped: &Mapped, slot: usize, device: usize) -> u64 {
+    let kinds = Kind::ALL.into_iter();
+    kinds
+        .map(|kind| of_holder(mapped, slot, device, kind))
         .sum()
 }
+
+/// What stands where a kind would: the block is a shadow.
+const SHADOW: u64 = u64::MAX;
 
 fn of_device(mapped: &Mapped, device: usize) -> impl Iterator<Item = &BlockState> {
     let blocks = mapped.shared().blocks.iter();
     blocks.filter(move |state| get(&state.id) != 0 && get(&state.device) == device as u64)
 }
 
+/// The process that made a block, if it holds it.
+fn maker(state: &BlockState) -> Option<usize> {
+    let maker = usize::try_from(get(&state.maker)).ok()?;
+    holds(state, maker).then_some(maker)
+}
+
 /// The process for which a block counts.
 fn owner(state: &BlockState) -> Option<usize> {
-    let maker = usize::try_from(get(&state.maker)).ok()?;
-    if holds(state, maker) {
+    if let Some(maker) = maker(state) {
         return Some(maker);
     }
     let mut words = state.holders.iter().enumerate();
@@ -227,30 +267,4 @@ fn free_if_unheld(mapped: &Mapped, state: &BlockState) {
         // Whoever still has it mapped keeps the content; the name is not needed any more.
         let _ = fs::remove_file(path);
     }
-}
-
-fn path(mapped: &Mapped, number: u64) -> PathBuf {
-    mapped.blocks_dir().join(number.to_string())
-}
-
-fn make_file(path: &PathBuf, bytes: u64) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o666)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path)?;
-    // Every user of the node may map it, whatever the umask is.
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o666))?;
-    file.set_len(bytes)?;
-    Ok(file)
-}
-
-fn open_file(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_CLOEXEC)
-        .open(path)
 }

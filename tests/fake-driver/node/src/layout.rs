@@ -47,6 +47,9 @@ pub(crate) struct Name([AtomicU64; Name::BYTES / 8]);
 pub(crate) struct DeviceState {
     /// Until when it has work, on the node's clock.
     pub busy_until: AtomicU64,
+    /// The most that was taken of it, and how much should be at most; 0 for as much as there is.
+    pub peak: AtomicU64,
+    pub ceiling: AtomicU64,
     /// Where the next stretch goes.
     pub next_stretch: AtomicU64,
     pub stretches: [Stretch; STRETCHES],
@@ -101,6 +104,8 @@ pub(crate) struct BlockState {
     pub inode: AtomicU64,
     /// 1 once a descriptor of it was handed out.
     pub exported: AtomicU64,
+    /// What it was taken for: a [`Kind`], or that it is a shadow.
+    pub kind: AtomicU64,
     /// The slot of the process that made it.
     pub maker: AtomicU64,
     /// A bit for each slot.

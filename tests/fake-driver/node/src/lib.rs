@@ -31,6 +31,7 @@ mod clock;
 mod description;
 pub mod edge;
 mod error;
+mod files;
 mod gpu;
 mod install;
 mod kind;

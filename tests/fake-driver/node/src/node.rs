@@ -11,11 +11,11 @@ use rustix::fs::{Mode, fchmod, fstatfs};
 use crate::description::{Clock, Description};
 use crate::error::{AttachError, NodeError};
 use crate::gpu::Gpu;
-use crate::layout::{FUTURE, get};
+use crate::layout::{FUTURE, get, set};
 use crate::mapped::{Mapped, blocks_dir};
 use crate::pids::Translator;
-use crate::usage::{self, DeviceUsage, Participant};
-use crate::{clock, mapped};
+use crate::usage::{self, DeviceUsage, Participant, ProcessUsage};
+use crate::{clock, mapped, memory, reap};
 
 /// The magic number of overlay file systems, from linux/magic.h.
 const OVERLAY: u64 = 0x794c_7630;
@@ -90,6 +90,34 @@ impl Node {
     pub fn usage(&self) -> Result<Vec<DeviceUsage>, NodeError> {
         self.check()?;
         Ok(usage::usage(&self.0))
+    }
+
+    /// The most that was taken of a device at a time since it was first watched, or since the node was made.
+    #[must_use]
+    pub fn peak(&self, device: usize) -> u64 {
+        let state = self.0.shared().devices.get(device);
+        state.map_or(0, |state| get(&state.peak))
+    }
+
+    /// Forgets what was taken before, and sees exactly from now on whether more than `ceiling` bytes are: whoever is just
+    /// being killed does not count then, though the kernel has not taken all of its memory away.
+    pub fn watch(&self, device: usize, ceiling: u64) {
+        let shared = self.0.shared();
+        let _held = shared.lock.lock();
+        reap::reap(&self.0);
+        if let Some(state) = shared.devices.get(device) {
+            set(&state.ceiling, ceiling);
+            set(&state.peak, memory::used(&self.0, device));
+        }
+    }
+
+    /// All that have or had something of a device, as long as nobody needed their place.
+    ///
+    /// # Errors
+    /// As [`Node::usage`].
+    pub fn history(&self, device: usize) -> Result<Vec<ProcessUsage>, NodeError> {
+        self.check()?;
+        Ok(usage::history(&self.0, device))
     }
 
     /// The processes that take part, and those that did as long as nobody needed their place (there are 256), the

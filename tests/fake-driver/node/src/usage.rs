@@ -79,13 +79,18 @@ impl Process {
     /// All that have or had something of a device, the dead included as long as their slots were not needed.
     #[must_use]
     pub fn history(&self, device: usize) -> Vec<ProcessUsage> {
-        let _held = self.mapped.shared().lock.lock();
-        reap::reap(&self.mapped);
-        processes(&self.mapped, device)
-            .into_iter()
-            .filter(|process| process.peak > 0)
-            .collect()
+        history(&self.mapped, device)
     }
+}
+
+/// All that have or had something of a device.
+pub(crate) fn history(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
+    let _held = mapped.shared().lock.lock();
+    reap::reap(mapped);
+    processes(mapped, device)
+        .into_iter()
+        .filter(|process| process.peak > 0)
+        .collect()
 }
 
 /// What is taken of each device, once the dead are cleared up.
@@ -158,8 +163,8 @@ fn processes(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
                     .and_then(|kinds| kinds.get(kind.index()))
                     .map_or(0, get);
                 bytes.add(kind, taken);
+                bytes.add(kind, block::of_holder(mapped, number, device, kind));
             }
-            bytes.add(Kind::Vmm, block::of_holder(mapped, number, device));
             ProcessUsage {
                 pid: translator.translate(slot),
                 own_pid: own_pid(slot),

@@ -65,6 +65,29 @@ fn memory_is_counted_by_device_process_and_kind() {
 }
 
 #[test]
+fn the_most_that_was_taken_counts_the_living_only() {
+    let (place, node) = two_l40s();
+    let one = Process::attach(&place.path).unwrap();
+    let other = Process::attach(&place.path).unwrap();
+    one.charge(0, Kind::Alloc, 100 * MIB).unwrap();
+    other.charge(0, Kind::Alloc, 50 * MIB).unwrap();
+    other.refund(0, Kind::Alloc, 50 * MIB);
+    other.create_block(0, 20 * MIB).unwrap();
+    assert_eq!((node.peak(0), node.peak(1)), (150 * MIB, 0));
+    node.watch(0, 110 * MIB);
+    assert_eq!(node.peak(0), 120 * MIB);
+    drop(one);
+    node.watch(0, 110 * MIB);
+    other.charge(0, Kind::Alloc, 90 * MIB).unwrap();
+    assert_eq!(node.peak(0), 110 * MIB);
+    // Who lives counts above the ceiling too.
+    other.charge(0, Kind::Alloc, 2 * MIB).unwrap();
+    assert_eq!(node.peak(0), 112 * MIB);
+    let history = node.history(0).unwrap();
+    assert_eq!(history.last().unwrap().peak, 112 * MIB);
+}
+
+#[test]
 fn a_full_device_refuses_until_a_process_dies() {
     let (place, node) = two_l40s();
     let all = node.description().device(0).unwrap().usable();
