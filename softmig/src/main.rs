@@ -6,6 +6,7 @@ mod etc;
 mod explain;
 mod install;
 mod node;
+mod smi;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -22,14 +23,19 @@ struct Cli {
 enum Command {
     Explain(Box<explain::Explain>),
     Node(node::Node),
+    Smi(smi::Smi),
     Install(install::Install),
     Uninstall(install::Uninstall),
 }
 
 fn main() -> ExitCode {
+    if let Some(smi) = smi::words_for_nvidia_smi() {
+        return smi.run();
+    }
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
         Command::Node(node) => finish("node", node.run()),
+        Command::Smi(smi) => smi.run(),
         Command::Install(install) => finish("install", install.run()),
         Command::Uninstall(uninstall) => finish("uninstall", uninstall.run()),
     }

@@ -1,0 +1,91 @@
+//! `softmig smi`: nvidia-smi with only the job's own processes in it.
+//!
+//! nvidia-smi takes its list of processes from a private table of NVML, out of the hook's reach. So the rows are taken
+//! out of what it prints: `request` finds the options that matter, `own` the processes that belong to the caller,
+//! `program` the real nvidia-smi; `stream` runs it, and `filter` is between it and the caller.
+//!
+//! This is a view, not a wall: nvidia-smi itself shows the others' rows to whoever calls it.
+
+mod filter;
+mod own;
+mod program;
+mod request;
+mod stream;
+
+use clap::Args;
+use own::Node;
+use request::{Form, Request};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// nvidia-smi, with only the job's own processes.
+///
+/// Runs nvidia-smi with these words and leaves out other jobs' processes: from its table, from -q, also with -x, from
+/// --query-compute-apps and --query-accounted-apps, and from pmon. All else is as nvidia-smi prints it. Outside jobs
+/// and in jobs with whole GPUs nothing is left out.
+///
+/// Exit status: nvidia-smi's; 127 there is none, 126 it cannot be run.
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Smi {
+    /// nvidia-smi's own options, --help too
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+/// The status of shells for a program that is not there.
+const NOT_FOUND: u8 = 127;
+/// The status of shells for a program that is there and cannot be run.
+const NOT_RUN: u8 = 126;
+
+impl Smi {
+    pub(crate) fn run(self) -> ExitCode {
+        let called_as = std::env::args_os().next().unwrap_or_default();
+        run(&called_as, self.words)
+    }
+}
+
+/// The words after the program's name, where softmig stands in nvidia-smi's place.
+pub(crate) fn words_for_nvidia_smi() -> Option<Smi> {
+    let mut words = std::env::args_os();
+    let called_as = words.next()?;
+    let is_its_name = Path::new(&called_as).file_name() == Some(OsStr::new(program::NAME));
+    is_its_name.then(|| Smi {
+        words: words.collect(),
+    })
+}
+
+fn run(called_as: &OsStr, words: Vec<OsString>) -> ExitCode {
+    let program = match program::find(called_as) {
+        Ok(program) => program,
+        Err(error) => return fail(NOT_FOUND, &error),
+    };
+    let node = Node::here();
+    let request = Request::read(&words);
+    let owner = match request.form {
+        Form::Untouched => None,
+        Form::Report | Form::Apps | Form::Pmon => node.caller(),
+    };
+    let run = owner.and_then(|owner| {
+        let filter = filter::Filter::new(request.form, move |pid| node.owns(&owner, pid))?;
+        stream::Run::new(&request, filter)
+    });
+    match run {
+        Some(run) => match run.run(&program) {
+            Ok(status) => status,
+            Err(error) => fail(NOT_RUN, &format!("{}: {error}", program.display())),
+        },
+        // Not a byte of it is changed, so nobody needs to stand in between.
+        None => {
+            let error = Command::new(&program).args(words).exec();
+            fail(NOT_RUN, &format!("{}: {error}", program.display()))
+        }
+    }
+}
+
+fn fail(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("softmig smi: {error}");
+    ExitCode::from(status)
+}

@@ -1,0 +1,202 @@
+//! Runs nvidia-smi with a filter behind it, so that the caller notices nothing of the one in between: what goes through
+//! goes through at once, signals reach nvidia-smi, and its end is softmig's.
+
+use super::filter::Filter;
+use super::request::Request;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long nothing must have come until what waits for more goes on. pmon's samples are at least a second apart.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The signals that end a program and that somebody sends on purpose.
+const PASSED_ON: [i32; 7] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// One run of nvidia-smi.
+pub(crate) struct Run<'a> {
+    request: &'a Request,
+    filter: Filter,
+    /// The caller's file, in the place of standard output.
+    log: Option<File>,
+}
+
+/// What happens while it runs.
+enum Event {
+    Output(Vec<u8>),
+    Signal(i32),
+    End,
+}
+
+impl<'a> Run<'a> {
+    /// A run to come. `None` where nvidia-smi cannot write its file, and says so better itself.
+    pub(crate) fn new(request: &'a Request, filter: Filter) -> Option<Self> {
+        Some(Self {
+            request,
+            filter,
+            log: request.log().map(File::create).transpose().ok()?,
+        })
+    }
+
+    /// Runs it to its end. Comes back with its exit status, or not at all if a signal ended it; with an error if it did
+    /// not start.
+    pub(crate) fn run(mut self, program: &Path) -> io::Result<ExitCode> {
+        let (reader, writer) = io::pipe()?;
+        let mut command = Command::new(program);
+        let child = if self.log.is_some() {
+            // What it says until it turns to its file is for the caller's screen.
+            command.args(self.request.words_with_log(&name_for_child(&writer)?));
+            let child = command.spawn()?;
+            drop(writer);
+            child
+        } else {
+            command.args(self.request.words()).stdout(writer);
+            command.spawn()?
+        };
+        // It holds the pipe too, which else would never come to its end.
+        drop(command);
+        let (events, received) = channel();
+        // After the start, so that nvidia-smi ignores what the caller had it ignore.
+        pass_signals_on(events.clone())?;
+        read_all(reader, events);
+        let (status, written) = self.pass_through(child, &received)?;
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                eprintln!("softmig smi: what nvidia-smi said could not be written: {error}");
+                Ok(ExitCode::FAILURE)
+            }
+            _ => Ok(end_like(status)),
+        }
+    }
+
+    /// Lets the output through until there is no more.
+    fn pass_through(
+        &mut self,
+        mut child: Child,
+        events: &Receiver<Event>,
+    ) -> io::Result<(ExitStatus, io::Result<()>)> {
+        let mut written = Ok(());
+        loop {
+            let mut out = Vec::new();
+            let event = match self.filter.waits() {
+                true => events.recv_timeout(PAUSE),
+                false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let is_end = match event {
+                Ok(Event::Output(bytes)) => {
+                    self.filter.feed(&bytes, &mut out);
+                    false
+                }
+                Ok(Event::Signal(signal)) => {
+                    send(&child, Signal::from_named_raw(signal));
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.filter.pause(&mut out);
+                    false
+                }
+                Ok(Event::End) | Err(RecvTimeoutError::Disconnected) => {
+                    self.filter.end(&mut out);
+                    true
+                }
+            };
+            if written.is_ok() {
+                written = self.write(&out);
+                if written.is_err() {
+                    // Nobody reads any more: nvidia-smi would have learned it just now, in this way.
+                    send(&child, Some(Signal::PIPE));
+                }
+            }
+            if is_end {
+                return Ok((child.wait()?, written));
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if let Some(log) = &mut self.log {
+            return log.write_all(bytes);
+        }
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(bytes)?;
+        stdout.flush()
+    }
+}
+
+/// Tells of each signal that is to be passed on.
+fn pass_signals_on(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new(PASSED_ON)?;
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Tells of all that comes out of the pipe.
+fn read_all(mut pipe: PipeReader, events: Sender<Event>) {
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let event = match pipe.read(&mut buffer) {
+                Ok(0) => Event::End,
+                Ok(length) => Event::Output(buffer.get(..length).unwrap_or_default().to_vec()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => Event::End,
+            };
+            let is_end = matches!(event, Event::End);
+            if events.send(event).is_err() || is_end {
+                return;
+            }
+        }
+    });
+}
+
+/// Sends a signal to nvidia-smi, whose number is its own until it is waited for.
+fn send(child: &Child, signal: Option<Signal>) {
+    if let Some(signal) = signal {
+        let _ = kill_process(Pid::from_child(child), signal);
+    }
+}
+
+/// A path by which the child finds this pipe.
+fn name_for_child(pipe: &PipeWriter) -> io::Result<PathBuf> {
+    fcntl_setfd(pipe, FdFlags::empty())?;
+    Ok(format!("/proc/self/fd/{}", pipe.as_raw_fd()).into())
+}
+
+/// Ends as nvidia-smi did: with its status, or by the same signal.
+fn end_like(status: ExitStatus) -> ExitCode {
+    let Some(signal) = status.signal() else {
+        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        return code.map_or(ExitCode::FAILURE, ExitCode::from);
+    };
+    // nvidia-smi has left a core, if anybody has.
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, none);
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    // One that cannot be handled.
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        let _ = kill_process(rustix::process::getpid(), signal);
+    }
+    // As shells have it.
+    u8::try_from(128 + signal).map_or(ExitCode::FAILURE, ExitCode::from)
+}
