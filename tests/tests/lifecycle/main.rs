@@ -1,12 +1,15 @@
 //! From submission to the limits on the node, and back to nothing.
 
+mod files;
+mod ledger;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use softmig_policy::conf::JobConf;
+use files::{as_slurmd, cancel, conf, left_over, memory, path, wait_for_start, wait_until_clean};
 use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::{installed, record};
-use softmig_tests::{Cluster, Node, Slurm, on_each_slurm};
+use softmig_tests::{Slurm, on_each_slurm};
 
 on_each_slurm!(
     the_limits_appear_with_the_job_and_go_with_it,
@@ -25,66 +28,6 @@ on_each_slurm!(
     shards_spread_over_gpus_are_one_shard_of_each,
     a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
 );
-
-fn path(job: u32) -> String {
-    format!("/var/run/softmig/{job}.conf")
-}
-
-/// The conf of a job on a node, which must be whole.
-fn conf(node: &Node, job: u32) -> Result<JobConf> {
-    let text = node
-        .read(path(job))?
-        .with_context(|| format!("no conf of job {job}"))?;
-    JobConf::parse(text.as_bytes()).map_err(|error| anyhow::anyhow!("{error}: {text}"))
-}
-
-/// Waits for a job and its prolog: Slurm calls a job running as soon as it has its nodes.
-fn wait_for_start(cluster: &Cluster, node: &Node, job: u32) -> Result<JobConf> {
-    cluster.wait_job(job, "RUNNING")?;
-    cluster.wait_for("the job's conf", Duration::from_secs(20), || {
-        Ok(node.exists(path(job))?.then_some(()))
-    })?;
-    conf(node, job)
-}
-
-/// The memory that a job may take; `None` for whole GPUs.
-fn memory(node: &Node, job: u32) -> Result<Option<u32>> {
-    Ok(conf(node, job)?.limits.map(|limits| limits.memory_mib()))
-}
-
-/// What the run folder holds besides what is always there.
-fn left_over(node: &Node) -> Result<Vec<String>> {
-    let mut found = Vec::new();
-    for folder in ["", "/jobs", "/uid", "/gpu"] {
-        for name in node
-            .list(format!("/var/run/softmig{folder}"))
-            .unwrap_or_default()
-        {
-            if !matches!(name.as_str(), "jobs" | "uid" | "gpu" | ".lock") {
-                found.push(format!("{folder}/{name}"));
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn wait_until_clean(cluster: &Cluster, node: &Node) -> Result<()> {
-    cluster.wait_for("an empty run folder", Duration::from_secs(20), || {
-        // Folders of users and GPUs may stay; what names a job may not.
-        let jobs: Vec<String> = left_over(node)?
-            .into_iter()
-            .filter(|name| !name.starts_with("/uid/") && !name.starts_with("/gpu/"))
-            .collect();
-        Ok(jobs.is_empty().then_some(()))
-    })
-}
-
-fn cancel(cluster: &Cluster, job: u32) -> Result<()> {
-    cluster
-        .run("root", &["scancel", &job.to_string()])?
-        .ok()
-        .map(drop)
-}
 
 fn the_limits_appear_with_the_job_and_go_with_it(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
@@ -283,12 +226,6 @@ fn running_jobs_keep_their_limits_when_slurmctld_restarts(slurm: Slurm) -> Resul
     cancel(&cluster, job)?;
     cancel(&cluster, next)?;
     wait_until_clean(&cluster, node)
-}
-
-/// Runs the installed prolog or epilog on a node as slurmd would.
-fn as_slurmd(node: &Node, program: &str, variables: &str) -> Result<()> {
-    let line = format!("env -i PATH=/usr/bin:/bin {variables} /usr/libexec/softmig-{program}");
-    node.run_as_root(&["bash", "-c", &line])?.ok().map(drop)
 }
 
 fn a_prolog_killed_at_any_moment_leaves_no_half_written_limits(slurm: Slurm) -> Result<()> {
