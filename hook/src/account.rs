@@ -19,8 +19,11 @@ pub(crate) mod pools;
 mod refusal;
 
 use core::ffi::CStr;
+use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
+use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUresult};
+
+use crate::rows::asked;
 
 pub(crate) use gpu::{Limited, here};
 pub(crate) use holdings::{Holding, Holdings, Kind};
@@ -52,6 +55,11 @@ pub(crate) fn holdings() -> Option<&'static Holdings> {
     member::Private::known().map(|private| &private.holdings)
 }
 
+/// What is known of each GPU, if this process has an account.
+fn places() -> Option<&'static [gpu::Place]> {
+    member::Private::known().map(|private| private.places.as_slice())
+}
+
 /// Gives something back: it is forgotten before the driver has it, because the driver may give the same name to another
 /// thread at once; remembered again if the driver refuses; and refunded when it is gone.
 #[inline]
@@ -63,7 +71,7 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
     let result = call();
     if let Some(held) = held {
         if result == CUDA_SUCCESS {
-            refund(&held);
+            refund(kind, &held);
         } else {
             holdings.put(kind, name, held);
         }
@@ -72,10 +80,22 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
 }
 
 /// Refunds what was charged for something.
-pub(crate) fn refund(held: &Holding) {
-    if let Some(gpu) = Limited::on(held.device.into()) {
-        gpu.refund(held.units);
+pub(crate) fn refund(kind: Kind, held: &Holding) {
+    let Some(gpu) = Limited::on(held.device.into()) else {
+        return;
+    };
+    if kind == Kind::Managed {
+        gpu.place().managed.fetch_sub(held.units, Ordering::Relaxed);
     }
+    gpu.refund(held.units);
+}
+
+/// The calling thread's context, as a number.
+pub(crate) fn context() -> u64 {
+    let mut context: CUcontext = core::ptr::null_mut();
+    // SAFETY: there is room for the answer.
+    let _ = unsafe { asked::cuCtxGetCurrent(&raw mut context) };
+    context as u64
 }
 
 /// One reference less to something that goes with its last.
@@ -103,17 +123,11 @@ pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) -> Opti
 }
 
 /// After the driver was asked to drop a reference: refunds the last one, or counts it again.
-pub(crate) fn settle(
-    holdings: &Holdings,
-    kind: Kind,
-    name: u64,
-    held: Holding,
-    result: CUresult,
-) {
+pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64, held: Holding, result: CUresult) {
     if result != CUDA_SUCCESS {
         add_reference(holdings, kind, name, held);
     } else if held.count == 0 {
-        refund(&held);
+        refund(kind, &held);
     }
 }
 

@@ -52,6 +52,7 @@ mod driver;
 mod entry;
 mod gate;
 mod glibc;
+mod launches;
 mod memory;
 mod node;
 mod objects;

@@ -10,3 +10,4 @@ pub(crate) mod modules;
 pub(crate) mod physical;
 pub(crate) mod pools;
 pub(crate) mod shared;
+pub(crate) mod stacks;

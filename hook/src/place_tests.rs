@@ -1,6 +1,7 @@
 //! Tests of [`super`], on nodes made of plain data.
 
 use super::*;
+use core::num::NonZeroU32;
 use softmig_policy::limits::{Limits, Mode, Share, TypeName};
 use std::collections::BTreeMap;
 
@@ -184,7 +185,9 @@ fn a_job_found_by_its_sluid_has_its_limits_too() {
     let mut node = Fake::new().file("/var/run/softmig/sEKNKTV3WPV500.conf", &conf.to_string());
     node.cgroup =
         Ok("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n".into());
-    assert_eq!(node.held(), (None, Standing::Job(conf)));
+    // Its conf names the job, and so its folder.
+    assert!(conf.job.is_some());
+    assert_eq!(node.held(), (conf.job.map(NonZeroU32::get), Standing::Job(conf)));
 }
 
 #[test]

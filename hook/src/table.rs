@@ -198,6 +198,7 @@ macro_rules! ask {
         $(
             /// The driver's.
             #[allow(non_snake_case, clippy::missing_safety_doc, reason = "the driver's names and contracts")]
+            #[inline(never)]
             pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
                 static SLOT: $crate::table::Slot = $crate::table::Slot::new();
                 let library = &$crate::driver::$library;

@@ -48,15 +48,23 @@ pub fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
+/// The units of so many MiB; beyond [`u32::MAX`] of them, that.
+pub const fn units_of_mib(mib: u32) -> u32 {
+    mib.saturating_mul((1 << 20) / UNIT as u32)
+}
+
 /// The bytes of so many units.
 pub fn bytes(units: u32) -> u64 {
     u64::from(units).saturating_mul(UNIT)
 }
 
-/// Under loom, which tries all orders of what threads do, its own atomics.
-pub(crate) mod atomic {
-    #[cfg(not(loom))]
+mod atomic {
+    #[cfg(not(test))]
     pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
-    #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+
+    #[cfg(test)]
+    pub(crate) use crate::tests::steps::{AtomicU64, Ordering};
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,14 +4,18 @@ use core::ffi::{CStr, c_int};
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice, CUuuid};
-use softmig_region::{Full, Gpu, Taken};
+use softmig_driver_sys::cuda::{
+    CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+    CUDA_SUCCESS, CUdevice, CUuuid,
+};
+use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::holdings::Holdings;
 use super::member::{Member, Private};
 use super::{outside, pools, refusal};
 use crate::entry;
 use crate::gate;
+use crate::memory::linear;
 use crate::once::Once;
 use crate::os;
 use crate::place::Standing;
@@ -26,6 +30,12 @@ pub(crate) struct Place {
     pub(crate) managed: AtomicU32,
     /// What is charged for the memory nodes of graphs.
     pub(crate) graphs: AtomicU32,
+    /// What one context takes.
+    pub(crate) context: AtomicU32,
+    /// The largest frame of a kernel that contexts have room for, in bytes.
+    pub(crate) frame: AtomicU32,
+    /// Calls under way that may make a pool or the graphs' memory grow.
+    pub(crate) busy: AtomicU32,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
     /// When the job holds so much, this process compares its account with the driver's.
@@ -113,13 +123,19 @@ impl Limited {
     /// is out of memory.
     #[inline]
     pub(crate) fn reserve(&self, units: u32, function: &CStr) -> bool {
+        self.reserve_quietly(units) || self.find_room(units, function)
+    }
+
+    /// The same, without looking for room.
+    #[inline]
+    pub(crate) fn reserve_quietly(&self, units: u32) -> bool {
         match self.try_reserve(units) {
             Ok(Taken::FromSlack) => true,
             Ok(Taken::Granted { held }) => {
                 self.look_outside(held);
                 true
             }
-            Err(_) => self.find_room(units, function),
+            Err(_) => false,
         }
     }
 
@@ -177,6 +193,7 @@ impl Limited {
         }
         // What pools hold and nobody uses, and what is charged for something that the driver has given up.
         pools::give_back(self);
+        linear::forget_freed(self);
         if fits() {
             return true;
         }
@@ -249,9 +266,9 @@ fn limit(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| match &finding.standing {
         Standing::Job(conf) => {
             let limits = conf.limits.as_ref();
-            Some(limits.map(|limits| of_mib(limits.memory_mib())))
+            Some(limits.map(|limits| units_of_mib(limits.memory_mib())))
         }
-        Standing::Neighbours => entry::neighbours_memory_mib().map(|mib| mib.map(of_mib)),
+        Standing::Neighbours => entry::neighbours_memory_mib().map(|mib| mib.map(units_of_mib)),
         Standing::Own(limits) => {
             let memory = limits.of(usize::try_from(device).ok()?).memory;
             let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
@@ -259,11 +276,6 @@ fn limit(device: c_int) -> Option<Option<u32>> {
         }
         Standing::Passive | Standing::Denied(_) => None,
     })
-}
-
-fn of_mib(mib: u32) -> u32 {
-    let units = u64::from(mib).saturating_mul((1 << 20) / softmig_region::UNIT);
-    u32::try_from(units).unwrap_or(u32::MAX)
 }
 
 /// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
@@ -286,14 +298,20 @@ pub(crate) fn here() -> Option<Limited> {
     Some(gpu)
 }
 
-/// A property of a GPU; 0 if it cannot be had.
-pub(crate) fn attribute(device: CUdevice, attribute: u32) -> u64 {
-    let mut value = 0;
-    // SAFETY: there is room for the answer.
-    let result = unsafe { asked::cuDeviceGetAttribute(&raw mut value, attribute, device) };
-    if result == CUDA_SUCCESS {
-        u64::try_from(value).unwrap_or(0)
-    } else {
-        0
-    }
+/// How many threads a GPU can run at once; 0 if that cannot be had.
+pub(crate) fn threads(gpu: &Limited) -> u64 {
+    let attribute = |attribute| {
+        let mut value = 0;
+        let device = gpu.number().into();
+        // SAFETY: there is room for the answer.
+        let result = unsafe { asked::cuDeviceGetAttribute(&raw mut value, attribute, device) };
+        u64::try_from(value)
+            .ok()
+            .filter(|_| result == CUDA_SUCCESS)
+            .unwrap_or(0)
+    };
+    let processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    processors.saturating_mul(attribute(
+        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+    ))
 }

@@ -185,7 +185,10 @@ impl Holdings {
     }
 
     fn with_shard<R>(&self, shard: usize, use_it: impl FnOnce(&mut Table) -> R) -> R {
-        #[expect(clippy::indexing_slicing, reason = "there are as many shards as the remainder can say")]
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "there are as many shards as the remainder can say"
+        )]
         let shard = &self.shards[shard % SHARDS];
         let _held = shard.lock.hold();
         // SAFETY: the lock is held.
@@ -336,7 +339,9 @@ mod tests {
         let (holdings, mut known) = (empty(), HashMap::new());
         let mut random = 1_u64;
         for round in 0..200_000_u32 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             // Addresses of the driver's: multiples of 512.
             let name = (random >> 50) << 9;
             if random >> 40 & 1 == 0 {
@@ -367,7 +372,13 @@ mod tests {
                         holdings.put(Kind::Handle, name, holding(1));
                         holdings.change(Kind::Piece, 5, |known| {
                             let count = known.map_or(0, |known| known.count).wrapping_add(1);
-                            (Some(Holding { count, ..holding(0) }), ())
+                            (
+                                Some(Holding {
+                                    count,
+                                    ..holding(0)
+                                }),
+                                (),
+                            )
                         });
                         if name % 2 == 0 {
                             assert!(holdings.take(Kind::Handle, name).is_some());

@@ -84,12 +84,8 @@ impl Private {
         let this: &'static Self = unsafe { &*private };
         let (member, mapping) = gate::with_finding(Member::join)?;
         if !is_wiped {
-            let stored = PRIVATE.compare_exchange(
-                before,
-                private,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let stored =
+                PRIVATE.compare_exchange(before, private, Ordering::AcqRel, Ordering::Acquire);
             if stored.is_err() {
                 // Another thread was faster.
                 mapping.give_back();

@@ -16,11 +16,24 @@ use crate::entry;
 use crate::os;
 use crate::rows::{asked_nvml, nvml};
 
-/// What a context takes where nobody can say: less than any that was seen.
-const CONTEXT: u32 = softmig_region_units(256);
+/// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
+/// once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks outside.
+const CONTEXT: u64 = 104 << 20;
+const STACK: u64 = 1606;
 
-const fn softmig_region_units(mib: u32) -> u32 {
-    mib.saturating_mul((1 << 20) / softmig_region::UNIT as u32)
+/// What a green context adds to the primary one's.
+pub(crate) const OF_GREEN_CONTEXT: u32 = softmig_region::units_of_mib(6);
+
+/// What a context takes on a GPU.
+pub(crate) fn of_context(gpu: &Limited) -> u32 {
+    let known = gpu.place().context.load(Ordering::Relaxed);
+    if known > 0 {
+        return known;
+    }
+    let stacks = super::gpu::threads(gpu).saturating_mul(STACK);
+    let guess = softmig_region::units(CONTEXT.saturating_add(stacks));
+    gpu.place().context.store(guess, Ordering::Relaxed);
+    guess
 }
 
 /// Charges what the driver counts for this process and the account does not.
@@ -46,7 +59,16 @@ pub(crate) fn correct(gpu: &Limited) {
 #[cold]
 pub(crate) fn meet(gpu: &Limited) {
     let _errno = os::Errno::save();
-    set(gpu, look(gpu).unwrap_or(0).max(CONTEXT));
+    set(gpu, of_context(gpu));
+}
+
+/// Something without a name has gone that was charged with so much.
+pub(crate) fn lower(gpu: &Limited, units: u32) {
+    let overhead = &gpu.place().overhead;
+    let had = overhead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
+        Some(had.saturating_sub(units))
+    });
+    gpu.refund(had.unwrap_or(0).min(units));
 }
 
 /// What this process holds beyond what is charged by name.
@@ -55,7 +77,10 @@ fn look(gpu: &Limited) -> Option<u32> {
     let used = seen_by_nvml(gpu)?;
     let overhead = place.overhead.load(Ordering::Relaxed);
     let managed = place.managed.load(Ordering::Relaxed);
-    let named = gpu.held_here().saturating_sub(overhead).saturating_sub(managed);
+    let named = gpu
+        .held_here()
+        .saturating_sub(overhead)
+        .saturating_sub(managed);
     Some(softmig_region::units(used).saturating_sub(named))
 }
 
@@ -88,8 +113,9 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     let most = room.len().checked_div(size_of::<nvmlProcessInfo_t>())?;
     let mut count = u32::try_from(most).ok()?;
     // SAFETY: there is room for so many.
-    let result =
-        unsafe { nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos) };
+    let result = unsafe {
+        nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos)
+    };
     if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
         return None;
     }
@@ -99,7 +125,9 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     let infos = unsafe { core::slice::from_raw_parts(infos, count) };
     let ours = infos.iter().filter(|info| info.pid == us);
     // The driver says "not available" by the largest number.
-    let known = ours.map(|info| info.usedGpuMemory).filter(|&used| used != u64::MAX);
+    let known = ours
+        .map(|info| info.usedGpuMemory)
+        .filter(|&used| used != u64::MAX);
     known.max()
 }
 

@@ -1,6 +1,283 @@
-//! Memory pools: what is freed to one stays with it.
+//! Memory pools and the memory of graphs: what is freed to them stays with them, and is charged until it is known to have
+//! left.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUmemoryPool,
+    CUstream, CUstreamCaptureStatus,
+};
+use softmig_region::units;
 
 use super::gpu::Limited;
+use super::holdings::{Holding, Kind};
+use crate::memory::pools::Form;
+use crate::rows::asked;
+use crate::rows::cuda::real;
 
-/// Makes pools give back what nobody uses, and charges what they then still hold.
-pub(crate) fn give_back(_gpu: &Limited) {}
+/// A pool on a GPU.
+pub(crate) struct Pool {
+    gpu: Limited,
+    handle: CUmemoryPool,
+}
+
+/// Counts a call under way that may make a pool grow, until it is dropped: meanwhile none is taken to be smaller than
+/// it was known to be.
+pub(crate) struct Busy(&'static AtomicU32);
+
+impl Busy {
+    pub(crate) fn on(gpu: &Limited) -> Self {
+        let count = &gpu.place().busy;
+        // SeqCst: whoever then reads the count after the driver's figure sees this, or the figure is without this call.
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// In a holding's `device`: the host's.
+const HOST: u8 = u8::MAX;
+
+impl Pool {
+    /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
+    pub(crate) fn of(gpu: &Limited, pool: CUmemoryPool) -> Option<Self> {
+        let handle = if pool.is_null() { current(gpu)? } else { pool };
+        let known = match gpu.holdings().get(Kind::Pool, handle as u64) {
+            Some(known) => known,
+            None => remember(gpu, handle),
+        };
+        if known.device == HOST {
+            return None;
+        }
+        let gpu = if known.device == gpu.number() {
+            *gpu
+        } else {
+            Limited::on(known.device.into())?
+        };
+        Some(Self { gpu, handle })
+    }
+
+    /// The GPU that it lies on.
+    pub(crate) fn gpu(&self) -> &Limited {
+        &self.gpu
+    }
+
+    /// Charges what the pool holds now, of which `reserved_before` units are charged already. Less than it was known to
+    /// hold only if no other call may be making it grow.
+    pub(crate) fn look(&self, reserved_before: u32) {
+        let Some(reserved) = reserved(self.handle) else {
+            return self.gpu.refund(reserved_before);
+        };
+        let now = units(reserved);
+        let gpu = &self.gpu;
+        let is_alone = || gpu.place().busy.load(Ordering::SeqCst) <= 1;
+        let name = self.handle as u64;
+        let before = gpu
+            .holdings()
+            .change(Kind::Pool, name, |known| match known {
+                Some(known) if now > known.units || (now < known.units && is_alone()) => (
+                    Some(Holding {
+                        units: now,
+                        ..known
+                    }),
+                    known.units,
+                ),
+                other => (other, now),
+            });
+        let more = now.saturating_sub(before);
+        gpu.charge(more.saturating_sub(reserved_before));
+        gpu.refund(reserved_before.saturating_sub(more));
+        gpu.refund(before.saturating_sub(now));
+    }
+}
+
+/// The pool that a GPU's allocations come from.
+fn current(gpu: &Limited) -> Option<CUmemoryPool> {
+    let known = gpu.place().pool.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known as usize as CUmemoryPool);
+    }
+    let mut pool: CUmemoryPool = core::ptr::null_mut();
+    // SAFETY: there is room for the answer.
+    let result = unsafe { asked::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
+    if result != CUDA_SUCCESS {
+        return None;
+    }
+    gpu.place().pool.store(pool as u64, Ordering::Relaxed);
+    Some(pool)
+}
+
+/// The pools that allocations come from may be others now.
+pub(crate) fn forget_currents() {
+    let places = super::places();
+    for place in places.iter().flat_map(|places| places.iter()) {
+        place.pool.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Remembers a pool of a GPU's, with what it holds already.
+#[cold]
+pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool) -> Holding {
+    let new = Holding {
+        units: 0,
+        device: gpu.number(),
+        count: 0,
+        other: 0,
+    };
+    gpu.holdings().change(Kind::Pool, pool as u64, |known| {
+        let held = known.unwrap_or(new);
+        (Some(held), held)
+    })
+}
+
+/// Remembers a pool of the host's, which is left alone.
+pub(crate) fn remember_host(pool: CUmemoryPool) {
+    if let Some(holdings) = super::holdings() {
+        let new = Holding {
+            units: 0,
+            device: HOST,
+            count: 0,
+            other: 0,
+        };
+        holdings.put(Kind::Pool, pool as u64, new);
+    }
+}
+
+/// A pool is destroyed. What is still in use of it stays until that is freed: nobody says how much or when, so it is
+/// charged as what has no name.
+pub(crate) fn destroyed(held: &Holding) {
+    if let Some(gpu) = Limited::on(held.device.into()) {
+        gpu.place()
+            .overhead
+            .fetch_add(held.units, Ordering::Relaxed);
+    }
+}
+
+/// Charges what a pool holds now.
+pub(crate) fn refresh(pool: CUmemoryPool) {
+    let known = super::holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
+    let gpu = known.and_then(|known| Limited::on(known.device.into()));
+    if let Some(gpu) = gpu {
+        let _busy = Busy::on(&gpu);
+        let pool = Pool { gpu, handle: pool };
+        pool.look(0);
+    }
+}
+
+/// Charges what all pools of a GPU hold now: they give back by themselves when the program waits for its streams.
+pub(crate) fn refresh_all(gpu: &Limited) {
+    gpu.holdings().each(Kind::Pool, |pool, held| {
+        if held.device == gpu.number() {
+            refresh(pool as usize as CUmemoryPool);
+        }
+    });
+}
+
+/// The GPU's primary context is gone, and with it what its pools and graphs held.
+pub(crate) fn forget_contents(gpu: &Limited) {
+    gpu.holdings().each(Kind::Pool, |pool, held| {
+        if held.device == gpu.number()
+            && let Some(held) = gpu.holdings().take(Kind::Pool, pool)
+        {
+            gpu.refund(held.units);
+        }
+    });
+    gpu.refund(gpu.place().graphs.swap(0, Ordering::SeqCst));
+    gpu.place().pool.store(0, Ordering::Relaxed);
+}
+
+/// Makes pools and graphs give back what nobody uses, and charges what they then still hold.
+pub(crate) fn give_back(gpu: &Limited) {
+    gpu.holdings().each(Kind::Pool, |pool, held| {
+        if held.device == gpu.number() {
+            let pool = pool as usize as CUmemoryPool;
+            // SAFETY: a pool that this process has not destroyed; the driver checks it.
+            relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+            refresh(pool);
+        }
+    });
+    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
+        // SAFETY: takes a number.
+        let _ = unsafe { real::cuDeviceGraphMemTrim(gpu.number().into()) };
+        refresh_graphs(gpu);
+    }
+}
+
+/// What graphs hold of a GPU, in units.
+fn graphs_figure(gpu: &Limited) -> Option<u32> {
+    let mut bytes = 0_u64;
+    let place = (&raw mut bytes).cast::<c_void>();
+    let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+    // SAFETY: there is room for the answer, a number of 64 bits.
+    let result =
+        unsafe { asked::cuDeviceGetGraphMemAttribute(gpu.number().into(), attribute, place) };
+    (result == CUDA_SUCCESS).then(|| units(bytes))
+}
+
+/// Charges what graphs hold, if it is more; `reserved_before` units of it are charged already.
+pub(crate) fn graphs_grew(gpu: &Limited, reserved_before: u32) {
+    let graphs = &gpu.place().graphs;
+    let now = graphs_figure(gpu).unwrap_or(0);
+    let before = graphs.fetch_max(now, Ordering::SeqCst);
+    let more = now.saturating_sub(before);
+    gpu.charge(more.saturating_sub(reserved_before));
+    gpu.refund(reserved_before.saturating_sub(more));
+}
+
+/// Charges what graphs hold, if it is less.
+pub(crate) fn refresh_graphs(gpu: &Limited) {
+    let graphs = &gpu.place().graphs;
+    let before = graphs.load(Ordering::SeqCst);
+    let Some(now) = graphs_figure(gpu).filter(|&now| now < before) else {
+        return;
+    };
+    if gpu.place().busy.load(Ordering::SeqCst) > 0 {
+        return;
+    }
+    let swapped = graphs.compare_exchange(before, now, Ordering::SeqCst, Ordering::SeqCst);
+    if swapped.is_ok() {
+        gpu.refund(before.saturating_sub(now));
+    }
+}
+
+/// The bytes that a pool holds.
+fn reserved(pool: CUmemoryPool) -> Option<u64> {
+    let mut bytes = 0_u64;
+    let place = (&raw mut bytes).cast::<c_void>();
+    let attribute = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+    // SAFETY: there is room for the answer, a number of 64 bits.
+    let result = relaxed(|| unsafe { asked::cuMemPoolGetAttribute(pool, attribute, place) });
+    (result == CUDA_SUCCESS).then_some(bytes)
+}
+
+/// Calls the driver so that what this thread captures stays whole: some calls of ours would end it.
+pub(crate) fn relaxed<R>(call: impl FnOnce() -> R) -> R {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: exchanges this thread's mode with what stands there.
+    let result = unsafe { asked::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    let returned = call();
+    if result == CUDA_SUCCESS {
+        // SAFETY: puts the mode back.
+        let _ = unsafe { asked::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    }
+    returned
+}
+
+/// Whether what is given to a stream becomes a graph. Where another stream of the context is captured, the legacy default
+/// stream cannot be asked, and allocates nothing either.
+pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
+    let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the program's stream, and room for the answer.
+    let result = match form {
+        Form::Legacy => unsafe { asked::cuStreamIsCapturing(stream, &raw mut status) },
+        Form::PerThread => unsafe { asked::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
+    };
+    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
+}

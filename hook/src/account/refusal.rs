@@ -17,7 +17,11 @@ pub(crate) fn say(gpu: &Limited, units: u32, function: &CStr) -> bool {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     let is_first = gpu.is_first_refusal();
-    let level = if is_first { Level::Error } else { Level::Warning };
+    let level = if is_first {
+        Level::Error
+    } else {
+        Level::Warning
+    };
     gate::with_finding(|finding| {
         if is_first || report::is_round(count) {
             let mut line = Text::<256>::new();

@@ -1,1 +1,244 @@
-//! TBD
+//! Contexts: each takes memory of its own, and what was allocated in it goes with it.
+//!
+//! The CUDA runtime makes its contexts through a private table of the driver's: those are charged when the first function
+//! of the table is called in one ([`crate::account::here`]).
+
+use core::ffi::{CStr, c_int, c_uint};
+use core::sync::atomic::Ordering;
+
+use softmig_driver_sys::cuda::{
+    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc,
+    CUdevice, CUexecAffinityParam, CUgreenCtx, CUresult,
+};
+
+use crate::account::{self, Holding, Kind, Limited, outside, pools};
+use crate::gate;
+use crate::rows::asked;
+use crate::rows::cuda::real;
+
+/// What can only be used in the context that it was made in.
+const OF_CONTEXT: [Kind; 7] = [
+    Kind::Address,
+    Kind::Managed,
+    Kind::Piece,
+    Kind::Array,
+    Kind::Mipmap,
+    Kind::Opened,
+    Kind::External,
+];
+
+fn on(device: CUdevice) -> Option<Limited> {
+    gate::is_limited_process().then(|| Limited::on(device))?
+}
+
+/// Makes a context beside the primary one.
+fn create(
+    place: *mut CUcontext,
+    device: CUdevice,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(gpu) = on(device) else { return call() };
+    let units = outside::of_context(&gpu);
+    account::charged(&gpu, units, function, call, || {
+        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+        gpu.expect_change();
+        let held = Holding {
+            units: 0,
+            device: gpu.number(),
+            count: units,
+            other: 0,
+        };
+        // SAFETY: the driver has just written there.
+        let context = unsafe { place.read() };
+        gpu.holdings().put(Kind::Context, context as u64, held);
+    })
+}
+
+pub(crate) unsafe fn create_v1(
+    context: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    create(context, device, c"cuCtxCreate", || {
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        unsafe { real::cuCtxCreate(context, flags, device) }
+    })
+}
+
+pub(crate) unsafe fn create_v2(
+    context: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    create(context, device, c"cuCtxCreate", || {
+        // SAFETY: as above.
+        unsafe { real::cuCtxCreate_v2(context, flags, device) }
+    })
+}
+
+pub(crate) unsafe fn create_v3(
+    context: *mut CUcontext,
+    affinity: *mut CUexecAffinityParam,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    create(context, device, c"cuCtxCreate", || {
+        // SAFETY: as above.
+        unsafe { real::cuCtxCreate_v3(context, affinity, count, flags, device) }
+    })
+}
+
+pub(crate) unsafe fn create_v4(
+    context: *mut CUcontext,
+    params: *mut CUctxCreateParams,
+    flags: c_uint,
+    device: CUdevice,
+) -> CUresult {
+    create(context, device, c"cuCtxCreate", || {
+        // SAFETY: as above.
+        unsafe { real::cuCtxCreate_v4(context, params, flags, device) }
+    })
+}
+
+fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(holdings) = account::holdings() else {
+        return call();
+    };
+    let known = holdings.take(Kind::Context, context as u64);
+    let result = call();
+    let Some(known) = known else { return result };
+    if result != CUDA_SUCCESS {
+        holdings.put(Kind::Context, context as u64, known);
+        return result;
+    }
+    if let Some(gpu) = Limited::on(known.device.into()) {
+        forget(&gpu, context);
+        outside::lower(&gpu, known.count);
+    }
+    result
+}
+
+pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
+    // SAFETY: as above.
+    destroyed(context, || unsafe { real::cuCtxDestroy(context) })
+}
+
+pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
+    // SAFETY: as above.
+    destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
+}
+
+/// Refunds what was allocated in a context that is gone.
+fn forget(gpu: &Limited, context: CUcontext) {
+    for kind in OF_CONTEXT {
+        gpu.holdings().each(kind, |name, held| {
+            if held.other == context as u64 && held.device == gpu.number() {
+                let held = gpu.holdings().take(kind, name);
+                if let Some(held) = held {
+                    account::refund(kind, &held);
+                }
+            }
+        });
+    }
+}
+
+pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+    let Some(gpu) = on(device).filter(|_| !is_active(device)) else {
+        return call();
+    };
+    let units = outside::of_context(&gpu);
+    account::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
+        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+    })
+}
+
+/// Whether a GPU has its primary context.
+fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result =
+        unsafe { asked::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    result == CUDA_SUCCESS && active != 0
+}
+
+/// Calls what may end the primary context.
+fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
+    let Some(gpu) = on(device).filter(|_| is_active(device)) else {
+        return call();
+    };
+    let mut context: CUcontext = core::ptr::null_mut();
+    // SAFETY: there is room for the answer.
+    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
+    if kept == CUDA_SUCCESS {
+        // SAFETY: gives back what was taken just now: only the name is needed.
+        let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    }
+    let result = call();
+    if result == CUDA_SUCCESS && kept == CUDA_SUCCESS && !is_active(device) {
+        forget(&gpu, context);
+        pools::forget_contents(&gpu);
+        gpu.place().frame.store(0, Ordering::Relaxed);
+        // What is left are the contexts that the program made itself.
+        let mut others = 0_u32;
+        gpu.holdings().each(Kind::Context, |_, held| {
+            if held.device == gpu.number() {
+                others = others.saturating_add(held.count);
+            }
+        });
+        let overhead = gpu.place().overhead.load(Ordering::Relaxed);
+        outside::lower(&gpu, overhead.saturating_sub(others));
+    }
+    result
+}
+
+pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease(device)
+    })
+}
+
+pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease_v2(device)
+    })
+}
+
+pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+}
+
+pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxReset_v2(device)
+    })
+}
+
+/// A green context lives in the primary one, takes a little more, and keeps it until that is gone.
+pub(crate) unsafe fn create_green(
+    place: *mut CUgreenCtx,
+    description: CUdevResourceDesc,
+    device: CUdevice,
+    flags: c_uint,
+) -> CUresult {
+    // SAFETY: as above.
+    let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
+    let Some(gpu) = on(device) else { return call() };
+    let primary = if is_active(device) {
+        0
+    } else {
+        outside::of_context(&gpu)
+    };
+    let units = primary.saturating_add(outside::OF_GREEN_CONTEXT);
+    account::charged(&gpu, units, c"cuGreenCtxCreate", call, || {
+        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+        gpu.expect_change();
+    })
+}

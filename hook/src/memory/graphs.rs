@@ -1,1 +1,360 @@
-//! TBD
+//! Graphs: their memory nodes take memory when a graph is uploaded or first launched, and what they took stays for the next
+//! launch. Kernels in them may make the GPU's stacks grow when a graph is instantiated.
+
+use core::ffi::{CStr, c_char, c_ulonglong};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_KERNEL,
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS, CUdevice, CUgraph,
+    CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult,
+    CUstream,
+};
+use softmig_region::units;
+
+use crate::account::pools::{self, Busy};
+use crate::account::{self, Holding, Kind, here};
+use crate::gate;
+use crate::memory::stacks;
+use crate::os;
+use crate::rows::asked;
+use crate::rows::cuda::real;
+
+/// The memory of a graph grows by multiples of this (docs/gpu-notes.md).
+const STEP: u64 = 32 << 20;
+/// How deep graphs may lie in graphs for their nodes to be found.
+const DEPTH: usize = 16;
+
+/// Whether any graph with memory nodes was instantiated: else a launch need not look for it.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// What a graph's nodes ask for.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    /// The bytes of its memory nodes, each rounded up as the driver may.
+    bytes: u64,
+    /// The largest frame of its kernels.
+    frame: u32,
+}
+
+impl Needs {
+    fn of(graph: CUgraph) -> Self {
+        let mut needs = Self::default();
+        needs.add(graph, DEPTH);
+        needs
+    }
+
+    fn add(&mut self, graph: CUgraph, depth: usize) {
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
+        let mut count = 0;
+        // SAFETY: with no room the driver tells the number.
+        let result =
+            unsafe { asked::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
+        let Some(size) = count.checked_mul(size_of::<CUgraphNode>()) else {
+            return;
+        };
+        if result != CUDA_SUCCESS || count == 0 {
+            return;
+        }
+        let Ok(start) = os::map(size) else { return };
+        let nodes = start.cast::<CUgraphNode>();
+        // SAFETY: there is room for so many.
+        let result = unsafe { asked::cuGraphGetNodes(graph, nodes.as_ptr(), &raw mut count) };
+        if result == CUDA_SUCCESS {
+            // SAFETY: the driver wrote at most as many as there was room for; the rest is null.
+            let nodes = unsafe { core::slice::from_raw_parts(nodes.as_ptr(), count) };
+            for node in nodes {
+                self.add_node(*node, depth);
+            }
+        }
+        os::unmap(start, size);
+    }
+
+    fn add_node(&mut self, node: CUgraphNode, depth: usize) {
+        let mut kind = 0;
+        // SAFETY: a node of the program's graph, and room for the answer.
+        let result = unsafe { asked::cuGraphNodeGetType(node, &raw mut kind) };
+        if result != CUDA_SUCCESS {
+            return;
+        }
+        match kind {
+            CU_GRAPH_NODE_TYPE_MEM_ALLOC => self.add_memory(node),
+            CU_GRAPH_NODE_TYPE_KERNEL => self.add_kernel(node),
+            CU_GRAPH_NODE_TYPE_GRAPH => {
+                let mut child: CUgraph = core::ptr::null_mut();
+                // SAFETY: as above.
+                let result = unsafe { asked::cuGraphChildGraphNodeGetGraph(node, &raw mut child) };
+                if result == CUDA_SUCCESS {
+                    self.add(child, depth);
+                }
+            }
+            // Its bodies hold no memory nodes (CUDA programming guide, conditional nodes).
+            CU_GRAPH_NODE_TYPE_CONDITIONAL => {}
+            _ => {}
+        }
+    }
+
+    fn add_memory(&mut self, node: CUgraphNode) {
+        let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
+        // SAFETY: as above.
+        let result = unsafe { asked::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) };
+        if result == CUDA_SUCCESS {
+            // SAFETY: plain numbers and pointers, all zero before the driver wrote.
+            let params = unsafe { params.assume_init_ref() };
+            let bytes = (params.bytesize as u64).div_ceil(STEP).saturating_mul(STEP);
+            self.bytes = self.bytes.saturating_add(bytes);
+        }
+    }
+
+    fn add_kernel(&mut self, node: CUgraphNode) {
+        let mut params = core::mem::MaybeUninit::<CUDA_KERNEL_NODE_PARAMS_v2>::zeroed();
+        // SAFETY: as above.
+        let result = unsafe { asked::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()) };
+        if result == CUDA_SUCCESS {
+            // SAFETY: as above.
+            let params = unsafe { params.assume_init_ref() };
+            let function = if params.func.is_null() {
+                params.kern.cast()
+            } else {
+                params.func
+            };
+            self.frame = self.frame.max(stacks::frame_of(function));
+        }
+    }
+}
+
+/// Instantiates or changes a graph: its kernels' stacks come now, the memory of its nodes when it is launched.
+fn made(
+    graph: CUgraph,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+    exec: impl FnOnce() -> CUgraphExec,
+) -> CUresult {
+    let Some(gpu) = here() else { return call() };
+    let needs = Needs::of(graph);
+    if !stacks::reserve(&gpu, needs.frame, function) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let result = call();
+    if result == CUDA_SUCCESS && needs.bytes > 0 {
+        ANY.store(true, Ordering::Relaxed);
+        let held = Holding {
+            units: units(needs.bytes),
+            device: gpu.number(),
+            count: 0,
+            other: 0,
+        };
+        gpu.holdings().put(Kind::Graph, exec() as u64, held);
+    }
+    result
+}
+
+pub(crate) unsafe fn instantiate(
+    place: *mut CUgraphExec,
+    graph: CUgraph,
+    error: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> CUresult {
+    made(
+        graph,
+        c"cuGraphInstantiate",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        || unsafe { real::cuGraphInstantiate(place, graph, error, log, size) },
+        // SAFETY: the driver has just written there.
+        || unsafe { place.read() },
+    )
+}
+
+pub(crate) unsafe fn instantiate_v2(
+    place: *mut CUgraphExec,
+    graph: CUgraph,
+    error: *mut CUgraphNode,
+    log: *mut c_char,
+    size: usize,
+) -> CUresult {
+    made(
+        graph,
+        c"cuGraphInstantiate",
+        // SAFETY: as above.
+        || unsafe { real::cuGraphInstantiate_v2(place, graph, error, log, size) },
+        // SAFETY: as above.
+        || unsafe { place.read() },
+    )
+}
+
+pub(crate) unsafe fn instantiate_with_flags(
+    place: *mut CUgraphExec,
+    graph: CUgraph,
+    flags: c_ulonglong,
+) -> CUresult {
+    made(
+        graph,
+        c"cuGraphInstantiate",
+        // SAFETY: as above.
+        || unsafe { real::cuGraphInstantiateWithFlags(place, graph, flags) },
+        // SAFETY: as above.
+        || unsafe { place.read() },
+    )
+}
+
+/// With these parameters the graph may be uploaded at once.
+fn made_with(
+    graph: CUgraph,
+    call: impl FnOnce() -> CUresult,
+    exec: impl FnOnce() -> CUgraphExec,
+) -> CUresult {
+    let Some(gpu) = here() else { return call() };
+    let needs = Needs::of(graph);
+    let units = units(needs.bytes);
+    let name = c"cuGraphInstantiateWithParams";
+    if needs.bytes > 0 && !gpu.reserve(units, name) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let result = {
+        let _busy = Busy::on(&gpu);
+        made(graph, name, call, exec)
+    };
+    if needs.bytes > 0 {
+        pools::graphs_grew(&gpu, units);
+    }
+    result
+}
+
+pub(crate) unsafe fn instantiate_with_params(
+    place: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    made_with(
+        graph,
+        // SAFETY: as above.
+        || unsafe { real::cuGraphInstantiateWithParams(place, graph, params) },
+        // SAFETY: as above.
+        || unsafe { place.read() },
+    )
+}
+
+pub(crate) unsafe fn instantiate_with_params_ptsz(
+    place: *mut CUgraphExec,
+    graph: CUgraph,
+    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+) -> CUresult {
+    made_with(
+        graph,
+        // SAFETY: as above.
+        || unsafe { real::cuGraphInstantiateWithParams_ptsz(place, graph, params) },
+        // SAFETY: as above.
+        || unsafe { place.read() },
+    )
+}
+
+pub(crate) unsafe fn update(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    error: *mut CUgraphNode,
+    outcome: *mut CUgraphExecUpdateResult,
+) -> CUresult {
+    made(
+        graph,
+        c"cuGraphExecUpdate",
+        // SAFETY: as above.
+        || unsafe { real::cuGraphExecUpdate(exec, graph, error, outcome) },
+        || exec,
+    )
+}
+
+pub(crate) unsafe fn update_v2(
+    exec: CUgraphExec,
+    graph: CUgraph,
+    info: *mut CUgraphExecUpdateResultInfo,
+) -> CUresult {
+    made(
+        graph,
+        c"cuGraphExecUpdate",
+        // SAFETY: as above.
+        || unsafe { real::cuGraphExecUpdate_v2(exec, graph, info) },
+        || exec,
+    )
+}
+
+pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
+    if let Some(holdings) = account::holdings() {
+        // It holds nothing itself: what its launches took stays with the GPU's graphs.
+        holdings.take(Kind::Graph, exec as u64);
+    }
+    // SAFETY: as above.
+    unsafe { real::cuGraphExecDestroy(exec) }
+}
+
+/// Launches or uploads a graph.
+#[inline]
+fn launched(exec: CUgraphExec, function: &CStr, call: impl FnOnce() -> CUresult) -> CUresult {
+    // Relaxed: whoever launches a graph has seen it instantiated.
+    if !ANY.load(Ordering::Relaxed) || !gate::is_limited_process() {
+        return call();
+    }
+    launched_with_memory(exec, function, call)
+}
+
+#[cold]
+fn launched_with_memory(
+    exec: CUgraphExec,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let held = account::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
+    let (Some(held), Some(gpu)) = (held, here()) else {
+        return call();
+    };
+    if !gpu.reserve(held.units, function) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    let _busy = Busy::on(&gpu);
+    let result = call();
+    pools::graphs_grew(&gpu, held.units);
+    result
+}
+
+pub(crate) unsafe fn launch(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    launched(exec, c"cuGraphLaunch", || {
+        // SAFETY: as above.
+        unsafe { real::cuGraphLaunch(exec, stream) }
+    })
+}
+
+pub(crate) unsafe fn launch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    launched(exec, c"cuGraphLaunch", || {
+        // SAFETY: as above.
+        unsafe { real::cuGraphLaunch_ptsz(exec, stream) }
+    })
+}
+
+pub(crate) unsafe fn upload(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    launched(exec, c"cuGraphUpload", || {
+        // SAFETY: as above.
+        unsafe { real::cuGraphUpload(exec, stream) }
+    })
+}
+
+pub(crate) unsafe fn upload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
+    launched(exec, c"cuGraphUpload", || {
+        // SAFETY: as above.
+        unsafe { real::cuGraphUpload_ptsz(exec, stream) }
+    })
+}
+
+pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuDeviceGraphMemTrim(device) };
+    if result == CUDA_SUCCESS
+        && gate::is_limited_process()
+        && let Some(gpu) = account::Limited::on(device)
+    {
+        pools::refresh_graphs(&gpu);
+    }
+    result
+}

@@ -3,19 +3,19 @@
 use core::ffi::{CStr, c_uint};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream,
 };
 use softmig_region::{UNIT, units};
 
 use core::sync::atomic::Ordering;
 
 use crate::account::{self, Holding, Kind, Limited, here};
+use crate::rows::asked;
 use crate::rows::cuda::real;
 
-/// The driver takes memory from the GPU in pieces of this size. Small allocations share pieces (docs/gpu-notes.md).
+/// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
+/// larger ones have pieces of their own (docs/gpu-notes.md).
 const PIECE: u64 = 2 << 20;
-/// From this size on an allocation has pieces of its own.
-const OWN_PIECES: u64 = 1 << 20;
 
 /// What a piece costs.
 const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
@@ -47,9 +47,9 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
         units,
         device: gpu.number(),
         count: 0,
-        other: 0,
+        other: account::context(),
     };
-    if bytes >= OWN_PIECES {
+    if bytes >= PIECE {
         gpu.holdings().put(Kind::Address, address, new);
         return;
     }
@@ -76,14 +76,12 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         account::settle(holdings, Kind::Piece, piece, held, result);
         return result;
     }
-    let managed = holdings.get(Kind::Managed, address);
-    let result = account::given_back(Kind::Managed, address, call);
-    if let Some(held) = managed.filter(|_| result == CUDA_SUCCESS)
-        && let Some(gpu) = Limited::on(held.device.into())
-    {
-        gpu.place().managed.fetch_sub(held.units, Ordering::Relaxed);
+    for kind in [Kind::Managed, Kind::Opened] {
+        if holdings.get(kind, address).is_some() {
+            return account::given_back(kind, address, call);
+        }
     }
-    result
+    call()
 }
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
@@ -112,7 +110,10 @@ pub(crate) unsafe fn alloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresu
 const PITCH: u64 = 512;
 
 fn pitched(width: u64, height: u64) -> u64 {
-    width.div_ceil(PITCH).saturating_mul(PITCH).saturating_mul(height)
+    width
+        .div_ceil(PITCH)
+        .saturating_mul(PITCH)
+        .saturating_mul(height)
 }
 
 pub(crate) unsafe fn alloc_pitch(
@@ -174,7 +175,7 @@ pub(crate) unsafe fn alloc_managed(
             units,
             device: gpu.number(),
             count: 1,
-            other: 0,
+            other: account::context(),
         };
         // SAFETY: as above.
         let address = unsafe { pointer.read() };
@@ -194,4 +195,54 @@ pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
 pub(crate) unsafe fn free_v2(pointer: CUdeviceptr) -> CUresult {
     // SAFETY: as above.
     free(pointer, || unsafe { real::cuMemFree_v2(pointer) })
+}
+
+/// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which nobody tells: it stays
+/// charged until the driver knows it no more ([`forget_freed`]).
+fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let result = call();
+    let Some(holdings) = account::holdings().filter(|_| result == CUDA_SUCCESS) else {
+        return result;
+    };
+    holdings.change(Kind::Address, address, |known| {
+        let known = known.map(|held| Holding {
+            count: FREED,
+            ..held
+        });
+        (known, ())
+    });
+    result
+}
+
+/// In the count of an address: the program has freed it.
+const FREED: u32 = u32::MAX;
+
+/// Refunds what was freed in the order of a stream that has come to it.
+pub(crate) fn forget_freed(gpu: &Limited) {
+    gpu.holdings().each(Kind::Address, |address, held| {
+        if held.count != FREED || held.device != gpu.number() {
+            return;
+        }
+        let (mut base, mut size) = (0, 0);
+        // SAFETY: there is room for both answers.
+        let known =
+            unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
+        if known != CUDA_SUCCESS
+            && let Some(held) = gpu.holdings().take(Kind::Address, address)
+        {
+            account::refund(Kind::Address, &held);
+        }
+    });
+}
+
+pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
+    // SAFETY: as above.
+    free_later(pointer, || unsafe { real::cuMemFreeAsync(pointer, stream) })
+}
+
+pub(crate) unsafe fn free_async_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
+    // SAFETY: as above.
+    free_later(pointer, || unsafe {
+        real::cuMemFreeAsync_ptsz(pointer, stream)
+    })
 }

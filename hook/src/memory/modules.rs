@@ -9,6 +9,7 @@ use softmig_driver_sys::cuda::{
 };
 
 use crate::account::here;
+use crate::memory::stacks;
 use crate::rows::cuda::real;
 
 /// After code was loaded: if the job holds more than its limit now, it is unloaded again.
@@ -76,7 +77,14 @@ pub(crate) unsafe fn library_load_data(
     // SAFETY: as above.
     library(place, unsafe {
         real::cuLibraryLoadData(
-            place, code, jit_options, jit_values, jit_count, options, values, count,
+            place,
+            code,
+            jit_options,
+            jit_values,
+            jit_count,
+            options,
+            values,
+            count,
         )
     })
 }
@@ -95,7 +103,14 @@ pub(crate) unsafe fn library_load_from_file(
     // SAFETY: as above.
     library(place, unsafe {
         real::cuLibraryLoadFromFile(
-            place, name, jit_options, jit_values, jit_count, options, values, count,
+            place,
+            name,
+            jit_options,
+            jit_values,
+            jit_count,
+            options,
+            values,
+            count,
         )
     })
 }
@@ -114,6 +129,7 @@ pub(crate) unsafe fn library_unload(library: CUlibrary) -> CUresult {
 
 /// What an unloaded module took is found free when the job next runs out of memory, or now where that is near.
 fn unloaded(result: CUresult) -> CUresult {
+    stacks::forget();
     if let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) {
         gpu.expect_change();
     }

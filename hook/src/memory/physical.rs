@@ -99,7 +99,9 @@ pub(crate) unsafe fn map(
     holdings.change(Kind::Handle, handle, |known| {
         let known = known.map(|held| Holding {
             count: held.count.saturating_add(1),
-            units: held.units.saturating_add(if gpu.is_some() { more } else { 0 }),
+            units: held
+                .units
+                .saturating_add(if gpu.is_some() { more } else { 0 }),
             ..held
         });
         (known, ())
@@ -200,9 +202,8 @@ pub(crate) unsafe fn import(
 fn remember_import(handle: CUmemGenericAllocationHandle) {
     let mut properties = core::mem::MaybeUninit::<CUmemAllocationProp>::zeroed();
     // SAFETY: there is room for the answer.
-    let result = unsafe {
-        asked::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle)
-    };
+    let result =
+        unsafe { asked::cuMemGetAllocationPropertiesFromHandle(properties.as_mut_ptr(), handle) };
     if result != CUDA_SUCCESS {
         return;
     }
@@ -241,4 +242,3 @@ pub(crate) unsafe fn export(
     }
     result
 }
-

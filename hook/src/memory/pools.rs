@@ -1,1 +1,186 @@
-//! TBD
+//! Stream-ordered allocation: the memory that counts is the pool's, which keeps what is freed to it.
+//!
+//! A pool grows inside the driver, in steps, and only when no free block fits. So what it may grow by is reserved before
+//! each allocation, and afterwards the driver is asked what the pool holds: that is what is charged.
+
+use core::ffi::CStr;
+
+use softmig_driver_sys::cuda::{
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr,
+    CUmemAllocationType, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+};
+use softmig_region::units;
+
+use crate::account::pools::{self, Pool};
+use crate::account::{self, Kind, Limited, here};
+use crate::gate;
+use crate::rows::cuda::real;
+
+/// A pool grows by multiples of this (docs/gpu-notes.md).
+const STEP: u64 = 32 << 20;
+
+/// Which of the two forms of a function is meant: for the legacy default stream, or for one each thread.
+#[derive(Clone, Copy)]
+pub(crate) enum Form {
+    Legacy,
+    PerThread,
+}
+
+/// Allocates `bytes` from a pool, the GPU's current one if `pool` is null.
+fn allocate(
+    pool: CUmemoryPool,
+    bytes: usize,
+    (stream, form): (CUstream, Form),
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let Some(gpu) = here().filter(|_| bytes > 0) else {
+        return call();
+    };
+    let Some(pool) = Pool::of(&gpu, pool) else {
+        return call();
+    };
+    let gpu = *pool.gpu();
+    let _busy = pools::Busy::on(&gpu);
+    let most = units((bytes as u64).div_ceil(STEP).saturating_mul(STEP));
+    if !gpu.reserve_quietly(most) {
+        // What is captured is charged when the graph is launched.
+        if pools::is_capturing(stream, form) {
+            return call();
+        }
+        if !gpu.reserve(most, function) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    let result = call();
+    pool.look(most);
+    result
+}
+
+pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
+    allocate(
+        core::ptr::null_mut(),
+        bytes,
+        (stream, Form::Legacy),
+        c"cuMemAllocAsync",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        || unsafe { real::cuMemAllocAsync(pointer, bytes, stream) },
+    )
+}
+
+pub(crate) unsafe fn alloc_ptsz(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> CUresult {
+    allocate(
+        core::ptr::null_mut(),
+        bytes,
+        (stream, Form::PerThread),
+        c"cuMemAllocAsync",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAllocAsync_ptsz(pointer, bytes, stream) },
+    )
+}
+
+pub(crate) unsafe fn alloc_from(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    allocate(
+        pool,
+        bytes,
+        (stream, Form::Legacy),
+        c"cuMemAllocFromPoolAsync",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream) },
+    )
+}
+
+pub(crate) unsafe fn alloc_from_ptsz(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> CUresult {
+    allocate(
+        pool,
+        bytes,
+        (stream, Form::PerThread),
+        c"cuMemAllocFromPoolAsync",
+        // SAFETY: as above.
+        || unsafe { real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream) },
+    )
+}
+
+/// Remembers a pool that lies on a GPU; the host's are left alone.
+pub(crate) unsafe fn create(
+    place: *mut CUmemoryPool,
+    properties: *const CUmemPoolProps,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemPoolCreate(place, properties) };
+    if result != CUDA_SUCCESS || !gate::is_limited_process() {
+        return result;
+    }
+    // SAFETY: the driver has just read it.
+    let location = unsafe { (&raw const (*properties).location).read() };
+    // SAFETY: the driver has just written there.
+    let pool = unsafe { place.read() };
+    if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+        pools::remember_host(pool);
+    } else if let Some(gpu) = Limited::on(location.id) {
+        pools::remember(&gpu, pool);
+    }
+    result
+}
+
+pub(crate) unsafe fn destroy(pool: CUmemoryPool) -> CUresult {
+    let held = account::holdings().and_then(|holdings| holdings.take(Kind::Pool, pool as u64));
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemPoolDestroy(pool) };
+    if let (Some(held), Some(holdings)) = (held, account::holdings()) {
+        if result == CUDA_SUCCESS {
+            pools::destroyed(&held);
+            pools::forget_currents();
+        } else {
+            holdings.put(Kind::Pool, pool as u64, held);
+        }
+    }
+    result
+}
+
+pub(crate) unsafe fn trim(pool: CUmemoryPool, keep: usize) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemPoolTrimTo(pool, keep) };
+    if result == CUDA_SUCCESS && gate::is_limited_process() {
+        pools::refresh(pool);
+    }
+    result
+}
+
+/// From now on allocations without a pool come from another one.
+pub(crate) unsafe fn set(device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuDeviceSetMemPool(device, pool) };
+    if result == CUDA_SUCCESS && gate::is_limited_process() {
+        pools::forget_currents();
+    }
+    result
+}
+
+/// The same, by place and kind of memory.
+pub(crate) unsafe fn set_for(
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+    pool: CUmemoryPool,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemSetMemPool(location, kind, pool) };
+    if result == CUDA_SUCCESS && gate::is_limited_process() {
+        pools::forget_currents();
+    }
+    result
+}

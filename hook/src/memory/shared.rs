@@ -5,7 +5,7 @@ use core::ffi::c_uint;
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_SUCCESS, CUdeviceptr,
-    CUexternalMemory, CUipcMemHandle, CUresult,
+    CUexternalMemory, CUipcMemHandle, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
 };
 use softmig_region::units;
 
@@ -14,7 +14,11 @@ use crate::rows::asked;
 use crate::rows::cuda::real;
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
-fn opened(pointer: *mut CUdeviceptr, result: CUresult) -> CUresult {
+fn opened(
+    pointer: *mut CUdeviceptr,
+    result: CUresult,
+    close: impl FnOnce(CUdeviceptr) -> CUresult,
+) -> CUresult {
     let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) else {
         return result;
     };
@@ -23,12 +27,16 @@ fn opened(pointer: *mut CUdeviceptr, result: CUresult) -> CUresult {
     let (mut base, mut size) = (0, 0);
     // SAFETY: there is room for both answers.
     let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
-    let units = if known == CUDA_SUCCESS { units(size as u64) } else { 0 };
+    let units = if known == CUDA_SUCCESS {
+        units(size as u64)
+    } else {
+        0
+    };
     let new = Holding {
         units,
         device: gpu.number(),
         count: 0,
-        other: 0,
+        other: account::context(),
     };
     if account::add_reference(gpu.holdings(), Kind::Opened, address, new) {
         return result;
@@ -37,9 +45,13 @@ fn opened(pointer: *mut CUdeviceptr, result: CUresult) -> CUresult {
         return result;
     }
     gpu.holdings().take(Kind::Opened, address);
-    // SAFETY: it was opened just now, and the program has not heard of it.
-    let _ = unsafe { real::cuIpcCloseMemHandle(address) };
+    let _ = close(address);
     CUDA_ERROR_OUT_OF_MEMORY
+}
+
+fn close_again(address: CUdeviceptr) -> CUresult {
+    // SAFETY: it was opened just now, and the program has not heard of it.
+    unsafe { real::cuIpcCloseMemHandle(address) }
 }
 
 pub(crate) unsafe fn open(
@@ -48,7 +60,8 @@ pub(crate) unsafe fn open(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    opened(pointer, unsafe { real::cuIpcOpenMemHandle(pointer, handle, flags) })
+    let result = unsafe { real::cuIpcOpenMemHandle(pointer, handle, flags) };
+    opened(pointer, result, close_again)
 }
 
 pub(crate) unsafe fn open_v2(
@@ -57,12 +70,15 @@ pub(crate) unsafe fn open_v2(
     flags: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    opened(pointer, unsafe { real::cuIpcOpenMemHandle_v2(pointer, handle, flags) })
+    let result = unsafe { real::cuIpcOpenMemHandle_v2(pointer, handle, flags) };
+    opened(pointer, result, close_again)
 }
 
 pub(crate) unsafe fn close(pointer: CUdeviceptr) -> CUresult {
     // SAFETY: as above.
-    account::released(Kind::Opened, pointer, || unsafe { real::cuIpcCloseMemHandle(pointer) })
+    account::released(Kind::Opened, pointer, || unsafe {
+        real::cuIpcCloseMemHandle(pointer)
+    })
 }
 
 pub(crate) unsafe fn import(
@@ -82,7 +98,7 @@ pub(crate) unsafe fn import(
             units,
             device: gpu.number(),
             count: 1,
-            other: 0,
+            other: account::context(),
         };
         // SAFETY: the driver has just written there.
         let memory = unsafe { memory.read() };
@@ -94,5 +110,19 @@ pub(crate) unsafe fn destroy(memory: CUexternalMemory) -> CUresult {
     // SAFETY: as above.
     account::given_back(Kind::External, memory as u64, || unsafe {
         real::cuDestroyExternalMemory(memory)
+    })
+}
+
+/// A block of another process's pool.
+pub(crate) unsafe fn import_pointer(
+    pointer: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut CUmemPoolPtrExportData,
+) -> CUresult {
+    // SAFETY: as above.
+    let result = unsafe { real::cuMemPoolImportPointer(pointer, pool, data) };
+    opened(pointer, result, |address| {
+        // SAFETY: it was imported just now, and the program has not heard of it.
+        unsafe { real::cuMemFree_v2(address) }
     })
 }

@@ -30,9 +30,9 @@ impl Lock {
     }
 
     fn take(&self, as_what: u32) -> bool {
-        let taken =
-            self.0
-                .compare_exchange(FREE, as_what, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self
+            .0
+            .compare_exchange(FREE, as_what, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok()
     }
 

@@ -84,9 +84,8 @@ impl File {
             l_pid: 0,
         };
         // SAFETY: the kernel reads one `flock`.
-        let returned = unsafe {
-            libc::syscall(libc::SYS_fcntl, self.0, libc::F_OFD_SETLK, &raw const lock)
-        };
+        let returned =
+            unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_OFD_SETLK, &raw const lock) };
         outcome(returned).map(drop)
     }
 }

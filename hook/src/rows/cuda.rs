@@ -24,39 +24,39 @@ interpose! { CUDA, cuda;
         fn cuInit(flags: c_uint) -> CUresult => crate::entry::init;
     }
     Context {
-        fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
-        fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
+        fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult => crate::memory::contexts::create_v1;
+        fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult => crate::memory::contexts::create_v2;
         fn cuCtxCreate_v3(
             context: *mut CUcontext,
             params_array: *mut CUexecAffinityParam,
             num_params: c_int,
             flags: c_uint,
             device: CUdevice,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::contexts::create_v3;
         fn cuCtxCreate_v4(
             context: *mut CUcontext,
             ctx_create_params: *mut CUctxCreateParams,
             flags: c_uint,
             device: CUdevice,
-        ) -> CUresult;
-        fn cuCtxDestroy(context: CUcontext) -> CUresult;
-        fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
+        ) -> CUresult => crate::memory::contexts::create_v4;
+        fn cuCtxDestroy(context: CUcontext) -> CUresult => crate::memory::contexts::destroy;
+        fn cuCtxDestroy_v2(context: CUcontext) -> CUresult => crate::memory::contexts::destroy_v2;
         fn cuCtxAttach(context: *mut CUcontext, flags: c_uint) -> CUresult;
         fn cuCtxDetach(context: CUcontext) -> CUresult;
-        fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
+        fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult => crate::memory::stacks::set_limit;
         fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
         fn cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) -> CUresult;
-        fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
-        fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult;
-        fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
-        fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult;
-        fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult => crate::memory::contexts::retain;
+        fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult => crate::memory::contexts::release;
+        fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult => crate::memory::contexts::release_v2;
+        fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult => crate::memory::contexts::reset;
+        fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult => crate::memory::contexts::reset_v2;
         fn cuGreenCtxCreate(
             ctx: *mut CUgreenCtx,
             desc: CUdevResourceDesc,
             device: CUdevice,
             flags: c_uint,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::contexts::create_green;
         fn cuGreenCtxDestroy(ctx: CUgreenCtx) -> CUresult;
         fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
     }
@@ -80,26 +80,26 @@ interpose! { CUDA, cuda;
         fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult => crate::memory::linear::alloc_managed;
         fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult => crate::memory::linear::free_v1;
         fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult => crate::memory::linear::free_v2;
-        fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
-        fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+        fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult => crate::memory::pools::alloc;
+        fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult => crate::memory::pools::alloc_ptsz;
         fn cuMemAllocFromPoolAsync(
             pointer: *mut CUdeviceptr,
             bytes: usize,
             pool: CUmemoryPool,
             stream: CUstream,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::pools::alloc_from;
         fn cuMemAllocFromPoolAsync_ptsz(
             pointer: *mut CUdeviceptr,
             bytes: usize,
             pool: CUmemoryPool,
             stream: CUstream,
-        ) -> CUresult;
-        fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
-        fn cuMemFreeAsync_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
-        fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult;
-        fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
-        fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult;
-        fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult;
+        ) -> CUresult => crate::memory::pools::alloc_from_ptsz;
+        fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult => crate::memory::linear::free_async;
+        fn cuMemFreeAsync_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult => crate::memory::linear::free_async_ptsz;
+        fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult => crate::memory::pools::create;
+        fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult => crate::memory::pools::destroy;
+        fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult => crate::memory::pools::trim;
+        fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult => crate::memory::pools::set;
         fn cuMemGetDefaultMemPool(
             pool: *mut CUmemoryPool,
             location: *mut CUmemLocation,
@@ -110,7 +110,7 @@ interpose! { CUDA, cuda;
             location: *mut CUmemLocation,
             kind: CUmemAllocationType,
         ) -> CUresult;
-        fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult;
+        fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult => crate::memory::pools::set_for;
         fn cuMemPoolExportToShareableHandle(
             handle_out: *mut c_void,
             pool: CUmemoryPool,
@@ -127,7 +127,7 @@ interpose! { CUDA, cuda;
             ptr_out: *mut CUdeviceptr,
             pool: CUmemoryPool,
             share_data: *mut CUmemPoolPtrExportData,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::shared::import_pointer;
         fn cuMemCreate(
             handle: *mut CUmemGenericAllocationHandle,
             size: usize,
@@ -267,17 +267,17 @@ interpose! { CUDA, cuda;
             flags: c_ulonglong,
             stream: CUstream,
         ) -> CUresult;
-        fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
-        fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
-        fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
-        fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
-        fn cuArrayDestroy(array: CUarray) -> CUresult;
+        fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult => crate::memory::arrays::create_v1;
+        fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult => crate::memory::arrays::create_v2;
+        fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult => crate::memory::arrays::create_3d_v1;
+        fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult => crate::memory::arrays::create_3d_v2;
+        fn cuArrayDestroy(array: CUarray) -> CUresult => crate::memory::arrays::destroy;
         fn cuMipmappedArrayCreate(
             handle: *mut CUmipmappedArray,
             mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR,
             num_mipmap_levels: c_uint,
-        ) -> CUresult;
-        fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult;
+        ) -> CUresult => crate::memory::arrays::create_mipmapped;
+        fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult => crate::memory::arrays::destroy_mipmapped;
         fn cuGraphAddMemAllocNode(
             graph_node: *mut CUgraphNode,
             graph: CUgraph,
@@ -314,38 +314,38 @@ interpose! { CUDA, cuda;
             error_node: *mut CUgraphNode,
             log_buffer: *mut c_char,
             buffer_size: usize,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::instantiate;
         fn cuGraphInstantiate_v2(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             error_node: *mut CUgraphNode,
             log_buffer: *mut c_char,
             buffer_size: usize,
-        ) -> CUresult;
-        fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::instantiate_v2;
+        fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult => crate::memory::graphs::instantiate_with_flags;
         fn cuGraphInstantiateWithParams(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::instantiate_with_params;
         fn cuGraphInstantiateWithParams_ptsz(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-        ) -> CUresult;
-        fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
-        fn cuGraphUpload_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::instantiate_with_params_ptsz;
+        fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::upload;
+        fn cuGraphUpload_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::upload_ptsz;
         fn cuGraphExecUpdate(
             graph_exec: CUgraphExec,
             graph: CUgraph,
             error_node: *mut CUgraphNode,
             update_result_out: *mut CUgraphExecUpdateResult,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::update;
         fn cuGraphExecUpdate_v2(
             graph_exec: CUgraphExec,
             graph: CUgraph,
             result_info: *mut CUgraphExecUpdateResultInfo,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::update_v2;
         fn cuGraphExecNodeSetParams(
             graph_exec: CUgraphExec,
             node: CUgraphNode,
@@ -356,8 +356,8 @@ interpose! { CUDA, cuda;
             node: CUgraphNode,
             child_graph: CUgraph,
         ) -> CUresult;
-        fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult;
-        fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
+        fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult => crate::memory::graphs::destroy;
+        fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult => crate::memory::graphs::trim;
         fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
         fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::shared::open;
         fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::shared::open_v2;
@@ -431,14 +431,14 @@ interpose! { CUDA, cuda;
         fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult;
     }
     Launch {
-        fn cuLaunch(function: CUfunction) -> CUresult;
-        fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult;
+        fn cuLaunch(function: CUfunction) -> CUresult => crate::launches::launch;
+        fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult => crate::launches::launch_grid;
         fn cuLaunchGridAsync(
             function: CUfunction,
             grid_width: c_int,
             grid_height: c_int,
             stream: CUstream,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_grid_async;
         fn cuLaunchKernel(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -451,7 +451,7 @@ interpose! { CUDA, cuda;
             stream: CUstream,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_kernel;
         fn cuLaunchKernel_ptsz(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -464,19 +464,19 @@ interpose! { CUDA, cuda;
             stream: CUstream,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_kernel_ptsz;
         fn cuLaunchKernelEx(
             config: *const CUlaunchConfig,
             function: CUfunction,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_kernel_ex;
         fn cuLaunchKernelEx_ptsz(
             config: *const CUlaunchConfig,
             function: CUfunction,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_kernel_ex_ptsz;
         fn cuLaunchCooperativeKernel(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -488,7 +488,7 @@ interpose! { CUDA, cuda;
             shared_mem_bytes: c_uint,
             stream: CUstream,
             kernel_params: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_cooperative_kernel;
         fn cuLaunchCooperativeKernel_ptsz(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -500,14 +500,14 @@ interpose! { CUDA, cuda;
             shared_mem_bytes: c_uint,
             stream: CUstream,
             kernel_params: *mut *mut c_void,
-        ) -> CUresult;
+        ) -> CUresult => crate::launches::launch_cooperative_kernel_ptsz;
         fn cuLaunchCooperativeKernelMultiDevice(
             launch_params_list: *mut CUDA_LAUNCH_PARAMS,
             num_devices: c_uint,
             flags: c_uint,
-        ) -> CUresult;
-        fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult;
-        fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+        ) -> CUresult => crate::launches::launch_cooperative_kernel_multi_device;
+        fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch;
+        fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch_ptsz;
     }
     View {
         fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult;

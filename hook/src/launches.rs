@@ -1,0 +1,229 @@
+//! Launches of kernels: what each may still take of the GPU's memory are its stacks.
+
+use core::ffi::{CStr, c_int, c_uint, c_void};
+
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
+};
+
+use crate::memory::stacks;
+use crate::rows::cuda::real;
+
+/// Launches a kernel whose stacks fit.
+#[inline]
+fn launched(function: CUfunction, name: &CStr, launch: impl FnOnce() -> CUresult) -> CUresult {
+    if stacks::fit(function, name) {
+        launch()
+    } else {
+        CUDA_ERROR_OUT_OF_MEMORY
+    }
+}
+
+#[inline]
+pub(crate) unsafe fn launch(function: CUfunction) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunch", || unsafe {
+        real::cuLaunch(function)
+    })
+}
+
+#[inline]
+pub(crate) unsafe fn launch_grid(
+    function: CUfunction,
+    grid_width: c_int,
+    grid_height: c_int,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchGrid", || unsafe {
+        real::cuLaunchGrid(function, grid_width, grid_height)
+    })
+}
+
+#[inline]
+pub(crate) unsafe fn launch_grid_async(
+    function: CUfunction,
+    grid_width: c_int,
+    grid_height: c_int,
+    stream: CUstream,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchGridAsync", || unsafe {
+        real::cuLaunchGridAsync(function, grid_width, grid_height, stream)
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+#[inline]
+pub(crate) unsafe fn launch_kernel(
+    function: CUfunction,
+    grid_dim_x: c_uint,
+    grid_dim_y: c_uint,
+    grid_dim_z: c_uint,
+    block_dim_x: c_uint,
+    block_dim_y: c_uint,
+    block_dim_z: c_uint,
+    shared_mem_bytes: c_uint,
+    stream: CUstream,
+    kernel_params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchKernel", || unsafe {
+        real::cuLaunchKernel(
+            function,
+            grid_dim_x,
+            grid_dim_y,
+            grid_dim_z,
+            block_dim_x,
+            block_dim_y,
+            block_dim_z,
+            shared_mem_bytes,
+            stream,
+            kernel_params,
+            extra,
+        )
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+#[inline]
+pub(crate) unsafe fn launch_kernel_ptsz(
+    function: CUfunction,
+    grid_dim_x: c_uint,
+    grid_dim_y: c_uint,
+    grid_dim_z: c_uint,
+    block_dim_x: c_uint,
+    block_dim_y: c_uint,
+    block_dim_z: c_uint,
+    shared_mem_bytes: c_uint,
+    stream: CUstream,
+    kernel_params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchKernel", || unsafe {
+        real::cuLaunchKernel_ptsz(
+            function,
+            grid_dim_x,
+            grid_dim_y,
+            grid_dim_z,
+            block_dim_x,
+            block_dim_y,
+            block_dim_z,
+            shared_mem_bytes,
+            stream,
+            kernel_params,
+            extra,
+        )
+    })
+}
+
+#[inline]
+pub(crate) unsafe fn launch_kernel_ex(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    kernel_params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchKernelEx", || unsafe {
+        real::cuLaunchKernelEx(config, function, kernel_params, extra)
+    })
+}
+
+#[inline]
+pub(crate) unsafe fn launch_kernel_ex_ptsz(
+    config: *const CUlaunchConfig,
+    function: CUfunction,
+    kernel_params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchKernelEx", || unsafe {
+        real::cuLaunchKernelEx_ptsz(config, function, kernel_params, extra)
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+#[inline]
+pub(crate) unsafe fn launch_cooperative_kernel(
+    function: CUfunction,
+    grid_dim_x: c_uint,
+    grid_dim_y: c_uint,
+    grid_dim_z: c_uint,
+    block_dim_x: c_uint,
+    block_dim_y: c_uint,
+    block_dim_z: c_uint,
+    shared_mem_bytes: c_uint,
+    stream: CUstream,
+    kernel_params: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchCooperativeKernel", || unsafe {
+        real::cuLaunchCooperativeKernel(
+            function,
+            grid_dim_x,
+            grid_dim_y,
+            grid_dim_z,
+            block_dim_x,
+            block_dim_y,
+            block_dim_z,
+            shared_mem_bytes,
+            stream,
+            kernel_params,
+        )
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the driver's")]
+#[inline]
+pub(crate) unsafe fn launch_cooperative_kernel_ptsz(
+    function: CUfunction,
+    grid_dim_x: c_uint,
+    grid_dim_y: c_uint,
+    grid_dim_z: c_uint,
+    block_dim_x: c_uint,
+    block_dim_y: c_uint,
+    block_dim_z: c_uint,
+    shared_mem_bytes: c_uint,
+    stream: CUstream,
+    kernel_params: *mut *mut c_void,
+) -> CUresult {
+    // SAFETY: the program's arguments, for which it keeps the driver's contract.
+    launched(function, c"cuLaunchCooperativeKernel", || unsafe {
+        real::cuLaunchCooperativeKernel_ptsz(
+            function,
+            grid_dim_x,
+            grid_dim_y,
+            grid_dim_z,
+            block_dim_x,
+            block_dim_y,
+            block_dim_z,
+            shared_mem_bytes,
+            stream,
+            kernel_params,
+        )
+    })
+}
+
+pub(crate) unsafe fn launch_cooperative_kernel_multi_device(
+    launch_params_list: *mut CUDA_LAUNCH_PARAMS,
+    num_devices: c_uint,
+    flags: c_uint,
+) -> CUresult {
+    let all = if launch_params_list.is_null() {
+        0
+    } else {
+        num_devices as usize
+    };
+    for at in 0..all {
+        let params = launch_params_list.wrapping_add(at);
+        // SAFETY: the program's list, which the driver would read too.
+        let function = unsafe { (&raw const (*params).function).read() };
+        if !stacks::fit(function, c"cuLaunchCooperativeKernelMultiDevice") {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { real::cuLaunchCooperativeKernelMultiDevice(launch_params_list, num_devices, flags) }
+}
