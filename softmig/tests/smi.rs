@@ -44,11 +44,15 @@ impl Place {
     }
 
     fn command_of(&self, name: &str, words: &[&str]) -> Command {
+        self.command_named(self.path(name), words)
+    }
+
+    fn command_named(&self, program: PathBuf, words: &[&str]) -> Command {
         let [own, other] = self
             .processes
             .each_ref()
             .map(|child| child.id().to_string());
-        let mut command = Command::new(self.path(name));
+        let mut command = Command::new(program);
         command
             .args(words)
             .env("SOFTMIG_RUN", "a")
@@ -111,6 +115,16 @@ fn by_its_own_name_softmig_does_the_same() {
     let mut command = place.command_of("softmig", &["smi", "pmon"]);
     let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
     assert_eq!(place.named(&said).lines().count(), 2, "{said}");
+}
+
+#[test]
+fn the_moved_one_is_found_beside_a_relative_name() {
+    let place = Place::new(PMON);
+    // The name is looked for in the working folder of the new process.
+    let mut command = place.command_named("./nvidia-smi".into(), &["pmon"]);
+    let output = command.current_dir(place.folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(said.lines().count(), 2, "{said}");
 }
 
 #[test]

@@ -39,21 +39,22 @@ impl fmt::Display for NotFound {
 /// Finds it: beside the name that the caller used, in the usual folders, then in PATH. In each folder the moved one
 /// comes first, since what stands under the usual name may be softmig, or a script that calls it.
 pub(crate) fn find(called_as: &OsStr) -> Result<PathBuf, NotFound> {
+    // A name without a folder was found in PATH.
     let beside = Path::new(called_as).parent();
+    let beside = beside.filter(|folder| !folder.as_os_str().is_empty());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = beside
         .into_iter()
         .map(Path::to_owned)
         .chain(FOLDERS.map(PathBuf::from))
-        .chain(std::env::split_paths(&path));
+        // A relative one would be any folder, also one that somebody else writes to.
+        .chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
     first_in(folders, Path::new("/proc/self/exe")).ok_or(NotFound)
 }
 
 /// The first one in these folders that is not softmig.
 fn first_in(folders: impl Iterator<Item = PathBuf>, softmig: &Path) -> Option<PathBuf> {
     folders
-        // A relative one would be found in any folder that somebody else may write to.
-        .filter(|folder| folder.is_absolute())
         .flat_map(|folder| [folder.join(MOVED), folder.join(NAME)])
         .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok() && !is(file, softmig))
 }
