@@ -23,9 +23,15 @@ impl Area {
         map(None, bytes, READ_WRITE, ANONYMOUS, None)
     }
 
-    /// The same below 4 GiB, for programs of the time when addresses of a device had 32 bits.
-    pub(crate) fn new_low(bytes: u64) -> Outcome<Area> {
-        map(None, bytes, READ_WRITE, ANONYMOUS | libc::MAP_32BIT, None)
+    /// New memory at a multiple of the granularity, all zero, and if need be below 4 GiB.
+    pub(crate) fn piece(bytes: u64, low: bool) -> Outcome<Area> {
+        let flags = if low { LOW } else { ANONYMOUS };
+        aligned(bytes, GRANULARITY, READ_WRITE, flags)
+    }
+
+    /// Addresses without memory, from a multiple of the alignment on.
+    pub(crate) fn reserve(bytes: u64, alignment: u64) -> Outcome<Area> {
+        aligned(bytes, alignment.max(GRANULARITY), libc::PROT_NONE, ANONYMOUS)
     }
 
     /// Memory that others share: what is in the file.
@@ -33,23 +39,14 @@ impl Area {
         map(None, bytes, READ_WRITE, libc::MAP_SHARED, Some((file, 0)))
     }
 
-    /// Addresses without memory, from a multiple of the alignment on.
-    pub(crate) fn reserve(bytes: u64, alignment: u64) -> Outcome<Area> {
-        let alignment = alignment.max(GRANULARITY);
-        let larger = bytes
-            .checked_add(alignment)
-            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let all = map(None, larger, libc::PROT_NONE, ANONYMOUS, None)?;
-        let start = all.start.next_multiple_of(alignment);
-        let end = start + bytes;
-        unmap(all.start, start - all.start);
-        unmap(end, all.start + all.length - end);
-        Ok(Area {
-            start,
-            length: bytes,
-        })
+    /// Moves what is in the memory into a file that is as long, and puts that in its place.
+    pub(crate) fn move_into(self, file: &File) -> Outcome {
+        let copied = Area::of_file(file, self.length)?;
+        // SAFETY: both are as long: the one is this memory, the other was just mapped.
+        unsafe { copy(copied.start, self.start, self.length as usize) };
+        copied.give_back();
+        self.replace_by_file(file, 0)
     }
-
     /// Puts a part of a file at addresses that were reserved, or are memory whose content moves into the file.
     pub(crate) fn replace_by_file(self, file: &File, offset: u64) -> Outcome {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -86,6 +83,29 @@ impl Area {
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Without reserving swap: a GPU has more memory than most machines that run tests.
 const ANONYMOUS: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// Below 4 GiB, for programs of the time when addresses of a device had 32 bits.
+const LOW: libc::c_int = ANONYMOUS | libc::MAP_32BIT;
+
+fn aligned(
+    bytes: u64,
+    alignment: u64,
+    protection: libc::c_int,
+    flags: libc::c_int,
+) -> Outcome<Area> {
+    let larger = bytes
+        .checked_add(alignment)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    let all = map(None, larger, protection, flags, None)?;
+    let start = all.start.next_multiple_of(alignment);
+    let end = start + bytes;
+    unmap(all.start, start - all.start);
+    unmap(end, all.start + all.length - end);
+    Ok(Area {
+        start,
+        length: bytes,
+    })
+}
 
 fn map(
     at: Option<u64>,

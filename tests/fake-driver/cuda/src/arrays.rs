@@ -11,7 +11,7 @@ use crate::capture::refuse_while_capturing;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::heap::Piece;
+use crate::heap::{Part, Place};
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
 
@@ -28,7 +28,7 @@ struct Array {
     context: usize,
     shape: Shape,
     /// Its memory: none of its own where it is a level, or sparse.
-    piece: Option<Piece>,
+    piece: Option<Part>,
     /// The mipmapped array that it is a level of.
     level_of: Option<usize>,
 }
@@ -39,7 +39,7 @@ struct Mipmapped {
     context: usize,
     /// Of the largest level.
     shape: Shape,
-    piece: Option<Piece>,
+    piece: Option<Part>,
     levels: Vec<usize>,
 }
 
@@ -223,19 +223,21 @@ fn requirements(shape: &Shape, bytes: u64) -> Outcome<CUDA_ARRAY_MEMORY_REQUIREM
     })
 }
 
-fn take(driver: &mut Driver, shape: &Shape, bytes: u64) -> Outcome<Option<Piece>> {
+fn take(driver: &mut Driver, shape: &Shape, bytes: u64) -> Outcome<Option<Part>> {
     if shape.is_sparse() {
         return Ok(None);
     }
     let (context, described) = driver.contexts.current()?;
-    let device = described.device;
-    let piece = driver
-        .heap
-        .take(driver.node, context, device, Kind::Array, bytes)?;
-    Ok(Some(piece))
+    let place = Place {
+        context,
+        device: described.device,
+        kind: Kind::Array,
+        low: false,
+    };
+    Ok(Some(driver.heap.take(driver.node, place, bytes)?))
 }
 
-fn give_back(driver: &mut Driver, piece: Option<Piece>) {
+fn give_back(driver: &mut Driver, piece: Option<Part>) {
     if let Some(piece) = piece {
         driver.heap.give_back(driver.node, piece);
     }

@@ -34,6 +34,8 @@ pub(crate) struct Context {
     pub(crate) limits: Limits,
     /// How many parts of the program hold it.
     pub(crate) holders: u32,
+    /// How many bytes of code it still has room for in what it took from the start.
+    pub(crate) code_room: u64,
 }
 
 /// Who made a context, and so may end it.
@@ -49,6 +51,9 @@ pub(crate) enum Origin {
     #[cfg(not(feature = "old"))]
     Green,
 }
+
+/// Small modules take nothing besides the context (seen on an H200).
+const CODE_ROOM: u64 = 1 << 20;
 
 exports! {
     static SYMBOLS;
@@ -152,6 +157,7 @@ pub(crate) fn begin(
         origin,
         limits: Limits::default(),
         holders: 1,
+        code_room: CODE_ROOM,
     };
     driver.contexts.all.insert(number, context);
     Ok(number)
@@ -231,6 +237,7 @@ impl Contexts {
             origin: Origin::Green,
             limits: Limits::default(),
             holders: 1,
+            code_room: CODE_ROOM,
         };
         self.all.insert(number, context);
         number

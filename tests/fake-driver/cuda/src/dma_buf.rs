@@ -1,6 +1,6 @@
 //! Descriptors by which other devices, a network card say, reach device memory.
 //!
-//! One of memory from `cuMemCreate` keeps it, as an exported handle does; plain memory goes when it is given back.
+//! Each keeps the memory, as an exported handle does; of plain memory, the whole piece.
 
 use std::ffi::c_void;
 use std::os::fd::IntoRawFd;
@@ -29,18 +29,15 @@ exports! {
         if kind != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0 || !whole {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let start = range.area.start;
-        let file = match range.source {
+        let block = match range.source {
             Source::Mapped { physical } => {
                 let known = driver.memory.physical.get(&physical).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-                driver.node.export_block(known.block.id)
+                known.block.id
             }
-            Source::Device { .. } => {
-                let ticket = sharing::share(driver, start)?;
-                driver.node.open_shared_file(ticket.file)
-            }
+            Source::Device { part } => driver.heap.share(driver.node, part)?.0.id,
             _ => return Err(CUDA_ERROR_NOT_SUPPORTED),
         };
+        let file = driver.node.export_block(block);
         out.cast::<i32>().set(file.map_err(sharing::failed)?.into_raw_fd())
     });
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{Device, Process};
+use softmig_fake_node::{BlockId, Device, Process};
 
 use crate::Outcome;
 use crate::arrays::Arrays;
@@ -35,6 +35,8 @@ pub(crate) struct Driver {
     pub(crate) ranges: Ranges,
     pub(crate) pools: Pools,
     pub(crate) memory: Virtual,
+    /// How often each block of another process is open here.
+    pub(crate) opened: BTreeMap<BlockId, u32>,
     pub(crate) external: BTreeMap<usize, External>,
     pub(crate) arrays: Arrays,
     pub(crate) modules: Modules,
@@ -60,6 +62,7 @@ impl Driver {
             ranges: Ranges::default(),
             pools: Pools::default(),
             memory: Virtual::default(),
+            opened: BTreeMap::default(),
             external: BTreeMap::default(),
             arrays: Arrays::default(),
             modules: Modules::default(),

@@ -1,86 +1,172 @@
 //! Physical memory by the piece, as a context takes it.
 //!
-//! The driver takes memory in pieces of 2 MiB, and puts what is smaller together into one (seen on an H200: one byte
-//! takes 2 MiB, and the next million none).
+//! The driver takes memory in pieces of 2 MiB, and puts what is smaller together into one; nothing lies across the
+//! boundary of two pieces unless it begins at one (seen on an H200). What a context has is therefore the number of
+//! pieces that its addresses touch, and here, too, a piece is a stretch of addresses.
 
 use std::collections::BTreeMap;
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{Kind, MemoryError, Process};
+use softmig_fake_node::{Block, Kind, MemoryError, Process};
 
 use crate::Outcome;
-use crate::address::GRANULARITY;
+use crate::address::{Area, GRANULARITY};
 
-/// What small pieces are rounded up to: addresses are multiples of it.
+/// Addresses are multiples of it.
 const ALIGNMENT: u64 = 512;
 
-/// The small pieces of each context, device and kind.
+/// All pieces, by their first address.
 #[derive(Default)]
-pub(crate) struct Heap {
-    small: BTreeMap<Place, u64>,
+pub(crate) struct Heap(BTreeMap<u64, Piece>);
+
+/// Who and what a piece is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) context: usize,
+    pub(crate) device: usize,
+    pub(crate) kind: Kind,
+    /// Below 4 GiB, for programs of the time when addresses had 32 bits.
+    pub(crate) low: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    context: usize,
-    device: usize,
-    kind: Kind,
-}
-
-/// Memory that was taken. It is not given back by itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+/// Memory of the device.
+#[derive(Debug)]
+struct Piece {
     place: Place,
-    bytes: u64,
+    area: Area,
+    /// What is in use: where it begins, and how long it is.
+    parts: BTreeMap<u64, u64>,
+    /// The first address that no part ever had.
+    end: u64,
+    /// What is longer than this does not fit between the parts.
+    gap: u64,
+    /// What others hold it by, once they can.
+    block: Option<Block>,
+}
+
+/// A part of a piece. It is not given back by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    piece: u64,
+    pub(crate) start: u64,
 }
 
 impl Heap {
     /// Takes memory of a device for a context.
-    pub(crate) fn take(
-        &mut self,
-        node: &Process,
-        context: usize,
-        device: usize,
-        kind: Kind,
-        bytes: u64,
-    ) -> Outcome<Piece> {
-        let place = Place {
-            context,
-            device,
-            kind,
-        };
+    pub(crate) fn take(&mut self, node: &Process, place: Place, bytes: u64) -> Outcome<Part> {
         let bytes = bytes
+            .max(1)
             .checked_next_multiple_of(ALIGNMENT)
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        if bytes >= GRANULARITY {
-            node.charge(device, kind, whole(bytes)?).map_err(code)?;
-        } else {
-            let sum = self.small.entry(place).or_default();
-            let more = whole(*sum + bytes)? - whole(*sum)?;
-            node.charge(device, kind, more).map_err(code)?;
-            *sum += bytes;
+        if bytes < GRANULARITY {
+            let mut pieces = self.0.values_mut().filter(|piece| piece.place == place);
+            if let Some(part) = pieces.find_map(|piece| piece.take(bytes)) {
+                return Ok(part);
+            }
         }
-        Ok(Piece { place, bytes })
+        let whole = bytes
+            .checked_next_multiple_of(GRANULARITY)
+            .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        let Place { device, kind, .. } = place;
+        node.charge(device, kind, whole).map_err(code)?;
+        let area = Area::piece(whole, place.low).inspect_err(|_| node.refund(device, kind, whole))?;
+        let piece = Piece {
+            place,
+            area,
+            parts: BTreeMap::from([(area.start, bytes)]),
+            end: area.start + bytes,
+            gap: 0,
+            block: None,
+        };
+        self.0.insert(area.start, piece);
+        Ok(Part {
+            piece: area.start,
+            start: area.start,
+        })
     }
 
-    /// Gives it back.
-    pub(crate) fn give_back(&mut self, node: &Process, piece: Piece) {
-        let Place { device, kind, .. } = piece.place;
-        if piece.bytes >= GRANULARITY {
-            node.refund(device, kind, whole(piece.bytes).unwrap_or(0));
+    /// Gives it back; a piece that nothing is left of goes at once.
+    pub(crate) fn give_back(&mut self, node: &Process, part: Part) {
+        let Some(piece) = self.0.get_mut(&part.piece) else {
+            return;
+        };
+        if piece.parts.remove(&part.start).is_some() {
+            // How long the gap is shows when somebody looks.
+            piece.gap = piece.area.length;
+        }
+        if !piece.parts.is_empty() {
             return;
         }
-        let sum = self.small.entry(piece.place).or_default();
-        let before = whole(*sum).unwrap_or(0);
-        *sum = sum.saturating_sub(piece.bytes);
-        node.refund(device, kind, before - whole(*sum).unwrap_or(0));
+        if let Some(piece) = self.0.remove(&part.piece) {
+            let Place { device, kind, .. } = piece.place;
+            match piece.block {
+                Some(block) => node.drop_block(block.id),
+                None => node.refund(device, kind, piece.area.length),
+            }
+            piece.area.give_back();
+        }
+    }
+
+    /// The block by which others can hold a part's whole piece, and where in it the part begins.
+    pub(crate) fn share(&mut self, node: &Process, part: Part) -> Outcome<(Block, u64)> {
+        let piece = self
+            .0
+            .get_mut(&part.piece)
+            .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        let offset = part.start - piece.area.start;
+        if let Some(block) = piece.block {
+            return Ok((block, offset));
+        }
+        let (Place { device, kind, .. }, bytes) = (piece.place, piece.area.length);
+        let block = node.turn_into_block(device, kind, bytes).map_err(code)?;
+        piece.block = Some(block);
+        let file = node.open_block(block.id);
+        piece.area.move_into(&file.map_err(crate::sharing::failed)?)?;
+        Ok((block, offset))
     }
 }
 
-fn whole(bytes: u64) -> Outcome<u64> {
-    bytes
-        .checked_next_multiple_of(GRANULARITY)
-        .ok_or(CUDA_ERROR_OUT_OF_MEMORY)
+impl Piece {
+    /// Takes a part of it, if there is room without crossing into the next piece.
+    fn take(&mut self, bytes: u64) -> Option<Part> {
+        if self.area.length > GRANULARITY {
+            return None;
+        }
+        let start = if self.behind() - self.end >= bytes {
+            self.end
+        } else if self.gap >= bytes {
+            let start = self.find_gap(bytes);
+            if start.is_none() {
+                // Shorter ones may fit.
+                self.gap = bytes - ALIGNMENT;
+            }
+            start?
+        } else {
+            return None;
+        };
+        self.end = self.end.max(start + bytes);
+        self.parts.insert(start, bytes);
+        Some(Part {
+            piece: self.area.start,
+            start,
+        })
+    }
+
+    fn find_gap(&self, bytes: u64) -> Option<u64> {
+        let mut free = self.area.start;
+        for (start, length) in &self.parts {
+            if start - free >= bytes {
+                return Some(free);
+            }
+            free = start + length;
+        }
+        (self.behind() - free >= bytes).then_some(free)
+    }
+
+    /// The first address that is not the piece's.
+    fn behind(&self) -> u64 {
+        self.area.start + self.area.length
+    }
 }
 
 /// The driver's word for an account's refusal.

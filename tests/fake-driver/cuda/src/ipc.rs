@@ -49,7 +49,7 @@ exports! {
     /// Closes it.
     fn cuIpcCloseMemHandle [cuIpcCloseMemHandle 4010] (address: CUdeviceptr) => locked(|driver| {
         let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        if !matches!(range.source, Source::Imported) {
+        if !matches!(range.source, Source::Imported { .. }) {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         let range = driver.ranges.remove(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;

@@ -125,6 +125,10 @@ pub(crate) fn use_here(driver: &mut Driver, number: usize) -> Outcome<usize> {
     }
     let image = library.image.clone();
     let module = modules::load_into(driver, context, image, true)?;
+    if let Err(code) = modules::load_code(driver, module) {
+        modules::unload(driver, module);
+        return Err(code);
+    }
     if let Some(library) = driver.libraries.get_mut(&number) {
         library.modules.insert(context, module);
     }

@@ -9,9 +9,9 @@ use crate::capture::refuse_while_capturing;
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
-use crate::heap::code;
+use crate::heap::{Place, code};
 use crate::ranges::{Range, Source};
-use crate::{Outcome, arrays, events, graph_memory, modules, pools, streams, vmm};
+use crate::{Outcome, arrays, events, graph_memory, modules, pools, sharing, streams, vmm};
 
 /// Rows of two-dimensional memory begin at multiples of it.
 const PITCH: u64 = 512;
@@ -82,44 +82,44 @@ fn pitch_of(width: u64, element: u32) -> Outcome<u64> {
 fn allocate(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr> {
     refuse_while_capturing(driver)?;
     let (context, _) = driver.contexts.current()?;
-    take(driver, context, bytes, Area::new)
+    take(driver, context, bytes, false)
 }
 
 fn allocate_old(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr_v1> {
     refuse_while_capturing(driver)?;
     let (context, _) = driver.contexts.old_current()?;
-    let address = take(driver, context, bytes, Area::new_low)?;
+    let address = take(driver, context, bytes, true)?;
     CUdeviceptr_v1::try_from(address).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)
 }
 
-fn take(
-    driver: &mut Driver,
-    context: usize,
-    bytes: u64,
-    area: impl FnOnce(u64) -> Outcome<Area>,
-) -> Outcome<CUdeviceptr> {
+fn take(driver: &mut Driver, context: usize, bytes: u64, low: bool) -> Outcome<CUdeviceptr> {
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     let device = driver.contexts.get(context)?.device;
-    let piece = driver
-        .heap
-        .take(driver.node, context, device, Kind::Alloc, bytes)?;
-    let area = match area(bytes) {
-        Ok(area) => area,
-        Err(code) => {
-            driver.heap.give_back(driver.node, piece);
-            return Err(code);
+    let place = Place {
+        context,
+        device,
+        kind: Kind::Alloc,
+        low,
+    };
+    let part = match driver.heap.take(driver.node, place, bytes) {
+        // Before it gives up, the driver takes back what pools keep for nobody (seen on an H200).
+        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
+            pools::shrink_all(driver);
+            driver.heap.take(driver.node, place, bytes)?
         }
+        taken => taken?,
+    };
+    let area = Area {
+        start: part.start,
+        length: bytes,
     };
     driver.ranges.insert(Range {
         area,
         context,
         device,
-        source: Source::Device {
-            piece,
-            shared: None,
-        },
+        source: Source::Device { part },
     });
     Ok(area.start)
 }
@@ -173,12 +173,12 @@ fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
 /// Gives back the memory and the addresses of an allocation that was taken out of the list.
 pub(crate) fn release(driver: &mut Driver, range: Range) {
     match range.source {
-        Source::Device { piece, shared } => {
-            driver.heap.give_back(driver.node, piece);
-            if let Some(file) = shared {
-                driver.node.remove_shared_file(file);
-            }
+        // The addresses are the piece's, as those of variables are.
+        Source::Device { part } => {
+            driver.heap.give_back(driver.node, part);
+            return;
         }
+        Source::Variable => return,
         Source::Managed { bytes } => driver.node.refund(range.device, Kind::Managed, bytes),
         Source::Pool {
             pool,
@@ -186,8 +186,10 @@ pub(crate) fn release(driver: &mut Driver, range: Range) {
             shared,
         } => {
             pools::give_back(driver, pool, bytes);
-            if let Some(file) = shared {
-                driver.node.remove_shared_file(file);
+            if let Some(block) = shared {
+                // From now on it counts by itself, if others have it.
+                pools::shrink(driver, pool, 0);
+                driver.node.drop_block(block);
             }
         }
         Source::Mapped { physical } => {
@@ -196,12 +198,13 @@ pub(crate) fn release(driver: &mut Driver, range: Range) {
             let _ = range.area.empty();
             return;
         }
+        Source::Imported { whole, block } => {
+            sharing::let_go(driver, block);
+            whole.give_back();
+            return;
+        }
         // Their accounts are kept elsewhere, or there are none.
-        Source::Graph { .. }
-        | Source::Imported
-        | Source::External
-        | Source::Host
-        | Source::Variable => {}
+        Source::Graph { .. } | Source::External | Source::Host => {}
         // The addresses are the program's own.
         Source::Registered => return,
     }

@@ -13,9 +13,8 @@ use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions::{self, Origin};
-use crate::heap::Piece;
+use crate::heap::{Part, Place};
 use crate::image::Image;
-use crate::memory;
 use crate::ranges::{Range, Source};
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
@@ -30,10 +29,20 @@ pub(crate) struct Module {
     /// Whether it is a library's, with which it goes.
     owned: bool,
     image: Image,
-    /// What its code and variables take.
-    pieces: Vec<Piece>,
-    /// Where its variables are.
-    variables: BTreeMap<String, Area>,
+    /// What its code takes, once one of its kernels is looked up.
+    code: Code,
+    /// Where its variables are, and what they take.
+    variables: BTreeMap<String, (Area, Part)>,
+}
+
+/// Where a module's code is.
+#[derive(Clone, Copy, Debug)]
+enum Code {
+    /// Not loaded yet.
+    Nowhere,
+    /// In the room for code that a context has anyway.
+    Context,
+    Part(Part),
 }
 
 exports! {
@@ -73,6 +82,7 @@ exports! {
             let (number, name) = (module as usize, name.text()?);
             let module = driver.modules.get(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
             let time = module.image.kernel(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
+            load_code(driver, number)?;
             out.set(handle(functions::enter(driver, Origin::Module(number), &name, time)?))
         });
 
@@ -105,8 +115,9 @@ pub(crate) fn variable(driver: &Driver, module: usize, name: &str) -> Outcome<Ar
         .modules
         .get(&module)
         .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-    let area = module.variables.get(name).copied();
-    area.ok_or(CUDA_ERROR_NOT_FOUND)
+    let variable = module.variables.get(name).copied();
+    let (area, _) = variable.ok_or(CUDA_ERROR_NOT_FOUND)?;
+    Ok(area)
 }
 
 /// An image in a file.
@@ -171,7 +182,7 @@ pub(crate) fn load_into(
         context,
         owned,
         image,
-        pieces: Vec::new(),
+        code: Code::Nowhere,
         variables: BTreeMap::new(),
     };
     match fill(driver, &mut module) {
@@ -195,46 +206,74 @@ pub(crate) fn unload(driver: &mut Driver, number: usize) {
     }
 }
 
-/// Takes what the module's code and variables need.
+/// Takes what the module's variables need.
 fn fill(driver: &mut Driver, module: &mut Module) -> Outcome {
     let context = module.context;
-    let contexts::Context { device, origin, .. } = driver.contexts.get(context)?;
-    let code = take(driver, context, module.image.code.max(1))?;
-    module.pieces.push(code);
+    let place = place(driver, context)?;
     for (name, bytes) in module.image.variables.clone() {
-        let piece = take(driver, context, bytes.max(1))?;
-        module.pieces.push(piece);
-        let area = match origin {
-            contexts::Origin::Old => Area::new_low(bytes.max(1))?,
-            _ => Area::new(bytes.max(1))?,
+        let part = driver.heap.take(driver.node, place, bytes)?;
+        let area = Area {
+            start: part.start,
+            length: bytes.max(1),
         };
+        module.variables.insert(name, (area, part));
         driver.ranges.insert(Range {
             area,
             context,
-            device,
+            device: place.device,
             source: Source::Variable,
         });
-        module.variables.insert(name, area);
     }
     Ok(())
 }
 
-/// Takes memory for code.
-fn take(driver: &mut Driver, context: usize, bytes: u64) -> Outcome<Piece> {
-    let device = driver.contexts.get(context)?.device;
-    driver
-        .heap
-        .take(driver.node, context, device, Kind::Module, bytes)
+/// Takes what a module's code needs, unless it has it: it is left for later when a module is loaded (seen on an H200).
+pub(crate) fn load_code(driver: &mut Driver, number: usize) -> Outcome {
+    let module = driver
+        .modules
+        .get(&number)
+        .ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+    let (context, bytes) = (module.context, module.image.code);
+    if !matches!(module.code, Code::Nowhere) {
+        return Ok(());
+    }
+    let room = &mut driver.contexts.get_mut(context)?.code_room;
+    let code = if bytes <= *room {
+        *room -= bytes;
+        Code::Context
+    } else {
+        let place = place(driver, context)?;
+        Code::Part(driver.heap.take(driver.node, place, bytes)?)
+    };
+    if let Some(module) = driver.modules.get_mut(&number) {
+        module.code = code;
+    }
+    Ok(())
+}
+
+fn place(driver: &Driver, context: usize) -> Outcome<Place> {
+    let known = driver.contexts.get(context)?;
+    Ok(Place {
+        context,
+        device: known.device,
+        kind: Kind::Module,
+        low: known.origin == contexts::Origin::Old,
+    })
 }
 
 fn give_back(driver: &mut Driver, module: Module) {
-    for piece in module.pieces {
-        driver.heap.give_back(driver.node, piece);
-    }
-    for area in module.variables.into_values() {
-        if let Some(range) = driver.ranges.remove(area.start) {
-            memory::release(driver, range);
+    match module.code {
+        Code::Nowhere => {}
+        Code::Context => {
+            if let Ok(context) = driver.contexts.get_mut(module.context) {
+                context.code_room += module.image.code;
+            }
         }
+        Code::Part(part) => driver.heap.give_back(driver.node, part),
+    }
+    for (area, part) in module.variables.into_values() {
+        driver.ranges.remove(area.start);
+        driver.heap.give_back(driver.node, part);
     }
 }
 

@@ -305,7 +305,7 @@ fn free(driver: &mut Driver, address: CUdeviceptr, stream: usize, per_thread: bo
             memory::release(driver, range.ok_or(CUDA_ERROR_INVALID_VALUE)?);
             Ok(())
         }
-        (Source::Imported, None) => {
+        (Source::Imported { .. }, None) => {
             let range = driver.ranges.remove(address);
             memory::release(driver, range.ok_or(CUDA_ERROR_INVALID_VALUE)?);
             Ok(())
@@ -330,10 +330,7 @@ fn take(driver: &mut Driver, number: usize, bytes: u64) -> Outcome {
     let (device, more) = (pool.device, wanted.saturating_sub(pool.reserved));
     if driver.node.charge(device, Kind::Pool, more).is_err() {
         // Before it gives up, the driver takes back what the pools of the device keep for nobody.
-        let others: Vec<usize> = driver.pools.all.keys().copied().collect();
-        for other in others {
-            shrink(driver, other, 0);
-        }
+        shrink_all(driver);
         let kept = get(driver, number)?.reserved;
         let more = wanted.saturating_sub(kept);
         driver.node.charge(device, Kind::Pool, more).map_err(code)?;
@@ -360,7 +357,7 @@ pub(crate) fn give_back(driver: &mut Driver, number: usize, bytes: u64) {
 }
 
 /// Gives back to the device what a pool has beyond what is used, and beyond what is to be kept.
-fn shrink(driver: &mut Driver, number: usize, keep: u64) {
+pub(crate) fn shrink(driver: &mut Driver, number: usize, keep: u64) {
     let Some(pool) = driver.pools.all.get_mut(&number) else {
         return;
     };
@@ -374,6 +371,14 @@ fn shrink(driver: &mut Driver, number: usize, keep: u64) {
     driver.node.refund(pool.device, Kind::Pool, less);
     if pool.ended && pool.used == 0 {
         driver.pools.all.remove(&number);
+    }
+}
+
+/// Gives back to the device what pools have and nobody uses.
+pub(crate) fn shrink_all(driver: &mut Driver) {
+    let all: Vec<usize> = driver.pools.all.keys().copied().collect();
+    for number in all {
+        shrink(driver, number, 0);
     }
 }
 

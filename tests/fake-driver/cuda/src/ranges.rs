@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::address::Area;
-use crate::heap::Piece;
+use crate::heap::Part;
+use softmig_fake_node::BlockId;
 
 /// All of it, by the first address.
 #[derive(Default)]
@@ -23,22 +24,22 @@ pub(crate) struct Range {
 /// How an allocation came to be, which says how it goes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// `cuMemAlloc` and the like. A file number once others may open it.
-    Device { piece: Piece, shared: Option<u64> },
+    /// `cuMemAlloc` and the like.
+    Device { part: Part },
     /// `cuMemAllocManaged`.
     Managed { bytes: u64 },
-    /// From a memory pool.
+    /// From a memory pool. What others hold it by, once they can.
     Pool {
         pool: usize,
         bytes: u64,
-        shared: Option<u64>,
+        shared: Option<BlockId>,
     },
     /// A node of a graph. It has memory while live.
     Graph { bytes: u64, live: bool },
     /// A part of a reservation with physical memory behind it.
     Mapped { physical: u64 },
-    /// Another process's memory.
-    Imported,
+    /// Another process's memory: all that is mapped of it, and what this process holds it by.
+    Imported { whole: Area, block: BlockId },
     /// A buffer in imported external memory.
     External,
     /// A variable of a module.

@@ -1,22 +1,27 @@
-//! Memory that another process opens: its content moves into a file that both map. It stays counted where it was taken.
+//! Memory that another process opens: its content moves into a file that both map.
+//!
+//! As seen on an H200: it counts for the process that took it, and when that one has let go, for the one that opened
+//! it; of plain memory, that is the whole piece of which it was a part.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use softmig_driver_sys::cuda::*;
+use softmig_fake_node::{Block, BlockId};
 
 use crate::Outcome;
-use crate::address::{self, Area};
+use crate::address::Area;
 use crate::driver::Driver;
 use crate::ranges::{Range, Source};
 
 /// What one process tells another, as bytes of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    pub(crate) file: u64,
+    block: u64,
+    /// Where in the block it begins.
+    offset: u64,
     bytes: u64,
-    device: u64,
     /// The process that shares it: it cannot open its own.
     owner: u64,
 }
@@ -27,7 +32,7 @@ const MARK: u64 = u64::from_le_bytes(*b"fakecuda");
 impl Ticket {
     pub(crate) fn to_bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
-        let words = [MARK, self.file, self.bytes, self.device, self.owner];
+        let words = [MARK, self.block, self.offset, self.bytes, self.owner];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -44,9 +49,9 @@ impl Ticket {
         let mut next = || words.next().unwrap_or(0);
         let known = next() == MARK;
         Ticket {
-            file: if known { next() } else { 0 },
+            block: if known { next() } else { 0 },
+            offset: next(),
             bytes: next(),
-            device: next(),
             owner: next(),
         }
     }
@@ -59,53 +64,88 @@ pub(crate) fn share(driver: &mut Driver, start: CUdeviceptr) -> Outcome<Ticket> 
         .ranges
         .at_mut(start)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let (Source::Device { shared, .. } | Source::Pool { shared, .. }) = &mut range.source else {
-        return Err(CUDA_ERROR_INVALID_VALUE);
-    };
-    let file = match shared {
-        Some(known) => *known,
-        None => {
-            let bytes = range.area.length;
-            let (number, file) = node.shared_file(bytes).map_err(failed)?;
-            let copy = Area::of_file(&file, bytes)?;
-            // SAFETY: both are as long as the allocation: the one is it, the other was just mapped.
-            unsafe { address::copy(copy.start, range.area.start, bytes as usize) };
-            copy.give_back();
-            range.area.replace_by_file(&file, 0)?;
-            *shared = Some(number);
-            number
+    let (block, offset) = match &mut range.source {
+        Source::Device { part } => {
+            let (block, offset) = driver.heap.share(node, *part)?;
+            (block.id, offset)
         }
+        Source::Pool { shared, bytes, .. } => match shared {
+            Some(known) => (*known, 0),
+            None => {
+                let shadow = node.create_shadow(range.device, *bytes);
+                let block = shadow.map_err(crate::heap::code)?.id;
+                let file = node.open_block(block).map_err(failed)?;
+                range.area.move_into(&file)?;
+                *shared = Some(block);
+                (block, 0)
+            }
+        },
+        _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     Ok(Ticket {
-        file,
+        block: block.0,
+        offset,
         bytes: range.area.length,
-        device: range.device as u64,
         owner: std::process::id().into(),
     })
 }
 
 /// Opens what another process shares.
 pub(crate) fn open(driver: &mut Driver, ticket: &Ticket, context: usize) -> Outcome<CUdeviceptr> {
-    let device = usize::try_from(ticket.device).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    driver
-        .ordinal(device)
-        .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     if ticket.owner == u64::from(std::process::id()) {
         // Seen on an H200.
         return Err(CUDA_ERROR_INVALID_CONTEXT);
     }
+    let block = driver
+        .node
+        .hold_block_numbered(ticket.block)
+        .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+    *driver.opened.entry(block.id).or_insert(0) += 1;
+    let mapped = map(driver, ticket, block);
+    if mapped.is_err() {
+        let_go(driver, block.id);
+    }
+    let (whole, start) = mapped?;
+    driver.ranges.insert(Range {
+        area: Area {
+            start,
+            length: ticket.bytes,
+        },
+        context,
+        device: block.device,
+        source: Source::Imported {
+            whole,
+            block: block.id,
+        },
+    });
+    Ok(start)
+}
+
+fn map(driver: &Driver, ticket: &Ticket, block: Block) -> Outcome<(Area, CUdeviceptr)> {
+    driver
+        .ordinal(block.device)
+        .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let file = driver
         .node
-        .open_shared_file(ticket.file)
+        .open_block(block.id)
         .map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
-    let area = Area::of_file(&file, ticket.bytes)?;
-    driver.ranges.insert(Range {
-        area,
-        context,
-        device,
-        source: Source::Imported,
-    });
-    Ok(area.start)
+    let whole = Area::of_file(&file, block.bytes)?;
+    let start = whole.start.saturating_add(ticket.offset);
+    if !whole.has(start, ticket.bytes) {
+        whole.give_back();
+        return Err(CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok((whole, start))
+}
+
+/// Closes what was opened; with the last of a block, this process holds it no more.
+pub(crate) fn let_go(driver: &mut Driver, block: BlockId) {
+    let times = driver.opened.entry(block).or_insert(1);
+    *times -= 1;
+    if *times == 0 {
+        driver.opened.remove(&block);
+        driver.node.drop_block(block);
+    }
 }
 
 /// A file of the program's own, by its descriptor.

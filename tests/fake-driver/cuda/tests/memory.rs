@@ -251,6 +251,16 @@ fn modules_take_what_their_image_says() {
                 cu!(cuda, cuModuleLoadData(&raw mut module, text.as_ptr())),
                 0
             );
+            // Code is left for later.
+            assert_eq!(cuda.mine(Kind::Module), 8 * MIB);
+            let mut function = 0usize;
+            assert_eq!(
+                cu!(
+                    cuda,
+                    cuModuleGetFunction(&raw mut function, module, c"step".as_ptr())
+                ),
+                0
+            );
             assert_eq!(cuda.mine(Kind::Module), 12 * MIB);
             let (mut address, mut bytes) = (0u64, 0usize);
             let code = cu!(
@@ -279,7 +289,6 @@ fn modules_take_what_their_image_says() {
                 ),
                 0
             );
-            let mut function = 0usize;
             assert_eq!(
                 cu!(
                     cuda,

@@ -47,7 +47,21 @@ fn part_that_opens_memory() {
             cu!(cuda, cuIpcCloseMemHandle(address)),
             CUDA_ERROR_INVALID_VALUE
         );
+        say("closed");
+        wait_to_finish();
     });
+}
+
+/// Memory with a word in it, and its handle as text.
+fn shared(cuda: &Cuda, bytes: usize) -> (u64, String) {
+    let address = cuda.allocate(bytes).unwrap();
+    let code = cu!(cuda, cuMemcpyHtoD_v2(address, b"hello".as_ptr(), 5usize));
+    assert_eq!(code, 0);
+    let mut handle = CUipcMemHandle { reserved: [0; 64] };
+    assert_eq!(cu!(cuda, cuIpcGetMemHandle(&raw mut handle, address)), 0);
+    let bytes = handle.reserved.iter();
+    let text = bytes.map(|byte| format!("{:02x}", byte.cast_unsigned()));
+    (address, text.collect())
 }
 
 #[test]
@@ -57,23 +71,7 @@ fn opened_memory_is_shared_and_counted_once() {
         &[Gpu::l40s(0)],
         |cuda| {
             cuda.start();
-            let address = cuda.allocate(64 << 20).unwrap();
-            assert_eq!(
-                cu!(cuda, cuMemcpyHtoD_v2(address, b"hello".as_ptr(), 5usize)),
-                0
-            );
-            let mut handle = CUipcMemHandle { reserved: [0; 64] };
-            assert_eq!(cu!(cuda, cuIpcGetMemHandle(&raw mut handle, address)), 0);
-            let mut own = 0u64;
-            assert_eq!(
-                cu!(cuda, cuIpcOpenMemHandle_v2(&raw mut own, handle, 1u32)),
-                CUDA_ERROR_INVALID_CONTEXT
-            );
-            let text: String = handle
-                .reserved
-                .iter()
-                .map(|byte| format!("{:02x}", byte.cast_unsigned()))
-                .collect();
+            let (address, text) = shared(&cuda, 64 << 20);
             let mut other = Actor::start("part_that_opens_memory", |command| {
                 command.env("TICKET", text);
             });
@@ -86,13 +84,67 @@ fn opened_memory_is_shared_and_counted_once() {
             assert_eq!(&word, b"world");
             let usage = cuda.node.usage().unwrap();
             assert_eq!(usage[0].used, (2 * 370 + 64) * MIB);
-            other.finish();
+            assert_eq!(cuda.mine(Kind::Alloc), 64 * MIB);
+            other.kill();
             assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+            assert_eq!(cuda.node.usage().unwrap()[0].used, 370 * MIB);
+        },
+    );
+}
+
+#[test]
+fn handles_of_its_own_and_junk_open_nothing() {
+    on(
+        "handles_of_its_own_and_junk_open_nothing",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            cuda.start();
+            let (address, mut handle) = (
+                cuda.allocate(64 << 20).unwrap(),
+                CUipcMemHandle { reserved: [0; 64] },
+            );
+            assert_eq!(cu!(cuda, cuIpcGetMemHandle(&raw mut handle, address)), 0);
+            let mut own = 0u64;
+            assert_eq!(
+                cu!(cuda, cuIpcOpenMemHandle_v2(&raw mut own, handle, 1u32)),
+                CUDA_ERROR_INVALID_CONTEXT
+            );
             let junk = CUipcMemHandle { reserved: [7; 64] };
             assert_eq!(
                 cu!(cuda, cuIpcOpenMemHandle_v2(&raw mut own, junk, 1u32)),
                 CUDA_ERROR_INVALID_VALUE
             );
+        },
+    );
+}
+
+#[test]
+fn opened_memory_outlives_its_owner_and_counts_for_its_opener() {
+    on(
+        "opened_memory_outlives_its_owner_and_counts_for_its_opener",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            cuda.start();
+            // A small one keeps its whole piece, as on an H200.
+            for (bytes, kept) in [(64usize << 20, 64 * MIB), (1000, 2 * MIB)] {
+                let (address, text) = shared(&cuda, bytes);
+                let mut other = Actor::start("part_that_opens_memory", |command| {
+                    command.env("TICKET", text);
+                });
+                assert_eq!(other.hears(), "ready");
+                assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+                assert_eq!(cuda.mine(Kind::Alloc), 0);
+                let usage = cuda.node.usage().unwrap();
+                assert_eq!(usage[0].used, 2 * 370 * MIB + kept);
+                let its = usage[0].processes.iter();
+                let its = its.filter(|process| process.pid == Some(other.pid()));
+                let its: Vec<u64> = its.map(|process| process.bytes.of(Kind::Alloc)).collect();
+                assert_eq!(its, [kept]);
+                other.go_on();
+                assert_eq!(other.hears(), "closed");
+                assert_eq!(cuda.node.usage().unwrap()[0].used, 2 * 370 * MIB);
+                other.finish();
+            }
         },
     );
 }

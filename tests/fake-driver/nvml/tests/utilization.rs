@@ -123,7 +123,7 @@ fn work_shows_in_rates_samples_and_accounts() {
                     account.isRunning,
                     account.time
                 ),
-                (372, 1, 0)
+                (370, 1, 0)
             );
             let code = cu!(
                 nvml,

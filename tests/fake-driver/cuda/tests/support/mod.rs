@@ -7,7 +7,7 @@
 )]
 
 use std::ffi::CString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -276,6 +276,12 @@ impl Actor {
                 return said.trim_end().into();
             }
         }
+    }
+
+    /// Lets it go on to the next time that it waits.
+    pub fn go_on(&mut self) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(b"\n").unwrap();
     }
 
     /// Ends it as nothing else does.
