@@ -192,11 +192,6 @@ pub(crate) fn process_id() -> u32 {
     (unsafe { libc::syscall(libc::SYS_getpid) }) as u32
 }
 
-/// Whether process numbers are those of the node (`include/linux/proc_ns.h`).
-pub(crate) fn is_in_first_pid_namespace() -> bool {
-    inode(c"/proc/self/ns/pid") == Ok(0xEFFF_FFFC)
-}
-
 /// Whether the kernel gave this program more rights than its user has, or other ones (`AT_SECURE`).
 pub(crate) fn is_secure() -> bool {
     // SAFETY: only reads what the kernel put beside the program's stack.
@@ -212,6 +207,19 @@ pub(crate) fn now() -> u64 {
     // SAFETY: the kernel fills one `timespec`.
     let _ = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time) };
     u64::try_from(time.tv_sec).unwrap_or(0)
+}
+
+/// The milliseconds since the machine was started.
+pub(crate) fn milliseconds() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills one `timespec`.
+    let _ = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
+    seconds.saturating_mul(1000).saturating_add(rest)
 }
 
 /// A variable of the environment.

@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::holdings::Holdings;
-use super::member::{Member, Private};
+use super::member::{Member, Private, Reaped};
 use super::{outside, pools, refusal};
 use crate::entry;
 use crate::gate;
@@ -187,9 +187,17 @@ impl Limited {
     fn find_room(&self, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
         let fits = || self.try_reserve(units).is_ok();
-        // What others held that are no more.
-        if self.member.reap() && fits() {
-            return true;
+        // What others held that are no more. The driver takes its time to give it back; without limits a program waits
+        // for that as well.
+        for _ in 0..LONGEST_WAIT {
+            let reaped = self.reap();
+            if reaped.is_any && fits() {
+                return true;
+            }
+            if !reaped.is_waiting {
+                break;
+            }
+            os::pause();
         }
         // What pools hold and nobody uses, and what is charged for something that the driver has given up.
         pools::give_back(self);
@@ -212,7 +220,9 @@ impl Limited {
 
     /// Charges what is there already.
     pub(crate) fn charge(&self, units: u32) {
-        if let Some(gpu) = self.known.gpu {
+        if let Some(gpu) = self.known.gpu.filter(|_| units > 0)
+            && self.try_reserve(units).is_err()
+        {
             gpu.charge(self.member.slot, units);
         }
     }
@@ -231,10 +241,13 @@ impl Limited {
     }
 
     /// Forgets those who are no more.
-    pub(crate) fn reap(&self) {
-        self.member.reap();
+    pub(crate) fn reap(&self) -> Reaped {
+        self.member.reap(&self.private.dead_since)
     }
 }
+
+/// How many pauses of a millisecond the memory of dead processes is waited for.
+const LONGEST_WAIT: usize = 1000;
 
 /// Finds out what there is to know of a GPU.
 #[cold]

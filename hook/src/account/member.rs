@@ -5,9 +5,9 @@
 
 use core::mem::size_of;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use softmig_region::{Gpu, Ledger, MAX_GPUS, SLOTS, lock_offset, size};
+use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::gpu::Place;
 use super::holdings::Holdings;
@@ -26,6 +26,8 @@ pub(crate) struct Private {
     pub(crate) places: [Place; MAX_GPUS],
     /// What it holds.
     pub(crate) holdings: Holdings,
+    /// When it first saw that the process of a slot is no more, in milliseconds; 0 for not.
+    pub(crate) dead_since: [AtomicU64; SLOTS],
 }
 
 /// The process's place.
@@ -139,21 +141,41 @@ impl Member {
     fn alone() -> Result<(Self, Mapping), Error> {
         let size = size(MAX_GPUS);
         let start = os::map(size)?;
-        Self::at(start, size, 0, false)
+        let (member, mapping) = Self::at(start, size, 0, false)?;
+        member.ledger.use_slot(0);
+        Ok((member, mapping))
     }
 
     fn in_file(path: &Path) -> Result<(Self, Mapping), Error> {
         let file = open(path)?;
         let size = file.status()?.size.min(size(MAX_GPUS));
-        let slot = free_slot(&file)?;
         let start = os::map_shared(&file, size)?;
-        let (member, mapping) = Self::at(start, size, slot, true)?;
-        member.ledger.use_slot(slot);
-        // What the slot's last process held, which is no more.
-        for gpu in member.ledger.gpus() {
-            gpu.clear(slot);
+        let (mut member, mapping) = Self::at(start, size, 0, true)?;
+        match member.free_slot(&file) {
+            Ok(slot) => {
+                member.slot = slot;
+                member.ledger.use_slot(slot);
+                Ok((member, mapping))
+            }
+            Err(error) => {
+                mapping.give_back();
+                Err(error)
+            }
         }
-        Ok((member, mapping))
+    }
+
+    /// Takes the first slot that nobody has, and in which nothing is left of a process that has just ended.
+    fn free_slot(&self, file: &File) -> Result<usize, Error> {
+        for slot in 0..SLOTS {
+            if !file.lock_byte(lock_offset(slot))? {
+                continue;
+            }
+            if !self.holds_any(slot) {
+                return Ok(slot);
+            }
+            file.unlock_byte(lock_offset(slot));
+        }
+        Err(Error(libc::EUSERS))
     }
 
     fn at(
@@ -166,7 +188,6 @@ impl Member {
         // SAFETY: mapped for as long as the process uses the member, and only read and written as atomics.
         match unsafe { Ledger::at(start.as_ptr(), size) } {
             Some(ledger) => {
-                ledger.use_slot(slot);
                 let member = Self {
                     ledger,
                     slot,
@@ -181,27 +202,57 @@ impl Member {
         }
     }
 
-    /// Clears the slots of processes that are no more; true if one of them held anything.
-    pub(crate) fn reap(&self) -> bool {
+    /// Clears the slots of processes that have been no more for [`SETTLING`].
+    pub(crate) fn reap(&self, dead_since: &[AtomicU64; SLOTS]) -> Reaped {
+        let mut reaped = Reaped::default();
         let Some(path) = gate::with_finding(path).filter(|_| self.is_shared) else {
-            return false;
+            return reaped;
         };
         // Another open file: the lock of a slot that somebody has cannot be had by it, our own neither.
-        let Ok(file) = open(&path) else { return false };
-        let mut was_any = false;
-        for slot in 0..SLOTS {
-            let holds = |gpu: Gpu<'static>| gpu.held_by(slot) > 0;
-            if !self.ledger.gpus().any(holds) || file.lock_byte(lock_offset(slot)) != Ok(true) {
+        let Ok(file) = open(&path) else {
+            return reaped;
+        };
+        let now = os::milliseconds();
+        for (slot, since) in dead_since.iter().enumerate() {
+            let lock = lock_offset(slot);
+            if !self.holds_any(slot) || file.lock_byte(lock) != Ok(true) {
+                since.store(0, Ordering::Relaxed);
                 continue;
             }
-            // Whoever wants the slot meanwhile takes another.
-            for gpu in self.ledger.gpus() {
-                was_any |= gpu.clear(slot);
+            // Whoever wants the slot while it is locked takes another.
+            let seen = since.load(Ordering::Relaxed);
+            if seen == 0 {
+                since.store(now.max(1), Ordering::Relaxed);
             }
-            file.unlock_byte(lock_offset(slot));
+            if seen == 0 || now.saturating_sub(seen) < SETTLING {
+                reaped.is_waiting = true;
+            } else {
+                for gpu in self.ledger.gpus() {
+                    reaped.is_any |= gpu.clear(slot);
+                }
+                since.store(0, Ordering::Relaxed);
+            }
+            file.unlock_byte(lock);
         }
-        was_any
+        reaped
     }
+
+    fn holds_any(&self, slot: usize) -> bool {
+        self.ledger.gpus().any(|gpu| gpu.held_by(slot) > 0)
+    }
+}
+
+/// How long after a process's death its memory may still be the driver's, in milliseconds: the kernel gives up the lock
+/// first. Twice the longest that was seen (docs/gpu-notes.md).
+const SETTLING: u64 = 250;
+
+/// What became of the dead.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reaped {
+    /// Some held memory, and hold it no more.
+    pub(crate) is_any: bool,
+    /// Some hold memory that will soon be free.
+    pub(crate) is_waiting: bool,
 }
 
 /// The longest path of a ledger.
@@ -236,13 +287,4 @@ fn open(path: &Path) -> Result<File, Error> {
         return Err(Error(libc::EPERM));
     }
     Ok(file)
-}
-
-fn free_slot(file: &File) -> Result<usize, Error> {
-    for slot in 0..SLOTS {
-        if file.lock_byte(lock_offset(slot))? {
-            return Ok(slot);
-        }
-    }
-    Err(Error(libc::EUSERS))
 }

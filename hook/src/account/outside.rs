@@ -93,8 +93,7 @@ fn set(gpu: &Limited, overhead: u32) {
 
 /// The bytes that the driver counts for this process; `None` where it cannot be asked.
 fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
-    // In another namespace the driver knows the process by another number.
-    if !os::is_in_first_pid_namespace() || !is_ready() {
+    if !is_ready() {
         return None;
     }
     let mut device: nvmlDevice_t = core::ptr::null_mut();
@@ -119,6 +118,7 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
         return None;
     }
+    // The driver tells each process the numbers of its own namespace.
     let us = os::process_id();
     let count = usize::try_from(count).ok()?.min(most);
     // SAFETY: the driver filled so many, and all was zero before.
