@@ -1,12 +1,36 @@
 //! One GPU's part of the ledger, and the one algorithm: how a process gets more without the job getting too much.
+//!
+//! How it goes is told at [`Gpu::reserve`]. Why it holds:
+//!
+//! - **Each grant is entered once.** While it is the latest, its slot has its tag before it is entered, and the next one
+//!   after. Nobody replaces it who did not see it entered. Who comes late finds another word and changes nothing.
+//! - **Never too much.** From one grant to the next, what a slot holds only shrinks, unless it is charged. A slot that
+//!   comes into use raises `top` before its first grant, which is a later one. So a sum that began after the latest
+//!   grant was entered is right or too large when that is exchanged, or else the exchange fails.
+//! - **A charge counts.** It ends by replacing the latest grant and taking everybody's slack. So sums that missed it
+//!   come to nothing, and nothing is left to take without one.
+//! - **Refused is only what does not fit.** Without its slack, a slot holds what it uses at that moment, and can use
+//!   more only by a later grant, or by what itself gives back after that moment. To be refused wrongly, two looks at
+//!   all slots would both have to miss units that go from process to process just then, and back in between.
+//! - **Death.** Before its exchange a grant is nothing; after it, anybody can enter it, and whoever clears a slot does
+//!   so first. A dead process's slack and units are in its own word, and end with it.
+//! - **All counts begin again**, after 65536 grants to one slot. A process that is stopped just before an exchange, for
+//!   exactly a multiple of these and of the same size, could add one grant too many: so rare that nothing is done.
+//! - **Limits may differ** if the job's conf changed. Each process is granted what its own allows; it may still use what
+//!   it was granted while others, which know a larger one, are granted more. All together stay below the largest.
+//! - **Garbage** is a ledger like any other: each part of a word has its width, each slot its place, each call so many
+//!   tries. Without tries left, what was asked for is refused.
+//!
+//! All orderings are SeqCst: one order of everything is easy to think about, and on x86-64 costs nothing beside the
+//! exchanges. Loom knows them only as acquire and release, so these would do.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::Slot;
 use crate::word::{Grant, MOST, Word};
 
-/// How often a change is tried again that others' changes undid. Each try that fails means that somebody else got on;
-/// so many in a row means that the ledger holds garbage which somebody keeps writing.
-const TRIES: usize = 1 << 16;
+/// How often one call tries again what others' changes undid. Each time somebody else got on; so many times mean that
+/// the ledger holds garbage which somebody keeps writing.
+pub(crate) const TRIES: u32 = 1 << 16;
 
 /// One GPU's part of the ledger.
 #[derive(Clone, Copy)]
@@ -43,15 +67,14 @@ impl<'a> Gpu<'a> {
     /// grant:
     ///
     /// 1. It enters the latest grant into its slot, if that was not done yet.
-    /// 2. It adds up what all slots were granted. There is no total anywhere that a death could make wrong.
-    /// 3. If there is room, it writes its own grant over the latest, unless that has changed.
+    /// 2. It adds up what all slots hold. There is no total anywhere that a death could make wrong.
+    /// 3. If that leaves no room, it takes everybody's slack back and looks again.
+    /// 4. If there is room, it writes its own grant over the latest, unless that has changed: then all begins again.
     ///
-    /// A word is granted more by step 1 alone, so if the latest grant is still the same in step 3, the sum is still
-    /// right or too large. The exchange in step 3 is the grant: whoever comes next enters it, be its process dead or
-    /// alive. To enter it changes the slot's tag, so it happens once.
+    /// The exchange in step 4 is the grant: whoever comes next enters it, be its process dead or alive.
     pub fn reserve(&self, slot: usize, units: u32, limit: u32) -> Result<Taken, Full> {
         let word = self.word(slot).ok_or(Full { held: 0 })?;
-        let taken = change(word, |word| word.taken(units));
+        let taken = change(word, &mut Tries::new(), |word| word.taken(units));
         if taken.is_some() {
             return Ok(Taken::FromSlack);
         }
@@ -60,106 +83,130 @@ impl<'a> Gpu<'a> {
 
     #[cold]
     fn grow(&self, slot: usize, word: &AtomicU64, units: u32, limit: u32) -> Result<Taken, Full> {
-        for _ in 0..TRIES {
-            let latest = self.settle();
-            change(word, |word| (word.slack() > 0).then(|| word.trimmed()));
-            let own = Word(word.load(Ordering::SeqCst));
-            let granted = self.sum(Word::granted);
-            let fits = granted.saturating_add(units.into()) <= limit.into();
-            if !fits || own.granted().saturating_add(units) > MOST {
-                if self.take_back_slack() {
-                    continue;
-                }
-                return Err(Full { held: self.held() });
+        let tries = &mut Tries::new();
+        let mut held = 0;
+        let mut full_at = None;
+        while let Some(latest) = self.settle(tries)
+            && let Some(own) = change(word, tries, |word| Some(word.trimmed()))
+            && tries.again()
+        {
+            let fits = |held: u64| {
+                held.saturating_add(units.into()) <= limit.into()
+                    && own.held().saturating_add(units) <= MOST
+            };
+            held = self.sum(Word::held);
+            if !fits(held) {
+                held = self.take_back_slack(tries);
             }
-            let next = latest.next(slot, units, own.tag());
-            // SeqCst, here and wherever a grant is made: the sum above must not be read later than this.
-            let swapped =
-                self.grant
-                    .compare_exchange(latest.0, next.0, Ordering::SeqCst, Ordering::SeqCst);
-            if swapped.is_ok() {
-                self.settle();
+            if !fits(held) {
+                // What one process gave back and another took meanwhile was counted twice: full is what is full twice.
+                if full_at == Some(latest) {
+                    break;
+                }
+                full_at = Some(latest);
+                continue;
+            }
+            if self.replace(latest, latest.next(slot, units, own.tag())) {
+                self.settle(&mut Tries::new());
                 return Ok(Taken::Granted {
-                    held: granted.saturating_add(units.into()),
+                    held: held.saturating_add(units.into()),
                 });
             }
         }
-        Err(Full { held: self.held() })
+        Err(Full { held })
     }
 
     /// Takes `units` for a process that has them already, room or not.
+    ///
+    /// Beyond its slack nobody has granted them, and there may be no room: from then on every process has to ask for
+    /// what it takes next, until it was granted something again.
     pub fn charge(&self, slot: usize, units: u32) {
-        if let Some(word) = self.word(slot) {
-            change(word, |word| Some(word.charged(units)));
+        let Some(word) = self.word(slot).filter(|_| units > 0) else {
+            return;
+        };
+        let charged = change(word, &mut Tries::new(), |word| Some(word.charged(units)));
+        if charged.is_some_and(Word::is_overdrawn) {
+            self.recall();
+        }
+    }
+
+    #[cold]
+    fn recall(&self) {
+        let tries = &mut Tries::new();
+        // Who adds up at this moment may have missed the charge. A grant of nothing makes him do it again.
+        while let Some(latest) = self.settle(tries)
+            && !self.replace(latest, latest.next(0, 0, 0))
+            && tries.again()
+        {}
+        for slot in self.used_slots() {
+            change(&slot.word, tries, |word| Some(word.recalled()));
         }
     }
 
     /// Gives back `units` of a process's.
     pub fn refund(&self, slot: usize, units: u32) {
         if let Some(word) = self.word(slot) {
-            change(word, |word| Some(word.refunded(units)));
+            change(word, &mut Tries::new(), |word| Some(word.refunded(units)));
         }
     }
 
     /// Forgets what a process held that is no more; true if that was something. Whoever calls this holds the slot's
     /// lock.
     pub fn clear(&self, slot: usize) -> bool {
-        self.settle();
-        let cleared = self
-            .word(slot)
-            .and_then(|word| change(word, |word| (word.granted() > 0).then(|| word.cleared())));
+        let tries = &mut Tries::new();
+        self.settle(tries);
+        let cleared = self.word(slot).and_then(|word| {
+            change(word, tries, |word| {
+                (word.held() > 0).then(|| word.cleared())
+            })
+        });
         cleared.is_some()
     }
 
     /// What all processes hold, in units.
     pub fn held(&self) -> u64 {
-        self.settle();
+        self.settle(&mut Tries::new());
         self.sum(Word::used)
     }
 
     /// What one process holds, in units.
     pub fn held_by(&self, slot: usize) -> u32 {
-        self.settle();
+        self.settle(&mut Tries::new());
         let word = self.word(slot).map(|word| word.load(Ordering::SeqCst));
         word.map_or(0, |word| Word(word).used())
     }
 
     /// Enters the latest grant into its slot, unless somebody did, and returns it.
-    fn settle(&self) -> Grant {
-        let mut latest = Grant(self.grant.load(Ordering::SeqCst));
-        for _ in 0..TRIES {
+    fn settle(&self, tries: &mut Tries) -> Option<Grant> {
+        loop {
+            let latest = Grant(self.grant.load(Ordering::SeqCst));
             let Some(word) = self.word(latest.slot()).filter(|_| latest.units() > 0) else {
-                break;
+                return Some(latest);
             };
             let now = Word(word.load(Ordering::SeqCst));
-            let again = Grant(self.grant.load(Ordering::SeqCst));
-            if again != latest {
-                latest = again;
-                continue;
+            // Else the word may be of a time when there was another latest grant.
+            if self.grant.load(Ordering::SeqCst) == latest.0 {
+                let grown = now.grown(latest.units());
+                if now.tag() != latest.tag() || exchange(word, now.0, grown.0) {
+                    return Some(latest);
+                }
             }
-            // The word was read while this was the latest: with another tag it is entered.
-            if now.tag() != latest.tag() {
-                break;
-            }
-            let grown = now.grown(latest.units());
-            let swapped = word.compare_exchange(now.0, grown.0, Ordering::SeqCst, Ordering::SeqCst);
-            if swapped.is_ok() {
-                break;
+            if !tries.again() {
+                return None;
             }
         }
-        latest
     }
 
-    /// Takes every process's slack; true if there was any.
-    fn take_back_slack(&self) -> bool {
-        let mut was_any = false;
-        for slot in self.used_slots() {
-            let trimmed = change(&slot.word, |word| {
-                (word.slack() > 0).then(|| word.trimmed())
-            });
-            was_any |= trimmed.is_some();
-        }
-        was_any
+    fn replace(&self, latest: Grant, next: Grant) -> bool {
+        exchange(self.grant, latest.0, next.0)
+    }
+
+    /// Takes every process's slack; what they hold then.
+    fn take_back_slack(&self, tries: &mut Tries) -> u64 {
+        self.used_slots()
+            .map(|slot| change(&slot.word, tries, |word| Some(word.trimmed())))
+            .map(|word| word.map_or(MOST, Word::held).into())
+            .fold(0, u64::saturating_add)
     }
 
     fn sum(&self, part: impl Fn(Word) -> u32) -> u64 {
@@ -178,15 +225,40 @@ impl<'a> Gpu<'a> {
     }
 }
 
-/// Changes a word; `None` if `to` has nothing to change it to.
-fn change(word: &AtomicU64, to: impl Fn(Word) -> Option<Word>) -> Option<()> {
+/// How often this call may still try again.
+struct Tries(u32);
+
+impl Tries {
+    fn new() -> Self {
+        Self(TRIES)
+    }
+
+    fn again(&mut self) -> bool {
+        self.0 = self.0.saturating_sub(1);
+        self.0 > 0
+    }
+}
+
+/// Changes a word and returns it; `None` if `to` has nothing to change it to.
+fn change(word: &AtomicU64, tries: &mut Tries, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
     let mut now = word.load(Ordering::SeqCst);
-    for _ in 0..TRIES {
+    loop {
         let new = to(Word(now))?;
+        // Others' words are left in their caches.
+        if new.0 == now {
+            return Some(new);
+        }
         match word.compare_exchange_weak(now, new.0, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return Some(()),
+            Ok(_) => return Some(new),
             Err(other) => now = other,
         }
+        if !tries.again() {
+            return None;
+        }
     }
-    None
+}
+
+fn exchange(word: &AtomicU64, old: u64, new: u64) -> bool {
+    word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+        .is_ok()
 }

@@ -135,3 +135,7 @@ impl<'a> Ledger<'a> {
         self.head.refused.swap(1, Ordering::SeqCst) == 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "layout_tests.rs"]
+mod tests;

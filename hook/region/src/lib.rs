@@ -50,7 +50,8 @@ pub fn units(bytes: u64) -> u32 {
 
 /// The units of so many MiB; beyond [`u32::MAX`] of them, that.
 pub const fn units_of_mib(mib: u32) -> u32 {
-    mib.saturating_mul((1 << 20) / UNIT as u32)
+    const IN_A_MIB: u64 = (1 << 20) / UNIT;
+    mib.saturating_mul(IN_A_MIB as u32)
 }
 
 /// The bytes of so many units.

@@ -1,8 +1,11 @@
 //! The two kinds of word that everything is made of.
 
-/// What one process holds of one GPU: so much of what it was granted is used.
+/// What one process holds of one GPU: how much it uses, and up to how much it need not ask.
 ///
 /// From the lowest bit: used (24), granted (24), tag (16). The tag counts the grants to this slot.
+///
+/// Mostly `granted` is what `used` was at its highest; the difference is slack. It is zero when somebody was charged
+/// what nobody granted: from then on the process has to ask, also for what it gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u64);
 
@@ -10,15 +13,13 @@ pub(crate) struct Word(pub(crate) u64);
 pub(crate) const MOST: u32 = (1 << 24) - 1;
 
 impl Word {
-    /// With `used` never above `granted`, whatever stands in the file.
     fn new(used: u32, granted: u32, tag: u16) -> Self {
-        let granted = granted.min(MOST);
-        let used = used.min(granted);
+        let (used, granted) = (used.min(MOST), granted.min(MOST));
         Self(u64::from(used) | u64::from(granted) << 24 | u64::from(tag) << 48)
     }
 
     pub(crate) fn used(self) -> u32 {
-        (self.0 as u32 & MOST).min(self.granted())
+        self.0 as u32 & MOST
     }
 
     pub(crate) fn granted(self) -> u32 {
@@ -29,21 +30,26 @@ impl Word {
         (self.0 >> 48) as u16
     }
 
-    /// What is granted and not used.
-    pub(crate) fn slack(self) -> u32 {
-        self.granted().saturating_sub(self.used())
+    /// What others cannot have.
+    pub(crate) fn held(self) -> u32 {
+        self.granted().max(self.used())
     }
 
-    /// Uses `units` of the slack, if it is enough.
+    /// Uses `units` of what is granted and not used, if it is enough.
     pub(crate) fn taken(self, units: u32) -> Option<Self> {
         let used = self.used().checked_add(units)?;
-        (used <= self.granted()).then(|| Self::new(used, self.granted(), self.tag()))
+        (used <= self.granted() || units == 0).then(|| Self::new(used, self.granted(), self.tag()))
     }
 
     /// Uses `units`, granted or not.
     pub(crate) fn charged(self, units: u32) -> Self {
-        let used = self.used().saturating_add(units).min(MOST);
-        Self::new(used, self.granted().max(used), self.tag())
+        let used = self.used().saturating_add(units);
+        Self::new(used, self.granted(), self.tag())
+    }
+
+    /// True if more is used than was granted.
+    pub(crate) fn is_overdrawn(self) -> bool {
+        self.used() > self.granted()
     }
 
     /// Uses `units` less.
@@ -54,15 +60,19 @@ impl Word {
 
     /// Without its slack.
     pub(crate) fn trimmed(self) -> Self {
-        Self::new(self.used(), self.used(), self.tag())
+        Self::new(self.used(), self.granted().min(self.used()), self.tag())
     }
 
-    /// After a grant of `units`, which are used at once.
+    /// Of a process that has to ask for whatever it takes next.
+    pub(crate) fn recalled(self) -> Self {
+        Self::new(self.used(), 0, self.tag())
+    }
+
+    /// After a grant of `units`, which are used at once. Whoever granted them counted all that was used.
     pub(crate) fn grown(self, units: u32) -> Self {
-        let add = |to: u32| to.saturating_add(units).min(MOST);
         Self::new(
-            add(self.used()),
-            add(self.granted()),
+            self.used().saturating_add(units),
+            self.held().saturating_add(units),
             self.tag().wrapping_add(1),
         )
     }
@@ -97,5 +107,77 @@ impl Grant {
 
     pub(crate) fn tag(self) -> u16 {
         (self.0 >> 34) as u16
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    impl Word {
+        fn slack(self) -> u32 {
+            self.granted().saturating_sub(self.used())
+        }
+    }
+
+    const PART: std::ops::RangeInclusive<u32> = 0..=MOST;
+
+    proptest! {
+        #[test]
+        fn a_word_holds_what_was_put_in(used in PART, granted in PART, tag: u16) {
+            let word = Word::new(used, granted, tag);
+            prop_assert_eq!((word.used(), word.granted(), word.tag()), (used, granted, tag));
+        }
+
+        #[test]
+        fn a_grant_holds_what_was_put_in(before: u64, slot in 0_usize..1024, units in PART, tag: u16) {
+            let next = Grant(before).next(slot, units, tag);
+            prop_assert_eq!((next.slot(), next.units(), next.tag()), (slot, units, tag));
+            prop_assert_eq!(next.0 >> 50, ((before >> 50) + 1) & 0x3fff);
+        }
+
+        /// What goes into one part of a grant leaves the others alone, even if it is too large.
+        #[test]
+        fn a_grant_never_names_another_slot(before: u64, slot: usize, units: u32, tag: u16) {
+            let next = Grant(before).next(slot, units, tag);
+            prop_assert_eq!(next.slot(), slot % 1024);
+            prop_assert_eq!((next.units(), next.tag()), (units & MOST, tag));
+        }
+
+        /// Also of garbage nothing grows beyond what a word can hold, and only a grant changes the tag.
+        #[test]
+        fn changes_of_any_word(bits: u64, units: u32) {
+            let word = Word(bits);
+            prop_assert_eq!(Word::new(word.used(), word.granted(), word.tag()), word);
+            prop_assert_eq!(word.slack(), word.held() - word.used());
+            let (used, wide) = (u64::from(word.used()), u64::from(units));
+            let within = |units: u64| u32::try_from(units.min(MOST.into())).unwrap();
+
+            let charged = word.charged(units);
+            prop_assert_eq!(charged.used(), within(used + wide));
+            let taken = word.taken(units);
+            prop_assert_eq!(taken.is_some(), units == 0 || wide <= word.slack().into());
+            prop_assert!(taken.is_none_or(|taken| taken == charged && taken.held() == word.held()));
+            prop_assert!(taken.is_some() || charged.slack() == 0);
+
+            let refunded = word.refunded(units);
+            prop_assert_eq!(u64::from(refunded.used()), used.saturating_sub(wide));
+            prop_assert_eq!(refunded.granted(), word.granted());
+            for without in [word.trimmed(), word.recalled()] {
+                prop_assert_eq!((without.used(), without.slack()), (word.used(), 0));
+            }
+            prop_assert_eq!(word.recalled().refunded(units).slack(), 0);
+            prop_assert_eq!(word.cleared().held(), 0);
+
+            let grown = word.grown(units);
+            prop_assert_eq!(grown.used(), within(used + wide));
+            prop_assert_eq!(grown.held(), within(u64::from(word.held()) + wide));
+            prop_assert_eq!(grown.granted(), grown.held());
+            prop_assert_eq!(grown.tag(), word.tag().wrapping_add(1));
+            for same in [charged, refunded, word.trimmed(), word.recalled(), word.cleared()] {
+                prop_assert_eq!(same.tag(), word.tag());
+            }
+        }
     }
 }

@@ -1,0 +1,64 @@
+//! Tests of the algorithm: against a model, stopped at every step, amid garbage, and under loom in every order.
+//!
+//! Under loom there are only the races:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p softmig-region --lib --target-dir target/loom`.
+
+#[cfg(not(loom))]
+mod deaths;
+#[cfg(not(loom))]
+mod garbage;
+#[cfg(not(loom))]
+mod model;
+#[cfg(loom)]
+mod races;
+pub(crate) mod steps;
+
+use crate::gpu::Gpu;
+use crate::layout::Slot;
+use crate::word::Word;
+use steps::{AtomicU64, Ordering};
+
+/// A GPU's part of a ledger, of a test.
+pub(crate) struct Part {
+    grant: AtomicU64,
+    slots: Vec<Slot>,
+    top: AtomicU64,
+}
+
+impl Part {
+    /// With so many slots, all in use.
+    fn new(slots: usize) -> Self {
+        let slot = |_| Slot {
+            word: AtomicU64::new(0),
+        };
+        Self {
+            grant: AtomicU64::new(0),
+            slots: (0..slots).map(slot).collect(),
+            top: AtomicU64::new(slots as u64),
+        }
+    }
+
+    fn gpu(&self) -> Gpu<'_> {
+        Gpu {
+            grant: &self.grant,
+            slots: &self.slots,
+            top: &self.top,
+        }
+    }
+
+    fn word(&self, slot: usize) -> Word {
+        Word(self.slots[slot].word.load(Ordering::SeqCst))
+    }
+
+    /// What everybody's death leaves behind: `slot`'s units alone, and the room for all others.
+    fn check_room(&self, slot: usize, limit: u32) {
+        let gpu = self.gpu();
+        let room = limit - u32::try_from(gpu.held()).unwrap();
+        if room > 0 {
+            gpu.reserve(slot, room, limit).unwrap();
+        }
+        assert_eq!(gpu.held(), u64::from(limit));
+        gpu.reserve(slot, 1, limit).unwrap_err();
+        gpu.refund(slot, room);
+    }
+}
