@@ -5,9 +5,9 @@
 //!
 //! The job's processes see the mount, since slurmd runs the prolog in its own mount namespace and before it makes the
 //! job's (`job_container/tmpfs`, `namespace/linux`: with the extern step, which comes after the prolog; read in Slurm
-//! 22.05 to 26.05, tried with 22.05 and 24.11). There is one way not to: `PrologFlags=RunInJob` runs the prolog when
-//! the job's namespace is there already, and what is mounted then shows up in it only with `Shared=true` in
-//! `job_container.conf`. And if slurmd has a mount namespace of its own, unlike with Slurm's own unit file, steps that
+//! 21.08 to 26.05, tried with 22.05 and 24.11). There is one way not to: with `PrologFlags=RunInJob`, and in Slurm
+//! 20.11, the job's namespace is there before the prolog, and what is mounted then shows up in it only with
+//! `Shared=true` in `job_container.conf`, which 20.11 does not know. And if slurmd has a mount namespace of its own, unlike with Slurm's own unit file, steps that
 //! the next slurmd starts do not see what this one mounted. Such processes find an empty folder, so no ledger, and get
 //! no GPU.
 //!

@@ -49,35 +49,49 @@ pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), Reco
         clear_limits(&run, job).map_err(RecordError::Stale)?;
         return clear_folder(&run, job, false);
     };
+    put(&node.make()?, node, job, conf)
+}
+
+/// The same, unless the node says something of the job already; tells whether it did not. A job that the prolog took
+/// care of may have a process by now, with the ledger mapped.
+pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool, RecordError> {
     let run = node.make()?;
+    let missing = run.conf_text(job.id)?.is_none();
+    if missing {
+        put(&run, node, job, conf)?;
+    }
+    Ok(missing)
+}
+
+fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordError> {
     let text = conf.to_string();
     // What is there and is no plain file is stale too.
     let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
     // The conf goes first and comes last: where it is, all else is.
     if !same {
         let this_run = run.is_of_this_run(job);
-        clear_limits(&run, job).map_err(RecordError::Stale)?;
+        clear_limits(run, job).map_err(RecordError::Stale)?;
         if !this_run {
-            clear_folder(&run, job, conf.limits.is_some())?;
+            clear_folder(run, job, conf.limits.is_some())?;
         }
     }
     // A ledger that cannot be made counts like limits that cannot be written. The job would not run unlimited, since the
     // hook gives it no GPU then; but one job after the other would come here only to fail, so the node is better
     // drained.
     if conf.limits.is_some() {
-        ledger::make(&run, job, gpus_of(node, job))?;
-        mark(&run, "uid", &conf.uid.to_string(), job)?;
+        ledger::make(run, job, gpus_of(node, job))?;
+        mark(run, "uid", &conf.uid.to_string(), job)?;
         for uuid in conf.gpus.iter() {
-            mark(&run, "gpu", uuid.as_str(), job)?;
+            mark(run, "gpu", uuid.as_str(), job)?;
         }
     }
     let complete = same
         && job
             .sluid
             .as_ref()
-            .is_none_or(|sluid| is_alias(&run, sluid, job));
+            .is_none_or(|sluid| is_alias(run, sluid, job));
     if !complete {
-        write(&run, job, &text)?;
+        write(run, job, &text)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use softmig_prolog::clear::clear;
 use softmig_prolog::decide::{Source, Verdict, decide};
 use softmig_prolog::job::{GpuList, Job};
 use softmig_prolog::node::Node;
-use softmig_prolog::record::{RecordError, conf_of, record};
+use softmig_prolog::record::{RecordError, conf_of, record, record_if_missing};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -305,6 +305,24 @@ fn only_the_jobs_own_plain_file_is_kept_as_its_ledger() {
         let size = softmig_region::size(1) as u64;
         assert_eq!(fs::symlink_metadata(&ledger).unwrap().len(), size);
     }
+}
+
+/// `softmig node enforce` may come to a job that has just begun.
+#[test]
+fn a_job_that_the_prolog_knows_already_is_left_as_it_is() {
+    let world = World::new();
+    let job = job("7", SLICE, &[]);
+    let Some(Ok(Tag::Slice(limits))) = Tag::find("softmig=1:l40s:2/4:22732:hard") else {
+        panic!()
+    };
+    let verdict = Verdict::Slice(limits, Source::Slurmctld);
+    let conf = conf_of(&job, &verdict, Gpus::default()).unwrap();
+    assert!(record_if_missing(&world.node, &job, &conf).unwrap());
+    assert_eq!(world.conf("7.conf"), conf);
+    world.prolog(&job, &[GPU_0]).unwrap();
+    let before = world.all();
+    assert!(!record_if_missing(&world.node, &job, &conf).unwrap());
+    assert_eq!(world.all(), before);
 }
 
 #[test]

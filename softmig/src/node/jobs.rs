@@ -12,7 +12,7 @@ use softmig_policy::conf::Gpus;
 use softmig_prolog::decide::{Verdict, decide};
 use softmig_prolog::job::{GpuList, Job, JobId};
 use softmig_prolog::node::Node;
-use softmig_prolog::record::{conf_of, record};
+use softmig_prolog::record::{conf_of, record_if_missing};
 use softmig_prolog::slurmctld::{AskError, Commands};
 
 /// What of a job is asked for, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
@@ -133,8 +133,12 @@ fn give(
     // Which cards they are nobody needs to know: Slurm's fence shows the job no other, and limits hold on each.
     match conf_of(job, &verdict, Gpus::default()) {
         Some(conf) => {
-            record(node, job, Some(&conf)).with_context(|| format!("job {}", job.id))?;
-            survey.given.push((job.id, words_for(&verdict)));
+            let given =
+                record_if_missing(node, job, &conf).with_context(|| format!("job {}", job.id))?;
+            // Else its prolog was faster.
+            if given {
+                survey.given.push((job.id, words_for(&verdict)));
+            }
         }
         None => survey.unknown(job.id, &"the policy does not know the shards that it has"),
     }
