@@ -11,8 +11,8 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 4095 | [`Head`]: version, GPUs, the grant under way on each GPU |
-//! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its [`Word`] |
+//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU |
+//! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its `Word` |
 
 #![cfg_attr(not(test), no_std)]
 #![deny(
