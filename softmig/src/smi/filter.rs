@@ -139,7 +139,7 @@ impl Rows {
         };
         match self {
             Self::Report { table, list, xml } => {
-                let is_outside = matches!((table, list), (Table::Outside, List::Outside));
+                let is_outside = matches!(table, Table::Outside) && !list.is_inside();
                 is_outside && !xml.holds() && !matches!(first, b'|' | b'+' | b' ' | b'\t' | b'<')
             }
             Self::Apps(_) => !matches!(first, b'p' | b'[' | b'0'..=b'9'),

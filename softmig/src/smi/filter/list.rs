@@ -11,28 +11,29 @@
 //!             Used GPU Memory               : 518 MiB
 //! ```
 //!
-//! Drivers before 450 begin with the process id. Without processes it is one line, `Processes : None`.
+//! Drivers before 450 begin with the process id. Without processes it is one line, `Processes : None`, whose colon stands
+//! below those of the GPU's other lines: in newer drivers not where those of processes are.
 
 use super::{Owns, pid, split_line};
 
 /// Where the list of processes is.
 #[derive(Default)]
-pub(super) enum List {
-    #[default]
-    Outside,
-    Inside(Section),
+pub(super) struct List {
+    /// Where the colons are outside of it. In it they may be elsewhere.
+    colon: Option<usize>,
+    section: Option<Section>,
 }
 
 /// What was seen of one GPU's processes.
-pub(super) struct Section {
+struct Section {
     /// Its first line, while it is not certain that one of its processes stays.
     title: Option<Vec<u8>>,
     /// How far the title is indented.
     indent: usize,
     /// What each process begins with.
     first_key: Option<Vec<u8>>,
-    /// Where the colons are.
-    colon: usize,
+    /// Where the colon is if there are no processes.
+    colon: Option<usize>,
     entry: Entry,
     taken: bool,
 }
@@ -52,7 +53,7 @@ impl List {
     pub(super) fn line(&mut self, line: &[u8], owns: &Owns, out: &mut Vec<u8>) -> bool {
         let (text, _) = split_line(line);
         let indent = text.iter().take_while(|byte| **byte == b' ').count();
-        if let Self::Inside(section) = self {
+        if let Some(section) = &mut self.section {
             if indent > section.indent && indent < text.len() {
                 section.line(line, owns, out);
                 return true;
@@ -60,22 +61,33 @@ impl List {
             self.end(out);
         }
         if indent > 0 && TITLES.contains(&text.trim_ascii()) {
-            *self = Self::Inside(Section {
+            self.section = Some(Section {
                 title: Some(line.to_vec()),
                 indent,
                 first_key: None,
-                colon: 0,
+                colon: self.colon,
                 entry: Entry::Kept,
                 taken: false,
             });
             return true;
         }
+        if self.colon.is_none() {
+            self.colon = text
+                .windows(3)
+                .position(|three| three == b" : ")
+                .map(|at| at + 1);
+        }
         false
+    }
+
+    /// Whether lines may wait for others to come.
+    pub(super) fn is_inside(&self) -> bool {
+        self.section.is_some()
     }
 
     /// The list is at its end.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        if let Self::Inside(section) = std::mem::take(self) {
+        if let Some(section) = self.section.take() {
             section.end(out);
         }
     }
@@ -91,7 +103,7 @@ impl Section {
         let key = key.trim_ascii();
         if self.first_key.is_none() {
             self.first_key = Some(key.to_vec());
-            self.colon = colon;
+            self.colon.get_or_insert(colon);
         }
         if self.first_key.as_deref() == Some(key) {
             self.settle(out);
@@ -140,10 +152,8 @@ impl Section {
         let (text, end) = split_line(&title);
         let text = text.trim_ascii_end();
         out.extend_from_slice(text);
-        out.extend(std::iter::repeat_n(
-            b' ',
-            self.colon.saturating_sub(text.len()),
-        ));
+        let blanks = self.colon.unwrap_or_default().saturating_sub(text.len());
+        out.extend(std::iter::repeat_n(b' ', blanks));
         out.extend_from_slice(b": None");
         out.extend_from_slice(end);
     }

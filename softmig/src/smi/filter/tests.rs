@@ -4,26 +4,45 @@
 use super::*;
 use proptest::prelude::*;
 
-/// By the driver's version. The newest was recorded on a GPU, the older ones on a library that says what NVML would.
-const RECORDED: [(&str, &str); 5] = [
-    ("418", include_str!("../../../tests/smi/418.txt")),
-    ("450", include_str!("../../../tests/smi/450.txt")),
-    ("525", include_str!("../../../tests/smi/525.txt")),
-    ("535", include_str!("../../../tests/smi/535.txt")),
-    ("550", include_str!("../../../tests/smi/550.txt")),
+/// What one driver prints.
+struct Recorded {
+    driver: &'static str,
+    text: &'static str,
+    /// Which processes the parts are about.
+    own: &'static [(&'static str, &'static [u32])],
+}
+
+/// Recorded on libraries that say what NVML would of two GPUs, and the last on a GPU.
+const RECORDED: [Recorded; 7] = [
+    on_two("418", include_str!("../../../tests/smi/418.txt")),
+    on_two("450", include_str!("../../../tests/smi/450.txt")),
+    on_two("525", include_str!("../../../tests/smi/525.txt")),
+    on_two("535", include_str!("../../../tests/smi/535.txt")),
+    on_two("550", include_str!("../../../tests/smi/550.txt")),
+    on_two("580", include_str!("../../../tests/smi/580.txt")),
+    Recorded {
+        driver: "580 on an H200",
+        text: include_str!("../../../tests/smi/580-h200.txt"),
+        own: &[("all", &[430, 431]), ("first", &[430]), ("none", &[])],
+    },
 ];
 
-/// Which processes are the job's own in a recording.
-const OWN: [(&str, &[u32]); 4] = [
-    ("first", &[1411]),
-    ("second", &[20877]),
-    ("none", &[]),
-    ("all", &[1411, 20877, 3000123]),
-];
+const fn on_two(driver: &'static str, text: &'static str) -> Recorded {
+    Recorded {
+        driver,
+        text,
+        own: &[
+            ("all", &[1411, 20877, 3000123]),
+            ("first", &[1411]),
+            ("second", &[20877]),
+            ("none", &[]),
+        ],
+    }
+}
 
 fn form(name: &str) -> Form {
     match name {
-        "table" | "list" | "xml" => Form::Report,
+        "table" | "list" | "longlist" | "xml" => Form::Report,
         "pmon" | "pmon-dated" => Form::Pmon,
         _ => Form::Apps,
     }
@@ -57,30 +76,39 @@ fn filtered_text(form: Form, own: &[u32], text: &str) -> String {
     String::from_utf8(filtered(form, own, text.as_bytes(), usize::MAX)).unwrap()
 }
 
+/// The part with this form and these processes.
+fn part<'a>(recorded: &'a Recorded, form: &str, whose: &str) -> &'a str {
+    let mut parts = parts(recorded.text);
+    parts
+        .find(|part| (part.0, part.1) == (form, whose))
+        .unwrap()
+        .2
+}
+
 #[test]
 fn each_recording_becomes_what_nvidia_smi_prints_for_the_job_alone() {
-    for (driver, recording) in RECORDED {
+    for recorded in &RECORDED {
         let mut compared = 0;
-        for (name, _, all) in parts(recording).filter(|(_, whose, _)| *whose == "all") {
-            for (whose, own) in OWN.iter().filter(|(whose, _)| *whose != "all") {
-                let alone = parts(recording).find(|part| (part.0, part.1) == (name, *whose));
+        for (name, _, all) in parts(recorded.text).filter(|(_, whose, _)| *whose == "all") {
+            for (whose, own) in &recorded.own[1..] {
                 assert_eq!(
                     filtered_text(form(name), own, all),
-                    alone.unwrap().2,
-                    "driver {driver}, {name}, {whose}"
+                    part(recorded, name, whose),
+                    "driver {}, {name}, {whose}",
+                    recorded.driver
                 );
                 compared += 1;
             }
         }
-        assert!(compared >= 15, "{driver}");
+        assert!(compared >= 15, "{}", recorded.driver);
     }
 }
 
 #[test]
 fn how_the_bytes_are_cut_makes_no_difference() {
-    for (_, recording) in RECORDED {
-        for (name, _, text) in parts(recording) {
-            for (_, own) in OWN {
+    for recorded in &RECORDED {
+        for (name, _, text) in parts(recorded.text) {
+            for (_, own) in recorded.own {
                 let whole = filtered(form(name), own, text.as_bytes(), usize::MAX);
                 for piece in [1, 7, 4096] {
                     assert_eq!(filtered(form(name), own, text.as_bytes(), piece), whole);
@@ -92,28 +120,25 @@ fn how_the_bytes_are_cut_makes_no_difference() {
 
 #[test]
 fn where_all_processes_are_the_jobs_own_nothing_is_changed() {
-    for (driver, recording) in RECORDED {
-        for (name, _, text) in parts(recording).filter(|(name, ..)| form(name) != Form::Apps) {
-            let out = filtered_text(form(name), OWN[3].1, text);
-            assert_eq!(out, text, "driver {driver}, {name}");
+    for recorded in &RECORDED {
+        for (name, _, text) in parts(recorded.text).filter(|(name, ..)| form(name) != Form::Apps) {
+            let out = filtered_text(form(name), recorded.own[0].1, text);
+            assert_eq!(out, text, "driver {}, {name}", recorded.driver);
         }
     }
 }
 
 #[test]
 fn samples_that_follow_each_other_are_filtered_one_by_one() {
-    for (name, all, alone) in [("table", "all", "second"), ("list", "all", "none")] {
-        let recording = RECORDED[4].1;
-        let text = |whose| {
-            let part = parts(recording).find(|part| (part.0, part.1) == (name, whose));
-            part.unwrap().2.repeat(3)
-        };
-        let own = OWN.iter().find(|(whose, _)| *whose == alone).unwrap().1;
-        assert_eq!(
-            filtered_text(form(name), own, &text(all)),
-            text(alone),
-            "{name}"
-        );
+    for recorded in &RECORDED {
+        for (name, own) in [("table", 1), ("list", 2), ("xml", 1)] {
+            let (whose, own) = recorded.own[own];
+            assert_eq!(
+                filtered_text(form(name), own, &part(recorded, name, "all").repeat(3)),
+                part(recorded, name, whose).repeat(3),
+                "{name}"
+            );
+        }
     }
 }
 
@@ -297,13 +322,13 @@ proptest! {
 
     #[test]
     fn lines_in_any_order_pass_whole_where_no_process_is_anothers(
-        picks in proptest::collection::vec((0_usize..5, any::<prop::sample::Index>()), 0..60),
+        picks in proptest::collection::vec((0..RECORDED.len(), any::<prop::sample::Index>()), 0..60),
         piece in 1_usize..200,
     ) {
         let lines: String = picks
             .iter()
             .map(|(recording, line)| {
-                let lines: Vec<&str> = RECORDED[*recording].1.split_inclusive('\n').collect();
+                let lines: Vec<&str> = RECORDED[*recording].text.split_inclusive('\n').collect();
                 *line.get(&lines)
             })
             .collect();
