@@ -91,6 +91,18 @@ fn look_around() {
     });
 }
 
+/// Whether this process sees one GPU only, which never changes once the driver is in use.
+pub(crate) fn has_one_gpu() -> bool {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: a number and nothing else.
+    let mut count = COUNT.load(Ordering::Relaxed);
+    if count == 0 {
+        count = u32::try_from(device_count()).unwrap_or(0);
+        COUNT.store(count, Ordering::Relaxed);
+    }
+    count == 1
+}
+
 fn device_count() -> c_int {
     let mut count = 0;
     // SAFETY: there is room for the answer.

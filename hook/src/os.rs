@@ -216,7 +216,13 @@ pub(crate) fn milliseconds() -> u64 {
         tv_nsec: 0,
     };
     // SAFETY: the kernel fills one `timespec`.
-    let _ = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time) };
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_clock_gettime,
+            libc::CLOCK_MONOTONIC,
+            &raw mut time,
+        )
+    };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
     seconds.saturating_mul(1000).saturating_add(rest)

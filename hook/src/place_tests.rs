@@ -187,7 +187,10 @@ fn a_job_found_by_its_sluid_has_its_limits_too() {
         Ok("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n".into());
     // Its conf names the job, and so its folder.
     assert!(conf.job.is_some());
-    assert_eq!(node.held(), (conf.job.map(NonZeroU32::get), Standing::Job(conf)));
+    assert_eq!(
+        node.held(),
+        (conf.job.map(NonZeroU32::get), Standing::Job(conf))
+    );
 }
 
 #[test]

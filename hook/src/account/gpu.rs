@@ -42,6 +42,23 @@ pub(crate) struct Place {
     look_at: AtomicU32,
 }
 
+impl Place {
+    /// Nothing is known.
+    pub(crate) const fn new() -> Self {
+        Self {
+            known: Once::new(),
+            overhead: AtomicU32::new(0),
+            managed: AtomicU32::new(0),
+            graphs: AtomicU32::new(0),
+            context: AtomicU32::new(0),
+            frame: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
+            pool: AtomicU64::new(0),
+            look_at: AtomicU32::new(0),
+        }
+    }
+}
+
 /// What does not change.
 #[derive(Clone, Copy)]
 struct Known {
@@ -56,27 +73,29 @@ struct Known {
 #[derive(Clone, Copy)]
 pub(crate) struct Limited {
     private: &'static Private,
-    member: &'static Member,
     place: &'static Place,
     known: &'static Known,
     number: u8,
 }
 
 impl Limited {
-    /// The GPU with this number in CUDA's order; `None` if nothing is limited there.
+    /// The GPU with this number in CUDA's order; `None` if nothing is limited there. A process whose account cannot be
+    /// had gets nothing of it.
     pub(crate) fn on(device: CUdevice) -> Option<Self> {
-        let private = Private::get().ok()?;
+        let private = Private::get().unwrap_or_else(|error| {
+            refusal::say_no_account(error);
+            Private::nowhere()
+        });
         let number = u8::try_from(device).ok()?;
         let place = private.places.get(usize::from(number))?;
-        let member = private.member()?;
-        let known = match place.known.get() {
-            Some(known) => known,
-            None => look(place, member, device)?,
+        let known = match (place.known.get(), private.member()) {
+            (Some(known), _) => known,
+            (None, Some(member)) => look(place, member, device)?,
+            (None, None) => &NO_ROOM,
         };
         known.limit?;
         Some(Self {
             private,
-            member,
             place,
             known,
             number,
@@ -116,7 +135,7 @@ impl Limited {
     /// What this process holds.
     pub(crate) fn held_here(&self) -> u32 {
         let gpu = self.known.gpu;
-        gpu.map_or(0, |gpu| gpu.held_by(self.member.slot))
+        gpu.map_or(0, |gpu| gpu.held_by(self.slot()))
     }
 
     /// Takes `units` for what `function` is about to ask of the driver. False if the job may not have it: the program
@@ -141,7 +160,7 @@ impl Limited {
 
     fn try_reserve(&self, units: u32) -> Result<Taken, Full> {
         match self.known.gpu {
-            Some(gpu) => gpu.reserve(self.member.slot, units, self.limit()),
+            Some(gpu) => gpu.reserve(self.slot(), units, self.limit()),
             None => Err(Full { held: 0 }),
         }
     }
@@ -223,7 +242,7 @@ impl Limited {
         if let Some(gpu) = self.known.gpu.filter(|_| units > 0)
             && self.try_reserve(units).is_err()
         {
-            gpu.charge(self.member.slot, units);
+            gpu.charge(self.slot(), units);
         }
     }
 
@@ -231,30 +250,49 @@ impl Limited {
     #[inline]
     pub(crate) fn refund(&self, units: u32) {
         if let Some(gpu) = self.known.gpu {
-            gpu.refund(self.member.slot, units);
+            gpu.refund(self.slot(), units);
         }
     }
 
     /// True for the job's first refusal.
     pub(crate) fn is_first_refusal(&self) -> bool {
-        self.member.ledger.is_first_refusal()
+        let member = self.private.member();
+        member.is_some_and(|member| member.ledger.is_first_refusal())
+    }
+
+    /// The process's slot. Where there is none, there is no ledger to use it with.
+    #[inline]
+    fn slot(&self) -> usize {
+        self.private.member().map_or(0, |member| member.slot)
     }
 
     /// Forgets those who are no more.
     pub(crate) fn reap(&self) -> Reaped {
-        self.member.reap(&self.private.dead_since)
+        let member = self.private.member();
+        member.map_or(Reaped::default(), |member| {
+            member.reap(&self.private.dead_since)
+        })
     }
 }
 
 /// How many pauses of a millisecond the memory of dead processes is waited for.
 const LONGEST_WAIT: usize = 1000;
 
+/// A GPU of which nothing may be taken.
+static NO_ROOM: Known = Known {
+    gpu: None,
+    uuid: CUuuid { bytes: [0; 16] },
+    limit: Some(0),
+};
+
 /// Finds out what there is to know of a GPU.
 #[cold]
 fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'static Known> {
     let _errno = os::Errno::save();
     let uuid = entry::uuid(device)?;
-    let limit = limit(device)?;
+    let Some(limit) = limit(device) else {
+        return Some(&NO_ROOM);
+    };
     let known = Known {
         gpu: member.ledger.gpu(key(&uuid)),
         uuid,
@@ -274,7 +312,7 @@ pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// What this process's job may hold of a GPU. The outer `None` while nobody can tell.
+/// What this process's job may hold of a GPU. The outer `None` while nobody can tell: then it is nothing.
 fn limit(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| match &finding.standing {
         Standing::Job(conf) => {

@@ -118,6 +118,19 @@ struct Shard {
     table: UnsafeCell<Table>,
 }
 
+impl Shard {
+    const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            table: UnsafeCell::new(Table {
+                entries: None,
+                capacity: 0,
+                used: 0,
+            }),
+        }
+    }
+}
+
 // SAFETY: the table is used by who holds the lock alone.
 unsafe impl Sync for Shard {}
 
@@ -129,6 +142,13 @@ struct Table {
 }
 
 impl Holdings {
+    /// Nothing.
+    pub(crate) const fn new() -> Self {
+        Self {
+            shards: [const { Shard::new() }; SHARDS],
+        }
+    }
+
     /// Changes what is known of one thing: `to` gets that, and says what is known from now on and what to return.
     ///
     /// Without memory for the table nothing new is remembered: what is charged then stays charged.
@@ -313,18 +333,6 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn empty() -> Box<Holdings> {
-        let shards = std::array::from_fn(|_| Shard {
-            lock: Lock::new(),
-            table: UnsafeCell::new(Table {
-                entries: None,
-                capacity: 0,
-                used: 0,
-            }),
-        });
-        Box::new(Holdings { shards })
-    }
-
     fn holding(units: u32) -> Holding {
         Holding {
             units,
@@ -336,7 +344,7 @@ mod tests {
 
     #[test]
     fn it_knows_what_a_map_knows() {
-        let (holdings, mut known) = (empty(), HashMap::new());
+        let (holdings, mut known) = (Holdings::new(), HashMap::new());
         let mut random = 1_u64;
         for round in 0..200_000_u32 {
             random = random
@@ -363,7 +371,7 @@ mod tests {
 
     #[test]
     fn threads_do_not_disturb_each_other() {
-        let holdings = empty();
+        let holdings = Holdings::new();
         std::thread::scope(|scope| {
             for thread in 0..8_u64 {
                 let holdings = &holdings;

@@ -67,7 +67,19 @@ impl Private {
         (owner == 0 || owner == os::process_id()).then_some(private)
     }
 
-    /// The place; there is one in all that [`Private::get`] returned.
+    /// Of a process that cannot have a place: it gets no memory.
+    pub(crate) fn nowhere() -> &'static Self {
+        static NOWHERE: Private = Private {
+            member: Once::new(),
+            owner: AtomicU32::new(0),
+            places: [const { Place::new() }; MAX_GPUS],
+            holdings: Holdings::new(),
+            dead_since: [const { AtomicU64::new(0) }; SLOTS],
+        };
+        &NOWHERE
+    }
+
+    /// The place, if there is one.
     pub(crate) fn member(&self) -> Option<&Member> {
         self.member.get()
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::gpu::Limited;
 use crate::gate;
+use crate::os::Error;
 use crate::report::{self, Level};
 use crate::text::Text;
 
@@ -45,6 +46,27 @@ pub(crate) fn say(gpu: &Limited, units: u32, function: &CStr) -> bool {
         }
         finding.observe
     })
+}
+
+/// Says that the account cannot be had, the 1st, 10th, 100th, ... time.
+#[cold]
+pub(crate) fn say_no_account(error: Error) {
+    // Relaxed: a count and nothing else.
+    let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    if !report::is_round(count) {
+        return;
+    }
+    gate::with_finding(|finding| {
+        let mut line = Text::<256>::new();
+        line.push(b"no GPU memory for this process: the ledger of its job cannot be used, error ");
+        line.push_number(u64::from(error.0.unsigned_abs()), 1);
+        line.push(match error {
+            Error::MISSING => b" (there is none: did softmig's prolog run?)".as_slice(),
+            Error(libc::EUSERS) => b" (too many processes)",
+            _ => b"",
+        });
+        report::say(finding, Level::Error, &[line.as_bytes()]);
+    });
 }
 
 /// Units as MiB, with one decimal where it is not a whole number.

@@ -15,12 +15,12 @@ use crate::account::{self, Holding, Kind, Limited, here};
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
-/// From this size on an array has 2 MiB pieces of its own; smaller ones share them, in parts of 64 KiB.
+/// Arrays have pieces of this size of their own; those of at most half of it share them, in parts of 64 KiB.
 const PIECE: u64 = 2 << 20;
 
 /// What arrays take.
 fn in_pieces(bytes: u64) -> u32 {
-    if bytes < PIECE {
+    if bytes <= PIECE / 2 {
         units(bytes)
     } else {
         units(bytes.div_ceil(PIECE).saturating_mul(PIECE))

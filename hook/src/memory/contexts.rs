@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_int, c_uint};
 use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{
-    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc,
-    CUdevice, CUexecAffinityParam, CUgreenCtx, CUresult,
+    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam,
+    CUgreenCtx, CUresult,
 };
 
 use crate::account::{self, Holding, Kind, Limited, outside, pools};

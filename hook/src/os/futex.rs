@@ -15,7 +15,7 @@ const WANTED: u32 = 2;
 const LOOKS: usize = 100;
 
 impl Lock {
-    #[cfg(test)]
+    /// A free lock.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }

@@ -21,6 +21,9 @@ ask! { CUDA, cuda;
         mipmap: CUmipmappedArray,
         device: CUdevice,
     ) -> CUresult;
+    fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
+    fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
+    fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
