@@ -12,6 +12,7 @@ use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 use super::gpu::Place;
 use super::holdings::Holdings;
 use crate::gate;
+use crate::node::{Node, ThisNode};
 use crate::once::Once;
 use crate::os::{self, Error, File};
 use crate::place::{Finding, Standing};
@@ -277,7 +278,13 @@ fn path(finding: &Finding) -> Option<Path> {
     if os::is_secure() {
         return None;
     }
-    match finding.standing {
+    match &finding.standing {
+        // Root in a user's job; in a user namespace anybody can be root.
+        Standing::Job(conf)
+            if conf.uid != 0 && os::real_uid() == 0 && ThisNode.is_in_first_user_namespace() =>
+        {
+            None
+        }
         Standing::Job(_) => {
             let mut path = text(&[b"/var/run/softmig/jobs/"]);
             path.push_number(finding.job?.into(), 1);
