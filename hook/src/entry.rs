@@ -103,7 +103,8 @@ pub(crate) fn has_one_gpu() -> bool {
     count == 1
 }
 
-fn device_count() -> c_int {
+/// How many GPUs CUDA counts in this process; 0 before `cuInit`.
+pub(crate) fn device_count() -> c_int {
     let mut count = 0;
     // SAFETY: there is room for the answer.
     match unsafe { asked::cuDeviceGetCount(&raw mut count) } {

@@ -65,6 +65,7 @@ mod rows;
 mod symbols;
 mod table;
 mod text;
+mod views;
 
 /// Cannot be reached: `abort` is then not among the library's undefined symbols, which `cargo xtask gates` checks.
 #[cfg(panic = "abort")]

@@ -117,14 +117,22 @@ impl File {
             let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) else {
                 return Err(Error::TOO_LONG);
             };
+            match self.read(room)? {
+                0 => return buffer.get(..filled).ok_or(Error::TOO_LONG),
+                count => filled = filled.saturating_add(count),
+            }
+        }
+    }
+
+    /// Puts the file's next bytes into `room` and says how many; 0 at its end.
+    pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Error> {
+        loop {
             // SAFETY: the kernel writes at most `room`'s length into it.
             let returned =
                 unsafe { libc::syscall(libc::SYS_read, self.0, room.as_mut_ptr(), room.len()) };
             match outcome(returned) {
-                Ok(0) => return buffer.get(..filled).ok_or(Error::TOO_LONG),
-                Ok(count) => filled = filled.saturating_add(count as usize),
                 Err(Error(libc::EINTR)) => {}
-                Err(error) => return Err(error),
+                outcome => return outcome.map(|count| count as usize),
             }
         }
     }

@@ -149,6 +149,19 @@ impl Named {
     }
 }
 
+/// The number of the job that a process's list of control groups names, if it names one.
+pub(crate) fn job_of(node: &impl Node, cgroup: &[u8]) -> Option<u32> {
+    let cgroup::Place::Job(name) = cgroup::place(cgroup) else {
+        return None;
+    };
+    let named = Named::by(name);
+    // What is known by its SLUID has its number in its conf.
+    named.id.or_else(|| {
+        let conf = conf(node, &named.conf).ok()??;
+        conf.job.map(NonZeroU32::get)
+    })
+}
+
 fn of_job(conf: JobConf) -> Standing {
     match conf.limits {
         Some(_) => Standing::Job(conf),

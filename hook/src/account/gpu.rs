@@ -11,14 +11,14 @@ use softmig_driver_sys::cuda::{
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::holdings::Holdings;
-use super::member::{Member, Private, Reaped};
+use super::member::{self, Member, Private, Reaped};
 use super::{outside, pools, refusal};
 use crate::entry;
 use crate::gate;
 use crate::memory::linear;
 use crate::once::Once;
 use crate::os;
-use crate::place::Standing;
+use crate::place::{Finding, Standing};
 use crate::rows::asked;
 
 /// What is known of one GPU; empty when all zero.
@@ -290,7 +290,7 @@ static NO_ROOM: Known = Known {
 fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'static Known> {
     let _errno = os::Errno::save();
     let uuid = entry::uuid(device)?;
-    let Some(limit) = limit(device) else {
+    let Some(limit) = limit_of(device) else {
         return Some(&NO_ROOM);
     };
     let known = Known {
@@ -300,6 +300,11 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
     };
     place.known.keep(known);
     place.known.get()
+}
+
+/// What the living processes of the job hold of a GPU, in units; also where it is known from NVML alone.
+pub(crate) fn held(uuid: &CUuuid) -> u64 {
+    member::held(key(uuid))
 }
 
 /// The number that stands for a GPU in the ledger.
@@ -312,21 +317,30 @@ pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// What this process's job may hold of a GPU. The outer `None` while nobody can tell: then it is nothing.
-fn limit(device: c_int) -> Option<Option<u32>> {
-    gate::with_finding(|finding| match &finding.standing {
+/// What this process's job may hold of the GPU with this number in CUDA's order, in units; the outer `None` while nobody
+/// can tell: then it is nothing.
+pub(crate) fn limit_of(device: c_int) -> Option<Option<u32>> {
+    gate::with_finding(|finding| limit(finding, || usize::try_from(device).ok()))
+}
+
+/// The same of a GPU whose number, if it has one, `number` finds out.
+pub(crate) fn limit(
+    finding: &Finding,
+    number: impl FnOnce() -> Option<usize>,
+) -> Option<Option<u32>> {
+    match &finding.standing {
         Standing::Job(conf) => {
             let limits = conf.limits.as_ref();
             Some(limits.map(|limits| units_of_mib(limits.memory_mib())))
         }
         Standing::Neighbours => entry::neighbours_memory_mib().map(|mib| mib.map(units_of_mib)),
         Standing::Own(limits) => {
-            let memory = limits.of(usize::try_from(device).ok()?).memory;
+            let memory = number().and_then(|number| limits.of(number).memory);
             let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
             Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
         }
         Standing::Passive | Standing::Denied(_) => None,
-    })
+    }
 }
 
 /// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.

@@ -4,6 +4,7 @@
 //! close all files keep their place, and a child of a fork has neither mapping nor lock. `exec` and death end both.
 
 use core::mem::size_of;
+use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -266,6 +267,42 @@ pub(crate) struct Reaped {
     pub(crate) is_any: bool,
     /// Some hold memory that will soon be free.
     pub(crate) is_waiting: bool,
+}
+
+/// What the living processes of this process's job hold of a GPU, in units. A process that has no place in the ledger
+/// takes none, and maps it for this look alone.
+pub(crate) fn held(key: NonZeroU64) -> u64 {
+    let ledger = Private::known().and_then(Private::member).map(|member| member.ledger);
+    let file = gate::with_finding(path).and_then(|path| open(&path).ok());
+    match (ledger, file) {
+        (Some(ledger), Some(file)) => held_by_living(ledger, &file, key),
+        (Some(ledger), None) => ledger.known(key).map_or(0, |gpu| gpu.held()),
+        (None, Some(file)) => seen_by_passer(&file, key).unwrap_or(0),
+        (None, None) => 0,
+    }
+}
+
+fn seen_by_passer(file: &File, key: NonZeroU64) -> Result<u64, Error> {
+    let size = file.status()?.size.min(size(MAX_GPUS));
+    let start = os::map_shared(file, size)?;
+    // SAFETY: mapped until it is given back below, and only read and written as atomics.
+    let ledger = unsafe { Ledger::at(start.as_ptr(), size) };
+    let held = ledger.map_or(0, |ledger| held_by_living(ledger, file, key));
+    os::unmap(start, size);
+    Ok(held)
+}
+
+fn held_by_living(ledger: Ledger<'_>, file: &File, key: NonZeroU64) -> u64 {
+    let Some(gpu) = ledger.known(key) else {
+        return 0;
+    };
+    let held = |slot| {
+        let held = gpu.held_by(slot);
+        // Ours is another open file than any that holds a lock.
+        let is_living = held > 0 && file.is_locked(lock_offset(slot));
+        if is_living { held.into() } else { 0 }
+    };
+    (0..SLOTS).map(held).fold(0, u64::saturating_add)
 }
 
 /// The longest path of a ledger.

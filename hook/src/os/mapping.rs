@@ -75,17 +75,30 @@ impl File {
         let _ = self.set_lock(libc::F_UNLCK, offset);
     }
 
+    /// Whether somebody holds the lock of one byte, through another open file than this.
+    pub(crate) fn is_locked(&self, offset: u64) -> bool {
+        let mut lock = one_byte(libc::F_WRLCK, offset);
+        // SAFETY: the kernel reads and writes one `flock`.
+        let returned =
+            unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_OFD_GETLK, &raw mut lock) };
+        outcome(returned).is_ok() && lock.l_type != libc::F_UNLCK as i16
+    }
+
     fn set_lock(&self, kind: c_int, offset: u64) -> Result<(), Error> {
-        let lock = libc::flock {
-            l_type: kind as i16,
-            l_whence: libc::SEEK_SET as i16,
-            l_start: offset.cast_signed(),
-            l_len: 1,
-            l_pid: 0,
-        };
+        let lock = one_byte(kind, offset);
         // SAFETY: the kernel reads one `flock`.
         let returned =
             unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_OFD_SETLK, &raw const lock) };
         outcome(returned).map(drop)
+    }
+}
+
+fn one_byte(kind: c_int, offset: u64) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: offset.cast_signed(),
+        l_len: 1,
+        l_pid: 0,
     }
 }

@@ -510,9 +510,9 @@ interpose! { CUDA, cuda;
         fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch_ptsz;
     }
     View {
-        fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult;
-        fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
-        fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> CUresult;
-        fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
+        fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult => crate::views::memory::info;
+        fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult => crate::views::memory::info_v2;
+        fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> CUresult => crate::views::memory::total;
+        fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult => crate::views::memory::total_v2;
     }
 }
