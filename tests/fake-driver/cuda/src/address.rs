@@ -31,7 +31,12 @@ impl Area {
 
     /// Addresses without memory, from a multiple of the alignment on.
     pub(crate) fn reserve(bytes: u64, alignment: u64) -> Outcome<Area> {
-        aligned(bytes, alignment.max(GRANULARITY), libc::PROT_NONE, ANONYMOUS)
+        aligned(
+            bytes,
+            alignment.max(GRANULARITY),
+            libc::PROT_NONE,
+            ANONYMOUS,
+        )
     }
 
     /// Memory that others share: what is in the file.

@@ -43,7 +43,7 @@ impl Shape {
 
     /// A smaller one: all dimensions but the layers are halved with each level.
     pub(crate) fn level(&self, level: u32) -> Shape {
-        let layers = self.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
+        let layers = self.has_layers();
         let mut smaller = *self;
         for (dimension, size) in smaller.size.iter_mut().enumerate() {
             if *size > 0 && !(layers && dimension == 2) {
@@ -53,14 +53,24 @@ impl Shape {
         smaller
     }
 
+    /// What it takes: rows of whole blocks, and of a volume whole blocks of planes, too. This is what an H200 takes.
     pub(crate) fn bytes(&self) -> Outcome<u64> {
-        let mut bytes = element(self.format, self.channels)? as u64;
-        for size in self.size {
-            bytes = bytes
-                .checked_mul(size.max(1) as u64)
-                .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        }
-        Ok(bytes)
+        let [width, height, depth] = self.size.map(|size| size.max(1));
+        let volume = self.size[2] > 0 && !self.has_layers();
+        let (most_rows, most_planes) = if volume { (16, 8) } else { (128, 1) };
+        let rows = height.next_power_of_two().clamp(8, most_rows);
+        let planes = depth.next_power_of_two().min(most_planes);
+        let bytes = width
+            .checked_mul(element(self.format, self.channels)?)
+            .and_then(|row| row.checked_next_multiple_of(64))
+            .and_then(|row| row.checked_mul(height.checked_next_multiple_of(rows)?))
+            .and_then(|plane| plane.checked_mul(depth.checked_next_multiple_of(planes)?));
+        Ok(bytes.ok_or(CUDA_ERROR_INVALID_VALUE)? as u64)
+    }
+
+    /// Whether its depth is a number of layers.
+    fn has_layers(&self) -> bool {
+        self.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0
     }
 
     /// Those of so many levels together.

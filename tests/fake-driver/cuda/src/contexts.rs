@@ -8,6 +8,7 @@ use softmig_fake_node::Kind;
 
 use crate::Out;
 use crate::Outcome;
+use crate::context_memory::Own;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
@@ -32,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) origin: Origin,
     pub(crate) limits: Limits,
+    /// What it takes without being asked.
+    pub(crate) own: Own,
     /// How many parts of the program hold it.
     pub(crate) holders: u32,
     /// How many bytes of code it still has room for in what it took from the start.
@@ -147,7 +150,7 @@ pub(crate) fn begin(
     origin: Origin,
     number: usize,
 ) -> Outcome<usize> {
-    let bytes = driver.described(device)?.gpu.context;
+    let bytes = Own::default().bytes(&driver.described(device)?);
     driver
         .node
         .charge(device, Kind::Context, bytes)
@@ -156,6 +159,7 @@ pub(crate) fn begin(
         device,
         origin,
         limits: Limits::default(),
+        own: Own::default(),
         holders: 1,
         code_room: CODE_ROOM,
     };
@@ -182,10 +186,9 @@ pub(crate) fn destroy(driver: &mut Driver, number: usize) -> Outcome {
 
 /// Ends a context: all that belongs to it goes back.
 pub(crate) fn end(driver: &mut Driver, number: usize) -> Outcome {
-    let context = driver.contexts.get(number)?;
     crate::memory::end_context(driver, number);
-    let described = driver.described(context.device)?;
-    let bytes = described.gpu.context + context.limits.memory(&described);
+    let context = driver.contexts.get(number)?;
+    let bytes = context.own.bytes(&driver.described(context.device)?);
     driver.node.refund(context.device, Kind::Context, bytes);
     driver.contexts.all.remove(&number);
     Ok(())
@@ -202,6 +205,22 @@ impl Contexts {
     pub(crate) fn get_mut(&mut self, number: usize) -> Outcome<&mut Context> {
         let context = self.all.get_mut(&number);
         context.ok_or(CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    /// The context that has the memory for this one: the primary one for a green one.
+    pub(crate) fn bearer(&self, number: usize) -> Outcome<usize> {
+        match self.get(number)? {
+            #[cfg(not(feature = "old"))]
+            Context {
+                origin: Origin::Green,
+                device,
+                ..
+            } => {
+                let primary = self.primary.get(&device);
+                Ok(primary.ok_or(CUDA_ERROR_CONTEXT_IS_DESTROYED)?.handle)
+            }
+            _ => Ok(number),
+        }
     }
 
     /// This thread's context and its handle.
@@ -236,6 +255,7 @@ impl Contexts {
             device,
             origin: Origin::Green,
             limits: Limits::default(),
+            own: Own::default(),
             holders: 1,
             code_room: CODE_ROOM,
         };

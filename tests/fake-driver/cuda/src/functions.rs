@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::image::Time;
+use crate::image::{Kernel, Time};
 
 /// All kernels that were looked up.
 pub(crate) type Functions = BTreeMap<usize, Function>;
@@ -21,6 +21,10 @@ pub(crate) struct Function {
     pub(crate) origin: Origin,
     name: CString,
     pub(crate) time: Time,
+    /// The stack of a thread, in bytes.
+    pub(crate) frame: u64,
+    /// Whether it takes memory itself.
+    pub(crate) heap: bool,
 }
 
 /// Where a kernel comes from.
@@ -38,8 +42,9 @@ exports! {
     fn cuFuncGetAttribute [cuFuncGetAttribute 2020] (
         out: Out<i32>, attribute: CUfunction_attribute, function: CUfunction
     ) => locked(|driver| {
-        get(driver, function as usize)?;
+        let frame = get(driver, function as usize)?.frame;
         out.set(match attribute {
+            CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => i32::try_from(frame).unwrap_or(i32::MAX),
             CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => 1024,
             CU_FUNC_ATTRIBUTE_NUM_REGS => 32,
             CU_FUNC_ATTRIBUTE_PTX_VERSION | CU_FUNC_ATTRIBUTE_BINARY_VERSION => 70,
@@ -76,7 +81,12 @@ pub(crate) fn get(driver: &Driver, number: usize) -> Outcome<&Function> {
 }
 
 /// The handle of a kernel, the same each time it is asked for.
-pub(crate) fn enter(driver: &mut Driver, origin: Origin, name: &str, time: Time) -> Outcome<usize> {
+pub(crate) fn enter(
+    driver: &mut Driver,
+    origin: Origin,
+    name: &str,
+    kernel: Kernel,
+) -> Outcome<usize> {
     let name = CString::new(name).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
     let mut known = driver.functions.iter();
     if let Some((number, _)) =
@@ -85,9 +95,17 @@ pub(crate) fn enter(driver: &mut Driver, origin: Origin, name: &str, time: Time)
         return Ok(*number);
     }
     let number = new_handle();
-    driver
-        .functions
-        .insert(number, Function { origin, name, time });
+    let Kernel { time, frame, heap } = kernel;
+    driver.functions.insert(
+        number,
+        Function {
+            origin,
+            name,
+            time,
+            frame,
+            heap,
+        },
+    );
     Ok(number)
 }
 

@@ -91,6 +91,11 @@ pub(crate) fn plan_on(driver: &mut Driver, device: usize, bytes: usize) -> Outco
     let bytes = bytes as u64;
     let counted = bytes
         .checked_next_multiple_of(GRANULARITY)
+        .filter(|counted| {
+            driver
+                .described(device)
+                .is_ok_and(|device| *counted <= device.usable())
+        })
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     let area = Area::new(bytes)?;
     driver.ranges.insert(Range {

@@ -7,6 +7,7 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Out;
 use crate::Outcome;
+use crate::context_memory;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
@@ -168,6 +169,10 @@ fn instantiate(driver: &mut Driver, number: usize, flags: u64) -> Outcome<usize>
         flags,
     };
     graph_memory::check(driver, &ready)?;
+    let others = driver.graphs.ready.values();
+    let count = others.map(|ready| ready.work().count()).sum::<usize>() + ready.work().count();
+    let work: Vec<NodeWork> = ready.work().cloned().collect();
+    context_memory::provide_graph(driver, &work, count)?;
     let number = new_handle();
     driver.graphs.ready.insert(number, ready);
     Ok(number)
@@ -194,6 +199,8 @@ fn update(driver: &mut Driver, ready: usize, graph: usize) -> Outcome<CUgraphExe
             return Ok(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
         }
     }
+    let all: Vec<NodeWork> = new.iter().flatten().cloned().collect();
+    context_memory::provide_graph(driver, &all, 0)?;
     let ready = driver.graphs.ready.get_mut(&ready);
     for ((_, old), new) in ready
         .into_iter()
@@ -214,6 +221,7 @@ fn verdict(outcome: CUgraphExecUpdateResult) -> Outcome {
 
 /// Lets one node do something else of the same kind.
 fn replace(driver: &mut Driver, ready: usize, node: usize, work: Vec<NodeWork>) -> Outcome {
+    context_memory::provide_graph(driver, &work, 0)?;
     let ready = driver.graphs.ready.get_mut(&ready);
     let nodes = ready.into_iter().flat_map(|ready| &mut ready.nodes);
     let (_, old) = nodes

@@ -1,19 +1,16 @@
-//! Green contexts: a part of a device's multiprocessors. Here they run like any other, but take what they take.
+//! Green contexts: a part of a device's multiprocessors. Here they run like any other, but take what they take: of
+//! the primary context, until that ends.
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{Kind, MIB};
 
 use crate::Out;
 use crate::Outcome;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::heap::code;
-use crate::{memory, primary, streams};
+use crate::{context_memory, memory, primary, streams};
 use softmig_fake_node::edge::handle;
 
-/// What one takes besides the primary context, which it keeps (seen on an H200).
-const MEMORY: u64 = 8 * MIB;
 /// The one flag that `cuGreenCtxCreate` knows, and demands: CU_GREEN_CTX_DEFAULT_STREAM.
 const DEFAULT_STREAM: u32 = 1;
 /// Where `CUdevResource` has what it is, and the figures of multiprocessors; the header has 92 bytes between them.
@@ -96,10 +93,10 @@ fn get(driver: &Driver, number: usize) -> Outcome<Green> {
 }
 
 fn create(driver: &mut Driver, device: usize) -> Outcome<usize> {
-    primary::retain(driver, device)?;
-    if let Err(full) = driver.node.charge(device, Kind::Context, MEMORY) {
+    let primary = primary::retain(driver, device)?;
+    if let Err(full) = context_memory::provide_green(driver, primary) {
         primary::release(driver, device)?;
-        return Err(code(full));
+        return Err(full);
     }
     let context = driver.contexts.enter_green(device);
     let number = new_handle();
@@ -114,7 +111,6 @@ fn destroy(driver: &mut Driver, number: usize) -> Outcome {
     let green = get(driver, number)?;
     memory::end_context(driver, green.context);
     driver.contexts.forget(green.context);
-    driver.node.refund(green.device, Kind::Context, MEMORY);
     driver.contexts.green.remove(&number);
     primary::release(driver, green.device)
 }

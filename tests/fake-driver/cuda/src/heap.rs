@@ -69,7 +69,8 @@ impl Heap {
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let Place { device, kind, .. } = place;
         node.charge(device, kind, whole).map_err(code)?;
-        let area = Area::piece(whole, place.low).inspect_err(|_| node.refund(device, kind, whole))?;
+        let area =
+            Area::piece(whole, place.low).inspect_err(|_| node.refund(device, kind, whole))?;
         let piece = Piece {
             place,
             area,
@@ -121,7 +122,9 @@ impl Heap {
         let block = node.turn_into_block(device, kind, bytes).map_err(code)?;
         piece.block = Some(block);
         let file = node.open_block(block.id);
-        piece.area.move_into(&file.map_err(crate::sharing::failed)?)?;
+        piece
+            .area
+            .move_into(&file.map_err(crate::sharing::failed)?)?;
         Ok((block, offset))
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! kernel step 2000000      a kernel that runs for so many nanoseconds
 //! kernel busy argument     one that runs for as many as its first argument says, 64 bits wide
+//! kernel deep 1000 local 4096   one whose threads need so many bytes of stack; "heap" instead: one that uses malloc
 //! global table 1048576     a variable of so many bytes
 //! code 4194304             how many bytes its code takes; the image's own length if there is no such line
 //! ```
@@ -16,12 +17,33 @@ const UNSAID: u64 = 10_000;
 /// What a module has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    kernels: Vec<(String, Time)>,
+    kernels: Vec<(String, Kernel)>,
     pub(crate) variables: Vec<(String, u64)>,
     /// Bytes.
     pub(crate) code: u64,
     /// Whether its kernels cannot be read, and any name is one.
     opaque: bool,
+}
+
+/// What is said of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kernel {
+    pub(crate) time: Time,
+    /// The stack of a thread, in bytes.
+    pub(crate) frame: u64,
+    /// Whether it takes memory itself.
+    pub(crate) heap: bool,
+}
+
+impl Kernel {
+    /// One that runs for so long, and needs nothing.
+    fn lasting(time: Time) -> Kernel {
+        Kernel {
+            time,
+            frame: 0,
+            heap: false,
+        }
+    }
 }
 
 /// How long a kernel runs, in nanoseconds.
@@ -50,9 +72,19 @@ impl Image {
             let line = line.trim().trim_start_matches('/').trim_start();
             let mut words = line.split_whitespace();
             match (words.next(), words.next(), words.next()) {
-                (Some("kernel"), Some(name), Some("argument")) => image.enter(name, Time::Argument),
                 (Some("kernel"), Some(name), Some(time)) => {
-                    image.enter(name, Time::Fixed(time.parse().ok()?));
+                    let mut kernel = Kernel::lasting(match time {
+                        "argument" => Time::Argument,
+                        time => Time::Fixed(time.parse().ok()?),
+                    });
+                    while let Some(word) = words.next() {
+                        match word {
+                            "local" => kernel.frame = words.next()?.parse().ok()?,
+                            "heap" => kernel.heap = true,
+                            _ => return None,
+                        }
+                    }
+                    image.enter(name, kernel);
                 }
                 (Some("global"), Some(name), Some(bytes)) => {
                     image.variables.push((name.into(), bytes.parse().ok()?));
@@ -63,26 +95,26 @@ impl Image {
         }
         let is_ptx = text.contains(".version");
         for name in ptx_kernels(text).filter(|_| is_ptx) {
-            image.enter(name, Time::Fixed(UNSAID));
+            image.enter(name, Kernel::lasting(Time::Fixed(UNSAID)));
         }
         let empty = image.kernels.is_empty() && image.variables.is_empty() && code.is_none();
         image.code = code.unwrap_or(text.len() as u64);
         (is_ptx || !empty).then_some(image)
     }
 
-    /// How long the kernel of this name runs; `None` if there is none.
-    pub(crate) fn kernel(&self, name: &str) -> Option<Time> {
+    /// The kernel of this name; `None` if there is none.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Kernel> {
         let found = self.kernels.iter().find(|(known, _)| known == name);
         match found {
-            Some((_, time)) => Some(*time),
-            None => self.opaque.then_some(Time::Fixed(UNSAID)),
+            Some((_, kernel)) => Some(*kernel),
+            None => self.opaque.then_some(Kernel::lasting(Time::Fixed(UNSAID))),
         }
     }
 
     /// The first line that names a kernel counts.
-    fn enter(&mut self, name: &str, time: Time) {
+    fn enter(&mut self, name: &str, kernel: Kernel) {
         if !self.kernels.iter().any(|(known, _)| known == name) {
-            self.kernels.push((name.into(), time));
+            self.kernels.push((name.into(), kernel));
         }
     }
 }

@@ -8,6 +8,7 @@ use softmig_driver_sys::cuda::*;
 use crate::In;
 use crate::Out;
 use crate::Outcome;
+use crate::context_memory;
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
@@ -110,14 +111,18 @@ fn launch(
     (parameters, extra): Arguments,
     per_thread: bool,
 ) -> Outcome {
-    driver.contexts.current()?;
+    let (context, _) = driver.contexts.current()?;
     let kernel = kernel(driver, function as usize, shape, (parameters, extra))?;
     #[cfg(not(feature = "old"))]
     if let functions::Origin::Library(library) = functions::get(driver, function as usize)?.origin {
         crate::libraries::use_here(driver, library)?;
     }
-    let op = Op::Kernel(kernel);
-    streams::submit(driver, stream as usize, Default::of(per_thread), op)
+    let stream = streams::resolve(driver, stream as usize, Default::of(per_thread))?;
+    // What is captured needs it when the graph is made ready.
+    if streams::get(driver, stream)?.capture.is_none() {
+        context_memory::provide(driver, context, &kernel)?;
+    }
+    streams::submit(driver, stream, Default::Legacy, Op::Kernel(kernel))
 }
 
 fn launch_old(

@@ -25,6 +25,7 @@ mod attach;
 mod capture;
 #[cfg(not(feature = "old"))]
 mod checkpoint;
+mod context_memory;
 mod contexts;
 mod copies;
 mod devices;
@@ -61,6 +62,8 @@ mod modules;
 #[cfg(not(feature = "old"))]
 mod multicast;
 mod pointers;
+mod pool_attributes;
+mod pool_kinds;
 #[cfg(not(feature = "old"))]
 mod pool_places;
 mod pool_sharing;

@@ -80,8 +80,8 @@ exports! {
         locked(|driver| {
             let (number, name) = (library as usize, name.text()?);
             let library = driver.libraries.get(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-            let time = library.image.kernel(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
-            out.set(handle(functions::enter(driver, Origin::Library(number), &name, time)?))
+            let kernel = library.image.kernel(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
+            out.set(handle(functions::enter(driver, Origin::Library(number), &name, kernel)?))
         });
 
     /// A kernel in this thread's context.

@@ -1,17 +1,13 @@
-//! Limits of a context, and the memory that they take.
+//! Limits of a context; src/context_memory.rs has the memory that they take.
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::{Device, Kind};
 
 use crate::Out;
 use crate::Outcome;
 use crate::capture::refuse_while_capturing;
+use crate::context_memory::{self, STACK};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::heap::code;
-
-/// The stack that each thread of a kernel has unless a program wants more: part of what a context takes anyway.
-const STACK: u64 = 1024;
 
 /// What the program set.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +21,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What they take besides the context's own memory: a stack for each thread that the device can hold. The buffer
-    /// and the heap take nothing until a kernel that needs them is loaded (seen on an H200).
-    pub(crate) fn memory(&self, device: &Device<'_>) -> u64 {
-        let stack = self.0.first().copied().unwrap_or(STACK);
-        let threads = device.gpu.threads_per_multiprocessor * device.multiprocessors();
-        stack
-            .saturating_sub(STACK)
-            .saturating_mul(u64::from(threads))
+    /// The stack of a thread.
+    pub(crate) fn stack(&self) -> u64 {
+        self.0.first().copied().unwrap_or(STACK)
+    }
+
+    /// The heap of kernels.
+    pub(crate) fn heap(&self) -> u64 {
+        let [_, _, heap, ..] = self.0;
+        heap
     }
 }
 
@@ -44,34 +41,33 @@ exports! {
 
     /// A limit of this thread's context.
     fn cuCtxGetLimit [cuCtxGetLimit 3010] (out: Out<usize>, limit: CUlimit) => locked(|driver| {
-        let (_, context) = driver.contexts.current()?;
-        let value = context.limits.0.get(limit as usize);
-        out.set(*value.ok_or(CUDA_ERROR_INVALID_VALUE)? as usize)
+        let (current, _) = driver.contexts.current()?;
+        let number = driver.contexts.bearer(current)?;
+        let value = driver.contexts.get(number)?.limits.0.get(limit as usize).copied();
+        out.set(value.ok_or(CUDA_ERROR_INVALID_VALUE)? as usize)
     });
 }
 
 fn set(limit: CUlimit, value: usize) -> Outcome {
     locked(|driver| {
         refuse_while_capturing(driver)?;
-        let (number, context) = driver.contexts.current()?;
-        let described = driver.described(context.device)?;
-        let mut limits = context.limits;
-        *limits
-            .0
-            .get_mut(limit as usize)
-            .ok_or(CUDA_ERROR_INVALID_VALUE)? = value as u64;
-        let (before, after) = (context.limits.memory(&described), limits.memory(&described));
-        if after > before {
-            let more = after - before;
-            driver
-                .node
-                .charge(context.device, Kind::Context, more)
-                .map_err(code)?;
-        } else {
-            let less = before - after;
-            driver.node.refund(context.device, Kind::Context, less);
+        let (current, _) = driver.contexts.current()?;
+        let number = driver.contexts.bearer(current)?;
+        let known = driver.contexts.get_mut(number)?;
+        // Once kernels use the heap, it stays as large as it is.
+        if limit == CU_LIMIT_MALLOC_HEAP_SIZE && known.own.has_heap() {
+            return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        driver.contexts.get_mut(number)?.limits = limits;
-        Ok(())
+        let place = known.limits.0.get_mut(limit as usize);
+        *place.ok_or(CUDA_ERROR_INVALID_VALUE)? = value as u64;
+        if limit != CU_LIMIT_STACK_SIZE {
+            return Ok(());
+        }
+        let set = context_memory::set_stack(driver, number, value as u64);
+        if set.is_err() {
+            let [stack, ..] = &mut driver.contexts.get_mut(number)?.limits.0;
+            *stack = STACK;
+        }
+        set
     })
 }

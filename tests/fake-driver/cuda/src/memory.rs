@@ -161,8 +161,18 @@ fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
     let range = driver.ranges.at(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     match range.source {
         Source::Device { .. } | Source::Managed { .. } | Source::Pool { .. } => {
-            let range = driver.ranges.remove(address);
-            release(driver, range.ok_or(CUDA_ERROR_INVALID_VALUE)?);
+            let range = driver
+                .ranges
+                .remove(address)
+                .ok_or(CUDA_ERROR_INVALID_VALUE)?;
+            let pooled = match range.source {
+                Source::Pool { pool, bytes, .. } => Some((pool, bytes)),
+                _ => None,
+            };
+            release(driver, range);
+            if let Some((pool, bytes)) = pooled {
+                pools::settle(driver, pool, bytes);
+            }
             Ok(())
         }
         Source::Graph { .. } => graph_memory::free(driver, address),

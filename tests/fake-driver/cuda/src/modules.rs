@@ -81,9 +81,9 @@ exports! {
         locked(|driver| {
             let (number, name) = (module as usize, name.text()?);
             let module = driver.modules.get(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-            let time = module.image.kernel(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
+            let kernel = module.image.kernel(&name).ok_or(CUDA_ERROR_NOT_FOUND)?;
             load_code(driver, number)?;
-            out.set(handle(functions::enter(driver, Origin::Module(number), &name, time)?))
+            out.set(handle(functions::enter(driver, Origin::Module(number), &name, kernel)?))
         });
 
     /// A variable of a module, for programs that count in 32 bits.
@@ -118,6 +118,12 @@ pub(crate) fn variable(driver: &Driver, module: usize, name: &str) -> Outcome<Ar
     let variable = module.variables.get(name).copied();
     let (area, _) = variable.ok_or(CUDA_ERROR_NOT_FOUND)?;
     Ok(area)
+}
+
+/// The context of a module.
+pub(crate) fn context_of(driver: &Driver, number: usize) -> Outcome<usize> {
+    let module = driver.modules.get(&number);
+    Ok(module.ok_or(CUDA_ERROR_INVALID_HANDLE)?.context)
 }
 
 /// An image in a file.

@@ -5,7 +5,6 @@
 //! has no gaps, and what is freed can be had again at once, in whatever stream.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
@@ -16,7 +15,7 @@ use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::NodeWork;
-use crate::heap::code;
+use crate::pool_kinds::{charge, place_of};
 use crate::ranges::{Range, Source};
 use crate::streams::{self, Default};
 use crate::{In, Out};
@@ -41,16 +40,20 @@ pub(crate) struct Pools {
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) device: usize,
-    used: u64,
-    used_high: u64,
-    reserved: u64,
-    reserved_high: u64,
+    /// What its memory counts as; `None` for the host's.
+    kind: Option<Kind>,
+    pub(crate) used: u64,
+    /// What the driver takes for used and is not: what was given back by `cuMemFree` (seen on an H200).
+    pub(crate) forgotten: u64,
+    pub(crate) used_high: u64,
+    pub(crate) reserved: u64,
+    pub(crate) reserved_high: u64,
     /// What it keeps when the program waits.
-    threshold: u64,
+    pub(crate) threshold: u64,
     /// The most that it may have; 0 for no limit.
     max: u64,
     /// REUSE_FOLLOW_EVENT_DEPENDENCIES and its two brothers: kept for who asks.
-    reuse: [i32; 3],
+    pub(crate) reuse: [i32; 3],
     /// Whether others may use its memory.
     pub(crate) shareable: bool,
     /// Whether it is another process's, whose memory is counted there.
@@ -86,12 +89,12 @@ exports! {
         locked(|driver| {
             refuse_while_capturing(driver)?;
             let asked = properties.get()?;
-            if asked.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || asked.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
-                return Err(CUDA_ERROR_INVALID_VALUE);
-            }
-            let device = driver.device(asked.location.id)?;
+            let (device, kind) = place_of(driver, &asked)?;
             let mut pool = Pool::new(device);
-            pool.max = asked.maxSize as u64;
+            pool.kind = kind;
+            // 0 stays no limit; the rest is rounded up (seen on an H200).
+            let max = (asked.maxSize as u64).checked_next_multiple_of(CHUNK);
+            pool.max = max.ok_or(CUDA_ERROR_INVALID_VALUE)?;
             pool.shareable = asked.handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
             let number = new_handle();
             driver.pools.all.insert(number, pool);
@@ -119,47 +122,6 @@ exports! {
         Ok(())
     });
 
-    /// A figure of a pool.
-    fn cuMemPoolGetAttribute [cuMemPoolGetAttribute 11020] (
-        pool: CUmemoryPool, attribute: CUmemPool_attribute, out: Out<c_void>
-    ) => locked(|driver| {
-        refuse_while_capturing(driver)?;
-        let pool = get(driver, pool as usize)?;
-        let figure = match attribute {
-            CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
-                let reuse = pool.reuse.get(attribute as usize - 1).copied().unwrap_or(1);
-                return out.cast::<i32>().set(reuse);
-            }
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => pool.threshold,
-            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => pool.reserved,
-            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => pool.reserved_high,
-            CU_MEMPOOL_ATTR_USED_MEM_CURRENT => pool.used,
-            CU_MEMPOOL_ATTR_USED_MEM_HIGH => pool.used_high,
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
-        };
-        out.cast::<u64>().set(figure)
-    });
-
-    /// Changes how a pool behaves.
-    fn cuMemPoolSetAttribute [cuMemPoolSetAttribute 11020] (
-        pool: CUmemoryPool, attribute: CUmemPool_attribute, value: Out<c_void>
-    ) => locked(|driver| {
-        refuse_while_capturing(driver)?;
-        let pool = get_mut(driver, pool as usize)?;
-        match attribute {
-            CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES..=CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
-                let reuse = pool.reuse.get_mut(attribute as usize - 1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-                *reuse = value.cast::<i32>().get()?;
-            }
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => pool.threshold = value.cast::<u64>().get()?,
-            // The high marks may be set to 0, to begin anew.
-            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if value.cast::<u64>().get()? == 0 => pool.reserved_high = pool.reserved,
-            CU_MEMPOOL_ATTR_USED_MEM_HIGH if value.cast::<u64>().get()? == 0 => pool.used_high = pool.used,
-            _ => return Err(CUDA_ERROR_INVALID_VALUE),
-        }
-        Ok(())
-    });
-
     /// Takes memory of the pool that the stream's device uses.
     fn cuMemAllocAsync [cuMemAllocAsync 11020], cuMemAllocAsync_ptsz [11020] (
         out: Out<CUdeviceptr>, bytes: usize, stream: CUstream
@@ -181,7 +143,9 @@ impl Pool {
     pub(crate) fn new(device: usize) -> Pool {
         Pool {
             device,
+            kind: Some(Kind::Pool),
             used: 0,
+            forgotten: 0,
             used_high: 0,
             reserved: 0,
             reserved_high: 0,
@@ -202,7 +166,8 @@ pub(crate) fn get(driver: &Driver, number: usize) -> Outcome<&Pool> {
         .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-fn get_mut(driver: &mut Driver, number: usize) -> Outcome<&mut Pool> {
+/// The same, to be changed.
+pub(crate) fn get_mut(driver: &mut Driver, number: usize) -> Outcome<&mut Pool> {
     let pool = driver.pools.all.get_mut(&number);
     pool.filter(|pool| !pool.ended)
         .ok_or(CUDA_ERROR_INVALID_VALUE)
@@ -327,13 +292,13 @@ fn take(driver: &mut Driver, number: usize, bytes: u64) -> Outcome {
     let wanted = used
         .checked_next_multiple_of(CHUNK)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let (device, more) = (pool.device, wanted.saturating_sub(pool.reserved));
-    if driver.node.charge(device, Kind::Pool, more).is_err() {
+    let (device, kind, more) = (pool.device, pool.kind, wanted.saturating_sub(pool.reserved));
+    if charge(driver, device, kind, more).is_err() {
         // Before it gives up, the driver takes back what the pools of the device keep for nobody.
         shrink_all(driver);
         let kept = get(driver, number)?.reserved;
         let more = wanted.saturating_sub(kept);
-        driver.node.charge(device, Kind::Pool, more).map_err(code)?;
+        charge(driver, device, kind, more)?;
         get_mut(driver, number)?.reserved += more;
     } else {
         get_mut(driver, number)?.reserved += more;
@@ -343,6 +308,15 @@ fn take(driver: &mut Driver, number: usize, bytes: u64) -> Outcome {
     pool.used_high = pool.used_high.max(used);
     pool.reserved_high = pool.reserved_high.max(pool.reserved);
     Ok(())
+}
+
+/// `cuMemFree` gave memory back: it waits for the device, so the pool goes back to its threshold.
+pub(crate) fn settle(driver: &mut Driver, number: usize, bytes: u64) {
+    if let Some(pool) = driver.pools.all.get_mut(&number) {
+        pool.forgotten += bytes;
+        let threshold = pool.threshold;
+        shrink(driver, number, threshold);
+    }
 }
 
 /// Gives memory back to a pool.
@@ -368,7 +342,9 @@ pub(crate) fn shrink(driver: &mut Driver, number: usize, keep: u64) {
         .unwrap_or(u64::MAX);
     let less = pool.reserved.saturating_sub(kept);
     pool.reserved -= less;
-    driver.node.refund(pool.device, Kind::Pool, less);
+    if let Some(kind) = pool.kind {
+        driver.node.refund(pool.device, kind, less);
+    }
     if pool.ended && pool.used == 0 {
         driver.pools.all.remove(&number);
     }

@@ -14,9 +14,11 @@ use softmig_fake_node::edge::handle;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Primary {
     /// The same each time it comes to be.
-    handle: usize,
+    pub(crate) handle: usize,
     /// How many want it.
     retained: u32,
+    /// Whether it is there: a reset ends it for all, until somebody wants it anew.
+    alive: bool,
     flags: u32,
 }
 
@@ -39,11 +41,11 @@ exports! {
     fn cuDevicePrimaryCtxRelease_v2 [cuDevicePrimaryCtxRelease 11000] (device: CUdevice) =>
         locked(|driver| driver.device(device).and_then(|device| release(driver, device)));
 
-    /// Ends all that it has; those who want it keep it.
+    /// Ends it, and all that it has.
     fn cuDevicePrimaryCtxReset [cuDevicePrimaryCtxReset 7000] (device: CUdevice) =>
         locked(|driver| driver.device(device).and_then(|device| reset(driver, device)));
 
-    /// Ends all that it has; those who want it keep it.
+    /// Ends it, and all that it has.
     fn cuDevicePrimaryCtxReset_v2 [cuDevicePrimaryCtxReset 11000] (device: CUdevice) =>
         locked(|driver| driver.device(device).and_then(|device| reset(driver, device)));
 
@@ -65,7 +67,7 @@ exports! {
         let device = driver.device(device)?;
         let primary = *known(driver, device);
         flags.set(primary.flags)?;
-        active.set(i32::from(primary.retained > 0))
+        active.set(i32::from(primary.alive))
     });
 }
 
@@ -74,17 +76,20 @@ fn known(driver: &mut Driver, device: usize) -> &mut Primary {
     primary.or_insert_with(|| Primary {
         handle: new_handle(),
         retained: 0,
+        alive: false,
         flags: 0,
     })
 }
 
-/// Wants a device's primary context, which takes memory if nobody did before.
+/// Wants a device's primary context, which takes memory if it is not there.
 pub(crate) fn retain(driver: &mut Driver, device: usize) -> Outcome<usize> {
     let primary = *known(driver, device);
-    if primary.retained == 0 {
+    if !primary.alive {
         contexts::begin(driver, device, Origin::Primary, primary.handle)?;
     }
-    known(driver, device).retained += 1;
+    let known = known(driver, device);
+    known.alive = true;
+    known.retained += 1;
     Ok(primary.handle)
 }
 
@@ -93,24 +98,23 @@ pub(crate) fn release(driver: &mut Driver, device: usize) -> Outcome {
     let primary = *known(driver, device);
     match primary.retained {
         0 => return Err(CUDA_ERROR_INVALID_CONTEXT),
-        1 => contexts::end(driver, primary.handle)?,
+        1 => reset(driver, device)?,
         _ => {}
     }
     known(driver, device).retained -= 1;
     Ok(())
 }
 
-/// Whether anyone wants it.
+/// Whether it is there.
 pub(crate) fn is_there(driver: &mut Driver, device: usize) -> bool {
-    known(driver, device).retained > 0
+    known(driver, device).alive
 }
 
 fn reset(driver: &mut Driver, device: usize) -> Outcome {
     let primary = *known(driver, device);
-    if primary.retained == 0 {
-        return Ok(());
+    if primary.alive {
+        contexts::end(driver, primary.handle)?;
+        known(driver, device).alive = false;
     }
-    contexts::end(driver, primary.handle)?;
-    contexts::begin(driver, device, Origin::Primary, primary.handle)?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Out;
 use crate::capture::{self, refuse_while_capturing};
+use crate::context_memory;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
@@ -141,6 +142,10 @@ pub(crate) fn create(
         _ => return Err(CUDA_ERROR_INVALID_VALUE),
     };
     let device = driver.contexts.get(context)?.device;
+    let others = driver.streams.values();
+    let others = others.filter(|(_, stream)| stream.context == context);
+    let count = others.count() + 1;
+    context_memory::provide_streams(driver, context, count)?;
     Ok(driver.streams.enter(context, device, order))
 }
 

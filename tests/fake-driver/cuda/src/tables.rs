@@ -17,6 +17,7 @@ static TABLES: &[&[Symbol]] = &[
     copies::SYMBOLS,
     pointers::SYMBOLS,
     pools::SYMBOLS,
+    pool_attributes::SYMBOLS,
     pool_sharing::SYMBOLS,
     vmm::SYMBOLS,
     ipc::SYMBOLS,

@@ -13,6 +13,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::code;
 use crate::memory;
+use crate::pool_kinds;
 use crate::ranges::{Range, Source};
 use crate::sharing;
 use crate::streams::{self, Default};
@@ -84,7 +85,11 @@ exports! {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 || !out.is_wanted() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let block = driver.node.create_block(device, bytes).map_err(code)?;
+        let block = match device {
+            Some(device) => driver.node.create_block(device, bytes),
+            None => driver.node.create_host_block(bytes),
+        };
+        let block = block.map_err(code)?;
         out.set(enter(driver, block, asked.requestedHandleTypes))
     });
 
@@ -148,7 +153,10 @@ exports! {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: physical.handle_types,
             location: CUmemLocation {
-                type_: CU_MEM_LOCATION_TYPE_DEVICE,
+                type_: match physical.block.is_host {
+                    true => CU_MEM_LOCATION_TYPE_HOST,
+                    false => CU_MEM_LOCATION_TYPE_DEVICE,
+                },
                 id: driver.ordinal(physical.block.device)?,
             },
             win32HandleMetaData: handle(0),
@@ -198,13 +206,14 @@ exports! {
     });
 }
 
-fn device_of(driver: &Driver, asked: &CUmemAllocationProp) -> Outcome<usize> {
-    if asked.type_ != CU_MEM_ALLOCATION_TYPE_PINNED
-        || asked.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE
-    {
-        return Err(CUDA_ERROR_INVALID_VALUE);
+/// The device of which memory is asked for; `None` for the host's.
+fn device_of(driver: &Driver, asked: &CUmemAllocationProp) -> Outcome<Option<usize>> {
+    let CUmemLocation { type_, id } = asked.location;
+    match (asked.type_, type_) {
+        (CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE) => driver.device(id).map(Some),
+        (CU_MEM_ALLOCATION_TYPE_PINNED, place) if pool_kinds::is_host(place) => Ok(None),
+        _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
-    driver.device(asked.location.id)
 }
 
 fn enter(driver: &mut Driver, block: Block, handle_types: CUmemAllocationHandleType) -> u64 {

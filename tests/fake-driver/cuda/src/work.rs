@@ -27,11 +27,22 @@ pub(crate) enum Op {
         comparison: u32,
     },
     /// Writes a word.
-    WriteValue { address: u64, value: u32 },
+    WriteValue {
+        address: u64,
+        value: u32,
+    },
     /// Copies.
-    Copy { to: u64, from: u64, bytes: usize },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
     /// Fills with a byte.
-    Fill { to: u64, byte: u8, bytes: usize },
+    Fill {
+        to: u64,
+        byte: u8,
+        bytes: usize,
+    },
     /// Calls the program, in a thread of the driver's.
     Host(HostCall),
 }

@@ -1,4 +1,4 @@
-//! Graphs: what they are made of, the memory that they take, and running them.
+//! Graphs: the memory that they take, and running them.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,

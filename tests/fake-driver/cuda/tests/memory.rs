@@ -9,39 +9,9 @@ mod support;
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Gpu, Kind, MIB};
-use support::{Cuda, cu, on};
+use support::{cu, on};
 
 const H200_CONTEXT: u64 = 518 * MIB;
-
-#[test]
-fn a_context_takes_what_the_gpu_says() {
-    on(
-        "a_context_takes_what_the_gpu_says",
-        &[Gpu::h200(0)],
-        |cuda| {
-            cuda.start();
-            assert_eq!(cuda.mine(Kind::Context), H200_CONTEXT);
-            let mut second = 0usize;
-            assert_eq!(cu!(cuda, cuCtxCreate_v2(&raw mut second, 0u32, 0i32)), 0);
-            assert_eq!(cuda.mine(Kind::Context), 2 * H200_CONTEXT);
-            assert_eq!(cu!(cuda, cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 16384usize)), 0);
-            // Seen on an H200: 15 KiB more for each of 132 x 2048 threads.
-            assert_eq!(cuda.mine(Kind::Context), 2 * H200_CONTEXT + 3960 * MIB);
-            assert_eq!(cu!(cuda, cuCtxDestroy_v2(second)), 0);
-            assert_eq!(
-                cu!(cuda, cuCtxDestroy_v2(second)),
-                CUDA_ERROR_INVALID_CONTEXT
-            );
-            assert_eq!(cuda.mine(Kind::Context), H200_CONTEXT);
-            assert_eq!(cu!(cuda, cuDevicePrimaryCtxRelease_v2(0i32)), 0);
-            assert_eq!(cuda.node.usage().unwrap()[0].used, 0);
-            assert_eq!(
-                cu!(cuda, cuDevicePrimaryCtxRelease_v2(0i32)),
-                CUDA_ERROR_INVALID_CONTEXT
-            );
-        },
-    );
-}
 
 #[test]
 fn small_pieces_share_two_mib() {
@@ -162,280 +132,116 @@ fn copies_are_copies() {
 }
 
 #[test]
-fn arrays_are_sized_by_their_format() {
+fn memory_is_the_pieces_that_addresses_touch() {
     on(
-        "arrays_are_sized_by_their_format",
+        "memory_is_the_pieces_that_addresses_touch",
         &[Gpu::h200(0)],
         |cuda| {
             cuda.start();
-            let mut array = 0usize;
-            let mut shape = CUDA_ARRAY_DESCRIPTOR {
-                Width: 1024,
-                Height: 1024,
-                Format: CU_AD_FORMAT_UNSIGNED_INT8,
-                NumChannels: 4,
+            let mut live: Vec<(u64, u64)> = Vec::new();
+            let mut seed = 7u64;
+            let mut random = |below: u64| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) % below
             };
-            assert_eq!(
-                cu!(cuda, cuArrayCreate_v2(&raw mut array, &raw const shape)),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Array), 4 * MIB);
-            assert_eq!(cu!(cuda, cuArrayDestroy(array)), 0);
-            assert_eq!(
-                cu!(cuda, cuArrayDestroy(array)),
-                CUDA_ERROR_CONTEXT_IS_DESTROYED
-            );
-            assert_eq!(cuda.mine(Kind::Array), 0);
-            shape.NumChannels = 3;
-            assert_eq!(
-                cu!(cuda, cuArrayCreate_v2(&raw mut array, &raw const shape)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-
-            let mut solid = CUDA_ARRAY3D_DESCRIPTOR {
-                Width: 256,
-                Height: 256,
-                Depth: 256,
-                Format: CU_AD_FORMAT_FLOAT,
-                NumChannels: 1,
-                Flags: 0,
-            };
-            assert_eq!(
-                cu!(cuda, cuArray3DCreate_v2(&raw mut array, &raw const solid)),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Array), 64 * MIB);
-            assert_eq!(cu!(cuda, cuArrayDestroy(array)), 0);
-
-            // Seen on an H200: 341.3 MiB in all its levels, in pieces of 2 MiB.
-            solid = CUDA_ARRAY3D_DESCRIPTOR {
-                Width: 4096,
-                Height: 4096,
-                Depth: 0,
-                NumChannels: 4,
-                ..solid
-            };
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMipmappedArrayCreate(&raw mut array, &raw const solid, 13u32)
-                ),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Array), 342 * MIB);
-            let mut level = 0usize;
-            assert_eq!(
-                cu!(cuda, cuMipmappedArrayGetLevel(&raw mut level, array, 12u32)),
-                0
-            );
-            assert_eq!(
-                cu!(cuda, cuMipmappedArrayGetLevel(&raw mut level, array, 13u32)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            assert_eq!(cu!(cuda, cuMipmappedArrayDestroy(array)), 0);
-            assert_eq!(cuda.mine(Kind::Array), 0);
+            for round in 0..600 {
+                if round % 3 == 2 {
+                    let (address, _) = live.swap_remove(random(live.len() as u64) as usize);
+                    assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+                } else {
+                    let bytes = 1 + random([600, 70_000, 1_700_000, 9_000_000][round % 4]);
+                    live.push((cuda.allocate(bytes as usize).unwrap(), bytes));
+                }
+                let pieces = live.iter().flat_map(|(address, bytes)| {
+                    (address / (2 << 20)..=(address + bytes - 1) / (2 << 20)).collect::<Vec<_>>()
+                });
+                let pieces: std::collections::BTreeSet<u64> = pieces.collect();
+                assert_eq!(cuda.mine(Kind::Alloc), pieces.len() as u64 * 2 * MIB);
+            }
+            for (address, _) in live {
+                assert_eq!(cu!(cuda, cuMemFree_v2(address)), 0);
+            }
+            assert_eq!(cuda.mine(Kind::Alloc), 0);
         },
     );
 }
 
 #[test]
-fn modules_take_what_their_image_says() {
-    on(
-        "modules_take_what_their_image_says",
-        &[Gpu::l40s(0)],
-        |cuda| {
-            cuda.start();
-            let text = c"kernel step 1000\nglobal table 8388608\ncode 4194304\n";
-            let mut module = 0usize;
-            assert_eq!(
-                cu!(cuda, cuModuleLoadData(&raw mut module, text.as_ptr())),
-                0
-            );
-            // Code is left for later.
-            assert_eq!(cuda.mine(Kind::Module), 8 * MIB);
-            let mut function = 0usize;
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuModuleGetFunction(&raw mut function, module, c"step".as_ptr())
-                ),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Module), 12 * MIB);
-            let (mut address, mut bytes) = (0u64, 0usize);
+fn what_is_known_of_an_address() {
+    on("what_is_known_of_an_address", &[Gpu::h200(0)], |cuda| {
+        cuda.start();
+        let memory = cuda.allocate(3000).unwrap();
+        let (mut start, mut bytes) = (0u64, 0usize);
+        let code = cu!(
+            cuda,
+            cuMemGetAddressRange_v2(&raw mut start, &raw mut bytes, memory + 2999)
+        );
+        assert_eq!((code, start, bytes), (0, memory, 3000));
+        assert_eq!(
+            cu!(
+                cuda,
+                cuMemGetAddressRange_v2(&raw mut start, &raw mut bytes, memory + 3000)
+            ),
+            CUDA_ERROR_NOT_FOUND
+        );
+        let (mut managed, mut device) = (9u32, 9i32);
+        let wanted = [
+            CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ];
+        let mut places = [(&raw mut managed).cast::<u8>(), (&raw mut device).cast()];
+        for (address, answer) in [(memory, (0, 0)), (5, (0, -2))] {
             let code = cu!(
                 cuda,
-                cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, c"table".as_ptr())
+                cuPointerGetAttributes(2u32, wanted.as_ptr(), places.as_mut_ptr(), address)
             );
-            assert_eq!((code, bytes), (0, 8 << 20));
-            assert_eq!(cu!(cuda, cuMemFree_v2(address)), CUDA_ERROR_INVALID_VALUE);
-            assert_eq!(cu!(cuda, cuModuleUnload(module)), 0);
-            assert_eq!(cuda.mine(Kind::Module), 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuModuleLoadData(&raw mut module, c"nonsense".as_ptr())
-                ),
-                CUDA_ERROR_INVALID_IMAGE
-            );
-            assert_eq!(
-                cu!(cuda, cuModuleLoad(&raw mut module, c"/nowhere".as_ptr())),
-                CUDA_ERROR_FILE_NOT_FOUND
-            );
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuModuleLoadData(&raw mut module, b"\x7fELF\x02".as_ptr())
-                ),
-                0
-            );
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuModuleGetFunction(&raw mut function, module, c"any_name".as_ptr())
-                ),
-                0
-            );
-            assert_eq!(cuda.launch(function, 0), 0);
-        },
-    );
+            assert_eq!((code, (managed, device)), (0, answer));
+        }
+    });
 }
 
 #[test]
-fn libraries_take_memory_where_they_are_used() {
+fn managed_memory_moves_where_it_is_wanted() {
     on(
-        "libraries_take_memory_where_they_are_used",
-        &[Gpu::l40s(0)],
+        "managed_memory_moves_where_it_is_wanted",
+        &[Gpu::h200(0)],
         |cuda| {
             cuda.start();
-            let text = c"kernel step 1000\ncode 4194304\n";
-            let (mut library, mut kernel, mut function) = (0usize, 0usize, 0usize);
+            let mut memory = 0u64;
+            assert_eq!(
+                cu!(cuda, cuMemAllocManaged(&raw mut memory, 1usize << 20, 1u32)),
+                0
+            );
+            let place = |type_| CUmemLocation { type_, id: 0 };
+            let move_to = |address: u64, place: CUmemLocation| {
+                cu!(
+                    cuda,
+                    cuMemPrefetchAsync_v2(address, 1usize << 20, place, 0u32, 0usize)
+                )
+            };
+            assert_eq!(move_to(memory, place(CU_MEM_LOCATION_TYPE_DEVICE)), 0);
+            assert_eq!(move_to(memory, place(CU_MEM_LOCATION_TYPE_HOST)), 0);
+            let plain = cuda.allocate(1 << 20).unwrap();
+            assert_eq!(
+                move_to(plain, place(CU_MEM_LOCATION_TYPE_DEVICE)),
+                CUDA_ERROR_INVALID_VALUE
+            );
+            let (mut all, mut sizes, mut first) = ([memory], [1usize << 20], [0usize]);
+            let mut places = [place(CU_MEM_LOCATION_TYPE_DEVICE)];
             let code = cu!(
                 cuda,
-                cuLibraryLoadData(
-                    &raw mut library,
-                    text.as_ptr(),
-                    0usize,
-                    0usize,
-                    0u32,
-                    0usize,
-                    0usize,
-                    0u32
+                cuMemPrefetchBatchAsync(
+                    all.as_mut_ptr(),
+                    sizes.as_mut_ptr(),
+                    1usize,
+                    places.as_mut_ptr(),
+                    first.as_mut_ptr(),
+                    1usize,
+                    0u64,
+                    0usize
                 )
             );
             assert_eq!(code, 0);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuLibraryGetKernel(&raw mut kernel, library, c"step".as_ptr())
-                ),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Module), 0);
-            assert_eq!(cu!(cuda, cuKernelGetFunction(&raw mut function, kernel)), 0);
-            assert_eq!(cuda.mine(Kind::Module), 4 * MIB);
-            assert_eq!(cuda.launch(kernel, 0), 0);
-            assert_eq!(cu!(cuda, cuLibraryUnload(library)), 0);
-            assert_eq!(cuda.mine(Kind::Module), 0);
-            assert_eq!(cuda.launch(kernel, 0), CUDA_ERROR_INVALID_HANDLE);
         },
     );
-}
-
-#[test]
-fn a_context_takes_all_along() {
-    on("a_context_takes_all_along", &[Gpu::l40s(0)], |cuda| {
-        assert_eq!(cu!(cuda, cuInit(0u32)), 0);
-        let mut context = 0usize;
-        assert_eq!(
-            cu!(cuda, cuCtxCreate_v4(&raw mut context, 0usize, 0u32, 0i32)),
-            0
-        );
-        cuda.allocate(100 << 20).unwrap();
-        cuda.kernel("kernel step 5\nglobal g 5", "step");
-        let mut array = 0usize;
-        let shape = CUDA_ARRAY_DESCRIPTOR {
-            Width: 64,
-            Height: 0,
-            Format: CU_AD_FORMAT_HALF,
-            NumChannels: 2,
-        };
-        assert_eq!(
-            cu!(cuda, cuArrayCreate_v2(&raw mut array, &raw const shape)),
-            0
-        );
-        let stream = cuda.stream();
-        assert_eq!(cu!(cuda, cuCtxDestroy_v2(context)), 0);
-        assert_eq!(cuda.node.usage().unwrap()[0].used, 0);
-        assert_eq!(cu!(cuda, cuStreamQuery(stream)), CUDA_ERROR_INVALID_HANDLE);
-        assert_eq!(cuda.allocate(1), Err(CUDA_ERROR_INVALID_CONTEXT));
-    });
-}
-
-#[test]
-fn old_forms_want_an_old_context() {
-    on(
-        "old_forms_want_an_old_context",
-        &[Gpu::gtx1080ti(0)],
-        |cuda: Cuda| {
-            cuda.start();
-            let mut address = 0u32;
-            assert_eq!(
-                cu!(cuda, cuMemAlloc(&raw mut address, 4096u32)),
-                CUDA_ERROR_INVALID_CONTEXT
-            );
-            let mut context = 0usize;
-            assert_eq!(cu!(cuda, cuCtxCreate(&raw mut context, 0u32, 0i32)), 0);
-            assert_eq!(cu!(cuda, cuMemAlloc(&raw mut address, 4096u32)), 0);
-            assert_ne!(address, 0);
-            assert_eq!(cu!(cuda, cuMemFree(address)), 0);
-            let mut bytes = 0u32;
-            assert_eq!(cu!(cuda, cuDeviceTotalMem(&raw mut bytes, 0i32)), 0);
-            assert_eq!(bytes, u32::MAX);
-        },
-    );
-}
-
-#[test]
-fn green_contexts_take_eight_mib() {
-    on("green_contexts_take_eight_mib", &[Gpu::h200(0)], |cuda| {
-        assert_eq!(cu!(cuda, cuInit(0u32)), 0);
-        let mut resource = [0u32; 36];
-        assert_eq!(
-            cu!(
-                cuda,
-                cuDeviceGetDevResource(0i32, resource.as_mut_ptr(), 1u32)
-            ),
-            0
-        );
-        assert_eq!(resource[24], 132);
-        let (mut description, mut green, mut context) = (0usize, 0usize, 0usize);
-        assert_eq!(
-            cu!(
-                cuda,
-                cuDevResourceGenerateDesc(&raw mut description, resource.as_mut_ptr(), 1u32)
-            ),
-            0
-        );
-        assert_eq!(
-            cu!(
-                cuda,
-                cuGreenCtxCreate(&raw mut green, description, 0i32, 0u32)
-            ),
-            CUDA_ERROR_INVALID_VALUE
-        );
-        assert_eq!(
-            cu!(
-                cuda,
-                cuGreenCtxCreate(&raw mut green, description, 0i32, 1u32)
-            ),
-            0
-        );
-        assert_eq!(cuda.mine(Kind::Context), H200_CONTEXT + 8 * MIB);
-        assert_eq!(cu!(cuda, cuCtxFromGreenCtx(&raw mut context, green)), 0);
-        assert_eq!(cu!(cuda, cuCtxSetCurrent(context)), 0);
-        cuda.allocate(1).unwrap();
-        assert_eq!(cu!(cuda, cuGreenCtxDestroy(green)), 0);
-        assert_eq!(cuda.node.usage().unwrap()[0].used, 0);
-    });
 }

@@ -1,4 +1,4 @@
-//! Memory pools, and virtual memory.
+//! Memory pools.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,
@@ -9,7 +9,7 @@ mod support;
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Gpu, Kind, MIB};
-use support::{Actor, Cuda, cu, on, role, say, wait_to_finish};
+use support::{Cuda, cu, on};
 
 fn default_pool(cuda: &Cuda) -> usize {
     let mut pool = 0usize;
@@ -192,257 +192,125 @@ fn what_pools_keep_for_nobody_goes_before_memory_runs_out() {
     );
 }
 
-#[test]
-fn part_that_imports_a_pool() {
-    role("part_that_imports_a_pool", |cuda| {
-        cuda.start();
-        let descriptor: usize = std::env::var("DESCRIPTOR").unwrap().parse().unwrap();
-        let text = std::env::var("TICKET").unwrap();
-        let mut ticket = [0u8; 64];
-        for (to, pair) in ticket.iter_mut().zip(text.as_bytes().chunks(2)) {
-            *to = u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-        }
-        let (mut pool, mut address) = (0usize, 0u64);
-        assert_eq!(
-            cu!(
-                cuda,
-                cuMemPoolImportFromShareableHandle(&raw mut pool, descriptor, 1u32, 0u64)
-            ),
-            0
-        );
-        assert_eq!(
-            cu!(
-                cuda,
-                cuMemPoolImportPointer(&raw mut address, pool, ticket.as_mut_ptr())
-            ),
-            0
-        );
-        let mut word = [0u8; 5];
-        assert_eq!(
-            cu!(cuda, cuMemcpyDtoH_v2(word.as_mut_ptr(), address, 5usize)),
-            0
-        );
-        assert_eq!(&word, b"hello");
-        say("ready");
-        wait_to_finish();
-    });
+/// A pool of its own, with memory of such a kind at such a place.
+fn pool_of(cuda: &Cuda, kind: u32, place: u32) -> usize {
+    // SAFETY: a struct of numbers and pointers.
+    let mut asked: CUmemPoolProps = unsafe { std::mem::zeroed() };
+    asked.allocType = kind;
+    asked.location.type_ = place;
+    let mut pool = 0usize;
+    assert_eq!(
+        cu!(cuda, cuMemPoolCreate(&raw mut pool, &raw const asked)),
+        0
+    );
+    pool
 }
 
 #[test]
-fn a_shared_pool_counts_once() {
-    on("a_shared_pool_counts_once", &[Gpu::l40s(0)], |cuda| {
-        cuda.start();
-        // SAFETY: a struct of numbers and a pointer.
-        let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
-        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        properties.location.type_ = CU_MEM_LOCATION_TYPE_DEVICE;
-        let (mut pool, mut address, mut descriptor) = (0usize, 0u64, -1i32);
-        assert_eq!(
-            cu!(cuda, cuMemPoolCreate(&raw mut pool, &raw const properties)),
-            0
-        );
-        assert_eq!(
-            cu!(
-                cuda,
-                cuMemAllocFromPoolAsync(&raw mut address, 4096usize, pool, 0usize)
-            ),
-            0
-        );
-        assert_eq!(
-            cu!(cuda, cuMemcpyHtoD_v2(address, b"hello".as_ptr(), 5usize)),
-            0
-        );
-        assert_eq!(
-            cu!(
-                cuda,
-                cuMemPoolExportToShareableHandle(&raw mut descriptor, pool, 1u32, 0u64)
-            ),
-            0
-        );
-        let mut ticket = [0u8; 64];
-        assert_eq!(
-            cu!(cuda, cuMemPoolExportPointer(ticket.as_mut_ptr(), address)),
-            0
-        );
-        // SAFETY: the driver just opened it for this test; the other gets one without close-on-exec.
-        let kept = unsafe { libc::dup(descriptor) };
-        let text: String = ticket.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut other = Actor::start("part_that_imports_a_pool", |command| {
-            command
-                .env("DESCRIPTOR", kept.to_string())
-                .env("TICKET", text);
-        });
-        assert_eq!(other.hears(), "ready");
-        assert_eq!(cuda.node.usage().unwrap()[0].used, (2 * 370 + 32) * MIB);
-        other.finish();
-    });
-}
-
-const PINNED: CUmemAllocationProp = CUmemAllocationProp {
-    type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-    requestedHandleTypes: CU_MEM_HANDLE_TYPE_NONE,
-    location: CUmemLocation {
-        type_: CU_MEM_LOCATION_TYPE_DEVICE,
-        id: 0,
-    },
-    win32HandleMetaData: std::ptr::null_mut(),
-    allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
-        compressionType: 0,
-        gpuDirectRDMACapable: 0,
-        usage: 0,
-        reserved: [0; 4],
-    },
-};
-
-#[test]
-fn virtual_memory_lives_until_released_and_unmapped() {
+fn pools_of_other_memory_take_none_of_the_device_for_good() {
     on(
-        "virtual_memory_lives_until_released_and_unmapped",
+        "pools_of_other_memory_take_none_of_the_device_for_good",
         &[Gpu::h200(0)],
         |cuda| {
             cuda.start();
-            let (mut handle, mut again, mut start, mut size) = (0u64, 0u64, 0u64, 0usize);
-            assert_eq!(
+            let mut memory = 0u64;
+            let host = pool_of(
+                &cuda,
+                CU_MEM_ALLOCATION_TYPE_PINNED,
+                CU_MEM_LOCATION_TYPE_HOST,
+            );
+            let mut from = |pool: usize, bytes: usize| {
                 cu!(
                     cuda,
-                    cuMemGetAllocationGranularity(&raw mut size, &PINNED, 0u32)
-                ),
-                0
-            );
-            assert_eq!(size, 2 << 20);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMemCreate(&raw mut handle, 1usize << 20, &PINNED, 0u64)
-                ),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMemCreate(&raw mut handle, 64usize << 20, &PINNED, 0u64)
-                ),
-                0
-            );
-            assert_eq!(cuda.mine(Kind::Vmm), 64 * MIB);
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMemAddressReserve(&raw mut start, 128usize << 20, 0usize, 0u64, 0u64)
-                ),
-                0
-            );
-            assert_eq!(start % (2 << 20), 0);
-            // Nothing is there yet.
-            assert_eq!(
-                cu!(cuda, cuMemsetD8_v2(start, 1u8, 16usize)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            // The same memory twice.
-            let second = start + (64 << 20);
-            assert_eq!(
-                cu!(cuda, cuMemMap(start, 64usize << 20, 0usize, handle, 0u64)),
-                0
-            );
-            assert_eq!(
-                cu!(cuda, cuMemMap(start, 64usize << 20, 0usize, handle, 0u64)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            assert_eq!(
-                cu!(cuda, cuMemMap(second, 64usize << 20, 0usize, handle, 0u64)),
-                0
-            );
-            let access = CUmemAccessDesc {
-                location: PINNED.location,
-                flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                    cuMemAllocFromPoolAsync(&raw mut memory, bytes, pool, 0usize)
+                )
             };
-            assert_eq!(
-                cu!(
-                    cuda,
-                    cuMemSetAccess(start, 128usize << 20, &raw const access, 1usize)
-                ),
-                0
+            assert_eq!(from(host, 100 << 20), 0);
+            assert_eq!(cuda.node.usage().unwrap()[0].used, 518 * MIB);
+            let managed = pool_of(
+                &cuda,
+                CU_MEM_ALLOCATION_TYPE_MANAGED,
+                CU_MEM_LOCATION_TYPE_DEVICE,
             );
-            let mut byte = [0u8];
-            assert_eq!(cu!(cuda, cuMemsetD8_v2(start, 5u8, 16usize)), 0);
-            assert_eq!(
-                cu!(cuda, cuMemcpyDtoH_v2(byte.as_mut_ptr(), second, 1usize)),
-                0
-            );
-            assert_eq!(byte, [5]);
-            assert_eq!(cuda.mine(Kind::Vmm), 64 * MIB);
-
-            assert_eq!(
-                cu!(cuda, cuMemRetainAllocationHandle(&raw mut again, start)),
-                0
-            );
-            assert_eq!(again, handle);
-            assert_eq!(cu!(cuda, cuMemRelease(handle)), 0);
-            assert_eq!(cu!(cuda, cuMemRelease(handle)), 0);
-            assert_eq!(cu!(cuda, cuMemRelease(handle)), CUDA_ERROR_INVALID_VALUE);
-            assert_eq!(cuda.mine(Kind::Vmm), 64 * MIB);
-            assert_eq!(
-                cu!(cuda, cuMemAddressFree(start, 128usize << 20)),
-                CUDA_ERROR_INVALID_VALUE
-            );
-            assert_eq!(cu!(cuda, cuMemUnmap(start, 64usize << 20)), 0);
-            assert_eq!(cuda.mine(Kind::Vmm), 64 * MIB);
-            // As on an H200, twice is fine.
-            assert_eq!(cu!(cuda, cuMemUnmap(start, 64usize << 20)), 0);
-            assert_eq!(cu!(cuda, cuMemUnmap(second, 64usize << 20)), 0);
-            assert_eq!(cuda.mine(Kind::Vmm), 0);
-            assert_eq!(cu!(cuda, cuMemAddressFree(start, 128usize << 20)), 0);
-            let mut descriptor = 0i32;
-            let code = cu!(
-                cuda,
-                cuMemExportToShareableHandle(&raw mut descriptor, handle, 1u32, 0u64)
-            );
-            assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
+            // More than the device has: what does not fit is on the host.
+            assert_eq!(from(managed, 200 << 30), 0);
+            assert_eq!(cuda.mine(Kind::Pool), 0);
+            assert_eq!(cuda.mine(Kind::Managed), 200 << 30);
+            let (mut free, mut total) = (0usize, 0usize);
+            assert_eq!(cu!(cuda, cuMemGetInfo_v2(&raw mut free, &raw mut total)), 0);
+            assert_eq!(free, 0);
+            cuda.allocate(64 << 20).unwrap();
         },
     );
 }
 
 #[test]
-fn imported_external_memory_takes_nothing_more() {
+fn a_plain_free_gives_back_to_the_device_and_is_not_counted() {
     on(
-        "imported_external_memory_takes_nothing_more",
-        &[Gpu::l40s(0)],
+        "a_plain_free_gives_back_to_the_device_and_is_not_counted",
+        &[Gpu::h200(0)],
         |cuda| {
             cuda.start();
-            let file = tempfile::tempfile().unwrap();
-            file.set_len(8 << 20).unwrap();
-            // SAFETY: a struct of numbers and a union.
-            let mut asked: CUDA_EXTERNAL_MEMORY_HANDLE_DESC = unsafe { std::mem::zeroed() };
-            asked.type_ = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
-            asked.size = 8 << 20;
-            asked.handle.fd = std::os::fd::IntoRawFd::into_raw_fd(file);
-            let mut memory = 0usize;
+            let pool = default_pool(&cuda);
+            let memory = take(&cuda, 40, 0);
+            assert_eq!(cuda.mine(Kind::Pool), 64 * MIB);
+            assert_eq!(cu!(cuda, cuMemFree_v2(memory)), 0);
+            // As on an H200: the pool believes it to be in use.
+            assert_eq!(cuda.mine(Kind::Pool), 0);
+            let reserved = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+            assert_eq!(attribute(&cuda, pool, reserved), 0);
+            assert_eq!(
+                attribute(&cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT),
+                40 * MIB
+            );
+        },
+    );
+}
+
+#[test]
+fn a_place_has_its_pools_by_whatever_name() {
+    on(
+        "a_place_has_its_pools_by_whatever_name",
+        &[Gpu::h200(0)],
+        |cuda| {
+            cuda.start();
+            let mut place = CUmemLocation {
+                type_: CU_MEM_LOCATION_TYPE_DEVICE,
+                id: 0,
+            };
+            let pinned = CU_MEM_ALLOCATION_TYPE_PINNED;
+            let (default, mut found) = (default_pool(&cuda), 0usize);
             assert_eq!(
                 cu!(
                     cuda,
-                    cuImportExternalMemory(&raw mut memory, &raw const asked)
+                    cuMemGetDefaultMemPool(&raw mut found, &raw mut place, pinned)
                 ),
                 0
             );
-            // SAFETY: as above.
-            let mut part: CUDA_EXTERNAL_MEMORY_BUFFER_DESC = unsafe { std::mem::zeroed() };
-            (part.offset, part.size) = (4096, 4096);
-            let mut address = 0u64;
+            assert_eq!(found, default);
+            let own = pool_of(&cuda, pinned, CU_MEM_LOCATION_TYPE_DEVICE);
+            assert_eq!(cu!(cuda, cuMemSetMemPool(&raw mut place, pinned, own)), 0);
+            for _ in 0..2 {
+                assert_eq!(cu!(cuda, cuDeviceGetMemPool(&raw mut found, 0i32)), 0);
+                assert_eq!(found, own);
+            }
+            assert_eq!(cu!(cuda, cuDeviceSetMemPool(0i32, default)), 0);
             assert_eq!(
                 cu!(
                     cuda,
-                    cuExternalMemoryGetMappedBuffer(&raw mut address, memory, &raw const part)
+                    cuMemGetMemPool(&raw mut found, &raw mut place, pinned)
                 ),
                 0
             );
-            assert_eq!(cu!(cuda, cuMemsetD8_v2(address, 1u8, 4096usize)), 0);
-            assert_eq!(cu!(cuda, cuDestroyExternalMemory(memory)), 0);
+            assert_eq!(found, default);
+            place.type_ = CU_MEM_LOCATION_TYPE_HOST;
             assert_eq!(
-                cu!(cuda, cuDestroyExternalMemory(memory)),
-                CUDA_ERROR_INVALID_HANDLE
+                cu!(
+                    cuda,
+                    cuMemGetMemPool(&raw mut found, &raw mut place, pinned)
+                ),
+                CUDA_ERROR_NOT_SUPPORTED
             );
-            assert_eq!(cuda.node.usage().unwrap()[0].used, 370 * MIB);
         },
     );
 }

@@ -33,6 +33,8 @@ pub struct Block {
     pub device: usize,
     /// Its size.
     pub bytes: u64,
+    /// Whether it is memory of the host after all.
+    pub is_host: bool,
 }
 
 impl Process {
@@ -43,7 +45,7 @@ impl Process {
     pub fn create_block(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
         let _held = self.mapped.shared().lock.lock();
         memory::require(&self.mapped, device, bytes)?;
-        self.make(device, bytes, Some(Kind::Vmm))
+        self.make(device, bytes, Kind::Vmm.index() as u64)
     }
 
     /// Turns memory that this process took into a block, so that others can hold it.
@@ -57,7 +59,7 @@ impl Process {
         bytes: u64,
     ) -> Result<Block, MemoryError> {
         let _held = self.mapped.shared().lock.lock();
-        let block = self.make(device, bytes, Some(kind))?;
+        let block = self.make(device, bytes, kind.index() as u64)?;
         memory::give_back(
             self.record().ok_or(MemoryError::Ended)?,
             device,
@@ -73,10 +75,19 @@ impl Process {
     /// [`MemoryError::Full`] if there are too many.
     pub fn create_shadow(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
         let _held = self.mapped.shared().lock.lock();
-        self.make(device, bytes, None)
+        self.make(device, bytes, SHADOW)
     }
 
-    fn make(&self, device: usize, bytes: u64, kind: Option<Kind>) -> Result<Block, MemoryError> {
+    /// Takes a block of the host's memory, which counts for no device.
+    ///
+    /// # Errors
+    /// [`MemoryError::Full`] if there are too many.
+    pub fn create_host_block(&self, bytes: u64) -> Result<Block, MemoryError> {
+        let _held = self.mapped.shared().lock.lock();
+        self.make(0, bytes, HOST)
+    }
+
+    fn make(&self, device: usize, bytes: u64, kind: u64) -> Result<Block, MemoryError> {
         let shared = self.mapped.shared();
         let record = self.record().ok_or(MemoryError::Ended)?;
         let state = shared
@@ -91,7 +102,7 @@ impl Process {
         set(&state.bytes, bytes);
         set(&state.inode, inode);
         set(&state.exported, 0);
-        set(&state.kind, kind.map_or(SHADOW, |kind| kind.index() as u64));
+        set(&state.kind, kind);
         set(&state.maker, self.slot as u64);
         for word in &state.holders {
             set(word, 0);
@@ -103,6 +114,7 @@ impl Process {
             id: BlockId(id),
             device,
             bytes,
+            is_host: kind == HOST,
         })
     }
 
@@ -130,6 +142,7 @@ impl Process {
             id: BlockId(get(&state.id)),
             device: usize::try_from(get(&state.device)).ok()?,
             bytes: get(&state.bytes),
+            is_host: get(&state.kind) == HOST,
         })
     }
 
@@ -191,7 +204,11 @@ pub(crate) fn drop_holder(mapped: &Mapped, slot: usize) {
 /// Blocks of a device, whoever holds them.
 pub(crate) fn on_device(mapped: &Mapped, device: usize) -> u64 {
     of_device(mapped, device)
-        .filter(|state| get(&state.kind) != SHADOW || maker(state).is_none())
+        .filter(|state| match get(&state.kind) {
+            HOST => false,
+            SHADOW => maker(state).is_none(),
+            _ => true,
+        })
         .map(|state| get(&state.bytes))
         .sum()
 }
@@ -214,6 +231,8 @@ pub(crate) fn of_holder_in_all(mapped: &Mapped, slot: usize, device: usize) -> u
 
 /// What stands where a kind would: the block is a shadow.
 const SHADOW: u64 = u64::MAX;
+/// The same for memory of the host.
+const HOST: u64 = u64::MAX - 1;
 
 fn of_device(mapped: &Mapped, device: usize) -> impl Iterator<Item = &BlockState> {
     let blocks = mapped.shared().blocks.iter();

@@ -104,7 +104,7 @@ pub(crate) struct BlockState {
     pub inode: AtomicU64,
     /// 1 once a descriptor of it was handed out.
     pub exported: AtomicU64,
-    /// What it was taken for: a [`Kind`], or that it is a shadow.
+    /// What it was taken for: a [`Kind`], or what src/block.rs says.
     pub kind: AtomicU64,
     /// The slot of the process that made it.
     pub maker: AtomicU64,

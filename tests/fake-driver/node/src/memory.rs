@@ -19,7 +19,10 @@ impl Process {
     pub fn charge(&self, device: usize, kind: Kind, bytes: u64) -> Result<(), MemoryError> {
         let _held = self.mapped.shared().lock.lock();
         let record = self.record().ok_or(MemoryError::Ended)?;
-        require(&self.mapped, device, bytes)?;
+        // There can be more managed memory than the device has: what does not fit is on the host.
+        if kind != Kind::Managed {
+            require(&self.mapped, device, bytes)?;
+        }
         let of = record
             .bytes
             .get(device)
@@ -43,7 +46,7 @@ impl Process {
     pub fn free(&self, device: usize) -> u64 {
         let _held = self.mapped.shared().lock.lock();
         reap::reap(&self.mapped);
-        left(&self.mapped, device)
+        usable(&self.mapped, device).saturating_sub(used(&self.mapped, device))
     }
 }
 
@@ -104,19 +107,35 @@ fn note_peak_of_device(mapped: &Mapped, device: usize) {
 /// So many milliseconds a dying process has to go.
 const SECOND_LOOKS: u32 = 200;
 
+fn usable(mapped: &Mapped, device: usize) -> u64 {
+    let described = mapped.description.device(device);
+    described.map_or(0, |device| device.usable())
+}
+
+/// What can still be had of a device: managed memory makes room.
 fn left(mapped: &Mapped, device: usize) -> u64 {
-    let usable = mapped
-        .description
-        .device(device)
-        .map_or(0, |device| device.usable());
-    usable.saturating_sub(used(mapped, device))
+    usable(mapped, device).saturating_sub(unmovable(mapped, device))
 }
 
 /// All that is taken of a device.
 pub(crate) fn used(mapped: &Mapped, device: usize) -> u64 {
     let slots = mapped.shared().slots.iter();
-    let charged: u64 = slots.map(|slot| of_slot(slot, device)).sum();
+    let managed: u64 = slots.map(|slot| of_kind(slot, device, Kind::Managed)).sum();
+    (unmovable(mapped, device) + managed).min(usable(mapped, device))
+}
+
+/// What is taken of a device and stays there.
+fn unmovable(mapped: &Mapped, device: usize) -> u64 {
+    let slots = mapped.shared().slots.iter();
+    let charged: u64 = slots
+        .map(|slot| of_slot(slot, device) - of_kind(slot, device, Kind::Managed))
+        .sum();
     charged + block::on_device(mapped, device)
+}
+
+fn of_kind(slot: &Slot, device: usize, kind: Kind) -> u64 {
+    let of = slot.bytes.get(device);
+    of.and_then(|kinds| kinds.get(kind.index())).map_or(0, get)
 }
 
 /// What a process took, blocks aside.

@@ -2,7 +2,7 @@
 
 use softmig_driver_sys::nvml::*;
 use softmig_driver_sys::struct_version;
-use softmig_fake_node::{Bytes, Instance};
+use softmig_fake_node::{Bytes, Instance, Kind};
 
 use crate::exports::exports;
 use crate::session::Session;
@@ -115,6 +115,8 @@ fn running(session: &Session, unit: Unit) -> Vec<User> {
             }
         }
         let instance = numbers(part);
+        // Memory alone, without a context, does not show who has it (seen on an H200).
+        known.retain(|(_, bytes)| bytes.of(Kind::Context) > 0);
         users.extend(known.into_iter().map(|(pid, bytes)| User {
             pid,
             bytes: bytes.seen_by_nvml(),

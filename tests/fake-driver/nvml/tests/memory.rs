@@ -264,3 +264,28 @@ fn parts_of_a_divided_gpu_have_handles_and_accounts() {
         },
     );
 }
+
+#[test]
+fn memory_without_a_context_shows_nobody() {
+    on(
+        "memory_without_a_context_shows_nobody",
+        &[Gpu::h200(0)],
+        |cuda| {
+            let nvml = Nvml::start();
+            let device = nvml.device(0);
+            assert_eq!(cu!(cuda, cuInit(0u32)), 0);
+            let mut handle = 0u64;
+            let code = cu!(
+                cuda,
+                cuMemCreate(&raw mut handle, 64usize << 20, &support::PINNED, 0u64)
+            );
+            assert_eq!(code, 0);
+            // As on an H200.
+            assert_eq!(nvml.memory(device).used, 64 * MIB);
+            assert_eq!(nvml.processes(device), []);
+            cuda.start();
+            let whole = [(std::process::id(), 518 + 64, u32::MAX)];
+            assert_eq!(nvml.processes(device), whole);
+        },
+    );
+}
