@@ -1,0 +1,42 @@
+//! What a ledger says, read from a copy of it: nothing that a test does changes it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use softmig_region::{Ledger, SLOTS, UNIT, size};
+
+/// A line of the file.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Makes an empty one with room for so many GPUs.
+pub fn make(path: &Path, gpus: usize) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.set_len(size(gpus) as u64).context("making the ledger")
+}
+
+/// What each process holds of each GPU, in bytes, the smallest first; who holds nothing is left out. The dead are in it
+/// until somebody needs what they held.
+pub fn held(path: &Path) -> Result<Vec<Vec<u64>>> {
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut lines = vec![Line([0; 64]); bytes.len().div_ceil(64)];
+    for (line, bytes) in lines.iter_mut().zip(bytes.chunks(64)) {
+        line.0[..bytes.len()].copy_from_slice(bytes);
+    }
+    // SAFETY: aligned, and all of it is the copy, which nobody else knows and which outlives the ledger.
+    let ledger = unsafe { Ledger::at(lines.as_ptr().cast(), bytes.len()) };
+    let ledger = ledger.context("no ledger")?;
+    let by_gpu = ledger.gpus().map(|gpu| {
+        let slots = (0..SLOTS).map(|slot| u64::from(gpu.held_by(slot)) * UNIT);
+        let mut held: Vec<u64> = slots.filter(|bytes| *bytes > 0).collect();
+        held.sort_unstable();
+        held
+    });
+    Ok(by_gpu.collect())
+}

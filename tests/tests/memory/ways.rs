@@ -1,0 +1,134 @@
+//! Every way to take device memory: the driver never sees more than the limit taken, all of it can be had, and what is
+//! given back can be had again.
+
+use anyhow::{Context, Result, ensure};
+use softmig_fake_node::MIB;
+
+use crate::stand::{Said, Stand, context};
+
+/// CUDA_ERROR_OUT_OF_MEMORY.
+const OUT_OF_MEMORY: u64 = 2;
+
+/// Fills a slice twice, in steps of so many bytes: the second time as much is had.
+fn fills(way: &str, limit_mib: u64, step: u64, how: &str) -> Result<()> {
+    let (_, said) = fills_once(way, limit_mib, step, how)?;
+    let again = said.number("again", "blocks")?;
+    ensure!(said.number("took", "blocks")? == again, "{said:#?}");
+    Ok(())
+}
+
+/// Fills a slice, up to its limit and not beyond.
+fn fills_once(way: &str, limit_mib: u64, step: u64, how: &str) -> Result<(Stand, Said)> {
+    let stand = Stand::new(limit_mib)?;
+    let said = stand.run(&["takes", way, &step.to_string(), "fill", how])?;
+    said.check()?;
+    ensure!(said.text("start")? == "0", "{said:#?}");
+    ensure!(said.number("took", "then")? == OUT_OF_MEMORY, "{said:#?}");
+    ensure!(said.number("again", "then")? == OUT_OF_MEMORY, "{said:#?}");
+    ensure!(said.text("gave")? == "0", "{said:#?}");
+    stand.check_peaks().with_context(|| format!("{said:#?}"))?;
+    let (peak, room) = (stand.gpus.peak(0), stand.limit - context());
+    ensure!(
+        peak >= context() + room * 98 / 100,
+        "{} of {} MiB were had, {} beside the context: {said:#?}",
+        peak / MIB,
+        stand.limit / MIB,
+        room / MIB
+    );
+    Ok((stand, said))
+}
+
+/// Makes a test of each way.
+macro_rules! ways {
+    (mod $module:ident within $limit:literal MiB in steps of $step:literal MiB; $($name:ident: $way:literal;)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $name() -> anyhow::Result<()> {
+                    super::fills($way, $limit, $step << 20, "linked")
+                }
+            )*
+        }
+    };
+}
+
+ways! {
+    mod nobody_gets_more_than_the_limit_by within 4096 MiB in steps of 8 MiB;
+    plain_memory: "cuMemAlloc_v2";
+    pitched_memory: "cuMemAllocPitch_v2";
+    managed_memory: "cuMemAllocManaged";
+    allocations_in_a_stream: "cuMemAllocAsync";
+    allocations_in_a_threads_stream: "cuMemAllocAsync_ptsz";
+    an_own_pool: "cuMemAllocFromPoolAsync";
+    an_own_pool_in_a_threads_stream: "cuMemAllocFromPoolAsync_ptsz";
+    mapped_physical_memory: "cuMemMap";
+    handles_of_physical_memory: "cuMemCreate";
+    arrays: "cuArrayCreate_v2";
+    arrays_of_three_dimensions: "cuArray3DCreate_v2";
+    mipmapped_arrays: "cuMipmappedArrayCreate";
+    nodes_of_graphs: "cuGraphAddMemAllocNode";
+    nodes_of_any_kind: "cuGraphAddNode";
+    nodes_with_edges: "cuGraphAddNode_v2";
+    nodes_with_edges_since_cuda_13: "cuGraphAddNode_v3";
+    graphs_within_graphs: "child-graph";
+    graphs_that_are_uploaded: "cuGraphUpload";
+    captured_allocations: "captured";
+    stacks: "cuCtxSetLimit";
+}
+
+// Each step is a context of 518 MiB.
+ways! {
+    mod nobody_gets_more_than_the_limit_by_further within 4200 MiB in steps of 518 MiB;
+    contexts: "cuCtxCreate_v2";
+    contexts_of_old: "cuCtxCreate";
+    contexts_with_affinity: "cuCtxCreate_v3";
+    contexts_with_parameters: "cuCtxCreate_v4";
+}
+
+// 32-bit addresses are few.
+ways! {
+    mod nobody_gets_more_than_the_limit_in_a_context_of_old_by within 900 MiB in steps of 4 MiB;
+    plain_memory: "cuMemAlloc";
+    pitched_memory: "cuMemAllocPitch";
+    arrays: "cuArrayCreate";
+    arrays_of_three_dimensions: "cuArray3DCreate";
+}
+
+/// They keep what they took until the primary context goes.
+#[test]
+fn nobody_gets_more_than_the_limit_by_green_contexts() -> Result<()> {
+    let (_, said) = fills_once("cuGreenCtxCreate", 4096, 8 << 20, "linked")?;
+    ensure!(said.number("took", "blocks")? > 400, "{said:#?}");
+    ensure!(said.number("again", "blocks")? == 0, "{said:#?}");
+    Ok(())
+}
+
+/// The four ways to the driver's functions.
+#[test]
+fn nobody_gets_more_by_finding_the_functions_otherwise() -> Result<()> {
+    for way in [
+        "cuMemAlloc_v2",
+        "cuMemAllocAsync",
+        "cuMemAllocAsync_ptsz",
+        "captured",
+    ] {
+        for how in ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"] {
+            fills(way, 1552, 8 << 20, how)?;
+        }
+    }
+    for how in ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"] {
+        fills("cuMemAlloc", 900, 4 << 20, how)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_gets_more_in_small_pieces() -> Result<()> {
+    let limit = context() / MIB + 64;
+    fills("cuMemAlloc_v2", limit, 4096, "linked")?;
+    fills("cuMemAlloc_v2", limit + 512, 512 << 10, "linked")?;
+    fills("cuMemAllocAsync", limit, 64 << 10, "linked")?;
+    fills("cuMemAlloc_v2", limit + 512, (1 << 20) + 1, "linked")?;
+    fills("cuArrayCreate_v2", limit + 512, 256 << 10, "linked")?;
+    Ok(())
+}
