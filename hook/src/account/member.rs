@@ -272,7 +272,9 @@ pub(crate) struct Reaped {
 /// What the living processes of this process's job hold of a GPU, in units. A process that has no place in the ledger
 /// takes none, and maps it for this look alone.
 pub(crate) fn held(key: NonZeroU64) -> u64 {
-    let ledger = Private::known().and_then(Private::member).map(|member| member.ledger);
+    let ledger = Private::known()
+        .and_then(Private::member)
+        .map(|member| member.ledger);
     let file = gate::with_finding(path).and_then(|path| open(&path).ok());
     match (ledger, file) {
         (Some(ledger), Some(file)) => held_by_living(ledger, &file, key),

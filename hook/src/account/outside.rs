@@ -12,6 +12,7 @@ use softmig_driver_sys::nvml::{
 };
 
 use super::gpu::Limited;
+use super::pools;
 use crate::entry;
 use crate::os;
 use crate::rows::{asked_nvml, nvml};
@@ -49,8 +50,11 @@ pub(crate) fn raise(gpu: &Limited) {
 /// for it, memory is in the account alone.
 #[cold]
 pub(crate) fn correct(gpu: &Limited) {
+    // Pools shrink by themselves: what they are charged too much would be missing here.
+    pools::refresh_all(gpu);
     let Some(first) = look(gpu) else { return };
     os::pause();
+    pools::refresh_all(gpu);
     let Some(second) = look(gpu) else { return };
     set(gpu, first.max(second));
 }

@@ -6,8 +6,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUmemoryPool,
-    CUstream, CUstreamCaptureStatus,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_STREAM_CAPTURE_MODE_RELAXED,
+    CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUmemPool_attribute, CUmemoryPool, CUstream,
+    CUstreamCaptureStatus,
 };
 use softmig_region::units;
 
@@ -69,10 +70,19 @@ impl Pool {
         &self.gpu
     }
 
+    /// The bytes that it holds and nobody uses; maybe fewer than there are.
+    pub(crate) fn unused(&self) -> u64 {
+        let reserved = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        let used = figure(self.handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        reserved
+            .unwrap_or(0)
+            .saturating_sub(used.unwrap_or(u64::MAX))
+    }
+
     /// Charges what the pool holds now, of which `reserved_before` units are charged already. Less than it was known to
     /// hold only if no other call may be making it grow.
     pub(crate) fn look(&self, reserved_before: u32) {
-        let Some(reserved) = reserved(self.handle) else {
+        let Some(reserved) = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) else {
             return self.gpu.refund(reserved_before);
         };
         let now = units(reserved);
@@ -171,8 +181,12 @@ pub(crate) fn refresh(pool: CUmemoryPool) {
     }
 }
 
-/// Charges what all pools of a GPU hold now: they give back by themselves when the program waits for its streams.
+/// Charges what all pools and graphs of a GPU hold now: pools give back by themselves when the program waits for its
+/// streams.
 pub(crate) fn refresh_all(gpu: &Limited) {
+    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
+        refresh_graphs(gpu);
+    }
     gpu.holdings().each(Kind::Pool, |pool, held| {
         if held.device == gpu.number() {
             refresh(pool as usize as CUmemoryPool);
@@ -247,11 +261,10 @@ pub(crate) fn refresh_graphs(gpu: &Limited) {
     }
 }
 
-/// The bytes that a pool holds.
-fn reserved(pool: CUmemoryPool) -> Option<u64> {
+/// A figure of a pool's, in bytes.
+fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut bytes = 0_u64;
     let place = (&raw mut bytes).cast::<c_void>();
-    let attribute = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
     // SAFETY: there is room for the answer, a number of 64 bits.
     let result = relaxed(|| unsafe { asked::cuMemPoolGetAttribute(pool, attribute, place) });
     (result == CUDA_SUCCESS).then_some(bytes)

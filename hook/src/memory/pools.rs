@@ -69,20 +69,39 @@ fn allocate(
         return call();
     };
     let gpu = *pool.gpu();
+    let Some(units) = reserve(&gpu, &pool, bytes as u64, function, || {
+        pools::is_capturing(stream, form)
+    }) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
     let _busy = pools::Busy::on(&gpu);
-    let most = units((bytes as u64).div_ceil(STEP).saturating_mul(STEP));
-    if !gpu.reserve_quietly(most) {
-        // What is captured is charged when the graph is launched.
-        if pools::is_capturing(stream, form) {
-            return call();
-        }
-        if !gpu.reserve(most, function) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
     let result = call();
-    pool.look(most);
+    pool.look(units);
     result
+}
+
+/// Reserves what a pool may grow by, and a step more: so what is left when a pool can grow no more lets its free blocks be
+/// used all the same, though nobody knows beforehand whether one fits. `None` if there is no room. What is captured is
+/// charged when the graph is launched.
+fn reserve(
+    gpu: &Limited,
+    pool: &Pool,
+    bytes: u64,
+    function: &CStr,
+    is_captured: impl FnOnce() -> bool,
+) -> Option<u32> {
+    let growth = units(bytes.div_ceil(STEP).saturating_mul(STEP));
+    let with_step = growth.saturating_add(units(STEP));
+    if gpu.reserve_quietly(with_step) {
+        return Some(with_step);
+    }
+    if is_captured() {
+        return Some(0);
+    }
+    if pool.unused() >= bytes && gpu.reserve_quietly(growth) {
+        return Some(growth);
+    }
+    gpu.reserve(with_step, function).then_some(with_step)
 }
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
