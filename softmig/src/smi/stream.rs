@@ -6,14 +6,14 @@ use super::request::Request;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::{Handle, Signals};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// How long nothing must have come until what waits for more goes on. pmon's samples are at least a second apart.
@@ -33,7 +33,6 @@ pub(crate) struct Run<'a> {
 /// What happens while it runs.
 enum Event {
     Output(Vec<u8>),
-    Signal(i32),
     End,
 }
 
@@ -52,7 +51,7 @@ impl<'a> Run<'a> {
     pub(crate) fn run(mut self, program: &Path) -> io::Result<ExitCode> {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(program);
-        let child = if self.log.is_some() {
+        let mut child = if self.log.is_some() {
             // What it says until it turns to its file is for the caller's screen.
             command.args(self.request.words_with_log(&name_for_child(&writer)?));
             let child = command.spawn()?;
@@ -64,11 +63,15 @@ impl<'a> Run<'a> {
         };
         // It holds the pipe too, which else would never come to its end.
         drop(command);
-        let (events, received) = channel();
         // After the start, so that nvidia-smi ignores what the caller had it ignore.
-        pass_signals_on(events.clone())?;
+        let signals = pass_signals_on(Pid::from_child(&child))?;
+        // Who reads slowly holds nvidia-smi up, as he would without softmig.
+        let (events, received) = sync_channel(1);
         read_all(reader, events);
-        let (status, written) = self.pass_through(child, &received)?;
+        let written = self.pass_through(&child, &received);
+        // Its number may be another's once it is waited for.
+        signals.close();
+        let status = child.wait()?;
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 eprintln!("softmig smi: what nvidia-smi said could not be written: {error}");
@@ -79,11 +82,7 @@ impl<'a> Run<'a> {
     }
 
     /// Lets the output through until there is no more.
-    fn pass_through(
-        &mut self,
-        mut child: Child,
-        events: &Receiver<Event>,
-    ) -> io::Result<(ExitStatus, io::Result<()>)> {
+    fn pass_through(&mut self, child: &Child, events: &Receiver<Event>) -> io::Result<()> {
         let mut written = Ok(());
         loop {
             let mut out = Vec::new();
@@ -94,10 +93,6 @@ impl<'a> Run<'a> {
             let is_end = match event {
                 Ok(Event::Output(bytes)) => {
                     self.filter.feed(&bytes, &mut out);
-                    false
-                }
-                Ok(Event::Signal(signal)) => {
-                    send(&child, Signal::from_named_raw(signal));
                     false
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -113,11 +108,11 @@ impl<'a> Run<'a> {
                 written = self.write(&out);
                 if written.is_err() {
                     // Nobody reads any more: nvidia-smi would have learned it just now, in this way.
-                    send(&child, Some(Signal::PIPE));
+                    let _ = kill_process(Pid::from_child(child), Signal::PIPE);
                 }
             }
             if is_end {
-                return Ok((child.wait()?, written));
+                return written;
             }
         }
     }
@@ -135,21 +130,22 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Tells of each signal that is to be passed on.
-fn pass_signals_on(events: Sender<Event>) -> io::Result<()> {
+/// Passes signals on until the handle is closed.
+fn pass_signals_on(child: Pid) -> io::Result<Handle> {
     let mut signals = Signals::new(PASSED_ON)?;
+    let handle = signals.handle();
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
+            if let Some(signal) = Signal::from_named_raw(signal) {
+                let _ = kill_process(child, signal);
             }
         }
     });
-    Ok(())
+    Ok(handle)
 }
 
 /// Tells of all that comes out of the pipe.
-fn read_all(mut pipe: PipeReader, events: Sender<Event>) {
+fn read_all(mut pipe: PipeReader, events: SyncSender<Event>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -165,13 +161,6 @@ fn read_all(mut pipe: PipeReader, events: Sender<Event>) {
             }
         }
     });
-}
-
-/// Sends a signal to nvidia-smi, whose number is its own until it is waited for.
-fn send(child: &Child, signal: Option<Signal>) {
-    if let Some(signal) = signal {
-        let _ = kill_process(Pid::from_child(child), signal);
-    }
 }
 
 /// A path by which the child finds this pipe.
