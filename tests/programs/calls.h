@@ -234,13 +234,14 @@ static struct {
 #undef AS_CALL
 } cu;
 
+static void *driver_library;
+
 static void *look_up_in_library(const char *symbol, const char *base, int version, uint64_t flags)
 {
-    static void *library;
     (void)base, (void)version, (void)flags;
-    if (!library)
-        library = dlopen("libcuda.so.1", RTLD_NOW);
-    return library ? dlsym(library, symbol) : NULL;
+    if (!driver_library)
+        driver_library = dlopen("libcuda.so.1", RTLD_NOW);
+    return driver_library ? dlsym(driver_library, symbol) : NULL;
 }
 
 static void *look_up_by_version(const char *symbol, const char *base, int version, uint64_t flags)

@@ -385,7 +385,7 @@ static const struct way ways[] = {
 
 enum { WAYS = sizeof ways / sizeof *ways, WAYS_FOR_THREADS = 19 };
 
-static const struct way *way_named(const char *name)
+static inline const struct way *way_named(const char *name)
 {
     for (size_t i = 0; i < WAYS; i++) {
         if (strcmp(ways[i].name, name) == 0)

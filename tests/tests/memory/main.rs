@@ -4,5 +4,6 @@
 //! environment. Where the job matters they run in real ones.
 
 mod ledger;
+mod lives;
 mod stand;
 mod ways;

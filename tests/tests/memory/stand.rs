@@ -1,6 +1,6 @@
 //! GPUs and a ledger for one test: the fake driver, the library and the clients, without Slurm and without root.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -169,6 +169,12 @@ impl Running {
         }
     }
 
+    /// Lets it go on where it waits for a line.
+    pub fn tell(&mut self) -> Result<()> {
+        let stdin = self.child.stdin.as_mut().context("its input is closed")?;
+        stdin.write_all(b"\n").context("telling a client")
+    }
+
     /// Kills it as nothing else does, and waits until it is gone.
     pub fn kill(&mut self) -> Result<()> {
         self.child.kill().context("killing a client")?;
@@ -241,6 +247,15 @@ impl Said {
     /// A number in a line: the one behind `key=`.
     pub fn number(&self, what: &str, key: &str) -> Result<u64> {
         number(self.text(what)?, key)
+    }
+
+    /// All numbers behind `key=` in the lines that begin with `what: `.
+    pub fn numbers(&self, what: &str, key: &str) -> Result<Vec<u64>> {
+        let lines = self.lines.iter();
+        lines
+            .filter_map(|line| line.strip_prefix(what)?.strip_prefix(": "))
+            .map(|line| number(line, key))
+            .collect()
     }
 
     /// Fails unless it ended well with the library in it.

@@ -7,7 +7,7 @@ use softmig_fake_node::MIB;
 use crate::stand::{Said, Stand, context};
 
 /// CUDA_ERROR_OUT_OF_MEMORY.
-const OUT_OF_MEMORY: u64 = 2;
+pub const OUT_OF_MEMORY: u64 = 2;
 
 /// Fills a slice twice, in steps of so many bytes: the second time as much is had.
 fn fills(way: &str, limit_mib: u64, step: u64, how: &str) -> Result<()> {
@@ -113,7 +113,7 @@ fn nobody_gets_more_by_finding_the_functions_otherwise() -> Result<()> {
         "captured",
     ] {
         for how in ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"] {
-            fills(way, 1552, 8 << 20, how)?;
+            fills(way, 4096, 8 << 20, how)?;
         }
     }
     for how in ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"] {
@@ -127,7 +127,7 @@ fn nobody_gets_more_in_small_pieces() -> Result<()> {
     let limit = context() / MIB + 64;
     fills("cuMemAlloc_v2", limit, 4096, "linked")?;
     fills("cuMemAlloc_v2", limit + 512, 512 << 10, "linked")?;
-    fills("cuMemAllocAsync", limit, 64 << 10, "linked")?;
+    fills("cuMemAllocAsync", 4096, 256 << 10, "linked")?;
     fills("cuMemAlloc_v2", limit + 512, (1 << 20) + 1, "linked")?;
     fills("cuArrayCreate_v2", limit + 512, 256 << 10, "linked")?;
     Ok(())

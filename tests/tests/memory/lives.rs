@@ -1,0 +1,281 @@
+//! What becomes of the account when a program is refused, frees what it has not, forks, is killed or goes on.
+
+use anyhow::{Result, ensure};
+use softmig_fake_node::MIB;
+
+use crate::stand::{Running, Stand, context, number};
+use crate::ways::OUT_OF_MEMORY;
+
+/// What the client `lives` takes at a time.
+const STEP: u64 = 8 * MIB;
+/// In the slice of these tests: blocks of that size beside one context.
+const ALL: u64 = 300;
+
+/// A slice for one context and [`ALL`] blocks.
+fn stand() -> Result<Stand> {
+    Stand::new(context() / MIB + ALL * STEP / MIB)
+}
+
+/// All that the ledger says is held.
+fn held(stand: &Stand) -> Result<u64> {
+    Ok(stand.held()?.iter().flatten().sum())
+}
+
+/// What `ALL` blocks and a context are in the ledger, which counts a context rounded up.
+fn is_full(stand: &Stand, held: u64) -> bool {
+    held <= stand.limit && held > stand.limit - STEP
+}
+
+/// How many blocks a client says that it took, the last time.
+fn blocks(said: &[u64]) -> u64 {
+    said.last().copied().unwrap_or(0)
+}
+
+#[test]
+fn a_refusal_changes_nothing_and_a_free_makes_room() -> Result<()> {
+    // A little more, so that what a context is rounded up to is no step less.
+    let stand = Stand::new(context() / MIB + ALL * STEP / MIB + 1)?;
+    let mut client = stand.start(&["lives", "refused"])?;
+    client.hears("took: ")?;
+    let before = held(&stand)?;
+    let said = client.hears("refused: ")?;
+    ensure!(said == "refused: others=0 wrong=0", "{said}");
+    ensure!(held(&stand)? == before, "{} was {before}", held(&stand)?);
+    client.tell()?;
+    let said = client.end()?;
+    said.check()?;
+    ensure!(said.numbers("took", "blocks")? == [ALL, ALL], "{said:#?}");
+    stand.check_peaks()
+}
+
+/// With the library and without: the driver's own answers.
+#[test]
+fn frees_that_go_wrong_are_the_drivers_to_answer() -> Result<()> {
+    let stand = Stand::new(4096)?;
+    let without = Running::start(stand.unlimited(&["lives", "frees"]))?.end()?;
+    let with = stand.run(&["lives", "frees"])?;
+    with.check()?;
+    ensure!(with.lines.len() > 30, "{with:#?}");
+    ensure!(
+        with.lines[1..] == without.lines[1..],
+        "{with:#?}\nwithout: {without:#?}"
+    );
+    Ok(())
+}
+
+/// After all those frees nothing is charged too much or too little.
+#[test]
+fn frees_that_go_wrong_leave_the_account_as_it_was() -> Result<()> {
+    let stand = Stand::new(4096)?;
+    let said = stand.run(&["takes", "cuMemAlloc_v2", "8388608", "fill"])?;
+    let before = said.number("took", "blocks")?;
+    let said = stand.run(&["lives", "frees-and-fill"])?;
+    said.check()?;
+    ensure!(said.number("took", "blocks")? == before, "{said:#?}");
+    stand.check_peaks()
+}
+
+#[test]
+fn a_child_takes_no_account_with_it_and_gives_none_back() -> Result<()> {
+    let stand = stand()?;
+    let mut client = stand.start(&["lives", "forks"])?;
+    client.hears("took: ")?;
+    let before = stand.held()?;
+    client.tell()?;
+    for _ in 0..3 {
+        ensure!(client.hears("child: ")? == "child: 0");
+        ensure!(
+            stand.held()? == before,
+            "{:?} was {before:?}",
+            stand.held()?
+        );
+        client.tell()?;
+    }
+    let said = client.end()?;
+    ensure!(
+        blocks(&said.numbers("took", "blocks")?) >= ALL - 1,
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
+    let stand = Stand::new(2 * context() / MIB + ALL * STEP / MIB + 1)?;
+    let mut client = stand.start(&["lives", "fork-first"])?;
+    client.hears("took: ")?;
+    client.hears("took: ")?;
+    let mut both = stand.held()?.concat();
+    both.sort_unstable();
+    ensure!(both.len() == 2, "{both:?}");
+    ensure!(
+        both[0] >= context() + 50 * STEP && both[1] >= context() + 100 * STEP,
+        "{both:?}"
+    );
+    // One line is for whichever reads first.
+    client.tell()?;
+    client.tell()?;
+    let said = client.end()?;
+    // What the child had is the parent's to take, its context's memory too.
+    let all = ALL + context() / STEP;
+    ensure!(blocks(&said.numbers("took", "blocks")?) >= all, "{said:#?}");
+    stand.check_peaks()
+}
+
+#[test]
+fn a_child_that_outlives_its_parent_holds_nothing_of_its() -> Result<()> {
+    let stand = stand()?;
+    let mut client = stand.start(&["lives", "orphan"])?;
+    client.hears("forked: ")?;
+    ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
+    client.kill()?;
+    let said = stand.run(&["lives", "fill"])?;
+    ensure!(
+        blocks(&said.numbers("took", "blocks")?) >= ALL - 1,
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn what_a_program_held_before_exec_is_free_after_it() -> Result<()> {
+    let stand = stand()?;
+    let said = stand.run(&["lives", "exec"])?;
+    said.check()?;
+    let took = said.numbers("took", "blocks")?;
+    ensure!(
+        took.len() == 2 && took[0] >= ALL - 1 && took[1] == took[0],
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn who_closes_all_descriptors_keeps_the_account() -> Result<()> {
+    let stand = stand()?;
+    let mut client = stand.start(&["lives", "closes"])?;
+    client.hears("took: ")?;
+    let before = stand.held()?;
+    client.tell()?;
+    client.hears("took: ")?;
+    ensure!(before.concat().len() == 1 && stand.held()?.concat().len() == 1);
+    ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
+    // Nobody takes it for dead: another process finds the slice full.
+    let other = stand.run(&["lives", "fill"])?;
+    ensure!(other.text("start")? == "2", "{other:#?}");
+    ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
+    client.tell()?;
+    client.end()?;
+    stand.check_peaks()
+}
+
+#[test]
+fn a_driver_that_is_unloaded_and_loaded_again_is_counted_on() -> Result<()> {
+    let stand = stand()?;
+    let said = stand.run(&["lives", "unloads"])?;
+    said.check()?;
+    let took = said.numbers("took", "blocks")?;
+    ensure!(
+        took.len() == 3 && took.iter().all(|took| *took >= ALL - 1),
+        "{said:#?}"
+    );
+    ensure!(
+        said.numbers("took", "then")? == [OUT_OF_MEMORY; 3],
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn what_was_allocated_in_a_context_goes_with_it() -> Result<()> {
+    let stand = stand()?;
+    let said = stand.run(&["lives", "resets"])?;
+    said.check()?;
+    let took = said.numbers("took", "blocks")?;
+    ensure!(
+        took.len() == 3 && took.iter().all(|took| *took >= ALL - 1),
+        "{said:#?}"
+    );
+    for what in ["reset", "release", "retain", "use"] {
+        ensure!(said.text(what)? == "0", "{said:#?}");
+    }
+    stand.check_peaks()?;
+    let stand = Stand::new(2 * context() / MIB + ALL * STEP / MIB + 1)?;
+    let said = stand.run(&["lives", "contexts"])?;
+    said.check()?;
+    let took = said.numbers("took", "blocks")?;
+    ensure!(took.len() == 4 && took[..3] == [ALL; 3], "{said:#?}");
+    ensure!(took[3] >= ALL + context() / STEP, "{said:#?}");
+    stand.check_peaks()
+}
+
+#[test]
+fn a_heap_for_kernels_has_its_place_in_the_slice() -> Result<()> {
+    let stand = stand()?;
+    let said = stand.run(&["lives", "limits"])?;
+    said.check()?;
+    ensure!(said.text("printf")? == "0", "{said:#?}");
+    ensure!(said.text("heap")? == "0", "{said:#?}");
+    let took = said.number("took", "blocks")?;
+    ensure!(
+        (ALL - 64 / 8 - 256 / 8 - 1..=ALL).contains(&took),
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn the_memory_of_a_killed_process_is_the_next_ones() -> Result<()> {
+    let stand = stand()?;
+    for round in 0..3 {
+        let mut holder = stand.start(&["lives", "fill"])?;
+        holder.hears("took: ")?;
+        let full = stand.run(&["lives", "fill"])?;
+        ensure!(full.text("start")? == "2", "{full:#?}");
+        holder.kill()?;
+        let said = stand.run(&["lives", "fill"])?;
+        ensure!(
+            blocks(&said.numbers("took", "blocks")?) >= ALL - 1,
+            "round {round}: {said:#?}"
+        );
+    }
+    stand.check_peaks()
+}
+
+#[test]
+fn two_processes_share_one_slice() -> Result<()> {
+    let stand = Stand::new(2 * context() / MIB + ALL * STEP / MIB + 1)?;
+    let mut one = stand.start(&["takes", "cuMemAlloc_v2", "8388608", "hold", "100"])?;
+    one.hears("took: ")?;
+    let mut two = stand.start(&["takes", "cuMemAllocAsync", "8388608", "hold", "0"])?;
+    let took = number(&two.hears("took: ")?, "blocks")?;
+    ensure!((ALL - 104..=ALL - 100).contains(&took), "{took}");
+    one.end()?;
+    two.end()?;
+    stand.check_peaks()
+}
+
+/// Code is loaded before anybody knows how much it takes, and unloaded again where that is too much.
+#[test]
+fn a_module_larger_than_the_slice_is_refused() -> Result<()> {
+    for mib in ["2000", "2500", "40000"] {
+        let stand = stand()?;
+        let mut client = stand.start(&["lives", "modules", mib])?;
+        client.hears("took: ")?;
+        let taken = stand.gpus.usage()?[0].used;
+        ensure!(taken <= stand.limit, "{mib}: {} MiB are taken", taken / MIB);
+        client.tell()?;
+        let said = client.end()?;
+        said.check()?;
+        let fits = u64::from(mib == "2000");
+        ensure!(
+            said.text("large")? == (OUT_OF_MEMORY * (1 - fits)).to_string(),
+            "{said:#?}"
+        );
+        ensure!(
+            said.text("large library")? == OUT_OF_MEMORY.to_string(),
+            "{said:#?}"
+        );
+    }
+    Ok(())
+}
