@@ -34,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) context: AtomicU32,
     /// The largest frame of a kernel that contexts have room for, in bytes.
     pub(crate) frame: AtomicU32,
+    /// What was free on the GPU, in bytes, when this process last looked after it loaded code.
+    pub(crate) free: AtomicU64,
     /// Calls under way that may make a pool or the graphs' memory grow.
     pub(crate) busy: AtomicU32,
     /// The pool that allocations without a pool come from.
@@ -52,6 +54,7 @@ impl Place {
             graphs: AtomicU32::new(0),
             context: AtomicU32::new(0),
             frame: AtomicU32::new(0),
+            free: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
@@ -179,14 +182,9 @@ impl Limited {
         outside::raise(self);
     }
 
-    /// Whether the job is within its limit after code was loaded, as far as the driver says; not asked while more than
-    /// half of the limit is free.
+    /// Whether the job is within its limit after code was loaded, as far as the driver says.
     pub(crate) fn has_room_for_code(&self) -> bool {
-        if self.held() < u64::from(self.limit() / 2) {
-            self.expect_change();
-            return true;
-        }
-        outside::raise(self);
+        outside::after_code(self);
         self.held() <= u64::from(self.limit())
     }
 

@@ -35,8 +35,10 @@ pub(crate) enum Kind {
     Pool,
     /// A graph that can be launched: `units` is what its memory nodes take.
     Graph,
-    /// A context: what it takes.
+    /// A context: `count` is what it takes.
     Context,
+    /// A kernel that was launched.
+    Kernel,
 }
 
 /// What is known of one thing.

@@ -7,6 +7,7 @@
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use softmig_driver_sys::cuda::CUDA_SUCCESS;
 use softmig_driver_sys::nvml::{
     NVML_ERROR_INSUFFICIENT_SIZE, NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t,
 };
@@ -15,7 +16,7 @@ use super::gpu::Limited;
 use super::pools;
 use crate::entry;
 use crate::os;
-use crate::rows::{asked_nvml, nvml};
+use crate::rows::{asked_nvml, cuda, nvml};
 
 /// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
 /// once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks outside.
@@ -64,6 +65,32 @@ pub(crate) fn correct(gpu: &Limited) {
 pub(crate) fn meet(gpu: &Limited) {
     let _errno = os::Errno::save();
     set(gpu, of_context(gpu));
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    if result == CUDA_SUCCESS {
+        gpu.place().free.store(free as u64, Ordering::Relaxed);
+    }
+}
+
+/// How much has to come or go on the GPU for this process to look again after it loaded code.
+const STEP: u64 = 32 << 20;
+
+/// After code may have been loaded: looks outside if what is free on the GPU is another amount than before. That may be a
+/// neighbour's doing, and then the look finds nothing.
+pub(crate) fn after_code(gpu: &Limited) {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    if result != CUDA_SUCCESS {
+        return;
+    }
+    let seen = &gpu.place().free;
+    // Relaxed: to look twice does no harm.
+    if seen.load(Ordering::Relaxed).abs_diff(free as u64) >= STEP {
+        seen.store(free as u64, Ordering::Relaxed);
+        raise(gpu);
+    }
 }
 
 /// Something without a name has gone that was charged with so much.

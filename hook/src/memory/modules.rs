@@ -1,11 +1,11 @@
 //! Code and its variables. How much a module takes nobody says, and most of it comes when it is first used: so the
-//! driver's own figure for the process is looked at, where the job holds so much already that it may matter.
+//! driver's own figure for the process is looked at, whenever what is free on the GPU has changed by then.
 
 use core::ffi::{c_char, c_uint, c_void};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUjit_option, CUlibrary, CUlibraryOption, CUmodule,
-    CUresult,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option,
+    CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
 
 use crate::account::here;
@@ -134,4 +134,76 @@ fn unloaded(result: CUresult) -> CUresult {
         gpu.expect_change();
     }
     result
+}
+
+/// Looks for something in code, which may load it.
+fn found(result: CUresult) -> CUresult {
+    match here().filter(|_| result == CUDA_SUCCESS) {
+        Some(gpu) if !gpu.has_room_for_code() => CUDA_ERROR_OUT_OF_MEMORY,
+        _ => result,
+    }
+}
+
+pub(crate) unsafe fn get_function(
+    function: *mut CUfunction,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuModuleGetFunction(function, module, name) })
+}
+
+pub(crate) unsafe fn get_global(
+    pointer: *mut CUdeviceptr_v1,
+    bytes: *mut c_uint,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuModuleGetGlobal(pointer, bytes, module, name) })
+}
+
+pub(crate) unsafe fn get_global_v2(
+    pointer: *mut CUdeviceptr,
+    bytes: *mut usize,
+    module: CUmodule,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuModuleGetGlobal_v2(pointer, bytes, module, name) })
+}
+
+pub(crate) unsafe fn library_get_module(module: *mut CUmodule, library: CUlibrary) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuLibraryGetModule(module, library) })
+}
+
+pub(crate) unsafe fn library_get_global(
+    pointer: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuLibraryGetGlobal(pointer, bytes, library, name) })
+}
+
+pub(crate) unsafe fn library_get_managed(
+    pointer: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuLibraryGetManaged(pointer, bytes, library, name) })
+}
+
+pub(crate) unsafe fn kernel_get_function(function: *mut CUfunction, kernel: CUkernel) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuKernelGetFunction(function, kernel) })
+}
+
+pub(crate) unsafe fn load_function(function: CUfunction) -> CUresult {
+    // SAFETY: as above.
+    found(unsafe { real::cuFuncLoad(function) })
 }

@@ -12,7 +12,7 @@ use softmig_region::units;
 
 use crate::account::gpu::threads;
 use crate::account::outside;
-use crate::account::{Limited, here};
+use crate::account::{self, Holding, Kind, Limited, here};
 use crate::gate;
 use crate::rows::asked;
 use crate::rows::cuda::real;
@@ -36,8 +36,25 @@ pub(crate) fn fit(function: CUfunction, name: &CStr) -> bool {
 #[cold]
 fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
     let Some(gpu) = here() else { return true };
-    if !reserve(&gpu, frame_of(function), name) {
-        return false;
+    let new = Holding {
+        units: 0,
+        device: gpu.number(),
+        count: 1,
+        other: 0,
+    };
+    // Two kernels may have the same place above.
+    let is_new = gpu
+        .holdings()
+        .change(Kind::Kernel, function as u64, |known| {
+            (known.or(Some(new)), known.is_none())
+        });
+    if is_new {
+        // Earlier kernels' code has come meanwhile.
+        outside::after_code(&gpu);
+        if !reserve(&gpu, frame_of(function), name) {
+            gpu.holdings().take(Kind::Kernel, function as u64);
+            return false;
+        }
     }
     seen.store(function.cast(), Ordering::Relaxed);
     true
@@ -45,6 +62,11 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
 
 /// Code was unloaded: another kernel may get a known one's address.
 pub(crate) fn forget() {
+    if let Some(holdings) = account::holdings() {
+        holdings.each(Kind::Kernel, |kernel, _| {
+            holdings.take(Kind::Kernel, kernel);
+        });
+    }
     for seen in &SEEN {
         seen.store(core::ptr::null_mut(), Ordering::Relaxed);
     }

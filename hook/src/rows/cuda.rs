@@ -378,19 +378,19 @@ interpose! { CUDA, cuda;
         ) -> CUresult => crate::memory::modules::load_data_ex;
         fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult => crate::memory::modules::load_fat_binary;
         fn cuModuleUnload(hmod: CUmodule) -> CUresult => crate::memory::modules::unload;
-        fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult;
+        fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult => crate::memory::modules::get_function;
         fn cuModuleGetGlobal(
             pointer: *mut CUdeviceptr_v1,
             bytes: *mut c_uint,
             module: CUmodule,
             name: *const c_char,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::modules::get_global;
         fn cuModuleGetGlobal_v2(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             module: CUmodule,
             name: *const c_char,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::modules::get_global_v2;
         fn cuLibraryLoadData(
             library: *mut CUlibrary,
             code: *const c_void,
@@ -412,21 +412,21 @@ interpose! { CUDA, cuda;
             num_library_options: c_uint,
         ) -> CUresult => crate::memory::modules::library_load_from_file;
         fn cuLibraryUnload(library: CUlibrary) -> CUresult => crate::memory::modules::library_unload;
-        fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult;
+        fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult => crate::memory::modules::library_get_module;
         fn cuLibraryGetGlobal(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             library: CUlibrary,
             name: *const c_char,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::modules::library_get_global;
         fn cuLibraryGetManaged(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             library: CUlibrary,
             name: *const c_char,
-        ) -> CUresult;
-        fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult;
-        fn cuFuncLoad(function: CUfunction) -> CUresult;
+        ) -> CUresult => crate::memory::modules::library_get_managed;
+        fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult => crate::memory::modules::kernel_get_function;
+        fn cuFuncLoad(function: CUfunction) -> CUresult => crate::memory::modules::load_function;
         fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult;
         fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult;
     }
