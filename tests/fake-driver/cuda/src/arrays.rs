@@ -12,6 +12,7 @@ use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::{Part, Place};
+use crate::room::with_room;
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
 
@@ -234,7 +235,9 @@ fn take(driver: &mut Driver, shape: &Shape, bytes: u64) -> Outcome<Option<Part>>
         kind: Kind::Array,
         low: false,
     };
-    Ok(Some(driver.heap.take(driver.node, place, bytes)?))
+    with_room(driver, |driver| {
+        Ok(Some(driver.heap.take(driver.node, place, bytes)?))
+    })
 }
 
 fn give_back(driver: &mut Driver, piece: Option<Part>) {

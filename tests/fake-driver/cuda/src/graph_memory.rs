@@ -18,7 +18,7 @@ use crate::export::exports;
 use crate::graph_ready::Ready;
 use crate::graphs::NodeWork;
 use crate::heap::code;
-use crate::pools::CHUNK;
+use crate::pools::{self, CHUNK};
 use crate::ranges::{Range, Source};
 use softmig_fake_node::edge::handle;
 
@@ -45,11 +45,7 @@ exports! {
     /// Gives back what graphs keep and do not need.
     fn cuDeviceGraphMemTrim [cuDeviceGraphMemTrim 11040] (device: CUdevice) => locked(|driver| {
         let device = driver.device(device)?;
-        let holding = driver.graph_memory.entry(device).or_default();
-        let kept = holding.live.next_multiple_of(CHUNK);
-        let less = holding.reserved.saturating_sub(kept);
-        holding.reserved -= less;
-        driver.node.refund(device, Kind::Graph, less);
+        trim(driver, device);
         Ok(())
     });
 
@@ -66,6 +62,22 @@ exports! {
         };
         out.cast::<u64>().set(bytes)
     });
+}
+
+fn trim(driver: &mut Driver, device: usize) {
+    let holding = driver.graph_memory.entry(device).or_default();
+    let kept = holding.live.next_multiple_of(CHUNK);
+    let less = holding.reserved.saturating_sub(kept);
+    holding.reserved -= less;
+    driver.node.refund(device, Kind::Graph, less);
+}
+
+/// Gives back what graphs keep of any device and do not need.
+pub(crate) fn trim_all(driver: &mut Driver) {
+    let devices: Vec<usize> = driver.graph_memory.keys().copied().collect();
+    for device in devices {
+        trim(driver, device);
+    }
 }
 
 /// Sets addresses aside for a node that will take memory.
@@ -252,17 +264,23 @@ fn planned(driver: &Driver, address: CUdeviceptr) -> Option<(usize, u64, bool)> 
     }
 }
 
+/// Takes memory of the device for graphs; what there was of it stays, also where that is not enough (seen on an H200).
 fn reserve(driver: &mut Driver, device: usize, bytes: u64) -> Outcome {
-    let holding = driver.graph_memory.entry(device).or_default();
     let wanted = bytes
         .checked_next_multiple_of(CHUNK)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let more = wanted.saturating_sub(holding.reserved);
-    driver
-        .node
-        .charge(device, Kind::Graph, more)
-        .map_err(code)?;
-    holding.reserved += more;
-    holding.high = holding.high.max(holding.reserved);
-    Ok(())
+    loop {
+        let holding = driver.graph_memory.entry(device).or_default();
+        holding.high = holding.high.max(holding.reserved);
+        if holding.reserved >= wanted {
+            return Ok(());
+        }
+        let taken = driver.node.charge(device, Kind::Graph, CHUNK);
+        if let Err(full) = taken {
+            pools::shrink_all(driver);
+            let again = driver.node.charge(device, Kind::Graph, CHUNK);
+            again.map_err(|_| code(full))?;
+        }
+        driver.graph_memory.entry(device).or_default().reserved += CHUNK;
+    }
 }

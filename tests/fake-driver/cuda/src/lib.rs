@@ -74,6 +74,7 @@ mod prefetch_places;
 mod primary;
 mod proc_address;
 mod ranges;
+mod room;
 mod sharing;
 mod signals;
 mod streams;

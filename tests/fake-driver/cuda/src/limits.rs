@@ -8,6 +8,7 @@ use crate::capture::refuse_while_capturing;
 use crate::context_memory::{self, STACK};
 use crate::entry::locked;
 use crate::export::exports;
+use crate::room::with_room;
 
 /// What the program set.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,9 @@ fn set(limit: CUlimit, value: usize) -> Outcome {
         if limit != CU_LIMIT_STACK_SIZE {
             return Ok(());
         }
-        let set = context_memory::set_stack(driver, number, value as u64);
+        let set = with_room(driver, |driver| {
+            context_memory::set_stack(driver, number, value as u64)
+        });
         if set.is_err() {
             let [stack, ..] = &mut driver.contexts.get_mut(number)?.limits.0;
             *stack = STACK;

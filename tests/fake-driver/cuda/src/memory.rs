@@ -11,6 +11,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::heap::{Place, code};
 use crate::ranges::{Range, Source};
+use crate::room::with_room;
 use crate::{Outcome, arrays, events, graph_memory, modules, pools, sharing, streams, vmm};
 
 /// Rows of two-dimensional memory begin at multiples of it.
@@ -103,14 +104,7 @@ fn take(driver: &mut Driver, context: usize, bytes: u64, low: bool) -> Outcome<C
         kind: Kind::Alloc,
         low,
     };
-    let part = match driver.heap.take(driver.node, place, bytes) {
-        // Before it gives up, the driver takes back what pools keep for nobody (seen on an H200).
-        Err(CUDA_ERROR_OUT_OF_MEMORY) => {
-            pools::shrink_all(driver);
-            driver.heap.take(driver.node, place, bytes)?
-        }
-        taken => taken?,
-    };
+    let part = with_room(driver, |driver| driver.heap.take(driver.node, place, bytes))?;
     let area = Area {
         start: part.start,
         length: bytes,

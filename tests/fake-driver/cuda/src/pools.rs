@@ -17,6 +17,7 @@ use crate::export::exports;
 use crate::graphs::NodeWork;
 use crate::pool_kinds::{charge, place_of};
 use crate::ranges::{Range, Source};
+use crate::room::with_room;
 use crate::streams::{self, Default};
 use crate::{In, Out};
 use crate::{Outcome, graph_memory, memory};
@@ -292,21 +293,41 @@ fn take(driver: &mut Driver, number: usize, bytes: u64) -> Outcome {
     let wanted = used
         .checked_next_multiple_of(CHUNK)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-    let (device, kind, more) = (pool.device, pool.kind, wanted.saturating_sub(pool.reserved));
-    if charge(driver, device, kind, more).is_err() {
-        // Before it gives up, the driver takes back what the pools of the device keep for nobody.
-        shrink_all(driver);
-        let kept = get(driver, number)?.reserved;
-        let more = wanted.saturating_sub(kept);
+    let grown = with_room(driver, |driver| {
+        let Pool {
+            device,
+            kind,
+            reserved,
+            ..
+        } = *get(driver, number)?;
+        let more = wanted.saturating_sub(reserved);
         charge(driver, device, kind, more)?;
         get_mut(driver, number)?.reserved += more;
-    } else {
-        get_mut(driver, number)?.reserved += more;
+        Ok(())
+    });
+    if let Err(code) = grown {
+        keep_what_there_is(driver, number, wanted)?;
+        return Err(code);
     }
     let pool = get_mut(driver, number)?;
     pool.used = used;
     pool.used_high = pool.used_high.max(used);
     pool.reserved_high = pool.reserved_high.max(pool.reserved);
+    Ok(())
+}
+
+/// A pool that did not get all that it wanted has what there was, unless its threshold is lower (seen on an H200).
+fn keep_what_there_is(driver: &mut Driver, number: usize, wanted: u64) -> Outcome {
+    let Pool {
+        device,
+        kind,
+        threshold,
+        ..
+    } = *get(driver, number)?;
+    let wanted = wanted.min(threshold);
+    while get(driver, number)?.reserved < wanted && charge(driver, device, kind, CHUNK).is_ok() {
+        get_mut(driver, number)?.reserved += CHUNK;
+    }
     Ok(())
 }
 

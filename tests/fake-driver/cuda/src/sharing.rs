@@ -1,7 +1,8 @@
 //! Memory that another process opens: its content moves into a file that both map.
 //!
 //! As seen on an H200: it counts for the process that took it, and when that one has let go, for the one that opened
-//! it; of plain memory, that is the whole piece of which it was a part.
+//! it; of plain memory, that is the whole piece of which it was a part. A pool's memory then counts for nobody, though
+//! the device has it no more than before.
 
 use std::fs::File;
 use std::io;
@@ -13,6 +14,7 @@ use softmig_fake_node::{Block, BlockId};
 use crate::Outcome;
 use crate::address::Area;
 use crate::driver::Driver;
+use crate::pools::CHUNK;
 use crate::ranges::{Range, Source};
 
 /// What one process tells another, as bytes of a handle.
@@ -72,7 +74,7 @@ pub(crate) fn share(driver: &mut Driver, start: CUdeviceptr) -> Outcome<Ticket> 
         Source::Pool { shared, bytes, .. } => match shared {
             Some(known) => (*known, 0),
             None => {
-                let shadow = node.create_shadow(range.device, *bytes);
+                let shadow = node.create_shadow(range.device, bytes.next_multiple_of(CHUNK));
                 let block = shadow.map_err(crate::heap::code)?.id;
                 let file = node.open_block(block).map_err(failed)?;
                 range.area.move_into(&file)?;

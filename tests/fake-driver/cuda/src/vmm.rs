@@ -15,6 +15,7 @@ use crate::heap::code;
 use crate::memory;
 use crate::pool_kinds;
 use crate::ranges::{Range, Source};
+use crate::room::with_room;
 use crate::sharing;
 use crate::streams::{self, Default};
 use crate::{In, Out};
@@ -85,11 +86,13 @@ exports! {
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 || !out.is_wanted() {
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        let block = match device {
-            Some(device) => driver.node.create_block(device, bytes),
-            None => driver.node.create_host_block(bytes),
-        };
-        let block = block.map_err(code)?;
+        let block = with_room(driver, |driver| {
+            let block = match device {
+                Some(device) => driver.node.create_block(device, bytes),
+                None => driver.node.create_host_block(bytes),
+            };
+            block.map_err(code)
+        })?;
         out.set(enter(driver, block, asked.requestedHandleTypes))
     });
 

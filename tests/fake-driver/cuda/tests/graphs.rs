@@ -279,3 +279,47 @@ fn nodes_of_all_kinds_can_be_added() {
         assert_eq!(cuda.node.busy_until(0), 2_000_000);
     });
 }
+
+#[test]
+fn memory_of_graphs_goes_to_who_asks() {
+    on(
+        "memory_of_graphs_goes_to_who_asks",
+        &[Gpu::h200(0)],
+        |cuda| {
+            cuda.start();
+            let (stream, mut memory) = (cuda.stream(), 0u64);
+            assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(stream, GLOBAL)), 0);
+            assert_eq!(
+                cu!(
+                    cuda,
+                    cuMemAllocAsync(&raw mut memory, 200usize << 20, stream)
+                ),
+                0
+            );
+            assert_eq!(cu!(cuda, cuMemFreeAsync(memory, stream)), 0);
+            let (mut graph, mut ready) = (0usize, 0usize);
+            assert_eq!(cu!(cuda, cuStreamEndCapture(stream, &raw mut graph)), 0);
+            assert_eq!(
+                cu!(
+                    cuda,
+                    cuGraphInstantiateWithFlags(&raw mut ready, graph, 0u64)
+                ),
+                0
+            );
+            let (mut free, mut total) = (0usize, 0usize);
+            assert_eq!(cu!(cuda, cuMemGetInfo_v2(&raw mut free, &raw mut total)), 0);
+            let most = cuda.allocate(free - (100 << 20)).unwrap();
+            assert_eq!(
+                cu!(cuda, cuGraphLaunch(ready, stream)),
+                CUDA_ERROR_OUT_OF_MEMORY
+            );
+            // It has what it could get.
+            assert_eq!(cuda.mine(Kind::Graph), 96 * MIB);
+            cuda.allocate(64 << 20).unwrap();
+            assert_eq!(cuda.mine(Kind::Graph), 0);
+            assert_eq!(cu!(cuda, cuMemFree_v2(most)), 0);
+            assert_eq!(cu!(cuda, cuGraphLaunch(ready, stream)), 0);
+            assert_eq!(cuda.mine(Kind::Graph), 224 * MIB);
+        },
+    );
+}

@@ -94,6 +94,17 @@ fn a_shared_pool_counts_once() {
         });
         assert_eq!(other.hears(), "ready");
         assert_eq!(cuda.node.usage().unwrap()[0].used, (2 * 370 + 32) * MIB);
+        // Given back, it is in nobody's account, and still taken: as on an H200.
+        assert_eq!(cu!(cuda, cuMemFreeAsync(address, 0usize)), 0);
+        assert_eq!(cu!(cuda, cuMemPoolDestroy(pool)), 0);
+        let usage = cuda.node.usage().unwrap();
+        assert_eq!(usage[0].used, (2 * 370 + 32) * MIB);
+        let accounts = usage[0]
+            .processes
+            .iter()
+            .map(|process| process.bytes.total());
+        assert_eq!(accounts.sum::<u64>(), 2 * 370 * MIB);
         other.finish();
+        assert_eq!(cuda.node.usage().unwrap()[0].used, 370 * MIB);
     });
 }

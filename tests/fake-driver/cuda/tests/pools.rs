@@ -192,6 +192,44 @@ fn what_pools_keep_for_nobody_goes_before_memory_runs_out() {
     );
 }
 
+#[test]
+fn a_pool_keeps_what_there_was_when_it_wanted_more() {
+    on(
+        "a_pool_keeps_what_there_was_when_it_wanted_more",
+        &[Gpu::h200(0)],
+        |cuda| {
+            cuda.start();
+            let (mut free, mut total) = (0usize, 0usize);
+            assert_eq!(cu!(cuda, cuMemGetInfo_v2(&raw mut free, &raw mut total)), 0);
+            cuda.allocate(free - (100 << 20)).unwrap();
+            let mut memory = 0u64;
+            let mut take = || {
+                cu!(
+                    cuda,
+                    cuMemAllocAsync(&raw mut memory, 200usize << 20, 0usize)
+                )
+            };
+            assert_eq!(take(), CUDA_ERROR_OUT_OF_MEMORY);
+            assert_eq!(cuda.mine(Kind::Pool), 0);
+            let mut threshold = u64::MAX;
+            let code = cu!(
+                cuda,
+                cuMemPoolSetAttribute(
+                    default_pool(&cuda),
+                    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                    &raw mut threshold
+                )
+            );
+            assert_eq!(code, 0);
+            assert_eq!(take(), CUDA_ERROR_OUT_OF_MEMORY);
+            assert_eq!(cuda.mine(Kind::Pool), 96 * MIB);
+            // What it keeps for nobody goes to who asks.
+            cuda.allocate(64 << 20).unwrap();
+            assert_eq!(cuda.mine(Kind::Pool), 0);
+        },
+    );
+}
+
 /// A pool of its own, with memory of such a kind at such a place.
 fn pool_of(cuda: &Cuda, kind: u32, place: u32) -> usize {
     // SAFETY: a struct of numbers and pointers.

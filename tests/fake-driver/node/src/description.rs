@@ -1,6 +1,7 @@
 //! What a node is: written once by the test that makes it, read by every process that joins.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,8 @@ pub struct Description {
     pub clock: Clock,
     /// Whether NVML keeps accounts of processes (`nvidia-smi --accounting-mode`).
     pub accounting: bool,
+    /// How long the memory of a process is still taken after its locks are free.
+    pub lingering: Duration,
 }
 
 /// How time passes.
@@ -43,6 +46,7 @@ impl Description {
             driver: "580.159.04".into(),
             clock: Clock::Real,
             accounting: false,
+            lingering: Duration::ZERO,
         }
     }
 
@@ -71,6 +75,13 @@ impl Description {
     #[must_use]
     pub fn accounting(mut self) -> Description {
         self.accounting = true;
+        self
+    }
+
+    /// The same with memory that outlives its process for so long on the node's clock, as it does on a real GPU.
+    #[must_use]
+    pub fn lingering(mut self, time: Duration) -> Description {
+        self.lingering = time;
         self
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Slot {
     /// When it joined and when it was seen to have left, on the node's clock; 0 for not yet.
     pub joined: AtomicU64,
     pub left: AtomicU64,
+    /// When it was seen to be dead, while its memory is still there; 0 for not.
+    pub dead_since: AtomicU64,
     /// Not all are used: `bytes[device][kind]`.
     pub bytes: [[AtomicU64; Kind::ALL.len()]; DEVICES],
     /// The same while all of that is on the host.

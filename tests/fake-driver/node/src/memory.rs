@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::block;
+use crate::description::Clock;
 use crate::error::MemoryError;
 use crate::kind::Kind;
 use crate::layout::{Slot, get, set};
@@ -58,12 +59,16 @@ pub(crate) fn give_back(record: &Slot, device: usize, kind: Kind, bytes: u64) {
     }
 }
 
-/// Checks that a device has so much left; looks for dead processes before it says no.
+/// Checks that a device has so much left; looks for dead processes before it says no. For memory of the dead that is
+/// still there it waits, as a real driver does, unless the test drives the clock and would wait for this.
 pub(crate) fn require(mapped: &Mapped, device: usize, bytes: u64) -> Result<(), MemoryError> {
     if left(mapped, device) >= bytes {
         return Ok(());
     }
-    reap::reap(mapped);
+    let waits = mapped.description.clock == Clock::Real;
+    while reap::reap(mapped) && waits && left(mapped, device) < bytes {
+        thread::sleep(Duration::from_millis(1));
+    }
     if left(mapped, device) >= bytes {
         return Ok(());
     }

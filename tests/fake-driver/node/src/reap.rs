@@ -6,18 +6,32 @@ use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
 use crate::{block, clock, ofd, timeline};
 
-/// Ends the slots whose processes are gone, and the blocks that nobody holds any more.
-pub(crate) fn reap(mapped: &Mapped) {
+/// Ends the slots whose processes are gone, and the blocks that nobody holds any more. Returns whether memory of the dead
+/// is still there: a real driver takes its time.
+pub(crate) fn reap(mapped: &Mapped) -> bool {
     // Opened anew each time: a program may close all descriptors, and give their numbers to other files.
     let Ok(file) = File::open(&mapped.path) else {
-        return;
+        return false;
     };
+    let lingering = mapped.description.lingering.as_nanos();
+    let mut lingers = false;
     for (number, slot) in mapped.shared().slots.iter().enumerate() {
-        if slot.is_taken() && !ofd::is_taken(&file, number) {
+        if !slot.is_taken() || ofd::is_taken(&file, number) {
+            continue;
+        }
+        // One later, since 0 stands for nothing seen.
+        let now = clock::now(mapped) + 1;
+        if get(&slot.dead_since) == 0 {
+            set(&slot.dead_since, now);
+        }
+        if u128::from(now - get(&slot.dead_since)) >= lingering {
             end(mapped, number, slot);
+        } else {
+            lingers = true;
         }
     }
     block::reap(mapped);
+    lingers
 }
 
 /// Drops all that a slot's process had. What it called stays to be read until the slot is needed again.
@@ -26,6 +40,7 @@ pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
         set(bytes, 0);
     }
     set(&slot.stage, 0);
+    set(&slot.dead_since, 0);
     block::drop_holder(mapped, number);
     timeline::drop_process(mapped, number);
     set(&slot.left, clock::now(mapped));

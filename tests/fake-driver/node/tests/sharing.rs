@@ -105,6 +105,42 @@ fn a_full_device_refuses_until_a_process_dies() {
 }
 
 #[test]
+fn memory_of_the_dead_lingers_where_that_is_asked_for() {
+    let place = place();
+    let description = Description::new(&[Gpu::l40s(0)]).driven();
+    let description = description.lingering(Duration::from_millis(50));
+    let node = Node::describe(&place.path, description).unwrap();
+    let one = Process::attach(&place.path).unwrap();
+    let other = Process::attach(&place.path).unwrap();
+    let all = node.description().device(0).unwrap().usable();
+    one.charge(0, Kind::Alloc, all - MIB).unwrap();
+    drop(one);
+    assert_eq!(node.usage().unwrap()[0].used, all - MIB);
+    assert_eq!(
+        other.charge(0, Kind::Alloc, 2 * MIB),
+        Err(MemoryError::Full)
+    );
+    node.advance(Duration::from_millis(50)).unwrap();
+    other.charge(0, Kind::Alloc, 2 * MIB).unwrap();
+    assert_eq!(node.usage().unwrap()[0].used, 2 * MIB);
+}
+
+#[test]
+fn who_needs_the_memory_of_the_dead_waits_for_it() {
+    let place = place();
+    let description = Description::new(&[Gpu::l40s(0)]).lingering(Duration::from_millis(20));
+    let node = Node::describe(&place.path, description).unwrap();
+    let one = Process::attach(&place.path).unwrap();
+    let other = Process::attach(&place.path).unwrap();
+    let all = node.description().device(0).unwrap().usable();
+    one.charge(0, Kind::Alloc, all).unwrap();
+    drop(one);
+    let before = node.now();
+    other.charge(0, Kind::Alloc, all).unwrap();
+    assert!(node.now() - before >= 20_000_000);
+}
+
+#[test]
 fn who_has_left_takes_nothing_any_more() {
     let (place, node) = two_l40s();
     let process = Process::attach(&place.path).unwrap();
