@@ -1,7 +1,7 @@
 //! The fake driver of a node: what libcuda and NVML say there of the GPUs that Slurm and `/proc` know.
 
 use anyhow::{Context, Result};
-use softmig_fake_node::{Gpu as Model, PLACE};
+use softmig_fake_node::{Description, Gpu as Model, PLACE};
 
 use crate::gpus::Gpu;
 use crate::node::Node;
@@ -23,13 +23,21 @@ impl Node {
     /// Starts the driver with this node's GPUs: until then there is none for its programs. What is given back sees
     /// from outside what they do with it.
     pub fn start_driver(&self) -> Result<softmig_fake_node::Node> {
+        self.start_driver_as(|description| description)
+    }
+
+    /// The same, with something about it changed.
+    pub fn start_driver_as(
+        &self,
+        change: impl FnOnce(Description) -> Description,
+    ) -> Result<softmig_fake_node::Node> {
         let models = self
             .gpus()
             .iter()
             .map(model)
             .collect::<Result<Vec<Model>>>()?;
         let place = self.path(PLACE)?;
-        softmig_fake_node::Node::create(&place, &models)
+        softmig_fake_node::Node::describe(&place, change(Description::new(&models)))
             .with_context(|| format!("starting the driver of {}", self.name()))
     }
 }
