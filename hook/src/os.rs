@@ -91,12 +91,13 @@ impl Status {
 }
 
 impl File {
-    /// Opens a file without following a link in its last name, and without waiting for whatever it may be.
+    /// Opens a file without following a link in its last name, and without waiting for whatever it may be. One that is
+    /// made on the way is its owner's alone.
     pub(crate) fn open(path: &CStr, flags: c_int) -> Result<Self, Error> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: `path` ends in a zero byte and lives through the call.
         let returned =
-            unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+            unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
         outcome(returned).map(|fd| Self(fd as c_int))
     }
 

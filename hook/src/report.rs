@@ -1,4 +1,5 @@
 //! What the hook says, and where: in the job's log, else in the system's; from level 3 on also on standard error.
+//! Where the user's own limits hold, it is his `SOFTMIG_LOG_FILE`, or the log of his `softmig run`.
 //!
 //! A process that nothing is said about opens no log. Set-uid programs say nothing at all.
 
@@ -47,10 +48,7 @@ pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
     if wanted >= ON_STDERR && may_write {
         os::write_to_stderr(line.as_bytes());
     }
-    let logged = may_write
-        && finding
-            .job
-            .is_some_and(|job| write_to_job_log(job, &line).is_ok());
+    let logged = may_write && write_to_log(finding, &line).is_ok();
     if !logged && level == Level::Error {
         write_to_syslog(&line);
     }
@@ -74,13 +72,42 @@ fn wanted_level(finding: &Finding) -> u8 {
     }
 }
 
-/// The job's user may do with his log what he likes: only a plain file of his own is written to.
-fn write_to_job_log(job: u32, line: &Line) -> Result<(), Error> {
-    let mut path = text::<64>(&[b"/var/run/softmig/jobs/"]);
-    path.push_number(job.into(), 1);
-    path.push(b"/log");
+/// Writes to the job's log, or to the user's own.
+fn write_to_log(finding: &Finding, line: &Line) -> Result<(), Error> {
+    match (finding.job, &finding.standing) {
+        (Some(job), _) => {
+            let mut path = text(&[b"/var/run/softmig/jobs/"]);
+            path.push_number(job.into(), 1);
+            path.push(b"/log");
+            append(&path, 0, line)
+        }
+        (None, Standing::Own(_)) => {
+            let path = os::variable(c"SOFTMIG_LOG_FILE").filter(|path| !path.is_empty());
+            let written = path.map(|path| append(&text(&[path]), libc::O_CREAT, line));
+            match written {
+                Some(Ok(())) => Ok(()),
+                _ => append(&log_of_run()?, 0, line),
+            }
+        }
+        (None, _) => Err(Error::MISSING),
+    }
+}
+
+/// The longest path of a log.
+type Path = Text<256>;
+
+/// `log` beside the ledger of a `softmig run`.
+fn log_of_run() -> Result<Path, Error> {
+    let ledger = os::variable(c"SOFTMIG_RUN").ok_or(Error::MISSING)?;
+    let slash = ledger.iter().rposition(|&byte| byte == b'/');
+    let folder = ledger.get(..=slash.ok_or(Error::MISSING)?);
+    Ok(text(&[folder.unwrap_or_default(), b"log"]))
+}
+
+/// The user may do with his log what he likes: only a plain file of his own is written to.
+fn append(path: &Path, flags: core::ffi::c_int, line: &Line) -> Result<(), Error> {
     let path = path.as_path().ok_or(Error::TOO_LONG)?;
-    let log = File::open(path, libc::O_WRONLY | libc::O_APPEND)?;
+    let log = File::open(path, libc::O_WRONLY | libc::O_APPEND | flags)?;
     let status = log.status()?;
     if !status.is_plain() || status.owner != os::real_uid() {
         return Err(Error(libc::EPERM));
