@@ -5,7 +5,7 @@
 
 mod entries;
 mod folder;
-mod library;
+pub(crate) mod library;
 pub(crate) mod preload;
 mod program;
 mod rehearsal;

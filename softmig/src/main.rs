@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod ending;
 mod etc;
 mod explain;
 mod install;
 mod node;
+mod run;
 mod smi;
 
 use clap::{Parser, Subcommand};
@@ -23,6 +25,7 @@ struct Cli {
 enum Command {
     Explain(Box<explain::Explain>),
     Node(node::Node),
+    Run(run::Run),
     Smi(smi::Smi),
     Install(install::Install),
     Uninstall(install::Uninstall),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
         Command::Node(node) => finish("node", node.run()),
+        Command::Run(run) => run.run(),
         Command::Smi(smi) => smi.run(),
         Command::Install(install) => finish("install", install.run()),
         Command::Uninstall(uninstall) => finish("uninstall", uninstall.run()),

@@ -3,16 +3,16 @@
 
 use super::filter::Filter;
 use super::request::Request;
+use crate::ending::end_like;
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -167,25 +167,4 @@ fn read_all(mut pipe: PipeReader, events: SyncSender<Event>) {
 fn name_for_child(pipe: &PipeWriter) -> io::Result<PathBuf> {
     fcntl_setfd(pipe, FdFlags::empty())?;
     Ok(format!("/proc/self/fd/{}", pipe.as_raw_fd()).into())
-}
-
-/// Ends as nvidia-smi did: with its status, or by the same signal.
-fn end_like(status: ExitStatus) -> ExitCode {
-    let Some(signal) = status.signal() else {
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
-        return code.map_or(ExitCode::FAILURE, ExitCode::from);
-    };
-    // nvidia-smi has left a core, if anybody has.
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    let _ = setrlimit(Resource::Core, none);
-    let _ = signal_hook::low_level::emulate_default_handler(signal);
-    // One that cannot be handled.
-    if let Some(signal) = Signal::from_named_raw(signal) {
-        let _ = kill_process(rustix::process::getpid(), signal);
-    }
-    // As shells have it.
-    u8::try_from(128 + signal).map_or(ExitCode::FAILURE, ExitCode::from)
 }

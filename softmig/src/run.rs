@@ -1,0 +1,155 @@
+//! `softmig run`: limits without Slurm, for a command and all that it starts.
+//!
+//! It prepares and then waits: the library in the command's processes does the counting, in a ledger that they share.
+//! `limits` is what was asked for, `standing` whether that counts here, `library` how the library comes into the
+//! processes and `program` whether it can; `folder` has the ledger and the log, `child` runs the command, `log` tells
+//! what was refused.
+//!
+//! This is for cooperation: a program that takes the variables out of its environment has no limits. Whoever must be
+//! held to a slice is held by his job's.
+
+mod child;
+mod folder;
+mod library;
+mod limits;
+mod log;
+mod program;
+mod standing;
+
+use crate::ending::end_like;
+use anyhow::{Context, ensure};
+use clap::{ArgGroup, Args};
+use folder::{Base, Folder};
+use limits::Limits;
+use softmig_policy::environment::Tenths;
+use softmig_policy::size::Bytes;
+use standing::Node;
+use std::ffi::{OsStr, OsString};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Runs a command with limits on what it takes of GPUs: without Slurm, as any user.
+///
+/// CMD and all that it starts share one account of each GPU's memory: what would go beyond the limit is refused as out
+/// of memory, and said at the end. Inside jobs, whose own limits hold, nothing is run.
+///
+/// Exit status: CMD's, or its signal; 127 there is no CMD, 126 it cannot be run, 2 wrong usage or refused.
+#[derive(Args)]
+#[command(group = ArgGroup::new("limit").required(true).multiple(true).args(["memory", "compute"]))]
+pub(crate) struct Run {
+    /// What all processes together may hold of each GPU's memory: 4g, 1.5GiB, 512m
+    #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
+    memory: Option<Bytes>,
+    /// Their share of each GPU's time: 25, 12.5. This version writes it down and does not hold them to it
+    #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]
+    compute: Option<Tenths>,
+    /// The library, where it is not installed: in containers, or of another version
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// Do not say what is in force
+    #[arg(long, short)]
+    quiet: bool,
+    /// The command, and its own words
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Nothing was run.
+const REFUSED: u8 = 2;
+/// The status of shells for a program that is there and cannot be run.
+const NOT_RUN: u8 = 126;
+/// The status of shells for a program that is not there.
+const NOT_FOUND: u8 = 127;
+
+/// The variable that names the ledger.
+const LEDGER: &str = "SOFTMIG_RUN";
+/// The loader's own.
+const PRELOAD: &str = "LD_PRELOAD";
+
+impl Run {
+    pub(crate) fn run(self) -> ExitCode {
+        let (mut command, folder) = match self.prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                say(&format!("softmig run: {error:#}"));
+                return ExitCode::from(REFUSED);
+            }
+        };
+        let ended = child::run(&mut command);
+        let log = folder.log();
+        if let Err(error) = log::tell(&folder) {
+            say(&format!("softmig: {}: {error}", log.display()));
+        }
+        if let Some(left) = folder.end() {
+            say(&left);
+        }
+        match ended {
+            Ok(status) => end_like(status),
+            Err(error) => {
+                let name = command.get_program().display();
+                say(&format!("softmig run: {name}: {error}"));
+                ExitCode::from(match error.kind() {
+                    ErrorKind::NotFound => NOT_FOUND,
+                    _ => NOT_RUN,
+                })
+            }
+        }
+    }
+
+    /// The command as it is to be run, and the folder that its processes share.
+    fn prepare(&self) -> anyhow::Result<(Command, Folder)> {
+        let observes = Node::here().check()?;
+        if let Some(other) = std::env::var_os(LEDGER).filter(|path| !path.is_empty()) {
+            anyhow::bail!(
+                "this is inside another run already ({LEDGER}={}), whose limit would not count what this one takes; \
+                 leave that shell first",
+                other.display()
+            );
+        }
+        let (name, words) = self.command.split_first().context("no command")?;
+        ensure!(!name.is_empty(), "the command's name is empty");
+        let library = library::find(self.library.as_deref())?;
+        let limits = Limits {
+            memory: self.memory,
+            compute: self.compute,
+        };
+        let base = Base::open()?;
+        base.sweep();
+        let folder = base.make()?;
+        if !self.quiet {
+            for line in limits.lines(observes) {
+                say(&format!("softmig: {line}"));
+            }
+            if let Some(why) = program::cannot_hold(name) {
+                say(&format!(
+                    "softmig: {}: no limit holds in this program itself, because {why}",
+                    name.display()
+                ));
+            }
+        }
+        let mut command = Command::new(name);
+        command.args(words);
+        limits.set(&mut command);
+        command.env(LEDGER, folder.ledger());
+        if let Some(library) = library {
+            command.env(PRELOAD, before_others(&library));
+        }
+        Ok((command, folder))
+    }
+}
+
+/// The loader's variable with the library before what the user has there.
+fn before_others(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(others);
+    }
+    list
+}
+
+/// Says one line, if anybody listens.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

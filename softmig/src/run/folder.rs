@@ -1,0 +1,331 @@
+//! The folders of runs: the user's own one, and in it one for each run with its ledger and its log.
+//!
+//! | path | what |
+//! |---|---|
+//! | `$XDG_RUNTIME_DIR/softmig`, else `/tmp/softmig-UID`, else `/dev/shm/softmig-UID` | the user's, mode 0700 |
+//! | `run-PID-RANDOM/` in it | a run's, locked (`flock`) as long as its `softmig run` lives |
+//! | `ledger` in that | what the processes of the run hold of each GPU; its path is `SOFTMIG_RUN` |
+//! | `log` in that | what the library says of them |
+//!
+//! The first one may lie in a folder where everybody can make one of its name: so it is opened without following a
+//! link, looked at through what was opened, and all else happens relative to it. A run's folder goes when nobody uses
+//! it any more: with `softmig run`, or at the start of a later one of the same user.
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{
+    self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fstat,
+};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const CREATE: OFlags = OFlags::RDWR
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const OPEN: OFlags = OFlags::RDWR
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+const LEDGER: &str = "ledger";
+const LOG: &str = "log";
+/// What the names of runs' folders begin with.
+const RUN: &[u8] = b"run-";
+
+/// Where everybody can have a folder.
+const EVERYBODYS: [&str; 2] = ["/tmp", "/dev/shm"];
+/// The kernel's number for overlays (`include/uapi/linux/magic.h`).
+const OVERLAY: fs::FsWord = 0x794c_7630;
+
+/// The driver's list of GPUs.
+const GPUS: &str = "/proc/driver/nvidia/gpus";
+/// A ledger has room for as many at least: the list may be out of sight, and a divided GPU counts as several.
+const FEWEST_GPUS: usize = 8;
+
+/// How often it is looked whether processes of a run that ended are gone, and how long it is waited in between.
+const MOMENTS: u32 = 10;
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// The longest path of a ledger that the library reads.
+const LONGEST_PATH: usize = 254;
+/// How much of it the names below `XDG_RUNTIME_DIR` take.
+const LONGEST_NAMES: usize = 64;
+
+/// The user's folder for all runs.
+pub(crate) struct Base {
+    fd: OwnedFd,
+    path: PathBuf,
+    uid: u32,
+}
+
+impl Base {
+    /// Opens it, made when missing.
+    pub(crate) fn open() -> anyhow::Result<Self> {
+        let uid = rustix::process::getuid().as_raw();
+        let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let session = session.filter(|folder| is_own_session(folder, uid));
+        let session = session.map(|folder| folder.join("softmig"));
+        let own = format!("softmig-{uid}");
+        let everybodys = EVERYBODYS.map(|folder| Path::new(folder).join(&own));
+        let mut places = session.into_iter().chain(everybodys);
+        match places.find(|place| place.parent().is_some_and(keeps_locks)) {
+            Some(path) => Self::at(path, uid),
+            None => bail!(
+                "no folder for the run: {} are missing or on an overlay, where the locks of its ledger do not last; \
+                 mount a tmpfs there ('docker run --tmpfs /tmp')",
+                EVERYBODYS.join(" and ")
+            ),
+        }
+    }
+
+    fn at(path: PathBuf, uid: u32) -> anyhow::Result<Self> {
+        match fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error).with_context(|| format!("making {}", path.display())),
+        }
+        let advice =
+            "set XDG_RUNTIME_DIR to a folder of your own (mode 0700), or take this one away";
+        let fd = match fs::openat(CWD, &path, FOLDER, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                bail!("{} is a link or no folder; {advice}", path.display())
+            }
+            Err(error) => return Err(error).with_context(|| format!("opening {}", path.display())),
+        };
+        let stat = fstat(&fd).with_context(|| format!("looking at {}", path.display()))?;
+        ensure!(
+            stat.st_uid == uid,
+            "{} belongs to another user; {advice}",
+            path.display()
+        );
+        ensure!(
+            stat.st_mode & 0o022 == 0,
+            "{} can be written to by others; 'chmod 700 {0}' changes that",
+            path.display()
+        );
+        Ok(Self { fd, path, uid })
+    }
+
+    /// Makes a folder for a run.
+    pub(crate) fn make(&self) -> anyhow::Result<Folder> {
+        let doing = || format!("making a folder for the run in {}", self.path.display());
+        // Another of the user's runs may take it for one that was left and remove it, as long as it is not locked.
+        for _ in 0..10 {
+            if let Some(folder) = self.try_make().with_context(doing)? {
+                let gpus = softmig_prolog::gpu::installed(Path::new(GPUS)).len();
+                let made = folder.fill(softmig_region::size(gpus.max(FEWEST_GPUS)));
+                return match made {
+                    Ok(()) => Ok(folder),
+                    Err(error) => {
+                        folder.remove();
+                        Err(error).with_context(doing)
+                    }
+                };
+            }
+        }
+        Err(Errno::NOENT).with_context(doing)
+    }
+
+    fn try_make(&self) -> io::Result<Option<Folder>> {
+        let random = RandomState::new().build_hasher().finish();
+        let name = format!("run-{}-{random:016x}", std::process::id());
+        fs::mkdirat(&self.fd, &name, Mode::RWXU)?;
+        let Some(fd) = self.lock(name.as_bytes())? else {
+            return Ok(None);
+        };
+        // Removed before it was locked?
+        let is_there = fstat(&fd)?.st_nlink > 0;
+        let path = self.path.join(&name);
+        let base = self.fd.try_clone()?;
+        Ok(is_there.then_some(Folder { base, fd, path }))
+    }
+
+    /// Opens and locks a run's folder; `None` if it is gone or somebody else's.
+    fn lock(&self, name: &[u8]) -> io::Result<Option<OwnedFd>> {
+        let fd = match fs::openat(&self.fd, name, FOLDER, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(fd)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Removes the folders of runs that are no more. What cannot be removed is nobody's loss.
+    pub(crate) fn sweep(&self) {
+        let Ok(entries) = fs::Dir::read_from(&self.fd) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_bytes();
+            if !name.starts_with(RUN) {
+                continue;
+            }
+            let (Ok(Some(fd)), Ok(base)) = (self.lock(name), self.fd.try_clone()) else {
+                continue;
+            };
+            let path = self.path.join(OsStr::from_bytes(name));
+            let left = Folder { base, fd, path };
+            if !left.is_used(self.uid) {
+                left.remove();
+            }
+        }
+    }
+}
+
+/// Whether a lock of a file in this folder stays as long as somebody has the file mapped, by which the library knows who
+/// is alive. An overlay maps another file than the one that was opened, and the lock ends when that is closed.
+fn keeps_locks(folder: &Path) -> bool {
+    fs::statfs(folder).is_ok_and(|stat| stat.f_type != OVERLAY)
+}
+
+/// Whether this is a folder of the user's own, as a login has it. It may be another user's after `su` and `sudo`.
+fn is_own_session(folder: &Path, uid: u32) -> bool {
+    let is_short = folder.as_os_str().len() + LONGEST_NAMES <= LONGEST_PATH;
+    folder.is_absolute()
+        && is_short
+        && folder
+            .metadata()
+            .is_ok_and(|stat| stat.is_dir() && stat.uid() == uid && stat.mode() & 0o022 == 0)
+}
+
+/// A run's folder, locked.
+pub(crate) struct Folder {
+    /// The one that it is in.
+    base: OwnedFd,
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes the ledger, in its full size and with its room taken: a mapping that finds no room when it is written to
+    /// ends its process.
+    fn fill(&self, size: usize) -> io::Result<()> {
+        let ledger = self.create(LEDGER)?;
+        match fs::fallocate(&ledger, FallocateFlags::empty(), 0, size as u64) {
+            // A file system that cannot do that.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => File::from(ledger).write_all(&vec![0; size])?,
+            done => done?,
+        }
+        self.create(LOG).map(drop)
+    }
+
+    fn create(&self, name: &str) -> io::Result<OwnedFd> {
+        Ok(fs::openat(&self.fd, name, CREATE, Mode::RUSR | Mode::WUSR)?)
+    }
+
+    /// The path of the ledger.
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.path.join(LEDGER)
+    }
+
+    /// The path of the log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// Opens the log; `None` if somebody took it away. What stands there may be anything: it is never followed and
+    /// never waited for.
+    pub(crate) fn open_log(&self) -> io::Result<Option<File>> {
+        self.open(LOG)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Option<File>> {
+        let fd = match fs::openat(&self.fd, name, OPEN, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let is_plain = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(is_plain(fstat(&fd)?).then(|| File::from(fd)))
+    }
+
+    /// Whether processes of the run are alive: those that use a GPU have a lock on the ledger, the others at least its
+    /// name in their environment.
+    fn is_used(&self, uid: u32) -> bool {
+        if has_process(uid, &self.ledger()) {
+            return true;
+        }
+        let ledger = self.open(LEDGER).ok().flatten();
+        // All bytes of it at once, so anybody's lock is in the way. It is given back when the file is closed.
+        ledger.is_some_and(|ledger| {
+            fs::fcntl_lock(&ledger, FlockOperation::NonBlockingLockExclusive).is_err()
+        })
+    }
+
+    /// Removes it, if nobody uses it; else says that it stays.
+    pub(crate) fn end(self) -> Option<String> {
+        let uid = rustix::process::getuid().as_raw();
+        // What ended with the command may not be gone yet.
+        let mut moments = 0..MOMENTS;
+        let is_used = loop {
+            if !self.is_used(uid) {
+                break false;
+            }
+            if moments.next().is_none() {
+                break true;
+            }
+            std::thread::sleep(MOMENT);
+        };
+        if is_used {
+            return Some(format!(
+                "softmig: processes of this run are still there, under the same limits; {} stays until a later \
+                 'softmig run' after their end",
+                self.path.display()
+            ));
+        }
+        self.remove();
+        None
+    }
+
+    /// Removes what was made.
+    fn remove(self) {
+        for name in [LEDGER, LOG] {
+            let _ = fs::unlinkat(&self.fd, name, AtFlags::empty());
+        }
+        if let Some(name) = self.path.file_name() {
+            let _ = fs::unlinkat(&self.base, name, AtFlags::REMOVEDIR);
+        }
+    }
+}
+
+/// Whether a process of the user's has this ledger in the environment that it was started with.
+fn has_process(uid: u32, ledger: &Path) -> bool {
+    let wanted = [
+        super::LEDGER.as_bytes(),
+        b"=",
+        ledger.as_os_str().as_bytes(),
+    ]
+    .concat();
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return false;
+    };
+    processes.flatten().any(|process| {
+        let is_process = process
+            .file_name()
+            .as_bytes()
+            .iter()
+            .all(u8::is_ascii_digit);
+        is_process
+            && process.metadata().is_ok_and(|stat| stat.uid() == uid)
+            && std::fs::read(process.path().join("environ"))
+                .is_ok_and(|text| text.split(|byte| *byte == 0).any(|it| it == wanted))
+    })
+}
