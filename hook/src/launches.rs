@@ -6,7 +6,7 @@ use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
 };
 
-use crate::memory::stacks;
+use crate::memory::{arguments, stacks};
 use crate::rows::cuda::real;
 
 /// Launches a kernel whose stacks fit.
@@ -218,9 +218,11 @@ pub(crate) unsafe fn launch_cooperative_kernel_multi_device(
     };
     for at in 0..all {
         let params = launch_params_list.wrapping_add(at);
-        // SAFETY: the program's list, which the driver would read too.
-        let function = unsafe { (&raw const (*params).function).read() };
-        if !stacks::fit(function, c"cuLaunchCooperativeKernelMultiDevice") {
+        // SAFETY: the program's list.
+        let Some(params) = (unsafe { arguments::read(params) }) else {
+            continue;
+        };
+        if !stacks::fit(params.function, c"cuLaunchCooperativeKernelMultiDevice") {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! docs/device-memory.md lists every function of the driver's and how it is handled.
 
+pub(crate) mod arguments;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 pub(crate) mod graphs;

@@ -96,8 +96,15 @@ impl File {
     pub(crate) fn open(path: &CStr, flags: c_int) -> Result<Self, Error> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         // SAFETY: `path` ends in a zero byte and lives through the call.
-        let returned =
-            unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
+        let returned = unsafe {
+            libc::syscall(
+                libc::SYS_openat,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                flags,
+                0o600,
+            )
+        };
         outcome(returned).map(|fd| Self(fd as c_int))
     }
 

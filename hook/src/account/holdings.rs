@@ -269,7 +269,8 @@ impl Table {
 
     fn insert(&mut self, entry: Entry, hash: u64) {
         // Always one entry in four is free, so a search ends.
-        if self.used.saturating_add(1) > self.capacity / 4 * 3 && !self.grow() {
+        let is_full = self.used >= self.capacity.saturating_sub(self.capacity / 4);
+        if is_full && !self.grow() {
             return;
         }
         let mut place = self.home(hash);

@@ -287,9 +287,10 @@ pub(crate) fn relaxed<R>(call: impl FnOnce() -> R) -> R {
 /// stream cannot be asked, and allocates nothing either.
 pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
     let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the program's stream, and room for the answer.
     let result = match form {
+        // SAFETY: the program's stream, and room for the answer.
         Form::Legacy => unsafe { asked::cuStreamIsCapturing(stream, &raw mut status) },
+        // SAFETY: as above.
         Form::PerThread => unsafe { asked::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
     };
     result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE

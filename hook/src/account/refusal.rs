@@ -73,7 +73,7 @@ pub(crate) fn say_no_account(error: Error) {
 fn push_mib(line: &mut Text<256>, units: u64) {
     const IN_A_MIB: u64 = (1 << 20) / softmig_region::UNIT;
     line.push_number(units / IN_A_MIB, 1);
-    let tenths = units % IN_A_MIB * 10 / IN_A_MIB;
+    let tenths = (units % IN_A_MIB).saturating_mul(10) / IN_A_MIB;
     if tenths > 0 {
         line.push(b".");
         line.push_number(tenths, 1);

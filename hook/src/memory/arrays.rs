@@ -12,6 +12,7 @@ use softmig_region::units;
 
 use crate::account::pools::relaxed;
 use crate::account::{self, Holding, Kind, Limited, here};
+use crate::memory::arguments;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -140,22 +141,12 @@ fn flat(width: usize, height: usize, format: c_uint, channels: c_uint) -> CUDA_A
     }
 }
 
-/// Reads a description, if there is one.
-///
-/// # Safety
-///
-/// `place` is null or the program's description, which the driver would read too.
-unsafe fn read<T: Copy>(place: *const T) -> Option<T> {
-    // SAFETY: the caller's promise.
-    (!place.is_null()).then(|| unsafe { place.read() })
-}
-
 pub(crate) unsafe fn create_v1(
     handle: *mut CUarray,
     description: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let shape = unsafe { read(description) };
+    let shape = unsafe { arguments::read(description) };
     let shape = shape.map(|shape| {
         flat(
             shape.Width as usize,
@@ -178,7 +169,7 @@ pub(crate) unsafe fn create_v2(
     description: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { read(description) };
+    let shape = unsafe { arguments::read(description) };
     let shape = shape.map(|shape| flat(shape.Width, shape.Height, shape.Format, shape.NumChannels));
     create(
         shape,
@@ -194,7 +185,7 @@ pub(crate) unsafe fn create_3d_v1(
     description: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { read(description) };
+    let shape = unsafe { arguments::read(description) };
     let shape = shape.map(|shape| CUDA_ARRAY3D_DESCRIPTOR {
         Width: shape.Width as usize,
         Height: shape.Height as usize,
@@ -217,7 +208,7 @@ pub(crate) unsafe fn create_3d_v2(
     description: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { read(description) };
+    let shape = unsafe { arguments::read(description) };
     create(
         shape,
         // SAFETY: as above.
@@ -242,7 +233,7 @@ pub(crate) unsafe fn create_mipmapped(
     // SAFETY: as above.
     let call = || unsafe { real::cuMipmappedArrayCreate(handle, description, levels) };
     // SAFETY: as above.
-    let shape = unsafe { read(description) }.filter(|shape| !takes_nothing(shape));
+    let shape = unsafe { arguments::read(description) }.filter(|shape| !takes_nothing(shape));
     let (Some(shape), Some(gpu)) = (shape, here()) else {
         return call();
     };

@@ -26,13 +26,21 @@ fn loaded(result: CUresult, unload: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 fn module(module: *mut CUmodule, result: CUresult) -> CUresult {
-    // SAFETY: only called when the driver has just written there, and the program has not heard of it.
-    loaded(result, || unsafe { real::cuModuleUnload(module.read()) })
+    loaded(result, || {
+        // SAFETY: the driver has just written there.
+        let module = unsafe { module.read() };
+        // SAFETY: the program has not heard of it.
+        unsafe { real::cuModuleUnload(module) }
+    })
 }
 
 fn library(library: *mut CUlibrary, result: CUresult) -> CUresult {
-    // SAFETY: as above.
-    loaded(result, || unsafe { real::cuLibraryUnload(library.read()) })
+    loaded(result, || {
+        // SAFETY: as above.
+        let library = unsafe { library.read() };
+        // SAFETY: as above.
+        unsafe { real::cuLibraryUnload(library) }
+    })
 }
 
 pub(crate) unsafe fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {

@@ -12,18 +12,17 @@ use softmig_region::{UNIT, units};
 
 use crate::account::{self, Holding, Kind, Limited};
 use crate::gate;
+use crate::memory::arguments;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
 /// The GPU that memory with these properties lies on; `None` for the host's, which is left alone. No context is needed.
 fn on(properties: *const CUmemAllocationProp) -> Option<Limited> {
-    if !gate::is_limited_process() || properties.is_null() {
+    if !gate::is_limited_process() {
         return None;
     }
-    // SAFETY: the program's argument, which the driver would read too.
-    let location = unsafe { &raw const (*properties).location };
-    // SAFETY: see above.
-    let location = unsafe { location.read() };
+    // SAFETY: the program's argument.
+    let location = unsafe { arguments::read(properties) }?.location;
     (location.type_ == CU_MEM_LOCATION_TYPE_DEVICE).then(|| Limited::on(location.id))?
 }
 

@@ -16,6 +16,7 @@ use crate::account::pools::{self, Pool};
 use crate::account::{self, Kind, Limited, here};
 use crate::entry;
 use crate::gate;
+use crate::memory::arguments;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -173,7 +174,10 @@ pub(crate) unsafe fn create(
         return result;
     }
     // SAFETY: the driver has just read it.
-    let location = unsafe { (&raw const (*properties).location).read() };
+    let Some(properties) = (unsafe { arguments::read(properties) }) else {
+        return result;
+    };
+    let location = properties.location;
     // SAFETY: the driver has just written there.
     let pool = unsafe { place.read() };
     if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {

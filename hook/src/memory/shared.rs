@@ -10,6 +10,7 @@ use softmig_driver_sys::cuda::{
 use softmig_region::units;
 
 use crate::account::{self, Holding, Kind, here};
+use crate::memory::arguments;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -87,12 +88,12 @@ pub(crate) unsafe fn import(
 ) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuImportExternalMemory(memory, description) };
-    let Some(gpu) = here().filter(|_| !description.is_null()) else {
+    // SAFETY: the program's argument.
+    let asked = unsafe { arguments::read(description) };
+    let (Some(asked), Some(gpu)) = (asked, here()) else {
         return call();
     };
-    // SAFETY: the program's argument, which the driver would read too.
-    let size = unsafe { (&raw const (*description).size).read() };
-    let units = units(size);
+    let units = units(asked.size);
     account::charged(&gpu, units, c"cuImportExternalMemory", call, || {
         let held = Holding {
             units,
