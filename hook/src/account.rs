@@ -6,7 +6,7 @@
 //!
 //! - [`member`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
 //! - [`gpu`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
-//! - [`holdings`]: what this process holds, by address or handle: a free names nothing else.
+//! - [`mod@holdings`]: what this process holds, by address or handle: a free names nothing else.
 //! - [`outside`]: the driver's own figure for this process, for what has no name: contexts, code, stacks.
 //! - [`pools`]: memory pools, which keep what is freed to them.
 //! - [`refusal`]: what the job's log says.
