@@ -6,6 +6,7 @@ use crate::Out;
 use crate::contexts::{self, Origin};
 use crate::entry::locked;
 use crate::export::exports;
+use crate::primary;
 use softmig_fake_node::edge::handle;
 
 exports! {
@@ -24,14 +25,16 @@ exports! {
     /// Lets go of this thread's context.
     fn cuCtxDetach [cuCtxDetach 2000] (context: CUcontext) => locked(|driver| {
         let (number, current) = driver.contexts.current()?;
-        let made_by_program = matches!(current.origin, Origin::Old | Origin::Program);
-        if number != context as usize || !made_by_program {
+        if number != context as usize {
             return Err(CUDA_ERROR_INVALID_CONTEXT);
         }
         if current.holders > 1 {
             driver.contexts.get_mut(number)?.holders -= 1;
             return Ok(());
         }
-        contexts::destroy(driver, number)
+        match current.origin {
+            Origin::Primary => primary::release(driver, current.device),
+            _ => contexts::destroy(driver, number),
+        }
     });
 }

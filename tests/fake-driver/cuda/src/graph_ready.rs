@@ -154,7 +154,7 @@ fn instantiate_with_log(
 }
 
 fn instantiate(driver: &mut Driver, number: usize, flags: u64) -> Outcome<usize> {
-    let graph = driver.graphs.get_free(number)?;
+    let graph = driver.graphs.get_whole(number)?;
     let mut ready = driver.graphs.ready.values();
     // A graph's addresses can be in use once at a time (seen on an H200).
     if driver.graphs.has_memory(number) && ready.any(|ready| ready.graph == number) {
@@ -194,8 +194,12 @@ fn update(driver: &mut Driver, ready: usize, graph: usize) -> Outcome<CUgraphExe
         if !old.iter().map(kind).eq(new.iter().map(kind)) {
             return Ok(CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED);
         }
-        // Memory is at addresses of the graph that it was made of.
-        if old.iter().chain(new).any(is_memory) {
+        // Memory is at addresses of the graph that it was made of, and stays there.
+        if !old
+            .iter()
+            .zip(new)
+            .all(|(old, new)| place(old) == place(new))
+        {
             return Ok(CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED);
         }
     }
@@ -229,13 +233,17 @@ fn replace(driver: &mut Driver, ready: usize, node: usize, work: Vec<NodeWork>) 
         .find(|(number, _)| *number == node)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
     let same = old.iter().map(kind).eq(work.iter().map(kind));
-    if !same || old.iter().chain(&work).any(is_memory) {
+    if !same || old.iter().chain(&work).any(|work| place(work).is_some()) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     *old = work;
     Ok(())
 }
 
-fn is_memory(work: &NodeWork) -> bool {
-    matches!(work, NodeWork::Allocate(_) | NodeWork::Free(_))
+/// The address that a node takes or gives back.
+fn place(work: &NodeWork) -> Option<u64> {
+    match work {
+        NodeWork::Allocate(address) | NodeWork::Free(address) => Some(*address),
+        _ => None,
+    }
 }

@@ -144,6 +144,15 @@ impl Graphs {
         graph.ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
+    /// A graph that can be made ready by itself.
+    pub(crate) fn get_whole(&self, number: usize) -> Outcome<&Graph> {
+        match self.graphs.get(&number) {
+            None => Err(CUDA_ERROR_INVALID_VALUE),
+            Some(graph) if graph.owned => Err(CUDA_ERROR_NOT_SUPPORTED),
+            Some(graph) => Ok(graph),
+        }
+    }
+
     /// A node, of whatever graph.
     pub(crate) fn node(&self, number: usize) -> Outcome<&Node> {
         let mut nodes = self.graphs.values().flat_map(|graph| &graph.nodes);

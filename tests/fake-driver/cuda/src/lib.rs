@@ -6,6 +6,9 @@
 //! before `cuInit`, without a context, with wrong handles, in a forked child and during a capture; and what each kind
 //! of memory takes.
 //!
+//! What a process takes that NVML shows for no process, a few MiB for `cuInit` and for each context, is left out, and so
+//! are the page tables of host memory. Managed memory counts from its allocation on, not from the first touch.
+//!
 //! One call from end to end: src/export.rs counts it and takes its arguments over (`softmig_fake_node::edge`),
 //! src/entry.rs joins the node at the first and locks the driver (src/driver.rs), a topic's file (named after it) does
 //! the work, `softmig_fake_node` keeps the accounts. Device addresses are host addresses, so that copies are copies;

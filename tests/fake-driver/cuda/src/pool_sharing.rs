@@ -13,6 +13,7 @@ use crate::Outcome;
 use crate::driver::new_handle;
 use crate::entry::locked;
 use crate::export::exports;
+use crate::pool_kinds::on_device;
 use crate::pools::{self, Pool};
 use crate::ranges::Source;
 use crate::sharing::{self, Ticket};
@@ -51,7 +52,7 @@ exports! {
         let file = sharing::borrow(descriptor as usize)?;
         let device = read_pool(&file)?;
         driver.ordinal(device)?;
-        let mut pool = Pool::new(device);
+        let mut pool = Pool::new(on_device(device));
         pool.imported = true;
         let number = new_handle();
         driver.pools.all.insert(number, pool);

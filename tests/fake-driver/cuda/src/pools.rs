@@ -15,7 +15,7 @@ use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
 use crate::graphs::NodeWork;
-use crate::pool_kinds::{charge, place_of};
+use crate::pool_kinds::{Spot, charge, on_device, spot};
 use crate::ranges::{Range, Source};
 use crate::room::with_room;
 use crate::streams::{self, Default};
@@ -32,9 +32,9 @@ const ALIGNMENT: u64 = 512;
 #[derive(Default)]
 pub(crate) struct Pools {
     pub(crate) all: BTreeMap<usize, Pool>,
-    /// By device: the one it comes with, and the one in use.
-    defaults: BTreeMap<usize, usize>,
-    current: BTreeMap<usize, usize>,
+    /// By spot: the one it comes with, and the one in use.
+    defaults: BTreeMap<Spot, usize>,
+    current: BTreeMap<Spot, usize>,
 }
 
 /// One pool.
@@ -70,19 +70,19 @@ exports! {
     fn cuDeviceGetDefaultMemPool [cuDeviceGetDefaultMemPool 11020] (out: Out<CUmemoryPool>, device: CUdevice) =>
         locked(|driver| {
             let device = driver.device(device)?;
-            out.set(handle(default_of(driver, device)))
+            out.set(handle(default_of(driver, on_device(device))))
         });
 
     /// The pool that a device uses.
     fn cuDeviceGetMemPool [cuDeviceGetMemPool 11020] (out: Out<CUmemoryPool>, device: CUdevice) => locked(|driver| {
         let device = driver.device(device)?;
-        out.set(handle(current_of(driver, device)))
+        out.set(handle(current_of(driver, on_device(device))))
     });
 
     /// Lets a device use another pool.
     fn cuDeviceSetMemPool [cuDeviceSetMemPool 11020] (device: CUdevice, pool: CUmemoryPool) => locked(|driver| {
         let device = driver.device(device)?;
-        set_current(driver, device, pool as usize)
+        set_current(driver, on_device(device), pool as usize)
     });
 
     /// Makes a pool.
@@ -90,9 +90,7 @@ exports! {
         locked(|driver| {
             refuse_while_capturing(driver)?;
             let asked = properties.get()?;
-            let (device, kind) = place_of(driver, &asked)?;
-            let mut pool = Pool::new(device);
-            pool.kind = kind;
+            let mut pool = Pool::new(spot(driver, asked.allocType, &asked.location)?);
             // 0 stays no limit; the rest is rounded up (seen on an H200).
             let max = (asked.maxSize as u64).checked_next_multiple_of(CHUNK);
             pool.max = max.ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -141,10 +139,10 @@ exports! {
 }
 
 impl Pool {
-    pub(crate) fn new(device: usize) -> Pool {
+    pub(crate) fn new((device, kind): Spot) -> Pool {
         Pool {
             device,
-            kind: Some(Kind::Pool),
+            kind,
             used: 0,
             forgotten: 0,
             used_high: 0,
@@ -174,31 +172,32 @@ pub(crate) fn get_mut(driver: &mut Driver, number: usize) -> Outcome<&mut Pool> 
         .ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// The pool that a device comes with.
-pub(crate) fn default_of(driver: &mut Driver, device: usize) -> usize {
-    if let Some(known) = driver.pools.defaults.get(&device) {
+/// The pool that a spot comes with.
+pub(crate) fn default_of(driver: &mut Driver, spot: Spot) -> usize {
+    if let Some(known) = driver.pools.defaults.get(&spot) {
         return *known;
     }
     let number = new_handle();
-    driver.pools.all.insert(number, Pool::new(device));
-    driver.pools.defaults.insert(device, number);
+    driver.pools.all.insert(number, Pool::new(spot));
+    driver.pools.defaults.insert(spot, number);
     number
 }
 
-/// The pool that a device uses.
-pub(crate) fn current_of(driver: &mut Driver, device: usize) -> usize {
-    match driver.pools.current.get(&device) {
+/// The pool that a spot uses.
+pub(crate) fn current_of(driver: &mut Driver, spot: Spot) -> usize {
+    match driver.pools.current.get(&spot) {
         Some(known) => *known,
-        None => default_of(driver, device),
+        None => default_of(driver, spot),
     }
 }
 
-/// Lets a device use another pool of its own.
-pub(crate) fn set_current(driver: &mut Driver, device: usize, pool: usize) -> Outcome {
-    if get(driver, pool)?.device != device {
+/// Lets a spot use another pool of its own.
+pub(crate) fn set_current(driver: &mut Driver, spot: Spot, number: usize) -> Outcome {
+    let pool = get(driver, number)?;
+    if (pool.device, pool.kind) != spot {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    driver.pools.current.insert(device, pool);
+    driver.pools.current.insert(spot, number);
     Ok(())
 }
 
@@ -222,7 +221,7 @@ fn allocate(
     refuse_while_capturing(driver)?;
     let number = match pool {
         Some(number) => number,
-        None => current_of(driver, device),
+        None => current_of(driver, on_device(device)),
     };
     if get(driver, number)?.imported {
         return Err(CUDA_ERROR_NOT_SUPPORTED);

@@ -199,8 +199,10 @@ fn a_context_ends_with_the_last_that_holds_it() {
             assert_eq!(cuda.mine(Kind::Context), H200_CONTEXT);
             assert_eq!(cu!(cuda, cuCtxDetach(context)), 0);
             assert_eq!(cuda.mine(Kind::Context), 0);
-            cuda.start();
+            let primary = cuda.start();
             assert_eq!(cu!(cuda, cuCtxDetach(context)), CUDA_ERROR_INVALID_CONTEXT);
+            assert_eq!(cu!(cuda, cuCtxDetach(primary)), 0);
+            assert_eq!(cuda.mine(Kind::Context), 0);
         },
     );
 }

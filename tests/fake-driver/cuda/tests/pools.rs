@@ -341,7 +341,20 @@ fn a_place_has_its_pools_by_whatever_name() {
                 0
             );
             assert_eq!(found, default);
-            place.type_ = CU_MEM_LOCATION_TYPE_HOST;
+            // Managed memory and the host's have their own.
+            for (kind, type_) in [
+                (CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_NONE),
+                (CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE),
+                (pinned, CU_MEM_LOCATION_TYPE_HOST),
+            ] {
+                place.type_ = type_;
+                assert_eq!(
+                    cu!(cuda, cuMemGetMemPool(&raw mut found, &raw mut place, kind)),
+                    0
+                );
+                assert!(found != default && found != own);
+            }
+            place.type_ = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
             assert_eq!(
                 cu!(
                     cuda,
