@@ -4,7 +4,7 @@
 //! the ledger. The driver is always asked first, and what it refuses is refused in its own words. On a node that only
 //! observes, and in passive processes, its answer is the program's, byte for byte.
 //!
-//! - [`slice`]: the limit and what the job holds, of a GPU known by its number in CUDA's order or by a handle of NVML's.
+//! - [`mod@slice`]: the limit and what the job holds, of a GPU known by its number in CUDA's order or by a handle of NVML's.
 //! - [`memory`]: how much memory there is.
 //! - [`own`]: which processes are the job's.
 //! - [`list`]: lists of processes in the driver's words, and what is left of them.
