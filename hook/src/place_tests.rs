@@ -194,6 +194,23 @@ fn a_job_found_by_its_sluid_has_its_limits_too() {
 }
 
 #[test]
+fn another_process_is_in_the_job_that_its_control_groups_name() {
+    let conf = limited(11366, 2);
+    let node = Fake::new().file("/var/run/softmig/sEKNKTV3WPV500.conf", &conf.to_string());
+    let of = |folder: &str| {
+        let text = format!("0::/system.slice/slurmstepd.scope/{folder}/step_0/user/task_0\n");
+        job_of(&node, text.as_bytes())
+    };
+    assert_eq!(of("job_7"), Some(7));
+    assert_eq!(of("sEKNKTV3WPV500"), conf.job.map(NonZeroU32::get));
+    for other in ["sEKNKTV3WPV501", "job_0", "job_x"] {
+        assert_eq!(of(other), None, "{other}");
+    }
+    assert_eq!(job_of(&node, b"0::/user.slice/job_7\n"), None);
+    assert_eq!(job_of(&node, b""), None);
+}
+
+#[test]
 fn a_job_of_whole_gpus_is_left_alone() {
     assert_eq!(Fake::new().job(12, &whole()).standing(), Standing::Passive);
 }

@@ -11,7 +11,7 @@ use crate::account::{self, gpu};
 use crate::entry;
 use crate::gate;
 use crate::node::ThisNode;
-use crate::os;
+use crate::os::{self, Errno};
 use crate::place;
 use crate::rows::asked_nvml;
 
@@ -31,6 +31,7 @@ impl Slice {
             return None;
         }
         let gpu = account::here()?;
+        let _errno = Errno::save();
         let held = gpu.held();
         // Others may be no more.
         let held = match held > gpu.held_here().into() {

@@ -97,11 +97,12 @@ unsafe fn sampled<T: Entry>(
     }
 }
 
-/// The time that [`rates`] are about, as nearly as a clock of seconds tells.
-const SECONDS: u64 = 1;
+/// The time that [`rates`] are about, longer than the driver's own. It looks a few times a second at who works, and names
+/// one process each time: in a shorter time a job that does little would seem to do nothing, or too much.
+const SECONDS: u64 = 5;
 
-/// What the job's own processes did in the last second or two, together; the driver's figure would tell of its
-/// neighbours. A driver that does not know who worked gives its reason, and no figure.
+/// What the job's own processes did lately, together; the driver's figure would tell of its neighbours. A driver that
+/// does not know who worked gives its reason, and no figure.
 pub(crate) unsafe fn rates(
     device: nvmlDevice_t,
     utilization: *mut nvmlUtilization_t,
