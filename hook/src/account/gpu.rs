@@ -154,7 +154,7 @@ impl Limited {
         match self.try_reserve(units) {
             Ok(Taken::FromSlack) => true,
             Ok(Taken::Granted { held }) => {
-                self.look_outside(held);
+                self.look_outside(held, units);
                 true
             }
             Err(_) => false,
@@ -169,7 +169,8 @@ impl Limited {
     }
 
     /// Compares with the driver's figures each time that half of what was left is gone: what has no name grows unseen.
-    fn look_outside(&self, held: u64) {
+    /// `units` are reserved and not the driver's yet.
+    fn look_outside(&self, held: u64, units: u32) {
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         // Relaxed: to look twice, or once too seldom, does no harm.
         let look_at = self.place.look_at.load(Ordering::Relaxed);
@@ -179,7 +180,7 @@ impl Limited {
         let left = self.limit().saturating_sub(held);
         let next = held.saturating_add(left / 2).saturating_add(1);
         self.place.look_at.store(next, Ordering::Relaxed);
-        outside::raise(self);
+        outside::raise(self, units);
     }
 
     /// Whether the job is within its limit after code was loaded, as far as the driver says.

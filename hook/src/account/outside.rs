@@ -38,11 +38,12 @@ pub(crate) fn of_context(gpu: &Limited) -> u32 {
     guess
 }
 
-/// Charges what the driver counts for this process and the account does not.
+/// Charges what the driver counts for this process and the account does not. `reserved` units are in the account and not
+/// yet the driver's.
 #[cold]
-pub(crate) fn raise(gpu: &Limited) {
+pub(crate) fn raise(gpu: &Limited, reserved: u32) {
     let _errno = os::Errno::save();
-    if let Some(found) = look(gpu) {
+    if let Some(found) = look(gpu, reserved) {
         set(gpu, found.max(gpu.place().overhead.load(Ordering::Relaxed)));
     }
 }
@@ -53,10 +54,10 @@ pub(crate) fn raise(gpu: &Limited) {
 pub(crate) fn correct(gpu: &Limited) {
     // Pools shrink by themselves: what they are charged too much would be missing here.
     pools::refresh_all(gpu);
-    let Some(first) = look(gpu) else { return };
+    let Some(first) = look(gpu, 0) else { return };
     os::pause();
     pools::refresh_all(gpu);
-    let Some(second) = look(gpu) else { return };
+    let Some(second) = look(gpu, 0) else { return };
     set(gpu, first.max(second));
 }
 
@@ -85,11 +86,16 @@ pub(crate) fn after_code(gpu: &Limited) {
     if result != CUDA_SUCCESS {
         return;
     }
+    noticed(gpu, free as u64);
+}
+
+/// So many bytes are free on the GPU.
+pub(crate) fn noticed(gpu: &Limited, free: u64) {
     let seen = &gpu.place().free;
     // Relaxed: to look twice does no harm.
-    if seen.load(Ordering::Relaxed).abs_diff(free as u64) >= STEP {
-        seen.store(free as u64, Ordering::Relaxed);
-        raise(gpu);
+    if seen.load(Ordering::Relaxed).abs_diff(free) >= STEP {
+        seen.store(free, Ordering::Relaxed);
+        raise(gpu, 0);
     }
 }
 
@@ -103,7 +109,7 @@ pub(crate) fn lower(gpu: &Limited, units: u32) {
 }
 
 /// What this process holds beyond what is charged by name.
-fn look(gpu: &Limited) -> Option<u32> {
+fn look(gpu: &Limited, reserved: u32) -> Option<u32> {
     let place = gpu.place();
     let used = seen_by_nvml(gpu)?;
     let overhead = place.overhead.load(Ordering::Relaxed);
@@ -111,7 +117,8 @@ fn look(gpu: &Limited) -> Option<u32> {
     let named = gpu
         .held_here()
         .saturating_sub(overhead)
-        .saturating_sub(managed);
+        .saturating_sub(managed)
+        .saturating_sub(reserved);
     Some(softmig_region::units(used).saturating_sub(named))
 }
 

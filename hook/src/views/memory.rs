@@ -10,6 +10,7 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::slice::{self, Slice};
+use crate::account::{self, outside, pools};
 use crate::os::Errno;
 use crate::rows::cuda::real as cuda;
 use crate::rows::nvml::real as nvml;
@@ -40,6 +41,12 @@ pub(crate) unsafe fn info_v2(free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: as above.
     let result = unsafe { cuda::cuMemGetInfo_v2(free, total) };
     if result == CUDA_SUCCESS {
+        // SAFETY: as above.
+        if let (Some(free), Some(gpu)) = (unsafe { free.as_ref() }, account::here()) {
+            // What pools gave back and what code took since.
+            pools::refresh_all(&gpu);
+            outside::noticed(&gpu, *free as u64);
+        }
         // SAFETY: as above.
         unsafe {
             lower(
