@@ -4,7 +4,9 @@
 #ifndef CALLS_H
 #define CALLS_H
 
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <dlfcn.h>
 #include <stdbool.h>
 

@@ -2,8 +2,10 @@
 //
 //     lives ACTION [ARGUMENT...]: see the end of this file
 
+#define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "ways.h"
@@ -230,6 +232,30 @@ static void resets(void)
     again();
 }
 
+// Memory of another interface, for which any file stands here.
+static void externals(void)
+{
+    static void *memories[MOST];
+    begin();
+    int imported = 0, result = SUCCESS, worst = SUCCESS;
+    while (!result && imported < MOST) {
+        int file = memfd_create("external", 0);
+        if (file < 0 || ftruncate(file, STEP) != 0)
+            fail("memfd_create", strerror(errno));
+        struct external asked = {.type = 1, .handle.descriptor = file, .bytes = STEP};
+        result = cu.cuImportExternalMemory(&memories[imported], &asked);
+        if (!result)
+            imported++;
+        else
+            worst = fcntl(file, F_GETFD) < 0;
+    }
+    printf("imported: blocks=%d then=%d taken_away=%d\n", imported, result, worst);
+    while (imported > 0)
+        worst |= cu.cuDestroyExternalMemory(memories[--imported]);
+    printf("destroyed: %d\n", worst);
+    take_until(MOST);
+}
+
 // Room for what kernels print and for the heap that they allocate from.
 static void limits(void)
 {
@@ -299,6 +325,8 @@ int main(int words, char **word)
         unloads();
     else if (strcmp(action, "resets") == 0)
         resets();
+    else if (strcmp(action, "externals") == 0)
+        externals();
     else if (strcmp(action, "limits") == 0)
         limits();
     else if (strcmp(action, "contexts") == 0)

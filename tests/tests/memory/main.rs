@@ -5,5 +5,6 @@
 
 mod ledger;
 mod lives;
+mod shares;
 mod stand;
 mod ways;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
@@ -112,6 +112,8 @@ impl Stand {
 /// A client that runs. Dropping it kills it.
 pub struct Running {
     child: Child,
+    /// Not the child's own: waiting for that would close it, and there may be children of it that read on.
+    stdin: Option<ChildStdin>,
     lines: Receiver<String>,
     heard: Vec<String>,
 }
@@ -127,6 +129,7 @@ impl Running {
             .with_context(|| format!("starting {command:?}"))?;
         let (sender, lines) = channel();
         let output = child.stdout.take().context("no output")?;
+        let stdin = child.stdin.take();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -136,6 +139,7 @@ impl Running {
         });
         Ok(Running {
             child,
+            stdin,
             lines,
             heard: Vec::new(),
         })
@@ -171,7 +175,7 @@ impl Running {
 
     /// Lets it go on where it waits for a line.
     pub fn tell(&mut self) -> Result<()> {
-        let stdin = self.child.stdin.as_mut().context("its input is closed")?;
+        let stdin = self.stdin.as_mut().context("its input is closed")?;
         stdin.write_all(b"\n").context("telling a client")
     }
 
@@ -184,7 +188,7 @@ impl Running {
 
     /// Lets it go on, and waits for its end.
     pub fn end(mut self) -> Result<Said> {
-        drop(self.child.stdin.take());
+        drop(self.stdin.take());
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
