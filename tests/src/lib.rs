@@ -27,6 +27,7 @@ pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod daemons;
+pub mod documents;
 pub mod driver;
 pub mod each_slurm;
 pub mod gpus;

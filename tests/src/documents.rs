@@ -1,0 +1,90 @@
+//! What pages in docs/ say of tests: the names of the tests there are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A page in docs/.
+pub fn page(name: &str) -> Result<String> {
+    let path = root().join("../docs").join(name);
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+/// The folder of the tests on clusters.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
+}
+
+/// The names of the functions in a folder's files, as they stand before these arguments.
+pub fn functions(folder: &Path, arguments: &[&str]) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for path in files(folder)? {
+        for line in fs::read_to_string(&path)?.lines() {
+            let function = line
+                .strip_prefix("fn ")
+                .and_then(|rest| rest.split_once('('));
+            names.extend(function.and_then(|(name, rest)| {
+                let is_meant =
+                    rest.is_empty() || arguments.iter().any(|start| rest.starts_with(start));
+                is_meant.then(|| name.to_owned())
+            }));
+        }
+    }
+    Ok(names)
+}
+
+/// The tests that macros make of lists: `module::name` for each line `name: "..."`. The module stands above the list, or
+/// the macro has one or several.
+pub fn listed(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for path in files(folder)? {
+        let text = fs::read_to_string(&path)?;
+        let modules_of_macros: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("mod ")?.strip_suffix(" {"))
+            .collect();
+        let mut module = None;
+        for line in text.lines() {
+            let trimmed = line.trim();
+            if line.ends_with("! {") || line == "}" {
+                module = None;
+            } else if let Some(rest) = trimmed.strip_prefix("mod ")
+                && trimmed.ends_with(';')
+            {
+                module = rest.split_whitespace().next();
+            } else if let Some((name, _)) = trimmed.split_once(": \"") {
+                let modules = module.map_or(modules_of_macros.clone(), |module| vec![module]);
+                names.extend(modules.iter().map(|module| format!("{module}::{name}")));
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// The files in a folder and those within.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(files(&path)?);
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// The words of a page that stand in backticks and look like the name of a test.
+pub fn named(text: &str) -> BTreeSet<String> {
+    let is_name = |word: &&str| {
+        word.matches('_').count() > 3
+            && word
+                .chars()
+                .all(|c| c == '_' || c == ':' || c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
+    text.split('`').filter(is_name).map(str::to_owned).collect()
+}

@@ -1,0 +1,58 @@
+//! docs/device-memory.md has every function that an account of device memory must know of, and names tests there are.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, anyhow};
+use softmig_bindings::classes;
+use softmig_tests::documents::{functions, listed, named, page, root};
+
+/// The functions in the first column of the page's tables. A word that begins with `_` is an ending of the name before it.
+fn functions_of(page: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let cell = row.split(" | ").next().unwrap_or_default();
+        let mut first = String::new();
+        for word in cell.split(['`', ',', ' ']).filter(|word| !word.is_empty()) {
+            if word.starts_with('_') {
+                found.push(format!("{first}{word}"));
+            } else {
+                first = word.to_owned();
+                found.push(first.clone());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_page_of_device_memory_has_every_function_that_counts() -> Result<()> {
+    let all = functions_of(&page("device-memory.md")?);
+    let shown: BTreeSet<String> = all.iter().cloned().collect();
+    assert_eq!(all.len(), shown.len(), "a function stands twice");
+    let entries = classes::entries().map_err(|wrong| anyhow!(wrong))?;
+    let counted = entries.into_iter().filter(|entry| entry.class.is_counted());
+    let counted: BTreeSet<String> = counted.flat_map(|entry| entry.names).collect();
+    let missing: Vec<_> = counted.difference(&shown).collect();
+    assert!(
+        missing.is_empty(),
+        "not in docs/device-memory.md: {missing:?}"
+    );
+    let unknown: Vec<_> = shown.difference(&counted).collect();
+    assert!(
+        unknown.is_empty(),
+        "in docs/device-memory.md, and not counted by hook/bindings/memory.txt: {unknown:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_page_of_device_memory_names_the_tests_there_are() -> Result<()> {
+    let named = named(&page("device-memory.md")?);
+    assert!(named.len() > 30, "{named:?}");
+    let tests = root().join("tests");
+    let mut all = functions(&tests, &["slurm: Slurm)", ")"])?;
+    all.extend(listed(&tests)?);
+    let missing: Vec<_> = named.difference(&all).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+    Ok(())
+}
