@@ -58,7 +58,7 @@ pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
 fn look_around() {
     let mut smallest: Option<(u32, JobConf)> = None;
     for uuid in (0..device_count()).filter_map(uuid) {
-        let text = written(&uuid);
+        let text = written(b"GPU-", &uuid);
         let text = core::str::from_utf8(text.as_bytes());
         let Some(gpu) = text.ok().and_then(Uuid::parse) else {
             return;
@@ -126,9 +126,9 @@ pub(crate) fn uuid(device: CUdevice) -> Option<CUuuid> {
 }
 
 /// A UUID as the driver's own tools write it.
-pub(crate) fn written(uuid: &CUuuid) -> Text<48> {
+pub(crate) fn written(kind: &[u8; 4], uuid: &CUuuid) -> Text<48> {
     let mut text = Text::new();
-    text.push(b"GPU-");
+    text.push(kind);
     for (at, byte) in uuid.bytes.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
             text.push(b"-");
@@ -159,7 +159,7 @@ mod tests {
             *byte = number.cast_signed();
         }
         assert_eq!(
-            written(&uuid).as_bytes(),
+            written(b"GPU-", &uuid).as_bytes(),
             b"GPU-0aff0102-0304-0506-0708-090a0b0c0d0e"
         );
     }

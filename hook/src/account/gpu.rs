@@ -32,8 +32,6 @@ pub(crate) struct Place {
     pub(crate) graphs: AtomicU32,
     /// What one context takes.
     pub(crate) context: AtomicU32,
-    /// The largest frame of a kernel that contexts have room for, in bytes.
-    pub(crate) frame: AtomicU32,
     /// What was free on the GPU, in bytes, when this process last looked after it loaded code.
     pub(crate) free: AtomicU64,
     /// Calls under way that may make a pool or the graphs' memory grow.
@@ -53,7 +51,6 @@ impl Place {
             managed: AtomicU32::new(0),
             graphs: AtomicU32::new(0),
             context: AtomicU32::new(0),
-            frame: AtomicU32::new(0),
             free: AtomicU64::new(0),
             busy: AtomicU32::new(0),
             pool: AtomicU64::new(0),
@@ -186,6 +183,17 @@ impl Limited {
     /// Whether the job is within its limit after code was loaded, as far as the driver says.
     pub(crate) fn has_room_for_code(&self) -> bool {
         outside::after_code(self);
+        self.held() <= u64::from(self.limit())
+    }
+
+    /// The same before more code is used: what nobody uses makes room for what came already.
+    pub(crate) fn has_room(&self) -> bool {
+        if self.has_room_for_code() {
+            return true;
+        }
+        let _errno = os::Errno::save();
+        pools::give_back(self);
+        outside::correct(self);
         self.held() <= u64::from(self.limit())
     }
 

@@ -165,7 +165,15 @@ impl Member {
         let size = file.status()?.size.min(size(MAX_GPUS));
         let start = os::map_shared(&file, size)?;
         let (mut member, mapping) = Self::at(start, size, 0, true)?;
-        match member.free_slot(&file) {
+        let taken = member.free_slot(&file).and_then(|slot| {
+            // From here on the lock is the mapping's alone. Some file systems, such as overlays, end it now.
+            drop(file);
+            if open(path)?.lock_byte(lock_offset(slot))? {
+                return Err(Error(libc::EOPNOTSUPP));
+            }
+            Ok(slot)
+        });
+        match taken {
             Ok(slot) => {
                 member.slot = slot;
                 member.ledger.use_slot(slot);

@@ -15,6 +15,7 @@ use softmig_driver_sys::nvml::{
 use super::gpu::Limited;
 use super::pools;
 use crate::entry;
+use crate::memory::stacks;
 use crate::os;
 use crate::rows::{asked_nvml, cuda, nvml};
 
@@ -65,6 +66,9 @@ pub(crate) fn correct(gpu: &Limited) {
 #[cold]
 pub(crate) fn meet(gpu: &Limited) {
     let _errno = os::Errno::save();
+    if !entry::has_one_gpu() {
+        stacks::expect_several_contexts();
+    }
     set(gpu, of_context(gpu));
     let (mut free, mut total) = (0, 0);
     // SAFETY: there is room for both answers.
@@ -134,16 +138,7 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     if !is_ready() {
         return None;
     }
-    let mut device: nvmlDevice_t = core::ptr::null_mut();
-    let uuid = entry::written(gpu.uuid());
-    let uuid = uuid.as_path()?;
-    // SAFETY: a text that ends in a zero byte, and room for the answer.
-    let result = unsafe {
-        asked_nvml::nvmlDeviceGetHandleByUUID(uuid.as_ptr().cast::<c_char>(), &raw mut device)
-    };
-    if result != NVML_SUCCESS {
-        return None;
-    }
+    let device = device(b"GPU-", gpu).or_else(|| device(b"MIG-", gpu))?;
     let mut scratch = os::Scratch::new().ok()?;
     let room = scratch.bytes();
     let infos = room.as_mut_ptr().cast::<nvmlProcessInfo_t>();
@@ -167,6 +162,16 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
         .map(|info| info.usedGpuMemory)
         .filter(|&used| used != u64::MAX);
     known.max()
+}
+
+/// NVML's handle of a GPU, or of a part of one.
+fn device(kind: &[u8; 4], gpu: &Limited) -> Option<nvmlDevice_t> {
+    let mut device: nvmlDevice_t = core::ptr::null_mut();
+    let uuid = entry::written(kind, gpu.uuid());
+    let uuid = uuid.as_path()?.as_ptr().cast::<c_char>();
+    // SAFETY: a text that ends in a zero byte, and room for the answer.
+    let result = unsafe { asked_nvml::nvmlDeviceGetHandleByUUID(uuid, &raw mut device) };
+    (result == NVML_SUCCESS).then_some(device)
 }
 
 /// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.

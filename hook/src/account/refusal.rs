@@ -63,6 +63,9 @@ pub(crate) fn say_no_account(error: Error) {
         line.push(match error {
             Error::MISSING => b" (there is none: did softmig's prolog run?)".as_slice(),
             Error(libc::EUSERS) => b" (too many processes)",
+            Error(libc::EOPNOTSUPP) => {
+                b" (its file system keeps no locks: it has to be on a tmpfs)"
+            }
             _ => b"",
         });
         report::say(finding, Level::Error, &[line.as_bytes()]);

@@ -13,6 +13,7 @@ use softmig_driver_sys::cuda::{
 
 use crate::account::{self, Holding, Kind, Limited, outside, pools};
 use crate::gate;
+use crate::memory::stacks;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -41,6 +42,7 @@ fn create(
     let Some(gpu) = on(device) else { return call() };
     let units = outside::of_context(&gpu);
     account::charged(&gpu, units, function, call, || {
+        stacks::expect_several_contexts();
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {
@@ -115,7 +117,8 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     }
     if let Some(gpu) = Limited::on(known.device.into()) {
         forget(&gpu, context);
-        outside::lower(&gpu, known.count);
+        let stacks = stacks::forget_context(&gpu, context as u64);
+        outside::lower(&gpu, known.count.saturating_add(stacks));
     }
     result
 }
@@ -181,12 +184,14 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     if result == CUDA_SUCCESS && kept == CUDA_SUCCESS && !is_active(device) {
         forget(&gpu, context);
         pools::forget_contents(&gpu);
-        gpu.place().frame.store(0, Ordering::Relaxed);
+        stacks::forget_context(&gpu, context as u64);
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;
-        gpu.holdings().each(Kind::Context, |_, held| {
+        gpu.holdings().each(Kind::Context, |context, held| {
             if held.device == gpu.number() {
-                others = others.saturating_add(held.count);
+                let stacks = gpu.holdings().get(Kind::Stacks, context);
+                let stacks = stacks.map_or(0, |stacks| stacks.units);
+                others = others.saturating_add(held.count).saturating_add(stacks);
             }
         });
         let overhead = gpu.place().overhead.load(Ordering::Relaxed);

@@ -2,11 +2,11 @@
 //! takes it when such a kernel is first launched, and keeps it.
 
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_STACK_SIZE,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUfunction, CUkernel, CUlimit, CUresult,
+    CUDA_SUCCESS, CUfunction, CUkernel, CUlimit, CUresult,
 };
 use softmig_region::units;
 
@@ -17,8 +17,16 @@ use crate::gate;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
-/// Kernels that were looked at, each at a place that follows from its address.
+/// Kernels that were looked at, each at a place that follows from its address; of use while there is one context.
 static SEEN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 256];
+
+/// Whether this process had several contexts: then the same kernel may be launched in each.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// There is more than one context.
+pub(crate) fn expect_several_contexts() {
+    SEVERAL.store(true, Ordering::Relaxed);
+}
 
 /// Before a kernel is launched: false if its stacks do not fit.
 #[inline]
@@ -42,21 +50,18 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
         count: 1,
         other: 0,
     };
+    let kernel = function as u64 ^ account::context().rotate_left(20);
     // Two kernels may have the same place above.
-    let is_new = gpu
-        .holdings()
-        .change(Kind::Kernel, function as u64, |known| {
-            (known.or(Some(new)), known.is_none())
-        });
-    if is_new {
-        // Earlier kernels' code has come meanwhile.
-        outside::after_code(&gpu);
-        if !reserve(&gpu, frame_of(function), name) {
-            gpu.holdings().take(Kind::Kernel, function as u64);
-            return false;
-        }
+    let is_new = gpu.holdings().change(Kind::Kernel, kernel, |known| {
+        (known.or(Some(new)), known.is_none())
+    });
+    if is_new && !(gpu.has_room() && reserve(&gpu, frame_of(function), name)) {
+        gpu.holdings().take(Kind::Kernel, kernel);
+        return false;
     }
-    seen.store(function.cast(), Ordering::Relaxed);
+    if !SEVERAL.load(Ordering::Relaxed) {
+        seen.store(function.cast(), Ordering::Relaxed);
+    }
     true
 }
 
@@ -93,33 +98,56 @@ pub(crate) fn frame_of(function: CUfunction) -> u32 {
     ask(function).or_else(of_kernel).unwrap_or(0)
 }
 
-/// Reserves what a context of this GPU needs for frames of so many bytes beyond what it has. It stays charged: a context
+/// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
 /// keeps it.
 pub(crate) fn reserve(gpu: &Limited, frame: u32, name: &CStr) -> bool {
-    let known = &gpu.place().frame;
-    // Relaxed: at worst two threads reserve for the same.
-    let before = known.load(Ordering::Relaxed).max(default_frame(gpu));
-    if frame <= before {
+    let context = account::context();
+    let stacks = of_context(gpu, context);
+    if frame <= stacks.count {
         return true;
     }
-    let units = of_frames(gpu, frame.saturating_sub(before));
-    if !gpu.reserve(units, name) {
+    let more = of_frames(gpu, frame.saturating_sub(stacks.count));
+    if !gpu.reserve(more, name) {
         return false;
     }
-    known.fetch_max(frame, Ordering::Relaxed);
-    gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+    gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
+    keep(gpu, context, frame, |had| had.saturating_add(more));
     true
 }
 
-/// The frames that a context has room for from the start: what `cuCtxGetLimit` says, which is part of what it takes.
-fn default_frame(gpu: &Limited) -> u32 {
-    let known = gpu.place().frame.load(Ordering::Relaxed);
-    if known > 0 {
-        return known;
-    }
-    let limit = stack_limit();
-    gpu.place().frame.fetch_max(limit, Ordering::Relaxed);
-    limit
+/// The stacks of a context: at first what `cuCtxGetLimit` says, which is part of what every context takes.
+fn of_context(gpu: &Limited, context: u64) -> Holding {
+    let known = gpu.holdings().get(Kind::Stacks, context);
+    known.unwrap_or_else(|| {
+        let new = Holding {
+            units: 0,
+            device: gpu.number(),
+            count: stack_limit(),
+            other: 0,
+        };
+        gpu.holdings().change(Kind::Stacks, context, |known| {
+            let stacks = known.unwrap_or(new);
+            (Some(stacks), stacks)
+        })
+    })
+}
+
+/// From now on a context has room for this frame.
+fn keep(gpu: &Limited, context: u64, frame: u32, units: impl FnOnce(u32) -> u32) {
+    gpu.holdings().change(Kind::Stacks, context, |known| {
+        let known = known.map(|stacks| Holding {
+            count: frame,
+            units: units(stacks.units),
+            ..stacks
+        });
+        (known, ())
+    });
+}
+
+/// A context is gone: what its stacks took beyond what every context takes.
+pub(crate) fn forget_context(gpu: &Limited, context: u64) -> u32 {
+    let stacks = gpu.holdings().take(Kind::Stacks, context);
+    stacks.map_or(0, |stacks| stacks.units)
 }
 
 fn stack_limit() -> u32 {
@@ -143,33 +171,30 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
     let call = || unsafe { real::cuCtxSetLimit(limit, value) };
     let Some(gpu) = here() else { return call() };
-    let (units, frame) = match limit {
-        CU_LIMIT_STACK_SIZE => {
-            let frame = u32::try_from(value).unwrap_or(u32::MAX);
-            let before = default_frame(&gpu);
-            (of_frames(&gpu, frame.saturating_sub(before)), frame)
+    match limit {
+        CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
+        CU_LIMIT_MALLOC_HEAP_SIZE => {
+            let units = units(value as u64);
+            account::charged(&gpu, units, c"cuCtxSetLimit", call, || {
+                gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+            })
         }
-        CU_LIMIT_MALLOC_HEAP_SIZE => (units(value as u64), 0),
-        _ => return call(),
-    };
-    if !gpu.reserve(units, c"cuCtxSetLimit") {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        _ => call(),
     }
-    let result = call();
-    if result != CUDA_SUCCESS {
-        gpu.refund(units);
-        return result;
-    }
-    if limit == CU_LIMIT_STACK_SIZE {
-        lowered(&gpu, frame);
-    }
-    gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
-    result
 }
 
-/// A lower limit on stacks gives back what was more.
-fn lowered(gpu: &Limited, frame: u32) {
-    let before = gpu.place().frame.swap(frame, Ordering::Relaxed);
-    let less = of_frames(gpu, before.saturating_sub(frame));
-    outside::lower(gpu, less);
+fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+    let frame = u32::try_from(value).unwrap_or(u32::MAX);
+    let context = account::context();
+    let before = of_context(gpu, context);
+    let more = of_frames(gpu, frame.saturating_sub(before.count));
+    account::charged(gpu, more, c"cuCtxSetLimit", call, || {
+        gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
+        // A lower limit gives back what was more; what every context takes stays charged.
+        let less = of_frames(gpu, before.count.saturating_sub(frame)).min(before.units);
+        keep(gpu, context, frame, |had| {
+            had.saturating_add(more).saturating_sub(less)
+        });
+        outside::lower(gpu, less);
+    })
 }

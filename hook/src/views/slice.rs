@@ -178,7 +178,7 @@ mod tests {
     fn a_gpu_is_the_one_that_cuda_means() {
         for text in [UUID, "MIG-0AFF0102-0304-0506-0708-090A0B0C0D0E"] {
             let gpu = Gpu::named(text).unwrap();
-            let written = entry::written(&gpu.bytes);
+            let written = entry::written(b"GPU-", &gpu.bytes);
             assert_eq!(core::str::from_utf8(written.as_bytes()).unwrap(), UUID);
         }
         for text in [
