@@ -39,6 +39,7 @@ pub(crate) fn ci() -> Result<()> {
             )
         })?;
         steps.step("policy without std", policy_without_std)?;
+        steps.step("races for the ledger, in every order", races)?;
         // Here already, so that a bad hook is told before any cluster starts.
         Tests::everything().steps(steps)
     })
@@ -85,6 +86,17 @@ fn clippy(steps: &mut Steps) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Loom stands in for the atomics, so all that the tests link is built for it, in a folder of its own.
+fn races() -> Result<()> {
+    let tests = ["test", "--locked", "--quiet", "--release", "--lib"];
+    run(cargo(&tests)
+        .args(["-p", "softmig-region", "--target-dir"])
+        .arg(target().join("loom"))
+        // Fast enough, and built in half the time.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("RUSTFLAGS", "--cfg loom -D warnings"))
 }
 
 /// A program without std that links the crate. With std below it there would be two panic handlers, with alloc there
