@@ -47,9 +47,8 @@ pub(crate) struct Name([AtomicU64; Name::BYTES / 8]);
 pub(crate) struct DeviceState {
     /// Until when it has work, on the node's clock.
     pub busy_until: AtomicU64,
-    /// The most that was taken of it, and how much should be at most; 0 for as much as there is.
+    /// The most that was taken of it.
     pub peak: AtomicU64,
-    pub ceiling: AtomicU64,
     /// Where the next stretch goes.
     pub next_stretch: AtomicU64,
     pub stretches: [Stretch; STRETCHES],

@@ -84,33 +84,17 @@ pub(crate) fn note_peak(mapped: &Mapped, number: usize, record: &Slot, device: u
     note_peak_of_device(mapped, device);
 }
 
-/// Keeps the most that was taken of a device, for tests of limits. The dead do not count, nor does who is dying: between
-/// a signal and the end of all mappings its locks are still there, so above the ceiling that takes a second look.
+/// Keeps the most that was taken of a device, for tests of limits. The dead count as long as their memory is there.
 fn note_peak_of_device(mapped: &Mapped, device: usize) {
     let Some(state) = mapped.shared().devices.get(device) else {
         return;
     };
     let before = get(&state.peak);
-    if used(mapped, device) <= before {
-        return;
-    }
-    reap::reap(mapped);
-    let mut now = used(mapped, device);
-    let ceiling = get(&state.ceiling);
-    let is_first = ceiling > 0 && before <= ceiling;
-    for _ in 0..SECOND_LOOKS {
-        if !is_first || now <= ceiling {
-            break;
-        }
-        thread::sleep(Duration::from_millis(1));
+    if used(mapped, device) > before {
         reap::reap(mapped);
-        now = used(mapped, device);
+        set(&state.peak, used(mapped, device).max(before));
     }
-    set(&state.peak, now.max(before));
 }
-
-/// So many milliseconds a dying process has to go.
-const SECOND_LOOKS: u32 = 200;
 
 fn usable(mapped: &Mapped, device: usize) -> u64 {
     let described = mapped.description.device(device);

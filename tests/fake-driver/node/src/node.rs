@@ -92,21 +92,19 @@ impl Node {
         Ok(usage::usage(&self.0))
     }
 
-    /// The most that was taken of a device at a time since it was first watched, or since the node was made.
+    /// The most that was taken of a device at a time since the node was made, or since this was last forgotten.
     #[must_use]
     pub fn peak(&self, device: usize) -> u64 {
         let state = self.0.shared().devices.get(device);
         state.map_or(0, |state| get(&state.peak))
     }
 
-    /// Forgets what was taken before, and sees exactly from now on whether more than `ceiling` bytes are: whoever is just
-    /// being killed does not count then, though the kernel has not taken all of its memory away.
-    pub fn watch(&self, device: usize, ceiling: u64) {
+    /// Forgets what was taken before.
+    pub fn forget_peak(&self, device: usize) {
         let shared = self.0.shared();
         let _held = shared.lock.lock();
         reap::reap(&self.0);
         if let Some(state) = shared.devices.get(device) {
-            set(&state.ceiling, ceiling);
             set(&state.peak, memory::used(&self.0, device));
         }
     }

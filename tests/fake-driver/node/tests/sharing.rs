@@ -74,17 +74,15 @@ fn the_most_that_was_taken_counts_the_living_only() {
     other.refund(0, Kind::Alloc, 50 * MIB);
     other.create_block(0, 20 * MIB).unwrap();
     assert_eq!((node.peak(0), node.peak(1)), (150 * MIB, 0));
-    node.watch(0, 110 * MIB);
+    node.forget_peak(0);
     assert_eq!(node.peak(0), 120 * MIB);
     drop(one);
-    node.watch(0, 110 * MIB);
-    other.charge(0, Kind::Alloc, 90 * MIB).unwrap();
-    assert_eq!(node.peak(0), 110 * MIB);
-    // Who lives counts above the ceiling too.
-    other.charge(0, Kind::Alloc, 2 * MIB).unwrap();
-    assert_eq!(node.peak(0), 112 * MIB);
+    other.charge(0, Kind::Alloc, 92 * MIB).unwrap();
+    assert_eq!(node.peak(0), 120 * MIB);
+    other.charge(0, Kind::Alloc, 10 * MIB).unwrap();
+    assert_eq!(node.peak(0), 122 * MIB);
     let history = node.history(0).unwrap();
-    assert_eq!(history.last().unwrap().peak, 112 * MIB);
+    assert_eq!(history.last().unwrap().peak, 122 * MIB);
 }
 
 #[test]
