@@ -79,13 +79,22 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
     result
 }
 
+/// In the `other` of a handle: the memory is another process's.
+pub(crate) const FROM_ELSEWHERE: u64 = 1;
+
 /// Refunds what was charged for something.
 pub(crate) fn refund(kind: Kind, held: &Holding) {
     let Some(gpu) = Limited::on(held.device.into()) else {
         return;
     };
-    if kind == Kind::Managed {
-        gpu.place().managed.fetch_sub(held.units, Ordering::Relaxed);
+    let apart = match kind {
+        Kind::Managed => Some(&gpu.place().managed),
+        Kind::Opened | Kind::External => Some(&gpu.place().elsewhere),
+        Kind::Handle if held.other == FROM_ELSEWHERE => Some(&gpu.place().elsewhere),
+        _ => None,
+    };
+    if let Some(apart) = apart {
+        apart.fetch_sub(held.units, Ordering::Relaxed);
     }
     gpu.refund(held.units);
 }

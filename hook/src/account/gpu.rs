@@ -28,6 +28,8 @@ pub(crate) struct Place {
     pub(crate) overhead: AtomicU32,
     /// What is charged for managed memory, which the driver's own figures for a process leave out.
     pub(crate) managed: AtomicU32,
+    /// What is charged for memory that other processes or interfaces have too, which the driver counts for one of them.
+    pub(crate) elsewhere: AtomicU32,
     /// What is charged for the memory nodes of graphs.
     pub(crate) graphs: AtomicU32,
     /// What one context takes.
@@ -49,6 +51,7 @@ impl Place {
             known: Once::new(),
             overhead: AtomicU32::new(0),
             managed: AtomicU32::new(0),
+            elsewhere: AtomicU32::new(0),
             graphs: AtomicU32::new(0),
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),

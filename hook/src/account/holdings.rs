@@ -18,8 +18,8 @@ pub(crate) enum Kind {
     Managed,
     /// A piece of the driver's, by its address, with several small allocations in it: so many as `count` says.
     Piece,
-    /// Physical memory by its handle; `count` is how often it must be released and unmapped, `other` 1 if it came from
-    /// another process.
+    /// Physical memory by its handle; `count` is how often it must be released and unmapped, `other` says whether
+    /// other processes have it.
     Handle,
     /// Physical memory mapped at an address: `other` is the handle, `count` how many units are mapped.
     Mapping,

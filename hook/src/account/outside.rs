@@ -5,7 +5,7 @@
 //! is out of memory; never in a call that finds room easily.
 
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 use softmig_driver_sys::nvml::{
@@ -44,7 +44,7 @@ pub(crate) fn of_context(gpu: &Limited) -> u32 {
 #[cold]
 pub(crate) fn raise(gpu: &Limited, reserved: u32) {
     let _errno = os::Errno::save();
-    if let Some(found) = look(gpu, reserved) {
+    if let Some((found, _)) = look(gpu, reserved) {
         set(gpu, found.max(gpu.place().overhead.load(Ordering::Relaxed)));
     }
 }
@@ -55,11 +55,19 @@ pub(crate) fn raise(gpu: &Limited, reserved: u32) {
 pub(crate) fn correct(gpu: &Limited) {
     // Pools shrink by themselves: what they are charged too much would be missing here.
     pools::refresh_all(gpu);
-    let Some(first) = look(gpu, 0) else { return };
+    let Some((low, high)) = look(gpu, 0) else {
+        return;
+    };
     os::pause();
     pools::refresh_all(gpu);
-    let Some(second) = look(gpu, 0) else { return };
-    set(gpu, first.max(second));
+    let Some((again_low, again_high)) = look(gpu, 0) else {
+        return;
+    };
+    let (low, high) = (low.max(again_low), high.max(again_high));
+    let overhead = gpu.place().overhead.load(Ordering::Relaxed);
+    set(gpu, overhead.min(high).max(low));
+    // The first guess was too much for this GPU.
+    gpu.place().context.fetch_min(high, Ordering::Relaxed);
 }
 
 /// The first time that a context is seen on a GPU.
@@ -112,18 +120,22 @@ pub(crate) fn lower(gpu: &Limited, units: u32) {
     gpu.refund(had.unwrap_or(0).min(units));
 }
 
-/// What this process holds beyond what is charged by name.
-fn look(gpu: &Limited, reserved: u32) -> Option<u32> {
+/// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as
+/// well, which the driver may count for them.
+fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
     let place = gpu.place();
-    let used = seen_by_nvml(gpu)?;
-    let overhead = place.overhead.load(Ordering::Relaxed);
-    let managed = place.managed.load(Ordering::Relaxed);
+    let used = softmig_region::units(seen_by_nvml(gpu)?);
+    let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     let named = gpu
         .held_here()
-        .saturating_sub(overhead)
-        .saturating_sub(managed)
+        .saturating_sub(part(&place.overhead))
+        .saturating_sub(part(&place.managed))
         .saturating_sub(reserved);
-    Some(softmig_region::units(used).saturating_sub(named))
+    let counted_here = named.saturating_sub(part(&place.elsewhere));
+    Some((
+        used.saturating_sub(named),
+        used.saturating_sub(counted_here),
+    ))
 }
 
 /// Charges `overhead` in the place of what was charged before.

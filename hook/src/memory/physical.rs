@@ -10,7 +10,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{UNIT, units};
 
-use crate::account::{self, Holding, Kind, Limited};
+use crate::account::{self, FROM_ELSEWHERE, Holding, Kind, Limited};
 use crate::gate;
 use crate::memory::arguments;
 use crate::rows::asked;
@@ -85,12 +85,16 @@ pub(crate) unsafe fn map(
     let end = (offset as u64).saturating_add(size as u64);
     let more = units(end).saturating_sub(held.units);
     let gpu = Limited::on(held.device.into()).filter(|_| held.other == FROM_ELSEWHERE && more > 0);
-    if gpu.is_some_and(|gpu| !gpu.reserve(more, c"cuMemMap")) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if let Some(gpu) = gpu {
+        if !gpu.reserve(more, c"cuMemMap") {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        gpu.place().elsewhere.fetch_add(more, Ordering::Relaxed);
     }
     let result = call();
     if result != CUDA_SUCCESS {
         if let Some(gpu) = gpu {
+            gpu.place().elsewhere.fetch_sub(more, Ordering::Relaxed);
             gpu.refund(more);
         }
         return result;
@@ -181,9 +185,6 @@ pub(crate) unsafe fn retain(
     result
 }
 
-/// In a handle's `other`: the memory is another process's.
-const FROM_ELSEWHERE: u64 = 1;
-
 pub(crate) unsafe fn import(
     handle: *mut CUmemGenericAllocationHandle,
     os_handle: *mut c_void,
@@ -231,13 +232,25 @@ pub(crate) unsafe fn export(
     if result == CUDA_SUCCESS
         && let Some(holdings) = account::holdings()
     {
-        holdings.change(Kind::Handle, handle, |known| {
+        let first = holdings.change(Kind::Handle, handle, |known| {
+            let first = known.filter(|held| held.other == 0);
             let known = known.map(|held| Holding {
                 count: held.count.saturating_add(1 << 30),
+                other: held.other.max(EXPORTED),
                 ..held
             });
-            (known, ())
+            (known, first)
         });
+        if let Some(held) = first
+            && let Some(gpu) = Limited::on(held.device.into())
+        {
+            gpu.place()
+                .elsewhere
+                .fetch_add(held.units, Ordering::Relaxed);
+        }
     }
     result
 }
+
+/// In a handle's `other`: others may have the memory.
+const EXPORTED: u64 = 2;

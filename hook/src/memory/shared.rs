@@ -2,6 +2,7 @@
 //! keeps it, and the process that made it may be gone.
 
 use core::ffi::c_uint;
+use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_SUCCESS, CUdeviceptr,
@@ -43,6 +44,7 @@ fn opened(
         return result;
     }
     if gpu.reserve(units, c"cuIpcOpenMemHandle") {
+        gpu.place().elsewhere.fetch_add(units, Ordering::Relaxed);
         return result;
     }
     gpu.holdings().take(Kind::Opened, address);
@@ -103,6 +105,7 @@ pub(crate) unsafe fn import(
         };
         // SAFETY: the driver has just written there.
         let memory = unsafe { memory.read() };
+        gpu.place().elsewhere.fetch_add(units, Ordering::Relaxed);
         gpu.holdings().put(Kind::External, memory as u64, held);
     })
 }
