@@ -118,10 +118,12 @@ pub fn start(test: &str, path: &Path) -> Child {
         .unwrap()
 }
 
-/// In a process that [`start`] started: its file. It dies with the thread that started it.
+/// In a process that [`start`] started: its file. It dies with the thread that started it, and leaves it time to look.
 pub fn started() -> Option<std::path::PathBuf> {
     let path = std::env::var_os(FILE)?;
     // SAFETY: a number.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // SAFETY: a number.
+    unsafe { libc::nice(10) };
     Some(path.into())
 }
