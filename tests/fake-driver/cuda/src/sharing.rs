@@ -14,7 +14,6 @@ use softmig_fake_node::{Block, BlockId};
 use crate::Outcome;
 use crate::address::Area;
 use crate::driver::Driver;
-use crate::pools::CHUNK;
 use crate::ranges::{Range, Source};
 
 /// What one process tells another, as bytes of a handle.
@@ -74,7 +73,7 @@ pub(crate) fn share(driver: &mut Driver, start: CUdeviceptr) -> Outcome<Ticket> 
         Source::Pool { shared, bytes, .. } => match shared {
             Some(known) => (*known, 0),
             None => {
-                let shadow = node.create_shadow(range.device, bytes.next_multiple_of(CHUNK));
+                let shadow = node.create_shadow(range.device, *bytes);
                 let block = shadow.map_err(crate::heap::code)?.id;
                 let file = node.open_block(block).map_err(failed)?;
                 range.area.move_into(&file)?;

@@ -64,7 +64,7 @@ fn a_shared_pool_counts_once() {
         assert_eq!(
             cu!(
                 cuda,
-                cuMemAllocFromPoolAsync(&raw mut address, 4096usize, pool, 0usize)
+                cuMemAllocFromPoolAsync(&raw mut address, 32usize << 20, pool, 0usize)
             ),
             0
         );
