@@ -3,6 +3,7 @@
 //! Most tests need no Slurm: a [`stand`] has a GPU of the fake driver and a ledger, and its clients are limited by their
 //! environment. Where the job matters they run in real ones.
 
+mod crowd;
 mod ledger;
 mod lives;
 mod shares;

@@ -43,12 +43,8 @@ impl Stand {
         }
         ledger::make(&dir.path().join("ledger"), description.gpus.len())?;
         let description = description.devices(dir.path());
-        let devices = description.all_devices().count();
         let gpus = Node::describe(dir.path().join("node"), description)?;
         let limit = limit_mib * MIB;
-        for device in 0..devices {
-            gpus.watch(device, limit);
-        }
         Ok(Stand { dir, gpus, limit })
     }
 

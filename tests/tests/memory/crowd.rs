@@ -1,0 +1,124 @@
+//! Many processes at once: a race for the last of a slice, and a storm in which some of them are killed at any moment.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use softmig_fake_node::{Description, Gpu, MIB};
+
+use crate::stand::{Stand, context, number};
+use crate::ways::OUT_OF_MEMORY;
+
+/// Processes of a crowd.
+const COUNT: u64 = 64;
+/// How long a storm lasts, in seconds.
+const STORM: &str = "10";
+
+/// A slice for the contexts of a crowd and so many MiB beside them. Memory of the dead stays for a while, as it does on a
+/// real GPU.
+fn stand(mib: u64) -> Result<Stand> {
+    let description = Description::new(&[Gpu::h200(0)]).lingering(Duration::from_millis(150));
+    Stand::with(COUNT * context() / MIB + mib, description)
+}
+
+/// Not one byte over, and no false refusal.
+fn race(way: &str, step: u64) -> Result<()> {
+    // One more MiB, for what contexts are rounded up to.
+    let stand = stand(1025)?;
+    let mut crowd = stand.start(&["crowd", "race", &COUNT.to_string(), &step.to_string(), way])?;
+    crowd.hears("ready")?;
+    let held: u64 = stand.held()?.iter().flatten().sum();
+    ensure!(held >= COUNT * context() && held < stand.limit, "{held}");
+    crowd.tell()?;
+    let full = crowd.hears("full: ")?;
+    ensure!(number(&full, "odd")? == 0, "{full}");
+    ensure!(number(&full, "refused")? == COUNT, "{full}");
+    let room = (stand.limit - COUNT * context()) / step;
+    ensure!(number(&full, "blocks")? == room, "{full}, not {room}");
+    let taken = stand.gpus.usage()?[0].used;
+    ensure!(taken == COUNT * context() + room * step, "{taken}");
+    stand.check_peaks()?;
+    crowd.end().map(drop)
+}
+
+#[test]
+fn of_64_processes_that_race_for_the_last_gib_nobody_is_refused_wrongly() -> Result<()> {
+    race("cuMemAlloc_v2", 8 * MIB)?;
+    race("cuMemAlloc_v2", 16 * MIB)?;
+    race("cuMemCreate", 8 * MIB)?;
+    race("cuArrayCreate_v2", 16 * MIB)
+}
+
+/// What the ledger says of each process may be more than what it has by so much: a context rounded up, and what may share
+/// a piece counted as if it had one alone.
+const MOST_TOO_MUCH: u64 = 64 * MIB;
+
+/// Compares what each process has with what the ledger says of it.
+fn compare(stand: &Stand) -> Result<()> {
+    let held = stand.held()?.concat();
+    let processes = &stand.gpus.usage()?[0].processes;
+    let mut taken: Vec<u64> = processes
+        .iter()
+        .map(|process| process.bytes.total())
+        .collect();
+    taken.sort_unstable();
+    ensure!(held.len() == taken.len(), "held {held:?}\ntaken {taken:?}");
+    for (held, taken) in held.iter().zip(&taken) {
+        ensure!(held >= taken, "{taken} are taken and {held} known");
+        ensure!(
+            *held <= taken + MOST_TOO_MUCH,
+            "{taken} are taken and {held} charged"
+        );
+    }
+    Ok(())
+}
+
+/// Several threads of several processes at the limit, where each is refused all the time.
+#[test]
+fn a_crowd_without_deaths_never_has_more_than_the_limit() -> Result<()> {
+    let stand = Stand::new(4 * context() / MIB + 600)?;
+    let mut crowd = stand.start(&["crowd", "busy", "4", "3", "1"])?;
+    let quiet = crowd.hears("quiet: ")?;
+    ensure!(number(&quiet, "odd")? == 0, "{quiet}");
+    ensure!(number(&quiet, "refused")? > 100, "{quiet}");
+    stand.check_peaks()?;
+    compare(&stand)?;
+    crowd.end().map(drop)
+}
+
+#[test]
+fn after_a_storm_of_64_processes_and_random_deaths_the_account_is_exact() -> Result<()> {
+    let stand = stand(3 * 1024)?;
+    let seed = std::process::id().to_string();
+    let mut crowd = stand.start(&["crowd", "storm", &COUNT.to_string(), STORM, &seed])?;
+    let quiet = crowd.hears("quiet: ")?;
+    println!("seed {seed}: {quiet}");
+    ensure!(number(&quiet, "odd")? == 0, "{quiet}");
+    stand.check_peaks()?;
+    // Who takes the rest is refused in the end, and then nothing is left of the dead.
+    let rest = || stand.start(&["takes", "cuMemAlloc_v2", "8388608", "hold", "0"]);
+    let mut filler = rest()?;
+    if number(
+        &filler.hears("start: ")?.replace("start: ", "start="),
+        "start",
+    )? == 0
+    {
+        filler.hears("took: ")?;
+    }
+    compare(&stand)?;
+    stand.check_peaks()?;
+    filler.end()?;
+    crowd.tell()?;
+    crowd.hears("over")?;
+    crowd.end()?;
+    let mut filler = rest()?;
+    let took = filler.hears("took: ")?;
+    ensure!(number(&took, "then")? == OUT_OF_MEMORY, "{took}");
+    let all = (stand.limit - context()) / (8 * MIB);
+    ensure!(
+        (all - 1..=all).contains(&number(&took, "blocks")?),
+        "{took}, not {all}"
+    );
+    ensure!(stand.held()?.concat().len() == 1, "{:?}", stand.held()?);
+    filler.end()?;
+    stand.check_peaks()
+}
