@@ -25,7 +25,7 @@ use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext
 
 use crate::rows::asked;
 
-pub(crate) use gpu::{Limited, here};
+pub(crate) use gpu::{Busy, Limited, here};
 pub(crate) use holdings::{Holding, Holdings, Kind};
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
@@ -37,6 +37,7 @@ pub(crate) fn charged(
     call: impl FnOnce() -> CUresult,
     keep: impl FnOnce(),
 ) -> CUresult {
+    let _busy = Busy::on(gpu);
     if !gpu.reserve(units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -67,17 +68,33 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
     let Some(holdings) = holdings() else {
         return call();
     };
-    let held = holdings.take(kind, name);
+    let Some(held) = holdings.take(kind, name) else {
+        return call();
+    };
+    let gpu = Limited::on(held.device.into());
+    let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
-    if let Some(held) = held {
-        if result == CUDA_SUCCESS {
-            refund(kind, &held);
-        } else {
-            holdings.put(kind, name, held);
-        }
+    if result == CUDA_SUCCESS {
+        refund(kind, &held);
+    } else {
+        holdings.put(kind, name, held);
     }
     result
 }
+
+/// Remembers something that the driver has just given. If something is known by that name, it has gone without a word:
+/// the driver gives no name twice.
+pub(crate) fn keep(gpu: &Limited, kind: Kind, name: u64, new: Holding) {
+    let before = gpu
+        .holdings()
+        .change(kind, name, |known| (Some(new), known));
+    if let Some(before) = before {
+        refund(kind, &before);
+    }
+}
+
+/// In the count of an address: others can have its memory, for as long as they like.
+pub(crate) const OUTLIVES: u32 = u32::MAX - 1;
 
 /// In the `other` of a handle: the memory is another process's.
 pub(crate) const FROM_ELSEWHERE: u64 = 1;
@@ -96,6 +113,11 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
     if let Some(apart) = apart {
         apart.fetch_sub(held.units, Ordering::Relaxed);
     }
+    if held.count == OUTLIVES {
+        // Somebody may have it still.
+        outside::promise(&gpu, held.units);
+        return;
+    }
     gpu.refund(held.units);
 }
 
@@ -112,11 +134,13 @@ pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -
     let Some(holdings) = holdings() else {
         return call();
     };
-    let held = drop_reference(holdings, kind, name);
+    let Some(held) = drop_reference(holdings, kind, name) else {
+        return call();
+    };
+    let gpu = Limited::on(held.device.into());
+    let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
-    if let Some(held) = held {
-        settle(holdings, kind, name, held, result);
-    }
+    settle(holdings, kind, name, held, result);
     result
 }
 

@@ -12,3 +12,4 @@ pub(crate) mod physical;
 pub(crate) mod pools;
 pub(crate) mod shared;
 pub(crate) mod stacks;
+pub(crate) mod streams;

@@ -14,8 +14,9 @@
 //!   all slots would both have to miss units that go from process to process just then, and back in between.
 //! - **Death.** Before its exchange a grant is nothing; after it, anybody can enter it, and whoever clears a slot does
 //!   so first. A dead process's slack and units are in its own word, and end with it.
-//! - **All counts begin again**, after 65536 grants to one slot. A process that is stopped just before an exchange, for
-//!   exactly a multiple of these and of the same size, could add one grant too many: so rare that nothing is done.
+//! - **All counts begin again**, after 65536 grants to one slot, or 16384 between two charges. A process that is stopped
+//!   just before an exchange, and goes on when all 64 bits are as they were, could add one grant too many: so rare that
+//!   nothing is done.
 //! - **Limits may differ** if the job's conf changed. Each process is granted what its own allows; it may still use what
 //!   it was granted while others, which know a larger one, are granted more. All together stay below the largest.
 //! - **Garbage** is a ledger like any other: each part of a word has its width, each slot its place, each call so many

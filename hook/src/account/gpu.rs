@@ -36,12 +36,37 @@ pub(crate) struct Place {
     pub(crate) context: AtomicU32,
     /// What was free on the GPU, in bytes, when this process last looked after it loaded code.
     pub(crate) free: AtomicU64,
-    /// Calls under way that may make a pool or the graphs' memory grow.
+    /// Of what has no name, so much may not be taken yet.
+    pub(crate) promised: AtomicU32,
+    /// What was charged by name when `free` was seen.
+    pub(crate) named: AtomicU32,
+    /// Calls under way that take or give back memory.
     pub(crate) busy: AtomicU32,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
     /// When the job holds so much, this process compares its account with the driver's.
     look_at: AtomicU32,
+}
+
+/// Counts a call under way that takes or gives back memory, until it is dropped: meanwhile account and driver may differ, and
+/// nothing is taken to be less than it was known to be.
+pub(crate) struct Busy(&'static AtomicU32);
+
+impl Busy {
+    #[inline]
+    pub(crate) fn on(gpu: &Limited) -> Self {
+        let count = &gpu.place.busy;
+        // SeqCst: whoever reads the count after the driver's figure sees this, or the figure is without this call.
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Busy {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Place {
@@ -55,6 +80,8 @@ impl Place {
             graphs: AtomicU32::new(0),
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),
+            promised: AtomicU32::new(0),
+            named: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
@@ -103,6 +130,11 @@ impl Limited {
             known,
             number,
         })
+    }
+
+    /// Whether the calling thread's is the only call under way.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.place.busy.load(Ordering::SeqCst) <= 1
     }
 
     /// What this process holds.
@@ -195,6 +227,7 @@ impl Limited {
             return true;
         }
         let _errno = os::Errno::save();
+        let _busy = Busy::on(self);
         pools::give_back(self);
         outside::correct(self);
         self.held() <= u64::from(self.limit())
@@ -202,6 +235,7 @@ impl Limited {
 
     /// Charges what the driver says now, more or less.
     pub(crate) fn look_again(&self) {
+        let _busy = Busy::on(self);
         outside::correct(self);
     }
 

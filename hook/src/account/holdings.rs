@@ -37,8 +37,8 @@ pub(crate) enum Kind {
     Graph,
     /// A context: `count` is what it takes.
     Context,
-    /// The stacks of a context, by the context: `count` is the largest frame that it has room for, `units` what that takes
-    /// beyond what every context takes.
+    /// The stacks of a context, by the context: `count` is the largest frame that it has room for, `other` the units of its
+    /// kernels' heap, `units` what both take beyond what every context takes.
     Stacks,
     /// A kernel that was launched, by its address and its context's.
     Kernel,

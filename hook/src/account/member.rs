@@ -1,7 +1,9 @@
 //! This process's place in its job's ledger.
 //!
 //! The lock that says that the process lives belongs to the mapping: the file is closed again, so that programs which
-//! close all files keep their place, and a child of a fork has neither mapping nor lock. `exec` and death end both.
+//! close all files keep their place. `exec` and death end it. A child of a fork keeps the mapping and with it the lock,
+//! though it never uses either: it has the driver's files too, and the driver keeps the memory of a process as long as
+//! anybody has these.
 
 use core::mem::size_of;
 use core::num::NonZeroU64;

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 use softmig_driver_sys::nvml::{
-    NVML_ERROR_INSUFFICIENT_SIZE, NVML_SUCCESS, nvmlDevice_t, nvmlProcessInfo_t,
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_FOUND, NVML_ERROR_UNINITIALIZED, NVML_SUCCESS,
+    nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 use super::gpu::Limited;
@@ -40,34 +41,61 @@ pub(crate) fn of_context(gpu: &Limited) -> u32 {
 }
 
 /// Charges what the driver counts for this process and the account does not. `reserved` units are in the account and not
-/// yet the driver's.
+/// yet the driver's. False if the driver cannot be asked.
 #[cold]
-pub(crate) fn raise(gpu: &Limited, reserved: u32) {
+pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
     let _errno = os::Errno::save();
-    if let Some((found, _)) = look(gpu, reserved) {
-        set(gpu, found.max(gpu.place().overhead.load(Ordering::Relaxed)));
+    let found = look(gpu, reserved);
+    if let Some((low, _)) = found {
+        set(gpu, low.max(gpu.place().overhead.load(Ordering::Relaxed)));
+    }
+    found.is_some()
+}
+
+/// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. Whoever calls this
+/// counts as one call under way; while there are others, account and driver may differ, and nothing is taken back.
+#[cold]
+pub(crate) fn correct(gpu: &Limited) {
+    for _ in 0..PATIENCE {
+        // Pools shrink by themselves: what they are charged too much would be missing here.
+        pools::refresh_all(gpu);
+        let was_alone = gpu.is_alone();
+        let Some((low, high)) = look(gpu, 0) else {
+            return;
+        };
+        pools::refresh_all(gpu);
+        let Some((again_low, again_high)) = look(gpu, 0) else {
+            return;
+        };
+        if was_alone && gpu.is_alone() && low == again_low && high == again_high {
+            let place = gpu.place();
+            let promised = place.promised.load(Ordering::Relaxed);
+            let overhead = place.overhead.load(Ordering::Relaxed);
+            set(gpu, overhead.min(high).max(promised).max(low));
+            // The first guess was too much for this GPU.
+            place.context.fetch_min(high, Ordering::Relaxed);
+            return;
+        }
+        os::pause();
     }
 }
 
-/// As [`raise`], and takes back what was charged too much, if two looks agree: between reserving and asking the driver
-/// for it, memory is in the account alone.
-#[cold]
-pub(crate) fn correct(gpu: &Limited) {
-    // Pools shrink by themselves: what they are charged too much would be missing here.
-    pools::refresh_all(gpu);
-    let Some((low, high)) = look(gpu, 0) else {
-        return;
-    };
-    os::pause();
-    pools::refresh_all(gpu);
-    let Some((again_low, again_high)) = look(gpu, 0) else {
-        return;
-    };
-    let (low, high) = (low.max(again_low), high.max(again_high));
-    let overhead = gpu.place().overhead.load(Ordering::Relaxed);
-    set(gpu, overhead.min(high).max(low));
-    // The first guess was too much for this GPU.
-    gpu.place().context.fetch_min(high, Ordering::Relaxed);
+/// How many pauses of a millisecond other threads' calls are waited for.
+const PATIENCE: usize = 10;
+
+/// Charges something without a name that is there or may come at any time, for as long as the process lives.
+pub(crate) fn promise(gpu: &Limited, units: u32) {
+    gpu.place().promised.fetch_add(units, Ordering::Relaxed);
+    gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+}
+
+/// A promise is over.
+pub(crate) fn release(gpu: &Limited, units: u32) {
+    let promised = &gpu.place().promised;
+    let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
+        Some(had.saturating_sub(units))
+    });
+    lower(gpu, units);
 }
 
 /// The first time that a context is seen on a GPU.
@@ -83,6 +111,7 @@ pub(crate) fn meet(gpu: &Limited) {
     let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
     if result == CUDA_SUCCESS {
         gpu.place().free.store(free as u64, Ordering::Relaxed);
+        gpu.place().named.store(named(gpu), Ordering::Relaxed);
     }
 }
 
@@ -101,14 +130,23 @@ pub(crate) fn after_code(gpu: &Limited) {
     noticed(gpu, free as u64);
 }
 
-/// So many bytes are free on the GPU.
+/// So many bytes are free on the GPU. What is charged by name explains a part of the change.
 pub(crate) fn noticed(gpu: &Limited, free: u64) {
-    let seen = &gpu.place().free;
+    let place = gpu.place();
+    let named = named(gpu);
     // Relaxed: to look twice does no harm.
-    if seen.load(Ordering::Relaxed).abs_diff(free) >= STEP {
-        seen.store(free, Ordering::Relaxed);
-        raise(gpu, 0);
+    let free_before = place.free.swap(free, Ordering::Relaxed);
+    let named_before = place.named.swap(named, Ordering::Relaxed);
+    let bytes = softmig_region::bytes;
+    let gone = free_before.saturating_add(bytes(named_before));
+    let explained = free.saturating_add(bytes(named));
+    if gone.abs_diff(explained) < STEP || raise(gpu, 0) {
+        return;
     }
+    // Nobody can be asked: a neighbour's memory may then count here, which is the safe side.
+    let unknown = softmig_region::units(gone.saturating_sub(explained));
+    place.overhead.fetch_add(unknown, Ordering::Relaxed);
+    gpu.charge(unknown);
 }
 
 /// Something without a name has gone that was charged with so much.
@@ -120,15 +158,19 @@ pub(crate) fn lower(gpu: &Limited, units: u32) {
     gpu.refund(had.unwrap_or(0).min(units));
 }
 
+/// What is charged by name.
+fn named(gpu: &Limited) -> u32 {
+    let overhead = gpu.place().overhead.load(Ordering::Relaxed);
+    gpu.held_here().saturating_sub(overhead)
+}
+
 /// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as
 /// well, which the driver may count for them.
 fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
     let place = gpu.place();
     let used = softmig_region::units(seen_by_nvml(gpu)?);
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
-    let named = gpu
-        .held_here()
-        .saturating_sub(part(&place.overhead))
+    let named = named(gpu)
         .saturating_sub(part(&place.managed))
         .saturating_sub(reserved);
     let counted_here = named.saturating_sub(part(&place.elsewhere));
@@ -150,7 +192,16 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     if !is_ready() {
         return None;
     }
-    let device = device(b"GPU-", gpu).or_else(|| device(b"MIG-", gpu))?;
+    let find = || device(b"GPU-", gpu).or_else(|_| device(b"MIG-", gpu));
+    let found = match find() {
+        // The program has ended NVML once too often.
+        Err(NVML_ERROR_UNINITIALIZED) => {
+            READY.store(false, Ordering::Relaxed);
+            if is_ready() { find() } else { return None }
+        }
+        found => found,
+    };
+    let device = found.ok()?;
     let mut scratch = os::Scratch::new().ok()?;
     let room = scratch.bytes();
     let infos = room.as_mut_ptr().cast::<nvmlProcessInfo_t>();
@@ -160,6 +211,7 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     let result = unsafe {
         nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos)
     };
+
     if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
         return None;
     }
@@ -176,19 +228,26 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
     known.max()
 }
 
-/// NVML's handle of a GPU, or of a part of one.
-fn device(kind: &[u8; 4], gpu: &Limited) -> Option<nvmlDevice_t> {
+/// NVML's handle of a GPU, or of a part of one; or NVML's error.
+fn device(kind: &[u8; 4], gpu: &Limited) -> Result<nvmlDevice_t, nvmlReturn_t> {
     let mut device: nvmlDevice_t = core::ptr::null_mut();
     let uuid = entry::written(kind, gpu.uuid());
-    let uuid = uuid.as_path()?.as_ptr().cast::<c_char>();
+    let uuid = uuid.as_path().ok_or(NVML_ERROR_NOT_FOUND)?;
+    let uuid = uuid.as_ptr().cast::<c_char>();
     // SAFETY: a text that ends in a zero byte, and room for the answer.
     let result = unsafe { asked_nvml::nvmlDeviceGetHandleByUUID(uuid, &raw mut device) };
-    (result == NVML_SUCCESS).then_some(device)
+    if result == NVML_SUCCESS {
+        Ok(device)
+    } else {
+        Err(result)
+    }
 }
+
+/// Whether NVML is in use.
+static READY: AtomicBool = AtomicBool::new(false);
 
 /// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.
 fn is_ready() -> bool {
-    static READY: AtomicBool = AtomicBool::new(false);
     if READY.load(Ordering::Relaxed) {
         return true;
     }

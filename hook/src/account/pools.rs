@@ -2,7 +2,7 @@
 //! left.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
@@ -22,25 +22,8 @@ use crate::rows::cuda::real;
 pub(crate) struct Pool {
     gpu: Limited,
     handle: CUmemoryPool,
-}
-
-/// Counts a call under way that may make a pool grow, until it is dropped: meanwhile none is taken to be smaller than
-/// it was known to be.
-pub(crate) struct Busy(&'static AtomicU32);
-
-impl Busy {
-    pub(crate) fn on(gpu: &Limited) -> Self {
-        let count = &gpu.place().busy;
-        // SeqCst: whoever then reads the count after the driver's figure sees this, or the figure is without this call.
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
+    /// Its memory is managed: the driver counts it for no process.
+    is_managed: bool,
 }
 
 /// In a holding's `device`: the host's.
@@ -52,7 +35,7 @@ impl Pool {
         let handle = if pool.is_null() { current(gpu)? } else { pool };
         let known = match gpu.holdings().get(Kind::Pool, handle as u64) {
             Some(known) => known,
-            None => remember(gpu, handle),
+            None => remember(gpu, handle, 0),
         };
         if known.device == HOST {
             return None;
@@ -62,7 +45,11 @@ impl Pool {
         } else {
             Limited::on(known.device.into())?
         };
-        Some(Self { gpu, handle })
+        Some(Self {
+            gpu,
+            handle,
+            is_managed: known.other == MANAGED,
+        })
     }
 
     /// The GPU that it lies on.
@@ -87,12 +74,11 @@ impl Pool {
         };
         let now = units(reserved);
         let gpu = &self.gpu;
-        let is_alone = || gpu.place().busy.load(Ordering::SeqCst) <= 1;
         let name = self.handle as u64;
         let before = gpu
             .holdings()
             .change(Kind::Pool, name, |known| match known {
-                Some(known) if now > known.units || (now < known.units && is_alone()) => (
+                Some(known) if now > known.units || (now < known.units && gpu.is_alone()) => (
                     Some(Holding {
                         units: now,
                         ..known
@@ -105,6 +91,11 @@ impl Pool {
         gpu.charge(more.saturating_sub(reserved_before));
         gpu.refund(reserved_before.saturating_sub(more));
         gpu.refund(before.saturating_sub(now));
+        if self.is_managed {
+            let managed = &gpu.place().managed;
+            managed.fetch_add(more, Ordering::Relaxed);
+            managed.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
+        }
     }
 }
 
@@ -132,14 +123,17 @@ pub(crate) fn forget_currents() {
     }
 }
 
-/// Remembers a pool of a GPU's, with what it holds already.
+/// In a pool's `other`: its memory is managed.
+pub(crate) const MANAGED: u64 = 1;
+
+/// Remembers a pool of a GPU's; `kind` is [`MANAGED`] or 0.
 #[cold]
-pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool) -> Holding {
+pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool, kind: u64) -> Holding {
     let new = Holding {
         units: 0,
         device: gpu.number(),
         count: 0,
-        other: 0,
+        other: kind,
     };
     gpu.holdings().change(Kind::Pool, pool as u64, |known| {
         let held = known.unwrap_or(new);
@@ -170,13 +164,16 @@ pub(crate) fn destroyed(held: &Holding) {
     }
 }
 
-/// Charges what a pool holds now.
+/// Charges what a pool holds now. Whoever calls this counts as one call under way.
 pub(crate) fn refresh(pool: CUmemoryPool) {
     let known = super::holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     if let Some(gpu) = gpu {
-        let _busy = Busy::on(&gpu);
-        let pool = Pool { gpu, handle: pool };
+        let pool = Pool {
+            gpu,
+            handle: pool,
+            is_managed: known.is_some_and(|known| known.other == MANAGED),
+        };
         pool.look(0);
     }
 }
@@ -252,7 +249,7 @@ pub(crate) fn refresh_graphs(gpu: &Limited) {
     let Some(now) = graphs_figure(gpu).filter(|&now| now < before) else {
         return;
     };
-    if gpu.place().busy.load(Ordering::SeqCst) > 0 {
+    if !gpu.is_alone() {
         return;
     }
     let swapped = graphs.compare_exchange(before, now, Ordering::SeqCst, Ordering::SeqCst);

@@ -53,7 +53,7 @@ fn create(
         };
         // SAFETY: the driver has just written there.
         let context = unsafe { place.read() };
-        gpu.holdings().put(Kind::Context, context as u64, held);
+        account::keep(&gpu, Kind::Context, context as u64, held);
     })
 }
 
@@ -117,8 +117,8 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     }
     if let Some(gpu) = Limited::on(known.device.into()) {
         forget(&gpu, context);
-        let stacks = stacks::forget_context(&gpu, context as u64);
-        outside::lower(&gpu, known.count.saturating_add(stacks));
+        outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
+        outside::lower(&gpu, known.count);
     }
     result
 }
@@ -184,7 +184,7 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     if result == CUDA_SUCCESS && kept == CUDA_SUCCESS && !is_active(device) {
         forget(&gpu, context);
         pools::forget_contents(&gpu);
-        stacks::forget_context(&gpu, context as u64);
+        outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;
         gpu.holdings().each(Kind::Context, |context, held| {

@@ -5,16 +5,15 @@ use core::ffi::{CStr, c_char, c_ulonglong};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CU_GRAPH_NODE_TYPE_CONDITIONAL, CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_KERNEL,
-    CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS, CUdevice, CUgraph,
-    CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult,
-    CUstream,
+    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v2,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS, CUdevice, CUgraph, CUgraphExec,
+    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult, CUstream,
 };
 use softmig_region::units;
 
-use crate::account::pools::{self, Busy};
-use crate::account::{self, Holding, Kind, here};
+use crate::account::{self, Busy, Holding, Kind, here};
+use crate::account::{outside, pools};
 use crate::gate;
 use crate::memory::stacks;
 use crate::os;
@@ -23,8 +22,10 @@ use crate::rows::cuda::real;
 
 /// The memory of a graph grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;
-/// How deep graphs may lie in graphs for their nodes to be found.
-const DEPTH: usize = 16;
+/// A memory node takes multiples of this.
+const PIECE: u64 = 2 << 20;
+/// How deep graphs may lie in graphs.
+const DEPTH: usize = 64;
 
 /// Whether any graph with memory nodes was instantiated: else a launch need not look for it.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -39,74 +40,83 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(graph: CUgraph) -> Self {
+    /// `None` if nobody can tell.
+    fn of(graph: CUgraph) -> Option<Self> {
         let mut needs = Self::default();
-        needs.add(graph, DEPTH);
-        needs
+        needs.add(graph, DEPTH)?;
+        Some(needs)
     }
 
-    fn add(&mut self, graph: CUgraph, depth: usize) {
-        let Some(depth) = depth.checked_sub(1) else {
-            return;
-        };
+    /// What the memory nodes take together.
+    fn units(&self) -> u32 {
+        units(self.bytes.div_ceil(STEP).saturating_mul(STEP))
+    }
+
+    fn add(&mut self, graph: CUgraph, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
         let mut count = 0;
         // SAFETY: with no room the driver tells the number.
         let result =
             unsafe { asked::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
-        let Some(size) = count.checked_mul(size_of::<CUgraphNode>()) else {
-            return;
-        };
         if result != CUDA_SUCCESS || count == 0 {
-            return;
+            // Not a graph: the driver will say so itself.
+            return Some(());
         }
-        let Ok(start) = os::map(size) else { return };
+        let size = count.checked_mul(size_of::<CUgraphNode>())?;
+        let start = os::map(size).ok()?;
         let nodes = start.cast::<CUgraphNode>();
         // SAFETY: there is room for so many.
         let result = unsafe { asked::cuGraphGetNodes(graph, nodes.as_ptr(), &raw mut count) };
+        let mut added = None;
         if result == CUDA_SUCCESS {
             // SAFETY: the driver wrote at most as many as there was room for; the rest is null.
             let nodes = unsafe { core::slice::from_raw_parts(nodes.as_ptr(), count) };
-            for node in nodes {
-                self.add_node(*node, depth);
-            }
+            added = nodes
+                .iter()
+                .try_for_each(|node| self.add_node(*node, depth));
         }
         os::unmap(start, size);
+        added
     }
 
-    fn add_node(&mut self, node: CUgraphNode, depth: usize) {
+    fn add_node(&mut self, node: CUgraphNode, depth: usize) -> Option<()> {
         let mut kind = 0;
         // SAFETY: a node of the program's graph, and room for the answer.
         let result = unsafe { asked::cuGraphNodeGetType(node, &raw mut kind) };
         if result != CUDA_SUCCESS {
-            return;
+            return None;
         }
         match kind {
             CU_GRAPH_NODE_TYPE_MEM_ALLOC => self.add_memory(node),
-            CU_GRAPH_NODE_TYPE_KERNEL => self.add_kernel(node),
+            CU_GRAPH_NODE_TYPE_KERNEL => {
+                self.add_kernel(node);
+                Some(())
+            }
             CU_GRAPH_NODE_TYPE_GRAPH => {
                 let mut child: CUgraph = core::ptr::null_mut();
                 // SAFETY: as above.
                 let result = unsafe { asked::cuGraphChildGraphNodeGetGraph(node, &raw mut child) };
-                if result == CUDA_SUCCESS {
-                    self.add(child, depth);
-                }
+                (result == CUDA_SUCCESS).then(|| self.add(child, depth))?
             }
-            // Its bodies hold no memory nodes (CUDA programming guide, conditional nodes).
-            CU_GRAPH_NODE_TYPE_CONDITIONAL => {}
-            _ => {}
+            // The bodies of conditional nodes hold no memory nodes (CUDA programming guide).
+            _ => Some(()),
         }
     }
 
-    fn add_memory(&mut self, node: CUgraphNode) {
+    fn add_memory(&mut self, node: CUgraphNode) -> Option<()> {
         let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
         // SAFETY: as above.
         let result = unsafe { asked::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) };
-        if result == CUDA_SUCCESS {
-            // SAFETY: plain numbers and pointers, all zero before the driver wrote.
-            let params = unsafe { params.assume_init_ref() };
-            let bytes = (params.bytesize as u64).div_ceil(STEP).saturating_mul(STEP);
-            self.bytes = self.bytes.saturating_add(bytes);
+        if result != CUDA_SUCCESS {
+            return None;
         }
+        // SAFETY: plain numbers and pointers, all zero before the driver wrote.
+        let params = unsafe { params.assume_init_ref() };
+        let bytes = (params.bytesize as u64)
+            .div_ceil(PIECE)
+            .saturating_mul(PIECE);
+        self.bytes = self.bytes.saturating_add(bytes);
+        Some(())
     }
 
     fn add_kernel(&mut self, node: CUgraphNode) {
@@ -134,20 +144,25 @@ fn made(
     exec: impl FnOnce() -> CUgraphExec,
 ) -> CUresult {
     let Some(gpu) = here() else { return call() };
-    let needs = Needs::of(graph);
+    let _busy = Busy::on(&gpu);
+    let Some(needs) = Needs::of(graph) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
     if !stacks::reserve(&gpu, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = call();
+    // A large graph takes memory itself.
+    outside::after_code(&gpu);
     if result == CUDA_SUCCESS && needs.bytes > 0 {
         ANY.store(true, Ordering::Relaxed);
         let held = Holding {
-            units: units(needs.bytes),
+            units: needs.units(),
             device: gpu.number(),
             count: 0,
             other: 0,
         };
-        gpu.holdings().put(Kind::Graph, exec() as u64, held);
+        account::keep(&gpu, Kind::Graph, exec() as u64, held);
     }
     result
 }
@@ -208,17 +223,18 @@ fn made_with(
     exec: impl FnOnce() -> CUgraphExec,
 ) -> CUresult {
     let Some(gpu) = here() else { return call() };
-    let needs = Needs::of(graph);
-    let units = units(needs.bytes);
+    let Some(needs) = Needs::of(graph) else {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    };
+    let units = needs.units();
     let name = c"cuGraphInstantiateWithParams";
-    if needs.bytes > 0 && !gpu.reserve(units, name) {
+    let busy = Busy::on(&gpu);
+    if units > 0 && !gpu.reserve(units, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let result = {
-        let _busy = Busy::on(&gpu);
-        made(graph, name, call, exec)
-    };
-    if needs.bytes > 0 {
+    drop(busy);
+    let result = made(graph, name, call, exec);
+    if units > 0 {
         pools::graphs_grew(&gpu, units);
     }
     result
@@ -310,10 +326,10 @@ fn launched_with_memory(
     let (Some(held), Some(gpu)) = (held, here()) else {
         return call();
     };
+    let _busy = Busy::on(&gpu);
     if !gpu.reserve(held.units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let _busy = Busy::on(&gpu);
     let result = call();
     pools::graphs_grew(&gpu, held.units);
     result
@@ -354,6 +370,7 @@ pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
         && gate::is_limited_process()
         && let Some(gpu) = account::Limited::on(device)
     {
+        let _busy = Busy::on(&gpu);
         pools::refresh_graphs(&gpu);
     }
     result

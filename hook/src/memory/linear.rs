@@ -1,15 +1,16 @@
 //! `cuMemAlloc` and its like, pitched and managed memory.
 
-use core::ffi::{CStr, c_uint};
+use core::ffi::{CStr, c_uint, c_ulonglong, c_void};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUmemRangeHandleType,
+    CUresult, CUstream,
 };
 use softmig_region::{UNIT, units};
 
 use core::sync::atomic::Ordering;
 
-use crate::account::{self, Holding, Kind, Limited, here};
+use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -50,7 +51,7 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
         other: account::context(),
     };
     if bytes >= PIECE {
-        gpu.holdings().put(Kind::Address, address, new);
+        account::keep(gpu, Kind::Address, address, new);
         return;
     }
     if account::add_reference(gpu.holdings(), Kind::Piece, piece_of(address), new) {
@@ -67,14 +68,13 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = account::holdings() else {
         return call();
     };
-    if holdings.get(Kind::Address, address).is_some() {
+    // What has pieces of its own begins with one.
+    let is_small = !address.is_multiple_of(PIECE);
+    if !is_small && holdings.get(Kind::Address, address).is_some() {
         return account::given_back(Kind::Address, address, call);
     }
-    let piece = piece_of(address);
-    if let Some(held) = account::drop_reference(holdings, Kind::Piece, piece) {
-        let result = call();
-        account::settle(holdings, Kind::Piece, piece, held, result);
-        return result;
+    if let Some(held) = account::drop_reference(holdings, Kind::Piece, piece_of(address)) {
+        return piece_freed(address, held, call);
     }
     for kind in [Kind::Managed, Kind::Opened] {
         if holdings.get(kind, address).is_some() {
@@ -82,6 +82,17 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         }
     }
     call()
+}
+
+/// Frees one of the allocations in a piece.
+fn piece_freed(address: u64, held: Holding, call: impl FnOnce() -> CUresult) -> CUresult {
+    let gpu = Limited::on(held.device.into());
+    let _busy = gpu.as_ref().map(Busy::on);
+    let result = call();
+    if let Some(holdings) = account::holdings() {
+        account::settle(holdings, Kind::Piece, piece_of(address), held, result);
+    }
+    result
 }
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
@@ -163,6 +174,7 @@ pub(crate) unsafe fn alloc_managed(
         return call();
     };
     let units = in_pieces(bytes as u64);
+    let _busy = Busy::on(&gpu);
     if !gpu.reserve(units, c"cuMemAllocManaged") {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -179,7 +191,7 @@ pub(crate) unsafe fn alloc_managed(
         };
         // SAFETY: as above.
         let address = unsafe { pointer.read() };
-        gpu.holdings().put(Kind::Managed, address, holding);
+        account::keep(&gpu, Kind::Managed, address, holding);
     } else {
         managed.fetch_sub(units, Ordering::Relaxed);
         gpu.refund(units);
@@ -198,19 +210,31 @@ pub(crate) unsafe fn free_v2(pointer: CUdeviceptr) -> CUresult {
 }
 
 /// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which nobody tells: it stays
-/// charged until the driver knows it no more ([`forget_freed`]).
+/// charged until the driver knows it no more ([`forget_freed`]). A small one's piece is refunded at once.
 fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let result = call();
-    let Some(holdings) = account::holdings().filter(|_| result == CUDA_SUCCESS) else {
-        return result;
+    let Some(holdings) = account::holdings() else {
+        return call();
     };
-    holdings.change(Kind::Address, address, |known| {
-        let known = known.map(|held| Holding {
-            count: FREED,
-            ..held
+    let kinds = [Kind::Address, Kind::Managed];
+    let large = kinds
+        .into_iter()
+        .find(|&kind| holdings.get(kind, address).is_some());
+    let Some(kind) = large else {
+        return match account::drop_reference(holdings, Kind::Piece, piece_of(address)) {
+            Some(held) => piece_freed(address, held, call),
+            None => call(),
+        };
+    };
+    let result = call();
+    if result == CUDA_SUCCESS {
+        holdings.change(kind, address, |known| {
+            let known = known.map(|held| Holding {
+                count: FREED,
+                ..held
+            });
+            (known, ())
         });
-        (known, ())
-    });
+    }
     result
 }
 
@@ -219,20 +243,62 @@ const FREED: u32 = u32::MAX;
 
 /// Refunds what was freed in the order of a stream that has come to it.
 pub(crate) fn forget_freed(gpu: &Limited) {
-    gpu.holdings().each(Kind::Address, |address, held| {
-        if held.count != FREED || held.device != gpu.number() {
-            return;
-        }
-        let (mut base, mut size) = (0, 0);
-        // SAFETY: there is room for both answers.
-        let known =
-            unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
-        if known != CUDA_SUCCESS
-            && let Some(held) = gpu.holdings().take(Kind::Address, address)
-        {
-            account::refund(Kind::Address, &held);
-        }
-    });
+    for kind in [Kind::Address, Kind::Managed] {
+        gpu.holdings().each(kind, |address, held| {
+            if held.count != FREED || held.device != gpu.number() {
+                return;
+            }
+            let (mut base, mut size) = (0, 0);
+            // SAFETY: there is room for both answers.
+            let known =
+                unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
+            if known != CUDA_SUCCESS
+                && let Some(held) = gpu.holdings().take(kind, address)
+            {
+                account::refund(kind, &held);
+            }
+        });
+    }
+}
+
+/// Gives a descriptor to memory, which then lives as long as anybody has that: it stays charged until this process ends.
+pub(crate) unsafe fn descriptor(
+    handle: *mut c_void,
+    address: CUdeviceptr,
+    size: usize,
+    kind: CUmemRangeHandleType,
+    flags: c_ulonglong,
+) -> CUresult {
+    // SAFETY: as above.
+    let call =
+        || unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
+    let result = call();
+    let Some(holdings) = account::holdings().filter(|_| result == CUDA_SUCCESS) else {
+        return result;
+    };
+    let (mut base, mut length) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut length, address) };
+    if known != CUDA_SUCCESS {
+        base = address;
+    }
+    let outlives = |kind, name, count: fn(u32) -> u32| {
+        holdings.change(kind, name, |known| {
+            let known = known.map(|held| Holding {
+                count: count(held.count),
+                ..held
+            });
+            (known, known.map(|held| held.other))
+        })
+    };
+    let many = |count: u32| count.saturating_add(1 << 30);
+    if outlives(Kind::Address, base, |_| account::OUTLIVES).is_none()
+        && outlives(Kind::Piece, piece_of(base), many).is_none()
+        && let Some(memory) = outlives(Kind::Mapping, base, |count| count)
+    {
+        outlives(Kind::Handle, memory, many);
+    }
+    result
 }
 
 pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {

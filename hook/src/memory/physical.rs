@@ -47,7 +47,7 @@ pub(crate) unsafe fn create(
         };
         // SAFETY: the driver has just written there.
         let handle = unsafe { handle.read() };
-        gpu.holdings().put(Kind::Handle, handle, held);
+        account::keep(&gpu, Kind::Handle, handle, held);
     })
 }
 
@@ -91,28 +91,30 @@ pub(crate) unsafe fn map(
         }
         gpu.place().elsewhere.fetch_add(more, Ordering::Relaxed);
     }
+    let units = if gpu.is_some() { more } else { 0 };
+    // Counted before it is there: another thread may release the handle meanwhile.
+    let is_known = holdings.change(Kind::Handle, handle, |known| {
+        let known = known.map(|held| Holding {
+            count: held.count.saturating_add(1),
+            units: held.units.saturating_add(units),
+            ..held
+        });
+        (known, known.is_some())
+    });
     let result = call();
     if result != CUDA_SUCCESS {
-        if let Some(gpu) = gpu {
-            gpu.place().elsewhere.fetch_sub(more, Ordering::Relaxed);
-            gpu.refund(more);
+        if is_known
+            && let Some(held) = account::drop_reference(holdings, Kind::Handle, handle)
+            && held.count == 0
+        {
+            account::refund(Kind::Handle, &held);
         }
         return result;
     }
-    holdings.change(Kind::Handle, handle, |known| {
-        let known = known.map(|held| Holding {
-            count: held.count.saturating_add(1),
-            units: held
-                .units
-                .saturating_add(if gpu.is_some() { more } else { 0 }),
-            ..held
-        });
-        (known, ())
-    });
     let mapping = Holding {
         units: 0,
         device: held.device,
-        count: units(size as u64),
+        count: softmig_region::units(size as u64),
         other: handle,
     };
     holdings.put(Kind::Mapping, address, mapping);
@@ -162,25 +164,46 @@ pub(crate) unsafe fn map_array_ptsz(
     unsafe { real::cuMemMapArrayAsync_ptsz(list, count, stream) }
 }
 
-/// A further handle of memory that is mapped somewhere: the same handle again, with one more reference.
+/// A further handle of memory that is mapped somewhere: the same handle again, with one more reference. Counted before it
+/// is there, as above, where the address is that of a mapping.
 pub(crate) unsafe fn retain(
     handle: *mut CUmemGenericAllocationHandle,
     address: *mut c_void,
 ) -> CUresult {
     // SAFETY: as above.
-    let result = unsafe { real::cuMemRetainAllocationHandle(handle, address) };
-    if result == CUDA_SUCCESS
-        && let Some(holdings) = account::holdings()
-    {
-        // SAFETY: the driver has just written there.
-        let handle = unsafe { handle.read() };
-        holdings.change(Kind::Handle, handle, |known| {
+    let call = || unsafe { real::cuMemRetainAllocationHandle(handle, address) };
+    let Some(holdings) = account::holdings() else {
+        return call();
+    };
+    let more = |name| {
+        holdings.change(Kind::Handle, name, |known| {
             let known = known.map(|held| Holding {
                 count: held.count.saturating_add(1),
                 ..held
             });
-            (known, ())
-        });
+            (known, known.is_some())
+        })
+    };
+    let mapping = holdings.get(Kind::Mapping, address as u64);
+    let counted = mapping
+        .map(|mapping| mapping.other)
+        .filter(|&name| more(name));
+    let result = call();
+    if result == CUDA_SUCCESS {
+        // SAFETY: the driver has just written there.
+        let name = unsafe { handle.read() };
+        if counted != Some(name) {
+            more(name);
+        }
+    }
+    if let Some(name) = counted
+        && (result != CUDA_SUCCESS
+            // SAFETY: as above.
+            || unsafe { handle.read() } != name)
+        && let Some(held) = account::drop_reference(holdings, Kind::Handle, name)
+        && held.count == 0
+    {
+        account::refund(Kind::Handle, &held);
     }
     result
 }

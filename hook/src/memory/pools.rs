@@ -6,17 +6,18 @@
 use core::ffi::CStr;
 
 use softmig_driver_sys::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice,
-    CUdeviceptr, CUmemAllocationType, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult,
-    CUstream,
+    CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_READY,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemAllocationType,
+    CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
 };
 use softmig_region::units;
 
 use crate::account::pools::{self, Pool};
-use crate::account::{self, Kind, Limited, here};
+use crate::account::{self, Busy, Kind, Limited, here};
 use crate::entry;
 use crate::gate;
 use crate::memory::arguments;
+use crate::os;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -70,12 +71,12 @@ fn allocate(
         return call();
     };
     let gpu = *pool.gpu();
-    let Some(units) = reserve(&gpu, &pool, bytes as u64, function, || {
+    let _busy = Busy::on(&gpu);
+    let Some(units) = reserve(&gpu, &pool, bytes as u64, stream, function, || {
         pools::is_capturing(stream, form)
     }) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
-    let _busy = pools::Busy::on(&gpu);
     let result = call();
     pool.look(units);
     result
@@ -88,6 +89,7 @@ fn reserve(
     gpu: &Limited,
     pool: &Pool,
     bytes: u64,
+    stream: CUstream,
     function: &CStr,
     is_captured: impl FnOnce() -> bool,
 ) -> Option<u32> {
@@ -102,8 +104,22 @@ fn reserve(
     if pool.unused() >= bytes && gpu.reserve_quietly(growth) {
         return Some(growth);
     }
-    gpu.reserve(with_step, function).then_some(with_step)
+    // What is freed in the order of a stream is the pool's again when the stream comes to it.
+    for _ in 0..LONGEST_WAIT {
+        // SAFETY: the program's stream.
+        let result = pools::relaxed(|| unsafe { asked::cuStreamQuery(stream) });
+        if result != CUDA_ERROR_NOT_READY {
+            break;
+        }
+        os::pause();
+    }
+    pools::give_back(gpu);
+    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(with_step, function);
+    is_there.then_some(with_step)
 }
+
+/// How many pauses of a millisecond a stream is waited for: its work may wait for this very thread.
+const LONGEST_WAIT: usize = 100;
 
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult {
     allocate(
@@ -178,12 +194,23 @@ pub(crate) unsafe fn create(
         return result;
     };
     let location = properties.location;
+    let is_managed = properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    let on_gpu = location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
     // SAFETY: the driver has just written there.
     let pool = unsafe { place.read() };
-    if location.type_ != CU_MEM_LOCATION_TYPE_DEVICE {
+    if !on_gpu && !is_managed {
         pools::remember_host(pool);
-    } else if let Some(gpu) = Limited::on(location.id) {
-        pools::remember(&gpu, pool);
+        return result;
+    }
+    // Managed memory comes to the GPU that uses it, wherever it is said to lie.
+    let gpu = if on_gpu {
+        Limited::on(location.id)
+    } else {
+        here()
+    };
+    if let Some(gpu) = gpu {
+        let kind = if is_managed { pools::MANAGED } else { 0 };
+        pools::remember(&gpu, pool, kind);
     }
     result
 }
@@ -207,6 +234,8 @@ pub(crate) unsafe fn trim(pool: CUmemoryPool, keep: usize) -> CUresult {
     // SAFETY: as above.
     let result = unsafe { real::cuMemPoolTrimTo(pool, keep) };
     if result == CUDA_SUCCESS && gate::is_limited_process() {
+        let gpu = here();
+        let _busy = gpu.as_ref().map(Busy::on);
         pools::refresh(pool);
     }
     result

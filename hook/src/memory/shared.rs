@@ -106,7 +106,7 @@ pub(crate) unsafe fn import(
         // SAFETY: the driver has just written there.
         let memory = unsafe { memory.read() };
         gpu.place().elsewhere.fetch_add(units, Ordering::Relaxed);
-        gpu.holdings().put(Kind::External, memory as u64, held);
+        account::keep(&gpu, Kind::External, memory as u64, held);
     })
 }
 

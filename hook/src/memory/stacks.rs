@@ -12,7 +12,7 @@ use softmig_region::units;
 
 use crate::account::gpu::threads;
 use crate::account::outside;
-use crate::account::{self, Holding, Kind, Limited, here};
+use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::gate;
 use crate::rows::asked;
 use crate::rows::cuda::real;
@@ -55,7 +55,8 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
     let is_new = gpu.holdings().change(Kind::Kernel, kernel, |known| {
         (known.or(Some(new)), known.is_none())
     });
-    if is_new && !(gpu.has_room() && reserve(&gpu, frame_of(function), name)) {
+    // To ask for its frame loads it.
+    if is_new && !(reserve_alone(&gpu, frame_of(function), name) && gpu.has_room()) {
         gpu.holdings().take(Kind::Kernel, kernel);
         return false;
     }
@@ -98,8 +99,13 @@ pub(crate) fn frame_of(function: CUfunction) -> u32 {
     ask(function).or_else(of_kernel).unwrap_or(0)
 }
 
+fn reserve_alone(gpu: &Limited, frame: u32, name: &CStr) -> bool {
+    let _busy = Busy::on(gpu);
+    reserve(gpu, frame, name)
+}
+
 /// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
-/// keeps it.
+/// keeps it. Whoever calls this counts as one call under way.
 pub(crate) fn reserve(gpu: &Limited, frame: u32, name: &CStr) -> bool {
     let context = account::context();
     let stacks = of_context(gpu, context);
@@ -110,7 +116,7 @@ pub(crate) fn reserve(gpu: &Limited, frame: u32, name: &CStr) -> bool {
     if !gpu.reserve(more, name) {
         return false;
     }
-    gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
+    outside::promise(gpu, more);
     keep(gpu, context, frame, |had| had.saturating_add(more));
     true
 }
@@ -174,9 +180,20 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {
-            let units = units(value as u64);
-            account::charged(&gpu, units, c"cuCtxSetLimit", call, || {
-                gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+            let context = account::context();
+            let before = of_context(&gpu, context).other;
+            let heap = units(value as u64).into();
+            let more = u32::try_from(u64::saturating_sub(heap, before)).unwrap_or(u32::MAX);
+            account::charged(&gpu, more, c"cuCtxSetLimit", call, || {
+                outside::promise(&gpu, more);
+                gpu.holdings().change(Kind::Stacks, context, |known| {
+                    let known = known.map(|stacks| Holding {
+                        units: stacks.units.saturating_add(more),
+                        other: heap.max(before),
+                        ..stacks
+                    });
+                    (known, ())
+                });
             })
         }
         _ => call(),
@@ -189,12 +206,14 @@ fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> C
     let before = of_context(gpu, context);
     let more = of_frames(gpu, frame.saturating_sub(before.count));
     account::charged(gpu, more, c"cuCtxSetLimit", call, || {
-        gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
+        outside::promise(gpu, more);
         // A lower limit gives back what was more; what every context takes stays charged.
-        let less = of_frames(gpu, before.count.saturating_sub(frame)).min(before.units);
+        let heap = u32::try_from(before.other).unwrap_or(u32::MAX);
+        let stacks = before.units.saturating_sub(heap);
+        let less = of_frames(gpu, before.count.saturating_sub(frame)).min(stacks);
         keep(gpu, context, frame, |had| {
             had.saturating_add(more).saturating_sub(less)
         });
-        outside::lower(gpu, less);
+        outside::release(gpu, less);
     })
 }

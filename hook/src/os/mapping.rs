@@ -5,7 +5,6 @@ use core::ptr::NonNull;
 
 use super::{Error, File, outcome};
 
-const MADV_DONTFORK: c_int = 10;
 const MADV_WIPEONFORK: c_int = 18;
 
 /// Memory of this process, all zero. Nobody gives it back but [`unmap`].
@@ -13,14 +12,10 @@ pub(crate) fn map(size: usize) -> Result<NonNull<u8>, Error> {
     map_as(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
 }
 
-/// A file's first bytes, as all who map it see them.
-///
-/// Children of a fork do not have them: a file stays open, and its locks held, as long as somebody maps it.
+/// A file's first bytes, as all who map it see them. The file stays open, and its locks held, as long as this process or a
+/// child of its that has not called exec maps it.
 pub(crate) fn map_shared(file: &File, size: usize) -> Result<NonNull<u8>, Error> {
-    let start = map_as(size, libc::MAP_SHARED, file.0)?;
-    advise(start, size, MADV_DONTFORK)
-        .map(|()| start)
-        .inspect_err(|_| unmap(start, size))
+    map_as(size, libc::MAP_SHARED, file.0)
 }
 
 /// Makes memory all zero again in the children of a fork. Linux before 4.14 cannot.

@@ -58,6 +58,18 @@ interpose! { CUDA, cuda;
             flags: c_uint,
         ) -> CUresult => crate::memory::contexts::create_green;
         fn cuGreenCtxDestroy(ctx: CUgreenCtx) -> CUresult;
+        fn cuGreenCtxStreamCreate(
+            stream: *mut CUstream,
+            context: CUgreenCtx,
+            flags: c_uint,
+            priority: c_int,
+        ) -> CUresult => crate::memory::streams::create_green;
+        fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult => crate::memory::streams::create;
+        fn cuStreamCreateWithPriority(
+            stream: *mut CUstream,
+            flags: c_uint,
+            priority: c_int,
+        ) -> CUresult => crate::memory::streams::create_with_priority;
         fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
     }
     Memory {
@@ -163,7 +175,7 @@ interpose! { CUDA, cuda;
             size: usize,
             handle_type: CUmemRangeHandleType,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::linear::descriptor;
         fn cuMulticastCreate(
             mc_handle: *mut CUmemGenericAllocationHandle,
             prop: *const CUmulticastObjectProp,
