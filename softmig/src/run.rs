@@ -2,12 +2,13 @@
 //!
 //! It prepares and then waits: the library in the command's processes does the counting, in a ledger that they share.
 //! `limits` is what was asked for, `standing` whether that counts here, `library` how the library comes into the
-//! processes and `program` whether it can; `folder` has the ledger and the log, `child` runs the command, `log` tells
-//! what was refused.
+//! processes and `program` whether it can; `folder` has the ledger and the log, `alive` knows who still needs them;
+//! `child` runs the command, and `log` tells what was refused.
 //!
 //! This is for cooperation: a program that takes the variables out of its environment has no limits. Whoever must be
 //! held to a slice is held by his job's.
 
+mod alive;
 mod child;
 mod folder;
 mod library;

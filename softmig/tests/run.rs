@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
@@ -62,7 +63,12 @@ impl Session {
     /// Starts a shell with a limit, quietly, and waits until it has said its first line.
     fn start(&self, script: &str) -> (Child, BufReader<impl Read + use<>>) {
         let words = ["--memory=4g", "-q", "--", "sh", "-c", script];
-        let mut child = self.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = self
+            .command(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -235,15 +241,11 @@ fn a_command_that_a_signal_ended_ends_softmig_by_the_same() {
 fn signals_reach_the_command() {
     let session = Session::new();
     for signal in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM"] {
-        // One `read` waits for ever; the trap ends it.
+        // A shell runs a trap at once only while it waits.
         let script =
             format!("trap 'echo got {signal}; exit 3' {signal}; echo ready; sleep 60 & wait $!");
         let (mut child, mut rest) = session.start(&script);
-        let sleeper = || {
-            let run = session.runs().pop().unwrap();
-            run.join("ledger")
-        };
-        let ledger = sleeper();
+        let ledger = session.runs().pop().unwrap().join("ledger");
         send(&child, &format!("-{signal}"));
         let mut said = String::new();
         rest.read_line(&mut said).unwrap();
@@ -253,18 +255,24 @@ fn signals_reach_the_command() {
     }
 }
 
-/// Ends the processes that a test left in a run.
-fn end_those_with(ledger: &Path) {
+/// The processes that have this ledger in their environment.
+fn processes_with(ledger: &Path) -> Vec<String> {
     let wanted = format!("SOFTMIG_RUN={}", ledger.display());
+    let mut pids = Vec::new();
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environment
-            .split(|byte| *byte == 0)
-            .any(|it| it == wanted.as_bytes())
-        {
-            let pid = process.file_name().into_string().unwrap();
-            let _ = Command::new("kill").arg(pid).stderr(Stdio::null()).status();
+        let mut variables = environment.split(|byte| *byte == 0);
+        if variables.any(|it| it == wanted.as_bytes()) {
+            pids.push(process.file_name().into_string().unwrap());
         }
+    }
+    pids
+}
+
+/// Ends the processes that a test left in a run.
+fn end_those_with(ledger: &Path) {
+    for pid in processes_with(ledger) {
+        let _ = Command::new("kill").arg(pid).stderr(Stdio::null()).status();
     }
 }
 
@@ -335,7 +343,8 @@ fn a_run_with_processes_that_live_on_keeps_its_folder_until_they_are_gone() {
 fn a_folder_goes_after_a_run_that_was_killed_and_stays_with_one_that_lives() {
     let session = Session::new();
     let (mut killed, _) = session.start("echo ready; exec sleep 60");
-    let (mut living, _) = session.start("echo ready; exec sleep 60");
+    // Only its `softmig run` says that it is there.
+    let (mut living, _) = session.start("echo ready; exec env -i sleep 60");
     send(&killed, "-KILL");
     killed.wait().unwrap();
     // Its command lives.
@@ -351,6 +360,25 @@ fn a_folder_goes_after_a_run_that_was_killed_and_stays_with_one_that_lives() {
     });
     send(&living, "-TERM");
     living.wait().unwrap();
+    assert_eq!(session.runs(), Vec::<PathBuf>::new());
+}
+
+/// A process in a container may be out of sight; its lock is not.
+#[test]
+fn a_folder_whose_ledger_somebody_has_locked_stays() {
+    let session = Session::new();
+    let (mut killed, _rest) = session.start("echo ready; exec sleep 60");
+    let ledger = session.runs()[0].join("ledger");
+    send(&killed, "-KILL");
+    killed.wait().unwrap();
+    let file = std::fs::File::options().write(true).open(&ledger).unwrap();
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+    end_those_with(&ledger);
+    wait_until("the command is gone", || processes_with(&ledger).is_empty());
+    session.run(&["--memory=4g", "-q", "true"]);
+    assert!(ledger.exists());
+    drop(file);
+    session.run(&["--memory=4g", "-q", "true"]);
     assert_eq!(session.runs(), Vec::<PathBuf>::new());
 }
 

@@ -11,6 +11,7 @@
 //! link, looked at through what was opened, and all else happens relative to it. A run's folder goes when nobody uses
 //! it any more: with `softmig run`, or at the start of a later one of the same user.
 
+use super::alive::has_process;
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{
     self, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fstat,
@@ -304,28 +305,4 @@ impl Folder {
             let _ = fs::unlinkat(&self.base, name, AtFlags::REMOVEDIR);
         }
     }
-}
-
-/// Whether a process of the user's has this ledger in the environment that it was started with.
-fn has_process(uid: u32, ledger: &Path) -> bool {
-    let wanted = [
-        super::LEDGER.as_bytes(),
-        b"=",
-        ledger.as_os_str().as_bytes(),
-    ]
-    .concat();
-    let Ok(processes) = std::fs::read_dir("/proc") else {
-        return false;
-    };
-    processes.flatten().any(|process| {
-        let is_process = process
-            .file_name()
-            .as_bytes()
-            .iter()
-            .all(u8::is_ascii_digit);
-        is_process
-            && process.metadata().is_ok_and(|stat| stat.uid() == uid)
-            && std::fs::read(process.path().join("environ"))
-                .is_ok_and(|text| text.split(|byte| *byte == 0).any(|it| it == wanted))
-    })
 }

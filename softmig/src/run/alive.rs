@@ -1,0 +1,47 @@
+//! Which processes of a run are alive, as their environment says: those that use a GPU also have a lock on the ledger.
+
+use super::LEDGER;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longer than an exec takes.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// Whether a process of the user's has this ledger in the environment that it was started with.
+pub(crate) fn has_process(uid: u32, ledger: &Path) -> bool {
+    let wanted = [LEDGER.as_bytes(), b"=", ledger.as_os_str().as_bytes()].concat();
+    // `None` where there is no environment at all.
+    let has_it = |process: &PathBuf| {
+        let environment = std::fs::read(process.join("environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0);
+        (!environment.is_empty()).then(|| variables.any(|it| it == wanted))
+    };
+    let mut unclear = Vec::new();
+    for process in processes(uid) {
+        match has_it(&process) {
+            Some(true) => return true,
+            Some(false) => {}
+            None => unclear.push(process),
+        }
+    }
+    // In the middle of an exec there is none for a moment. Zombies have none either, but no program as well.
+    unclear.retain(|process| process.join("exe").read_link().is_ok());
+    if unclear.is_empty() {
+        return false;
+    }
+    std::thread::sleep(MOMENT);
+    unclear.iter().any(|process| has_it(process) == Some(true))
+}
+
+/// The folders of the user's processes.
+fn processes(uid: u32) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter(move |entry| {
+            let is_process = entry.file_name().as_bytes().iter().all(u8::is_ascii_digit);
+            is_process && entry.metadata().is_ok_and(|stat| stat.uid() == uid)
+        })
+        .map(|entry| entry.path())
+}
