@@ -4,6 +4,8 @@
 //! environment. Where the job matters they run in real ones.
 
 mod crowd;
+mod garbage;
+mod gpus;
 mod ledger;
 mod lives;
 mod shares;
