@@ -81,7 +81,7 @@ pub(crate) fn correct(gpu: &Limited) {
 }
 
 /// How many pauses of a millisecond other threads' calls are waited for.
-const PATIENCE: usize = 10;
+const PATIENCE: usize = 3;
 
 /// Charges something without a name that is there or may come at any time, for as long as the process lives.
 pub(crate) fn promise(gpu: &Limited, units: u32) {

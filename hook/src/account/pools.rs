@@ -32,7 +32,19 @@ const HOST: u8 = u8::MAX;
 impl Pool {
     /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
     pub(crate) fn of(gpu: &Limited, pool: CUmemoryPool) -> Option<Self> {
-        let handle = if pool.is_null() { current(gpu)? } else { pool };
+        let current = gpu.place().pool.load(Ordering::Relaxed);
+        if pool.is_null() && current != 0 {
+            return Some(Self {
+                gpu: *gpu,
+                handle: current as usize as CUmemoryPool,
+                is_managed: false,
+            });
+        }
+        let handle = if pool.is_null() {
+            find_current(gpu)?
+        } else {
+            pool
+        };
         let known = match gpu.holdings().get(Kind::Pool, handle as u64) {
             Some(known) => known,
             None => remember(gpu, handle, 0),
@@ -99,19 +111,20 @@ impl Pool {
     }
 }
 
-/// The pool that a GPU's allocations come from.
-fn current(gpu: &Limited) -> Option<CUmemoryPool> {
-    let known = gpu.place().pool.load(Ordering::Relaxed);
-    if known != 0 {
-        return Some(known as usize as CUmemoryPool);
-    }
+/// Finds the pool that a GPU's allocations come from, and remembers it if it is an ordinary one.
+#[cold]
+fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();
     // SAFETY: there is room for the answer.
     let result = unsafe { asked::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
     if result != CUDA_SUCCESS {
         return None;
     }
-    gpu.place().pool.store(pool as u64, Ordering::Relaxed);
+    let known = gpu.holdings().get(Kind::Pool, pool as u64);
+    let known = known.unwrap_or_else(|| remember(gpu, pool, 0));
+    if known.device == gpu.number() && known.other != MANAGED {
+        gpu.place().pool.store(pool as u64, Ordering::Relaxed);
+    }
     Some(pool)
 }
 

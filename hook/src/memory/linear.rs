@@ -8,7 +8,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{UNIT, units};
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::rows::asked;
@@ -161,6 +161,9 @@ pub(crate) unsafe fn alloc_pitch_v2(
     )
 }
 
+/// Whether this process ever had managed memory.
+static ANY_MANAGED: AtomicBool = AtomicBool::new(false);
+
 /// Managed memory moves between host and GPU. All of it is charged, as if it were on the GPU: it may come there at any
 /// time, without a call.
 pub(crate) unsafe fn alloc_managed(
@@ -179,6 +182,7 @@ pub(crate) unsafe fn alloc_managed(
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let managed = &gpu.place().managed;
+    ANY_MANAGED.store(true, Ordering::Relaxed);
     // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
     managed.fetch_add(units, Ordering::Relaxed);
     let result = call();
@@ -215,9 +219,14 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = account::holdings() else {
         return call();
     };
-    let kinds = [Kind::Address, Kind::Managed];
-    let large = kinds
+    // What has pieces of its own begins with one; most of what is freed here is a pool's, and known by no address.
+    let may_be = [
+        (Kind::Address, address.is_multiple_of(PIECE)),
+        (Kind::Managed, ANY_MANAGED.load(Ordering::Relaxed)),
+    ];
+    let large = may_be
         .into_iter()
+        .filter_map(|(kind, may_be)| may_be.then_some(kind))
         .find(|&kind| holdings.get(kind, address).is_some());
     let Some(kind) = large else {
         return match account::drop_reference(holdings, Kind::Piece, piece_of(address)) {
