@@ -42,7 +42,7 @@ pub(crate) struct Run {
     /// What all processes together may hold of each GPU's memory: 4g, 1.5GiB, 512m
     #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
     memory: Option<Bytes>,
-    /// Their share of each GPU's time: 25, 12.5. This version writes it down and does not hold them to it
+    /// Their share of each GPU's time: 25, 12.5. Recorded, but not held yet by this version
     #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]
     compute: Option<Tenths>,
     /// The library, where it is not installed: in containers, or of another version

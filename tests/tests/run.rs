@@ -165,6 +165,26 @@ fn what_is_refused_goes_to_the_users_own_file_where_he_names_one() -> Result<()>
     Ok(())
 }
 
+#[test]
+fn a_process_that_cannot_use_the_ledger_gets_no_memory() -> Result<()> {
+    let (machine, _driver) = start(&root())?;
+    // Bob, with a ledger of alice's; and one that is nowhere.
+    let bob = format!("LD_PRELOAD={LIBRARY} CUDA_DEVICE_MEMORY_LIMIT=1g take 1");
+    let script = format!(
+        "softmig run --memory 1g -q -- bash -c 'chmod 711 ${{SOFTMIG_RUN%/*}}; echo $SOFTMIG_RUN >/tmp/path; \
+            until [ -e /tmp/done ]; do sleep 0.01; done' & until [ -s /tmp/path ]; do sleep 0.01; done
+        runuser -u bob -- env SOFTMIG_RUN=$(cat /tmp/path) {bob} </dev/null
+        runuser -u bob -- env SOFTMIG_RUN=/tmp/nowhere/ledger {bob} </dev/null; touch /tmp/done; wait"
+    );
+    let output = run(&machine, "root", &script)?;
+    let results: Vec<&str> = output.stdout.lines().collect();
+    ensure!(results.len() == 2, "{output}");
+    for line in results {
+        ensure!(line.starts_with("0 ") && !line.ends_with(" 0"), "{output}");
+    }
+    Ok(())
+}
+
 /// The locks by which the library knows who is alive do not last on an overlay, and a container's root is often one.
 #[test]
 fn a_ledger_is_never_on_an_overlay() -> Result<()> {

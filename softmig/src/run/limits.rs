@@ -60,7 +60,7 @@ impl Limits {
         });
         if let Some(percent) = self.percent() {
             lines.push(format!(
-                "{percent} % of each GPU's time is written down, but this version holds nobody to it"
+                "{percent} % of each GPU's time is recorded, but not held yet by this version"
             ));
         }
         if observes {
@@ -170,7 +170,7 @@ mod tests {
         let lines = limits("1.5g", "12.5").lines(true).join("\n");
         insta::assert_snapshot!(lines, @r"
         all processes of this run together may hold 1536 MiB of each GPU
-        12.5 % of each GPU's time is written down, but this version holds nobody to it
+        12.5 % of each GPU's time is recorded, but not held yet by this version
         this node only observes: what goes beyond a limit is reported and not refused
         ");
         let lines = limits("", "25").lines(false);
