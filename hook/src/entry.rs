@@ -45,6 +45,13 @@ pub(crate) fn may_have_neighbour() -> bool {
     NEIGHBOUR.load(Ordering::Relaxed) != NONE
 }
 
+/// The job whose limits hold for such a process, if there is one.
+pub(crate) fn neighbour() -> Option<u32> {
+    // Relaxed: see above.
+    let job = NEIGHBOUR.load(Ordering::Relaxed);
+    (job != UNKNOWN && job != NONE).then_some(job)
+}
+
 /// What such a process may hold of each GPU in all; the inner `None` without limit, the outer before `cuInit`.
 pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
     // Relaxed: see above.

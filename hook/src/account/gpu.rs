@@ -206,11 +206,13 @@ impl Limited {
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         // Relaxed: to look twice, or once too seldom, does no harm.
         let look_at = self.place.look_at.load(Ordering::Relaxed);
-        if held < look_at.max(self.limit() / 2) {
+        // What was given back since makes room for what has no name.
+        let is_much_less = held < look_at / 2;
+        if held < look_at.max(self.limit() / 2) && !is_much_less {
             return;
         }
         let left = self.limit().saturating_sub(held);
-        let next = held.saturating_add(left / 2).saturating_add(1);
+        let next = held.saturating_add(left / 2).max(1);
         self.place.look_at.store(next, Ordering::Relaxed);
         outside::raise(self, units);
     }
@@ -252,7 +254,8 @@ impl Limited {
         let fits = || self.try_reserve(units).is_ok();
         // What others held that are no more. The driver takes its time to give it back; without limits a program waits
         // for that as well.
-        for _ in 0..LONGEST_WAIT {
+        let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
+        while os::milliseconds() < deadline {
             let reaped = self.reap();
             if reaped.is_any && fits() {
                 return true;
@@ -319,8 +322,8 @@ impl Limited {
     }
 }
 
-/// How many pauses of a millisecond the memory of dead processes is waited for.
-const LONGEST_WAIT: usize = 1000;
+/// How many milliseconds the memory of dead processes is waited for.
+const LONGEST_WAIT: u64 = 2000;
 
 /// A GPU of which nothing may be taken.
 static NO_ROOM: Known = Known {

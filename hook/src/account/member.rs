@@ -14,6 +14,7 @@ use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::gpu::Place;
 use super::holdings::Holdings;
+use crate::entry;
 use crate::gate;
 use crate::node::{Node, ThisNode};
 use crate::once::Once;
@@ -148,6 +149,10 @@ impl Member {
     /// Takes a place in the ledger of this process's job.
     fn join(finding: &Finding) -> Result<(Self, Mapping), Error> {
         match path(finding) {
+            // The job's ledger may be another user's.
+            Some(path) if finding.standing == Standing::Neighbours => {
+                Self::in_file(&path).or_else(|_| Self::alone())
+            }
             Some(path) => Self::in_file(&path),
             None => Self::alone(),
         }
@@ -267,8 +272,8 @@ impl Member {
 }
 
 /// How long after a process's death its memory may still be the driver's, in milliseconds: the kernel gives up the lock
-/// first. Twice the longest that was seen (docs/gpu-notes.md).
-const SETTLING: u64 = 250;
+/// first. Longer than what was seen of processes with many contexts (docs/gpu-notes.md).
+const SETTLING: u64 = 1000;
 
 /// What became of the dead.
 #[derive(Clone, Copy, Debug, Default)]
@@ -322,11 +327,6 @@ type Path = Text<256>;
 
 /// Where the ledger is; `None` for a process that counts for itself.
 fn path(finding: &Finding) -> Option<Path> {
-    // Nothing that a user owns is believed by a program with other rights than his, nor may he end it by making a file
-    // shorter that it has mapped.
-    if os::is_secure() {
-        return None;
-    }
     match &finding.standing {
         // Root in a user's job; in a user namespace anybody can be root.
         Standing::Job(conf)
@@ -334,16 +334,21 @@ fn path(finding: &Finding) -> Option<Path> {
         {
             None
         }
-        Standing::Job(_) => {
-            let mut path = text(&[b"/var/run/softmig/jobs/"]);
-            path.push_number(finding.job?.into(), 1);
-            path.push(b"/ledger");
-            Some(path)
-        }
+        Standing::Job(_) => Some(of_job(finding.job?)),
+        Standing::Neighbours => entry::neighbour().map(of_job),
+        // Of the environment nothing is believed by a program with other rights than its user's.
+        Standing::Own(_) if os::is_secure() => None,
         Standing::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
-        // The job's ledger may be another user's.
-        Standing::Neighbours | Standing::Passive | Standing::Denied(_) => None,
+        Standing::Passive | Standing::Denied(_) => None,
     }
+}
+
+/// Where a job's ledger is.
+fn of_job(job: u32) -> Path {
+    let mut path = text(&[b"/var/run/softmig/jobs/"]);
+    path.push_number(job.into(), 1);
+    path.push(b"/ledger");
+    path
 }
 
 /// Opens a ledger: a plain file that this user alone can write to, so that nobody else can make it shorter.

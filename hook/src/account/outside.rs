@@ -168,9 +168,12 @@ fn named(gpu: &Limited) -> u32 {
 /// well, which the driver may count for them.
 fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
     let place = gpu.place();
+    let before = named(gpu);
     let used = softmig_region::units(seen_by_nvml(gpu)?);
+    // What others take or give back meanwhile is in the account before the driver has it, or longer.
+    let named = named(gpu).max(before);
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
-    let named = named(gpu)
+    let named = named
         .saturating_sub(part(&place.managed))
         .saturating_sub(reserved);
     let counted_here = named.saturating_sub(part(&place.elsewhere));

@@ -204,17 +204,21 @@ pub(crate) fn refresh_all(gpu: &Limited) {
     });
 }
 
-/// The GPU's primary context is gone, and with it what its pools and graphs held.
-pub(crate) fn forget_contents(gpu: &Limited) {
-    gpu.holdings().each(Kind::Pool, |pool, held| {
-        if held.device == gpu.number()
-            && let Some(held) = gpu.holdings().take(Kind::Pool, pool)
-        {
+/// The GPU's primary context is gone. Some pools outlive it; others the driver knows no more.
+pub(crate) fn forget_gone(gpu: &Limited) {
+    gpu.place().pool.store(0, Ordering::Relaxed);
+    gpu.holdings().each(Kind::Pool, |name, held| {
+        if held.device != gpu.number() {
+            return;
+        }
+        let pool = name as usize as CUmemoryPool;
+        if figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT).is_some() {
+            refresh(pool);
+        } else if let Some(held) = gpu.holdings().take(Kind::Pool, name) {
             gpu.refund(held.units);
         }
     });
-    gpu.refund(gpu.place().graphs.swap(0, Ordering::SeqCst));
-    gpu.place().pool.store(0, Ordering::Relaxed);
+    refresh_graphs(gpu);
 }
 
 /// Makes pools and graphs give back what nobody uses, and charges what they then still hold.

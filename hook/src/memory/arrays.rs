@@ -147,7 +147,9 @@ pub(crate) unsafe fn create_v1(
 ) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
     let shape = unsafe { arguments::read(description) };
-    let shape = shape.map(|shape| {
+    // What is looked at here is what the driver gets.
+    let description = arguments::of(shape.as_ref(), description);
+    let asked = shape.map(|shape| {
         flat(
             shape.Width as usize,
             shape.Height as usize,
@@ -156,7 +158,7 @@ pub(crate) unsafe fn create_v1(
         )
     });
     create(
-        shape,
+        asked,
         // SAFETY: as above.
         || unsafe { real::cuArrayCreate(handle, description) },
         // SAFETY: the driver has just written there.
@@ -170,9 +172,11 @@ pub(crate) unsafe fn create_v2(
 ) -> CUresult {
     // SAFETY: as above.
     let shape = unsafe { arguments::read(description) };
-    let shape = shape.map(|shape| flat(shape.Width, shape.Height, shape.Format, shape.NumChannels));
+    // What is looked at here is what the driver gets.
+    let description = arguments::of(shape.as_ref(), description);
+    let asked = shape.map(|shape| flat(shape.Width, shape.Height, shape.Format, shape.NumChannels));
     create(
-        shape,
+        asked,
         // SAFETY: as above.
         || unsafe { real::cuArrayCreate_v2(handle, description) },
         // SAFETY: as above.
@@ -186,7 +190,9 @@ pub(crate) unsafe fn create_3d_v1(
 ) -> CUresult {
     // SAFETY: as above.
     let shape = unsafe { arguments::read(description) };
-    let shape = shape.map(|shape| CUDA_ARRAY3D_DESCRIPTOR {
+    // What is looked at here is what the driver gets.
+    let description = arguments::of(shape.as_ref(), description);
+    let asked = shape.map(|shape| CUDA_ARRAY3D_DESCRIPTOR {
         Width: shape.Width as usize,
         Height: shape.Height as usize,
         Depth: shape.Depth as usize,
@@ -195,7 +201,7 @@ pub(crate) unsafe fn create_3d_v1(
         Flags: shape.Flags,
     });
     create(
-        shape,
+        asked,
         // SAFETY: as above.
         || unsafe { real::cuArray3DCreate(handle, description) },
         // SAFETY: as above.
@@ -209,6 +215,8 @@ pub(crate) unsafe fn create_3d_v2(
 ) -> CUresult {
     // SAFETY: as above.
     let shape = unsafe { arguments::read(description) };
+    // What is looked at here is what the driver gets.
+    let description = arguments::of(shape.as_ref(), description);
     create(
         shape,
         // SAFETY: as above.
@@ -231,9 +239,11 @@ pub(crate) unsafe fn create_mipmapped(
     levels: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    let call = || unsafe { real::cuMipmappedArrayCreate(handle, description, levels) };
+    let asked = unsafe { arguments::read(description) };
+    let description = arguments::of(asked.as_ref(), description);
     // SAFETY: as above.
-    let shape = unsafe { arguments::read(description) }.filter(|shape| !takes_nothing(shape));
+    let call = || unsafe { real::cuMipmappedArrayCreate(handle, description, levels) };
+    let shape = asked.filter(|shape| !takes_nothing(shape));
     let (Some(shape), Some(gpu)) = (shape, here()) else {
         return call();
     };

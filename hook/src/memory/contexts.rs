@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
     CUgreenCtx, CUresult,
 };
 
-use crate::account::{self, Holding, Kind, Limited, outside, pools};
+use crate::account::{self, Busy, Holding, Kind, Limited, outside, pools};
 use crate::gate;
 use crate::memory::stacks;
 use crate::rows::asked;
@@ -109,13 +109,16 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
         return call();
     };
     let known = holdings.take(Kind::Context, context as u64);
+    let gpu = known.and_then(|known| Limited::on(known.device.into()));
+    let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
     let Some(known) = known else { return result };
     if result != CUDA_SUCCESS {
         holdings.put(Kind::Context, context as u64, known);
         return result;
     }
-    if let Some(gpu) = Limited::on(known.device.into()) {
+    if let Some(gpu) = gpu {
+        gpu.expect_change();
         forget(&gpu, context);
         outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
         outside::lower(&gpu, known.count);
@@ -180,10 +183,12 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
         // SAFETY: gives back what was taken just now: only the name is needed.
         let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
     }
+    let _busy = Busy::on(&gpu);
     let result = call();
     if result == CUDA_SUCCESS && kept == CUDA_SUCCESS && !is_active(device) {
         forget(&gpu, context);
-        pools::forget_contents(&gpu);
+        pools::forget_gone(&gpu);
+        gpu.expect_change();
         outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;

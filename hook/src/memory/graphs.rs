@@ -8,11 +8,12 @@ use softmig_driver_sys::cuda::{
     CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v2,
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS, CUdevice, CUgraph, CUgraphExec,
-    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult, CUstream,
+    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams, CUresult,
+    CUstream,
 };
 use softmig_region::units;
 
-use crate::account::{self, Busy, Holding, Kind, here};
+use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::account::{outside, pools};
 use crate::gate;
 use crate::memory::stacks;
@@ -35,6 +36,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 struct Needs {
     /// The bytes of its memory nodes, each rounded up as the driver may.
     bytes: u64,
+    /// The GPU that they lie on.
+    device: Option<CUdevice>,
     /// The largest frame of its kernels.
     frame: u32,
 }
@@ -45,6 +48,11 @@ impl Needs {
         let mut needs = Self::default();
         needs.add(graph, DEPTH)?;
         Some(needs)
+    }
+
+    /// The GPU of the memory nodes, if anything is limited there.
+    fn gpu(&self) -> Option<Limited> {
+        Limited::on(self.device?)
     }
 
     /// What the memory nodes take together.
@@ -116,7 +124,10 @@ impl Needs {
             .div_ceil(PIECE)
             .saturating_mul(PIECE);
         self.bytes = self.bytes.saturating_add(bytes);
-        Some(())
+        // A node names its GPU itself. Nodes on several GPUs are nobody's to count.
+        let device = params.poolProps.location.id;
+        let same = *self.device.get_or_insert(device) == device;
+        same.then_some(())
     }
 
     fn add_kernel(&mut self, node: CUgraphNode) {
@@ -154,7 +165,9 @@ fn made(
     let result = call();
     // A large graph takes memory itself.
     outside::after_code(&gpu);
-    if result == CUDA_SUCCESS && needs.bytes > 0 {
+    if result == CUDA_SUCCESS
+        && let Some(gpu) = needs.gpu()
+    {
         ANY.store(true, Ordering::Relaxed);
         let held = Holding {
             units: needs.units(),
@@ -222,21 +235,24 @@ fn made_with(
     call: impl FnOnce() -> CUresult,
     exec: impl FnOnce() -> CUgraphExec,
 ) -> CUresult {
-    let Some(gpu) = here() else { return call() };
+    if !gate::is_limited_process() {
+        return call();
+    }
     let Some(needs) = Needs::of(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let units = needs.units();
     let name = c"cuGraphInstantiateWithParams";
+    let Some(gpu) = needs.gpu() else {
+        return made(graph, name, call, exec);
+    };
     let busy = Busy::on(&gpu);
-    if units > 0 && !gpu.reserve(units, name) {
+    if !gpu.reserve(units, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     drop(busy);
     let result = made(graph, name, call, exec);
-    if units > 0 {
-        pools::graphs_grew(&gpu, units);
-    }
+    pools::graphs_grew(&gpu, units);
     result
 }
 
@@ -297,6 +313,28 @@ pub(crate) unsafe fn update_v2(
     )
 }
 
+/// Changes a node of a graph that can be launched: another kernel's stacks may come now.
+fn changed(result: CUresult) -> CUresult {
+    match here().filter(|_| result == CUDA_SUCCESS) {
+        Some(gpu) if !gpu.has_room() => CUDA_ERROR_OUT_OF_MEMORY,
+        _ => result,
+    }
+}
+
+pub(crate) unsafe fn set_params(
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: *mut CUgraphNodeParams,
+) -> CUresult {
+    // SAFETY: as above.
+    changed(unsafe { real::cuGraphExecNodeSetParams(exec, node, params) })
+}
+
+pub(crate) unsafe fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
+    // SAFETY: as above.
+    changed(unsafe { real::cuGraphExecChildGraphNodeSetParams(exec, node, child) })
+}
+
 pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
     if let Some(holdings) = account::holdings() {
         // It holds nothing itself: what its launches took stays with the GPU's graphs.
@@ -323,7 +361,8 @@ fn launched_with_memory(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let held = account::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
-    let (Some(held), Some(gpu)) = (held, here()) else {
+    let gpu = held.and_then(|held| Limited::on(held.device.into()));
+    let (Some(held), Some(gpu)) = (held, gpu) else {
         return call();
     };
     let _busy = Busy::on(&gpu);
@@ -368,7 +407,7 @@ pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
     let result = unsafe { real::cuDeviceGraphMemTrim(device) };
     if result == CUDA_SUCCESS
         && gate::is_limited_process()
-        && let Some(gpu) = account::Limited::on(device)
+        && let Some(gpu) = Limited::on(device)
     {
         let _busy = Busy::on(&gpu);
         pools::refresh_graphs(&gpu);

@@ -22,7 +22,7 @@ const PIECE: u64 = 2 << 20;
 const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
 
 /// The pieces that so many bytes take when nothing is shared, in units.
-fn in_pieces(bytes: u64) -> u32 {
+pub(super) fn in_pieces(bytes: u64) -> u32 {
     units(bytes.div_ceil(PIECE).saturating_mul(PIECE))
 }
 
@@ -161,8 +161,13 @@ pub(crate) unsafe fn alloc_pitch_v2(
     )
 }
 
-/// Whether this process ever had managed memory.
-static ANY_MANAGED: AtomicBool = AtomicBool::new(false);
+/// Whether this process ever had managed memory, or another process's.
+static ANY_OTHERS: AtomicBool = AtomicBool::new(false);
+
+/// There is such memory.
+pub(super) fn expect_others() {
+    ANY_OTHERS.store(true, Ordering::Relaxed);
+}
 
 /// Managed memory moves between host and GPU. All of it is charged, as if it were on the GPU: it may come there at any
 /// time, without a call.
@@ -182,7 +187,7 @@ pub(crate) unsafe fn alloc_managed(
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let managed = &gpu.place().managed;
-    ANY_MANAGED.store(true, Ordering::Relaxed);
+    expect_others();
     // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
     managed.fetch_add(units, Ordering::Relaxed);
     let result = call();
@@ -222,7 +227,8 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     // What has pieces of its own begins with one; most of what is freed here is a pool's, and known by no address.
     let may_be = [
         (Kind::Address, address.is_multiple_of(PIECE)),
-        (Kind::Managed, ANY_MANAGED.load(Ordering::Relaxed)),
+        (Kind::Managed, ANY_OTHERS.load(Ordering::Relaxed)),
+        (Kind::Opened, ANY_OTHERS.load(Ordering::Relaxed)),
     ];
     let large = may_be
         .into_iter()
@@ -252,7 +258,7 @@ const FREED: u32 = u32::MAX;
 
 /// Refunds what was freed in the order of a stream that has come to it.
 pub(crate) fn forget_freed(gpu: &Limited) {
-    for kind in [Kind::Address, Kind::Managed] {
+    for kind in [Kind::Address, Kind::Managed, Kind::Opened] {
         gpu.holdings().each(kind, |address, held| {
             if held.count != FREED || held.device != gpu.number() {
                 return;

@@ -32,6 +32,10 @@ pub(crate) unsafe fn create(
     properties: *const CUmemAllocationProp,
     flags: c_ulonglong,
 ) -> CUresult {
+    // SAFETY: the program's argument.
+    let asked = unsafe { arguments::read(properties) };
+    // What is looked at here is what the driver gets: another thread may change the program's.
+    let properties = arguments::of(asked.as_ref(), properties);
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
     let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
     let Some(gpu) = on(properties) else {

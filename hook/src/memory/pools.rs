@@ -184,13 +184,14 @@ pub(crate) unsafe fn create(
     place: *mut CUmemoryPool,
     properties: *const CUmemPoolProps,
 ) -> CUresult {
+    // SAFETY: the program's argument.
+    let asked = unsafe { arguments::read(properties) };
+    // What is looked at here is what the driver gets: another thread may change the program's.
+    let properties = arguments::of(asked.as_ref(), properties);
     // SAFETY: as above.
     let result = unsafe { real::cuMemPoolCreate(place, properties) };
-    if result != CUDA_SUCCESS || !gate::is_limited_process() {
-        return result;
-    }
-    // SAFETY: the driver has just read it.
-    let Some(properties) = (unsafe { arguments::read(properties) }) else {
+    let Some(properties) = asked.filter(|_| result == CUDA_SUCCESS && gate::is_limited_process())
+    else {
         return result;
     };
     let location = properties.location;

@@ -10,8 +10,9 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::{self, Holding, Kind, here};
+use crate::account::{self, Busy, Holding, Kind, here};
 use crate::memory::arguments;
+use crate::memory::linear::{expect_others, in_pieces};
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -30,7 +31,7 @@ fn opened(
     // SAFETY: there is room for both answers.
     let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
     let units = if known == CUDA_SUCCESS {
-        units(size as u64)
+        in_pieces(size as u64)
     } else {
         0
     };
@@ -40,16 +41,18 @@ fn opened(
         count: 0,
         other: account::context(),
     };
+    let _busy = Busy::on(&gpu);
+    if !gpu.reserve(units, c"cuIpcOpenMemHandle") {
+        let _ = close(address);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if account::add_reference(gpu.holdings(), Kind::Opened, address, new) {
-        return result;
-    }
-    if gpu.reserve(units, c"cuIpcOpenMemHandle") {
+        gpu.refund(units);
+    } else {
         gpu.place().elsewhere.fetch_add(units, Ordering::Relaxed);
-        return result;
     }
-    gpu.holdings().take(Kind::Opened, address);
-    let _ = close(address);
-    CUDA_ERROR_OUT_OF_MEMORY
+    expect_others();
+    result
 }
 
 fn close_again(address: CUdeviceptr) -> CUresult {
@@ -88,10 +91,11 @@ pub(crate) unsafe fn import(
     memory: *mut CUexternalMemory,
     description: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
 ) -> CUresult {
-    // SAFETY: as above.
-    let call = || unsafe { real::cuImportExternalMemory(memory, description) };
     // SAFETY: the program's argument.
     let asked = unsafe { arguments::read(description) };
+    let description = arguments::of(asked.as_ref(), description);
+    // SAFETY: as above.
+    let call = || unsafe { real::cuImportExternalMemory(memory, description) };
     let (Some(asked), Some(gpu)) = (asked, here()) else {
         return call();
     };

@@ -362,12 +362,12 @@ interpose! { CUDA, cuda;
             graph_exec: CUgraphExec,
             node: CUgraphNode,
             node_params: *mut CUgraphNodeParams,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::set_params;
         fn cuGraphExecChildGraphNodeSetParams(
             graph_exec: CUgraphExec,
             node: CUgraphNode,
             child_graph: CUgraph,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::graphs::set_child;
         fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult => crate::memory::graphs::destroy;
         fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult => crate::memory::graphs::trim;
         fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
