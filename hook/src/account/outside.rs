@@ -134,13 +134,17 @@ pub(crate) fn after_code(gpu: &Limited) {
 pub(crate) fn noticed(gpu: &Limited, free: u64) {
     let place = gpu.place();
     let named = named(gpu);
-    // Relaxed: to look twice does no harm.
-    let free_before = place.free.swap(free, Ordering::Relaxed);
-    let named_before = place.named.swap(named, Ordering::Relaxed);
     let bytes = softmig_region::bytes;
-    let gone = free_before.saturating_add(bytes(named_before));
+    // Relaxed: to look twice does no harm.
+    let before = place.free.load(Ordering::Relaxed);
+    let gone = before.saturating_add(bytes(place.named.load(Ordering::Relaxed)));
     let explained = free.saturating_add(bytes(named));
-    if gone.abs_diff(explained) < STEP || raise(gpu, 0) {
+    if gone.abs_diff(explained) < STEP {
+        return;
+    }
+    place.free.store(free, Ordering::Relaxed);
+    place.named.store(named, Ordering::Relaxed);
+    if raise(gpu, 0) {
         return;
     }
     // Nobody can be asked: a neighbour's memory may then count here, which is the safe side.

@@ -25,7 +25,15 @@ static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 /// There is more than one context.
 pub(crate) fn expect_several_contexts() {
-    SEVERAL.store(true, Ordering::Relaxed);
+    if !SEVERAL.swap(true, Ordering::Relaxed) {
+        clear_seen();
+    }
+}
+
+fn clear_seen() {
+    for seen in &SEEN {
+        seen.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
 /// Before a kernel is launched: false if its stacks do not fit.
@@ -73,9 +81,7 @@ pub(crate) fn forget() {
             holdings.take(Kind::Kernel, kernel);
         });
     }
-    for seen in &SEEN {
-        seen.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
+    clear_seen();
 }
 
 /// A kernel's frame in bytes; 0 if it cannot be had.
