@@ -40,6 +40,8 @@ pub(crate) struct Place {
     pub(crate) promised: AtomicU32,
     /// What was charged by name when `free` was seen.
     pub(crate) named: AtomicU32,
+    /// How many streams were made.
+    pub(crate) streams: AtomicU32,
     /// Calls under way that take or give back memory.
     pub(crate) busy: AtomicU32,
     /// The pool that allocations without a pool come from.
@@ -81,6 +83,7 @@ impl Place {
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),
             promised: AtomicU32::new(0),
+            streams: AtomicU32::new(0),
             named: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             pool: AtomicU64::new(0),
@@ -255,15 +258,20 @@ impl Limited {
         // What others held that are no more. The driver takes its time to give it back; without limits a program waits
         // for that as well.
         let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
-        while os::milliseconds() < deadline {
+        loop {
+            let is_late = os::milliseconds() > deadline;
             let reaped = self.reap();
-            if reaped.is_any && fits() {
+            // Another process that waits may have forgotten them first.
+            if (reaped.is_any || reaped.is_waiting) && fits() {
                 return true;
             }
-            if !reaped.is_waiting {
+            if !reaped.is_waiting || is_late {
                 break;
             }
             os::pause();
+        }
+        if fits() {
+            return true;
         }
         // What pools hold and nobody uses, and what is charged for something that the driver has given up.
         pools::give_back(self);

@@ -244,24 +244,36 @@ impl Member {
         let now = os::milliseconds();
         for (slot, since) in dead_since.iter().enumerate() {
             let lock = lock_offset(slot);
-            if !self.holds_any(slot) || file.lock_byte(lock) != Ok(true) {
+            let seen = since.load(Ordering::Relaxed);
+            if !self.holds_any(slot) {
                 since.store(0, Ordering::Relaxed);
                 continue;
             }
-            // Whoever wants the slot while it is locked takes another.
-            let seen = since.load(Ordering::Relaxed);
+            // Who waits as well must not look alive, so this takes no lock.
+            if file.is_locked(lock) {
+                // A process that lives, or one that clears the slot at this moment.
+                let is_clearing = seen > 0 && now.saturating_sub(seen) < SETTLING.saturating_mul(2);
+                reaped.is_waiting |= is_clearing;
+                if !is_clearing {
+                    since.store(0, Ordering::Relaxed);
+                }
+                continue;
+            }
             if seen == 0 {
                 since.store(now.max(1), Ordering::Relaxed);
             }
             if seen == 0 || now.saturating_sub(seen) < SETTLING {
                 reaped.is_waiting = true;
-            } else {
+            } else if file.lock_byte(lock) == Ok(true) {
+                // Whoever wants the slot while it is locked takes another.
                 for gpu in self.ledger.gpus() {
                     reaped.is_any |= gpu.clear(slot);
                 }
                 since.store(0, Ordering::Relaxed);
+                file.unlock_byte(lock);
+            } else {
+                reaped.is_waiting = true;
             }
-            file.unlock_byte(lock);
         }
         reaped
     }

@@ -74,6 +74,7 @@ pub(crate) fn correct(gpu: &Limited) {
             set(gpu, overhead.min(high).max(promised).max(low));
             // The first guess was too much for this GPU.
             place.context.fetch_min(high, Ordering::Relaxed);
+            rebase(gpu);
             return;
         }
         os::pause();
@@ -106,6 +107,11 @@ pub(crate) fn meet(gpu: &Limited) {
         stacks::expect_several_contexts();
     }
     set(gpu, of_context(gpu));
+    rebase(gpu);
+}
+
+/// From here on changes of what is free are compared with what it is now.
+fn rebase(gpu: &Limited) {
     let (mut free, mut total) = (0, 0);
     // SAFETY: there is room for both answers.
     let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };

@@ -5,17 +5,26 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUgreenCtx, CUresult, CUstream};
 
+use softmig_region::units_of_mib;
+
 use crate::account::{self, here};
 use crate::rows::cuda::real;
 
-/// What a stream takes where there are many (docs/gpu-notes.md), in units.
-const STREAM: u32 = 9;
+/// What so many streams take, in units: 0.55 MiB each, in pieces of 2 MiB (docs/gpu-notes.md).
+fn units_of(streams: u32) -> u32 {
+    const STREAM: u32 = 9;
+    const PIECE: u32 = units_of_mib(2);
+    let pieces = streams.saturating_mul(STREAM).div_ceil(PIECE);
+    pieces.saturating_mul(PIECE)
+}
 
 /// Makes a stream.
 fn make(call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
-    account::charged(&gpu, STREAM, c"cuStreamCreate", call, || {
-        gpu.place().overhead.fetch_add(STREAM, Ordering::Relaxed);
+    let before = gpu.place().streams.fetch_add(1, Ordering::Relaxed);
+    let more = units_of(before.saturating_add(1)).saturating_sub(units_of(before));
+    account::charged(&gpu, more, c"cuStreamCreate", call, || {
+        gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
     })
 }
 
