@@ -160,6 +160,8 @@ static void *storm_thread(void *seed)
         }
         note(result);
         atomic_fetch_add(&shared->steps, 1);
+        // So many threads would keep everybody else on this machine from running.
+        usleep(random_number(&state) % 4000);
     }
     atomic_fetch_add(&shared->quiet, 1);
     pause();

@@ -141,7 +141,7 @@ static void forks(void)
     take_until(MOST);
 }
 
-// A child outlives its parent, and nothing of the parent's account.
+// A child outlives its parent: it ends with its input.
 static void orphan(void)
 {
     begin();
@@ -151,6 +151,21 @@ static void orphan(void)
         while (getchar() != EOF)
             ;
         _exit(0);
+    }
+    printf("forked: %d\n", child);
+    fflush(stdout);
+    pause();
+}
+
+// A child that runs another program has nothing of the parent's.
+static void launcher(void)
+{
+    begin();
+    take_until(MOST);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/cat", "cat", NULL);
+        _exit(1);
     }
     printf("forked: %d\n", child);
     fflush(stdout);
@@ -315,6 +330,8 @@ int main(int words, char **word)
         fork_first();
     else if (strcmp(action, "orphan") == 0)
         orphan();
+    else if (strcmp(action, "launcher") == 0)
+        launcher();
     else if (strcmp(action, "exec") == 0)
         exec_self(word[0]);
     else if (strcmp(action, "fill") == 0)

@@ -26,13 +26,13 @@ struct way {
 static int device_number;
 static void *main_context;
 
-// The current context's device has this thread's stream.
-static void *stream_of_thread(void)
+// This thread's stream, in the context that it had first. Streams take memory, so there may be none.
+static int stream_of_thread(void **place)
 {
     static _Thread_local void *stream;
-    if (!stream)
-        cu.cuStreamCreate(&stream, 1);
-    return stream;
+    int result = stream ? SUCCESS : cu.cuStreamCreate(&stream, 1);
+    *place = stream;
+    return result;
 }
 
 static int take_plain(size_t bytes, struct block *block)
@@ -230,8 +230,11 @@ static int launch(int result, device_pointer at, struct block *block)
 {
     if (!result)
         result = cu.cuGraphInstantiateWithFlags(&block->two, block->one, 0);
+    void *stream = NULL;
     if (!result)
-        result = cu.cuGraphLaunch(block->two, stream_of_thread());
+        result = stream_of_thread(&stream);
+    if (!result)
+        result = cu.cuGraphLaunch(block->two, stream);
     block->at = result ? 0 : at;
     if (result && block->one)
         give_graph(block);
@@ -317,8 +320,11 @@ static int take_uploaded_graph(size_t bytes, struct block *block)
         result = cu.cuGraphAddMemAllocNode(&node, block->one, NULL, 0, &asked);
     if (!result)
         result = cu.cuGraphInstantiateWithFlags(&block->two, block->one, 0);
+    void *stream = NULL;
     if (!result)
-        result = cu.cuGraphUpload(block->two, stream_of_thread());
+        result = stream_of_thread(&stream);
+    if (!result)
+        result = cu.cuGraphUpload(block->two, stream);
     // Uploads of several graphs share their memory, so it has to run as well.
     if (!result)
         result = cu.cuGraphLaunch_ptsz(block->two, NULL);
@@ -330,9 +336,11 @@ static int take_uploaded_graph(size_t bytes, struct block *block)
 
 static int take_captured(size_t bytes, struct block *block)
 {
-    void *stream = stream_of_thread();
+    void *stream = NULL;
     device_pointer at = 0;
-    int result = cu.cuStreamBeginCapture_v2(stream, RELAXED);
+    int result = stream_of_thread(&stream);
+    if (!result)
+        result = cu.cuStreamBeginCapture_v2(stream, RELAXED);
     if (result)
         return result;
     result = cu.cuMemAllocAsync(&at, bytes, stream);

@@ -87,7 +87,7 @@ fn a_crowd_without_deaths_never_has_more_than_the_limit() -> Result<()> {
 
 #[test]
 fn after_a_storm_of_64_processes_and_random_deaths_the_account_is_exact() -> Result<()> {
-    let stand = stand(3 * 1024)?;
+    let stand = stand(6 * 1024)?;
     let seed = std::process::id().to_string();
     let mut crowd = stand.start(&["crowd", "storm", &COUNT.to_string(), STORM, &seed])?;
     let quiet = crowd.hears("quiet: ")?;

@@ -122,12 +122,34 @@ fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
     stand.check_peaks()
 }
 
+/// The child has the driver's open files too, and so keeps the memory: on a real GPU it is free when the child ends.
 #[test]
-fn a_child_that_outlives_its_parent_holds_nothing_of_its() -> Result<()> {
+fn a_child_that_outlives_its_parent_keeps_what_it_held_until_it_ends() -> Result<()> {
     let stand = stand()?;
     let mut client = stand.start(&["lives", "orphan"])?;
     client.hears("forked: ")?;
     ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
+    client.kill()?;
+    let said = stand.run(&["lives", "fill"])?;
+    ensure!(
+        said.text("start")? == OUT_OF_MEMORY.to_string(),
+        "{said:#?}"
+    );
+    // The end of its input ends the child.
+    drop(client);
+    let said = stand.run(&["lives", "fill"])?;
+    ensure!(
+        blocks(&said.numbers("took", "blocks")?) >= ALL - 1,
+        "{said:#?}"
+    );
+    stand.check_peaks()
+}
+
+#[test]
+fn a_program_that_a_process_started_keeps_nothing_of_it() -> Result<()> {
+    let stand = stand()?;
+    let mut client = stand.start(&["lives", "launcher"])?;
+    client.hears("forked: ")?;
     client.kill()?;
     let said = stand.run(&["lives", "fill"])?;
     ensure!(

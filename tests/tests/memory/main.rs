@@ -6,6 +6,7 @@
 mod crowd;
 mod garbage;
 mod gpus;
+mod jobs;
 mod ledger;
 mod lives;
 mod shares;

@@ -1,0 +1,464 @@
+//! Where the job matters: its processes and steps share one slice, its neighbours have theirs, and its log says why
+//! something was refused. In real jobs, each test's on a node of its own.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use softmig_fake_node::{Gpu, MIB, Node as Driver};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::requests::memory_mib;
+use softmig_tests::softmig::installed;
+use softmig_tests::{Client, Cluster, Gpus, Node, Slurm, on_each_slurm};
+
+use crate::stand::{Said, number};
+use crate::ways::OUT_OF_MEMORY;
+
+on_each_slurm!(
+    the_steps_of_a_job_share_its_slice,
+    two_jobs_on_one_gpu_have_a_slice_each,
+    a_jobs_first_refusal_is_one_line_in_its_log,
+    a_node_that_observes_refuses_nothing_and_says_what_it_would_have,
+    a_job_with_a_whole_gpu_may_have_all_of_it,
+    no_variable_gives_a_process_more,
+    what_a_killed_step_held_is_the_next_ones,
+    a_requeued_job_has_its_whole_slice_again,
+    a_spoilt_ledger_harms_its_own_job_alone,
+    programs_with_other_rights_share_the_slice,
+    a_storm_in_a_job_ends_with_its_account_exact,
+);
+
+/// What clients take at a time.
+const STEP: u64 = 32 * MIB;
+/// How many nodes there are: one for each test.
+const NODES: usize = 11;
+
+/// A cluster with one L40S on each node.
+struct Site {
+    cluster: Cluster,
+    drivers: Vec<Driver>,
+}
+
+fn site(slurm: Slurm) -> Result<&'static Site> {
+    static V22_05: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V22_05));
+    static V24_11: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V24_11));
+    let site = match slurm {
+        Slurm::V22_05 => &V22_05,
+        Slurm::V24_11 => &V24_11,
+    };
+    site.as_ref().map_err(|error| anyhow!("{error:#}"))
+}
+
+impl Site {
+    fn start(slurm: Slurm) -> Result<Site> {
+        let cluster = installed(slurm)
+            .programs()
+            .nodes(NODES)
+            .gpus([Gpus::l40s(1)])
+            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+            .file(PRELOAD, format!("{LIBRARY}\n"))
+            // A requeued job waits until its credentials have expired.
+            .slurm_conf("AuthInfo=socket=/cluster/munge/munge.socket,cred_expire=5")
+            .start()?;
+        // A second group of alice's, for programs that run under it.
+        let group = "echo project:x:3001:alice >>/etc/group";
+        cluster.run("root", &["sh", "-c", group])?.ok()?;
+        let drivers = cluster.nodes().iter().map(Node::start_driver);
+        let drivers = drivers.collect::<Result<_>>()?;
+        Ok(Site { cluster, drivers })
+    }
+}
+
+/// A job that stays.
+struct Job {
+    site: &'static Site,
+    node: usize,
+    user: &'static str,
+    id: u32,
+    /// What it may hold, in bytes.
+    limit: u64,
+}
+
+/// A step that runs.
+struct Step {
+    job: &'static Site,
+    client: Client,
+}
+
+impl Job {
+    /// Starts a job of a quarter (1), a half (2) or all (4) of the GPU of a node.
+    fn start(slurm: Slurm, node: usize, user: &'static str, shards: u32) -> Result<Job> {
+        let site = site(slurm)?;
+        let gres = match shards {
+            4 => "gpu:l40s:1".to_owned(),
+            shards => format!("gpu:l40s.{}:1", 4 / shards),
+        };
+        let name = site.cluster.node(node).name();
+        let options = ["--gres", &gres, "--nodelist", name, "--output=/dev/null"];
+        let script = "touch $HOME/$SLURM_JOB_ID.started; exec sleep infinity";
+        let id = site.cluster.user(user).sbatch(&options, script)?;
+        let started = format!("/home/{user}/{id}.started");
+        site.cluster.wait_until("the job's script runs", || {
+            Ok(site.cluster.read(&started)?.is_some())
+        })?;
+        Ok(Job {
+            site,
+            node,
+            user,
+            id,
+            limit: u64::from(memory_mib(shards)) * MIB,
+        })
+    }
+
+    fn node(&self) -> &'static Node {
+        self.site.cluster.node(self.node)
+    }
+
+    fn driver(&self) -> &'static Driver {
+        &self.site.drivers[self.node]
+    }
+
+    /// Starts a step in the clients' folder.
+    fn begin(&self, script: &str) -> Result<Step> {
+        let id = format!("--jobid={}", self.id);
+        let argv = ["srun", &id, "--overlap", "--ntasks=1", "--chdir", FOLDER];
+        let words = [&argv[..], &["bash", "-c", script]].concat();
+        let client = self.site.cluster.command(self.user, &words).spawn()?;
+        Ok(Step {
+            job: self.site,
+            client,
+        })
+    }
+
+    /// Runs a step.
+    fn run(&self, script: &str) -> Result<Said> {
+        self.begin(script)?.end()
+    }
+
+    /// Starts a step that holds memory until the file is there, and says how many blocks it has.
+    fn hold(&self, count: u64, until: &str) -> Result<(Step, u64)> {
+        let script = format!("./takes cuMemAlloc_v2 {STEP} until {count} {until}");
+        let step = self.begin(&script)?;
+        let took = step.hears("took: ")?;
+        Ok((step, number(&took, "blocks")?))
+    }
+
+    /// How many blocks a step gets that takes all it can.
+    fn fill(&self, script: &str) -> Result<u64> {
+        let said = self.run(&format!("{script} ./takes cuMemAlloc_v2 {STEP} fill"))?;
+        ensure!(said.number("took", "then")? == OUT_OF_MEMORY, "{said:#?}");
+        said.number("took", "blocks")
+    }
+
+    /// Its log.
+    fn log(&self) -> Result<String> {
+        let log = format!("/var/run/softmig/jobs/{}/log", self.id);
+        self.node().read(log)?.context("no log")
+    }
+
+    /// Makes a file on its node.
+    fn touch(&self, path: &str) -> Result<()> {
+        self.node().write(path, "")
+    }
+
+    /// The blocks that have room beside a context.
+    fn room(&self) -> u64 {
+        (self.limit - Gpu::l40s(0).context) / STEP
+    }
+
+    /// Fails if more was ever taken of the GPU than so many slices.
+    fn check_peak(&self, slices: u64) -> Result<()> {
+        let (peak, limit) = (self.driver().peak(0), slices * self.limit);
+        ensure!(peak <= limit, "{peak} bytes were taken, {limit} may be");
+        Ok(())
+    }
+
+    fn end(self) -> Result<()> {
+        let id = self.id.to_string();
+        self.site.cluster.run("root", &["scancel", &id])?.ok()?;
+        Ok(())
+    }
+}
+
+impl Step {
+    /// Waits until it says something that begins so.
+    fn hears(&self, start: &str) -> Result<String> {
+        self.job
+            .cluster
+            .wait_for(start, Duration::from_secs(60), || {
+                let said = self.client.stdout()?;
+                let line = said.lines().find(|line| line.starts_with(start));
+                Ok(line.map(str::to_owned))
+            })
+            .with_context(|| format!("{:?} {:?}", self.client.stdout(), self.client.stderr()))
+    }
+
+    fn end(self) -> Result<Said> {
+        let output = self.client.wait(Duration::from_secs(60))?;
+        Ok(Said {
+            status: output.status,
+            lines: output.stdout.lines().map(str::to_owned).collect(),
+            stderr: output.stderr,
+        })
+    }
+}
+
+fn the_steps_of_a_job_share_its_slice(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 0, "alice", 1)?;
+    let all = job.fill("")?;
+    ensure!((job.room() - 1..=job.room()).contains(&all), "{all}");
+    let (first, took) = job.hold(100, "/tmp/over")?;
+    ensure!(took == 100, "{took}");
+    // The second context, and what the first was guessed to take: nobody has looked yet.
+    let beside = 100 + Gpu::l40s(0).context / STEP;
+    let rest = job.fill("")?;
+    ensure!(
+        (all - beside - 4..=all - beside).contains(&rest),
+        "{rest} of {all}"
+    );
+    // Two processes of one step, and a task of another.
+    let both = "./takes cuMemCreate 33554432 until 50 /tmp/over & ./takes cuMemAlloc_v2 33554432 until 50 /tmp/over; wait";
+    let second = job.begin(both)?;
+    second.hears("holding: ")?;
+    job.touch("/tmp/over")?;
+    let said = second.end()?;
+    ensure!(said.numbers("took", "blocks")? == [50, 50], "{said:#?}");
+    first.end()?;
+    ensure!(job.fill("")? == all);
+    job.check_peak(1)?;
+    job.end()
+}
+
+fn two_jobs_on_one_gpu_have_a_slice_each(slurm: Slurm) -> Result<()> {
+    let alices = Job::start(slurm, 1, "alice", 1)?;
+    let bobs = Job::start(slurm, 1, "bob", 1)?;
+    let (first, took) = alices.hold(0, "/tmp/over")?;
+    let (second, other) = bobs.hold(0, "/tmp/over")?;
+    for took in [took, other] {
+        ensure!(
+            (alices.room() - 1..=alices.room()).contains(&took),
+            "{took}"
+        );
+    }
+    // Alice's second process finds no room for a context, and bob's slice is not hers to take.
+    let said = alices.run("./takes cuMemAlloc_v2 33554432 fill")?;
+    ensure!(said.text("start")? == "2", "{said:#?}");
+    alices.touch("/tmp/over")?;
+    first.end()?;
+    second.end()?;
+    for process in alices.driver().history(0)? {
+        ensure!(process.peak <= alices.limit, "{process:?}");
+    }
+    alices.check_peak(2)?;
+    alices.end()?;
+    bobs.end()
+}
+
+fn a_jobs_first_refusal_is_one_line_in_its_log(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 2, "alice", 1)?;
+    let before = job.run("./takes cuMemAlloc_v2 33554432 hold 10")?;
+    ensure!(before.number("took", "blocks")? == 10, "{before:#?}");
+    ensure!(job.log()?.is_empty(), "{}", job.log()?);
+    let said = job.run("./takes cuMemAlloc_v2 33554432 fill")?;
+    ensure!(said.stderr.is_empty(), "{said:#?}");
+    ensure!(said.lines.len() == 9, "{said:#?}");
+    let log = job.log()?;
+    let held = said.number("took", "blocks")? * 32 + Gpu::l40s(0).context / MIB;
+    let expected = format!(
+        " job {}: out of memory on GPU 0: cuMemAlloc asked for 32 MiB, the job holds {held} MiB (this process {held} MiB) \
+         and may hold {} MiB\n",
+        job.id,
+        job.limit / MIB
+    );
+    ensure!(log.lines().count() == 1, "{log}");
+    ensure!(
+        log.split_once(']')
+            .is_some_and(|(_, text)| text == expected),
+        "{log}{expected}"
+    );
+    // Once is enough, also for other processes.
+    job.run("./takes cuMemCreate 33554432 fill; ./takes cuMemAllocAsync 33554432 fill")?;
+    ensure!(job.log()? == log, "{}", job.log()?);
+    // Who wants to know more asks for it: the first refusal of each process, on standard error too.
+    let said = job.run("SOFTMIG_LOG_LEVEL=3 ./takes cuMemCreate 33554432 fill")?;
+    ensure!(
+        said.stderr
+            .contains("out of memory on GPU 0: cuMemCreate asked for"),
+        "{said:#?}"
+    );
+    ensure!(said.lines.len() == 9, "{said:#?}");
+    ensure!(job.log()?.lines().count() >= 2, "{}", job.log()?);
+    job.end()
+}
+
+fn a_node_that_observes_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -> Result<()> {
+    // node.conf is one file for all nodes here, so this test has a cluster of its own.
+    let cluster = installed(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=observe\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .start()?;
+    let driver = cluster.node(0).start_driver()?;
+    let script = format!(
+        "{FOLDER}/takes cuMemAlloc_v2 33554432 hold 1000\ncat /var/run/softmig/jobs/$SLURM_JOB_ID/log"
+    );
+    let srun = ["--gres=gpu:l40s.4:1", "bash", "-c", &script];
+    let said = cluster.user("alice").srun(&srun)?.ok()?;
+    ensure!(said.contains("took: blocks=1000 then=0"), "{said}");
+    let words = "would be out of memory on GPU 0: cuMemAlloc asked for 32 MiB, the job holds ";
+    ensure!(said.matches(words).count() == 1, "{said}");
+    ensure!(driver.peak(0) > 1000 * STEP, "{}", driver.peak(0));
+    Ok(())
+}
+
+fn a_job_with_a_whole_gpu_may_have_all_of_it(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 3, "alice", 4)?;
+    let gpu = Gpu::l40s(0);
+    let took = job.fill("")?;
+    ensure!(took == (gpu.usable() - gpu.context) / STEP, "{took}");
+    let ledger = format!("/var/run/softmig/jobs/{}", job.id);
+    ensure!(!job.node().exists(ledger)?);
+    job.end()
+}
+
+fn no_variable_gives_a_process_more(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 4, "alice", 1)?;
+    let other = Job::start(slurm, 4, "alice", 2)?;
+    let all = job.fill("")?;
+    for variables in [
+        "env -i",
+        "SLURM_JOB_ID=1",
+        "SLURM_JOB_ID=",
+        &format!("SLURM_JOB_ID={} SLURM_JOBID={}", other.id, other.id),
+        "CUDA_DEVICE_MEMORY_LIMIT=40G",
+        "CUDA_DEVICE_MEMORY_LIMIT_0=40G CUDA_DEVICE_SM_LIMIT=0",
+        "SOFTMIG_RUN=/tmp/none",
+        "SOFTMIG_NODE=off SOFTMIG_MODE=whole",
+        "LD_PRELOAD= LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu",
+    ] {
+        let took = job.fill(variables)?;
+        ensure!(took == all, "{variables}: {took}, not {all}");
+    }
+    job.check_peak(1)?;
+    job.end()?;
+    other.end()
+}
+
+fn what_a_killed_step_held_is_the_next_ones(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 5, "alice", 1)?;
+    let all = job.fill("")?;
+    for _ in 0..2 {
+        let (step, took) = job.hold(0, "/tmp/never")?;
+        ensure!(took == all, "{took}");
+        // By its number on the node.
+        let usage = job.driver().usage()?;
+        let pid = usage[0].processes[0].pid.context("no process")?.to_string();
+        let killed = std::process::Command::new("kill")
+            .args(["-9", &pid])
+            .status()?;
+        ensure!(killed.success());
+        let said = step.end()?;
+        ensure!(!said.status.success(), "{said:#?}");
+        ensure!(job.fill("")? == all);
+    }
+    job.check_peak(1)?;
+    job.end()
+}
+
+fn a_requeued_job_has_its_whole_slice_again(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let node = site.cluster.node(6);
+    let script = format!(
+        "run=$HOME/requeued.$(ls $HOME/requeued.* 2>/dev/null | wc -l)\n\
+         {FOLDER}/takes cuMemAlloc_v2 33554432 until 0 /tmp/never >$run &\nwait"
+    );
+    let options = [
+        "--gres=gpu:l40s.4:1",
+        "--requeue",
+        "--nodelist",
+        node.name(),
+        "--output=/dev/null",
+    ];
+    let job = site.cluster.user("alice").sbatch(&options, &script)?;
+    let took = |run: &str| -> Result<String> {
+        let path = format!("/home/alice/requeued.{run}");
+        site.cluster.wait_for(&path, Duration::from_secs(60), || {
+            let said = site.cluster.read(&path)?.unwrap_or_default();
+            let line = said.lines().find(|line| line.starts_with("took: "));
+            Ok(line.map(str::to_owned))
+        })
+    };
+    let first = took("0")?;
+    let id = job.to_string();
+    site.cluster
+        .run("root", &["scontrol", "requeue", &id])?
+        .ok()?;
+    let second = took("1")?;
+    ensure!(
+        first == second && number(&first, "blocks")? > 300,
+        "{first} and then {second}"
+    );
+    site.cluster.run("root", &["scancel", &id])?.ok()?;
+    Ok(())
+}
+
+fn a_spoilt_ledger_harms_its_own_job_alone(slurm: Slurm) -> Result<()> {
+    let alices = Job::start(slurm, 7, "alice", 1)?;
+    let bobs = Job::start(slurm, 7, "bob", 1)?;
+    let all = bobs.fill("")?;
+    let ledger = "/var/run/softmig/jobs/$SLURM_JOB_ID/ledger";
+    for spoil in [
+        "head -c 69632 /dev/urandom | dd of=LEDGER conv=notrunc status=none",
+        "tr '\\0' '\\377' </dev/zero | head -c 69632 | dd of=LEDGER conv=notrunc status=none",
+        "truncate -s 0 LEDGER",
+        "truncate -s 5000 LEDGER",
+    ] {
+        let spoil = spoil.replace("LEDGER", ledger);
+        let said = alices.run(&format!("{spoil}; ./takes cuMemAlloc_v2 33554432 fill"))?;
+        ensure!(said.text("start")? != "0", "{spoil}: {said:#?}");
+        ensure!(bobs.fill("")? == all, "{spoil}");
+    }
+    // She hears of it.
+    let log = alices.log()?;
+    ensure!(
+        log.contains("the ledger of its job cannot be used"),
+        "{log}"
+    );
+    alices.check_peak(2)?;
+    alices.end()?;
+    bobs.end()
+}
+
+/// Any user can make such a copy: it must not have a slice of its own.
+fn programs_with_other_rights_share_the_slice(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 8, "alice", 1)?;
+    // Bob's, which alice may run.
+    let bobs = format!("cp {FOLDER}/takes /tmp/bobs && chmod 4755 /tmp/bobs");
+    let made = job.node().command("bob", &["bash", "-c", &bobs]).output()?;
+    ensure!(made.success(), "{made}");
+    let script = format!(
+        "own=$(mktemp -d)/takes; cp ./takes $own; chgrp project $own; chmod g+s $own\n\
+         for takes in $own $own ./takes /tmp/bobs /tmp/bobs; do\n\
+         $takes cuMemAlloc_v2 {STEP} until 0 /tmp/over 2>&1 & done\n\
+         sleep 2; touch /tmp/over; wait"
+    );
+    let said = job.run(&script)?;
+    let took = said.numbers("took", "blocks")?;
+    ensure!(said.stderr.is_empty(), "{said:#?}");
+    ensure!(took.iter().sum::<u64>() > 0, "{said:#?}");
+    job.check_peak(1).with_context(|| format!("{said:#?}"))?;
+    job.end()
+}
+
+fn a_storm_in_a_job_ends_with_its_account_exact(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 9, "alice", 2)?;
+    let before = job.fill("")?;
+    // 32 contexts are half of the slice.
+    let said = job.run("./crowd storm 32 4 7")?;
+    ensure!(said.status.success(), "{said:#?}");
+    ensure!(said.number("quiet", "odd")? == 0, "{said:#?}");
+    job.check_peak(1)?;
+    ensure!(job.fill("")? == before, "{said:#?}");
+    job.end()
+}
