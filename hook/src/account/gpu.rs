@@ -40,6 +40,8 @@ pub(crate) struct Place {
     pub(crate) promised: AtomicU32,
     /// What was charged by name when `free` was seen.
     pub(crate) named: AtomicU32,
+    /// Not zero once a graph with memory nodes was instantiated.
+    pub(crate) graph: AtomicU32,
     /// How many streams were made.
     pub(crate) streams: AtomicU32,
     /// Calls under way that take or give back memory.
@@ -83,6 +85,7 @@ impl Place {
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),
             promised: AtomicU32::new(0),
+            graph: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             named: AtomicU32::new(0),
             busy: AtomicU32::new(0),

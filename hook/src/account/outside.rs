@@ -45,7 +45,13 @@ pub(crate) fn of_context(gpu: &Limited) -> u32 {
 #[cold]
 pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
     let _errno = os::Errno::save();
-    let found = look(gpu, reserved);
+    let mut found = look(gpu, reserved);
+    if !gpu.is_alone()
+        && let (Some((low, high)), Some((again, _))) = (found, look(gpu, reserved))
+    {
+        // What another thread took and gave back during a look seems to have no name.
+        found = Some((low.min(again), high));
+    }
     if let Some((low, _)) = found {
         set(gpu, low.max(gpu.place().overhead.load(Ordering::Relaxed)));
     }

@@ -162,6 +162,15 @@ fn made(
     if !stacks::reserve(&gpu, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if let Some(gpu) = needs.gpu()
+        && gpu.place().graph.swap(1, Ordering::Relaxed) == 0
+    {
+        // The first with memory nodes takes a piece for itself.
+        gpu.place()
+            .overhead
+            .fetch_add(units(PIECE), Ordering::Relaxed);
+        gpu.charge(units(PIECE));
+    }
     let result = call();
     // A large graph takes memory itself.
     outside::after_code(&gpu);

@@ -240,6 +240,10 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
             None => call(),
         };
     };
+    if kind == Kind::Opened {
+        // Its maker is charged as well.
+        return account::given_back(kind, address, call);
+    }
     let result = call();
     if result == CUDA_SUCCESS {
         holdings.change(kind, address, |known| {
@@ -258,7 +262,7 @@ const FREED: u32 = u32::MAX;
 
 /// Refunds what was freed in the order of a stream that has come to it.
 pub(crate) fn forget_freed(gpu: &Limited) {
-    for kind in [Kind::Address, Kind::Managed, Kind::Opened] {
+    for kind in [Kind::Address, Kind::Managed] {
         gpu.holdings().each(kind, |address, held| {
             if held.count != FREED || held.device != gpu.number() {
                 return;
