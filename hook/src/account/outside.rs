@@ -53,7 +53,8 @@ pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
         found = Some((low.min(again), high));
     }
     if let Some((low, _)) = found {
-        set(gpu, low.max(gpu.place().overhead.load(Ordering::Relaxed)));
+        let before = gpu.place().overhead.fetch_max(low, Ordering::Relaxed);
+        gpu.charge(low.saturating_sub(before));
     }
     found.is_some()
 }

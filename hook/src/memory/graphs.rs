@@ -57,7 +57,7 @@ impl Needs {
 
     /// What the memory nodes take together.
     fn units(&self) -> u32 {
-        units(self.bytes.div_ceil(STEP).saturating_mul(STEP))
+        units(self.bytes)
     }
 
     fn add(&mut self, graph: CUgraph, depth: usize) -> Option<()> {
@@ -120,9 +120,7 @@ impl Needs {
         }
         // SAFETY: plain numbers and pointers, all zero before the driver wrote.
         let params = unsafe { params.assume_init_ref() };
-        let bytes = (params.bytesize as u64)
-            .div_ceil(PIECE)
-            .saturating_mul(PIECE);
+        let bytes = (params.bytesize as u64).div_ceil(STEP).saturating_mul(STEP);
         self.bytes = self.bytes.saturating_add(bytes);
         // A node names its GPU itself. Nodes on several GPUs are nobody's to count.
         let device = params.poolProps.location.id;

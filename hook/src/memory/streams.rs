@@ -3,11 +3,14 @@
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{CUgreenCtx, CUresult, CUstream};
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUgreenCtx, CUresult, CUstream,
+};
 
 use softmig_region::units_of_mib;
 
 use crate::account::{self, here};
+use crate::rows::asked;
 use crate::rows::cuda::real;
 
 /// What so many streams take, in units: 0.55 MiB each, in pieces of 2 MiB (docs/gpu-notes.md).
@@ -18,19 +21,36 @@ fn units_of(streams: u32) -> u32 {
     pieces.saturating_mul(PIECE)
 }
 
+/// So many streams are charged as they are made; of more the driver's figure tells. They stay charged: a stream that is
+/// destroyed leaves what it took to the next.
+const CHARGED: u32 = 16;
+
 /// Makes a stream.
-fn make(call: impl FnOnce() -> CUresult) -> CUresult {
+fn make(stream: *mut CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
     let before = gpu.place().streams.fetch_add(1, Ordering::Relaxed);
-    let more = units_of(before.saturating_add(1)).saturating_sub(units_of(before));
-    account::charged(&gpu, more, c"cuStreamCreate", call, || {
-        gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
-    })
+    if before < CHARGED {
+        let more = units_of(before.saturating_add(1)).saturating_sub(units_of(before));
+        return account::charged(&gpu, more, c"cuStreamCreate", call, || {
+            gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
+        });
+    }
+    // No more than a start: the count does not end.
+    gpu.place().streams.store(CHARGED, Ordering::Relaxed);
+    let result = call();
+    if result != CUDA_SUCCESS || gpu.has_room_for_code() {
+        return result;
+    }
+    // SAFETY: the driver has just written there.
+    let stream = unsafe { stream.read() };
+    // SAFETY: the program has not heard of it.
+    let _ = unsafe { asked::cuStreamDestroy_v2(stream) };
+    CUDA_ERROR_OUT_OF_MEMORY
 }
 
 pub(crate) unsafe fn create(stream: *mut CUstream, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    make(|| unsafe { real::cuStreamCreate(stream, flags) })
+    make(stream, || unsafe { real::cuStreamCreate(stream, flags) })
 }
 
 pub(crate) unsafe fn create_with_priority(
@@ -39,7 +59,9 @@ pub(crate) unsafe fn create_with_priority(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: as above.
-    make(|| unsafe { real::cuStreamCreateWithPriority(stream, flags, priority) })
+    make(stream, || unsafe {
+        real::cuStreamCreateWithPriority(stream, flags, priority)
+    })
 }
 
 pub(crate) unsafe fn create_green(
@@ -49,5 +71,7 @@ pub(crate) unsafe fn create_green(
     priority: c_int,
 ) -> CUresult {
     // SAFETY: as above.
-    make(|| unsafe { real::cuGreenCtxStreamCreate(stream, context, flags, priority) })
+    make(stream, || unsafe {
+        real::cuGreenCtxStreamCreate(stream, context, flags, priority)
+    })
 }
