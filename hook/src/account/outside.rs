@@ -45,12 +45,17 @@ pub(crate) fn of_context(gpu: &Limited) -> u32 {
 #[cold]
 pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
     let _errno = os::Errno::save();
-    let mut found = look(gpu, reserved);
-    if !gpu.is_alone()
-        && let (Some((low, high)), Some((again, _))) = (found, look(gpu, reserved))
-    {
+    let mut found: Option<(u32, u32)> = None;
+    for _ in 0..LOOKS {
+        let (named_before, was_alone) = (named(gpu), gpu.is_alone());
+        let Some((low, high)) = look(gpu, reserved) else {
+            break;
+        };
         // What another thread took and gave back during a look seems to have no name.
-        found = Some((low.min(again), high));
+        found = Some((found.map_or(low, |(least, _)| least.min(low)), high));
+        if was_alone && gpu.is_alone() && named_before == named(gpu) {
+            break;
+        }
     }
     if let Some((low, _)) = found {
         let before = gpu.place().overhead.fetch_max(low, Ordering::Relaxed);
@@ -58,6 +63,9 @@ pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
     }
     found.is_some()
 }
+
+/// How many looks it takes at most where other threads take and give back memory at the same time.
+const LOOKS: usize = 4;
 
 /// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. Whoever calls this
 /// counts as one call under way; while there are others, account and driver may differ, and nothing is taken back.

@@ -167,13 +167,21 @@ pub(crate) fn remember_host(pool: CUmemoryPool) {
     }
 }
 
-/// A pool is destroyed. What is still in use of it stays until that is freed: nobody says how much or when, so it is
-/// charged as what has no name.
-pub(crate) fn destroyed(held: &Holding) {
+/// Makes a pool give back what nobody uses; what it then holds, in units.
+pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
+    // SAFETY: the program's pool; the driver checks it.
+    relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+    let left = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    left.map_or(u32::MAX, units)
+}
+
+/// A pool is destroyed. What is still in use of it stays until that is freed: nobody says when, so it is charged as what
+/// has no name.
+pub(crate) fn destroyed(held: &Holding, left: u32) {
     if let Some(gpu) = Limited::on(held.device.into()) {
-        gpu.place()
-            .overhead
-            .fetch_add(held.units, Ordering::Relaxed);
+        let left = left.min(held.units);
+        gpu.place().overhead.fetch_add(left, Ordering::Relaxed);
+        gpu.refund(held.units.saturating_sub(left));
     }
 }
 

@@ -217,12 +217,18 @@ pub(crate) unsafe fn create(
 }
 
 pub(crate) unsafe fn destroy(pool: CUmemoryPool) -> CUresult {
+    // What it holds for nobody goes with it.
+    let left = if gate::is_limited_process() {
+        pools::trimmed(pool)
+    } else {
+        0
+    };
     let held = account::holdings().and_then(|holdings| holdings.take(Kind::Pool, pool as u64));
     // SAFETY: as above.
     let result = unsafe { real::cuMemPoolDestroy(pool) };
     if let (Some(held), Some(holdings)) = (held, account::holdings()) {
         if result == CUDA_SUCCESS {
-            pools::destroyed(&held);
+            pools::destroyed(&held, left);
             pools::forget_currents();
         } else {
             holdings.put(Kind::Pool, pool as u64, held);
