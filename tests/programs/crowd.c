@@ -2,7 +2,7 @@
 //
 //     crowd race COUNT STEP WAY       each takes blocks of STEP bytes until refused, all beginning at the same moment
 //     crowd storm COUNT SECONDS SEED  each does in 8 threads whatever comes, and some are killed and replaced meanwhile
-//     crowd busy COUNT SECONDS SEED   the same, and nobody is killed
+//     crowd busy COUNT SECONDS SEED   the same without graphs, and nobody is killed
 //
 // Both say "ready", "full" or "quiet" and wait for a line: then all holds still, and can be counted from outside.
 
@@ -138,6 +138,9 @@ static size_t least(const struct way *way)
     return strstr(way->name, "3D") ? 256 << 10 : strstr(way->name, "Array") || strstr(way->name, "Pitch") ? 8192 : 1;
 }
 
+// How many of the ways are used.
+static int storm_ways = WAYS_FOR_THREADS;
+
 static void *storm_thread(void *seed)
 {
     unsigned state = (unsigned)(uintptr_t)seed;
@@ -151,7 +154,7 @@ static void *storm_thread(void *seed)
             result = one->way->give(&one->block);
             one->way = NULL;
         } else {
-            const struct way *way = &ways[random_number(&state) % WAYS_FOR_THREADS];
+            const struct way *way = &ways[random_number(&state) % (unsigned)storm_ways];
             size_t size = random_size(&state);
             one->block = (struct block){0};
             result = way->take(size < least(way) ? least(way) : size, &one->block);
@@ -163,6 +166,9 @@ static void *storm_thread(void *seed)
         // So many threads would keep everybody else on this machine from running.
         usleep(random_number(&state) % 4000);
     }
+    // Pools give back by themselves, which is noticed when somebody looks.
+    size_t free_bytes, total;
+    note(cu.cuMemGetInfo_v2(&free_bytes, &total));
     atomic_fetch_add(&shared->quiet, 1);
     pause();
     return NULL;
@@ -194,6 +200,8 @@ static double now(void)
 
 static void storm(double seconds, unsigned seed, bool kills)
 {
+    if (!kills)
+        storm_ways = WAYS_WITHOUT_GRAPHS;
     unsigned state = seed;
     int killed = 0;
     for (int i = 0; i < child_count; i++)

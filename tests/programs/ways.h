@@ -391,7 +391,7 @@ static const struct way ways[] = {
     OLD_WAY("cuArray3DCreate", take_array_3d_old, give_array),
 };
 
-enum { WAYS = sizeof ways / sizeof *ways, WAYS_FOR_THREADS = 19 };
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_WITHOUT_GRAPHS = 12, WAYS_FOR_THREADS = 19 };
 
 static inline const struct way *way_named(const char *name)
 {
