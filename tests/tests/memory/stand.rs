@@ -141,11 +141,6 @@ impl Running {
         })
     }
 
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Waits until it says something that begins so.
     pub fn hears(&mut self, start: &str) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
