@@ -271,6 +271,27 @@ static void externals(void)
     take_until(MOST);
 }
 
+// Many small pieces are taken and most of them given back: the driver keeps what one that stays lies in.
+static void fragments(const char *kind)
+{
+    enum { SMALL = 64 << 10, PIECES = 2000, EACH = 32 };
+    static struct block blocks[PIECES * EACH];
+    bool arrays = strcmp(kind, "arrays") == 0;
+    begin();
+    int taken = 0, result = SUCCESS;
+    while (taken < PIECES * EACH && !result) {
+        result = arrays ? take_array(SMALL, &blocks[taken]) : take_plain(SMALL, &blocks[taken]);
+        taken += !result;
+    }
+    for (int i = 0; i < taken; i++) {
+        if (i % EACH != 0 && (arrays ? give_array(&blocks[i]) : give_plain(&blocks[i])) != SUCCESS)
+            fail(kind, "not given back");
+    }
+    printf("fragments: blocks=%d then=%d\n", taken, result);
+    fflush(stdout);
+    take_until(MOST);
+}
+
 // Room for what kernels print and for the heap that they allocate from.
 static void limits(void)
 {
@@ -344,6 +365,8 @@ int main(int words, char **word)
         resets();
     else if (strcmp(action, "externals") == 0)
         externals();
+    else if (strcmp(action, "fragments") == 0 && words > 2)
+        fragments(word[2]);
     else if (strcmp(action, "limits") == 0)
         limits();
     else if (strcmp(action, "contexts") == 0)

@@ -277,6 +277,22 @@ fn two_processes_share_one_slice() -> Result<()> {
     stand.check_peaks()
 }
 
+/// What is left lies in as many of the driver's pieces as before, and those count.
+#[test]
+fn what_is_freed_in_fragments_is_not_free() -> Result<()> {
+    // Of arrays nobody knows in which pieces they lie, so what these take is found by looking.
+    for (kind, unseen) in [("plain", 0), ("arrays", 8 * MIB)] {
+        let stand = Stand::new(2048)?;
+        let said = stand.run(&["lives", "fragments", kind])?;
+        said.check()?;
+        ensure!(said.number("fragments", "blocks")? > 20_000, "{said:#?}");
+        ensure!(said.number("took", "blocks")? < 20, "{said:#?}");
+        let peak = stand.gpus.peak(0);
+        ensure!(peak <= stand.limit + unseen, "{kind}: {peak} bytes");
+    }
+    Ok(())
+}
+
 /// Code is loaded before anybody knows how much it takes, and unloaded again where that is too much.
 #[test]
 fn a_module_larger_than_the_slice_is_refused() -> Result<()> {

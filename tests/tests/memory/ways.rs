@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::MIB;
 
-use crate::stand::{Said, Stand, context};
+use crate::stand::{Said, Stand, context, number};
 
 /// CUDA_ERROR_OUT_OF_MEMORY.
 pub const OUT_OF_MEMORY: u64 = 2;
@@ -83,6 +83,41 @@ ways! {
     contexts_of_old: "cuCtxCreate";
     contexts_with_affinity: "cuCtxCreate_v3";
     contexts_with_parameters: "cuCtxCreate_v4";
+}
+
+/// Code is there before anybody knows how much it takes, and gone again where that is too much: one step more than the
+/// limit is seen meanwhile. Small modules are looked at together.
+#[test]
+fn nobody_keeps_more_code_than_the_limit() -> Result<()> {
+    const STEP: u64 = 16 << 20;
+    const LOOK: u64 = 32 << 20;
+    for way in [
+        "cuModuleLoad",
+        "cuModuleLoadData",
+        "cuModuleLoadDataEx",
+        "cuModuleLoadFatBinary",
+        "cuLibraryLoadData",
+    ] {
+        let stand = Stand::new(2048)?;
+        let mut client = stand.start(&["takes", way, &STEP.to_string(), "hold", "0"])?;
+        let took = client.hears("took: ")?;
+        ensure!(number(&took, "then")? == OUT_OF_MEMORY, "{way}: {took}");
+        client.hears("holding: ")?;
+        let (used, peak) = (stand.gpus.usage()?[0].used, stand.gpus.peak(0));
+        let most = stand.limit + LOOK;
+        ensure!(used <= most && peak <= most + STEP, "{way}: {used}, {peak}");
+        let room = stand.limit - context();
+        ensure!(used >= context() + room * 98 / 100, "{way}: {used}");
+        client.end()?;
+        if way == "cuLibraryLoadData" {
+            continue;
+        }
+        let said = stand.run(&["takes", way, &STEP.to_string(), "fill"])?;
+        ensure!(said.text("gave")? == "0", "{way}: {said:#?}");
+        let again = said.number("again", "blocks")?;
+        ensure!(said.number("took", "blocks")? == again, "{way}: {said:#?}");
+    }
+    Ok(())
 }
 
 // 32-bit addresses are few.
