@@ -227,7 +227,7 @@ mod tests {
         };
         let of_length = |length: usize| {
             let mut text = b"SOFTMIG_NODE=off\n#".to_vec();
-            text.resize(length as usize, b'x');
+            text.resize(length, b'x');
             settings(Some(text))
         };
         assert_eq!(of_length(LONGEST).conf().unwrap().mode, NodeMode::Off);
