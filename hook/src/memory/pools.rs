@@ -109,6 +109,9 @@ fn reserve(
         // SAFETY: the program's stream.
         let result = pools::relaxed(|| unsafe { asked::cuStreamQuery(stream) });
         if result != CUDA_ERROR_NOT_READY {
+            // Only who waits for a stream is told that it came so far, though there is nothing to wait for any more.
+            // SAFETY: as above.
+            pools::relaxed(|| unsafe { asked::cuStreamSynchronize(stream) });
             break;
         }
         os::pause();

@@ -26,6 +26,7 @@ ask! { CUDA, cuda;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) -> CUresult;
     fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
+    fn cuStreamSynchronize(stream: CUstream) -> CUresult;
     fn cuStreamQuery(stream: CUstream) -> CUresult;
     fn cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
     fn cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CUstreamCaptureStatus) -> CUresult;
