@@ -242,8 +242,13 @@ static void resets(void)
     take_until(MOST);
     printf("reset: %d\n", cu.cuDevicePrimaryCtxReset_v2(device_number));
     again();
-    printf("release: %d\n", cu.cuDevicePrimaryCtxRelease_v2(device_number));
-    printf("release: %d\n", cu.cuDevicePrimaryCtxRelease_v2(device_number));
+    printf("reset: %d\n", cu.cuDevicePrimaryCtxReset(device_number));
+    again();
+    // As often as it was retained.
+    while (cu.cuDevicePrimaryCtxRelease_v2(device_number) == SUCCESS)
+        ;
+    again();
+    printf("release: %d\n", cu.cuDevicePrimaryCtxRelease(device_number));
     again();
 }
 
@@ -292,6 +297,48 @@ static void fragments(const char *kind)
     take_until(MOST);
 }
 
+// What pools and graphs keep for nobody is given back by trimming, and is there for another process then.
+static void trims(void)
+{
+    static struct block blocks[64];
+    begin();
+    for (int i = 0; i < 128; i++) {
+        struct block *block = &blocks[i % 64];
+        int result = i < 64 ? take_from_pool(STEP, block) : take_graph(STEP, block);
+        if (result)
+            fail("trims", "no memory");
+        if (i % 64 == 63) {
+            for (int j = 0; j < 64; j++)
+                (i < 64 ? give_async : give_graph)(&blocks[j]);
+        }
+    }
+    printf("kept: 0\n");
+    fflush(stdout);
+    wait_for_line();
+    printf("trimmed: %d\n", cu.cuMemPoolTrimTo(own_pool, 0));
+    fflush(stdout);
+    wait_for_line();
+    printf("trimmed too: %d\n", cu.cuDeviceGraphMemTrim(device_number));
+    fflush(stdout);
+    wait_for_line();
+}
+
+// Memory that was mapped into an array: which part of it still is nobody says, so it stays with the process.
+static void sparse(void)
+{
+    char list[96] = {0};
+    begin();
+    for (int i = 0; i < 2; i++) {
+        struct block block = {0};
+        printf("take: %d\n", take_handle((size_t)64 << 20, &block));
+        printf("map: %d\n", i ? cu.cuMemMapArrayAsync_ptsz(list, 1, NULL) : cu.cuMemMapArrayAsync(list, 1, NULL));
+        printf("give: %d\n", give_handle(&block));
+    }
+    printf("given: 0\n");
+    fflush(stdout);
+    wait_for_line();
+}
+
 // Room for what kernels print and for the heap that they allocate from.
 static void limits(void)
 {
@@ -312,7 +359,7 @@ static void contexts(void)
         printf("use: %d\n", cu.cuCtxSetCurrent(block.one));
         count = 0;
         take_until(MOST);
-        printf("destroy: %d\n", cu.cuCtxDestroy_v2(block.one));
+        printf("destroy: %d\n", i ? cu.cuCtxDestroy_v2(block.one) : cu.cuCtxDestroy(block.one));
         cu.cuCtxSetCurrent(main_context);
     }
     count = 0;
@@ -367,6 +414,10 @@ int main(int words, char **word)
         externals();
     else if (strcmp(action, "fragments") == 0 && words > 2)
         fragments(word[2]);
+    else if (strcmp(action, "trims") == 0)
+        trims();
+    else if (strcmp(action, "sparse") == 0)
+        sparse();
     else if (strcmp(action, "limits") == 0)
         limits();
     else if (strcmp(action, "contexts") == 0)

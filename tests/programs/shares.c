@@ -71,7 +71,7 @@ static void *shared_pool(void)
     return pool;
 }
 
-static int take_with_descriptor(struct block *block, int *descriptor)
+static int share_by_descriptor(struct block *block, int *descriptor)
 {
     struct physical_properties properties = {
         .type = 1, .handle_types = DESCRIPTOR, .location = {1, device_number}};
@@ -106,7 +106,7 @@ static void make(int socket, int count)
         struct block block = {0};
         int result = SUCCESS, told = SUCCESS, descriptor = -1;
         if (strcmp(way, "descriptor") == 0) {
-            result = take_with_descriptor(&block, &descriptor);
+            result = share_by_descriptor(&block, &descriptor);
         } else if (pool) {
             result = cu.cuMemAllocFromPoolAsync(&block.at, STEP, pool, NULL);
             told = result ? SUCCESS : cu.cuMemPoolExportPointer(&parcel.data, block.at);

@@ -217,137 +217,7 @@ static int give_mipmap(struct block *block)
     return cu.cuMipmappedArrayDestroy(block->one);
 }
 
-static int give_graph(struct block *block)
-{
-    int freed = block->at ? cu.cuMemFree_v2(block->at) : SUCCESS;
-    int ready = block->two ? cu.cuGraphExecDestroy(block->two) : SUCCESS;
-    int graph = cu.cuGraphDestroy(block->one);
-    return freed ? freed : ready ? ready : graph;
-}
-
-// Runs a graph whose memory stays when it has run.
-static int launch(int result, device_pointer at, struct block *block)
-{
-    if (!result)
-        result = cu.cuGraphInstantiateWithFlags(&block->two, block->one, 0);
-    void *stream = NULL;
-    if (!result)
-        result = stream_of_thread(&stream);
-    if (!result)
-        result = cu.cuGraphLaunch(block->two, stream);
-    block->at = result ? 0 : at;
-    if (result && block->one)
-        give_graph(block);
-    return result;
-}
-
-static struct memory_node memory_node(size_t bytes)
-{
-    return (struct memory_node){.pool = {.type = 1, .location = {1, device_number}}, .bytes = bytes};
-}
-
-enum { CHILD_GRAPH = 4, MEMORY_NODE = 10, OWNERSHIP_MOVE = 1, RELAXED = 2 };
-
-static int take_graph(size_t bytes, struct block *block)
-{
-    struct memory_node asked = memory_node(bytes);
-    void *node = NULL;
-    int result = cu.cuGraphCreate(&block->one, 0);
-    if (!result)
-        result = cu.cuGraphAddMemAllocNode(&node, block->one, NULL, 0, &asked);
-    return launch(result, asked.at, block);
-}
-
-static int add_node(int version, void *graph, struct graph_node *asked)
-{
-    void *node = NULL;
-    switch (version) {
-    case 1:
-        return cu.cuGraphAddNode(&node, graph, NULL, 0, asked);
-    case 2:
-        return cu.cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, asked);
-    default:
-        return cu.cuGraphAddNode_v3(&node, graph, NULL, NULL, 0, asked);
-    }
-}
-
-static int take_graph_of(int version, size_t bytes, struct block *block)
-{
-    struct graph_node asked = {.type = MEMORY_NODE, .memory = memory_node(bytes)};
-    int result = cu.cuGraphCreate(&block->one, 0);
-    if (!result)
-        result = add_node(version, block->one, &asked);
-    return launch(result, asked.memory.at, block);
-}
-
-static int take_graph_v1(size_t bytes, struct block *block)
-{
-    return take_graph_of(1, bytes, block);
-}
-
-static int take_graph_v2(size_t bytes, struct block *block)
-{
-    return take_graph_of(2, bytes, block);
-}
-
-static int take_graph_v3(size_t bytes, struct block *block)
-{
-    return take_graph_of(3, bytes, block);
-}
-
-static int take_child_graph(size_t bytes, struct block *block)
-{
-    struct memory_node asked = memory_node(bytes);
-    void *child = NULL, *node = NULL;
-    int result = cu.cuGraphCreate(&child, 0);
-    if (!result)
-        result = cu.cuGraphAddMemAllocNode(&node, child, NULL, 0, &asked);
-    if (!result)
-        result = cu.cuGraphCreate(&block->one, 0);
-    struct graph_node within = {.type = CHILD_GRAPH, .child = {child, OWNERSHIP_MOVE}};
-    if (!result)
-        result = add_node(2, block->one, &within);
-    return launch(result, asked.at, block);
-}
-
-// Uploaded only: it has its memory and did not run.
-static int take_uploaded_graph(size_t bytes, struct block *block)
-{
-    struct memory_node asked = memory_node(bytes);
-    void *node = NULL;
-    int result = cu.cuGraphCreate(&block->one, 0);
-    if (!result)
-        result = cu.cuGraphAddMemAllocNode(&node, block->one, NULL, 0, &asked);
-    if (!result)
-        result = cu.cuGraphInstantiateWithFlags(&block->two, block->one, 0);
-    void *stream = NULL;
-    if (!result)
-        result = stream_of_thread(&stream);
-    if (!result)
-        result = cu.cuGraphUpload(block->two, stream);
-    // Uploads of several graphs share their memory, so it has to run as well.
-    if (!result)
-        result = cu.cuGraphLaunch_ptsz(block->two, NULL);
-    block->at = result ? 0 : asked.at;
-    if (result && block->one)
-        give_graph(block);
-    return result;
-}
-
-static int take_captured(size_t bytes, struct block *block)
-{
-    void *stream = NULL;
-    device_pointer at = 0;
-    int result = stream_of_thread(&stream);
-    if (!result)
-        result = cu.cuStreamBeginCapture_v2(stream, RELAXED);
-    if (result)
-        return result;
-    result = cu.cuMemAllocAsync(&at, bytes, stream);
-    int ended = cu.cuStreamEndCapture(stream, &block->one);
-    return launch(result ? result : ended, at, block);
-}
-
+#include "ways_graph.h"
 #include "ways_more.h"
 
 #define WAY(name, take, give) {name, take, give, false}
@@ -373,7 +243,20 @@ static const struct way ways[] = {
     WAY("child-graph", take_child_graph, give_graph),
     WAY("cuGraphUpload", take_uploaded_graph, give_graph),
     WAY("captured", take_captured, give_graph),
-    // These cannot be used by several threads at once.
+    WAY("cuGraphLaunch_ptsz", take_graph_per_thread, give_graph),
+    WAY("cuGraphInstantiate", take_graph_with_log, give_graph),
+    WAY("cuGraphInstantiate_v2", take_graph_with_log_v2, give_graph),
+    WAY("cuGraphInstantiateWithParams", take_graph_with_parameters, give_graph),
+    WAY("cuGraphInstantiateWithParams_ptsz", take_graph_with_parameters_ptsz, give_graph),
+    WAY("cuGraphUpload_ptsz", take_uploaded_graph_ptsz, give_graph),
+    WAY("cuMemRetainAllocationHandle", take_retained, give_handle),
+    // These keep what they took, or cannot be used by several threads at once.
+    WAY("cuDeviceSetMemPool", take_from_set_pool, give_async),
+    WAY("cuMemExportToShareableHandle", take_with_descriptor, give_descriptor),
+    WAY("cuMemGetHandleForAddressRange", take_with_dma_buf, give_descriptor),
+    WAY("cuStreamCreate", take_stream, give_stream),
+    WAY("cuStreamCreateWithPriority", take_stream_with_priority, give_stream),
+    WAY("cuLibraryLoadFromFile", take_library_file, give_library),
     WAY("cuCtxCreate", take_context_v1, give_context),
     WAY("cuCtxCreate_v2", take_context_v2, give_context),
     WAY("cuCtxCreate_v3", take_context_v3, give_context),
@@ -391,7 +274,7 @@ static const struct way ways[] = {
     OLD_WAY("cuArray3DCreate", take_array_3d_old, give_array),
 };
 
-enum { WAYS = sizeof ways / sizeof *ways, WAYS_WITHOUT_GRAPHS = 12, WAYS_FOR_THREADS = 19 };
+enum { WAYS = sizeof ways / sizeof *ways, WAYS_WITHOUT_GRAPHS = 12, WAYS_FOR_THREADS = 26 };
 
 static inline const struct way *way_named(const char *name)
 {

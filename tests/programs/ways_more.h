@@ -151,4 +151,99 @@ static int give_library(struct block *block)
     return cu.cuLibraryUnload(block->one);
 }
 
+// A library whose module is asked for, from a file.
+static int take_library_file(size_t bytes, struct block *block)
+{
+    char path[] = "/tmp/takes-XXXXXX";
+    int file = mkstemp(path);
+    struct image text = image(bytes);
+    if (file < 0 || write(file, text.text, strlen(text.text)) < 0)
+        fail(path, "cannot be written");
+    close(file);
+    int result = cu.cuLibraryLoadFromFile(&block->one, path, NULL, NULL, 0, NULL, NULL, 0);
+    unlink(path);
+    if (result)
+        return result;
+    result = cu.cuLibraryGetModule(&block->two, block->one);
+    if (result)
+        cu.cuLibraryUnload(block->one);
+    return result;
+}
+
+// Streams keep what they took when they are destroyed.
+static int take_stream(size_t bytes, struct block *block)
+{
+    (void)bytes;
+    return cu.cuStreamCreate(&block->one, 1);
+}
+
+static int take_stream_with_priority(size_t bytes, struct block *block)
+{
+    (void)bytes;
+    return cu.cuStreamCreateWithPriority(&block->one, 1, 0);
+}
+
+static int give_stream(struct block *block)
+{
+    return cu.cuStreamDestroy_v2(block->one);
+}
+
+// From a pool that is made the device's.
+static int set_own_pool(void)
+{
+    static bool is_set;
+    int result = is_set ? SUCCESS : cu.cuDeviceSetMemPool(device_number, own_pool);
+    is_set = true;
+    return result;
+}
+
+static int take_from_set_pool(size_t bytes, struct block *block)
+{
+    int result = set_own_pool();
+    return result ? result : cu.cuMemAllocAsync(&block->at, bytes, NULL);
+}
+
+// A mapping's handle is asked for anew, and keeps the memory when everything else is gone.
+static int take_retained(size_t bytes, struct block *block)
+{
+    int result = take_physical(bytes, block);
+    if (result)
+        return result;
+    result = cu.cuMemRetainAllocationHandle(&block->handle, (void *)(uintptr_t)block->at);
+    int unmapped = give_physical(block);
+    return result ? result : unmapped;
+}
+
+// A descriptor keeps the memory when the program has given everything else back.
+static int take_with_descriptor(size_t bytes, struct block *block)
+{
+    struct physical_properties properties = {.type = 1, .handle_types = 1, .location = {1, device_number}};
+    int descriptor = -1;
+    bytes = (bytes + PIECE - 1) / PIECE * PIECE;
+    int result = cu.cuMemCreate(&block->handle, bytes, &properties, 0);
+    if (result)
+        return result;
+    result = cu.cuMemExportToShareableHandle(&descriptor, block->handle, 1, 0);
+    int released = cu.cuMemRelease(block->handle);
+    block->handle = (unsigned)descriptor;
+    return result ? result : released;
+}
+
+static int take_with_dma_buf(size_t bytes, struct block *block)
+{
+    int descriptor = -1;
+    int result = take_physical(bytes, block);
+    if (result)
+        return result;
+    result = cu.cuMemGetHandleForAddressRange(&descriptor, block->at, block->bytes, 1, 0);
+    int unmapped = give_physical(block);
+    block->handle = (unsigned)descriptor;
+    return result ? result : unmapped;
+}
+
+static int give_descriptor(struct block *block)
+{
+    return close((int)block->handle);
+}
+
 #endif

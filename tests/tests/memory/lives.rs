@@ -1,7 +1,10 @@
 //! What becomes of the account when a program is refused, frees what it has not, forks, is killed or goes on.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 use softmig_fake_node::MIB;
+use softmig_tests::command::PATIENCE;
 
 use crate::stand::{Running, Stand, context, number};
 use crate::ways::OUT_OF_MEMORY;
@@ -122,12 +125,18 @@ fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
     stand.check_peaks()
 }
 
+/// Whether a process has not ended; one that nobody has waited for yet has.
+fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
 /// The child has the driver's open files too, and so keeps the memory: on a real GPU it is free when the child ends.
 #[test]
 fn a_child_that_outlives_its_parent_keeps_what_it_held_until_it_ends() -> Result<()> {
     let stand = stand()?;
     let mut client = stand.start(&["lives", "orphan"])?;
-    client.hears("forked: ")?;
+    let child = client.hears("forked: ")?.replace("forked: ", "");
     ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
     client.kill()?;
     let said = stand.run(&["lives", "fill"])?;
@@ -137,6 +146,10 @@ fn a_child_that_outlives_its_parent_keeps_what_it_held_until_it_ends() -> Result
     );
     // The end of its input ends the child.
     drop(client);
+    let deadline = Instant::now() + PATIENCE;
+    while runs(&child) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let said = stand.run(&["lives", "fill"])?;
     ensure!(
         blocks(&said.numbers("took", "blocks")?) >= ALL - 1,
@@ -215,7 +228,7 @@ fn what_was_allocated_in_a_context_goes_with_it() -> Result<()> {
     said.check()?;
     let took = said.numbers("took", "blocks")?;
     ensure!(
-        took.len() == 3 && took.iter().all(|took| *took >= ALL - 1),
+        took.len() == 5 && took.iter().all(|took| *took >= ALL - 1),
         "{said:#?}"
     );
     for what in ["reset", "release", "retain", "use"] {
@@ -275,6 +288,41 @@ fn two_processes_share_one_slice() -> Result<()> {
     one.end()?;
     two.end()?;
     stand.check_peaks()
+}
+
+#[test]
+fn what_is_trimmed_is_free_for_the_job() -> Result<()> {
+    let stand = Stand::new(4096)?;
+    let mut client = stand.start(&["lives", "trims"])?;
+    let mut after = |what: &str| -> Result<u64> {
+        client.hears(what)?;
+        let held = held(&stand)?;
+        client.tell()?;
+        Ok(held / MIB)
+    };
+    let (kept, trimmed, too) = (
+        after("kept: ")?,
+        after("trimmed: ")?,
+        after("trimmed too: ")?,
+    );
+    // 64 blocks of 8 MiB in the pool, and as many in graphs.
+    ensure!(kept >= context() / MIB + 1024, "{kept}");
+    ensure!(
+        trimmed <= kept - 480 && trimmed >= context() / MIB + 512,
+        "{trimmed} of {kept}"
+    );
+    ensure!(too <= trimmed - 480, "{too} of {trimmed}");
+    client.end()?.check()
+}
+
+#[test]
+fn what_was_mapped_into_arrays_stays_charged() -> Result<()> {
+    let stand = Stand::new(4096)?;
+    let mut client = stand.start(&["lives", "sparse"])?;
+    client.hears("given: ")?;
+    let held = held(&stand)?;
+    ensure!(held >= context() + 128 * MIB, "{held}");
+    client.end()?.check()
 }
 
 /// What is left lies in as many of the driver's pieces as before, and those count.

@@ -7,6 +7,7 @@ mod crowd;
 mod garbage;
 mod gpus;
 mod jobs;
+mod launches;
 mod ledger;
 mod lives;
 mod shares;

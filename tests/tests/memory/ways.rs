@@ -72,6 +72,14 @@ ways! {
     nodes_with_edges_since_cuda_13: "cuGraphAddNode_v3";
     graphs_within_graphs: "child-graph";
     graphs_that_are_uploaded: "cuGraphUpload";
+    graphs_that_are_uploaded_in_a_threads_stream: "cuGraphUpload_ptsz";
+    graphs_in_a_threads_stream: "cuGraphLaunch_ptsz";
+    graphs_of_cuda_10: "cuGraphInstantiate";
+    graphs_of_cuda_11: "cuGraphInstantiate_v2";
+    graphs_with_parameters: "cuGraphInstantiateWithParams";
+    graphs_with_parameters_in_a_threads_stream: "cuGraphInstantiateWithParams_ptsz";
+    a_pool_that_is_made_the_gpus: "cuDeviceSetMemPool";
+    handles_of_mapped_memory: "cuMemRetainAllocationHandle";
     captured_allocations: "captured";
     stacks: "cuCtxSetLimit";
 }
@@ -97,6 +105,7 @@ fn nobody_keeps_more_code_than_the_limit() -> Result<()> {
         "cuModuleLoadDataEx",
         "cuModuleLoadFatBinary",
         "cuLibraryLoadData",
+        "cuLibraryLoadFromFile",
     ] {
         let stand = Stand::new(2048)?;
         let mut client = stand.start(&["takes", way, &STEP.to_string(), "hold", "0"])?;
@@ -109,7 +118,7 @@ fn nobody_keeps_more_code_than_the_limit() -> Result<()> {
         let room = stand.limit - context();
         ensure!(used >= context() + room * 98 / 100, "{way}: {used}");
         client.end()?;
-        if way == "cuLibraryLoadData" {
+        if way.starts_with("cuLibrary") {
             continue;
         }
         let said = stand.run(&["takes", way, &STEP.to_string(), "fill"])?;
@@ -129,13 +138,43 @@ ways! {
     arrays_of_three_dimensions: "cuArray3DCreate";
 }
 
+/// Fills a slice in a way that keeps what it took. As many bytes more than the limit may be taken until that is seen.
+fn keeps(way: &str, step: u64, beyond: u64) -> Result<()> {
+    let stand = Stand::new(2048)?;
+    let said = stand.run(&["takes", way, &step.to_string(), "fill"])?;
+    said.check()?;
+    for when in ["took", "again"] {
+        let then = said.number(when, "then")?;
+        ensure!(then == OUT_OF_MEMORY, "{way}: {said:#?}");
+    }
+    let blocks = said.number("took", "blocks")?;
+    ensure!(blocks > 40, "{way}: {said:#?}");
+    let again = said.number("again", "blocks")?;
+    ensure!(again <= blocks / 50, "{way}: {said:#?}");
+    let peak = stand.gpus.peak(0);
+    ensure!(peak <= stand.limit + beyond, "{way}: {peak}");
+    let room = stand.limit - context();
+    ensure!(peak >= context() + room * 97 / 100, "{way}: {peak}");
+    Ok(())
+}
+
 /// They keep what they took until the primary context goes.
 #[test]
 fn nobody_gets_more_than_the_limit_by_green_contexts() -> Result<()> {
-    let (_, said) = fills_once("cuGreenCtxCreate", 4096, 8 << 20, "linked")?;
-    ensure!(said.number("took", "blocks")? > 400, "{said:#?}");
-    ensure!(said.number("again", "blocks")? == 0, "{said:#?}");
-    Ok(())
+    keeps("cuGreenCtxCreate", 4 << 20, 0)
+}
+
+/// Others may have it, so it stays charged until the process ends.
+#[test]
+fn nobody_gets_more_than_the_limit_by_exported_memory() -> Result<()> {
+    keeps("cuMemExportToShareableHandle", 32 << 20, 0)
+}
+
+/// They keep what they took until their context goes. Several are looked at together.
+#[test]
+fn nobody_gets_more_than_the_limit_by_streams() -> Result<()> {
+    keeps("cuStreamCreate", 512 << 10, 32 << 20)?;
+    keeps("cuStreamCreateWithPriority", 512 << 10, 32 << 20)
 }
 
 /// The four ways to the driver's functions.
