@@ -62,6 +62,9 @@ pub(crate) fn say_no_account(error: Error) {
         line.push_number(u64::from(error.0.unsigned_abs()), 1);
         line.push(match error {
             Error::MISSING => b" (there is none: did softmig's prolog run?)".as_slice(),
+            Error(libc::EACCES | libc::EPERM) => {
+                b" (it is another user's: only the job's own user and root get memory)"
+            }
             Error(libc::EUSERS) => b" (too many processes)",
             Error(libc::EOPNOTSUPP) => {
                 b" (its file system keeps no locks: it has to be on a tmpfs)"

@@ -45,15 +45,6 @@ impl Answer {
         self
     }
 
-    /// The same of a process whose job is known by another name than its number.
-    #[cfg(feature = "uml")]
-    pub fn without_number(mut self) -> Answer {
-        for words in &mut self.words {
-            *words = words.split_once(": ").expect("a job").1.to_owned();
-        }
-        self
-    }
-
     /// Held to some limits, by a library that says nothing.
     pub fn limited_silently() -> Answer {
         Answer::new(0, NOT_SUPPORTED, &[])

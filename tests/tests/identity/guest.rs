@@ -130,7 +130,7 @@ fn on_cgroup_v2_a_job_is_known_wherever_it_goes(slurm: Slurm) -> Result<()> {
         ("docker", vec![quarter()]),
         ("slice", vec![half()]),
         ("sluid_without_conf", vec![Answer::refused_outside(NO_CONF)]),
-        ("sluid", vec![half().without_number()]),
+        ("sluid", vec![half()]),
         ("missing", vec![Answer::refused(QUARTERS, NO_CONF)]),
     ] {
         let said = Answer::all(run.output(name)?)?;

@@ -25,13 +25,14 @@ on_each_slurm!(
     a_requeued_job_has_its_whole_slice_again,
     a_spoilt_ledger_harms_its_own_job_alone,
     programs_with_other_rights_share_the_slice,
+    another_user_in_a_job_gets_no_memory_and_learns_why,
     a_storm_in_a_job_ends_with_its_account_exact,
 );
 
 /// What clients take at a time.
 const STEP: u64 = 32 * MIB;
 /// How many nodes there are: one for each test.
-const NODES: usize = 11;
+const NODES: usize = 12;
 
 /// A cluster with one L40S on each node.
 struct Site {
@@ -448,6 +449,23 @@ fn programs_with_other_rights_share_the_slice(slurm: Slurm) -> Result<()> {
     ensure!(said.stderr.is_empty(), "{said:#?}");
     ensure!(took.iter().sum::<u64>() > 0, "{said:#?}");
     job.check_peak(1).with_context(|| format!("{said:#?}"))?;
+    job.end()
+}
+
+fn another_user_in_a_job_gets_no_memory_and_learns_why(slurm: Slurm) -> Result<()> {
+    let job = Job::start(slurm, 11, "alice", 1)?;
+    // As sudo would, which is not on each node.
+    let copy = "cp /usr/bin/setpriv /tmp/as && chmod 4755 /tmp/as";
+    let made = job.node().command("root", &["sh", "-c", copy]).output()?;
+    ensure!(made.success(), "{made}");
+    let said = job.run(&format!(
+        "/tmp/as --reuid=bob --regid=bob --clear-groups env SOFTMIG_LOG_LEVEL=3 \
+         ./takes cuMemAlloc_v2 {STEP} fill"
+    ))?;
+    ensure!(!said.status.success(), "{said:#?}");
+    ensure!(said.stderr.contains("another user's"), "{said:#?}");
+    ensure!(job.driver().peak(0) == 0, "{said:#?}");
+    ensure!(job.fill("")? == job.room(), "alice's own slice");
     job.end()
 }
 
