@@ -35,6 +35,8 @@
 
 mod gpu;
 mod layout;
+#[cfg(not(loom))]
+pub mod seat;
 mod word;
 
 pub use gpu::{Full, Gpu, Taken};

@@ -1,0 +1,190 @@
+//! Seats: where the arbiter of a node and one process that uses a GPU tell each other of turns.
+//!
+//! One page for each process and GPU, of a memfd that the arbiter makes and seals, so that nobody can make it shorter
+//! under the other's eyes. Both map it. What stands in the process's half is its word and nothing more: garbage there
+//! harms its own job alone.
+//!
+//! A turn, from the process's side:
+//!
+//! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wish`], rings ([`Seat::bell`]) and waits on
+//!    [`Seat::turn`] as a futex.
+//! 2. The arbiter writes [`Seat::budget`] and [`Seat::until`], then a turn with [`OPEN`], and wakes all who wait there.
+//! 3. The process launches until [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or
+//!    the arbiter closes the turn. Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
+//! 4. It waits for its work to end, copies the word of the turn that it is done with to [`Seat::done`], and rings.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The page. Times are nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
+#[repr(C, align(4096))]
+pub struct Seat {
+    /// What the arbiter writes.
+    arbiter: Arbiter,
+    /// What the process writes.
+    process: Process,
+}
+
+#[repr(C, align(64))]
+struct Arbiter {
+    turn: AtomicU32,
+    share: AtomicU32,
+    budget: AtomicU64,
+    until: AtomicU64,
+    beat: AtomicU64,
+}
+
+#[repr(C, align(64))]
+struct Process {
+    bell: AtomicU32,
+    wish: AtomicU32,
+    done: AtomicU32,
+    overruns: AtomicU32,
+    used: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+/// In [`Seat::turn`]: the process has the turn.
+pub const OPEN: u32 = 1;
+/// In [`Seat::turn`]: another job waits for it.
+pub const CONTENDED: u32 = 2;
+/// What is added to [`Seat::turn`] with each change: no two words are the same.
+pub const STEP: u32 = 4;
+/// What a whole GPU is in [`Seat::share`].
+pub const WHOLE: u32 = 1_000_000_000;
+
+impl Seat {
+    /// How large a page is.
+    pub const SIZE: usize = 4096;
+
+    /// The seat at an address; `None` if that is not the beginning of a page.
+    ///
+    /// # Safety
+    ///
+    /// [`Seat::SIZE`] bytes stay mapped there, readable and writable. Others may change them at any time, atomically.
+    pub unsafe fn at<'a>(start: *const u8) -> Option<&'a Self> {
+        let seat = start.cast::<Self>();
+        // SAFETY: see above; atomics may hold any bits, and may change.
+        seat.is_aligned().then(|| unsafe { &*seat })
+    }
+
+    /// Whose turn it is, as a futex: [`OPEN`], [`CONTENDED`], and steps of [`STEP`]. The arbiter's.
+    pub fn turn(&self) -> &AtomicU32 {
+        &self.arbiter.turn
+    }
+
+    /// The job's share of the GPU, of [`WHOLE`]. The arbiter's.
+    pub fn share(&self) -> &AtomicU32 {
+        &self.arbiter.share
+    }
+
+    /// What [`Seat::used`] may come to in this turn. The arbiter's.
+    pub fn budget(&self) -> &AtomicU64 {
+        &self.arbiter.budget
+    }
+
+    /// When the turn ends. The arbiter's.
+    pub fn until(&self) -> &AtomicU64 {
+        &self.arbiter.until
+    }
+
+    /// When the arbiter last looked. While anybody wants or has the GPU, that is never long ago. The arbiter's.
+    pub fn beat(&self) -> &AtomicU64 {
+        &self.arbiter.beat
+    }
+
+    /// Counts the times that the process changed something the arbiter should look at, as a futex. The process's, as
+    /// is all that follows.
+    pub fn bell(&self) -> &AtomicU32 {
+        &self.process.bell
+    }
+
+    /// Not zero while the process wants to launch, or has work under way.
+    pub fn wish(&self) -> &AtomicU32 {
+        &self.process.wish
+    }
+
+    /// The word of the last turn that it is done with: nothing of it is in flight any more.
+    pub fn done(&self) -> &AtomicU32 {
+        &self.process.done
+    }
+
+    /// How often it launched without a turn, so that nobody hangs.
+    pub fn overruns(&self) -> &AtomicU32 {
+        &self.process.overruns
+    }
+
+    /// How long its work has kept the GPU busy in all, as it measured.
+    pub fn used(&self) -> &AtomicU64 {
+        &self.process.used
+    }
+
+    /// How long what it launched and has not seen end will take, as it estimates.
+    pub fn in_flight(&self) -> &AtomicU64 {
+        &self.process.in_flight
+    }
+}
+
+const _: () = assert!(size_of::<Seat>() == Seat::SIZE);
+
+/// What a process sends to the arbiter's socket, `/var/run/softmig/arbiter.sock` (`SOCK_SEQPACKET`): one packet, of which
+/// the answer is one packet of [`ANSWER`] bytes with the page's memfd beside it, or no memfd and an errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The GPU's UUID.
+    pub gpu: [u8; 16],
+}
+
+/// How long an answer is: an errno, little endian; 0 with a memfd.
+pub const ANSWER: usize = 4;
+
+impl Request {
+    /// How long a request is.
+    pub const SIZE: usize = 24;
+    const MAGIC: [u8; 8] = *b"softmig1";
+
+    /// As it is sent.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let parts = Self::MAGIC.iter().chain(&self.gpu);
+        for (byte, part) in bytes.iter_mut().zip(parts) {
+            *byte = *part;
+        }
+        bytes
+    }
+
+    /// As it was received; `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (magic, gpu) = bytes.split_first_chunk()?;
+        let gpu = gpu.try_into().ok()?;
+        (*magic == Self::MAGIC).then_some(Self { gpu })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_as_it_was_sent() {
+        let gpu = core::array::from_fn(|at| at as u8);
+        let bytes = Request { gpu }.to_bytes();
+        assert_eq!(Request::from_bytes(&bytes), Some(Request { gpu }));
+        assert_eq!(Request::from_bytes(&bytes[1..]), None);
+        assert_eq!(Request::from_bytes(&bytes[..23]), None);
+        assert_eq!(Request::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        let mut other = bytes;
+        other[7] = b'2';
+        assert_eq!(Request::from_bytes(&other), None);
+    }
+
+    #[test]
+    fn a_seat_is_a_page_at_the_beginning_of_one() {
+        let pages = [const { core::mem::MaybeUninit::<Seat>::zeroed() }; 2];
+        let start: *const u8 = pages.as_ptr().cast();
+        // SAFETY: the first page is there as long as the test.
+        let seat = unsafe { Seat::at(start) }.unwrap();
+        assert_eq!(seat.turn().load(core::sync::atomic::Ordering::Relaxed), 0);
+        // SAFETY: nothing is read there.
+        assert!(unsafe { Seat::at(start.wrapping_add(64)) }.is_none());
+    }
+}
