@@ -463,7 +463,10 @@ fn another_user_in_a_job_gets_no_memory_and_learns_why(slurm: Slurm) -> Result<(
          ./takes cuMemAlloc_v2 {STEP} fill"
     ))?;
     // Not even a context.
-    ensure!(said.text("start")? == OUT_OF_MEMORY.to_string(), "{said:#?}");
+    ensure!(
+        said.text("start")? == OUT_OF_MEMORY.to_string(),
+        "{said:#?}"
+    );
     ensure!(said.stderr.contains("another user's"), "{said:#?}");
     ensure!(job.driver().peak(0) == 0, "{said:#?}");
     ensure!(job.fill("")? == job.room(), "alice's own slice");
