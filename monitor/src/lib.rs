@@ -1,0 +1,1 @@
+//! The node's root daemon: it grants the turns on each GPU and measures each job from outside.
