@@ -27,6 +27,7 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::Slot;
+use crate::pace::Pace;
 use crate::word::{Grant, MOST, Word};
 
 /// How often one call tries again what others' changes undid. Each time somebody else got on; so many times mean that
@@ -40,6 +41,7 @@ pub struct Gpu<'a> {
     pub(crate) slots: &'a [Slot],
     /// Slots from here on were never used.
     pub(crate) top: &'a AtomicU64,
+    pub(crate) pace: &'a AtomicU64,
 }
 
 /// Where the units came from.
@@ -62,6 +64,11 @@ pub struct Full {
 }
 
 impl<'a> Gpu<'a> {
+    /// The job's own cap on its time.
+    pub fn pace(&self) -> Pace<'a> {
+        Pace(self.pace)
+    }
+
     /// Takes `units` for the process of `slot`, if all processes together then hold at most `limit`.
     ///
     /// A process keeps what it gave back as slack, so mostly this is one exchange of its own word. Else it needs a

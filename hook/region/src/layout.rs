@@ -34,6 +34,8 @@ struct Head {
     gpus: [AtomicU64; MAX_GPUS],
     /// The latest grant on each GPU.
     grants: [Line; MAX_GPUS],
+    /// The job's own cap on each GPU's time.
+    paces: [AtomicU64; MAX_GPUS],
 }
 
 const HEAD: usize = 4096;
@@ -115,12 +117,17 @@ impl<'a> Ledger<'a> {
     /// As many as the file has room for, and whose each is.
     fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, Gpu<'a>)> {
         let head = self.head;
-        let owners = head.gpus.iter().zip(&head.grants);
+        let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
         owners
             .zip(self.slots.chunks_exact(SLOTS))
-            .map(|((owner, grant), slots)| {
-                let (grant, top) = (&grant.0, &head.top);
-                (owner, Gpu { grant, slots, top })
+            .map(|(((owner, grant), pace), slots)| {
+                let gpu = Gpu {
+                    grant: &grant.0,
+                    slots,
+                    top: &head.top,
+                    pace,
+                };
+                (owner, gpu)
             })
     }
 

@@ -11,7 +11,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU |
+//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time |
 //! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its `Word` |
 
 #![cfg_attr(not(test), no_std)]
@@ -35,12 +35,13 @@
 
 mod gpu;
 mod layout;
-#[cfg(not(loom))]
+mod pace;
 pub mod seat;
 mod word;
 
 pub use gpu::{Full, Gpu, Taken};
 pub use layout::{Ledger, MAX_GPUS, SLOTS, Slot, lock_offset, size};
+pub use pace::{Pace, Rate};
 
 /// What is counted: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
 pub const UNIT: u64 = 64 << 10;

@@ -23,6 +23,7 @@ pub(crate) struct Part {
     grant: AtomicU64,
     slots: Vec<Slot>,
     top: AtomicU64,
+    pace: AtomicU64,
 }
 
 impl Part {
@@ -35,6 +36,7 @@ impl Part {
             grant: AtomicU64::new(0),
             slots: (0..slots).map(slot).collect(),
             top: AtomicU64::new(slots as u64),
+            pace: AtomicU64::new(0),
         }
     }
 
@@ -43,6 +45,7 @@ impl Part {
             grant: &self.grant,
             slots: &self.slots,
             top: &self.top,
+            pace: &self.pace,
         }
     }
 
