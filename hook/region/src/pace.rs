@@ -88,10 +88,13 @@ mod tests {
         let pace = Pace(&word);
         let now = 1_000_000 * MS;
         assert_eq!(pace.credit(now, QUARTER), (20 * MS).cast_signed());
-        pace.charge(now, QUARTER, 5 * MS);
-        assert_eq!(pace.credit(now, QUARTER), 0);
-        pace.charge(now, QUARTER, 5 * MS);
-        assert_eq!(pace.credit(now, QUARTER), -(20 * MS).cast_signed());
+        pace.charge(now + 5 * MS, QUARTER, 5 * MS);
+        assert_eq!(pace.credit(now + 5 * MS, QUARTER), (5 * MS).cast_signed());
+        pace.charge(now + 10 * MS, QUARTER, 5 * MS);
+        assert_eq!(
+            pace.credit(now + 10 * MS, QUARTER),
+            -(10 * MS).cast_signed()
+        );
         assert_eq!(pace.credit(now + 20 * MS, QUARTER), 0);
         assert_eq!(pace.credit(now + 90 * MS, QUARTER), (20 * MS).cast_signed());
     }
