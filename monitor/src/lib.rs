@@ -1,1 +1,7 @@
 //! The node's root daemon: it grants the turns on each GPU and measures each job from outside.
+//!
+//! [`judge`] measures, [`watch`] does so again and again and tells of what it finds, [`notify`] tells systemd.
+
+pub mod judge;
+pub mod notify;
+pub mod watch;

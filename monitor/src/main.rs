@@ -1,3 +1,168 @@
-//! softmig-monitor: a GPU node's daemon, run by systemd as root.
+//! softmig-monitor: the daemon of a GPU node, started by systemd; with `--once` a look at the node.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use softmig_monitor::judge::{Judge, report::Report, table};
+use softmig_monitor::notify;
+use softmig_monitor::watch::Watch;
+use softmig_policy::cgroup::{Place, place};
+use softmig_prolog::node::Node;
+use softmig_prolog::report as log;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+use tracing::{error, info};
+
+/// Measures what each job has on this node's GPUs, from outside, and says which have more than their slice.
+///
+/// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal.
+///
+/// Exit status with --once: 0 measured, and nobody has more than he may have; 3 measured, and a job has; 1 not or not
+/// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    /// Look once, say what is seen, and end
+    #[arg(long)]
+    once: bool,
+    /// Say it as one JSON object (docs/monitor.md)
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// How often the daemon looks
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "10",
+        conflicts_with = "once"
+    )]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+}
+
+/// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let node = Node::this_machine();
+    let done = match cli.once {
+        true => be_outside().and_then(|()| once(node, cli.json)),
+        false => be_outside().and_then(|()| daemon(node, Duration::from_secs(cli.interval))),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("softmig-monitor: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Fails where it would be shown less than there is: the library is in this process too, and the control groups of
+/// processes are told as they look from here.
+fn be_outside() -> anyhow::Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "only root is shown all processes; try it with sudo"
+    );
+    let list = std::fs::read("/proc/self/cgroup").context("reading /proc/self/cgroup")?;
+    ensure!(
+        !matches!(place(&list), Place::Job(_)),
+        "this is a job, which is shown its own processes only; run it outside of jobs"
+    );
+    ensure!(
+        is_in_first_cgroup_namespace(),
+        "this is a container, from which no control group of a job can be seen; run it on the node itself"
+    );
+    let limits = [
+        "CUDA_DEVICE_MEMORY_LIMIT",
+        "CUDA_DEVICE_SM_LIMIT",
+        "SOFTMIG_RUN",
+    ];
+    let is_limit = |name: &str| limits.iter().any(|limit| name.starts_with(limit));
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        ensure!(
+            !is_limit(&name),
+            "{name} is set, which limits what is shown; unset it"
+        );
+    }
+    Ok(())
+}
+
+/// The kernel's number of the one that it starts with.
+const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
+
+fn is_in_first_cgroup_namespace() -> bool {
+    // A kernel without such namespaces has no file for them.
+    std::fs::read_link("/proc/self/ns/cgroup")
+        .map_or(true, |name| name.as_os_str() == FIRST_CGROUP_NAMESPACE)
+}
+
+/// Looks and tells.
+fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
+    let report = Judge::new(node).look();
+    let text = match json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => table::text(&report),
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("writing to standard output")?;
+    Ok(status(&report))
+}
+
+fn status(report: &Report) -> ExitCode {
+    if report.error.is_some() {
+        ExitCode::FAILURE
+    } else if report.findings().next().is_some() {
+        ExitCode::from(3)
+    } else if report.is_incomplete() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Runs until a signal says that it is enough.
+fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
+    softmig_prolog::node::set_umask();
+    // Before any thread, so that none is ended by them.
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("asking for signals")?;
+    let policy = node.policy().ok();
+    let log_file = policy.and_then(|policy| policy.node_log_file);
+    log::start(c"softmig-monitor", log_file.as_deref());
+
+    let watch = Watch::new(node, interval);
+    let (end, until) = channel();
+    let (ended, all) = channel::<()>();
+    let thread = std::thread::Builder::new().name("judge".into());
+    thread
+        .spawn(move || {
+            go_on(watch, &until);
+            drop(ended);
+        })
+        .context("starting to measure")?;
+    info!("measuring jobs from outside, each {} s", interval.as_secs());
+    notify::ready();
+
+    let signal = signals.forever().next();
+    notify::stopping();
+    info!("ends, by signal {}", signal.unwrap_or_default());
+    drop(end);
+    if all.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        error!("the driver still has not answered");
+    }
+    log::finish();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks until the other end is dropped.
+fn go_on(mut watch: Watch, until: &Receiver<()>) {
+    let mut wait = Duration::ZERO;
+    while until.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+        wait = watch.round();
+    }
+}

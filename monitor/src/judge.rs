@@ -1,0 +1,97 @@
+//! The outside judge: what each job has on the node's GPUs, as the driver and the kernel say, whatever its processes
+//! are or claim.
+//!
+//! [`reading`] asks NVML for every process on every GPU, [`owner`] asks the kernel whose each is, [`confs`] has what the
+//! jobs may have, [`account`] puts it together, [`report`] is what others see of it, and [`table`] what people do.
+//!
+//! Nothing that a job can write is mapped, believed or waited for.
+
+#![forbid(unsafe_code)]
+
+pub mod account;
+pub mod confs;
+pub mod owner;
+pub mod reading;
+pub mod report;
+pub mod table;
+
+use confs::Confs;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+use owner::owner;
+use reading::Reading;
+use report::Report;
+use softmig_prolog::node::Node;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Measures a node again and again.
+#[derive(Debug)]
+pub struct Judge {
+    node: Node,
+    /// Kept between two measurements: to start it takes longer than to ask it.
+    nvml: Option<Nvml>,
+}
+
+impl Judge {
+    /// A judge of this node, who has not looked yet.
+    pub fn new(node: Node) -> Self {
+        Self { node, nvml: None }
+    }
+
+    /// Looks at everything once.
+    pub fn look(&mut self) -> Report {
+        let (reading, error) = match self.reading() {
+            Ok(reading) => (reading, None),
+            Err(error) => (Reading::default(), Some(explained(&error))),
+        };
+        let pids = reading
+            .gpus
+            .iter()
+            .flat_map(|gpu| gpu.users.iter().flatten());
+        let owners = pids
+            .map(|user| (user.pid, owner(Path::new("/proc"), user.pid)))
+            .collect();
+        // Last: a job's conf is there before its first process, and goes after its last.
+        let (confs, unreadable) = match Confs::read(&self.node) {
+            Ok(confs) => (confs, None),
+            Err(error) => (Confs::default(), Some(error.to_string())),
+        };
+        let mut report = account::account(&reading, &owners, &confs);
+        report.time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        report.error = error.or(unreadable);
+        report
+    }
+
+    /// Lets go of the driver, so that it can be replaced and GPUs be reset.
+    pub fn rest(&mut self) {
+        self.nvml = None;
+    }
+
+    fn reading(&mut self) -> Result<Reading, NvmlError> {
+        let nvml = match self.nvml.take() {
+            Some(nvml) => nvml,
+            None => reading::open()?,
+        };
+        // After a failure it is started anew: the driver may have been replaced.
+        let reading = reading::read(&nvml)?;
+        if reading.gpus.iter().all(|gpu| gpu.error.is_none()) {
+            self.nvml = Some(nvml);
+        }
+        Ok(reading)
+    }
+}
+
+/// Says what it means for this node.
+fn explained(error: &NvmlError) -> String {
+    match error {
+        NvmlError::LibloadingError(_) => {
+            "there is no NVML here (libnvidia-ml.so.1 of the NVIDIA driver)".into()
+        }
+        NvmlError::DriverNotLoaded => "the NVIDIA driver is not loaded".into(),
+        NvmlError::LibRmVersionMismatch => {
+            "NVML and the loaded driver are of different versions: the driver was replaced, and not loaded yet".into()
+        }
+        error => format!("NVML does not answer: {error}"),
+    }
+}

@@ -1,0 +1,186 @@
+//! Whose process is this? Told from outside, by what the kernel says of it in `/proc`.
+//!
+//! No text of the process's own memory is read: a process can have the pages of its command line and its environment
+//! come so slowly that whoever reads them never ends.
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use softmig_policy::cgroup::{self, JobName};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Both files are far smaller, also with hierarchies of version 1.
+const LONGEST: u64 = 64 << 10;
+
+/// Who a process belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It is there.
+    Process {
+        /// Its real user.
+        uid: u32,
+        /// What it calls itself, in plain characters.
+        name: String,
+        /// Its job.
+        place: Place,
+    },
+    /// It has ended, or is in a namespace of process numbers that is not this one.
+    Gone,
+    /// It cannot be looked at.
+    Unknown(String),
+}
+
+/// Where a process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this job.
+    Job(u32),
+    /// In the job with this SLUID.
+    Sluid(String),
+    /// In none, or in two at once.
+    Outside,
+}
+
+/// Looks at a process of the `/proc` at `folder`.
+pub fn owner(folder: &Path, pid: u32) -> Owner {
+    look(folder, pid).unwrap_or_else(|error| {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT | Errno::SRCH) => Owner::Gone,
+            _ => Owner::Unknown(error.to_string()),
+        }
+    })
+}
+
+fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Both files through one folder: that stays the same process's when its number is given to another.
+    let process = openat(CWD, folder.join(pid.to_string()), flags, Mode::empty())?;
+    let status = read(&process, "status")?;
+    let list = read(&process, "cgroup")?;
+    let Some((uid, name)) = user_and_name(&status) else {
+        return Ok(Owner::Unknown("its status names no user".into()));
+    };
+    let place = match cgroup::place(&list) {
+        cgroup::Place::Job(JobName::Id(id)) => Place::Job(id.get()),
+        cgroup::Place::Job(JobName::Sluid(sluid)) => Place::Sluid(sluid.into()),
+        cgroup::Place::Outside | cgroup::Place::Unclear => Place::Outside,
+    };
+    Ok(Owner::Process { uid, name, place })
+}
+
+fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(openat(process, name, flags, Mode::empty())?);
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads `/proc/PID/status`.
+fn user_and_name(status: &[u8]) -> Option<(u32, String)> {
+    let value = |key: &str| {
+        let line = |line: &[u8]| Some(line.strip_prefix(key.as_bytes())?.trim_ascii().to_vec());
+        let found = status.split(|&byte| byte == b'\n').find_map(line)?;
+        Some(String::from_utf8_lossy(&found).into_owned())
+    };
+    let uid = value("Uid:")?.split_whitespace().next()?.parse().ok()?;
+    Some((uid, plain(&value("Name:").unwrap_or_default())))
+}
+
+/// A process chooses its name; in a terminal or a log it is to do nothing but stand there.
+fn plain(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+    name.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(status: &str, cgroup: &str) -> Owner {
+        let folder = tempfile::tempdir().unwrap();
+        let process = folder.path().join("7");
+        std::fs::create_dir(&process).unwrap();
+        std::fs::write(process.join("status"), status).unwrap();
+        std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        owner(folder.path(), 7)
+    }
+
+    const STATUS: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nUid:\t2001\t0\t0\t0\nGid:\t5\t5\t5\t5\n";
+
+    #[test]
+    fn a_process_is_its_jobs_by_the_kernels_word() {
+        let whose = |cgroup: &str| match process(STATUS, cgroup) {
+            Owner::Process {
+                uid: 2001,
+                name,
+                place,
+            } if name == "python3" => place,
+            other => panic!("{other:?}"),
+        };
+        for (cgroup, place) in [
+            (
+                "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n",
+                Place::Job(12),
+            ),
+            (
+                "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n",
+                Place::Sluid("sEKNKTV3WPV500".into()),
+            ),
+            (
+                "4:devices:/slurm/uid_2001/job_12/step_0/task_0\n",
+                Place::Job(12),
+            ),
+            // A user's own folder, a container of root's, two jobs at once.
+            (
+                "0::/user.slice/user-2001.slice/session-3.scope/job_9\n",
+                Place::Outside,
+            ),
+            (
+                "0::/docker/4f/system.slice/slurmstepd.scope/job_9\n",
+                Place::Outside,
+            ),
+            (
+                "4:devices:/slurm/uid_1/job_1/step_0\n3:memory:/slurm/uid_1/job_2/step_0\n",
+                Place::Outside,
+            ),
+        ] {
+            assert_eq!(whose(cgroup), place, "{cgroup}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone() {
+        assert_eq!(owner(Path::new("/proc"), u32::MAX), Owner::Gone);
+        assert_eq!(owner(Path::new("/nonexistent"), 1), Owner::Gone);
+    }
+
+    #[test]
+    fn the_own_process_is_seen() {
+        let Owner::Process { uid, .. } = owner(Path::new("/proc"), std::process::id()) else {
+            panic!();
+        };
+        assert_eq!(uid, rustix::process::getuid().as_raw());
+    }
+
+    #[test]
+    fn a_status_without_a_user_is_no_reason_to_fail() {
+        for status in ["", "Name:\tx\n", "Uid:\n", "Uid:\t-1\t0\n"] {
+            assert!(
+                matches!(process(status, "0::/\n"), Owner::Unknown(_)),
+                "{status}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_does_nothing_to_a_terminal() {
+        let status = STATUS.replace("python3", "a\x1b[31m b\u{202e}");
+        let Owner::Process { name, .. } = process(&status, "0::/\n") else {
+            panic!();
+        };
+        assert_eq!(name, "a?[31m?b?");
+    }
+}

@@ -1,0 +1,205 @@
+//! A judgement as others see it: the JSON of `softmig-monitor --once --json`, which docs/monitor.md documents.
+//!
+//! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
+
+use crate::judge::reading::Kind;
+use serde::Serialize;
+
+/// The number of this form. A newer one can have more fields; if one goes or changes its meaning, the number changes.
+pub const VERSION: u32 = 1;
+
+/// All of a node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// When: RFC 3339, in UTC.
+    pub time: String,
+    /// The NVIDIA driver's version.
+    pub driver: Option<String>,
+    /// Why the node could not be measured.
+    pub error: Option<String>,
+    /// The GPUs, by NVML's index.
+    pub gpus: Vec<Gpu>,
+    /// Every job that has a conf here, and every one that has a process on a GPU.
+    pub jobs: Vec<Job>,
+    /// What is on the GPUs and in no job, by user.
+    pub users: Vec<User>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// `GPU-` and so on.
+    pub uuid: Option<String>,
+    /// Such as `NVIDIA L40S`.
+    pub name: Option<String>,
+    /// Whether it is divided by MIG. Then softmig has no limits on it.
+    pub mig: bool,
+    /// All of its memory.
+    pub total_bytes: Option<u64>,
+    /// What the driver keeps of it for itself.
+    pub reserved_bytes: Option<u64>,
+    /// What somebody has of it.
+    pub used_bytes: Option<u64>,
+    /// What is left of it.
+    pub free_bytes: Option<u64>,
+    /// Used, but by none of the processes below: managed memory, memory without a context.
+    pub unlisted_bytes: Option<u64>,
+    /// Why it could not be measured, or not all of it.
+    pub error: Option<String>,
+    /// Who is on it; of a MIG GPU, once for each of its parts.
+    pub processes: Vec<Process>,
+}
+
+/// A process on a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// What it uses the GPU for.
+    pub kinds: Vec<Kind>,
+    /// What it has.
+    pub memory_bytes: Option<u64>,
+    /// The part of a MIG GPU.
+    pub gpu_instance: Option<u32>,
+    /// What is known of it.
+    pub state: State,
+    /// Its real user.
+    pub uid: Option<u32>,
+    /// What it calls itself.
+    pub name: Option<String>,
+    /// Its job.
+    pub job: Option<u32>,
+    /// Its job's SLUID, where its number is not known.
+    pub sluid: Option<String>,
+}
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Whose it is.
+    Known,
+    /// It ended while it was looked at, or its number is another container's.
+    Gone,
+    /// `/proc` did not say.
+    Unknown,
+}
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Job {
+    /// Its number.
+    pub job: Option<u32>,
+    /// Its SLUID, where its number is not known.
+    pub sluid: Option<String>,
+    /// Its user.
+    pub uid: Option<u32>,
+    /// What stands in its conf.
+    pub conf: Conf,
+    /// Its slice, where it has one.
+    pub slice: Option<Slice>,
+    /// Its GPUs, and others that its processes are on.
+    pub gpus: Vec<JobGpu>,
+}
+
+/// What a job's conf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Conf {
+    /// It has limits.
+    Slice,
+    /// It has none: the job has whole GPUs.
+    Whole,
+    /// There is none.
+    Missing,
+    /// It is none.
+    Unreadable,
+}
+
+/// A slice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Slice {
+    /// The type of the GPU.
+    pub r#type: String,
+    /// The job's shards of each GPU.
+    pub shards: u32,
+    /// The shards that make a GPU.
+    pub shards_per_gpu: u32,
+    /// The same in percent, rounded down to one decimal.
+    pub compute_percent: f64,
+    /// `hard` or `soft`.
+    pub mode: &'static str,
+    /// The limit on each GPU.
+    pub memory_bytes: u64,
+}
+
+/// A job on a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobGpu {
+    /// The GPU.
+    #[serde(flatten)]
+    pub holding: Holding,
+    /// Whether it is one of those that the job was given; `null` where its conf does not name them.
+    pub assigned: Option<bool>,
+    /// What the job may have; `null` where it has no limit, or none that is known.
+    pub limit_bytes: Option<u64>,
+    /// What it has beyond that.
+    pub excess_bytes: Option<u64>,
+    /// What is wrong.
+    pub finding: Option<Finding>,
+}
+
+/// What somebody has on a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Holding {
+    /// NVML's index; `null` for a GPU that NVML does not show.
+    pub index: Option<u32>,
+    /// The GPU.
+    pub uuid: Option<String>,
+    /// What its processes have together; `null` where that was not measured.
+    pub memory_bytes: Option<u64>,
+    /// How many of them the driver has no figure for: what they have is missing in the sum.
+    pub unmeasured: usize,
+    /// The processes.
+    pub pids: Vec<u32>,
+}
+
+/// What is wrong with a job on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// It has more than its slice.
+    OverLimit,
+    /// It was given other GPUs.
+    NotItsGpu,
+    /// It has no conf, or one that cannot be read.
+    NoConf,
+}
+
+/// A user outside every job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct User {
+    /// The user; `null` for processes of which that is not known.
+    pub uid: Option<u32>,
+    /// What his processes have on each GPU.
+    pub gpus: Vec<Holding>,
+}
+
+impl Report {
+    /// Whether something could not be measured.
+    pub fn is_incomplete(&self) -> bool {
+        self.error.is_some() || self.gpus.iter().any(|gpu| gpu.error.is_some())
+    }
+
+    /// What is wrong, each with its job.
+    pub fn findings(&self) -> impl Iterator<Item = (&Job, &JobGpu, Finding)> {
+        self.jobs.iter().flat_map(|job| {
+            let gpus = job.gpus.iter();
+            gpus.filter_map(move |gpu| Some((job, gpu, gpu.finding?)))
+        })
+    }
+}

@@ -1,0 +1,302 @@
+//! The daemon's watch: judges again and again while jobs with limits are here, and tells of jobs that have more.
+//!
+//! A process that has just died is still in NVML's list when its successor has its memory already. So what is seen
+//! once is looked at again a moment later, and only then told: at once the first time, then at most once a minute.
+
+#![forbid(unsafe_code)]
+
+use crate::judge::Judge;
+use crate::judge::confs::Confs;
+use crate::judge::report::{Finding, Job, JobGpu, Report};
+use crate::judge::table::pids;
+use softmig_prolog::node::Node;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How long after a first sight the second is.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// How long nothing more is said of a job.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Watches a node.
+#[derive(Debug)]
+pub struct Watch {
+    node: Node,
+    judge: Judge,
+    interval: Duration,
+    memory: Memory,
+    /// What was wrong last, so that it is said once.
+    trouble: Option<String>,
+}
+
+impl Watch {
+    /// A watch that looks once each `interval`.
+    pub fn new(node: Node, interval: Duration) -> Self {
+        Self {
+            judge: Judge::new(node.clone()),
+            node,
+            interval,
+            memory: Memory::default(),
+            trouble: None,
+        }
+    }
+
+    /// Looks once, and says how long to wait for the next time.
+    pub fn round(&mut self) -> Duration {
+        let confs = match Confs::read(&self.node) {
+            Ok(confs) => confs,
+            Err(error) => {
+                self.report(Some(error.to_string()));
+                return self.interval;
+            }
+        };
+        if !confs.has_limits() {
+            self.judge.rest();
+            self.memory = Memory::default();
+            self.trouble = None;
+            return self.interval;
+        }
+        let report = self.judge.look();
+        self.report(trouble(&report));
+        // Where the confs could not be read, no job has any.
+        if report.error.is_some() {
+            return self.interval;
+        }
+        let (lines, doubt) = self.memory.compare(&report, Instant::now());
+        for line in lines {
+            match line {
+                Line::Wrong(job, text) => warn!(job, "{text}"),
+                Line::Right(job, text) => info!(job, "{text}"),
+            }
+        }
+        match doubt {
+            true => SECOND_LOOK.min(self.interval),
+            false => self.interval,
+        }
+    }
+
+    /// Says what keeps it from measuring, once.
+    fn report(&mut self, trouble: Option<String>) {
+        if trouble != self.trouble {
+            match &trouble {
+                Some(trouble) => warn!("jobs are not measured from outside: {trouble}"),
+                None => info!("jobs are measured from outside again"),
+            }
+        }
+        self.trouble = trouble;
+    }
+}
+
+/// What kept a report from being whole.
+fn trouble(report: &Report) -> Option<String> {
+    let of_gpu = |gpu: &crate::judge::report::Gpu| {
+        let error = gpu.error.as_ref()?;
+        Some(format!("GPU {}: {error}", gpu.index))
+    };
+    let of_gpus = || report.gpus.iter().find_map(of_gpu);
+    report.error.clone().or_else(of_gpus)
+}
+
+/// What to say.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// A job has what it may not have.
+    Wrong(Option<u32>, String),
+    /// It does so no more.
+    Right(Option<u32>, String),
+}
+
+/// A job, by its number or its SLUID.
+type Name = (Option<u32>, Option<String>);
+
+/// What was seen before.
+#[derive(Debug, Default)]
+struct Memory {
+    /// In the last report: which job on which GPU.
+    seen: BTreeSet<(Name, Option<String>)>,
+    /// When each job was last spoken of.
+    said: BTreeMap<Name, Instant>,
+}
+
+impl Memory {
+    /// What to say of a report, and whether something in it has to be seen a second time.
+    fn compare(&mut self, report: &Report, now: Instant) -> (Vec<Line>, bool) {
+        let mut lines = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut told = BTreeSet::new();
+        let mut doubt = false;
+        for (job, gpu, finding) in report.findings() {
+            let name = (job.job, job.sluid.clone());
+            let sight = (name.clone(), gpu.holding.uuid.clone());
+            let again = self.seen.contains(&sight);
+            seen.insert(sight);
+            doubt |= !again;
+            let due = |then: &Instant| now.saturating_duration_since(*then) >= SILENCE;
+            // All GPUs of a job are spoken of together.
+            let may_say = told.contains(&name) || self.said.get(&name).is_none_or(due);
+            if again && may_say {
+                lines.push(Line::Wrong(job.job, line(job, gpu, finding)));
+                told.insert(name);
+            }
+        }
+        self.seen = seen;
+        self.said.extend(told.into_iter().map(|name| (name, now)));
+        let wrong: BTreeSet<&Name> = self.seen.iter().map(|(name, _)| name).collect();
+        self.said.retain(|name, _| {
+            let still = wrong.contains(name);
+            if !still {
+                let text = format!("{} has no more than it may have", of_job(name));
+                lines.push(Line::Right(name.0, text));
+            }
+            still
+        });
+        (lines, doubt)
+    }
+}
+
+fn of_job((id, sluid): &Name) -> String {
+    match (id, sluid) {
+        (Some(id), _) => format!("job={id}"),
+        (None, sluid) => format!("sluid={}", sluid.as_deref().unwrap_or("?")),
+    }
+}
+
+/// One job on one GPU.
+fn line(job: &Job, gpu: &JobGpu, finding: Finding) -> String {
+    let mut line = of_job(&(job.job, job.sluid.clone()));
+    if let Some(uid) = job.uid {
+        line += &format!(" uid={uid}");
+    }
+    let holding = &gpu.holding;
+    if let Some(index) = holding.index {
+        line += &format!(" gpu={index}");
+    }
+    if let Some(uuid) = &holding.uuid {
+        line += &format!(" uuid={uuid}");
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    if let Some(bytes) = holding.memory_bytes {
+        line += &format!(" memory_mib={}", mib(bytes));
+    }
+    if let Some(bytes) = gpu.limit_bytes {
+        line += &format!(" limit_mib={}", mib(bytes));
+    }
+    let what = match finding {
+        Finding::OverLimit => "more memory than its slice",
+        Finding::NotItsGpu => "a GPU that is not the job's",
+        Finding::NoConf => "a job without limits of its own on a GPU",
+    };
+    line + &format!(" pids={}: {what}", pids(&holding.pids).replace(' ', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::report::{Conf, Holding};
+
+    /// A job that has so much more than it may have on each of its GPUs.
+    fn job(id: u32, excess: &[u64]) -> Job {
+        let gpus = excess.iter().zip(0..).map(|(&excess, index)| JobGpu {
+            holding: Holding {
+                index: Some(index),
+                uuid: Some(format!("GPU-{index}")),
+                memory_bytes: Some((100 + excess) << 20),
+                unmeasured: 0,
+                pids: vec![11, 12],
+            },
+            assigned: Some(true),
+            limit_bytes: Some(100 << 20),
+            excess_bytes: Some(excess << 20),
+            finding: (excess > 0).then_some(Finding::OverLimit),
+        });
+        Job {
+            job: Some(id),
+            sluid: None,
+            uid: Some(2001),
+            conf: Conf::Slice,
+            slice: None,
+            gpus: gpus.collect(),
+        }
+    }
+
+    fn report(jobs: Vec<Job>) -> Report {
+        Report {
+            jobs,
+            ..Report::default()
+        }
+    }
+
+    fn wrong(lines: &[Line]) -> Vec<u32> {
+        let wrong = |line: &Line| match line {
+            Line::Wrong(job, _) => *job,
+            Line::Right(..) => None,
+        };
+        lines.iter().filter_map(wrong).collect()
+    }
+
+    #[test]
+    fn what_is_seen_once_is_looked_at_again_before_it_is_told() {
+        let mut memory = Memory::default();
+        let now = Instant::now();
+        assert_eq!(
+            memory.compare(&report(vec![job(7, &[1])]), now),
+            (vec![], true)
+        );
+        assert_eq!(
+            memory.compare(&report(vec![job(7, &[0])]), now),
+            (vec![], false)
+        );
+        assert_eq!(
+            memory.compare(&report(vec![job(7, &[1])]), now),
+            (vec![], true)
+        );
+        let (lines, doubt) = memory.compare(&report(vec![job(7, &[1])]), now);
+        let text = "job=7 uid=2001 gpu=0 uuid=GPU-0 memory_mib=101 limit_mib=100 pids=11,12: more memory than its slice";
+        assert_eq!(lines, [Line::Wrong(Some(7), text.into())]);
+        assert!(!doubt);
+    }
+
+    #[test]
+    fn a_job_is_told_of_at_most_once_a_minute() {
+        let mut memory = Memory::default();
+        let start = Instant::now();
+        let mut told = Vec::new();
+        for second in 0..130 {
+            let now = start + Duration::from_secs(second);
+            let mut jobs = vec![job(7, &[1])];
+            if second >= 30 {
+                jobs.push(job(8, &[1]));
+            }
+            let (lines, _) = memory.compare(&report(jobs), now);
+            told.extend(wrong(&lines).into_iter().map(|job| (second, job)));
+        }
+        assert_eq!(told, [(1, 7), (31, 8), (61, 7), (91, 8), (121, 7)]);
+    }
+
+    #[test]
+    fn all_gpus_of_a_job_are_told_of_together() {
+        let mut memory = Memory::default();
+        let now = Instant::now();
+        let two = || report(vec![job(7, &[1, 2])]);
+        memory.compare(&two(), now);
+        assert_eq!(wrong(&memory.compare(&two(), now).0), [7, 7]);
+        assert_eq!(wrong(&memory.compare(&two(), now).0), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn the_end_of_it_is_told_and_the_next_time_is_news() {
+        let mut memory = Memory::default();
+        let now = Instant::now();
+        for _ in 0..2 {
+            memory.compare(&report(vec![job(7, &[1])]), now);
+        }
+        let (lines, _) = memory.compare(&report(vec![]), now);
+        let text = "job=7 has no more than it may have";
+        assert_eq!(lines, [Line::Right(Some(7), text.into())]);
+        memory.compare(&report(vec![job(7, &[1])]), now);
+        let (lines, _) = memory.compare(&report(vec![job(7, &[1])]), now);
+        assert_eq!(wrong(&lines), [7]);
+    }
+}
