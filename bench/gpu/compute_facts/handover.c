@@ -77,7 +77,6 @@ static void in_turns(int who, CUfunction work, CUstream stream, CUevent spinning
                 }
                 meet(++generation);
             }
-    if (who == 0) atomic_store(&both->ready, 0);
 }
 
 // Ten kernels of 100 us each: the second process launches its own so long before the first's are done.
@@ -123,7 +122,6 @@ static void ahead(int who, CUfunction work, CUstream stream, CUdeviceptr log, do
         }
         meet(++generation);
     }
-    if (who == 0) atomic_store(&both->ready, 0);
 }
 
 // Both busy all the time: how the driver shares out time by itself, and what that loses.

@@ -106,7 +106,7 @@ static void waking(char **arguments) {
                 if (way == 0) while (cuEventQuery(plain) == CUDA_ERROR_NOT_READY) ;
                 else if (way < 3) NEED(cuEventSynchronize(way == 2 ? blocking : plain));
                 else if (way == 3) NEED(cuStreamSynchronize(stream));
-                else while (!*(volatile uint32_t *)word && now_ns() - t < 1e8) ;
+                else while (!*(volatile uint32_t *)word && now_ns() - t < 2e7) ;
                 samples[i] = now_ns() - t - us * 1e3;
             }
             cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
