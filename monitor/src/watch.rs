@@ -216,6 +216,7 @@ mod tests {
             sluid: None,
             uid: Some(2001),
             conf: Conf::Slice,
+            conf_error: None,
             slice: None,
             gpus: gpus.collect(),
         }

@@ -6,7 +6,7 @@ use softmig_policy::Policy;
 use softmig_policy::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
-const FILES: [&str; 7] = [
+const FILES: [&str; 8] = [
     "cgroup.conf",
     "cli_filter.lua",
     "gres.conf",
@@ -14,6 +14,7 @@ const FILES: [&str; 7] = [
     "node.conf",
     "policy.toml",
     "slurm.conf",
+    "softmig-monitor.service",
 ];
 
 /// The folder that administrators copy from.

@@ -9,6 +9,8 @@ use std::process::Command;
 
 /// The Lua versions that Slurm is built with.
 pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
+/// Where systemd looks for what packages bring.
+const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
 /// Given explicitly, so that the flags for a static binary do not reach build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -24,16 +26,22 @@ pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
     lua_modules(&stage, luas)?;
     node_binaries(&stage)?;
     hook(&stage)?;
-    cargo(&["-p", "softmig"], &[])?;
-    place(
-        &target().join("release/softmig"),
-        &stage.join("usr/bin/softmig"),
-        0o755,
-    )?;
+    cargo(&["-p", "softmig", "-p", "softmig-monitor"], &[])?;
+    for (built, at) in [
+        ("softmig", "usr/bin/softmig"),
+        ("softmig-monitor", "usr/libexec/softmig-monitor"),
+    ] {
+        place(
+            &target().join("release").join(built),
+            &stage.join(at),
+            0o755,
+        )?;
+    }
     for (conf, at) in [
         ("policy.toml", "etc/softmig/policy.toml"),
         ("job_submit.lua", "etc/slurm/job_submit.lua"),
         ("cli_filter.lua", "etc/slurm/cli_filter.lua"),
+        ("softmig-monitor.service", UNIT),
     ] {
         place(&project().join("conf").join(conf), &stage.join(at), 0o644)?;
     }

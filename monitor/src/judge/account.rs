@@ -187,6 +187,7 @@ fn job(
             Some(Ok(conf)) if conf.limits.is_some() => Conf::Slice,
             Some(Ok(_)) => Conf::Whole,
         },
+        conf_error: conf.and_then(|conf| conf.as_ref().err().cloned()),
         slice: known.and_then(|conf| conf.limits.as_ref()).map(slice),
         gpus: held.chain(elsewhere).map(judged).collect(),
     }
@@ -199,6 +200,7 @@ fn job_without_number(sluid: String, uid: Option<u32>, held: BTreeMap<usize, Hol
         sluid: Some(sluid),
         uid,
         conf: Conf::Missing,
+        conf_error: None,
         slice: None,
         gpus: held
             .into_values()

@@ -100,6 +100,8 @@ pub struct Job {
     pub uid: Option<u32>,
     /// What stands in its conf.
     pub conf: Conf,
+    /// Why it is none.
+    pub conf_error: Option<String>,
     /// Its slice, where it has one.
     pub slice: Option<Slice>,
     /// Its GPUs, and others that its processes are on.

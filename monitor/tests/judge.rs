@@ -1,0 +1,277 @@
+//! What is said of a node on which everything happens at once, as JSON and as a table, and the judgement of each case.
+
+use insta::assert_snapshot;
+use softmig_monitor::judge::account::account;
+use softmig_monitor::judge::confs::Confs;
+use softmig_monitor::judge::owner::{Owner, Place};
+use softmig_monitor::judge::reading::{Gpu, Kind, Memory, Reading, User};
+use softmig_monitor::judge::report::{Finding, Report};
+use softmig_monitor::judge::table;
+use softmig_policy::conf::JobConf;
+use std::collections::BTreeMap;
+
+const MIB: u64 = 1 << 20;
+
+fn uuid(index: u32) -> String {
+    format!("GPU-50f7316a-0000-4000-8000-{index:012x}")
+}
+
+fn gpu(index: u32, used_mib: u64, users: Vec<User>) -> Gpu {
+    let (total, reserved) = (46068 * MIB, 602 * MIB);
+    let used = used_mib * MIB;
+    Gpu {
+        index,
+        uuid: Some(uuid(index)),
+        name: Some("NVIDIA L40S".into()),
+        mig: false,
+        memory: Some(Memory {
+            total,
+            reserved,
+            used,
+            free: total - reserved - used,
+        }),
+        users: Some(users),
+        error: None,
+    }
+}
+
+/// A process of CUDA's.
+fn on(pid: u32, mib: u64) -> User {
+    User {
+        pid,
+        kinds: vec![Kind::Compute],
+        memory: Some(mib * MIB),
+        instance: None,
+    }
+}
+
+fn in_place(uid: u32, place: Place) -> Owner {
+    let name = "python3".into();
+    Owner::Process { uid, name, place }
+}
+
+fn in_job(uid: u32, job: u32) -> Owner {
+    in_place(uid, Place::Job(job))
+}
+
+/// The conf of a quarter of an l40s, 11366 MiB.
+fn quarter(job: u32, uid: u32, gpus: &[u32]) -> Result<JobConf, String> {
+    let gpus: Vec<String> = gpus.iter().map(|&gpu| uuid(gpu)).collect();
+    let text = format!(
+        "CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_JOB={job}\nSOFTMIG_UID={uid}\n\
+         SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS={}\n",
+        gpus.join(",")
+    );
+    JobConf::parse(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+fn whole(job: u32, uid: u32, gpus: &str) -> Result<JobConf, String> {
+    let text =
+        format!("SOFTMIG_JOB={job}\nSOFTMIG_UID={uid}\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS={gpus}\n");
+    JobConf::parse(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// A report of GPUs with these processes, whose these are, in jobs with these confs.
+fn judged<const O: usize, const C: usize>(
+    gpus: Vec<Gpu>,
+    owners: [(u32, Owner); O],
+    jobs: [(u32, Result<JobConf, String>); C],
+) -> Report {
+    let reading = Reading {
+        driver: Some("580.159.03".into()),
+        gpus,
+    };
+    let confs = Confs {
+        jobs: jobs.into(),
+        sluids: [("sEKNKTV3WPV500".into(), 13)].into(),
+    };
+    account(&reading, &BTreeMap::from(owners), &confs)
+}
+
+/// Each finding with its job and what the job has too much.
+fn found(report: &Report) -> Vec<(Option<u32>, Finding, Option<u64>)> {
+    let found = report.findings();
+    found
+        .map(|(job, gpu, finding)| (job.job, finding, gpu.excess_bytes.map(|bytes| bytes / MIB)))
+        .collect()
+}
+
+fn everything_at_once() -> Report {
+    let both = User {
+        kinds: vec![Kind::Compute, Kind::Graphics],
+        ..on(102, 1000)
+    };
+    let unmeasured = User {
+        memory: None,
+        kinds: vec![Kind::Mps],
+        ..on(103, 0)
+    };
+    let drawing = User {
+        kinds: vec![Kind::Graphics],
+        ..on(104, 4)
+    };
+    let part = |pid, instance| User {
+        instance: Some(instance),
+        ..on(pid, 700)
+    };
+    let mig = Gpu {
+        mig: true,
+        ..gpu(2, 1500, vec![part(110, 1), part(110, 2)])
+    };
+    let lost = Gpu {
+        index: 3,
+        error: Some("device fell off the bus".into()),
+        ..Gpu::default()
+    };
+    let first = vec![
+        on(101, 11000),
+        both,
+        unmeasured,
+        drawing,
+        on(105, 300),
+        on(106, 518),
+        on(107, 518),
+    ];
+    let mut report = judged(
+        vec![
+            gpu(0, 14000, first),
+            gpu(1, 600, vec![on(108, 518)]),
+            mig,
+            lost,
+        ],
+        [
+            (101, in_job(2001, 12)),
+            (102, in_job(2001, 12)),
+            (103, in_place(2002, Place::Sluid("sEKNKTV3WPV500".into()))),
+            (104, in_place(0, Place::Outside)),
+            (105, Owner::Gone),
+            (106, in_job(2003, 14)),
+            (107, in_place(2004, Place::Sluid("sEKNKTV3WPV501".into()))),
+            (108, in_job(2001, 15)),
+            (110, in_job(2001, 16)),
+        ],
+        [
+            (12, quarter(12, 2001, &[0])),
+            (13, quarter(13, 2002, &[0])),
+            (15, quarter(15, 2001, &[0])),
+            (16, whole(16, 2001, &uuid(2))),
+            (17, Err("a line is not KEY=VALUE".into())),
+            (18, quarter(18, 2001, &[1])),
+            (19, quarter(19, 2001, &[7])),
+            (20, whole(20, 2001, "")),
+        ],
+    );
+    report.time = "2026-11-21T12:00:00Z".into();
+    report
+}
+
+#[test]
+fn a_report_is_json_as_documented() {
+    assert_snapshot!(serde_json::to_string_pretty(&everything_at_once()).unwrap());
+}
+
+#[test]
+fn a_report_is_a_table_for_people() {
+    assert_snapshot!(table::text(&everything_at_once()));
+}
+
+#[test]
+fn a_node_that_cannot_be_measured_has_its_jobs_all_the_same() {
+    let mut report = judged(Vec::new(), [], [(12, quarter(12, 2001, &[0]))]);
+    report.driver = None;
+    report.error = Some("the NVIDIA driver is not loaded".into());
+    assert!(report.is_incomplete());
+    assert_eq!(report.jobs[0].gpus[0].holding.memory_bytes, None);
+    assert_eq!(report.jobs[0].gpus[0].excess_bytes, None);
+    assert_snapshot!(table::text(&report));
+}
+
+#[test]
+fn a_node_without_anything_says_so() {
+    let report = judged(Vec::new(), [], []);
+    assert_eq!(table::text(&report), "no jobs, and nobody on a GPU\n");
+    assert!(!report.is_incomplete());
+}
+
+#[test]
+fn all_processes_of_a_job_count_together_and_a_limit_may_be_used_up() {
+    for (mib, expected) in [
+        (5683, None),
+        (5684, Some((Some(12), Finding::OverLimit, Some(1)))),
+    ] {
+        let report = judged(
+            vec![gpu(0, 12000, vec![on(1, 5683), on(2, mib)])],
+            [(1, in_job(2001, 12)), (2, in_job(2005, 12))],
+            [(12, quarter(12, 2001, &[0]))],
+        );
+        assert_eq!(found(&report), Vec::from_iter(expected));
+        assert_eq!(report.jobs[0].gpus[0].holding.pids, [1, 2]);
+    }
+}
+
+#[test]
+fn each_gpu_of_a_job_has_the_limit_for_itself() {
+    let report = judged(
+        vec![
+            gpu(0, 12000, vec![on(1, 11000)]),
+            gpu(1, 12000, vec![on(1, 11500)]),
+        ],
+        [(1, in_job(2001, 12))],
+        [(12, quarter(12, 2001, &[0, 1]))],
+    );
+    assert_eq!(found(&report), [(Some(12), Finding::OverLimit, Some(134))]);
+    assert_eq!(report.jobs[0].gpus[1].finding, Some(Finding::OverLimit));
+}
+
+#[test]
+fn where_the_conf_names_no_gpu_every_gpu_may_be_the_jobs() {
+    let report = judged(
+        vec![gpu(0, 600, vec![on(1, 518)])],
+        [(1, in_job(2001, 12))],
+        [(12, quarter(12, 2001, &[]))],
+    );
+    assert_eq!(found(&report), []);
+    assert_eq!(report.jobs[0].gpus[0].assigned, None);
+}
+
+#[test]
+fn a_part_of_a_mig_gpu_in_a_conf_makes_no_gpu_strange() {
+    let part = "MIG-50f7316a-0000-4000-8000-000000000001";
+    let mig = Gpu {
+        mig: true,
+        ..gpu(0, 600, vec![on(1, 518)])
+    };
+    let report = judged(
+        vec![mig],
+        [(1, in_job(2001, 12))],
+        [(12, whole(12, 2001, part))],
+    );
+    assert_eq!(found(&report), []);
+}
+
+#[test]
+fn a_job_with_whole_gpus_may_have_all_of_them_and_no_others() {
+    let report = judged(
+        vec![
+            gpu(0, 45000, vec![on(1, 44000)]),
+            gpu(1, 600, vec![on(1, 518)]),
+        ],
+        [(1, in_job(2001, 12))],
+        [(12, whole(12, 2001, &uuid(0)))],
+    );
+    assert_eq!(found(&report), [(Some(12), Finding::NotItsGpu, None)]);
+}
+
+#[test]
+fn what_nobody_could_look_at_is_nobodys() {
+    let unknown = Owner::Unknown("permission denied".into());
+    let report = judged(
+        vec![gpu(0, 600, vec![on(1, 100), on(2, 100), on(3, 100)])],
+        [(1, Owner::Gone), (2, unknown)],
+        [],
+    );
+    assert_eq!(report.users.len(), 1);
+    assert_eq!(report.users[0].uid, None);
+    assert_eq!(report.users[0].gpus[0].pids, [1, 2, 3]);
+    assert_eq!(found(&report), []);
+}
