@@ -1,0 +1,406 @@
+//! The monitor on nodes with the fake driver: whose it says each process is and what each has, what it tells of jobs that
+//! have too much, and what it says where there is nothing to be measured.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use softmig_fake_node::{Gpu, MIB, Mig};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::requests::memory_mib;
+use softmig_tests::softmig::{installed, stage};
+use softmig_tests::{Client, Cluster, Gpus, Machine, Output, Root, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    each_process_is_its_jobs_or_its_users,
+    a_job_that_has_more_than_its_slice_is_told_of,
+    in_a_job_nothing_is_measured,
+);
+
+const MONITOR: &str = "/usr/libexec/softmig-monitor";
+const NODE_CONF: &str = "/etc/softmig/node.conf";
+
+/// A quarter of an L40S, in bytes.
+const QUARTER: u64 = memory_mib(1) as u64 * MIB;
+
+/// A process that holds so many MiB until it is killed, in the background of a job's script.
+fn holds(mib: u32) -> String {
+    format!("{FOLDER}/views hold {mib} &\n")
+}
+
+/// Starts a job with these processes, and returns its number and theirs.
+fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, Vec<u64>)> {
+    let of_user = cluster.user(user);
+    let id = of_user.sbatch(&["--gres", gres], &format!("{script}wait\nsleep 1000"))?;
+    let wanted = script.matches("hold").count();
+    let pids = cluster.wait_for("its processes", Duration::from_secs(60), || {
+        let said = of_user.job_output(id)?;
+        let pids = said.lines().filter_map(|line| line.strip_prefix("holds: "));
+        let pids = pids.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
+        Ok((pids.len() == wanted).then_some(pids))
+    })?;
+    Ok((id, pids))
+}
+
+/// What `--once --json` says, and how it ends.
+fn once(node: &softmig_tests::Node) -> Result<(Value, Option<i32>)> {
+    let output = node.run_as_root(&[MONITOR, "--once", "--json"])?;
+    let json = serde_json::from_str(&output.stdout).with_context(|| output.to_string())?;
+    Ok((json, output.status.code()))
+}
+
+/// The entry whose `key` is this.
+fn entry<'a>(list: &'a Value, key: &str, value: impl Into<Value>) -> Result<&'a Value> {
+    let value = value.into();
+    let found = list
+        .as_array()
+        .and_then(|list| list.iter().find(|entry| entry[key] == value));
+    found.with_context(|| format!("no {key} {value} in {list}"))
+}
+
+fn memory(holding: &Value) -> u64 {
+    holding["memory_bytes"].as_u64().unwrap_or_default()
+}
+
+fn each_process_is_its_jobs_or_its_users(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
+        // The monitor too is a process with the library in it.
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver()?;
+    let (idle, _) = once(node)?;
+    assert_eq!(idle["error"], Value::Null, "{idle}");
+    assert_eq!((&idle["jobs"], &idle["users"]), (&json!([]), &json!([])));
+
+    let script = holds(200) + &holds(100);
+    let (alices, hers) = job(&cluster, "alice", "gpu:l40s.4:1", &script)?;
+    // Hidden from the library, and from no one else.
+    let hidden = format!(
+        "unshare --user --map-root-user --cgroup --pid --fork {}",
+        holds(50)
+    );
+    let (bobs, _) = job(&cluster, "bob", "gpu:l40s.2:1", &hidden)?;
+    let words = format!("{FOLDER}/views hold 70");
+    let outside = node
+        .command("root", &["sh", "-c", &format!("exec {words}")])
+        .spawn()?;
+    cluster.wait_until("its memory", || Ok(outside.stdout()?.contains("holds: ")))?;
+
+    let (report, status) = once(node)?;
+    assert_eq!(status, Some(0), "{report}");
+    let context = Gpu::l40s(0).context;
+
+    let alice = entry(&report["jobs"], "job", alices)?;
+    assert_eq!(
+        (&alice["uid"], &alice["conf"]),
+        (&json!(2001), &json!("slice"))
+    );
+    let slice = json!({
+        "type": "l40s", "shards": 1, "shards_per_gpu": 4, "compute_percent": 25.0, "mode": "hard",
+        "memory_bytes": QUARTER,
+    });
+    assert_eq!(alice["slice"], slice);
+    let held = &alice["gpus"][0];
+    assert_eq!(held["limit_bytes"], QUARTER, "{held}");
+    assert_eq!(
+        (&held["assigned"], &held["finding"]),
+        (&json!(true), &Value::Null)
+    );
+    assert_eq!(memory(held), 2 * context + 300 * MIB, "{held}");
+    let mut pids: Vec<u64> = serde_json::from_value(held["pids"].clone())?;
+    pids.sort_unstable();
+    let mut wanted = hers.clone();
+    wanted.sort_unstable();
+    assert_eq!(pids, wanted);
+
+    let bob = entry(&report["jobs"], "job", bobs)?;
+    assert_eq!(memory(&bob["gpus"][0]), context + 50 * MIB, "{bob}");
+    assert_eq!(bob["gpus"][0]["pids"].as_array().map(Vec::len), Some(1));
+
+    let root = entry(&report["users"], "uid", 0)?;
+    assert_eq!(memory(&root["gpus"][0]), context + 70 * MIB, "{root}");
+    assert_eq!(
+        report["users"].as_array().map(Vec::len),
+        Some(1),
+        "{report}"
+    );
+
+    let gpu = &report["gpus"][0];
+    assert_eq!(gpu["processes"].as_array().map(Vec::len), Some(4), "{gpu}");
+    let first = entry(&gpu["processes"], "pid", hers[0])?;
+    assert_eq!(
+        (&first["job"], &first["uid"]),
+        (&json!(alices), &json!(2001))
+    );
+    assert_eq!(
+        (&first["kinds"], &first["name"]),
+        (&json!(["compute"]), &json!("views"))
+    );
+
+    // And for people.
+    let said = node.run_as_root(&[MONITOR, "--once"])?.ok()?;
+    let line = |job: u32| {
+        let job = job.to_string();
+        let found = said
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(&job));
+        found.with_context(|| said.clone())
+    };
+    assert!(line(alices)?.contains("2001  l40s 1/4"), "{said}");
+    assert!(line(bobs)?.contains("2002  l40s 2/4"), "{said}");
+
+    // Whoever has ended is not there.
+    node.run_as_root(&["kill", "-9", &hers[0].to_string()])?
+        .ok()?;
+    cluster.wait_until("its end", || {
+        let (report, _) = once(node)?;
+        let alice = entry(&report["jobs"], "job", alices)?;
+        Ok(alice["gpus"][0]["pids"] == json!([hers[1]]))
+    })?;
+    drop(outside);
+    Ok(())
+}
+
+/// The daemon, started as systemd does.
+struct Daemon<'a> {
+    node: &'a softmig_tests::Node,
+    process: Option<Client>,
+    systemd: UnixDatagram,
+}
+
+const LOG: &str = "/var/log/softmig/node.log";
+
+impl<'a> Daemon<'a> {
+    fn start(node: &'a softmig_tests::Node) -> Result<Daemon<'a>> {
+        let socket = node.path("/run/notify")?;
+        let systemd = UnixDatagram::bind(&socket).context("binding systemd's socket")?;
+        systemd.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let line = format!("echo $$ >/run/monitor.pid; exec {MONITOR} --interval 1");
+        let call = node
+            .command("root", &["sh", "-c", &line])
+            .env("NOTIFY_SOCKET", "/run/notify");
+        let daemon = Daemon {
+            node,
+            process: Some(call.spawn()?),
+            systemd,
+        };
+        daemon.hears("READY=1")?;
+        Ok(daemon)
+    }
+
+    fn hears(&self, what: &str) -> Result<()> {
+        let mut buffer = [0; 64];
+        let length = self.systemd.recv(&mut buffer).context(what.to_owned())?;
+        let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        ensure!(said == what, "{said} instead of {what}");
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Output> {
+        let line = "kill -TERM $(cat /run/monitor.pid)";
+        self.node.run_as_root(&["sh", "-c", line])?.ok()?;
+        self.hears("STOPPING=1")?;
+        let process = self.process.take().context("it ended before")?;
+        process.wait(Duration::from_secs(60))
+    }
+
+    fn log(&self) -> Result<String> {
+        Ok(self.node.read(LOG)?.unwrap_or_default())
+    }
+}
+
+fn a_job_that_has_more_than_its_slice_is_told_of(slurm: Slurm) -> Result<()> {
+    // Without the library, as for a program that got round it.
+    let policy = std::fs::read_to_string(stage().join("etc/softmig/policy.toml"))?;
+    let with_log = format!("[node]\nlog_file = \"{LOG}\"\n");
+    let policy = match policy.contains("\n[node]\n") {
+        true => policy.replacen("\n[node]\n", &format!("\n{with_log}"), 1),
+        false => format!("{policy}\n{with_log}"),
+    };
+    let cluster = installed(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file("/etc/softmig/policy.toml", policy)
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver()?;
+    let daemon = Daemon::start(node)?;
+
+    let (within, _) = job(&cluster, "alice", "gpu:l40s.4:1", &holds(1000))?;
+    let (over, pids) = job(
+        &cluster,
+        "bob",
+        "gpu:l40s.4:1",
+        &(holds(11000) + &holds(10)),
+    )?;
+    let (report, status) = once(node)?;
+    assert_eq!(status, Some(3), "{report}");
+    let held = &entry(&report["jobs"], "job", over)?["gpus"][0];
+    let has = 2 * Gpu::l40s(0).context + 11010 * MIB;
+    assert_eq!(held["finding"], "over_limit", "{held}");
+    assert_eq!(
+        (memory(held), held["excess_bytes"].as_u64()),
+        (has, Some(has - QUARTER))
+    );
+    let hers = entry(&report["jobs"], "job", within)?;
+    assert_eq!(hers["gpus"][0]["finding"], Value::Null);
+
+    let start = format!("job={over} uid=2002 gpu=0 ");
+    let is_told =
+        |line: &&str| line.contains(&start) && line.ends_with("more memory than its slice");
+    cluster.wait_until("a line in the log", || {
+        Ok(daemon.log()?.lines().any(|line| is_told(&line)))
+    })?;
+    let killed = pids.iter().map(u64::to_string);
+    let words = ["kill".to_owned(), "-9".into()].into_iter().chain(killed);
+    node.run_as_root(&words.collect::<Vec<_>>())?.ok()?;
+    let right = format!("job={over} has no more than it may have");
+    cluster.wait_until("its end in the log", || Ok(daemon.log()?.contains(&right)))?;
+    let log = daemon.log()?;
+    let warned = |job: u32| {
+        let warnings = log.lines().filter(|line| line.contains(" WARN "));
+        let of_job = format!(" job={job} ");
+        warnings.filter(|line| line.contains(&of_job)).count()
+    };
+    assert_eq!((warned(over), warned(within)), (1, 0), "{log}");
+
+    let ended = daemon.end()?;
+    assert_eq!(ended.status.code(), Some(0), "{ended}");
+    Ok(())
+}
+
+fn in_a_job_nothing_is_measured(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).programs().start()?;
+    let refused = |user: &str| cluster.user(user).srun(&[MONITOR, "--once"]);
+    let users = refused("alice")?.refused()?;
+    assert!(
+        users.contains("only root is shown all processes"),
+        "{users}"
+    );
+    let roots = refused("root")?.refused()?;
+    assert!(roots.contains("run it outside of jobs"), "{roots}");
+    Ok(())
+}
+
+fn root() -> Root {
+    Root::new(Slurm::V22_05)
+        .stage(stage())
+        .node("n1", [Gpus::l40s(2)])
+}
+
+fn on_node(machine: &Machine, line: &str) -> Result<Output> {
+    machine.nodes()[0].run_as_root(&["sh", "-c", line])
+}
+
+#[test]
+fn a_node_without_a_driver_has_nothing_to_measure() -> Result<()> {
+    let machine = root().start()?;
+    let output = on_node(&machine, &format!("{MONITOR} --once"))?;
+    assert_eq!(output.status.code(), Some(1), "{output}");
+    assert!(
+        output
+            .stdout
+            .starts_with("not measured: there is no NVML here"),
+        "{output}"
+    );
+    let (report, status) = once(&machine.nodes()[0])?;
+    assert_eq!((status, &report["gpus"]), (Some(1), &json!([])));
+    Ok(())
+}
+
+#[test]
+fn the_daemon_waits_for_a_driver_and_ends_when_it_is_told() -> Result<()> {
+    let machine = root().start()?;
+    let daemon = Daemon::start(&machine.nodes()[0])?;
+    let ended = daemon.end()?;
+    assert_eq!(ended.status.code(), Some(0), "{ended}");
+    assert_eq!(ended.stderr, "");
+    Ok(())
+}
+
+#[test]
+fn on_a_mig_gpu_processes_are_shown_and_no_slice_is_judged() -> Result<()> {
+    let machine = root().programs().start()?;
+    let node = &machine.nodes()[0];
+    let _driver = node.start_driver_as(|mut description| {
+        let part = |id: u32| softmig_fake_node::Instance {
+            profile: "1g.12gb".into(),
+            uuid: format!("MIG-50f7316a-0000-4000-8000-{id:012}"),
+            id,
+            memory: 10 << 30,
+            multiprocessors: 20,
+            slices: 1,
+        };
+        description.gpus[0].mig = Mig::Enabled(vec![part(1), part(2)]);
+        description
+    })?;
+    let words = [&format!("{FOLDER}/views"), "hold", "20"];
+    let call = node.command("alice", &words).env(
+        "CUDA_VISIBLE_DEVICES",
+        "MIG-50f7316a-0000-4000-8000-000000000002",
+    );
+    let holder = call.spawn()?;
+    for _ in 0..3000 {
+        if holder.stdout()?.contains("holds: ") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (report, status) = once(node)?;
+    assert_eq!(status, Some(0), "{report}");
+    let gpu = &report["gpus"][0];
+    assert_eq!(gpu["mig"], true, "{gpu}");
+    assert_eq!(gpu["processes"][0]["uid"], 2001, "{gpu}");
+    assert!(gpu["processes"][0]["gpu_instance"].is_u64(), "{gpu}");
+    assert_eq!(report["gpus"][1]["mig"], false);
+    Ok(())
+}
+
+#[test]
+fn who_would_be_shown_less_is_told_why() -> Result<()> {
+    let machine = root().start()?;
+    for (line, why) in [
+        (
+            format!("setpriv --reuid=2001 --clear-groups {MONITOR} --once"),
+            "only root",
+        ),
+        (
+            format!("unshare --cgroup {MONITOR} --once"),
+            "this is a container",
+        ),
+        (
+            format!("CUDA_DEVICE_MEMORY_LIMIT_1=4g {MONITOR} --once"),
+            "CUDA_DEVICE_MEMORY_LIMIT_1 is set",
+        ),
+    ] {
+        let output = on_node(&machine, &line)?;
+        assert_eq!(output.status.code(), Some(1), "{output}");
+        assert!(output.stderr.contains(why), "{output}");
+    }
+    let output = on_node(&machine, &format!("{MONITOR} --json"))?;
+    assert_eq!(output.status.code(), Some(2), "{output}");
+    Ok(())
+}
+
+#[test]
+fn systemd_knows_every_word_of_the_unit() -> Result<()> {
+    for slurm in Slurm::ALL {
+        let machine = Root::new(slurm).stage(stage()).start()?;
+        let unit = "/usr/lib/systemd/system/softmig-monitor.service";
+        let words = ["systemd-analyze", "verify", "--man=no", unit];
+        let output = machine.command("root", &words).output()?;
+        let ours: Vec<&str> = output
+            .stderr
+            .lines()
+            .filter(|line| line.contains("softmig"))
+            .collect();
+        assert!(ours.is_empty(), "{output}");
+        assert!(output.success(), "{output}");
+    }
+    Ok(())
+}
