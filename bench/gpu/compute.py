@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""On a machine with a GPU: that jobs get their shares of its time, and what that costs.
+
+    unshare --mount python3 bench/gpu/compute.py --library libsoftmig.so --out FOLDER [--quick|--full] [--cells WORD,...]
+        [--monitor softmig-monitor --prolog softmig-prolog] [--against OTHER.so]... [--budget SECONDS]
+    python3 bench/gpu/compute.py --report bench/results
+
+The first as root, in a mount namespace of its own, because it writes what an installed node has in /etc and /var/run. Needs a C
+compiler, CUDA's headers, and PyTorch for its part. Nobody else may use the GPU meanwhile. Adds to
+FOLDER/gpu-compute.json after each cell, and measures only what is missing there: it can be stopped, and go on later; what
+failed is tried again. --cells takes those whose names hold one of the words; --list names them. The second makes the page and the
+plot beside the figures.
+"""
+import argparse
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+# The first that has a module of the name counts.
+sys.path[:0] = [str(HERE / "compute"), str(HERE / "memory")]
+sys.dont_write_bytecode = True
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--library", type=pathlib.Path)
+    arguments.add_argument("--monitor", type=pathlib.Path)
+    arguments.add_argument("--prolog", type=pathlib.Path)
+    arguments.add_argument("--against", type=pathlib.Path, action="append", default=[])
+    arguments.add_argument("--out", type=pathlib.Path)
+    arguments.add_argument("--quick", action="store_true", help="short cells, and few (the default)")
+    arguments.add_argument("--full", action="store_true", help="the whole table")
+    arguments.add_argument("--cells", default="", help="words, separated by commas")
+    arguments.add_argument("--list", action="store_true")
+    arguments.add_argument("--budget", type=float, default=1e9, help="begin no cell after so many seconds")
+    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
+    arguments.add_argument("--report", type=pathlib.Path)
+    options = arguments.parse_args()
+    if options.report:
+        import page
+        return page.write(options.report)
+    quick = not options.full
+    words = [word.strip() for word in options.cells.split(",") if word.strip()]
+    wanted = lambda name: not words or any(word in name for word in words)
+    import alone
+    if options.list:
+        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch"]), sep="\n")
+    if not (options.library and options.out):
+        arguments.error("give --library and --out, or --report FOLDER")
+    from machine import compile_c, machine
+    from record import Record
+    record = Record(options.out, options.budget)
+    record.about(machine=machine(), revision=options.revision, quick=quick)
+    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
+    # Other users run what is in it.
+    work.chmod(0o755)
+    try:
+        program = compile_c(HERE / "compute" / "work.c", work / "work")
+        library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
+        subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
+        controls = alone.Controls(record, program, quick)
+        alone.measure(record, controls, subjects, wanted, quick)
+        controls.end()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    print(f"done, {time.monotonic() - record.begun:.0f} s", flush=True)
+
+
+def other(path):
+    """Another library below the same limit; HAMi-core wants a file to share."""
+    import alone
+    cache = f"/tmp/{path.stem}-{time.monotonic_ns()}.cache"
+    return alone.Subject(path.stem, path.resolve(), {"CUDA_DEVICE_MEMORY_SHARED_CACHE": cache, "CUDA_DEVICE_MEMORY_LIMIT": "100G"})
+
+
+if __name__ == "__main__":
+    main()
