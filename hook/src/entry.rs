@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
 use softmig_policy::conf::{JobConf, Uuid};
 
+use crate::compute;
 use crate::gate;
 use crate::node::ThisNode;
 use crate::os::Errno;
@@ -24,6 +25,8 @@ const NONE: u32 = u32::MAX;
 
 /// What that job may hold of each GPU.
 static MEMORY_MIB: AtomicU32 = AtomicU32::new(0);
+/// Its share of each GPU's time, 0 for all of it.
+static SHARE: AtomicU32 = AtomicU32::new(0);
 
 /// Calls the driver's, then looks who else is on this process's GPUs, if its limits depend on that.
 pub(crate) unsafe fn init(flags: c_uint) -> CUresult {
@@ -62,6 +65,16 @@ pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
     }
 }
 
+/// What share of each GPU's time such a process may have; the inner `None` for all of it, the outer before `cuInit`.
+pub(crate) fn neighbours_share() -> Option<Option<u32>> {
+    // Relaxed: see above.
+    match NEIGHBOUR.load(Ordering::Relaxed) {
+        UNKNOWN => None,
+        NONE => Some(None),
+        _ => Some(Some(SHARE.load(Ordering::Relaxed)).filter(|share| *share > 0)),
+    }
+}
+
 fn look_around() {
     let mut smallest: Option<(u32, JobConf)> = None;
     for uuid in (0..device_count()).filter_map(uuid) {
@@ -79,10 +92,12 @@ fn look_around() {
             smallest = Some((id, conf));
         }
     }
-    let memory = smallest.and_then(|(_, conf)| conf.limits);
-    let memory = memory.map_or(u32::MAX, |limits| limits.memory_mib());
+    let limits = smallest.and_then(|(_, conf)| conf.limits);
+    let share = limits.as_ref().and_then(compute::share_of).unwrap_or(0);
+    let memory = limits.map_or(u32::MAX, |limits| limits.memory_mib());
     // Relaxed: see above; whoever finds the number unknown asks again.
     MEMORY_MIB.store(memory, Ordering::Relaxed);
+    SHARE.store(share, Ordering::Relaxed);
     NEIGHBOUR.store(smallest.map_or(NONE, |(id, _)| id), Ordering::Relaxed);
     gate::with_finding(|finding| {
         let mut sentence = Text::<64>::new();

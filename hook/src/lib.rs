@@ -48,6 +48,7 @@ compile_error!("the hook lives in the dynamic loader of GNU/Linux");
 
 mod account;
 mod arch;
+mod compute;
 mod driver;
 mod entry;
 mod gate;
@@ -66,6 +67,7 @@ mod symbols;
 mod table;
 mod text;
 mod views;
+mod waits;
 
 /// Cannot be reached: `abort` is then not among the library's undefined symbols, which `cargo xtask gates` checks.
 #[cfg(panic = "abort")]

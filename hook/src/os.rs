@@ -2,13 +2,15 @@
 //!
 //! Every call leaves `errno` as it was, or is made between [`Errno::save`] and its end: the program must not notice.
 
+mod clock;
 mod futex;
 mod mapping;
 
 use core::ffi::{CStr, c_int, c_long};
 use core::ptr::NonNull;
 
-pub(crate) use futex::{Lock, pause};
+pub(crate) use clock::{Exact, milliseconds, nanoseconds, nap, now, pause};
+pub(crate) use futex::{Lock, wait_until_changed, wake_all};
 pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
 
 use softmig_policy::node_conf::LONGEST;
@@ -208,40 +210,16 @@ pub(crate) fn process_id() -> u32 {
     (unsafe { libc::syscall(libc::SYS_getpid) }) as u32
 }
 
+/// This thread.
+pub(crate) fn thread_id() -> u64 {
+    // SAFETY: takes no argument and cannot fail.
+    (unsafe { libc::syscall(libc::SYS_gettid) }).cast_unsigned()
+}
+
 /// Whether the kernel gave this program more rights than its user has, or other ones (`AT_SECURE`).
 pub(crate) fn is_secure() -> bool {
     // SAFETY: only reads what the kernel put beside the program's stack.
     (unsafe { libc::getauxval(libc::AT_SECURE) }) != 0
-}
-
-/// The seconds since 1970.
-pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel fills one `timespec`.
-    let _ = unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0)
-}
-
-/// The milliseconds since the machine was started.
-pub(crate) fn milliseconds() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel fills one `timespec`.
-    let _ = unsafe {
-        libc::syscall(
-            libc::SYS_clock_gettime,
-            libc::CLOCK_MONOTONIC,
-            &raw mut time,
-        )
-    };
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000;
-    seconds.saturating_mul(1000).saturating_add(rest)
 }
 
 /// A variable of the environment.

@@ -18,6 +18,8 @@ pub(crate) enum Family {
     Memory,
     /// Gives work to the GPU.
     Launch,
+    /// Waits for the GPU's work, or ends a stream of it.
+    Wait,
     /// Shows figures.
     View,
 }

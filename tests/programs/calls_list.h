@@ -81,6 +81,7 @@
     CALL(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (void *context))                                           \
     CALL(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, (void **context))                                       \
     CALL(cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                                  \
+    CALL(cuStreamSynchronize, cuStreamSynchronize, 2000, (void *stream))                                    \
     CALL(cuCtxSetLimit, cuCtxSetLimit, 3010, (unsigned limit, size_t value))                                \
     CALL(cuDeviceGetDevResource, cuDeviceGetDevResource, 12040, (int device, void *resource, unsigned type)) \
     CALL(cuDevResourceGenerateDesc, cuDevResourceGenerateDesc, 12040,                                       \

@@ -360,6 +360,13 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
     place.known.get()
 }
 
+/// A GPU's part of the job's ledger, whatever is limited of it.
+pub(crate) fn ledger_of(device: CUdevice) -> Option<(Gpu<'static>, CUuuid)> {
+    let uuid = entry::uuid(device)?;
+    let member = Private::get().ok()?.member()?;
+    Some((member.ledger.gpu(key(&uuid))?, uuid))
+}
+
 /// What the living processes of the job hold of a GPU, in units; also where it is known from NVML alone.
 pub(crate) fn held(uuid: &CUuuid) -> u64 {
     member::held(key(uuid))

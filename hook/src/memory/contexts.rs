@@ -12,6 +12,7 @@ use softmig_driver_sys::cuda::{
 };
 
 use crate::account::{self, Busy, Holding, Kind, Limited, outside, pools};
+use crate::compute;
 use crate::gate;
 use crate::memory::stacks;
 use crate::rows::asked;
@@ -127,11 +128,13 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
+    compute::forget_context(context);
     // SAFETY: as above.
     destroyed(context, || unsafe { real::cuCtxDestroy(context) })
 }
 
 pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
+    compute::forget_context(context);
     // SAFETY: as above.
     destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
 }
@@ -206,6 +209,7 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
+    compute::forget_device(device);
     // SAFETY: as above.
     maybe_ended(device, || unsafe {
         real::cuDevicePrimaryCtxRelease(device)
@@ -213,6 +217,7 @@ pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
 }
 
 pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
+    compute::forget_device(device);
     // SAFETY: as above.
     maybe_ended(device, || unsafe {
         real::cuDevicePrimaryCtxRelease_v2(device)
@@ -220,11 +225,13 @@ pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
 }
 
 pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
+    compute::forget_device(device);
     // SAFETY: as above.
     maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
+    compute::forget_device(device);
     // SAFETY: as above.
     maybe_ended(device, || unsafe {
         real::cuDevicePrimaryCtxReset_v2(device)

@@ -15,6 +15,7 @@ use softmig_region::units;
 
 use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::account::{outside, pools};
+use crate::compute::{self, Stream, Work};
 use crate::gate;
 use crate::memory::stacks;
 use crate::os;
@@ -381,17 +382,37 @@ fn launched_with_memory(
     result
 }
 
+/// The time of a graph is charged when it is launched.
+fn work(exec: CUgraphExec) -> Work {
+    Work {
+        what: exec as u64,
+        size: 0,
+    }
+}
+
 pub(crate) unsafe fn launch(exec: CUgraphExec, stream: CUstream) -> CUresult {
     launched(exec, c"cuGraphLaunch", || {
-        // SAFETY: as above.
-        unsafe { real::cuGraphLaunch(exec, stream) }
+        compute::paced(
+            Stream::plain(stream),
+            || work(exec),
+            || {
+                // SAFETY: as above.
+                unsafe { real::cuGraphLaunch(exec, stream) }
+            },
+        )
     })
 }
 
 pub(crate) unsafe fn launch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
     launched(exec, c"cuGraphLaunch", || {
-        // SAFETY: as above.
-        unsafe { real::cuGraphLaunch_ptsz(exec, stream) }
+        compute::paced(
+            Stream::per_thread(stream),
+            || work(exec),
+            || {
+                // SAFETY: as above.
+                unsafe { real::cuGraphLaunch_ptsz(exec, stream) }
+            },
+        )
     })
 }
 

@@ -111,7 +111,7 @@ fn reserve(
         if result != CUDA_ERROR_NOT_READY {
             // Only who waits for a stream is told that it came so far, though there is nothing to wait for any more.
             // SAFETY: as above.
-            pools::relaxed(|| unsafe { asked::cuStreamSynchronize(stream) });
+            pools::relaxed(|| unsafe { real::cuStreamSynchronize(stream) });
             break;
         }
         os::pause();

@@ -10,7 +10,6 @@ use softmig_driver_sys::cuda::{
 use softmig_region::units_of_mib;
 
 use crate::account::{self, here};
-use crate::rows::asked;
 use crate::rows::cuda::real;
 
 /// What so many streams take, in units: 0.55 MiB each, in pieces of 2 MiB (docs/gpu-notes.md).
@@ -44,7 +43,7 @@ fn make(stream: *mut CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     // SAFETY: the driver has just written there.
     let stream = unsafe { stream.read() };
     // SAFETY: the program has not heard of it.
-    let _ = unsafe { asked::cuStreamDestroy_v2(stream) };
+    let _ = unsafe { real::cuStreamDestroy_v2(stream) };
     CUDA_ERROR_OUT_OF_MEMORY
 }
 

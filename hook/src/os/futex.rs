@@ -1,7 +1,9 @@
-//! A lock between the threads of one process, and pauses.
+//! A lock between the threads of one process, and words that processes wait for.
 
 use core::ffi::c_long;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::clock::span;
 
 /// A lock that is free when it is all zero. Never held across a call to the driver.
 pub(crate) struct Lock(AtomicU32);
@@ -27,6 +29,12 @@ impl Lock {
             self.wait();
         }
         Held(self)
+    }
+
+    /// The same if nobody else holds it.
+    #[inline]
+    pub(crate) fn try_hold(&self) -> Option<Held<'_>> {
+        self.take(HELD).then(|| Held(self))
     }
 
     fn take(&self, as_what: u32) -> bool {
@@ -80,15 +88,32 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits a millisecond.
-pub(crate) fn pause() {
-    let time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 1_000_000,
+/// Waits while a word that processes share is `value`, at most so many nanoseconds.
+pub(crate) fn wait_until_changed(word: &AtomicU32, value: u32, longest: u64) {
+    let time = span(longest);
+    // SAFETY: the kernel compares the word with a number, and returns when it is woken.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const time,
+        )
     };
-    let nothing: *mut libc::timespec = core::ptr::null_mut();
-    // SAFETY: the kernel reads one `timespec`.
-    let _ = unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, nothing) };
+}
+
+/// Wakes all who wait for a word that processes share.
+pub(crate) fn wake_all(word: &AtomicU32) {
+    // SAFETY: the kernel wakes who waits at this address.
+    let _ = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE,
+            c_long::from(i32::MAX),
+        )
+    };
 }
 
 #[cfg(test)]

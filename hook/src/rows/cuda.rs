@@ -521,6 +521,15 @@ interpose! { CUDA, cuda;
         fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch;
         fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch_ptsz;
     }
+    Wait {
+        fn cuStreamSynchronize(stream: CUstream) -> CUresult => crate::waits::stream;
+        fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult => crate::waits::stream_ptsz;
+        fn cuCtxSynchronize() -> CUresult => crate::waits::context;
+        fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult => crate::waits::context_v2;
+        fn cuEventSynchronize(event: CUevent) -> CUresult => crate::waits::event;
+        fn cuStreamDestroy(stream: CUstream) -> CUresult => crate::waits::destroy;
+        fn cuStreamDestroy_v2(stream: CUstream) -> CUresult => crate::waits::destroy_v2;
+    }
     View {
         fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult => crate::views::memory::info;
         fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult => crate::views::memory::info_v2;

@@ -1454,6 +1454,7 @@ unsafe extern "C" {
     pub fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
     pub fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult;
     pub fn cuCtxSynchronize() -> CUresult;
+    pub fn cuCtxSynchronize_v2(ctx: CUcontext) -> CUresult;
     pub fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
     pub fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> CUresult;
     pub fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) -> CUresult;
@@ -1826,8 +1827,10 @@ unsafe extern "C" {
         hStream: CUstream,
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult;
+    pub fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult;
     pub fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult;
     pub fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult;
+    pub fn cuEventRecord_ptsz(hEvent: CUevent, hStream: CUstream) -> CUresult;
     pub fn cuEventQuery(hEvent: CUevent) -> CUresult;
     pub fn cuEventSynchronize(hEvent: CUevent) -> CUresult;
     pub fn cuEventDestroy_v2(hEvent: CUevent) -> CUresult;
@@ -2086,6 +2089,7 @@ unsafe extern "C" {
         pAllocateArray: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
     ) -> CUresult;
     pub fn cuCtxDestroy(ctx: CUcontext) -> CUresult;
+    pub fn cuStreamDestroy(hStream: CUstream) -> CUresult;
     pub fn cuEventElapsedTime(
         pMilliseconds: *mut f32,
         hStart: CUevent,

@@ -1,0 +1,532 @@
+//! One GPU whose time is limited: what this process has in flight there, and what it may have.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream};
+use softmig_policy::conf::MAX_GPUS;
+
+use super::covered::Covered;
+use super::estimates::{Estimates, Key, UNKNOWN};
+use super::own::{May, Own};
+use super::streams::{Base, Marks, Place, Reached, Streams};
+use super::turns::Turns;
+use super::{Stream, Work, share};
+use crate::account;
+use crate::arch;
+use crate::account::gpu::ledger_of;
+use crate::account::pools::{is_capturing, relaxed};
+use crate::entry;
+use crate::memory::pools::Form;
+use crate::once::Once;
+use crate::os::{self, Errno, Lock};
+use crate::report;
+
+/// So much is in flight at most, in nanoseconds: enough that the GPU never waits for the program.
+const WINDOW: u64 = 1_000_000;
+/// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
+/// then its time is watched closely.
+const NEAR: u64 = 100_000;
+/// After so much an event is recorded.
+const MARK: u64 = 250_000;
+/// After so many launches too.
+const MARK_COUNT: u64 = 64;
+/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Each time twice as long.
+const PATIENCE: u64 = 50_000_000;
+
+/// One GPU; nothing is known of it when all is zero.
+pub(super) struct Gpu {
+    known: Once<Known>,
+    /// What was launched and not seen to end, in estimated nanoseconds.
+    in_flight: AtomicU64,
+    /// Launches go on while less than this is in flight.
+    ceiling: AtomicU64,
+    /// How long it worked for this process, as measured, in nanoseconds.
+    used: AtomicU64,
+    /// When the last launch was, in the processor's ticks.
+    last: AtomicU64,
+    /// Launches that went on without a turn.
+    overruns: AtomicU32,
+    turns: Turns,
+    estimates: Estimates,
+    streams: Streams,
+    times: Times,
+}
+
+/// What does not change.
+#[derive(Clone, Copy)]
+struct Known {
+    own: &'static Own,
+}
+
+/// What was charged when.
+struct Times {
+    lock: Lock,
+    covered: UnsafeCell<Covered>,
+    /// Of the thread that settles.
+    settling: Lock,
+    base: UnsafeCell<Base>,
+}
+
+// SAFETY: `covered` is used under `lock`, and `base` under `settling`.
+unsafe impl Sync for Times {}
+
+static GPUS: [AtomicPtr<Gpu>; MAX_GPUS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_GPUS];
+
+/// A GPU whose time is not limited.
+const FREE: *mut Gpu = core::ptr::dangling_mut();
+
+impl Gpu {
+    /// That of the calling thread's context, if its time is limited.
+    #[inline]
+    pub(super) fn current() -> Option<&'static Self> {
+        let device = if entry::has_one_gpu() {
+            0
+        } else {
+            let mut device = 0;
+            // SAFETY: there is room for the answer.
+            let result = unsafe { crate::rows::cuda::real::cuCtxGetDevice(&raw mut device) };
+            if result != CUDA_SUCCESS {
+                return None;
+            }
+            device
+        };
+        let place = GPUS.get(usize::try_from(device).ok()?)?;
+        // Acquire: what was written there before is seen.
+        let known = place.load(Ordering::Acquire);
+        if known == FREE {
+            return None;
+        }
+        // SAFETY: whatever else is stored there is never given back.
+        unsafe { known.as_ref() }.or_else(|| meet(device, place))
+    }
+
+    /// The GPU with this number, if anything was launched there and its time is limited.
+    pub(super) fn known(device: CUdevice) -> Option<&'static Self> {
+        let known = GPUS.get(usize::try_from(device).ok()?)?;
+        let known = known.load(Ordering::Acquire);
+        if known == FREE {
+            return None;
+        }
+        // SAFETY: see above.
+        unsafe { known.as_ref() }
+    }
+
+    /// Calls `use_it` with each that is known.
+    pub(super) fn each(use_it: impl Fn(&'static Self)) {
+        for place in &GPUS {
+            let known = place.load(Ordering::Acquire);
+            if known != FREE
+                // SAFETY: see above.
+                && let Some(gpu) = unsafe { known.as_ref() }
+            {
+                use_it(gpu);
+            }
+        }
+    }
+
+    /// Before a launch: waits until the job may have the GPU.
+    pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
+        let key = Key::of(work);
+        let known = self.estimates.of(key);
+        let ticket = Ticket {
+            gpu: self,
+            place: None,
+            stream,
+            key,
+            cost: known.unwrap_or(UNKNOWN),
+            watch: Watch::No,
+        };
+        // SeqCst: whoever ends the turn sees this, or this sees the end.
+        let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
+        let goes_on = before < self.ceiling.load(Ordering::SeqCst) && self.turns.goes_on();
+        let now = arch::ticks();
+        // Relaxed: a time and nothing else.
+        let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
+        self.last.store(now, Ordering::Relaxed);
+        if goes_on && known.is_some() && before >= NEAR && since < arch::SOME_TICKS {
+            let place = self.streams.place(stream, context());
+            return Ticket { place, ..ticket };
+        }
+        self.admit_watched(ticket, known.is_some(), goes_on)
+    }
+
+    /// Where the GPU may be idle, the launch has to wait, or nothing is known of it.
+    #[cold]
+    #[inline(never)]
+    fn admit_watched(&'static self, ticket: Ticket, is_known: bool, goes_on: bool) -> Ticket {
+        let _errno = Errno::save();
+        let stream = ticket.stream;
+        if is_capturing(stream.handle, stream.form()) {
+            self.give_back(ticket.cost);
+            return Ticket { cost: 0, ..ticket };
+        }
+        if !goes_on {
+            self.give_back(ticket.cost);
+            self.wait(ticket.cost);
+        }
+        let place = self.streams.place(stream, context());
+        // Time begins where nothing was under way, and ends before what nothing is known of.
+        let begin = |place: &Place, marks: &mut Marks| {
+            self.settle_marks(place, marks);
+            match (place.has_pending(), marks.is_empty()) {
+                (false, false) => false,
+                (false, true) => marks.begin(stream),
+                // It may be over for long.
+                (true, true) => marks.end_late(place, stream),
+                (true, false) => {
+                    if !is_known {
+                        marks.end(place, stream, 0);
+                    }
+                    false
+                }
+            }
+        };
+        let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
+        let watch = match begun {
+            Some(true) => Watch::Since(os::nanoseconds()),
+            _ => Watch::End,
+        };
+        Ticket {
+            place,
+            watch,
+            ..ticket
+        }
+    }
+
+    /// Records an event behind what was launched.
+    fn mark(&'static self, place: &Place, stream: Stream, lead: u64) {
+        let _errno = Errno::save();
+        relaxed(|| {
+            place.try_marks(|place, marks| {
+                self.settle_marks(place, marks);
+                marks.end(place, stream, lead);
+            });
+        });
+    }
+
+    /// See [`super::before_waiting`].
+    pub(super) fn mark_ends(&'static self, stream: Option<Stream>) {
+        let places = self.streams.each().filter(|place| place.has_pending());
+        let context = context() as u64;
+        for place in places.filter(|place| place.context() == context) {
+            let is_meant = stream.is_none_or(|stream| place.is_of(stream));
+            let Some(stream) = place.stream().filter(|_| is_meant) else {
+                continue;
+            };
+            if !is_capturing(stream.handle, stream.form()) {
+                self.mark(place, stream, 0);
+            }
+        }
+    }
+
+    /// Charges what has ended in all streams.
+    fn settle(&self) {
+        relaxed(|| {
+            for place in self.streams.each() {
+                place.try_marks(|place, marks| self.settle_marks(place, marks));
+            }
+        });
+    }
+
+    fn settle_marks(&self, place: &Place, marks: &mut Marks) {
+        if marks.is_empty() {
+            return;
+        }
+        let Some(_held) = self.times.settling.try_hold() else {
+            return;
+        };
+        let now = os::nanoseconds();
+        // SAFETY: under its lock.
+        let base = unsafe { &mut *self.times.base.get() };
+        while let Some(reached) = marks.next(base, place.context(), now) {
+            self.charge(&reached, now);
+        }
+    }
+
+    fn charge(&self, reached: &Reached, now: u64) {
+        let work = reached.mark.work;
+        if reached.mark.is_begin {
+            return;
+        }
+        let start = reached
+            .start
+            .saturating_add(reached.mark.lead)
+            .min(reached.end);
+        let is_timed = reached.start > 0 && reached.end > 0;
+        let is_exact = is_timed && !reached.mark.is_late;
+        let end = if is_exact {
+            reached.end
+        } else {
+            reached.end.min(start.saturating_add(work.cost))
+        };
+        let time = if is_timed {
+            let _held = self.times.lock.hold();
+            // SAFETY: under its lock.
+            let covered = unsafe { &mut *self.times.covered.get() };
+            covered.add(start, end)
+        } else {
+            work.cost
+        };
+        if let Some(key) = work.key.filter(|_| is_exact)
+            && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
+        {
+            self.estimates.learn(key, each);
+        }
+        let used = self
+            .used
+            .fetch_add(time, Ordering::Relaxed)
+            .saturating_add(time);
+        self.turns.used(used);
+        if let Some(known) = self.known.get() {
+            known.own.charge(now, time);
+        }
+        self.give_back(work.cost);
+        // Less is left, and less in flight.
+        let ceiling = self.ceiling.load(Ordering::Relaxed);
+        let left = self.left(now, used);
+        self.ceiling.store(ceiling.min(left), Ordering::Relaxed);
+    }
+
+    /// What may still be used.
+    fn left(&self, now: u64, used: u64) -> u64 {
+        let turn = self.turns.left(used);
+        turn.or_else(|| Some(self.known.get()?.own.left(now)))
+            .unwrap_or(u64::MAX)
+    }
+
+    fn give_back(&self, cost: u64) {
+        self.in_flight.fetch_sub(cost, Ordering::SeqCst);
+    }
+
+    /// Waits until a launch of this cost may go on, and counts it in.
+    #[cold]
+    fn wait(&'static self, cost: u64) {
+        let _exact = os::Exact::timers();
+        let mut patience = Patience::new(self);
+        loop {
+            self.mark_ends(None);
+            self.settle();
+            let now = os::nanoseconds();
+            let in_flight = self.in_flight.load(Ordering::SeqCst);
+            let room = self.may(now, in_flight);
+            match room {
+                May::Have(left) => {
+                    // Two long ones, so that the GPU does not wait between them.
+                    let most = left.min(WINDOW.max(cost.saturating_add(cost / 2)));
+                    if in_flight == 0 || in_flight < most {
+                        self.ceiling.store(left.min(WINDOW), Ordering::SeqCst);
+                        self.in_flight.fetch_add(cost, Ordering::SeqCst);
+                        return;
+                    }
+                    if patience.is_over(self, now) {
+                        self.overrun(cost);
+                        return;
+                    }
+                    os::nap((in_flight / 2).clamp(20_000, 500_000));
+                }
+                May::Nothing(time) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    os::nap(time.clamp(20_000, 1_000_000));
+                    patience = Patience::new(self);
+                }
+            }
+        }
+    }
+
+    fn may(&self, now: u64, in_flight: u64) -> May {
+        match self.known.get() {
+            Some(known) => known.own.may(now, in_flight),
+            None => May::Have(u64::MAX),
+        }
+    }
+
+    /// Lets a launch go on although nothing ended: what is in flight may wait for it.
+    fn overrun(&self, cost: u64) {
+        self.in_flight.fetch_add(cost, Ordering::SeqCst);
+        // Relaxed: a count and nothing else.
+        let count = self
+            .overruns
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        if report::is_round(count) {
+            crate::gate::with_finding(|finding| {
+                report::say(
+                    finding,
+                    report::Level::Warning,
+                    &[b"let a launch go on that had to wait: nothing before it ended"],
+                );
+            });
+        }
+    }
+
+    /// A stream is about to end.
+    pub(super) fn forget_stream(&'static self, handle: CUstream) {
+        let stream = Stream::plain(handle);
+        for place in self.streams.each().filter(|place| place.is_of(stream)) {
+            self.forget(place);
+        }
+    }
+
+    /// The GPU's own context may end.
+    pub(super) fn forget_all(&'static self) {
+        for place in self.streams.each() {
+            let context = place.context();
+            self.forget_context(context as usize as CUcontext);
+        }
+    }
+
+    /// A context is about to end.
+    pub(super) fn forget_context(&'static self, context: CUcontext) {
+        let context = context as u64;
+        for place in self
+            .streams
+            .each()
+            .filter(|place| place.context() == context)
+        {
+            self.forget(place);
+        }
+        let _held = loop {
+            match self.times.settling.try_hold() {
+                Some(held) => break held,
+                None => os::nap(10_000),
+            }
+        };
+        // SAFETY: under its lock.
+        unsafe { &mut *self.times.base.get() }.forget(context);
+    }
+
+    fn forget(&self, place: &Place) {
+        relaxed(|| {
+            place.try_marks(|place, marks| self.settle_marks(place, marks));
+            let lost = place.end();
+            // What is still under way is charged as estimated.
+            let used = self.used.fetch_add(lost, Ordering::Relaxed);
+            self.turns.used(used.saturating_add(lost));
+            if let Some(known) = self.known.get() {
+                known.own.charge(os::nanoseconds(), lost);
+            }
+            self.give_back(lost);
+        });
+    }
+}
+
+/// A launch that may go on.
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    gpu: &'static Gpu,
+    /// Its stream.
+    place: Option<&'static Place>,
+    stream: Stream,
+    key: Key,
+    /// What it counts as; 0 where it is captured and does not run.
+    cost: u64,
+    watch: Watch,
+}
+
+/// Whether an event is recorded behind a launch.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// From time to time.
+    No,
+    /// It is.
+    End,
+    /// It is, and time began at this one of the host's clock.
+    Since(u64),
+}
+
+impl Ticket {
+    /// After the launch: counts it, or not if it failed.
+    #[inline]
+    pub(super) fn launched(self, result: CUresult) {
+        let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
+            self.gpu.give_back(self.cost);
+            return;
+        };
+        let pending = place.add(self.key, self.cost);
+        let lead = match self.watch {
+            Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
+            Watch::Since(begun) => os::nanoseconds().saturating_sub(begun),
+            _ => 0,
+        };
+        let gpu = self.gpu;
+        gpu.mark(place, self.stream, lead);
+    }
+}
+
+/// The calling thread's context: handles of streams mean something in it alone.
+fn context() -> CUcontext {
+    account::context() as usize as CUcontext
+}
+
+/// How long a thread waits for its own process's work, which may wait for it.
+struct Patience {
+    used: u64,
+    since: u64,
+    span: u64,
+}
+
+impl Patience {
+    fn new(gpu: &Gpu) -> Self {
+        let overruns = gpu.overruns.load(Ordering::Relaxed);
+        Self {
+            used: gpu.used.load(Ordering::Relaxed),
+            since: os::nanoseconds(),
+            span: PATIENCE.checked_shl(overruns.min(6)).unwrap_or(PATIENCE),
+        }
+    }
+
+    fn is_over(&mut self, gpu: &Gpu, now: u64) -> bool {
+        let used = gpu.used.load(Ordering::Relaxed);
+        if used != self.used {
+            self.used = used;
+            self.since = now;
+        }
+        now.saturating_sub(self.since) > self.span
+    }
+}
+
+/// Finds out what there is to know of a GPU.
+#[cold]
+fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
+    let _errno = Errno::save();
+    let new = match share::of(device)? {
+        None => FREE,
+        Some(share) => {
+            let (ledger, _uuid) = ledger_of(device)?;
+            let gpu = os::map(size_of::<Gpu>()).ok()?.cast::<Gpu>().as_ptr();
+            let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
+            // SAFETY: mapped, and nobody else's yet.
+            unsafe { own.write(Own::new(ledger.pace(), share)) };
+            // SAFETY: written just now, and never given back.
+            let own = unsafe { &*own };
+            // SAFETY: mapped and all zero, which is what an unknown one is.
+            unsafe { &*gpu }.known.keep(Known { own });
+            gpu
+        }
+    };
+    // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
+    let _ = place.compare_exchange(
+        core::ptr::null_mut(),
+        new,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    let known = place.load(Ordering::Acquire);
+    if known == FREE {
+        return None;
+    }
+    // SAFETY: never given back.
+    unsafe { known.as_ref() }
+}
+
+impl Stream {
+    fn form(self) -> Form {
+        if self.is_per_thread {
+            Form::PerThread
+        } else {
+            Form::Legacy
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! The streams of a GPU, and the events in them that tell when their work was done.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_EVENT_BLOCKING_SYNC, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult,
+    CUstream,
+};
+
+use super::Stream;
+use super::estimates::Key;
+use crate::os::{self, Lock};
+use crate::rows::asked;
+
+/// So many streams are told apart; more share the last place, by their estimates alone.
+const PLACES: usize = 128;
+/// So many events are under way in a stream at a time.
+const MARKS: usize = 32;
+
+/// All streams that were launched in.
+pub(super) struct Streams([Place; PLACES]);
+
+/// One stream.
+pub(super) struct Place {
+    /// Whose place it is; 0 for nobody's.
+    name: AtomicU64,
+    /// Its context.
+    context: AtomicU64,
+    /// Its handle.
+    handle: AtomicU64,
+    /// The thread whose own it is; 0 for everybody's.
+    thread: AtomicU64,
+    /// What was launched behind the last event: how often in the upper 16 bits, estimated nanoseconds in the others.
+    pending: AtomicU64,
+    /// The work of that, if all is of one kind.
+    kind: AtomicU64,
+    /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
+    lock: Lock,
+    marks: UnsafeCell<Marks>,
+}
+
+// SAFETY: `marks` is used only by the thread that holds `lock`.
+unsafe impl Sync for Place {}
+
+/// In [`Place::kind`]: different ones.
+const MIXED: u64 = u64::MAX;
+const COUNT: u64 = 1 << 48;
+
+/// What was launched behind an event.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pending {
+    /// Estimated nanoseconds.
+    pub(super) cost: u64,
+    /// How many launches.
+    pub(super) count: u64,
+    /// Their kind, if there is one.
+    pub(super) key: Option<Key>,
+}
+
+/// The events of a stream, oldest first.
+pub(super) struct Marks {
+    ring: [Mark; MARKS],
+    first: usize,
+    count: usize,
+    /// When the last one that was reached was, on the GPU's clock; 0 for never.
+    reached: u64,
+}
+
+/// An event.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    /// Null until it was made.
+    event: CUevent,
+    /// What lies between it and the one before it.
+    pub(super) work: Pending,
+    /// Nothing lies between: time begins here.
+    pub(super) is_begin: bool,
+    /// The work before it ended at some time before: it took what was estimated, at most.
+    pub(super) is_late: bool,
+    /// So long after the begin the launch was handed over: the GPU waited for it.
+    pub(super) lead: u64,
+}
+
+/// An event that was reached.
+pub(super) struct Reached {
+    /// What was.
+    pub(super) mark: Mark,
+    /// When the one before was reached, on the GPU's clock.
+    pub(super) start: u64,
+    /// When this one was.
+    pub(super) end: u64,
+}
+
+/// The GPU's clock: events tell only the time between two of them.
+pub(super) struct Base {
+    event: CUevent,
+    context: u64,
+    time: u64,
+}
+
+impl Base {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self {
+            event: core::ptr::null_mut(),
+            context: 0,
+            time: 0,
+        }
+    }
+}
+
+/// After so long another event takes the place of the base: differences come as a `float` of milliseconds.
+const AGE: u64 = 1_000_000_000;
+
+impl Streams {
+    /// The place of a stream in a context.
+    #[inline]
+    pub(super) fn place(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let name = name(stream, context);
+        let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
+        for at in 0..8 {
+            let place = self.0.get(start.wrapping_add(at) % PLACES)?;
+            let known = place.name.load(Ordering::Relaxed);
+            if known == name || known == 0 && place.take(name, stream, context) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// All that are in use.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Place> {
+        self.0
+            .iter()
+            .filter(|place| place.name.load(Ordering::Relaxed) != 0)
+    }
+}
+
+/// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+/// What a stream is known by. The default streams are each context's, or each thread's.
+fn name(stream: Stream, context: CUcontext) -> u64 {
+    let handle = stream.handle as u64;
+    let apart = (context as u64).rotate_left(16);
+    match (handle, stream.is_per_thread) {
+        (0, false) | (LEGACY, _) => LEGACY ^ apart,
+        (0, true) | (PER_THREAD, _) => PER_THREAD ^ apart ^ (os::thread_id() << 8),
+        _ => handle ^ apart,
+    }
+}
+
+impl Place {
+    fn take(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
+        let taken = self
+            .name
+            .compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst);
+        if taken.is_ok() {
+            self.context.store(context as u64, Ordering::Relaxed);
+            self.handle.store(stream.handle as u64, Ordering::Relaxed);
+            let is_own = stream.is_per_thread && stream.handle.is_null()
+                || stream.handle as u64 == PER_THREAD;
+            let thread = if is_own { os::thread_id() } else { 0 };
+            self.thread.store(thread, Ordering::Relaxed);
+        }
+        taken == Ok(0) || taken == Err(name)
+    }
+
+    /// The context of the stream.
+    pub(super) fn context(&self) -> u64 {
+        self.context.load(Ordering::Relaxed)
+    }
+
+    /// The stream, for this thread: `None` for another thread's own.
+    pub(super) fn stream(&self) -> Option<Stream> {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let handle = self.handle.load(Ordering::Relaxed) as usize as CUstream;
+        let stream = Stream {
+            handle,
+            is_per_thread: thread != 0,
+        };
+        (thread == 0 || thread == os::thread_id()).then_some(stream)
+    }
+
+    /// Whether it is this stream's, whichever the context.
+    pub(super) fn is_of(&self, stream: Stream) -> bool {
+        let context = self.context() as usize as CUcontext;
+        self.name.load(Ordering::Relaxed) == name(stream, context)
+    }
+
+    /// Counts a launch, and says what was launched since the last event.
+    #[inline]
+    pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
+        let before = self.pending.fetch_add(cost | COUNT, Ordering::Relaxed);
+        let kind = key.number();
+        if before == 0 {
+            self.kind.store(kind, Ordering::Relaxed);
+        } else if self.kind.load(Ordering::Relaxed) != kind {
+            self.kind.store(MIXED, Ordering::Relaxed);
+        }
+        of_word(before.wrapping_add(cost | COUNT), kind)
+    }
+
+    /// What was launched since the last event, which is the caller's now.
+    fn take_pending(&self) -> Pending {
+        let kind = self.kind.load(Ordering::Relaxed);
+        of_word(self.pending.swap(0, Ordering::Relaxed), kind)
+    }
+
+    /// Whether anything was.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// Calls `use_them` with the events, unless another thread has them.
+    pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
+        let _held = self.lock.try_hold()?;
+        // SAFETY: the lock is held, so nobody else has them.
+        Some(use_them(self, unsafe { &mut *self.marks.get() }))
+    }
+
+    /// Ends the stream: what is in flight there is returned, and its events go.
+    pub(super) fn end(&self) -> u64 {
+        let lost = loop {
+            let lost = self.try_marks(|place, marks| {
+                place.name.store(0, Ordering::SeqCst);
+                marks.drop_all().saturating_add(place.take_pending().cost)
+            });
+            match lost {
+                Some(lost) => break lost,
+                // Another thread is in the driver, for as long as an event takes.
+                None => os::nap(10_000),
+            }
+        };
+        lost
+    }
+}
+
+fn of_word(word: u64, kind: u64) -> Pending {
+    Pending {
+        cost: word & COUNT.wrapping_sub(1),
+        count: word >> 48,
+        key: Key::from_number(kind).filter(|_| kind != MIXED),
+    }
+}
+
+impl Marks {
+    /// Whether all events were reached.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many launches may be under way behind the first event.
+    pub(super) fn launches(&self) -> u64 {
+        let marks = self.ring.iter().cycle().skip(self.first).take(self.count);
+        marks
+            .map(|mark| mark.work.count)
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Records that time begins.
+    pub(super) fn begin(&mut self, stream: Stream) -> bool {
+        self.record(stream, |mark| mark.is_begin = true)
+    }
+
+    /// Records the end of all that was launched.
+    pub(super) fn end(&mut self, place: &Place, stream: Stream, lead: u64) -> bool {
+        self.end_as(place, stream, |mark| mark.lead = lead)
+    }
+
+    /// The same where it may have ended before; then time begins here.
+    pub(super) fn end_late(&mut self, place: &Place, stream: Stream) -> bool {
+        self.end_as(place, stream, |mark| mark.is_late = true)
+    }
+
+    fn end_as(&mut self, place: &Place, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
+        let is_full = self.count >= MARKS;
+        if is_full {
+            return false;
+        }
+        let work = place.take_pending();
+        let done = self.record(stream, |mark| {
+            mark.work = work;
+            describe(mark);
+        });
+        if !done {
+            // Counted again with what comes next.
+            let word = work.cost | work.count.wrapping_mul(COUNT);
+            place.pending.fetch_add(word, Ordering::Relaxed);
+            place.kind.store(MIXED, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn record(&mut self, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
+        if self.count >= MARKS {
+            return false;
+        }
+        let at = self.first.wrapping_add(self.count) % MARKS;
+        let Some(mark) = self.ring.get_mut(at) else {
+            return false;
+        };
+        if mark.event.is_null() {
+            // SAFETY: there is room for the answer.
+            let made = unsafe { asked::cuEventCreate(&raw mut mark.event, CU_EVENT_BLOCKING_SYNC) };
+            if made != CUDA_SUCCESS {
+                mark.event = core::ptr::null_mut();
+                return false;
+            }
+        }
+        // SAFETY: an event of ours, in the program's stream.
+        if unsafe { record(mark.event, stream) } != CUDA_SUCCESS {
+            return false;
+        }
+        *mark = Mark {
+            event: mark.event,
+            work: Pending::default(),
+            is_begin: false,
+            is_late: false,
+            lead: 0,
+        };
+        describe(mark);
+        self.count = self.count.saturating_add(1);
+        true
+    }
+
+    /// The next event, if it was reached.
+    pub(super) fn next(&mut self, base: &mut Base, context: u64, now: u64) -> Option<Reached> {
+        let mark = self.ring.get_mut(self.first).filter(|_| self.count > 0)?;
+        // SAFETY: an event of ours.
+        let state = unsafe { asked::cuEventQuery(mark.event) };
+        if state == CUDA_ERROR_NOT_READY {
+            return None;
+        }
+        let end = if state == CUDA_SUCCESS {
+            time(mark, base, context, now)
+        } else {
+            0
+        };
+        let reached = Reached {
+            mark: *mark,
+            start: self.reached,
+            end,
+        };
+        self.reached = end;
+        self.first = self.first.wrapping_add(1) % MARKS;
+        self.count = self.count.saturating_sub(1);
+        Some(reached)
+    }
+
+    /// Gives the events back; returns what was in flight.
+    fn drop_all(&mut self) -> u64 {
+        let mut lost: u64 = 0;
+        for mark in &mut self.ring {
+            if !mark.event.is_null() {
+                // SAFETY: an event of ours, which nobody uses any more.
+                let _ = unsafe { asked::cuEventDestroy_v2(mark.event) };
+            }
+            mark.event = core::ptr::null_mut();
+        }
+        for at in 0..self.count {
+            let mark = self.ring.get(self.first.wrapping_add(at) % MARKS);
+            lost = lost.saturating_add(mark.map_or(0, |mark| mark.work.cost));
+        }
+        (self.first, self.count, self.reached) = (0, 0, 0);
+        lost
+    }
+}
+
+/// When an event was reached, on the GPU's clock. From time to time it becomes the base, which takes its place.
+fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
+    let mut milliseconds = 0_f32;
+    let known = !base.event.is_null() && base.context == context && {
+        // SAFETY: two events that were reached, and room for the answer.
+        let asked =
+            unsafe { asked::cuEventElapsedTime(&raw mut milliseconds, base.event, mark.event) };
+        asked == CUDA_SUCCESS
+    };
+    // One context's clock and another's begin anew: what they do at the same time is known as well as the host's clock tells.
+    let time = if known {
+        let since = (milliseconds * 1e6) as i64;
+        base.time.saturating_add_signed(since)
+    } else {
+        now
+    };
+    if !known || time.saturating_sub(base.time) > AGE {
+        let event = if base.context == context {
+            base.event
+        } else {
+            // Another context's, which may be gone.
+            core::ptr::null_mut()
+        };
+        *base = Base {
+            event: mark.event,
+            context,
+            time,
+        };
+        mark.event = event;
+    }
+    time
+}
+
+unsafe fn record(event: CUevent, stream: Stream) -> CUresult {
+    if stream.is_per_thread {
+        // SAFETY: the caller's promise.
+        unsafe { asked::cuEventRecord_ptsz(event, stream.handle) }
+    } else {
+        // SAFETY: as above.
+        unsafe { asked::cuEventRecord(event, stream.handle) }
+    }
+}
+
+impl Base {
+    /// Its context is about to end.
+    pub(super) fn forget(&mut self, context: u64) {
+        if self.context == context {
+            *self = Self::new();
+        }
+    }
+}
