@@ -1,0 +1,588 @@
+//! Who has the turn on one GPU.
+//!
+//! Jobs take turns: while one launches, no other's work is on the GPU. Each job has a credit, which grows by its share of
+//! the time that passes and pays for its turns ([`account`]); the job that is furthest behind its share comes next.
+//!
+//! - A turn is the job's share of an epoch. While nobody waits for its end it has none: it goes on as long as there is
+//!   credit (`hard`), or as long as the job likes (`soft`). As soon as somebody waits, it ends after what is left of it.
+//! - A job needs the credit for a whole turn to get one, so that turns do not crumble. Time that goes by meanwhile makes
+//!   everybody's credit grow, so where the shares are all that there is, soon somebody always has enough.
+//! - If nobody has, the idle time is dealt out to the `soft` jobs that want it, by their shares, until one has enough.
+//! - A job that wakes and has used little of late does not wait for the whole turn of a busy one.
+//! - A turn is over when each process has said that its work has ended, or can have none. Who does not answer in time
+//!   is late: others go on without it, and it gets no more turns until it answers.
+//!
+//! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
+//! is, and what that leads to comes back as [`Order`]s. So whole days can be tried in a second (see `simulation`).
+
+mod account;
+#[cfg(test)]
+mod simulation;
+mod tenant;
+
+use std::collections::BTreeMap;
+
+use softmig_policy::limits::{Mode, Share};
+use softmig_region::seat::{CONTENDED, OPEN, STEP};
+
+use account::Bounds;
+use tenant::{Seat, Tenant};
+
+/// Nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
+pub type Nanos = i64;
+
+const MS: Nanos = 1_000_000;
+
+/// A job on this GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Job(pub u32);
+
+/// One of its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeatId {
+    /// The job.
+    pub job: Job,
+    number: u64,
+}
+
+/// What a process says on its page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// It wants to launch, or has work under way.
+    pub wishes: bool,
+    /// The word of the last turn that it is done with.
+    pub done: u32,
+    /// How long it has kept the GPU busy in all.
+    pub used: u64,
+}
+
+/// What is to be written on a process's page: first the terms, then the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Whose page.
+    pub seat: SeatId,
+    /// The new word.
+    pub word: u32,
+    /// `None` where the word closes the turn.
+    pub terms: Option<Terms>,
+}
+
+/// What a process may do in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// When it ends; [`u64::MAX`] for never.
+    pub until: u64,
+    /// What its use may come to in all; [`u64::MAX`] for anything.
+    pub budget: u64,
+}
+
+/// What a look led to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// What is to be written.
+    pub orders: Vec<Order>,
+    /// When to look again if no seat says anything before. If that is now: after the orders are written, and after each
+    /// seat was heard again.
+    pub next: Option<Nanos>,
+}
+
+/// How long turns are.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// In what time everybody comes to have a turn, where there are few.
+    pub epoch: Nanos,
+    /// Where there are many, the epoch is so much for each: each change of turns costs some time.
+    pub mean_turn: Nanos,
+    /// The longest epoch.
+    pub longest_epoch: Nanos,
+    /// The shortest turn; jobs with small shares have it less often.
+    pub shortest_turn: Nanos,
+    /// How long after the end of a turn an answer is waited for at most.
+    pub patience: Nanos,
+    /// How much time's share a job that waits can save up.
+    pub savings: Nanos,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            epoch: 25 * MS,
+            mean_turn: 5 * MS,
+            longest_epoch: 100 * MS,
+            shortest_turn: 2 * MS,
+            patience: 1000 * MS,
+            savings: 1000 * MS,
+        }
+    }
+}
+
+/// One GPU.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    rules: Rules,
+    tenants: BTreeMap<Job, Tenant>,
+    turn: Option<Turn>,
+    /// When time was last accounted for.
+    settled: Nanos,
+    last_word: u32,
+    last_seat: u64,
+}
+
+/// A turn that somebody has.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    job: Job,
+    began: Nanos,
+    /// When it ends; `None` while nobody waits for that.
+    until: Option<Nanos>,
+    ended: Option<Ended>,
+}
+
+/// A turn that is over, while the last work of it runs.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    at: Nanos,
+    /// When it is not waited for any longer.
+    deadline: Nanos,
+}
+
+/// A job as it stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The job.
+    pub job: Job,
+    /// Its share of the GPU.
+    pub share: Share,
+    /// Cap or share.
+    pub mode: Mode,
+    /// How many of its processes use the GPU.
+    pub seats: usize,
+    /// Whether it has the turn.
+    pub holds: bool,
+    /// Whether it wants to launch, or has work under way.
+    pub wishes: bool,
+    /// GPU time that it may still take, or below zero, that it owes.
+    pub credit: Nanos,
+    /// GPU time that it was charged in all.
+    pub charged: Nanos,
+    /// How many turns it had.
+    pub turns: u64,
+    /// How many of them it did not give back in time.
+    pub overruns: u64,
+}
+
+impl Turns {
+    /// A GPU that nobody uses.
+    pub fn new(now: Nanos, rules: Rules) -> Self {
+        Self {
+            rules,
+            tenants: BTreeMap::new(),
+            turn: None,
+            settled: now,
+            last_word: 0,
+            last_seat: 0,
+        }
+    }
+
+    /// A process of a job comes.
+    pub fn sit(&mut self, now: Nanos, job: Job, share: Share, mode: Mode) -> SeatId {
+        self.settle(now);
+        let turn = self.turn_length(share);
+        let tenant = self.tenants.entry(job).or_insert_with(|| {
+            let mut tenant = Tenant::new(now, share, mode);
+            tenant.account.credit = turn;
+            tenant
+        });
+        tenant.account.share = share;
+        tenant.account.mode = mode;
+        self.last_seat += 1;
+        let seat = SeatId {
+            job,
+            number: self.last_seat,
+        };
+        tenant.seats.insert(seat, Seat::default());
+        seat
+    }
+
+    /// A process has gone, and its work with it.
+    pub fn leave(&mut self, seat: SeatId) {
+        if let Some(tenant) = self.tenants.get_mut(&seat.job) {
+            tenant.seats.remove(&seat);
+        }
+    }
+
+    /// A process says something.
+    pub fn hear(&mut self, seat: SeatId, said: Said) {
+        let Some(tenant) = self.tenants.get_mut(&seat.job) else { return };
+        if let Some(seat) = tenant.seats.get_mut(&seat) {
+            let used = seat.hear(said);
+            tenant.account.note_used(used);
+        }
+    }
+
+    /// Decides what is to be done now.
+    pub fn look(&mut self, now: Nanos) -> Look {
+        self.settle(now);
+        self.note_answers(now);
+        self.note_wishes(now);
+        self.forget_the_gone();
+        let mut orders = Vec::new();
+        if self.turn.is_some_and(|turn| turn.ended.is_none()) {
+            if self.is_over(now) {
+                self.close(now, &mut orders);
+                // A process that wished at the same moment may have seen the turn open.
+                let next = Some(now);
+                return Look { orders, next };
+            }
+            self.go_on(now, &mut orders);
+        } else {
+            self.wait_for_the_last_work(now);
+            if self.turn.is_none() {
+                self.give_turn(now, &mut orders);
+            }
+        }
+        let next = self.next(now);
+        Look { orders, next }
+    }
+
+    /// All jobs with processes here.
+    pub fn standings(&self) -> impl Iterator<Item = Standing> {
+        let here = self.tenants.iter().filter(|(_, it)| !it.seats.is_empty());
+        here.map(|(&job, tenant)| Standing {
+            job,
+            share: tenant.account.share,
+            mode: tenant.account.mode,
+            seats: tenant.seats.len(),
+            holds: self.turn.is_some_and(|turn| turn.job == job),
+            wishes: tenant.wishes(),
+            credit: tenant.account.credit,
+            charged: tenant.account.charged,
+            turns: tenant.turns,
+            overruns: tenant.overruns,
+        })
+    }
+
+    // --- Time ---
+
+    /// Accounts for the time until now, in which everything was as it was left by the last look.
+    fn settle(&mut self, now: Nanos) {
+        let from = self.settled;
+        self.settled = now;
+        let holder = self.turn.map(|turn| turn.job);
+        let is_alone = self.turn.is_some_and(|turn| turn.until.is_none());
+        if let Some(job) = holder {
+            let blocked = self
+                .others_waited_since(job, from)
+                .map_or(0, |since| now - since.min(now));
+            if let Some(tenant) = self.tenants.get_mut(&job) {
+                tenant.account.note_blocked(blocked);
+            }
+        }
+        let epoch = self.epoch();
+        let rules = self.rules;
+        for (&job, tenant) in &mut self.tenants {
+            let account = &mut tenant.account;
+            let holds = holder == Some(job);
+            let waits = tenant.wishes_since.is_some() && !holds;
+            let idle_most = 2 * account.part_of(epoch).max(rules.shortest_turn);
+            let most = if waits {
+                idle_most.max(account.part_of(rules.savings))
+            } else {
+                idle_most
+            };
+            let is_borrowed = holds && is_alone && account.mode == Mode::Soft;
+            account.settle(from, now, Bounds { most, is_borrowed });
+        }
+    }
+
+    /// Since when somebody else could have had the turn, from the last look on.
+    fn others_waited_since(&self, holder: Job, from: Nanos) -> Option<Nanos> {
+        let others = self.tenants.iter().filter(|&(&job, _)| job != holder);
+        let waited = others.filter_map(|(_, tenant)| self.ready_at(tenant, from));
+        waited.min()
+    }
+
+    /// When a job that wishes can have a turn, `from` on.
+    fn ready_at(&self, tenant: &Tenant, from: Nanos) -> Option<Nanos> {
+        tenant.wishes_since?;
+        let missing = self.missing(tenant);
+        Some(if missing <= 0 || tenant.account.mode == Mode::Soft {
+            from
+        } else {
+            from.saturating_add(tenant.account.time_for(missing))
+        })
+    }
+
+    /// The credit that it lacks for a turn.
+    fn missing(&self, tenant: &Tenant) -> Nanos {
+        self.turn_length(tenant.account.share) - tenant.account.credit
+    }
+
+    fn epoch(&self) -> Nanos {
+        let busy = self.tenants.values().filter(|it| it.wishes_since.is_some());
+        let many = Nanos::try_from(busy.count()).unwrap_or(Nanos::MAX);
+        many.saturating_mul(self.rules.mean_turn)
+            .clamp(self.rules.epoch, self.rules.longest_epoch)
+    }
+
+    fn turn_length(&self, share: Share) -> Nanos {
+        let epoch = u64::try_from(self.epoch()).unwrap_or(0);
+        let turn = Nanos::try_from(share.of(epoch)).unwrap_or(Nanos::MAX);
+        turn.max(self.rules.shortest_turn)
+    }
+
+    // --- What was heard ---
+
+    /// Late seats that have answered are in time again.
+    fn note_answers(&mut self, now: Nanos) {
+        for tenant in self.tenants.values_mut() {
+            let mut longest = None;
+            for seat in tenant.seats.values_mut().filter(|seat| seat.is_quiet()) {
+                if let Some(since) = seat.late_since.take() {
+                    seat.close();
+                    longest = longest.max(Some(now - since));
+                }
+            }
+            if let Some(time) = longest {
+                tenant.note_drain(time);
+            }
+        }
+    }
+
+    fn note_wishes(&mut self, now: Nanos) {
+        for tenant in self.tenants.values_mut() {
+            tenant.wishes_since = match tenant.wishes() {
+                true => tenant.wishes_since.or(Some(now)),
+                false => None,
+            };
+        }
+    }
+
+    /// A job without processes is remembered until it could come anew without gaining by that.
+    fn forget_the_gone(&mut self) {
+        let gone: Vec<Job> = self
+            .tenants
+            .iter()
+            .filter(|(_, tenant)| tenant.seats.is_empty() && self.missing(tenant) <= 0)
+            .map(|(&job, _)| job)
+            .collect();
+        self.tenants.retain(|job, _| !gone.contains(job));
+    }
+
+    // --- The turn ---
+
+    /// Whether the turn is to end now.
+    fn is_over(&self, now: Nanos) -> bool {
+        let Some(turn) = &self.turn else { return false };
+        let Some(holder) = self.tenants.get(&turn.job) else { return true };
+        let until = turn.until.or_else(|| self.end_now_that_others_wait(now));
+        until.is_some_and(|until| until <= now)
+            || is_given_back(holder, until.is_some())
+            || (holder.account.is_capped() && holder.account.credit <= 0)
+            || self.must_yield(holder, turn)
+    }
+
+    /// The end that a turn without end gets when somebody begins to wait for it: what is left of a turn.
+    fn end_now_that_others_wait(&self, now: Nanos) -> Option<Nanos> {
+        let job = self.turn?.job;
+        let account = &self.tenants.get(&job)?.account;
+        let is_waited_for = self.others_waited_since(job, now)? <= now;
+        is_waited_for.then(|| now + account.credit.clamp(0, self.turn_length(account.share)))
+    }
+
+    /// The turn goes on.
+    fn go_on(&mut self, now: Nanos, orders: &mut Vec<Order>) {
+        let end = self.end_now_that_others_wait(now);
+        let Some(turn) = &mut self.turn else { return };
+        if turn.until.is_some() || end.is_none() {
+            return self.open(Seat::is_left_out, orders);
+        }
+        turn.until = end;
+        if let Some(holder) = self.tenants.get_mut(&turn.job) {
+            holder.account.begin_bill();
+        }
+        self.open(|seat| !seat.is_done(), orders);
+    }
+
+    /// Whether somebody woke who has used so little of late that the holder is to make way.
+    fn must_yield(&self, holder: &Tenant, turn: &Turn) -> bool {
+        let mut others = self.tenants.iter().filter(|&(&job, _)| job != turn.job);
+        others.any(|(_, other)| {
+            let woke = other.wishes_since.is_some_and(|since| since >= turn.began);
+            let length = self.turn_length(other.account.share);
+            let half = length / 2;
+            let ahead = holder.account.lag() + other.account.time_for(half);
+            woke && other.account.credit >= length + half && other.account.lag() >= ahead
+        })
+    }
+
+    /// Gives the holder's seats a word that opens the turn, or tells them that somebody waits.
+    fn open(&mut self, which: impl Fn(&Seat) -> bool, orders: &mut Vec<Order>) {
+        let Some(turn) = self.turn else { return };
+        let until = turn
+            .until
+            .map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
+        let flags = if turn.until.is_some() {
+            OPEN | CONTENDED
+        } else {
+            OPEN
+        };
+        let Some(holder) = self.tenants.get_mut(&turn.job) else {
+            return;
+        };
+        let rest = u64::try_from(holder.account.credit).unwrap_or(0);
+        let is_capped = holder.account.is_capped();
+        for (&id, seat) in &mut holder.seats {
+            if seat.is_late() || !which(seat) {
+                continue;
+            }
+            let budget = match is_capped {
+                true => seat.said.used.saturating_add(rest),
+                false => u64::MAX,
+            };
+            self.last_word = self.last_word.wrapping_add(STEP);
+            seat.open(self.last_word);
+            orders.push(Order {
+                seat: id,
+                word: self.last_word | flags,
+                terms: Some(Terms { until, budget }),
+            });
+        }
+    }
+
+    /// Ends the turn. It is another's when the last work of it has ended.
+    fn close(&mut self, now: Nanos, orders: &mut Vec<Order>) {
+        let patience = self.epoch();
+        let Some(turn) = &mut self.turn else { return };
+        let Some(holder) = self.tenants.get(&turn.job) else {
+            return;
+        };
+        let patience = patience
+            .saturating_add(holder.drain)
+            .min(self.rules.patience);
+        turn.ended = Some(Ended {
+            at: now,
+            deadline: now + patience,
+        });
+        for (&seat, _) in holder.seats.iter().filter(|(_, seat)| !seat.is_late()) {
+            self.last_word = self.last_word.wrapping_add(STEP);
+            orders.push(Order {
+                seat,
+                word: self.last_word,
+                terms: None,
+            });
+        }
+    }
+
+    /// The turn is over: it can be another's when all work of it has ended, or the patience has.
+    fn wait_for_the_last_work(&mut self, now: Nanos) {
+        let Some(turn) = self.turn else { return };
+        let Some(ended) = turn.ended else { return };
+        let Some(holder) = self.tenants.get_mut(&turn.job) else {
+            self.turn = None;
+            return;
+        };
+        if holder.is_quiet() {
+            holder.note_drain(now - ended.at);
+        } else if now < ended.deadline {
+            return;
+        } else {
+            holder.overruns += 1;
+        }
+        for seat in holder.seats.values_mut().filter(|seat| !seat.is_late()) {
+            if seat.is_quiet() {
+                seat.close();
+            } else {
+                seat.late_since = Some(ended.at);
+            }
+        }
+        self.turn = None;
+        // What is late does not wish any more.
+        self.note_wishes(now);
+    }
+
+    /// Nobody has the turn.
+    fn give_turn(&mut self, now: Nanos, orders: &mut Vec<Order>) {
+        let Some(job) = self.first_in_line().or_else(|| {
+            self.deal_out_idle_time();
+            self.first_in_line()
+        }) else {
+            return;
+        };
+        let Some(tenant) = self.tenants.get_mut(&job) else {
+            return;
+        };
+        tenant.account.begin_bill();
+        tenant.served = now;
+        tenant.turns += 1;
+        let share = tenant.account.share;
+        let end = now + self.turn_length(share);
+        let waits = self.others_waited_since(job, now);
+        self.turn = Some(Turn {
+            job,
+            began: now,
+            until: waits.is_some_and(|since| since < end).then_some(end),
+            ended: None,
+        });
+        self.open(|_| true, orders);
+    }
+
+    /// The job that has credit for a turn and is furthest behind its share.
+    fn first_in_line(&self) -> Option<Job> {
+        let ready = self
+            .tenants
+            .iter()
+            .filter(|(_, tenant)| tenant.wishes_since.is_some() && self.missing(tenant) <= 0);
+        // Of equals, the one whose last turn is longest ago.
+        let order = |tenant: &Tenant| (tenant.account.lag(), -tenant.served);
+        let first = ready.max_by_key(|(_, tenant)| order(tenant));
+        first.map(|(&job, _)| job)
+    }
+
+    /// Nobody who wants a turn has the credit, so the time would be lost: those who may borrow have it, by their shares.
+    fn deal_out_idle_time(&mut self) {
+        let may_borrow =
+            |tenant: &Tenant| tenant.wishes_since.is_some() && tenant.account.mode == Mode::Soft;
+        let borrowers = self.tenants.values().filter(|tenant| may_borrow(tenant));
+        let time = borrowers.map(|tenant| tenant.account.time_for(self.missing(tenant)));
+        let Some(time) = time.min() else { return };
+        for tenant in self
+            .tenants
+            .values_mut()
+            .filter(|tenant| may_borrow(tenant))
+        {
+            tenant.account.credit += tenant.account.part_of(time);
+        }
+    }
+
+    /// When there is something to do, if no seat says anything before.
+    fn next(&self, now: Nanos) -> Option<Nanos> {
+        let Some(turn) = self.turn else {
+            let ready = self
+                .tenants
+                .values()
+                .filter_map(|it| self.ready_at(it, now));
+            return ready.min();
+        };
+        if let Some(ended) = turn.ended {
+            return Some(ended.deadline);
+        }
+        if let Some(until) = turn.until {
+            return Some(until);
+        }
+        let waited_for = self.others_waited_since(turn.job, now);
+        let holder = self.tenants.get(&turn.job)?;
+        // Each process keeps to the credit by itself; all together have to be watched.
+        let is_shared = holder.present().filter(|seat| seat.wishes()).count() > 1;
+        let used_up = (is_shared && holder.account.is_capped())
+            .then(|| now + holder.account.credit.max(self.rules.shortest_turn / 4));
+        waited_for.into_iter().chain(used_up).min()
+    }
+}
+
+/// Whether no process of the holder has anything more to do in this turn. One that nobody waits for may also rest.
+fn is_given_back(holder: &Tenant, is_waited_for: bool) -> bool {
+    let is_there = holder.present().next().is_some();
+    let is_kept = is_there && !is_waited_for && !holder.present().any(Seat::has_given_back);
+    holder.is_quiet() && !is_kept
+}

@@ -1,0 +1,313 @@
+//! A node with one GPU on a virtual clock: programs, the hook in them, the arbiter around [`Turns`], and what it costs
+//! to hand the GPU over.
+//!
+//! The hook is told as the contract in `softmig_region::seat` tells it. The GPU does one kernel after the other, in the
+//! order of their launches; another job's kernel costs a change of contexts.
+
+mod figures;
+mod hook;
+mod shares;
+mod trouble;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use softmig_policy::limits::{Mode, Share};
+
+use super::{Job, Look, MS, Nanos, Rules, SeatId, Turns};
+use hook::{Process, Step};
+
+const US: Nanos = 1000;
+const SECOND: Nanos = 1000 * MS;
+
+/// From the ringing of a futex to the first instruction of who waited there.
+const WAKE_UP: Nanos = 20 * US;
+/// From the last kernel of one job to the first of another.
+const SWITCH: Nanos = 100 * US;
+/// From a process's death to the arbiter's hearing of it.
+const OBITUARY: Nanos = 100 * US;
+
+/// How a program launches.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// One kernel after the other, without looking.
+    Greedy,
+    /// It waits for each kernel, and then thinks for so long.
+    Steps(Nanos),
+    /// So much work at the beginning of each period.
+    Bursts { work: Nanos, every: Nanos },
+}
+
+/// A program and what befalls it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    pub(super) job: Job,
+    pub(super) share: (u32, u32),
+    pub(super) mode: Mode,
+    pub(super) pace: Pace,
+    /// The shortest and the longest kernel.
+    pub(super) kernel: (Nanos, Nanos),
+    pub(super) from: Nanos,
+    pub(super) dies: Option<Nanos>,
+    /// Stopped by a signal between these times.
+    pub(super) stopped: Option<(Nanos, Nanos)>,
+    /// It keeps every turn, and says that it never used anything.
+    pub(super) lies: bool,
+}
+
+impl Program {
+    pub(super) fn new(job: u32, share: (u32, u32), mode: Mode, kernel: Nanos) -> Self {
+        Self {
+            job: Job(job),
+            share,
+            mode,
+            pace: Pace::Greedy,
+            kernel: (kernel, kernel),
+            from: 0,
+            dies: None,
+            stopped: None,
+            lies: false,
+        }
+    }
+
+    pub(super) fn hard(job: u32, share: (u32, u32), kernel: Nanos) -> Self {
+        Self::new(job, share, Mode::Hard, kernel)
+    }
+
+    pub(super) fn soft(job: u32, share: (u32, u32), kernel: Nanos) -> Self {
+        Self::new(job, share, Mode::Soft, kernel)
+    }
+
+    pub(super) fn paced(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The arbiter's timer or a bell.
+    Arbiter,
+    /// Something for a process to do.
+    Process(usize),
+    /// The time that it waits for.
+    Timer(usize),
+    /// The running kernel ends.
+    Gpu,
+    Arrives(usize),
+    Dies(usize),
+    Buried(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    process: usize,
+    length: Nanos,
+}
+
+/// The node.
+pub(super) struct World {
+    pub(super) now: Nanos,
+    pub(super) turns: Turns,
+    pub(super) processes: Vec<Process>,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    count: u64,
+    /// When the arbiter is to look next.
+    arbiter_at: Nanos,
+    queue: VecDeque<Kernel>,
+    running: Option<Kernel>,
+    /// Whose context is on the GPU.
+    context: Option<Job>,
+    pub(super) busy: Nanos,
+    random: u64,
+}
+
+impl World {
+    pub(super) fn new(rules: Rules, programs: &[Program], seed: u64) -> Self {
+        let mut world = Self {
+            now: 0,
+            turns: Turns::new(0, rules),
+            processes: programs.iter().map(|&it| Process::new(it)).collect(),
+            events: BinaryHeap::new(),
+            count: 0,
+            arbiter_at: Nanos::MAX,
+            queue: VecDeque::new(),
+            running: None,
+            context: None,
+            busy: 0,
+            random: seed,
+        };
+        for (at, program) in programs.iter().enumerate() {
+            world.schedule(program.from, Event::Arrives(at));
+            if let Some(time) = program.dies {
+                world.schedule(time, Event::Dies(at));
+            }
+            if let Some((_, time)) = program.stopped {
+                world.schedule(time, Event::Process(at));
+            }
+        }
+        world
+    }
+
+    /// Lets time pass until then.
+    pub(super) fn run_until(&mut self, end: Nanos) {
+        while let Some(&Reverse((time, _, event))) = self.events.peek() {
+            if time > end {
+                break;
+            }
+            self.events.pop();
+            self.now = time;
+            self.happens(event);
+        }
+        self.now = end;
+    }
+
+    /// How much of the time each job's kernels ran from then on, in the order of the programs.
+    pub(super) fn shares_over(&mut self, from: Nanos, to: Nanos) -> Vec<f64> {
+        self.run_until(from);
+        let before: Vec<Nanos> = self.processes.iter().map(|it| it.worked).collect();
+        self.run_until(to);
+        let after = self.processes.iter().map(|it| it.worked);
+        let part = |time: Nanos| time as f64 / (to - from) as f64;
+        let parts = after.zip(before).map(|(after, before)| part(after - before));
+        parts.collect()
+    }
+
+    fn schedule(&mut self, time: Nanos, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((time, self.count, event)));
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Arbiter if self.arbiter_at == self.now => self.look(),
+            Event::Arbiter => {}
+            Event::Process(at) => self.act(at),
+            Event::Timer(at) if self.processes[at].timer == self.now => {
+                self.processes[at].timer = Nanos::MAX;
+                self.act(at);
+            }
+            Event::Timer(_) => {}
+            Event::Gpu => self.kernel_ends(),
+            Event::Arrives(at) => {
+                let program = self.processes[at].program;
+                let share = Share::new(program.share.0, program.share.1).unwrap();
+                let seat = self.turns.sit(self.now, program.job, share, program.mode);
+                self.processes[at].seat = Some(seat);
+                self.act(at);
+            }
+            Event::Dies(at) => {
+                self.processes[at].is_dead = true;
+                self.queue.retain(|kernel| kernel.process != at);
+                self.schedule(self.now + OBITUARY, Event::Buried(at));
+            }
+            Event::Buried(at) => {
+                if let Some(seat) = self.processes[at].seat.take() {
+                    self.turns.leave(seat);
+                    self.look();
+                }
+            }
+        }
+    }
+
+    fn wake_arbiter(&mut self, time: Nanos) {
+        // A timer that is due later is set anew by the look.
+        if time < self.arbiter_at {
+            self.arbiter_at = time;
+            self.schedule(time, Event::Arbiter);
+        }
+    }
+
+    fn look(&mut self) {
+        self.arbiter_at = Nanos::MAX;
+        loop {
+            for process in self.processes.iter().filter(|it| !it.is_dead) {
+                if let Some(seat) = process.seat {
+                    self.turns.hear(seat, process.said);
+                }
+            }
+            let Look { orders, next } = self.turns.look(self.now);
+            for order in orders {
+                let at = self.process_at(order.seat);
+                self.processes[at].word = order.word;
+                if let Some(terms) = order.terms {
+                    self.processes[at].terms = terms;
+                }
+                self.schedule(self.now + WAKE_UP, Event::Process(at));
+            }
+            match next {
+                Some(time) if time <= self.now => {}
+                Some(time) => return self.wake_arbiter(time + WAKE_UP),
+                None => return,
+            }
+        }
+    }
+
+    fn process_at(&self, seat: SeatId) -> usize {
+        let is_his = |it: &Process| it.seat == Some(seat);
+        self.processes.iter().position(is_his).unwrap()
+    }
+
+    /// A process does what it can.
+    fn act(&mut self, at: usize) {
+        loop {
+            let process = &mut self.processes[at];
+            if process.is_dead || process.seat.is_none() || process.is_stopped(self.now) {
+                return;
+            }
+            match process.step(self.now) {
+                Step::Launch => self.launch(at),
+                Step::Ring => self.wake_arbiter(self.now + WAKE_UP),
+                Step::WaitUntil(time) if time < process.timer => {
+                    process.timer = time;
+                    return self.schedule(time, Event::Timer(at));
+                }
+                Step::WaitUntil(_) => return,
+                Step::Wait => return,
+            }
+        }
+    }
+
+    fn launch(&mut self, process: usize) {
+        let (shortest, longest) = self.processes[process].program.kernel;
+        let length = shortest + self.draw(longest - shortest);
+        self.processes[process].launched(length);
+        self.queue.push_back(Kernel { process, length });
+        self.start_kernel();
+    }
+
+    /// Up to `most`.
+    fn draw(&mut self, most: Nanos) -> Nanos {
+        if most == 0 {
+            return 0;
+        }
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) >> 1) as Nanos % (most + 1)
+    }
+
+    fn start_kernel(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(kernel) = self.queue.pop_front() else {
+            return;
+        };
+        let job = self.processes[kernel.process].program.job;
+        let switch = if self.context == Some(job) { 0 } else { SWITCH };
+        self.context = Some(job);
+        self.running = Some(kernel);
+        self.schedule(self.now + switch + kernel.length, Event::Gpu);
+    }
+
+    fn kernel_ends(&mut self) {
+        let Some(kernel) = self.running.take() else {
+            return;
+        };
+        self.busy += kernel.length;
+        self.start_kernel();
+        self.processes[kernel.process].kernel_ended(self.now, kernel.length);
+        self.act(kernel.process);
+    }
+}

@@ -1,0 +1,180 @@
+//! What the hook in a process does, and the program around it.
+
+use softmig_region::seat::{CONTENDED, OPEN};
+
+use super::super::{Nanos, Said, SeatId, Terms};
+use super::{MS, Pace, Program, US};
+
+/// How much work is in flight at most, if that is more than one kernel.
+const WINDOW: Nanos = MS;
+/// How long a process rests before it gives a turn back that somebody waits for.
+const REST: Nanos = 100 * US;
+
+/// What a process does next.
+pub(super) enum Step {
+    Launch,
+    /// It has changed its page.
+    Ring,
+    WaitUntil(Nanos),
+    Wait,
+}
+
+/// A process: what it said, what stands on its page, what its program wants.
+pub(in super::super) struct Process {
+    pub(super) program: Program,
+    pub(super) seat: Option<SeatId>,
+    pub(super) is_dead: bool,
+    pub(super) said: Said,
+    pub(super) word: u32,
+    pub(super) terms: Terms,
+    /// The sum of the kernels that ended.
+    pub(super) worked: Nanos,
+    /// How long each burst or step took, from when the program wanted it to the end of its last kernel.
+    pub(super) steps: Vec<Nanos>,
+    /// When it is to act next.
+    pub(super) timer: Nanos,
+    used: Nanos,
+    in_flight: Nanos,
+    kernels: u32,
+    /// When the program wants its next kernel, if it knows.
+    ready: Option<Nanos>,
+    /// What is left of a burst, not launched yet.
+    burst: Nanos,
+    began: Nanos,
+    idle_since: Nanos,
+}
+
+impl Process {
+    pub(super) fn new(program: Program) -> Self {
+        Self {
+            program,
+            seat: None,
+            is_dead: false,
+            said: Said::default(),
+            word: 0,
+            terms: Terms {
+                until: 0,
+                budget: 0,
+            },
+            worked: 0,
+            steps: Vec::new(),
+            timer: Nanos::MAX,
+            used: 0,
+            in_flight: 0,
+            kernels: 0,
+            ready: Some(program.from),
+            burst: match program.pace {
+                Pace::Bursts { work, .. } => work,
+                Pace::Greedy | Pace::Steps(_) => 0,
+            },
+            began: program.from,
+            idle_since: program.from,
+        }
+    }
+
+    pub(super) fn is_stopped(&self, now: Nanos) -> bool {
+        let stopped = self.program.stopped;
+        stopped.is_some_and(|(from, to)| from <= now && now < to)
+    }
+
+    fn is_open(&self) -> bool {
+        self.word & OPEN != 0 && self.said.done != self.word
+    }
+
+    pub(super) fn step(&mut self, now: Nanos) -> Step {
+        match self.ready {
+            Some(time) if time <= now => self.want(now),
+            _ if self.kernels > 0 => Step::Wait,
+            ready => self.rest(now, ready),
+        }
+    }
+
+    /// The program wants to launch.
+    fn want(&mut self, now: Nanos) -> Step {
+        if !self.said.wishes {
+            self.said.wishes = true;
+            // It may have the turn, so that there is nothing to ask for.
+            if !self.is_open() {
+                return Step::Ring;
+            }
+        }
+        let kernel = self.program.kernel.0;
+        let has_room = self.kernels == 0 || self.in_flight + kernel <= WINDOW;
+        if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
+            return if has_room { Step::Launch } else { Step::Wait };
+        }
+        if self.kernels == 0 {
+            self.give_back()
+        } else {
+            Step::Wait
+        }
+    }
+
+    fn fits(&self, now: Nanos, kernel: Nanos) -> bool {
+        let (now, used) = (now as u64, self.used as u64);
+        let (in_flight, kernel) = (self.in_flight as u64, kernel as u64);
+        let is_first = self.kernels == 0 && used < self.terms.budget;
+        now < self.terms.until && (is_first || used + in_flight + kernel <= self.terms.budget)
+    }
+
+    /// Nothing is in flight, and nothing is to be launched.
+    fn rest(&mut self, now: Nanos, ready: Option<Nanos>) -> Step {
+        let is_waited_for = self.word & OPEN == 0 || self.word & CONTENDED != 0;
+        let rested = self.idle_since + REST;
+        let gives_back = self.said.done != self.word && is_waited_for;
+        if gives_back && (rested <= now || self.word & OPEN == 0) {
+            self.said.wishes = false;
+            return self.give_back();
+        }
+        let next = ready.into_iter().chain(gives_back.then_some(rested)).min();
+        next.map_or(Step::Wait, Step::WaitUntil)
+    }
+
+    fn give_back(&mut self) -> Step {
+        if self.said.done == self.word || self.program.lies {
+            return Step::Wait;
+        }
+        self.said.done = self.word;
+        Step::Ring
+    }
+
+    pub(super) fn launched(&mut self, length: Nanos) {
+        self.kernels += 1;
+        self.in_flight += length;
+        match self.program.pace {
+            Pace::Greedy => {}
+            Pace::Steps(_) => self.ready = None,
+            Pace::Bursts { .. } => {
+                self.burst -= length;
+                if self.burst <= 0 {
+                    self.ready = None;
+                }
+            }
+        }
+    }
+
+    pub(super) fn kernel_ended(&mut self, now: Nanos, length: Nanos) {
+        self.kernels -= 1;
+        self.in_flight -= length;
+        self.worked += length;
+        self.used += length;
+        if !self.program.lies {
+            self.said.used = self.used as u64;
+        }
+        self.idle_since = now;
+        if self.kernels > 0 || self.ready.is_some() {
+            return;
+        }
+        self.steps.push(now - self.began);
+        let next = match self.program.pace {
+            Pace::Greedy => now,
+            Pace::Steps(gap) => now + gap,
+            Pace::Bursts { work, every } => {
+                self.burst = work;
+                (self.began + every).max(now)
+            }
+        };
+        self.began = next;
+        self.ready = Some(next);
+    }
+}

@@ -1,0 +1,173 @@
+//! Who dies, stops or lies costs the others one turn.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Three honest jobs, and what happens to the first program.
+fn beside(trouble: Program) -> World {
+    let mut programs = vec![trouble];
+    programs.extend((1..4).map(|job| Program::hard(job, (1, 4), MS)));
+    World::new(Rules::default(), &programs, 1)
+}
+
+fn quarter() -> Program {
+    Program::hard(0, (1, 4), MS)
+}
+
+/// What the others got, at the least, from then on.
+fn least_of_others(world: &mut World, from: Nanos, time: Nanos) -> f64 {
+    let got = world.shares_over(from, from + time);
+    got[1..].iter().copied().fold(1.0, f64::min)
+}
+
+#[test]
+fn a_dead_one_costs_nothing() {
+    for after in [0, MS, 3 * MS, 6 * MS, 12 * MS, 18 * MS] {
+        let dies = Some(SECOND + after);
+        let mut world = beside(Program { dies, ..quarter() });
+        let least = least_of_others(&mut world, SECOND, 200 * MS);
+        assert!(least > 0.23, "{after}: {least}");
+    }
+}
+
+#[test]
+fn a_stopped_one_costs_one_legal_turn() {
+    for after in [0, MS, 3 * MS, 6 * MS, 12 * MS, 18 * MS] {
+        let stopped = Some((SECOND + after, 3 * SECOND));
+        let program = Program {
+            stopped,
+            ..quarter()
+        };
+        let mut world = beside(program);
+        let least = least_of_others(&mut world, SECOND, 500 * MS);
+        // A turn and as long as an epoch in which it did not answer.
+        assert!(least > 0.25 * 0.93 - 0.01, "{after}: {least}");
+        assert_eq!(world.turns.standings().next().unwrap().overruns, 1);
+        // And it is back afterwards.
+        let got = world.shares_over(4 * SECOND, 8 * SECOND);
+        assert!(got.iter().all(|got| (got - 0.25).abs() < 0.01), "{got:?}");
+    }
+}
+
+#[test]
+fn one_that_never_answers_costs_one_legal_turn() {
+    let lies = Program {
+        lies: true,
+        ..quarter()
+    };
+    let mut world = beside(lies);
+    let least = least_of_others(&mut world, SECOND, 4 * SECOND);
+    assert!(least > 0.24, "{least}");
+    let standing = world.turns.standings().next().unwrap();
+    assert_eq!((standing.turns, standing.overruns), (1, 1));
+}
+
+#[test]
+fn one_with_far_too_long_kernels_pays_for_them() {
+    for kernel in [200 * MS, SECOND, 3 * SECOND] {
+        let program = Program {
+            kernel: (kernel, kernel),
+            ..quarter()
+        };
+        let mut world = beside(program);
+        let least = least_of_others(&mut world, 10 * SECOND, 60 * SECOND);
+        assert!(least > 0.24, "{kernel}: {least}");
+    }
+}
+
+#[test]
+fn a_new_process_does_not_get_rid_of_the_jobs_debt() {
+    // Each kernel is as long as eight turns, and each process launches one.
+    let programs: Vec<Program> = (0..40)
+        .map(|at| Program {
+            kernel: (50 * MS, 50 * MS),
+            from: at * 100 * MS,
+            dies: Some((at + 1) * 100 * MS),
+            ..quarter()
+        })
+        .collect();
+    let mut world = World::new(Rules::default(), &programs, 1);
+    let got: f64 = world.shares_over(0, 4 * SECOND).iter().sum();
+    assert!(got < 0.25 + 0.02, "{got}");
+}
+
+#[test]
+fn nobody_wakes_anybody_while_nobody_works() {
+    let pace = Pace::Bursts {
+        work: MS,
+        every: 100 * SECOND,
+    };
+    let programs = [0, 1].map(|job| Program::hard(job, (1, 4), MS).paced(pace));
+    let mut world = World::new(Rules::default(), &programs, 1);
+    world.run_until(SECOND);
+    let events = world.count;
+    world.run_until(90 * SECOND);
+    assert_eq!(world.count, events);
+}
+
+fn troubled() -> impl Strategy<Value = Vec<Program>> {
+    let pace = prop_oneof![
+        Just(Pace::Greedy),
+        (10 * US..5 * MS).prop_map(Pace::Steps),
+        (MS..20 * MS, 20 * MS..300 * MS).prop_map(|(work, every)| Pace::Bursts { work, every }),
+    ];
+    let stops = (0..10 * SECOND, 0..5 * SECOND).prop_map(|(from, time)| (from, from + time));
+    let program = (
+        (0u32..5, 5u32..30, any::<bool>()),
+        pace,
+        (100 * US..30 * MS, 0..5 * SECOND),
+        prop::option::weighted(0.3, 0..10 * SECOND),
+        prop::option::weighted(0.3, stops),
+        prop::bool::weighted(0.1),
+    );
+    let programs = program.prop_map(|(who, pace, (kernel, from), dies, stopped, lies)| {
+        let (job, share, is_soft) = who;
+        let mode = if is_soft { Mode::Soft } else { Mode::Hard };
+        Program {
+            pace,
+            from,
+            dies: dies.map(|time| time.max(from + 1)),
+            stopped,
+            lies,
+            kernel: (kernel / 2, kernel),
+            ..Program::new(job, (share, 100), mode, kernel)
+        }
+    });
+    prop::collection::vec(programs, 1..10)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Whatever happens to whom: an honest job that wants to launch has always launched within a bounded time.
+    #[test]
+    fn nobody_starves(mut programs in troubled(), seed: u64) {
+        let honest = Program::hard(9, (1, 10), MS);
+        programs.push(honest);
+        let last = programs.len() - 1;
+        let mut world = World::new(Rules::default(), &programs, seed);
+        for second in 1..15 {
+            world.run_until(second * SECOND);
+            let before = world.processes[last].worked;
+            world.run_until((second + 1) * SECOND);
+            prop_assert!(world.processes[last].worked > before, "in second {second}");
+        }
+    }
+
+    /// As long as a soft job wants to launch, and is not the one whose end is waited for, the GPU works.
+    #[test]
+    fn nothing_lies_idle_that_a_soft_job_wants(programs in troubled(), seed: u64) {
+        let mut programs: Vec<Program> = programs
+            .into_iter()
+            .filter(|it| !it.lies && it.stopped.is_none() && it.kernel.0 > MS)
+            .collect();
+        programs.push(Program::soft(9, (1, 10), 5 * MS));
+        let mut world = World::new(Rules::default(), &programs, seed);
+        world.run_until(SECOND);
+        let before = world.busy;
+        world.run_until(11 * SECOND);
+        let busy = (world.busy - before) as f64 / (10 * SECOND) as f64;
+        prop_assert!(busy > 0.8, "{busy}");
+    }
+}
