@@ -47,7 +47,8 @@ def main():
     wanted = lambda name: not words or any(word in name for word in words)
     import alone
     if options.list:
-        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch"]), sep="\n")
+        import tenants
+        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch", *tenants.cells(quick)]), sep="\n")
     if not (options.library and options.out):
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
@@ -63,10 +64,25 @@ def main():
         subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
         controls = alone.Controls(record, program, quick)
         alone.measure(record, controls, subjects, wanted, quick)
+        if options.monitor and options.prolog:
+            with_jobs(options, record, controls, library, work, wanted, quick)
         controls.end()
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"done, {time.monotonic() - record.begun:.0f} s", flush=True)
+
+
+def with_jobs(options, record, controls, library, work, wanted, quick):
+    """What takes a node with jobs and the daemon that gives out turns."""
+    import tenants
+    from node import Node
+    node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+    try:
+        node.start()
+        tenants.measure(record, controls, node, wanted, quick)
+    finally:
+        print("the monitor says:", *node.said(), sep="\n  ", flush=True)
+        node.stop()
 
 
 def other(path):

@@ -144,11 +144,17 @@ static long launch_on(double end, long *step_count) {
 }
 
 // When kernels ended, in ns since the start: how many in each window, and of those after it settled the first and last.
-static struct { double *windows; long count, all, steady; double first, steady_first, steady_last; } ends;
+static struct { double *windows; long count, all, steady; double first, steady_first, steady_last, last, gap, gap_at; } ends;
 
 static void add_end(double after, double kernels) {
     if (after < 0 || after >= ends.count * WINDOW_NS) return;
     if (!ends.all || after < ends.first) ends.first = after;
+    // Stamps are nearly in order: what is early by a little makes no gap.
+    if (ends.all && after - ends.last > ends.gap) {
+        ends.gap = after - ends.last;
+        ends.gap_at = ends.last;
+    }
+    if (after > ends.last) ends.last = after;
     ends.all += kernels;
     ends.windows[(long)(after / WINDOW_NS)] += kernels;
     if (after < SETTLE_MS * 1e6) return;
@@ -211,8 +217,8 @@ static void run_work(void) {
     if (!log) _exit(4);
     NEED(cuMemcpyDtoH(log, run.log, bytes));
     count_ends(log, offset);
-    printf("{\"mode\":\"%s\",\"n\":%ld,\"estimate_us\":%g,\"seconds\":%g,\"launched\":%ld,\"finished\":%ld,\"by\":\"%s\",\"first_ms\":%.3f,\"steady\":[%ld,%.3f,%.3f],\"stopped_ms\":%.1f,\"drained_ms\":%.1f,", mode_names[run.mode], run.n, run.estimate_us, run.seconds,
-        launched * run.kernels, ends.all, log->count ? "stamps" : "host", ends.first / 1e6, ends.steady, ends.steady_first / 1e6, ends.steady_last / 1e6, (stopped - run.start) / 1e6, (drained - run.start) / 1e6);
+    printf("{\"mode\":\"%s\",\"n\":%ld,\"estimate_us\":%g,\"seconds\":%g,\"launched\":%ld,\"finished\":%ld,\"by\":\"%s\",\"first_ms\":%.3f,\"steady\":[%ld,%.3f,%.3f],\"longest_gap_ms\":[%.2f,%.1f],\"stopped_ms\":%.1f,\"drained_ms\":%.1f,", mode_names[run.mode], run.n, run.estimate_us, run.seconds,
+        launched * run.kernels, ends.all, log->count ? "stamps" : "host", ends.first / 1e6, ends.steady, ends.steady_first / 1e6, ends.steady_last / 1e6, ends.gap / 1e6, ends.gap_at / 1e6, (stopped - run.start) / 1e6, (drained - run.start) / 1e6);
     sort(steps, step_count);
     if (step_count) printf("\"step_us\":{\"n\":%ld,\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"most\":%.1f},", step_count, part(steps, step_count, 0.1) / 1e3, part(steps, step_count, 0.5) / 1e3, part(steps, step_count, 0.9) / 1e3, part(steps, step_count, 0.99) / 1e3, part(steps, step_count, 1) / 1e3);
     printf("\"cpu\":{\"process_s\":%.4f,\"launcher_s\":%.4f,\"switches\":%ld,\"launcher_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.process - before.process) / 1e9, (after.thread - before.thread) / 1e9, after.switches - before.switches, after.own_switches - before.own_switches, WINDOW_NS / 1e6);

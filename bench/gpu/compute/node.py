@@ -1,0 +1,129 @@
+"""A node as softmig's installation makes it, and jobs on it as slurmd and the prolog make them."""
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from stand import Talk
+
+PRELOAD = pathlib.Path("/etc/ld.so.preload")
+ETC, RUN = pathlib.Path("/etc/softmig"), pathlib.Path("/var/run/softmig")
+SOCKET = RUN / "arbiter.sock"
+USER = 65534
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+POLICY = "[gpu.h200]\nmemory_mib = 143771\nreserved_mib = 616\nshards = 8\n"
+
+
+class Node:
+    """The files of a node, in this mount namespace alone, and the monitor's daemon."""
+
+    def __init__(self, library, prolog, monitor, work):
+        self.library, self.prolog, self.monitor, self.work = library, prolog, monitor, work
+        self.daemon, self.made = None, []
+
+    def start(self):
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        for folder in (ETC, RUN.resolve()):
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                self.made.append(folder)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "softmig-bench", folder], check=True)
+        if not PRELOAD.exists():
+            # Only where there is none: an empty one changes nothing for other processes.
+            PRELOAD.touch()
+            self.made.append(PRELOAD)
+        own = self.work / "ld.so.preload"
+        own.write_text("")
+        own.chmod(0o644)
+        subprocess.run(["mount", "--bind", own, PRELOAD], check=True)
+        (ETC / "node.conf").write_text("SOFTMIG_NODE=enforce\n")
+        (ETC / "policy.toml").write_text(POLICY)
+        if self.monitor:
+            self.start_monitor()
+        return self
+
+    def start_monitor(self):
+        log = open(self.work / "monitor.log", "ab")
+        self.daemon = subprocess.Popen([self.monitor], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        end = time.monotonic() + 5
+        while not SOCKET.exists() and time.monotonic() < end and self.daemon.poll() is None:
+            time.sleep(0.01)
+        if not SOCKET.exists():
+            print("the monitor has no socket: each job keeps its cap alone", *self.said(), sep="\n  ", flush=True)
+
+    def said(self):
+        log = self.work / "monitor.log"
+        return log.read_text(errors="replace").splitlines()[-6:] if log.exists() else []
+
+    def preload(self, on):
+        PRELOAD.write_text(f"{self.library}\n" if on else "")
+
+    def stop(self):
+        self.preload(False)
+        if self.daemon:
+            self.daemon.terminate()
+            try:
+                self.daemon.wait(5)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+            self.daemon = None
+        subprocess.run(["umount", "-l", PRELOAD])
+        for folder in (RUN.resolve(), ETC):
+            subprocess.run(["umount", "-l", folder])
+        for made in self.made:
+            made.unlink() if made.is_file() else made.rmdir()
+
+
+class Job:
+    """A job with a slice: the prolog's files, and a control group like slurmd's."""
+
+    def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None):
+        self.node, self.number = node, number
+        memory_mib = memory_mib or 143155 * shards // per_gpu
+        self.share = shards / per_gpu
+        said = subprocess.run([node.prolog], env={
+            "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(USER), "SLURM_JOB_GID": str(USER), "SLURM_JOB_GPUS": "0",
+            "SLURM_JOB_EXTRA": f"softmig=1:h200:{shards}/{per_gpu}:{memory_mib}:{mode}", "SLURM_JOB_RESTART_COUNT": "0",
+            "SLURM_JOB_START_TIME": str(int(time.time())), "SLURMD_NODENAME": "bench",
+        }, capture_output=True, text=True)
+        self.conf = (RUN / f"{number}.conf").read_text() if (RUN / f"{number}.conf").exists() else ""
+        if said.returncode or "SOFTMIG_GPUS=GPU-" not in self.conf:
+            raise RuntimeError(f"the prolog: {said.returncode} {said.stderr[-300:]} {self.conf!r}")
+        # Control groups version 2, or 1 with the freezer.
+        top = GROUPS / "system.slice/slurmstepd.scope" if (GROUPS / "cgroup.controllers").exists() else GROUPS / f"freezer/slurm/uid_{USER}"
+        self.group = top / f"job_{number}"
+        self.inner = self.group / "step_0/user/task_0" if "system.slice" in str(top) else self.group / "step_0"
+        self.inner.mkdir(parents=True, exist_ok=True)
+
+    def command(self, *words):
+        """Runs a command in the job, as its user."""
+        enter = f"echo $$ > {self.inner}/cgroup.procs && exec setpriv --reuid={USER} --regid={USER} --clear-groups \"$@\""
+        return ["sh", "-c", enter, "sh", *map(str, words)]
+
+    def environment(self):
+        return {**os.environ, "HOME": str(self.node.work), "SOFTMIG_LOG_LEVEL": "2", "SLURM_JOB_ID": str(self.number)}
+
+    def talk(self, *words):
+        return Talk(self.command(*words), self.environment())
+
+    def log(self):
+        log = RUN / "jobs" / str(self.number) / "log"
+        return log.read_text(errors="replace").splitlines()[:4] if log.exists() else []
+
+    def end(self):
+        """As the epilog leaves it: all of the job's processes are gone by then."""
+        folder = RUN / "jobs" / str(self.number)
+        subprocess.run(["umount", "-l", folder], capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        for left in [RUN / f"{self.number}.conf", *RUN.glob(f"uid/*/{self.number}"), *RUN.glob(f"gpu/*/{self.number}")]:
+            left.unlink(missing_ok=True)
+        for group in sorted([*self.group.rglob("*"), self.group], key=lambda path: -len(path.parts)):
+            if group.is_dir():
+                for _ in range(50):
+                    try:
+                        group.rmdir()
+                        break
+                    except OSError:
+                        time.sleep(0.01)
