@@ -1,8 +1,8 @@
 //! The outside judge: what each job has on the node's GPUs, as the driver and the kernel say, whatever its processes
 //! are or claim.
 //!
-//! [`reading`] asks NVML for every process on every GPU, [`owner`] asks the kernel whose each is, [`confs`] has what the
-//! jobs may have, [`account`] puts it together, [`report`] is what others see of it, and [`table`] what people do.
+//! [`reading`] asks NVML for every process on every GPU, [`mod@owner`] asks the kernel whose each is, [`confs`] has what the
+//! jobs may have, [`mod@account`] puts it together, [`report`] is what others see of it, and [`table`] what people do.
 //!
 //! Nothing that a job can write is mapped, believed or waited for.
 

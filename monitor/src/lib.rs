@@ -5,5 +5,3 @@
 pub mod judge;
 pub mod notify;
 pub mod watch;
-
-pub mod turns;

@@ -8,7 +8,7 @@ use softmig_monitor::judge::reading::{Gpu, Kind, Memory, Reading, User};
 use softmig_monitor::judge::report::{Finding, Report};
 use softmig_monitor::judge::table;
 use softmig_policy::conf::JobConf;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;
 
@@ -168,6 +168,38 @@ fn everything_at_once() -> Report {
 #[test]
 fn a_report_is_json_as_documented() {
     assert_snapshot!(serde_json::to_string_pretty(&everything_at_once()).unwrap());
+}
+
+/// Every key of an object and of those within.
+fn keys(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+    for inner in value.as_array().into_iter().flatten() {
+        keys(inner, found);
+    }
+    for (key, inner) in value.as_object().into_iter().flatten() {
+        found.insert(key.clone());
+        keys(inner, found);
+    }
+}
+
+#[test]
+fn the_page_of_the_monitor_names_every_field() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/monitor.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let words: BTreeSet<&str> = page
+        .split('`')
+        .map(|word| word.trim_start_matches('.').trim_end_matches("[]"))
+        .collect();
+    let mut found = BTreeSet::new();
+    keys(
+        &serde_json::to_value(everything_at_once()).unwrap(),
+        &mut found,
+    );
+    assert!(found.len() > 30, "{found:?}");
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|key| !words.contains(key.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/monitor.md: {missing:?}");
 }
 
 #[test]
