@@ -5,3 +5,5 @@
 pub mod judge;
 pub mod notify;
 pub mod watch;
+
+pub mod turns;
