@@ -9,7 +9,8 @@
 //! 3. From time to time an event is recorded behind a launch ([`streams`]). When it is reached, its work is in flight no
 //!    more, the time between it and the one before is charged, and estimates are corrected. Where a stream was idle an
 //!    event before the launch begins the time, so that gaps are not charged.
-//! 4. What several streams did at the same time counts once ([`covered`]).
+//! 4. A thread of the hook's own gives turns back that the program lets lie ([`helper`]).
+//! 5. What several streams did at the same time counts once ([`covered`]).
 //!
 //! No thread waits for a lock while another is in the driver, and no launch for the program's own work to end: the work may
 //! wait for that launch. Streams that capture are left alone; a graph is charged when it is launched.
@@ -17,6 +18,7 @@
 mod covered;
 mod estimates;
 mod gpu;
+mod helper;
 mod own;
 mod share;
 mod streams;

@@ -26,6 +26,10 @@ pub(crate) struct Function {
 pub(crate) static DLSYM: Function = Function::new(c"dlsym");
 /// `dlvsym(3)`.
 pub(crate) static DLVSYM: Function = Function::new(c"dlvsym");
+/// `pthread_create(3)`.
+pub(crate) static PTHREAD_CREATE: Function = Function::new(c"pthread_create");
+/// `pthread_detach(3)`.
+pub(crate) static PTHREAD_DETACH: Function = Function::new(c"pthread_detach");
 static DLOPEN: Function = Function::new(c"dlopen");
 static DLADDR: Function = Function::new(c"dladdr");
 static DL_ITERATE_PHDR: Function = Function::new(c"dl_iterate_phdr");

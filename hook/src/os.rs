@@ -5,6 +5,8 @@
 mod clock;
 mod futex;
 mod mapping;
+mod socket;
+mod thread;
 
 use core::ffi::{CStr, c_int, c_long};
 use core::ptr::NonNull;
@@ -12,6 +14,8 @@ use core::ptr::NonNull;
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nap, now, pause};
 pub(crate) use futex::{Lock, wait_until_changed, wake_all};
 pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
+pub(crate) use socket::ask;
+pub(crate) use thread::{name_thread, start_thread};
 
 use softmig_policy::node_conf::LONGEST;
 

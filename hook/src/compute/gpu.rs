@@ -3,19 +3,19 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream};
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream, CUuuid};
 use softmig_policy::conf::MAX_GPUS;
 
 use super::covered::Covered;
 use super::estimates::{Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
-use super::streams::{Base, Marks, Place, Reached, Streams};
-use super::turns::Turns;
-use super::{Stream, Work, share};
+use super::streams::{Base, Marks, PER_THREAD, Place, Reached, Streams};
+use super::turns::{Duty, Turns};
+use super::{Stream, Work, helper, share};
 use crate::account;
-use crate::arch;
 use crate::account::gpu::ledger_of;
 use crate::account::pools::{is_capturing, relaxed};
+use crate::arch;
 use crate::entry;
 use crate::memory::pools::Form;
 use crate::once::Once;
@@ -57,6 +57,7 @@ pub(super) struct Gpu {
 #[derive(Clone, Copy)]
 struct Known {
     own: &'static Own,
+    uuid: CUuuid,
 }
 
 /// What was charged when.
@@ -145,7 +146,8 @@ impl Gpu {
         // Relaxed: a time and nothing else.
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
         self.last.store(now, Ordering::Relaxed);
-        if goes_on && known.is_some() && before >= NEAR && since < arch::SOME_TICKS {
+        let is_near = before < NEAR || since >= arch::SOME_TICKS || stream.is_own();
+        if goes_on && known.is_some() && !is_near {
             let place = self.streams.place(stream, context());
             return Ticket { place, ..ticket };
         }
@@ -304,25 +306,25 @@ impl Gpu {
     #[cold]
     fn wait(&'static self, cost: u64) {
         let _exact = os::Exact::timers();
+        self.turns.wait_begins();
         let mut patience = Patience::new(self);
         loop {
             self.mark_ends(None);
             self.settle();
             let now = os::nanoseconds();
             let in_flight = self.in_flight.load(Ordering::SeqCst);
-            let room = self.may(now, in_flight);
-            match room {
+            match self.may(now, in_flight) {
                 May::Have(left) => {
                     // Two long ones, so that the GPU does not wait between them.
                     let most = left.min(WINDOW.max(cost.saturating_add(cost / 2)));
                     if in_flight == 0 || in_flight < most {
                         self.ceiling.store(left.min(WINDOW), Ordering::SeqCst);
                         self.in_flight.fetch_add(cost, Ordering::SeqCst);
-                        return;
+                        break;
                     }
                     if patience.is_over(self, now) {
                         self.overrun(cost);
-                        return;
+                        break;
                     }
                     os::nap((in_flight / 2).clamp(20_000, 500_000));
                 }
@@ -331,14 +333,62 @@ impl Gpu {
                     os::nap(time.clamp(20_000, 1_000_000));
                     patience = Patience::new(self);
                 }
+                May::Turn(turn) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    self.turns.sleep(turn);
+                    patience = Patience::new(self);
+                }
+            }
+        }
+        self.turns.wait_ends();
+    }
+
+    fn may(&'static self, now: u64, in_flight: u64) -> May {
+        let Some(known) = self.known.get() else {
+            return May::Have(u64::MAX);
+        };
+        let used = self.used.load(Ordering::Relaxed);
+        if self.turns.join(&known.uuid, used, now) {
+            helper::start(self);
+        }
+        let turn = self.turns.may(now, used, in_flight);
+        turn.unwrap_or_else(|| known.own.may(now, in_flight))
+    }
+
+    /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
+    pub(super) fn attend(&'static self) {
+        loop {
+            let in_flight = self.in_flight.load(Ordering::SeqCst);
+            let turn = self.turns.turn();
+            match self.turns.attend(os::nanoseconds(), in_flight) {
+                Duty::End => return,
+                Duty::Rest => self.turns.sleep(turn),
+                Duty::Look(time) => {
+                    let last = self.last.load(Ordering::Relaxed);
+                    os::nap(time);
+                    self.mark_all_ends();
+                    self.settle();
+                    // Relaxed: whoever launches meanwhile is seen by what is in flight.
+                    let is_idle = || {
+                        self.in_flight.load(Ordering::SeqCst) == 0
+                            && self.last.load(Ordering::Relaxed) == last
+                    };
+                    if is_idle() {
+                        self.turns.give_back(is_idle);
+                    }
+                }
             }
         }
     }
 
-    fn may(&self, now: u64, in_flight: u64) -> May {
-        match self.known.get() {
-            Some(known) => known.own.may(now, in_flight),
-            None => May::Have(u64::MAX),
+    /// Marks the ends of what is in flight in all streams that this thread can name.
+    fn mark_all_ends(&'static self) {
+        for place in self.streams.each().filter(|place| place.has_pending()) {
+            if let Some(stream) = place.stream()
+                && !is_capturing(stream.handle, stream.form())
+            {
+                self.mark(place, stream, 0);
+            }
         }
     }
 
@@ -350,6 +400,7 @@ impl Gpu {
             .overruns
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
+        self.turns.overran(count);
         if report::is_round(count) {
             crate::gate::with_finding(|finding| {
                 report::say(
@@ -494,7 +545,7 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
     let new = match share::of(device)? {
         None => FREE,
         Some(share) => {
-            let (ledger, _uuid) = ledger_of(device)?;
+            let (ledger, uuid) = ledger_of(device)?;
             let gpu = os::map(size_of::<Gpu>()).ok()?.cast::<Gpu>().as_ptr();
             let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
             // SAFETY: mapped, and nobody else's yet.
@@ -502,7 +553,7 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
             // SAFETY: written just now, and never given back.
             let own = unsafe { &*own };
             // SAFETY: mapped and all zero, which is what an unknown one is.
-            unsafe { &*gpu }.known.keep(Known { own });
+            unsafe { &*gpu }.known.keep(Known { own, uuid });
             gpu
         }
     };
@@ -522,6 +573,11 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
 }
 
 impl Stream {
+    /// Whether it is the thread's own: no other thread can record an event in it.
+    fn is_own(self) -> bool {
+        self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
+    }
+
     fn form(self) -> Form {
         if self.is_per_thread {
             Form::PerThread

@@ -25,6 +25,8 @@ pub(super) enum May {
     Have(u64),
     /// Nothing, for so many nanoseconds at least.
     Nothing(u64),
+    /// Nothing, as long as the arbiter's word is this.
+    Turn(u32),
 }
 
 impl Own {

@@ -4,8 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CU_EVENT_BLOCKING_SYNC, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult,
-    CUstream,
+    CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream,
 };
 
 use super::Stream;
@@ -137,9 +136,10 @@ impl Streams {
     }
 }
 
-/// CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+/// CU_STREAM_LEGACY.
 const LEGACY: u64 = 1;
-const PER_THREAD: u64 = 2;
+/// CU_STREAM_PER_THREAD.
+pub(super) const PER_THREAD: u64 = 2;
 
 /// What a stream is known by. The default streams are each context's, or each thread's.
 fn name(stream: Stream, context: CUcontext) -> u64 {
@@ -302,13 +302,8 @@ impl Marks {
         let Some(mark) = self.ring.get_mut(at) else {
             return false;
         };
-        if mark.event.is_null() {
-            // SAFETY: there is room for the answer.
-            let made = unsafe { asked::cuEventCreate(&raw mut mark.event, CU_EVENT_BLOCKING_SYNC) };
-            if made != CUDA_SUCCESS {
-                mark.event = core::ptr::null_mut();
-                return false;
-            }
+        if !mark.has_event() {
+            return false;
         }
         // SAFETY: an event of ours, in the program's stream.
         if unsafe { record(mark.event, stream) } != CUDA_SUCCESS {
@@ -323,6 +318,10 @@ impl Marks {
         };
         describe(mark);
         self.count = self.count.saturating_add(1);
+        // The next may be recorded by a thread that has no context to make events in.
+        if let Some(next) = self.ring.get_mut(at.wrapping_add(1) % MARKS) {
+            next.has_event();
+        }
         true
     }
 
@@ -366,6 +365,20 @@ impl Marks {
         }
         (self.first, self.count, self.reached) = (0, 0, 0);
         lost
+    }
+}
+
+impl Mark {
+    /// Makes its event if there is none; false if that cannot be.
+    fn has_event(&mut self) -> bool {
+        if self.event.is_null() {
+            // SAFETY: there is room for the answer.
+            let made = unsafe { asked::cuEventCreate(&raw mut self.event, CU_EVENT_DEFAULT) };
+            if made != CUDA_SUCCESS {
+                self.event = core::ptr::null_mut();
+            }
+        }
+        !self.event.is_null()
     }
 }
 

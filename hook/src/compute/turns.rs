@@ -1,24 +1,301 @@
-//! Turns on the GPU that the node's arbiter gives, where there is one.
+//! Turns on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// What the arbiter says; none while all is zero.
+use softmig_driver_sys::cuda::CUuuid;
+use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
+
+use super::own::May;
+use crate::gate;
+use crate::os;
+use crate::place::Standing;
+
+/// Where the arbiter listens.
+const SOCKET: &CStr = c"/var/run/softmig/arbiter.sock";
+/// An arbiter that has not looked for so long while this process waits is gone.
+const GONE: u64 = 300_000_000;
+/// So long after it was not there it is asked again.
+const AGAIN: u64 = 1_000_000_000;
+/// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there.
+const AHEAD: u64 = 250_000;
+/// So long at most a thread waits for a word that does not change.
+const LONGEST: u64 = 100_000_000;
+
+/// What the arbiter says; nothing is known while all is zero.
 pub(super) struct Turns {
+    /// Null without an arbiter.
+    seat: AtomicPtr<Seat>,
+    /// The turn that launches go on in; 0 for none.
     word: AtomicU32,
+    /// The turn that is over and not answered; 0 for none.
+    ending: AtomicU32,
+    /// How many threads wait for a turn.
+    waiting: AtomicU32,
+    /// When the arbiter may be asked again.
+    ask_at: AtomicU64,
+    /// Since when nothing was heard of it.
+    silent_since: AtomicU64,
+}
+
+/// What the thread that looks after turns is to do.
+pub(super) enum Duty {
+    /// Nothing until the word changes.
+    Rest,
+    /// Look again, after so many nanoseconds.
+    Look(u64),
+    /// There is no arbiter any more.
+    End,
 }
 
 impl Turns {
+    fn seat(&self) -> Option<&'static Seat> {
+        // SAFETY: null, or a page that is never given back.
+        unsafe { self.seat.load(Ordering::Acquire).as_ref() }
+    }
+
     /// Whether the turn that launches go on in is still this process's.
     #[inline]
     pub(super) fn goes_on(&self) -> bool {
-        self.word.load(Ordering::SeqCst) == 0
+        match self.seat() {
+            None => true,
+            // SeqCst: see `Gpu::admit`.
+            Some(seat) => seat.turn().load(Ordering::SeqCst) == self.word.load(Ordering::SeqCst),
+        }
     }
 
-    /// Tells the arbiter.
-    pub(super) fn used(&self, _used: u64) {}
+    /// Tells the arbiter what was used.
+    pub(super) fn used(&self, used: u64) {
+        if let Some(seat) = self.seat() {
+            seat.used().store(used, Ordering::Relaxed);
+        }
+    }
 
     /// What may still be used in this turn; `None` without an arbiter.
-    pub(super) fn left(&self, _used: u64) -> Option<u64> {
-        None
+    pub(super) fn left(&self, used: u64) -> Option<u64> {
+        let seat = self.seat()?;
+        let budget = seat.budget().load(Ordering::Relaxed);
+        Some(budget.saturating_sub(used))
     }
+
+    /// Asks for a seat, unless that was in vain a moment ago; true once, for who then has to look after it.
+    pub(super) fn join(&self, gpu: &CUuuid, used: u64, now: u64) -> bool {
+        let ask_at = self.ask_at.load(Ordering::Relaxed);
+        if self.seat().is_some() || now < ask_at {
+            return false;
+        }
+        let mine = self.ask_at.compare_exchange(
+            ask_at,
+            now.saturating_add(AGAIN),
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if mine.is_err() || !is_of_a_job() {
+            return false;
+        }
+        let Some(seat) = sit_down(gpu) else {
+            return false;
+        };
+        seat.used().store(used, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
+        self.ending.store(0, Ordering::Relaxed);
+        self.silent_since.store(now, Ordering::Relaxed);
+        let seat = core::ptr::from_ref(seat).cast_mut();
+        self.seat.store(seat, Ordering::Release);
+        true
+    }
+
+    /// Counts a thread that waits, until it no longer does.
+    pub(super) fn wait_begins(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// See above.
+    pub(super) fn wait_ends(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's.
+    pub(super) fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<May> {
+        let seat = self.seat()?;
+        seat.in_flight().store(in_flight, Ordering::Relaxed);
+        let turn = seat.turn().load(Ordering::SeqCst);
+        let is_new = turn != seat.done().load(Ordering::Relaxed)
+            && turn != self.ending.load(Ordering::SeqCst);
+        if turn & OPEN != 0 && is_new {
+            self.silent_since.store(now, Ordering::Relaxed);
+            let left = seat.budget().load(Ordering::Relaxed).saturating_sub(used);
+            let until = seat.until().load(Ordering::Relaxed);
+            if now < until && left > in_flight {
+                self.ending.store(0, Ordering::SeqCst);
+                self.word.store(turn, Ordering::SeqCst);
+                return Some(May::Have(left));
+            }
+            self.ending.store(turn, Ordering::SeqCst);
+        } else {
+            self.close(turn);
+        }
+        self.word.store(0, Ordering::SeqCst);
+        if self.answer(seat, in_flight, 1) {
+            return Some(May::Nothing(
+                in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
+            ));
+        }
+        if seat.wish().swap(1, Ordering::SeqCst) == 0 {
+            ring(seat);
+        }
+        if self.is_gone(seat, now) {
+            return None;
+        }
+        Some(May::Turn(turn))
+    }
+
+    /// The arbiter closed the turn that launches went on in.
+    fn close(&self, turn: u32) {
+        let open = self.word.swap(0, Ordering::SeqCst);
+        if open != 0 && open != turn {
+            self.ending.store(open, Ordering::SeqCst);
+        }
+    }
+
+    /// Answers that a turn is over once little is in flight; true while there is more.
+    fn answer(&self, seat: &Seat, in_flight: u64, wish: u32) -> bool {
+        let ending = self.ending.load(Ordering::SeqCst);
+        if ending == 0 {
+            return false;
+        }
+        if in_flight > AHEAD {
+            return true;
+        }
+        let mine = self
+            .ending
+            .compare_exchange(ending, 0, Ordering::SeqCst, Ordering::SeqCst);
+        if mine.is_ok() {
+            seat.wish().store(wish, Ordering::SeqCst);
+            seat.done().store(ending, Ordering::SeqCst);
+            ring(seat);
+        }
+        false
+    }
+
+    /// Whether nothing was heard of the arbiter for too long: then this process is on its own again.
+    fn is_gone(&self, seat: &Seat, now: u64) -> bool {
+        let beat = seat.beat().load(Ordering::Relaxed);
+        let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
+        if now.saturating_sub(heard) < GONE {
+            return false;
+        }
+        self.seat.store(core::ptr::null_mut(), Ordering::SeqCst);
+        self.ask_at
+            .store(now.saturating_add(AGAIN), Ordering::Relaxed);
+        // Whoever waits or looks after it finds out.
+        os::wake_all(seat.turn());
+        true
+    }
+
+    /// Waits until the word changes.
+    pub(super) fn sleep(&self, turn: u32) {
+        if let Some(seat) = self.seat() {
+            os::wait_until_changed(seat.turn(), turn, LONGEST);
+        }
+    }
+
+    /// What there is to do for the thread that looks after turns, while others launch, wait or do something else.
+    pub(super) fn attend(&self, now: u64, in_flight: u64) -> Duty {
+        /// So long an idle process keeps a turn that another waits for.
+        const IDLE: u64 = 60_000;
+        let Some(seat) = self.seat() else {
+            return Duty::End;
+        };
+        let turn = seat.turn().load(Ordering::SeqCst);
+        if turn & OPEN == 0 {
+            self.close(turn);
+            if self.answer(seat, in_flight, self.wish()) {
+                return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
+            }
+            return Duty::Rest;
+        }
+        if turn == seat.done().load(Ordering::Relaxed) || turn & CONTENDED == 0 {
+            return Duty::Rest;
+        }
+        let until = seat.until().load(Ordering::Relaxed);
+        if now >= until {
+            self.word.store(0, Ordering::SeqCst);
+            self.ending.store(turn, Ordering::SeqCst);
+            if self.answer(seat, in_flight, self.wish()) {
+                return Duty::Look(50_000);
+            }
+            return Duty::Rest;
+        }
+        if in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 {
+            let soon = in_flight.clamp(IDLE, 1_000_000);
+            return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
+        }
+        Duty::Look(IDLE)
+    }
+
+    /// Gives a turn back in which nothing is done, unless something was launched meanwhile: `is_idle` looks.
+    pub(super) fn give_back(&self, is_idle: impl Fn() -> bool) {
+        let Some(seat) = self.seat() else { return };
+        let turn = seat.turn().load(Ordering::SeqCst);
+        if turn & (OPEN | CONTENDED) != OPEN | CONTENDED {
+            return;
+        }
+        // Whoever launches from here on finds another word.
+        let before = self.word.swap(0, Ordering::SeqCst);
+        if !is_idle() || self.wish() != 0 {
+            self.word.store(before, Ordering::SeqCst);
+            return;
+        }
+        seat.wish().store(0, Ordering::SeqCst);
+        seat.done().store(turn, Ordering::SeqCst);
+        ring(seat);
+    }
+
+    /// The word to wait for.
+    pub(super) fn turn(&self) -> u32 {
+        self.seat()
+            .map_or(0, |seat| seat.turn().load(Ordering::SeqCst))
+    }
+
+    /// Counts a launch that went on without a turn.
+    pub(super) fn overran(&self, count: u32) {
+        if let Some(seat) = self.seat() {
+            seat.overruns().store(count, Ordering::Relaxed);
+        }
+    }
+
+    fn wish(&self) -> u32 {
+        self.waiting.load(Ordering::SeqCst).min(1)
+    }
+}
+
+fn ring(seat: &Seat) {
+    seat.bell().fetch_add(1, Ordering::SeqCst);
+    os::wake_all(seat.bell());
+}
+
+/// Whether turns are for this process: the arbiter knows jobs alone.
+fn is_of_a_job() -> bool {
+    gate::with_finding(|finding| matches!(finding.standing, Standing::Job(_)))
+}
+
+/// Asks the arbiter for this process's seat at a GPU.
+fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
+    /// Root as a user namespace shows him that does not have him.
+    const NOBODY: u32 = 65534;
+    let request = Request {
+        gpu: gpu.bytes.map(i8::cast_unsigned),
+    };
+    let mut refused = [0; ANSWER];
+    let answer = os::ask(SOCKET, &request.to_bytes(), &mut refused).ok()?;
+    let is_roots = answer.uid == 0 || answer.uid == NOBODY;
+    let file = answer.file.filter(os::File::is_sealed)?;
+    let is_large = file.status().is_ok_and(|status| status.size >= Seat::SIZE);
+    if !is_roots || !is_large || u32::from_le_bytes(refused) != 0 {
+        return None;
+    }
+    let start = os::map_shared(&file, Seat::SIZE).ok()?;
+    // SAFETY: mapped and never given back, and sealed: nobody can make it shorter.
+    unsafe { Seat::at(start.as_ptr()) }
 }
