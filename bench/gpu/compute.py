@@ -47,8 +47,10 @@ def main():
     wanted = lambda name: not words or any(word in name for word in words)
     import alone
     if options.list:
+        import live
         import tenants
-        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch", *tenants.cells(quick)]), sep="\n")
+        import torch_part
+        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch", *tenants.cells(quick), *live.names(quick), *torch_part.names(quick)]), sep="\n")
     if not (options.library and options.out):
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
@@ -60,29 +62,33 @@ def main():
     work.chmod(0o755)
     try:
         program = compile_c(HERE / "compute" / "work.c", work / "work")
+        live_program = compile_c(HERE / "compute" / "live.c", work / "live")
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
         subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
         controls = alone.Controls(record, program, quick)
         alone.measure(record, controls, subjects, wanted, quick)
-        if options.monitor and options.prolog:
-            with_jobs(options, record, controls, library, work, wanted, quick)
+        # In the quick form only where it is asked for.
+        extra = wanted if words or not quick else lambda name: False
+        node = None
+        try:
+            if options.monitor and options.prolog:
+                import tenants
+                from node import Node
+                node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
+                node.start()
+                tenants.measure(record, controls, node, wanted, quick)
+            import live
+            live.measure(record, controls, node, subjects[0], live_program, extra, quick)
+        finally:
+            if node:
+                print("the monitor says:", *node.said(), sep="\n  ", flush=True)
+                node.stop()
+        import torch_part
+        torch_part.measure(record, subjects, extra, quick)
         controls.end()
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"done, {time.monotonic() - record.begun:.0f} s", flush=True)
-
-
-def with_jobs(options, record, controls, library, work, wanted, quick):
-    """What takes a node with jobs and the daemon that gives out turns."""
-    import tenants
-    from node import Node
-    node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
-    try:
-        node.start()
-        tenants.measure(record, controls, node, wanted, quick)
-    finally:
-        print("the monitor says:", *node.said(), sep="\n  ", flush=True)
-        node.stop()
 
 
 def other(path):

@@ -44,13 +44,23 @@ class Node:
         return self
 
     def start_monitor(self):
+        # One that was killed leaves its socket.
+        before = self.socket()
         log = open(self.work / "monitor.log", "ab")
         self.daemon = subprocess.Popen([self.monitor], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         end = time.monotonic() + 5
-        while not SOCKET.exists() and time.monotonic() < end and self.daemon.poll() is None:
+        while self.socket() == before and time.monotonic() < end and self.daemon.poll() is None:
             time.sleep(0.01)
-        if not SOCKET.exists():
+        if self.socket() == before:
             print("the monitor has no socket: each job keeps its cap alone", *self.said(), sep="\n  ", flush=True)
+
+    def socket(self):
+        """Which socket there is, if any."""
+        try:
+            seen = SOCKET.stat()
+        except OSError:
+            return None
+        return seen.st_ino, seen.st_ctime_ns
 
     def said(self):
         log = self.work / "monitor.log"

@@ -74,7 +74,7 @@ class Together:
 
     def __init__(self, jobs, controls, node, seconds, number):
         self.jobs, self.controls, self.node = jobs, controls, node
-        self.made, self.clients = [], []
+        self.made, self.clients, self.meanwhile = [], [], None
         try:
             for at, job in enumerate(jobs):
                 made = node and Job(node, number + at, job["shards"], job["per_gpu"], job["mode"])
@@ -110,6 +110,8 @@ class Together:
         return self
 
     def end(self, kill=False):
+        if self.meanwhile:
+            self.meanwhile.join(20)
         if self.node:
             self.node.preload(False)
         ended = [[client.end(kill) for client in clients] for clients in self.clients]
