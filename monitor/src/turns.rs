@@ -15,6 +15,8 @@
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
 //! is, and what that leads to comes back as [`Order`]s. So whole days can be tried in a second (see `simulation`).
 
+#![forbid(unsafe_code)]
+
 mod account;
 #[cfg(test)]
 mod simulation;
@@ -213,7 +215,9 @@ impl Turns {
 
     /// A process says something.
     pub fn hear(&mut self, seat: SeatId, said: Said) {
-        let Some(tenant) = self.tenants.get_mut(&seat.job) else { return };
+        let Some(tenant) = self.tenants.get_mut(&seat.job) else {
+            return;
+        };
         if let Some(seat) = tenant.seats.get_mut(&seat) {
             let used = seat.hear(said);
             tenant.account.note_used(used);
@@ -223,7 +227,9 @@ impl Turns {
     /// Decides what is to be done now.
     pub fn look(&mut self, now: Nanos) -> Look {
         self.settle(now);
-        self.note_answers(now);
+        for tenant in self.tenants.values_mut() {
+            tenant.note_answers(now);
+        }
         self.note_wishes(now);
         self.forget_the_gone();
         let mut orders = Vec::new();
@@ -333,22 +339,6 @@ impl Turns {
 
     // --- What was heard ---
 
-    /// Late seats that have answered are in time again.
-    fn note_answers(&mut self, now: Nanos) {
-        for tenant in self.tenants.values_mut() {
-            let mut longest = None;
-            for seat in tenant.seats.values_mut().filter(|seat| seat.is_quiet()) {
-                if let Some(since) = seat.late_since.take() {
-                    seat.close();
-                    longest = longest.max(Some(now - since));
-                }
-            }
-            if let Some(time) = longest {
-                tenant.note_drain(time);
-            }
-        }
-    }
-
     fn note_wishes(&mut self, now: Nanos) {
         for tenant in self.tenants.values_mut() {
             tenant.wishes_since = match tenant.wishes() {
@@ -360,12 +350,12 @@ impl Turns {
 
     /// A job without processes is remembered until it could come anew without gaining by that.
     fn forget_the_gone(&mut self) {
-        let gone: Vec<Job> = self
-            .tenants
-            .iter()
-            .filter(|(_, tenant)| tenant.seats.is_empty() && self.missing(tenant) <= 0)
-            .map(|(&job, _)| job)
-            .collect();
+        let holder = self.turn.map(|turn| turn.job);
+        let is_gone = |&(&job, tenant): &(&Job, &Tenant)| {
+            tenant.seats.is_empty() && self.missing(tenant) <= 0 && holder != Some(job)
+        };
+        let gone = self.tenants.iter().filter(is_gone);
+        let gone: Vec<Job> = gone.map(|(&job, _)| job).collect();
         self.tenants.retain(|job, _| !gone.contains(job));
     }
 
@@ -374,7 +364,9 @@ impl Turns {
     /// Whether the turn is to end now.
     fn is_over(&self, now: Nanos) -> bool {
         let Some(turn) = &self.turn else { return false };
-        let Some(holder) = self.tenants.get(&turn.job) else { return true };
+        let Some(holder) = self.tenants.get(&turn.job) else {
+            return true;
+        };
         let until = turn.until.or_else(|| self.end_now_that_others_wait(now));
         until.is_some_and(|until| until <= now)
             || is_given_back(holder, until.is_some())
@@ -387,7 +379,7 @@ impl Turns {
         let job = self.turn?.job;
         let account = &self.tenants.get(&job)?.account;
         let is_waited_for = self.others_waited_since(job, now)? <= now;
-        is_waited_for.then(|| now + account.credit.clamp(0, self.turn_length(account.share)))
+        is_waited_for.then(|| now + account.credit.clamp(0, 2 * self.turn_length(account.share)))
     }
 
     /// The turn goes on.
@@ -454,7 +446,7 @@ impl Turns {
     fn close(&mut self, now: Nanos, orders: &mut Vec<Order>) {
         let patience = self.epoch();
         let Some(turn) = &mut self.turn else { return };
-        let Some(holder) = self.tenants.get(&turn.job) else {
+        let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
         let patience = patience
@@ -464,10 +456,14 @@ impl Turns {
             at: now,
             deadline: now + patience,
         });
-        for (&seat, _) in holder.seats.iter().filter(|(_, seat)| !seat.is_late()) {
+        for (&id, seat) in &mut holder.seats {
+            if seat.is_late() {
+                continue;
+            }
+            seat.end();
             self.last_word = self.last_word.wrapping_add(STEP);
             orders.push(Order {
-                seat,
+                seat: id,
                 word: self.last_word,
                 terms: None,
             });
@@ -482,20 +478,13 @@ impl Turns {
             self.turn = None;
             return;
         };
-        if holder.is_quiet() {
-            holder.note_drain(now - ended.at);
-        } else if now < ended.deadline {
-            return;
-        } else {
+        if !holder.is_quiet() {
+            if now < ended.deadline {
+                return;
+            }
             holder.overruns += 1;
         }
-        for seat in holder.seats.values_mut().filter(|seat| !seat.is_late()) {
-            if seat.is_quiet() {
-                seat.close();
-            } else {
-                seat.late_since = Some(ended.at);
-            }
-        }
+        holder.close(ended.at, now);
         self.turn = None;
         // What is late does not wish any more.
         self.note_wishes(now);
@@ -515,8 +504,10 @@ impl Turns {
         tenant.account.begin_bill();
         tenant.served = now;
         tenant.turns += 1;
-        let share = tenant.account.share;
-        let end = now + self.turn_length(share);
+        let (share, credit) = (tenant.account.share, tenant.account.credit);
+        // Who is far behind may catch up.
+        let length = self.turn_length(share);
+        let end = now + credit.clamp(length, 2 * length);
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
             job,

@@ -111,6 +111,8 @@ pub(super) struct World {
     pub(super) processes: Vec<Process>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     count: u64,
+    /// How much has happened at this time.
+    still: u32,
     /// When the arbiter is to look next.
     arbiter_at: Nanos,
     queue: VecDeque<Kernel>,
@@ -129,6 +131,7 @@ impl World {
             processes: programs.iter().map(|&it| Process::new(it)).collect(),
             events: BinaryHeap::new(),
             count: 0,
+            still: 0,
             arbiter_at: Nanos::MAX,
             queue: VecDeque::new(),
             running: None,
@@ -155,6 +158,8 @@ impl World {
                 break;
             }
             self.events.pop();
+            self.still = if self.now == time { self.still + 1 } else { 0 };
+            assert!(self.still < 1000, "time stands still at {time}: {event:?}");
             self.now = time;
             self.happens(event);
         }
@@ -168,7 +173,9 @@ impl World {
         self.run_until(to);
         let after = self.processes.iter().map(|it| it.worked);
         let part = |time: Nanos| time as f64 / (to - from) as f64;
-        let parts = after.zip(before).map(|(after, before)| part(after - before));
+        let parts = after
+            .zip(before)
+            .map(|(after, before)| part(after - before));
         parts.collect()
     }
 
@@ -219,7 +226,13 @@ impl World {
 
     fn look(&mut self) {
         self.arbiter_at = Nanos::MAX;
-        loop {
+        for again in 0.. {
+            assert!(
+                again < 10,
+                "the arbiter looks for ever at {}: {:#?}",
+                self.now,
+                self.turns
+            );
             for process in self.processes.iter().filter(|it| !it.is_dead) {
                 if let Some(seat) = process.seat {
                     self.turns.hear(seat, process.said);

@@ -32,6 +32,8 @@ pub(super) struct Seat {
     word: Option<u32>,
     /// It was done with the turn and had nothing more to do.
     rested: bool,
+    /// What it had used when the turn ended.
+    used_in_time: u64,
     /// When the turn ended that it has not given back.
     pub(super) late_since: Option<Nanos>,
 }
@@ -83,10 +85,19 @@ impl Seat {
         !self.is_late() && (self.word.is_none() || (self.rested && self.said.wishes))
     }
 
-    /// The turn is over, and this seat is free for the next.
-    pub(super) fn close(&mut self) {
+    /// Its turn ends.
+    pub(super) fn end(&mut self) {
+        self.used_in_time = self.said.used;
+    }
+
+    /// Its turn is over, and it is free for the next. Tells how long its work ran on after the end, as it says: a process
+    /// that was stopped answers late, but had no work that one would have to wait for.
+    pub(super) fn close(&mut self, ended: Nanos, now: Nanos) -> Nanos {
         self.word = None;
         self.rested = false;
+        self.late_since = None;
+        let used = self.said.used.saturating_sub(self.used_in_time);
+        Nanos::try_from(used).map_or(now - ended, |used| used.min(now - ended))
     }
 }
 
@@ -120,5 +131,29 @@ impl Tenant {
     /// Remembers how long its work ran on; what happened long ago fades.
     pub(super) fn note_drain(&mut self, time: Nanos) {
         self.drain = time.max(self.drain - self.drain / 64);
+    }
+
+    /// Its turn, which ended then, is over; who has not answered is late.
+    pub(super) fn close(&mut self, ended: Nanos, now: Nanos) {
+        let mut drain = 0;
+        for seat in self.seats.values_mut().filter(|seat| !seat.is_late()) {
+            if seat.is_quiet() {
+                drain = drain.max(seat.close(ended, now));
+            } else {
+                seat.late_since = Some(ended);
+            }
+        }
+        self.note_drain(drain);
+    }
+
+    /// Those who were late and have answered are in time again.
+    pub(super) fn note_answers(&mut self, now: Nanos) {
+        let mut drain = 0;
+        for seat in self.seats.values_mut().filter(|seat| seat.is_quiet()) {
+            if let Some(ended) = seat.late_since {
+                drain = drain.max(seat.close(ended, now));
+            }
+        }
+        self.drain = self.drain.max(drain);
     }
 }

@@ -138,9 +138,11 @@ fn idle_notebooks_leave_the_rest_to_a_greedy_job() {
     let others: f64 = got[1..].iter().sum();
     assert!(others > 0.99 * 0.07, "{got:?}");
     assert!(got[0] >= 0.95 * (1.0 - others), "{got:?}");
-    // They had waited for the kernels in flight, not for a turn.
-    let longest = world.processes[1].steps.iter().max().unwrap();
-    assert!(*longest < 8 * MS, "{longest}");
+    // A burst has waited for the kernels in flight, and at most for another's, not for turns.
+    let mut steps = world.processes[1].steps.clone();
+    steps.sort_unstable();
+    let (median, longest) = (steps[steps.len() / 2], steps[steps.len() - 1]);
+    assert!(median < 7 * MS && longest < 12 * MS, "{median} {longest}");
 }
 
 #[test]
@@ -154,7 +156,8 @@ fn one_that_synchronises_beside_greedy_ones_has_its_share() {
     assert!(near(with_short_gaps[0], 0.25), "{with_short_gaps:?}");
     programs[0].pace = Pace::Steps(MS);
     let with_long_gaps = got(&programs, 20);
-    assert!(near(with_long_gaps[0], 0.23), "{with_long_gaps:?}");
+    // The others could not have the GPU while it rested and while it was handed over.
+    assert!(near(with_long_gaps[0], 0.2), "{with_long_gaps:?}");
 }
 
 fn programs() -> impl Strategy<Value = Vec<Program>> {
