@@ -134,8 +134,8 @@ impl Memory {
             seen.insert(sight);
             doubt |= !again;
             let due = |then: &Instant| now.saturating_duration_since(*then) >= SILENCE;
-            // All GPUs of a job are spoken of together.
-            let may_say = told.contains(&name) || self.said.get(&name).is_none_or(due);
+            // Noted below: all GPUs of a job are spoken of together.
+            let may_say = self.said.get(&name).is_none_or(due);
             if again && may_say {
                 lines.push(Line::Wrong(job.job, line(job, gpu, finding)));
                 told.insert(name);

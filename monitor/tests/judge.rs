@@ -282,6 +282,18 @@ fn a_part_of_a_mig_gpu_in_a_conf_makes_no_gpu_strange() {
 }
 
 #[test]
+fn what_mig_divides_has_no_limit_of_softmigs() {
+    let mig = Gpu {
+        mig: true,
+        ..gpu(0, 30000, vec![on(1, 20000)])
+    };
+    let conf = quarter(12, 2001, &[0]);
+    let report = judged(vec![mig], [(1, in_job(2001, 12))], [(12, conf)]);
+    assert_eq!(found(&report), []);
+    assert_eq!(report.jobs[0].gpus[0].limit_bytes, None);
+}
+
+#[test]
 fn a_job_with_whole_gpus_may_have_all_of_them_and_no_others() {
     let report = judged(
         vec![
