@@ -33,7 +33,7 @@ def machine():
     try:
         smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True).stdout
     except OSError:
-        smi = "none, none"
+        smi = "none, none, none"
     return {"gpu": smi.strip(), "kernel": platform.release(), "cpus": os.cpu_count(), "libc": " ".join(platform.libc_ver()), "date": time.strftime("%Y-%m-%d")}
 
 

@@ -1,0 +1,158 @@
+"""Makes gpu-compute.md and gpu-compute.svg from gpu-compute.json."""
+import json
+
+import plot
+
+# Points of the GPU that a share may be off, by the length of the kernels in us.
+TOLERANCE = {5: 2.0, 200000: 2.0}
+WITHOUT = "without"
+# What all jobs together get done, at least.
+SUMS = {"4 x 25": 97, "8 x 12.5": 96}
+JAIN = 0.99
+
+
+def write(folder):
+    result = json.loads((folder / "gpu-compute.json").read_text())
+    cells = result["cells"]
+    gpu, driver = map(str.strip, result["machine"]["gpu"].split(",")[:2])
+    lines = [
+        "# Shares of a real GPU's time",
+        "",
+        "Written by `bench/gpu/compute.py --report bench/results` from gpu-compute.json; do not edit.",
+        "",
+        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
+        "",
+        *alone(cells), *jobs(cells), *cost(cells), *live(cells), *frameworks(cells), *failed(cells),
+    ]
+    (folder / "gpu-compute.md").write_text("\n".join(lines) + "\n")
+    (folder / "gpu-compute.svg").write_text(plot.svg(points(cells)))
+
+
+def of(cells, start):
+    """Name, subject and figures of all cells of a kind that were measured."""
+    for name, subjects in cells.items():
+        for subject, cell in subjects.items():
+            if name.startswith(start) and not (isinstance(cell, dict) and "failed" in cell):
+                yield name, subject, cell
+
+
+def yes(is_met):
+    return "yes" if is_met else "**no**"
+
+
+def number(value, form="{:.2f}"):
+    return "" if value is None else form.format(value)
+
+
+def tolerance(us):
+    return TOLERANCE.get(us, 1.0)
+
+
+def points(cells):
+    """What the plot shows: subject, kernel's length, share asked and got, where a program would fill the GPU."""
+    found = [(subject, cell["us"], cell["share"], cell["got"]) for _, subject, cell in of(cells, "alone ") if cell["mode"] not in ("sync", "duty", "think")]
+    for name, subject, cell in of(cells, "jobs "):
+        if subject != WITHOUT and not name.startswith("jobs soft"):
+            found += [(f"{subject}, jobs", 0, one["share"], one["got"]) for one in cell["tenants"] if one["busy"]]
+    return found
+
+
+def alone(cells):
+    rows = list(of(cells, "alone "))
+    if not rows:
+        return []
+    lines = [
+        "## One tenant", "",
+        "A program that waits for each kernel does not fill the GPU by itself: it gets its share, or its own pace where that is less. The check of each line fails without the limiter wherever the two differ, since the program then has its own pace.", "",
+        "| cell | library | asked | own pace | got | met | without: met | CV of 100 ms (without) | step p50, p99 (without) | helper: CPU, switches a second |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, subject, cell in rows:
+        near, waits = tolerance(cell["us"]), cell["mode"] in ("sync", "duty", "think")
+        is_met = abs(cell["got"] - cell["should"]) <= near
+        control = abs(cell["own_pace"] - cell["should"]) <= near
+        steps = f"{step(cell.get('step_us'))} ({step(cell.get('control_step_us'))})" if waits else ""
+        lines.append(f"| {name} | {subject} | {cell['should']:.2f} % | {cell['own_pace']:.1f} % | {cell['got']:.2f} % | {yes(is_met)} | {yes(control)} | {number(cell['cv'], '{:.3f}')} ({number(cell['control_cv'], '{:.3f}')}) | {steps} | {cell['helper_cpu'] * 100:.2f} %, {cell['helper_switches']:.0f} |")
+    return [*lines, "", "![Share got against share asked](gpu-compute.svg)", ""]
+
+
+def step(figures):
+    return f"{figures['p50'] / 1e3:.2f}, {figures['p99'] / 1e3:.2f} ms" if figures else ""
+
+
+def jobs(cells):
+    rows = list(of(cells, "jobs "))
+    if not rows:
+        return []
+    lines = [
+        "## Jobs side by side", "", "`without` is the driver's own time-slicing. *Sum* is all work that was finished, of what one unlimited program gets done.", "",
+        "| cell | library | asked | got | farthest off | Jain of got / asked | sum | met | CV, largest | has its share after | monitor: CPU, switches a second |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, subject, cell in rows:
+        tenants = cell["tenants"]
+        cv = max((one["cv"] for one in tenants if one.get("cv") is not None and one["busy"]), default=None)
+        settled = [one.get("settled_ms") for one in tenants if one["busy"] and "settled_ms" in one]
+        after = "" if not settled else "never" if None in settled else f"{max(settled)} ms"
+        asked, got = (" + ".join(f"{one[key]:g}" if key == "share" else f"{one[key]:.1f}" for one in tenants) for key in ("share", "got"))
+        monitor = cell.get("monitor")
+        spent = f"{monitor['cpu'] * 100:.2f} %, {monitor['switches_a_s']:.0f}" if monitor else ""
+        least = next((least for start, least in SUMS.items() if name.startswith(f"jobs {start},") and all(one["busy"] for one in tenants)), 0)
+        is_met = cell["worst"] <= 1 and (cell["jain"] or 1) >= JAIN and cell["sum"] >= least
+        label = subject if subject == WITHOUT or cell.get("arbiter") else f"{subject}, no arbiter"
+        lines.append(f"| {name.removeprefix('jobs ')} | {label} | {asked} | {got} | {cell['worst']:.2f} | {number(cell['jain'], '{:.4f}')} | {cell['sum']:.1f} % | {'' if 'soft,' in name else yes(is_met)} | {number(cv, '{:.3f}')} | {after} | {spent} |")
+    return lines + waiting(rows)
+
+
+def waiting(rows):
+    """Tenants that do not want all they may have: what they lose beside the others."""
+    lines = []
+    for name, subject, cell in rows:
+        for one in cell["tenants"]:
+            if one["busy"] or "pace" not in one or any(line.startswith(f"| {name.removeprefix('jobs ')} | {subject} |") for line in lines):
+                continue
+            lines.append(f"| {name.removeprefix('jobs ')} | {subject} | {one['pace'] * 100:.2f} % | {step(one['step_us'])} | {step(one.get('own_step_us'))} |")
+    head = ["", "Of tenants that do not keep the GPU busy, the first of each cell:", "", "| cell | library | own pace kept | step p50, p99 | alone without a limiter |", "| --- | --- | --- | --- | --- |"]
+    return [*head, *lines, ""] if lines else [""]
+
+
+def cost(cells):
+    ways = cells.get("cost of a launch", {})
+    ways = {way: rounds for way, rounds in ways.items() if isinstance(rounds, list)}
+    if WITHOUT not in ways:
+        return []
+    best = {way: {key: min(one[key] for one in rounds) for key in rounds[0]} for way, rounds in ways.items()}
+    lines = ["## A launch of an empty kernel", "", "The best of three rounds. *Amortised* is a batch of 256, *first* on an idle stream.", "", "| | amortised | each, p50 | p99 | first |", "| --- | --- | --- | --- | --- |"]
+    for way, figures in best.items():
+        shown = [f"{figures[key]:.0f} ns" + ("" if way == WITHOUT else f" ({figures[key] - best[WITHOUT][key]:+.0f})") for key in ("batch_ns", "each_ns", "each_p99_ns", "first_ns")]
+        lines.append(f"| {way} | {' | '.join(shown)} |")
+    return [*lines, ""]
+
+
+def live(cells):
+    rows = list(of(cells, "live "))
+    if not rows:
+        return []
+    lines = ["## Nobody hangs", ""]
+    for name, subject, cell in rows:
+        name = name.removeprefix("live ")
+        if "case" in cell:
+            lines.append(f"- {name}, {subject}: {'goes on' if cell['ok'] else '**stood still until its kernel gave up**'}, {cell['longest_ms']:.0f} ms at most")
+        elif "sets" in cell:
+            lines.append(f"- {name}: {'goes on' if cell['waits']['ok'] else '**stood still until its kernel gave up**'}, {cell['waits']['ms']:.0f} ms")
+        elif "processes" in cell:
+            switches = [rate for _, rate in cell["processes"]]
+            lines.append(f"- {name}: processes switch {max(switches):g} times a second, the monitor {cell['monitor'][1]:g}")
+        else:
+            watched = cell["tenants"][0]
+            lines.append(f"- {name} at {', '.join(f'{at:.1f}' for at, _ in cell['events'])} s: the job beside them with {watched['share']:g} % got {watched['got']:.2f} %, was without the GPU for {watched['longest_gap_ms'][0]:.1f} ms at most; each 100 ms of it {min(watched['windows_100ms'][5:])} to {max(watched['windows_100ms'][5:])} kernels")
+    return [*lines, ""]
+
+
+def frameworks(cells):
+    rows = list(of(cells, "torch "))
+    lines = [f"- {name.removeprefix('torch ')}, {subject}: {cell['got']:.2f} % of {cell['rate'] / cell['got'] * 100:.1f} steps a second" for name, subject, cell in rows if "got" in cell]
+    return ["## PyTorch", "", *lines, ""] if lines else []
+
+
+def failed(cells):
+    lines = [f"- {name}, {subject}: {cell['failed']}" for name, subjects in cells.items() for subject, cell in subjects.items() if isinstance(cell, dict) and "failed" in cell]
+    return ["## Not measured, because something failed", "", *lines, ""] if lines else []
