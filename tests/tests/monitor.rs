@@ -43,9 +43,24 @@ fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, 
     Ok((id, pids))
 }
 
+/// What stands before a command line so that it has no more rights than systemd gives to the monitor.
+fn with_the_units_rights() -> Result<String> {
+    let unit = stage().join("usr/lib/systemd/system/softmig-monitor.service");
+    let unit = std::fs::read_to_string(unit)?;
+    let rights = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let rights = rights.context("no rights in the unit")?.to_lowercase();
+    let rights = rights.replace("cap_", "+").replace(' ', ",");
+    Ok(format!(
+        "setpriv --bounding-set=-all,{rights} --inh-caps=-all --no-new-privs"
+    ))
+}
+
 /// What `--once --json` says, and how it ends.
 fn once(node: &softmig_tests::Node) -> Result<(Value, Option<i32>)> {
-    let output = node.run_as_root(&[MONITOR, "--once", "--json"])?;
+    let line = format!("{} {MONITOR} --once --json", with_the_units_rights()?);
+    let output = node.run_as_root(&["sh", "-c", &line])?;
     let json = serde_json::from_str(&output.stdout).with_context(|| output.to_string())?;
     Ok((json, output.status.code()))
 }
@@ -180,7 +195,8 @@ impl<'a> Daemon<'a> {
         let socket = node.path("/run/notify")?;
         let systemd = UnixDatagram::bind(&socket).context("binding systemd's socket")?;
         systemd.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let line = format!("echo $$ >/run/monitor.pid; exec {MONITOR} --interval 1");
+        let rights = with_the_units_rights()?;
+        let line = format!("echo $$ >/run/monitor.pid; exec {rights} {MONITOR} --interval 1");
         let call = node
             .command("root", &["sh", "-c", &line])
             .env("NOTIFY_SOCKET", "/run/notify");
