@@ -9,8 +9,8 @@
 //!   everybody's credit grow, so where the shares are all that there is, soon somebody always has enough.
 //! - If nobody has, the idle time is dealt out to the `soft` jobs that want it, by their shares, until one has enough.
 //! - A job that wakes and has used little of late does not wait for the whole turn of a busy one.
-//! - A turn is over when each process has said that its work has ended, or can have none. Who does not answer in time
-//!   is late: others go on without it, and it gets no more turns until it answers.
+//! - A turn is over when each process that was let into it has said that its work has ended. Who does not answer in time
+//!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
 //! is, and what that leads to comes back as [`Order`]s. So whole days can be tried in a second (see `simulation`).
@@ -387,13 +387,13 @@ impl Turns {
         let end = self.end_now_that_others_wait(now);
         let Some(turn) = &mut self.turn else { return };
         if turn.until.is_some() || end.is_none() {
-            return self.open(Seat::is_left_out, orders);
+            return self.let_in(Seat::is_left_out, orders);
         }
         turn.until = end;
         if let Some(holder) = self.tenants.get_mut(&turn.job) {
             holder.account.begin_bill();
         }
-        self.open(|seat| !seat.is_done(), orders);
+        self.let_in(|seat| seat.is_in() || seat.is_left_out(), orders);
     }
 
     /// Whether somebody woke who has used so little of late that the holder is to make way.
@@ -409,7 +409,7 @@ impl Turns {
     }
 
     /// Gives the holder's seats a word that opens the turn, or tells them that somebody waits.
-    fn open(&mut self, which: impl Fn(&Seat) -> bool, orders: &mut Vec<Order>) {
+    fn let_in(&mut self, which: impl Fn(&Seat) -> bool, orders: &mut Vec<Order>) {
         let Some(turn) = self.turn else { return };
         let until = turn
             .until
@@ -457,10 +457,9 @@ impl Turns {
             deadline: now + patience,
         });
         for (&id, seat) in &mut holder.seats {
-            if seat.is_late() {
+            if !seat.end() {
                 continue;
             }
-            seat.end();
             self.last_word = self.last_word.wrapping_add(STEP);
             orders.push(Order {
                 seat: id,
@@ -515,7 +514,7 @@ impl Turns {
             until: waits.is_some_and(|since| since < end).then_some(end),
             ended: None,
         });
-        self.open(|_| true, orders);
+        self.let_in(Seat::is_left_out, orders);
     }
 
     /// The job that has credit for a turn and is furthest behind its share.
@@ -548,21 +547,26 @@ impl Turns {
 
     /// When there is something to do, if no seat says anything before.
     fn next(&self, now: Nanos) -> Option<Nanos> {
-        let Some(turn) = self.turn else {
-            let ready = self
-                .tenants
-                .values()
-                .filter_map(|it| self.ready_at(it, now));
-            return ready.min();
+        let pardon = self.tenants.values().flat_map(|it| it.seats.values());
+        let pardon = pardon.filter_map(Seat::is_pardoned_at).min();
+        let for_the_turn = match &self.turn {
+            None => {
+                let tenants = self.tenants.values();
+                tenants.filter_map(|it| self.ready_at(it, now)).min()
+            }
+            Some(turn) => match (turn.ended, turn.until) {
+                (Some(ended), _) => Some(ended.deadline),
+                (None, Some(until)) => Some(until),
+                (None, None) => self.end_of_rest(now, turn.job),
+            },
         };
-        if let Some(ended) = turn.ended {
-            return Some(ended.deadline);
-        }
-        if let Some(until) = turn.until {
-            return Some(until);
-        }
-        let waited_for = self.others_waited_since(turn.job, now);
-        let holder = self.tenants.get(&turn.job)?;
+        for_the_turn.into_iter().chain(pardon).min()
+    }
+
+    /// When a turn without end may come to have one.
+    fn end_of_rest(&self, now: Nanos, job: Job) -> Option<Nanos> {
+        let waited_for = self.others_waited_since(job, now);
+        let holder = self.tenants.get(&job)?;
         // Each process keeps to the credit by itself; all together have to be watched.
         let is_shared = holder.present().filter(|seat| seat.wishes()).count() > 1;
         let used_up = (is_shared && holder.account.is_capped())

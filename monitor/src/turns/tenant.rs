@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
-use softmig_region::seat::STEP;
 
 use super::account::Account;
 use super::{Nanos, Said, SeatId};
@@ -28,76 +27,99 @@ pub(super) struct Tenant {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seat {
     pub(super) said: Said,
-    /// The word by which it had its last turn. An answer to that one or a later one says that it is over.
+    /// The word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
+    /// that nothing of it is on the GPU any more.
     word: Option<u32>,
-    /// It was done with the turn and had nothing more to do.
-    rested: bool,
-    /// What it had used when the turn ended.
+    /// What it had used when its turn ended.
     used_in_time: u64,
-    /// When the turn ended that it has not given back.
-    pub(super) late_since: Option<Nanos>,
+    late: Option<Late>,
+    /// How often it was late since it last was in time.
+    lapses: u32,
 }
+
+/// It did not answer in time.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    /// When its turn ended.
+    since: Nanos,
+    /// When it gets another chance all the same.
+    until: Nanos,
+}
+
+/// How long who does not answer gets no turn; doubled each time.
+const PUNISHMENT: Nanos = 5_000_000_000;
+/// How often it is doubled at most.
+const MOST_DOUBLINGS: u32 = 4;
 
 impl Seat {
     /// Notes what the page says. Tells how much GPU time was used since it was last read.
     pub(super) fn hear(&mut self, said: Said) -> Nanos {
         let used = said.used.saturating_sub(self.said.used);
         self.said = said;
-        self.rested |= self.has_given_back() && !said.wishes;
+        if self.has_given_back() && !said.wishes && !self.is_late() {
+            // It rests. When it wishes again it is let in again.
+            self.word = None;
+        }
         Nanos::try_from(used).unwrap_or(Nanos::MAX)
     }
 
     /// It gets a word that opens the turn, or one more.
     pub(super) fn open(&mut self, word: u32) {
-        if self.word.is_none() || self.rested {
-            self.word = Some(word);
-            self.rested = false;
-        }
+        self.word.get_or_insert(word);
     }
 
-    /// Whether it has answered its last turn.
+    /// Whether it is in the turn, or was and has not answered.
+    pub(super) fn is_in(&self) -> bool {
+        self.word.is_some() && !self.has_given_back()
+    }
+
+    /// Whether it is done with the turn, but not with its work.
     pub(super) fn has_given_back(&self) -> bool {
         // Words are counted up and go round.
         let is_since = |word: u32| self.said.done.wrapping_sub(word) < u32::MAX / 2;
-        self.word.is_some_and(|word| is_since(word & !(STEP - 1)))
-    }
-
-    /// Whether it can have nothing on the GPU: a process says that it wishes before it looks whose turn it is.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.has_given_back() || !self.said.wishes
+        self.word.is_some_and(is_since)
     }
 
     pub(super) fn is_late(&self) -> bool {
-        self.late_since.is_some()
+        self.late.is_some()
     }
 
     pub(super) fn wishes(&self) -> bool {
         self.said.wishes && !self.is_late()
     }
 
-    /// Whether it has used its turn up.
-    pub(super) fn is_done(&self) -> bool {
-        self.has_given_back() && !self.rested
-    }
-
-    /// Whether it came after the turn began, or rested and wants to go on.
+    /// Whether it wants to be let into the turn of its job.
     pub(super) fn is_left_out(&self) -> bool {
-        !self.is_late() && (self.word.is_none() || (self.rested && self.said.wishes))
+        self.word.is_none() && self.wishes()
     }
 
-    /// Its turn ends.
-    pub(super) fn end(&mut self) {
+    /// Its turn ends. Tells whether it was in it.
+    pub(super) fn end(&mut self) -> bool {
         self.used_in_time = self.said.used;
+        self.word.is_some() && !self.is_late()
     }
 
-    /// Its turn is over, and it is free for the next. Tells how long its work ran on after the end, as it says: a process
-    /// that was stopped answers late, but had no work that one would have to wait for.
-    pub(super) fn close(&mut self, ended: Nanos, now: Nanos) -> Nanos {
+    /// Its turn, which ended then, is over, and it is free for the next. Tells how long its work ran on, as it says: a
+    /// process that was stopped answers late, but had no work that one would have to wait for.
+    fn close(&mut self, ended: Nanos, now: Nanos) -> Nanos {
         self.word = None;
-        self.rested = false;
-        self.late_since = None;
+        self.late = None;
         let used = self.said.used.saturating_sub(self.used_in_time);
         Nanos::try_from(used).map_or(now - ended, |used| used.min(now - ended))
+    }
+
+    fn be_late(&mut self, ended: Nanos, now: Nanos) {
+        self.late = Some(Late {
+            since: ended,
+            until: now + (PUNISHMENT << self.lapses.min(MOST_DOUBLINGS)),
+        });
+        self.lapses = self.lapses.saturating_add(1);
+    }
+
+    /// When it gets another chance, if it wants one.
+    pub(super) fn is_pardoned_at(&self) -> Option<Nanos> {
+        let late = self.late.filter(|_| self.said.wishes)?;
+        Some(late.until)
     }
 }
 
@@ -123,9 +145,10 @@ impl Tenant {
         self.seats.values().filter(|seat| !seat.is_late())
     }
 
-    /// Whether none of its work can be on the GPU any more, but for what is late anyway.
+    /// Whether none of its work can be on the GPU any more, but for what is late anyway: who was not let in has not
+    /// launched, and who has answered does not launch any more.
     pub(super) fn is_quiet(&self) -> bool {
-        self.present().all(Seat::is_quiet)
+        !self.present().any(Seat::is_in)
     }
 
     /// Remembers how long its work ran on; what happened long ago fades.
@@ -137,23 +160,25 @@ impl Tenant {
     pub(super) fn close(&mut self, ended: Nanos, now: Nanos) {
         let mut drain = 0;
         for seat in self.seats.values_mut().filter(|seat| !seat.is_late()) {
-            if seat.is_quiet() {
+            if seat.is_in() {
+                seat.be_late(ended, now);
+            } else if seat.word.is_some() {
+                seat.lapses = 0;
                 drain = drain.max(seat.close(ended, now));
-            } else {
-                seat.late_since = Some(ended);
             }
         }
         self.note_drain(drain);
     }
 
-    /// Those who were late and have answered are in time again.
+    /// Those who were late and have answered are in time again, as are those who have waited long.
     pub(super) fn note_answers(&mut self, now: Nanos) {
-        let mut drain = 0;
-        for seat in self.seats.values_mut().filter(|seat| seat.is_quiet()) {
-            if let Some(ended) = seat.late_since {
-                drain = drain.max(seat.close(ended, now));
+        for seat in self.seats.values_mut() {
+            let Some(late) = seat.late else { continue };
+            if !seat.is_in() {
+                self.drain = self.drain.max(seat.close(late.since, now));
+            } else if seat.is_pardoned_at().is_some_and(|time| time <= now) {
+                seat.close(late.since, now);
             }
         }
-        self.drain = self.drain.max(drain);
     }
 }

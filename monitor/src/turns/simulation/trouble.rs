@@ -61,6 +61,10 @@ fn one_that_never_answers_costs_one_legal_turn() {
     assert!(least > 0.24, "{least}");
     let standing = world.turns.standings().next().unwrap();
     assert_eq!((standing.turns, standing.overruns), (1, 1));
+    // Now and then it has another chance.
+    world.run_until(20 * SECOND);
+    let standing = world.turns.standings().next().unwrap();
+    assert_eq!((standing.turns, standing.overruns), (3, 3));
 }
 
 #[test]
