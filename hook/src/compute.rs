@@ -45,6 +45,8 @@ pub(crate) struct Work {
     pub(crate) what: u64,
     /// How much of it.
     pub(crate) size: u64,
+    /// It may begin before what was launched before it has ended.
+    pub(crate) is_chained: bool,
 }
 
 /// A stream, as the program names it.

@@ -3,7 +3,8 @@
 use core::ffi::{CStr, c_int, c_uint, c_void};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
+    CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
 };
 
 use crate::compute::{self, Stream, Work};
@@ -14,7 +15,7 @@ use crate::rows::cuda::real;
 #[inline]
 fn launched(
     function: CUfunction,
-    blocks: u64,
+    grid: Grid,
     stream: Stream,
     name: &CStr,
     launch: impl FnOnce() -> CUresult,
@@ -24,7 +25,8 @@ fn launched(
     }
     let work = || Work {
         what: function as u64,
-        size: blocks,
+        size: grid.blocks,
+        is_chained: grid.is_chained,
     };
     compute::paced(stream, work, launch)
 }
@@ -32,31 +34,51 @@ fn launched(
 /// The default stream of old functions.
 const LEGACY: CUstream = core::ptr::null_mut();
 
-/// The blocks and the stream of a launch that is described.
-#[inline]
-fn of_config(config: *const CUlaunchConfig) -> (u64, CUstream) {
-    // SAFETY: the program's argument, which the driver reads too.
-    match unsafe { arguments::read(config) } {
-        Some(config) => {
-            let blocks = blocks(config.gridDimX, config.gridDimY, config.gridDimZ);
-            (blocks, config.hStream)
-        }
-        None => (0, LEGACY),
-    }
+/// What is launched.
+#[derive(Clone, Copy, Default)]
+struct Grid {
+    blocks: u64,
+    /// It may begin before what was launched before it has ended.
+    is_chained: bool,
 }
 
-/// How many blocks a grid has.
+/// The grid and the stream of a launch that is described.
 #[inline]
-fn blocks(x: c_uint, y: c_uint, z: c_uint) -> u64 {
-    u64::from(x).wrapping_mul(y.into()).wrapping_mul(z.into())
+fn of_config(config: *const CUlaunchConfig) -> (Grid, CUstream) {
+    // SAFETY: the program's argument, which the driver reads too.
+    let Some(config) = (unsafe { arguments::read(config) }) else {
+        return (Grid::default(), LEGACY);
+    };
+    let mut grid = grid(config.gridDimX, config.gridDimY, config.gridDimZ);
+    for at in 0..config.numAttrs as usize {
+        // SAFETY: as above: there are so many.
+        let attribute = unsafe { arguments::read(config.attrs.wrapping_add(at)) };
+        grid.is_chained |= attribute.is_some_and(|attribute| {
+            attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        });
+    }
+    (grid, config.hStream)
+}
+
+/// A grid of so many blocks.
+#[inline]
+fn grid(x: c_uint, y: c_uint, z: c_uint) -> Grid {
+    Grid {
+        blocks: u64::from(x).wrapping_mul(y.into()).wrapping_mul(z.into()),
+        is_chained: false,
+    }
 }
 
 #[inline]
 pub(crate) unsafe fn launch(function: CUfunction) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    launched(function, 0, Stream::plain(LEGACY), c"cuLaunch", || unsafe {
-        real::cuLaunch(function)
-    })
+    launched(
+        function,
+        Grid::default(),
+        Stream::plain(LEGACY),
+        c"cuLaunch",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        || unsafe { real::cuLaunch(function) },
+    )
 }
 
 #[inline]
@@ -65,13 +87,13 @@ pub(crate) unsafe fn launch_grid(
     grid_width: c_int,
     grid_height: c_int,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_width.cast_unsigned(), grid_height.cast_unsigned(), 1);
+    let grid = grid(grid_width.cast_unsigned(), grid_height.cast_unsigned(), 1);
     launched(
         function,
-        blocks,
+        grid,
         Stream::plain(LEGACY),
         c"cuLaunchGrid",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunchGrid(function, grid_width, grid_height) },
     )
 }
@@ -83,13 +105,13 @@ pub(crate) unsafe fn launch_grid_async(
     grid_height: c_int,
     stream: CUstream,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_width.cast_unsigned(), grid_height.cast_unsigned(), 1);
+    let grid = grid(grid_width.cast_unsigned(), grid_height.cast_unsigned(), 1);
     launched(
         function,
-        blocks,
+        grid,
         Stream::plain(stream),
         c"cuLaunchGridAsync",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunchGridAsync(function, grid_width, grid_height, stream) },
     )
 }
@@ -109,13 +131,13 @@ pub(crate) unsafe fn launch_kernel(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_dim_x, grid_dim_y, grid_dim_z);
+    let grid = grid(grid_dim_x, grid_dim_y, grid_dim_z);
     launched(
         function,
-        blocks,
+        grid,
         Stream::plain(stream),
         c"cuLaunchKernel",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe {
             real::cuLaunchKernel(
                 function,
@@ -149,13 +171,13 @@ pub(crate) unsafe fn launch_kernel_ptsz(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_dim_x, grid_dim_y, grid_dim_z);
+    let grid = grid(grid_dim_x, grid_dim_y, grid_dim_z);
     launched(
         function,
-        blocks,
+        grid,
         Stream::per_thread(stream),
         c"cuLaunchKernel",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe {
             real::cuLaunchKernel_ptsz(
                 function,
@@ -181,13 +203,13 @@ pub(crate) unsafe fn launch_kernel_ex(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let (blocks, stream) = of_config(config);
+    let (grid, stream) = of_config(config);
     launched(
         function,
-        blocks,
+        grid,
         Stream::plain(stream),
         c"cuLaunchKernelEx",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunchKernelEx(config, function, kernel_params, extra) },
     )
 }
@@ -199,13 +221,13 @@ pub(crate) unsafe fn launch_kernel_ex_ptsz(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let (blocks, stream) = of_config(config);
+    let (grid, stream) = of_config(config);
     launched(
         function,
-        blocks,
+        grid,
         Stream::per_thread(stream),
         c"cuLaunchKernelEx",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunchKernelEx_ptsz(config, function, kernel_params, extra) },
     )
 }
@@ -224,13 +246,13 @@ pub(crate) unsafe fn launch_cooperative_kernel(
     stream: CUstream,
     kernel_params: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_dim_x, grid_dim_y, grid_dim_z);
+    let grid = grid(grid_dim_x, grid_dim_y, grid_dim_z);
     launched(
         function,
-        blocks,
+        grid,
         Stream::plain(stream),
         c"cuLaunchCooperativeKernel",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe {
             real::cuLaunchCooperativeKernel(
                 function,
@@ -262,13 +284,13 @@ pub(crate) unsafe fn launch_cooperative_kernel_ptsz(
     stream: CUstream,
     kernel_params: *mut *mut c_void,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let blocks = blocks(grid_dim_x, grid_dim_y, grid_dim_z);
+    let grid = grid(grid_dim_x, grid_dim_y, grid_dim_z);
     launched(
         function,
-        blocks,
+        grid,
         Stream::per_thread(stream),
         c"cuLaunchCooperativeKernel",
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe {
             real::cuLaunchCooperativeKernel_ptsz(
                 function,

@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUst
 use softmig_policy::conf::MAX_GPUS;
 
 use super::covered::Covered;
-use super::estimates::{Estimates, Key, UNKNOWN};
+use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
 use super::streams::{Base, Marks, PER_THREAD, Place, Reached, Streams};
 use super::turns::{Duty, Turns};
@@ -27,6 +27,8 @@ const WINDOW: u64 = 1_000_000;
 /// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
 /// then its time is watched closely.
 const NEAR: u64 = 100_000;
+/// What takes no longer than this is not measured each time: that would take as long.
+const SMALL: u64 = 50_000;
 /// After so much an event is recorded.
 const MARK: u64 = 250_000;
 /// After so many launches too.
@@ -45,6 +47,8 @@ pub(super) struct Gpu {
     used: AtomicU64,
     /// When the last launch was, in the processor's ticks.
     last: AtomicU64,
+    /// How many launches were watched.
+    watched: AtomicU32,
     /// Launches that went on without a turn.
     overruns: AtomicU32,
     turns: Turns,
@@ -136,8 +140,12 @@ impl Gpu {
             place: None,
             stream,
             key,
-            cost: known.unwrap_or(UNKNOWN),
-            watch: Watch::No,
+            cost: known.map_or(UNKNOWN, |known| known.time),
+            watch: if work.is_chained {
+                Watch::Seldom
+            } else {
+                Watch::No
+            },
         };
         // SeqCst: whoever ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
@@ -151,13 +159,18 @@ impl Gpu {
             let place = self.streams.place(stream, context());
             return Ticket { place, ..ticket };
         }
-        self.admit_watched(ticket, known.is_some(), goes_on)
+        self.admit_watched(ticket, known, goes_on)
     }
 
     /// Where the GPU may be idle, the launch has to wait, or nothing is known of it.
     #[cold]
     #[inline(never)]
-    fn admit_watched(&'static self, ticket: Ticket, is_known: bool, goes_on: bool) -> Ticket {
+    fn admit_watched(
+        &'static self,
+        ticket: Ticket,
+        known: Option<Estimate>,
+        goes_on: bool,
+    ) -> Ticket {
         let _errno = Errno::save();
         let stream = ticket.stream;
         if is_capturing(stream.handle, stream.form()) {
@@ -169,6 +182,25 @@ impl Gpu {
             self.wait(ticket.cost);
         }
         let place = self.streams.place(stream, context());
+        let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
+        // Relaxed: a count and nothing else.
+        let number = self.watched.fetch_add(1, Ordering::Relaxed);
+        if let Some(place) = place.filter(|_| is_sure && !is_sample(number))
+            && place.try_marks(|place, marks| {
+                self.settle_marks(place, marks);
+                self.settle_by_time(place, marks);
+            }) == Some(())
+        {
+            let watch = match ticket.watch {
+                Watch::No => Watch::Light,
+                other => other,
+            };
+            return Ticket {
+                place: Some(place),
+                watch,
+                ..ticket
+            };
+        }
         // Time begins where nothing was under way, and ends before what nothing is known of.
         let begin = |place: &Place, marks: &mut Marks| {
             self.settle_marks(place, marks);
@@ -178,7 +210,7 @@ impl Gpu {
                 // It may be over for long.
                 (true, true) => marks.end_late(place, stream),
                 (true, false) => {
-                    if !is_known {
+                    if known.is_none() {
                         marks.end(place, stream, 0);
                     }
                     false
@@ -187,6 +219,7 @@ impl Gpu {
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
         let watch = match begun {
+            _ if work_is_chained(ticket.watch) => Watch::Seldom,
             Some(true) => Watch::Since(os::nanoseconds()),
             _ => Watch::End,
         };
@@ -195,6 +228,17 @@ impl Gpu {
             watch,
             ..ticket
         }
+    }
+
+    /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
+    /// measured each time, which takes longer than they do.
+    fn settle_by_time(&self, place: &Place, marks: &Marks) {
+        if !marks.is_empty() || !place.has_pending() || !place.is_over(os::nanoseconds()) {
+            return;
+        }
+        let cost = place.take_pending().cost;
+        self.count(cost, os::nanoseconds());
+        self.give_back(cost);
     }
 
     /// Records an event behind what was launched.
@@ -210,7 +254,8 @@ impl Gpu {
 
     /// See [`super::before_waiting`].
     pub(super) fn mark_ends(&'static self, stream: Option<Stream>) {
-        let places = self.streams.each().filter(|place| place.has_pending());
+        // Little that is known well is not worth an event.
+        let places = self.streams.each().filter(|place| place.has_much_pending());
         let context = context() as u64;
         for place in places.filter(|place| place.context() == context) {
             let is_meant = stream.is_none_or(|stream| place.is_of(stream));
@@ -276,6 +321,12 @@ impl Gpu {
         {
             self.estimates.learn(key, each);
         }
+        self.count(time, now);
+        self.give_back(work.cost);
+    }
+
+    /// The GPU worked for so long.
+    fn count(&self, time: u64, now: u64) {
         let used = self
             .used
             .fetch_add(time, Ordering::Relaxed)
@@ -284,8 +335,7 @@ impl Gpu {
         if let Some(known) = self.known.get() {
             known.own.charge(now, time);
         }
-        self.give_back(work.cost);
-        // Less is left, and less in flight.
+        // Less is left.
         let ceiling = self.ceiling.load(Ordering::Relaxed);
         let left = self.left(now, used);
         self.ceiling.store(ceiling.min(left), Ordering::Relaxed);
@@ -453,11 +503,7 @@ impl Gpu {
             place.try_marks(|place, marks| self.settle_marks(place, marks));
             let lost = place.end();
             // What is still under way is charged as estimated.
-            let used = self.used.fetch_add(lost, Ordering::Relaxed);
-            self.turns.used(used.saturating_add(lost));
-            if let Some(known) = self.known.get() {
-                known.own.charge(os::nanoseconds(), lost);
-            }
+            self.count(lost, os::nanoseconds());
             self.give_back(lost);
         });
     }
@@ -481,6 +527,10 @@ pub(super) struct Ticket {
 enum Watch {
     /// From time to time.
     No,
+    /// Seldom: an event between launches that may overlap keeps them apart.
+    Seldom,
+    /// Not, if it is alone: it is known how long it takes.
+    Light,
     /// It is.
     End,
     /// It is, and time began at this one of the host's clock.
@@ -498,6 +548,14 @@ impl Ticket {
         let pending = place.add(self.key, self.cost);
         let lead = match self.watch {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
+            Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
+            Watch::Light => {
+                place.expect(os::nanoseconds(), pending.cost);
+                if pending.cost < MARK && pending.count < MARK_COUNT {
+                    return;
+                }
+                0
+            }
             Watch::Since(begun) => os::nanoseconds().saturating_sub(begun),
             _ => 0,
         };
@@ -509,6 +567,15 @@ impl Ticket {
 /// The calling thread's context: handles of streams mean something in it alone.
 fn context() -> CUcontext {
     account::context() as usize as CUcontext
+}
+
+fn work_is_chained(watch: Watch) -> bool {
+    matches!(watch, Watch::Seldom)
+}
+
+/// Whether a launch that is known well is measured all the same: one of sixteen, at no regular distance.
+fn is_sample(number: u32) -> bool {
+    number.wrapping_mul(0x9e37_79b9) >> 28 == 0
 }
 
 /// How long a thread waits for its own process's work, which may wait for it.

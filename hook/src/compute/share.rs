@@ -23,7 +23,7 @@ pub(super) fn of(device: c_int) -> Option<Option<u32>> {
             Standing::Own(limits) => {
                 let number = usize::try_from(device).ok();
                 let compute = number.and_then(|number| limits.of(number).compute);
-                let share = |tenths: u16| WHOLE / 1000 * u32::from(tenths);
+                let share = |tenths: u16| (WHOLE / 1000).saturating_mul(tenths.into());
                 Some(compute.map(|compute| share(compute.get())))
             }
             Standing::Passive | Standing::Denied(_) => Some(None),

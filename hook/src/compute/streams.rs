@@ -34,6 +34,8 @@ pub(super) struct Place {
     pending: AtomicU64,
     /// The work of that, if all is of one kind.
     kind: AtomicU64,
+    /// When all of that should be over, on the host's clock; 0 where only an event tells.
+    over: AtomicU64,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
     lock: Lock,
     marks: UnsafeCell<Marks>,
@@ -203,9 +205,32 @@ impl Place {
         of_word(before.wrapping_add(cost | COUNT), kind)
     }
 
+    /// What was launched since the last event, all of which is known well, should take so long from now on.
+    pub(super) fn expect(&self, now: u64, cost: u64) {
+        // It begins some time after it was handed over.
+        const WAY: u64 = 10_000;
+        let over = now.saturating_add(cost).saturating_add(WAY);
+        self.over.store(over, Ordering::Relaxed);
+    }
+
+    /// Whether it should be over.
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        let over = self.over.load(Ordering::Relaxed);
+        over != 0 && now >= over
+    }
+
+    /// Whether so much was launched since the last event that its end is worth another.
+    pub(super) fn has_much_pending(&self) -> bool {
+        const MUCH: u64 = 50_000;
+        let is_known = self.over.load(Ordering::Relaxed) != 0;
+        let least = if is_known { MUCH } else { 1 };
+        self.pending.load(Ordering::Relaxed) & COUNT.wrapping_sub(1) >= least
+    }
+
     /// What was launched since the last event, which is the caller's now.
-    fn take_pending(&self) -> Pending {
+    pub(super) fn take_pending(&self) -> Pending {
         let kind = self.kind.load(Ordering::Relaxed);
+        self.over.store(0, Ordering::Relaxed);
         of_word(self.pending.swap(0, Ordering::Relaxed), kind)
     }
 
@@ -223,7 +248,7 @@ impl Place {
 
     /// Ends the stream: what is in flight there is returned, and its events go.
     pub(super) fn end(&self) -> u64 {
-        let lost = loop {
+        loop {
             let lost = self.try_marks(|place, marks| {
                 place.name.store(0, Ordering::SeqCst);
                 marks.drop_all().saturating_add(place.take_pending().cost)
@@ -233,8 +258,7 @@ impl Place {
                 // Another thread is in the driver, for as long as an event takes.
                 None => os::nap(10_000),
             }
-        };
-        lost
+        }
     }
 }
 
@@ -250,14 +274,6 @@ impl Marks {
     /// Whether all events were reached.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
-    }
-
-    /// How many launches may be under way behind the first event.
-    pub(super) fn launches(&self) -> u64 {
-        let marks = self.ring.iter().cycle().skip(self.first).take(self.count);
-        marks
-            .map(|mark| mark.work.count)
-            .fold(0, u64::saturating_add)
     }
 
     /// Records that time begins.
@@ -280,9 +296,12 @@ impl Marks {
         if is_full {
             return false;
         }
+        // Nobody marked where it began.
+        let is_late = place.over.load(Ordering::Relaxed) != 0;
         let work = place.take_pending();
         let done = self.record(stream, |mark| {
             mark.work = work;
+            mark.is_late = is_late;
             describe(mark);
         });
         if !done {

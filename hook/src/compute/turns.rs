@@ -19,6 +19,10 @@ const GONE: u64 = 300_000_000;
 const AGAIN: u64 = 1_000_000_000;
 /// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there.
 const AHEAD: u64 = 250_000;
+/// So long after a turn its last work is waited for, or four times as long as it should take.
+const PATIENCE: u64 = 100_000_000;
+/// And no longer than this.
+const LONGEST_PATIENCE: u64 = 1_000_000_000;
 /// So long at most a thread waits for a word that does not change.
 const LONGEST: u64 = 100_000_000;
 
@@ -30,6 +34,8 @@ pub(super) struct Turns {
     word: AtomicU32,
     /// The turn that is over and not answered; 0 for none.
     ending: AtomicU32,
+    /// Since when.
+    ending_since: AtomicU64,
     /// How many threads wait for a turn.
     waiting: AtomicU32,
     /// When the arbiter may be asked again.
@@ -131,12 +137,12 @@ impl Turns {
                 self.word.store(turn, Ordering::SeqCst);
                 return Some(May::Have(left));
             }
-            self.ending.store(turn, Ordering::SeqCst);
+            self.end(turn, now);
         } else {
-            self.close(turn);
+            self.close(turn, now);
         }
         self.word.store(0, Ordering::SeqCst);
-        if self.answer(seat, in_flight, 1) {
+        if self.answer(seat, in_flight, 1, now) {
             return Some(May::Nothing(
                 in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
             ));
@@ -151,20 +157,31 @@ impl Turns {
     }
 
     /// The arbiter closed the turn that launches went on in.
-    fn close(&self, turn: u32) {
+    fn close(&self, turn: u32, now: u64) {
         let open = self.word.swap(0, Ordering::SeqCst);
         if open != 0 && open != turn {
-            self.ending.store(open, Ordering::SeqCst);
+            self.end(open, now);
+        }
+    }
+
+    fn end(&self, turn: u32, now: u64) {
+        if self.ending.swap(turn, Ordering::SeqCst) != turn {
+            self.ending_since.store(now, Ordering::Relaxed);
         }
     }
 
     /// Answers that a turn is over once little is in flight; true while there is more.
-    fn answer(&self, seat: &Seat, in_flight: u64, wish: u32) -> bool {
+    fn answer(&self, seat: &Seat, in_flight: u64, wish: u32, now: u64) -> bool {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
             return false;
         }
-        if in_flight > AHEAD {
+        let since = self.ending_since.load(Ordering::Relaxed);
+        let patience = in_flight
+            .saturating_mul(4)
+            .clamp(PATIENCE, LONGEST_PATIENCE);
+        // What is in flight may wait for a launch that waits for the next turn.
+        if in_flight > AHEAD && now.saturating_sub(since) < patience {
             return true;
         }
         let mine = self
@@ -209,8 +226,8 @@ impl Turns {
         };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
-            self.close(turn);
-            if self.answer(seat, in_flight, self.wish()) {
+            self.close(turn, now);
+            if self.answer(seat, in_flight, self.wish(), now) {
                 return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
             }
             return Duty::Rest;
@@ -221,8 +238,8 @@ impl Turns {
         let until = seat.until().load(Ordering::Relaxed);
         if now >= until {
             self.word.store(0, Ordering::SeqCst);
-            self.ending.store(turn, Ordering::SeqCst);
-            if self.answer(seat, in_flight, self.wish()) {
+            self.end(turn, now);
+            if self.answer(seat, in_flight, self.wish(), now) {
                 return Duty::Look(50_000);
             }
             return Duty::Rest;

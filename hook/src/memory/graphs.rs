@@ -387,6 +387,7 @@ fn work(exec: CUgraphExec) -> Work {
     Work {
         what: exec as u64,
         size: 0,
+        is_chained: false,
     }
 }
 
