@@ -500,7 +500,7 @@ impl Turns {
         let Some(tenant) = self.tenants.get_mut(&job) else {
             return;
         };
-        tenant.account.begin_bill();
+        tenant.account.begin_turn();
         tenant.served = now;
         tenant.turns += 1;
         let (share, credit) = (tenant.account.share, tenant.account.credit);

@@ -18,6 +18,8 @@ pub(super) struct Account {
     pub(super) charged: Nanos,
     /// What it has paid for since its turn began, or others began to wait for its end.
     bill: Bill,
+    /// What could not be added to a credit that was full, since the job last paid. It may turn out that it was used.
+    forgone: Nanos,
 }
 
 /// What is owed for a stretch of time. Kept as sums, since a process may tell of work some time after it is done.
@@ -50,7 +52,14 @@ impl Account {
                 since: now,
                 ..Bill::default()
             },
+            forgone: 0,
         }
+    }
+
+    /// Begins a turn.
+    pub(super) fn begin_turn(&mut self) {
+        self.begin_bill();
+        self.forgone = 0;
     }
 
     /// Begins a new bill. Time that was not paid for can still be claimed: a long kernel may have begun before.
@@ -80,9 +89,16 @@ impl Account {
         let due = (owed - self.bill.paid).max(0);
         self.bill.paid += due;
         self.charged += due;
+        if due > 0 {
+            // The credit was not full while this was used.
+            self.credit += due.min(self.forgone);
+            self.forgone = 0;
+        }
         let least = if bounds.is_borrowed { 0 } else { -DEEPEST_DEBT };
-        self.credit = (self.credit + self.part_of(now - from) - due)
-            .clamp(least.min(self.credit), bounds.most.max(self.credit));
+        let (least, most) = (least.min(self.credit), bounds.most.max(self.credit));
+        let credit = self.credit + self.part_of(now - from) - due;
+        self.credit = credit.clamp(least, most);
+        self.forgone += (credit - most).max(0);
     }
 
     /// The job's share of a stretch of time.
@@ -171,6 +187,20 @@ mod tests {
         account.note_used(200 * MS);
         account.settle(100 * MS, 200 * MS, FREE);
         assert_eq!(account.charged, 200 * MS);
+    }
+
+    #[test]
+    fn a_credit_is_not_full_while_a_kernel_runs_that_is_told_of_later() {
+        let mut account = quarter(Mode::Hard);
+        account.settle(0, 60 * MS, FREE);
+        account.settle(60 * MS, 80 * MS, FREE);
+        account.note_used(80 * MS);
+        account.settle(80 * MS, 100 * MS, FREE);
+        assert_eq!(account.credit, (25 - 80) * MS);
+        // But what nobody used is gone.
+        account.note_used(MS);
+        account.settle(100 * MS, 104 * MS, FREE);
+        assert_eq!(account.credit, (25 - 80) * MS);
     }
 
     #[test]

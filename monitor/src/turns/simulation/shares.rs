@@ -186,7 +186,7 @@ fn programs() -> impl Strategy<Value = Vec<Program>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn greedy_jobs_get_their_shares(programs in programs(), seed: u64) {

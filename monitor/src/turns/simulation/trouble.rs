@@ -160,7 +160,7 @@ fn troubled() -> impl Strategy<Value = Vec<Program>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(cases(96))]
 
     /// Whatever happens to whom: an honest job that wants to launch has always launched within a bounded time.
     #[test]
