@@ -285,7 +285,10 @@ pub(crate) fn find_in_glibc(name: &CStr) -> Option<*mut ()> {
     while !place.is_null() {
         // SAFETY: a record of the loader's list; see above for why it stays.
         let object = unsafe { &*place };
-        if matches!(object.file(), b"libc.so.6" | b"libdl.so.2" | b"libpthread.so.0") {
+        if matches!(
+            object.file(),
+            b"libc.so.6" | b"libdl.so.2" | b"libpthread.so.0"
+        ) {
             // SAFETY: the loader's own record of a dynamic section, in which it put addresses for offsets.
             let symbols = unsafe { Symbols::read(object.base, object.dynamic, Some) };
             if let Some(found) = symbols.and_then(|symbols| symbols.find(name)) {

@@ -23,48 +23,45 @@ impl Covered {
 
     /// Adds a stretch, and says how much of it is new.
     pub(super) fn add(&mut self, start: u64, end: u64) -> u64 {
-        let (mut start, mut end) = (start.max(self.floor), end);
+        let start = start.max(self.floor);
         if end <= start {
             return 0;
         }
-        let whole = end.saturating_sub(start);
-        let mut known: u64 = 0;
-        let mut kept = Self {
+        // Those that touch the new one become one with it.
+        let touches = |&(from, to): &(u64, u64)| to >= start && from <= end;
+        let all = self.stretches;
+        let known = || all.iter().take(self.count);
+        let (mut from, mut to) = (start, end);
+        let mut covered: u64 = 0;
+        for stretch in known().filter(|stretch| touches(stretch)) {
+            let overlap = stretch.1.min(end).saturating_sub(stretch.0.max(start));
+            covered = covered.saturating_add(overlap);
+            from = from.min(stretch.0);
+            to = to.max(stretch.1);
+        }
+        let others = || known().copied().filter(|stretch| !touches(stretch));
+        let before = others().filter(|stretch| stretch.1 < from);
+        let after = others().filter(|stretch| stretch.0 > to);
+        let mut new = Self {
             floor: self.floor,
             ..Self::new()
         };
-        // Those that touch the new one become one with it.
-        for &(from, to) in self.stretches.iter().take(self.count) {
-            if to < start || from > end {
-                kept.push(from, to);
+        let total = others().count().saturating_add(1);
+        for stretch in before.chain([(from, to)]).chain(after) {
+            if total > ROOM && new.floor == self.floor {
+                new.floor = stretch.1;
                 continue;
             }
-            let overlap = to.min(end).saturating_sub(from.max(start));
-            known = known.saturating_add(overlap);
-            start = start.min(from);
-            end = end.max(to);
+            new.push(stretch);
         }
-        kept.insert(start, end);
-        *self = kept;
-        whole.saturating_sub(known)
+        *self = new;
+        end.saturating_sub(start).saturating_sub(covered)
     }
 
-    fn push(&mut self, from: u64, to: u64) {
+    fn push(&mut self, stretch: (u64, u64)) {
         if let Some(place) = self.stretches.get_mut(self.count) {
-            *place = (from, to);
+            *place = stretch;
             self.count = self.count.saturating_add(1);
-        }
-    }
-
-    fn insert(&mut self, start: u64, end: u64) {
-        if self.count == ROOM {
-            self.floor = self.stretches.first().map_or(0, |&(_, to)| to);
-            self.stretches.copy_within(1.., 0);
-            self.count = ROOM.saturating_sub(1);
-        }
-        self.push(start, end);
-        if let Some(stretches) = self.stretches.get_mut(..self.count) {
-            stretches.sort_unstable();
         }
     }
 }
