@@ -25,7 +25,7 @@ def measure(record, controls, node, subject, program, wanted, quick):
     for case in CASES:
         for way, who in (("without", WITHOUT), ("softmig", subject)):
             if wanted(name := f"live alone at 25 %: {case}"):
-                record.found(name, way, lambda: one_case([program, case], environment(who, None if way == "without" else 25)))
+                record.found(name, way, lambda: one_case([program, case, controls.rounds_per_us], environment(who, None if way == "without" else 25)))
     if not node:
         return
     greedy = [name for name in names(quick) if "greedy" in name and wanted(name)]
@@ -34,7 +34,7 @@ def measure(record, controls, node, subject, program, wanted, quick):
         with_greedy(record, controls, node, program, greedy)
     for number, where in ((7001, "two processes of a job"), (7011, "two jobs")):
         if wanted(name := f"live {where}: IPC flags"):
-            record.found(name, "softmig", lambda: ipc(node, program, number, where == "two jobs"))
+            record.found(name, "softmig", lambda: ipc(node, [program, controls.rounds_per_us], number, where == "two jobs"))
     # The one that is watched has half, and no other can have what the dead leave.
     jobs = [tenant((1, 2), MS), *[tenant((1, 8), MS) for _ in range(3)]]
     controls_of = lambda: controls.of(*MS)
@@ -65,7 +65,7 @@ def with_greedy(record, controls, node, program, wanted):
         other.ready()
         other.start(0)
         for name in wanted:
-            record.found(name, "softmig", lambda: one_case(job.command(program, name.rpartition(" ")[2]), job.environment()))
+            record.found(name, "softmig", lambda: one_case(job.command(program, name.rpartition(" ")[2], controls.rounds_per_us), job.environment()))
     finally:
         node.preload(False)
         other.end(kill=True)
@@ -77,7 +77,7 @@ def ipc(node, program, number, is_two_jobs):
     """A kernel of one process waits for a word that a kernel of another sets."""
     jobs = [Job(node, number, 1, 4)] + ([Job(node, number + 1, 1, 4)] if is_two_jobs else [])
     node.preload(True)
-    first, second = (Client(job.command(program, case), job.environment()) for job, case in zip((jobs[0], jobs[-1]), ("waits_for_other", "sets_other")))
+    first, second = (Client(job.command(program[0], case, program[1]), job.environment()) for job, case in zip((jobs[0], jobs[-1]), ("waits_for_other", "sets_other")))
     try:
         handle = first.hear(LIMIT)["handle"]
         second.talk.say(handle)
