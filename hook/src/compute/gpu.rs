@@ -3,7 +3,9 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream, CUuuid};
+use softmig_driver_sys::cuda::{
+    CUDA_SUCCESS, CUcontext, CUctx_st, CUdevice, CUresult, CUstream, CUuuid,
+};
 use softmig_policy::conf::MAX_GPUS;
 
 use super::covered::Covered;
@@ -18,6 +20,7 @@ use crate::account::pools::{is_capturing, relaxed};
 use crate::arch;
 use crate::entry;
 use crate::memory::pools::Form;
+use crate::memory::stacks::are_several_contexts;
 use crate::once::Once;
 use crate::os::{self, Errno, Lock};
 use crate::report;
@@ -51,6 +54,8 @@ pub(super) struct Gpu {
     watched: AtomicU32,
     /// Launches that went on without a turn.
     overruns: AtomicU32,
+    /// Its context, where it has one only.
+    context: AtomicPtr<CUctx_st>,
     turns: Turns,
     estimates: Estimates,
     streams: Streams,
@@ -156,10 +161,23 @@ impl Gpu {
         self.last.store(now, Ordering::Relaxed);
         let is_near = before < NEAR || since >= arch::SOME_TICKS || stream.is_own();
         if goes_on && known.is_some() && !is_near {
-            let place = self.streams.place(stream, context());
+            let place = self.streams.place(stream, self.context());
             return Ticket { place, ..ticket };
         }
         self.admit_watched(ticket, known, goes_on)
+    }
+
+    /// The calling thread's context: handles of streams mean something in it alone. Asked once where there is only one.
+    #[inline]
+    fn context(&self) -> CUcontext {
+        // Relaxed: an address and nothing else.
+        let known = self.context.load(Ordering::Relaxed);
+        if !known.is_null() && !are_several_contexts() {
+            return known;
+        }
+        let context = account::context() as usize as CUcontext;
+        self.context.store(context, Ordering::Relaxed);
+        context
     }
 
     /// Where the GPU may be idle, the launch has to wait, or nothing is known of it.
@@ -181,7 +199,7 @@ impl Gpu {
             self.give_back(ticket.cost);
             self.wait(ticket.cost);
         }
-        let place = self.streams.place(stream, context());
+        let place = self.streams.place(stream, self.context());
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
         // Relaxed: a count and nothing else.
         let number = self.watched.fetch_add(1, Ordering::Relaxed);
@@ -256,7 +274,7 @@ impl Gpu {
     pub(super) fn mark_ends(&'static self, stream: Option<Stream>) {
         // Little that is known well is not worth an event.
         let places = self.streams.each().filter(|place| place.has_much_pending());
-        let context = context() as u64;
+        let context = self.context() as u64;
         for place in places.filter(|place| place.context() == context) {
             let is_meant = stream.is_none_or(|stream| place.is_of(stream));
             let Some(stream) = place.stream().filter(|_| is_meant) else {
@@ -480,6 +498,7 @@ impl Gpu {
 
     /// A context is about to end.
     pub(super) fn forget_context(&'static self, context: CUcontext) {
+        self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
         let context = context as u64;
         for place in self
             .streams
@@ -562,11 +581,6 @@ impl Ticket {
         let gpu = self.gpu;
         gpu.mark(place, self.stream, lead);
     }
-}
-
-/// The calling thread's context: handles of streams mean something in it alone.
-fn context() -> CUcontext {
-    account::context() as usize as CUcontext
 }
 
 fn work_is_chained(watch: Watch) -> bool {

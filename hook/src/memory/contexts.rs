@@ -40,10 +40,12 @@ fn create(
     function: &CStr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
+    if gate::is_limited_process() {
+        stacks::expect_several_contexts();
+    }
     let Some(gpu) = on(device) else { return call() };
     let units = outside::of_context(&gpu);
     account::charged(&gpu, units, function, call, || {
-        stacks::expect_several_contexts();
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {

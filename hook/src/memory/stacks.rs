@@ -23,6 +23,12 @@ static SEEN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut(
 /// Whether this process had several contexts: then the same kernel may be launched in each.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process ever had several contexts on a GPU.
+#[inline]
+pub(crate) fn are_several_contexts() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
 /// There is more than one context.
 pub(crate) fn expect_several_contexts() {
     if !SEVERAL.swap(true, Ordering::Relaxed) {
