@@ -2,13 +2,8 @@
 import json
 
 import plot
-
-# Points of the GPU that a share may be off, by the length of the kernels in us.
-TOLERANCE = {5: 2.0, 200000: 2.0}
-WITHOUT = "without"
-# What all jobs together get done, at least.
-SUMS = {"4 x 25": 97, "8 x 12.5": 96}
-JAIN = 0.99
+import summary
+from summary import JAIN, SUMS, WITHOUT, of, tolerance, yes
 
 
 def write(folder):
@@ -22,30 +17,14 @@ def write(folder):
         "",
         f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
         "",
-        *alone(cells), *jobs(cells), *cost(cells), *live(cells), *frameworks(cells), *failed(cells),
+        *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *frameworks(cells), *failed(cells),
     ]
     (folder / "gpu-compute.md").write_text("\n".join(lines) + "\n")
     (folder / "gpu-compute.svg").write_text(plot.svg(points(cells)))
 
 
-def of(cells, start):
-    """Name, subject and figures of all cells of a kind that were measured."""
-    for name, subjects in cells.items():
-        for subject, cell in subjects.items():
-            if name.startswith(start) and not (isinstance(cell, dict) and "failed" in cell):
-                yield name, subject, cell
-
-
-def yes(is_met):
-    return "yes" if is_met else "**no**"
-
-
 def number(value, form="{:.2f}"):
     return "" if value is None else form.format(value)
-
-
-def tolerance(us):
-    return TOLERANCE.get(us, 1.0)
 
 
 def points(cells):

@@ -50,7 +50,7 @@ static void costs(char **arguments) {
     COST("cuEventCreate and cuEventDestroy", 2000, (cuEventCreate(&plain, 0), cuEventDestroy(plain)));
     NEED(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
     // While the GPU is busy: nothing of what follows ends meanwhile.
-    NEED(launch(spin, 1, 30000000, 0, stream));
+    NEED(launch(spin, 1, 60000000, 0, stream));
     NEED(cuEventRecord(timed, stream));
     COST("cuStreamQuery, busy", 5000, cuStreamQuery(stream));
     COST("cuEventQuery, pending", 5000, cuEventQuery(timed));

@@ -1,0 +1,106 @@
+"""The figures that count, against what they should be."""
+# Points of the GPU that a share may be off, by the length of the kernels in us.
+TOLERANCE = {5: 2.0, 200000: 2.0}
+WITHOUT = "without"
+# What all jobs together get done, at least.
+SUMS = {"4 x 25": 97, "8 x 12.5": 96}
+JAIN = 0.99
+
+
+def of(cells, start):
+    """Name, subject and figures of all cells of a kind that were measured."""
+    for name, subjects in cells.items():
+        for subject, cell in subjects.items():
+            if name.startswith(start) and not (isinstance(cell, dict) and "failed" in cell):
+                yield name, subject, cell
+
+
+def yes(is_met):
+    return "yes" if is_met else "**no**"
+
+
+def tolerance(us):
+    return TOLERANCE.get(us, 1.0)
+
+
+OURS = "softmig"
+
+
+def table(cells):
+    """A line for each target of which anything was measured."""
+    rows = [row for rows in (shares(cells), jobs(cells), idle_ones(cells), costs(cells), frameworks(cells)) for row in rows]
+    if not rows:
+        return []
+    lines = [f"| {what} | {got} | {target} | {yes(is_met)} |" for what, got, target, is_met in rows]
+    return ["| what | measured | target | met |", "| --- | --- | --- | --- |", *lines, ""]
+
+
+def ours(cells, start):
+    return [(name, cell) for name, subject, cell in of(cells, start) if subject == OURS]
+
+
+def shares(cells):
+    found = {}
+    for name, cell in ours(cells, "alone "):
+        kind = "synchronising each launch" if cell["mode"] == "sync" else "asynchronous" if cell["mode"] == "launch" else None if cell["mode"] in ("duty", "think") else "Ex, graphs, cooperative, streams, memset"
+        if kind:
+            found.setdefault((kind, tolerance(cell["us"])), []).append((abs(cell["got"] - cell["should"]), name.removeprefix("alone ")))
+    for (kind, near), offs in found.items():
+        off, name = max(offs)
+        yield f"one tenant, {kind}, {len(offs)} cells", f"{off:.2f} points off at most ({name})", f"{near:g} points", off <= near
+    varied = [(cell["cv"], name) for name, cell in ours(cells, "alone ") if cell["cv"] is not None and cell["us"] <= 1000 and cell["mode"] not in ("duty", "think")]
+    if varied:
+        yield "one tenant, CV of windows of 100 ms, kernels up to 1 ms", f"{max(varied)[0]:.3f} at most ({max(varied)[1].removeprefix('alone ')})", "0.1", max(varied)[0] <= 0.1
+
+
+def jobs(cells):
+    hard = [(name, cell) for name, cell in ours(cells, "jobs ") if cell.get("arbiter") and "soft" not in name]
+    if hard:
+        off, name = max((cell["worst"], name) for name, cell in hard)
+        yield f"jobs side by side, {len(hard)} cells", f"{off:.2f} points off at most ({name.removeprefix('jobs ')})", "1 point", off <= 1
+        jain, name = min((cell["jain"], name) for name, cell in hard if cell["jain"])
+        yield "Jain of got / asked", f"{jain:.4f} ({name.removeprefix('jobs ')})", f"{JAIN}", jain >= JAIN
+    for start, least in SUMS.items():
+        sums = [(cell["sum"], name) for name, cell in hard if name.startswith(f"jobs {start},") and all(one["busy"] and not one.get("late") for one in cell["tenants"]) and "later" not in name]
+        if sums:
+            without = cells[min(sums)[1]].get(WITHOUT, {}).get("sum")
+            yield f"sum of work, {start}", f"{min(sums)[0]:.1f} % ({min(sums)[1].removeprefix('jobs ')}; time-slicing {without} %)", f"{least} %", min(sums)[0] >= least
+    for name, cell in ours(cells, "jobs soft, one busy"):
+        yield "soft, one busy tenant", f"{cell['sum']:.1f} %", "98 % of unlimited", cell["sum"] >= 98
+    for name, cell in ours(cells, "jobs soft, seven"):
+        # What the notebooks leave.
+        got, left = cell["tenants"][-1]["got"], 100 - sum(one["got"] for one in cell["tenants"][:-1])
+        yield "soft, one greedy among seven notebooks", f"{got / left * 100:.1f} % of what is free", "95 %", got >= 0.95 * left
+    for name, cell in ours(cells, "jobs 4 x 25, the fourth"):
+        after = cell["tenants"][-1]["settled_ms"]
+        yield "a new tenant has its share after", f"{after} ms" if after is not None else "never", "500 ms", after is not None and after <= 500
+
+
+def idle_ones(cells):
+    for name, cell in ours(cells, "jobs "):
+        first = cell["tenants"][0]
+        if "beside" in name and "pace" in first:
+            yield name.removeprefix("jobs "), f"{first['pace'] * 100:.2f} % of its own pace", "99 %", first["pace"] >= 0.99
+    for name, cell in ours(cells, "live nobody"):
+        most = max(rate for _, rate in cell["processes"])
+        yield "switches of a process that does nothing", f"{most:g} a second", "0", most == 0
+    cpu = [one["helper_cpu"] for _, cell in ours(cells, "jobs ") for one in cell["tenants"] if "helper_cpu" in one]
+    if cpu:
+        yield "helper's CPU time of a process", f"{max(cpu) * 100:.2f} % of a core at most", "1 %", max(cpu) < 0.01
+
+
+def costs(cells):
+    ways = {way: rounds for way, rounds in cells.get("cost of a launch", {}).items() if isinstance(rounds, list)}
+    if WITHOUT not in ways:
+        return
+    best = {way: min(one["batch_ns"] for one in rounds) for way, rounds in ways.items()}
+    for word, most in (("at 50 %", 20), ("at 100 %", 5), ("no limit", 5)):
+        way = f"{OURS}, {word}"
+        if way in best:
+            yield f"launch of an empty kernel, amortised, {word}", f"{best[way] - best[WITHOUT]:+.1f} ns", f"+{most} ns", best[way] - best[WITHOUT] <= most
+
+
+def frameworks(cells):
+    for name, cell in ours(cells, "torch "):
+        if "got" in cell:
+            yield f"PyTorch, {name.removeprefix('torch ')}", f"{cell['got']:.2f} %", f"{cell['share']:g} %, 2 points", abs(cell["got"] - cell["share"]) <= 2
