@@ -376,6 +376,8 @@ impl Gpu {
         let _exact = os::Exact::timers();
         self.turns.wait_begins();
         let mut patience = Patience::new(self);
+        // What nothing is known of mostly takes less.
+        let mut longest_nap = if cost == UNKNOWN { 20_000 } else { 500_000 };
         loop {
             self.mark_ends(None);
             self.settle();
@@ -394,7 +396,8 @@ impl Gpu {
                         self.overrun(cost);
                         break;
                     }
-                    os::nap((in_flight / 2).clamp(20_000, 500_000));
+                    os::nap((in_flight / 2).clamp(20_000, longest_nap));
+                    longest_nap = longest_nap.saturating_mul(2).min(500_000);
                 }
                 May::Nothing(time) => {
                     self.ceiling.store(0, Ordering::SeqCst);
