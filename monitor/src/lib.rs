@@ -2,8 +2,8 @@
 //!
 //! [`judge`] measures, [`watch`] does so again and again and tells of what it finds, [`notify`] tells systemd.
 
+pub mod arbiter;
 pub mod judge;
 pub mod notify;
 pub mod watch;
-
 pub mod turns;

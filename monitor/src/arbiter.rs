@@ -1,0 +1,141 @@
+//! The arbiter: gives the processes of jobs their seats, and lets jobs take turns on each GPU.
+//!
+//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel ([`jobs`]). From
+//! then on it is heard by that page and a futex on it ([`gpu`]), and it has gone when the kernel says that it has ended.
+//! Whose turn it is is decided in [`crate::turns`].
+//!
+//! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
+
+mod gpu;
+mod jobs;
+mod page;
+mod reception;
+mod socket;
+
+pub use gpu::Tenant;
+pub use jobs::{Client, Doorkeeper, Guest, Jobs};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::turns::Rules;
+use gpu::{Gpu, spawn};
+use reception::Reception;
+use socket::Listener;
+
+/// A GPU's UUID, as programs have it.
+pub type GpuId = [u8; 16];
+
+/// How an arbiter is to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// How long turns are.
+    pub rules: Rules,
+    /// How many seats one user can have: each is a thread and a page.
+    pub seats_of_a_user: usize,
+    /// How many seats there can be in all.
+    pub seats: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            socket: "/var/run/softmig/arbiter.sock".into(),
+            rules: Rules::default(),
+            seats_of_a_user: 512,
+            seats: 4096,
+        }
+    }
+}
+
+/// The GPUs that somebody asked for.
+#[derive(Debug, Default)]
+struct Gpus(Mutex<BTreeMap<GpuId, Arc<Gpu>>>);
+
+impl Gpus {
+    fn get_or_start(&self, id: GpuId, rules: Rules) -> io::Result<Arc<Gpu>> {
+        let mut gpus = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = gpus.get(&id) {
+            return Ok(Arc::clone(gpu));
+        }
+        let gpu = Gpu::start(rules)?;
+        gpus.insert(id, Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    fn all(&self) -> BTreeMap<GpuId, Arc<Gpu>> {
+        let gpus = self.0.lock();
+        gpus.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// An arbiter at work. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Arbiter {
+    gpus: Arc<Gpus>,
+    /// Readable when it is to end.
+    end: Arc<OwnedFd>,
+    reception: Option<JoinHandle<()>>,
+}
+
+impl Arbiter {
+    /// Starts one.
+    pub fn start(settings: Settings, doorkeeper: impl Doorkeeper) -> io::Result<Self> {
+        let listener = Listener::bind(&settings.socket)?;
+        allow_many_files();
+        let gpus = Arc::new(Gpus::default());
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let doorkeeper = Box::new(doorkeeper);
+        let mut reception = Reception::new(
+            listener,
+            settings,
+            doorkeeper,
+            Arc::clone(&gpus),
+            Arc::clone(&end),
+        )?;
+        let reception = Some(spawn("reception", move || reception.serve())?);
+        Ok(Self {
+            gpus,
+            end,
+            reception,
+        })
+    }
+
+    /// Where each GPU's jobs stand.
+    pub fn status(&self) -> BTreeMap<GpuId, Vec<Tenant>> {
+        let gpus = self.gpus.all().into_iter();
+        gpus.map(|(id, gpu)| (id, gpu.tenants())).collect()
+    }
+}
+
+impl Drop for Arbiter {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
+        if let Some(reception) = self.reception.take() {
+            // It ends only by being told, and has nothing to say.
+            let _ = reception.join();
+        }
+        for gpu in self.gpus.all().into_values() {
+            gpu.end();
+        }
+    }
+}
+
+/// Each process is a file. What is usual is for programs that call `select`.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // Without it fewer processes get seats.
+    let _ = setrlimit(Resource::Nofile, most);
+}

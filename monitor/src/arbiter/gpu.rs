@@ -1,0 +1,254 @@
+//! One GPU: its turns, a thread for each seat that waits for the bell, and one for the clock.
+
+use rustix::time::{ClockId, clock_gettime};
+use softmig_policy::limits::{Mode, Share};
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::page::Page;
+use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
+
+/// How often processes that wait are told that the arbiter is there. They take it for gone after three times as long.
+const BEAT: Nanos = 100_000_000;
+/// A thread that waits for a bell calls nothing deep.
+const STACK: usize = 128 << 10;
+/// A bell is heard so often in a stretch of [`BELLS`]: more would be a process that rings for the sake of it.
+const MOST_BELLS: u32 = 64;
+const BELLS: Nanos = 10_000_000;
+/// A process that answers faster than it can be told is not waited for.
+const MOST_LOOKS: u32 = 8;
+
+/// A GPU's turns and who sits there.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    round: Mutex<Round>,
+    /// The clock's thread is to wait for another time.
+    sooner: Condvar,
+}
+
+#[derive(Debug)]
+struct Round {
+    turns: Turns,
+    chairs: BTreeMap<SeatId, Arc<Chair>>,
+    /// When to look again.
+    next: Option<Nanos>,
+    /// When the clock's thread will.
+    clock: Option<Nanos>,
+    is_over: bool,
+}
+
+/// A process's seat.
+#[derive(Debug)]
+struct Chair {
+    page: Page,
+    has_left: AtomicBool,
+}
+
+/// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// What the arbiter knows.
+    pub standing: Standing,
+    /// How often its processes launched without a turn, as they say.
+    pub launches_without_turn: u64,
+}
+
+pub(super) fn now() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+impl Gpu {
+    pub(super) fn start(rules: Rules) -> io::Result<Arc<Self>> {
+        let gpu = Arc::new(Self {
+            round: Mutex::new(Round {
+                turns: Turns::new(now(), rules),
+                chairs: BTreeMap::new(),
+                next: None,
+                clock: None,
+                is_over: false,
+            }),
+            sooner: Condvar::new(),
+        });
+        let this = Arc::clone(&gpu);
+        spawn("clock", move || this.keep_time())?;
+        Ok(gpu)
+    }
+
+    fn round(&self) -> MutexGuard<'_, Round> {
+        // Nothing is left half done where a thread could have panicked.
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process comes. Gives the file of its page.
+    pub(super) fn sit(
+        self: &Arc<Self>,
+        job: Job,
+        share: Share,
+        mode: Mode,
+    ) -> io::Result<(SeatId, OwnedFd)> {
+        let (page, file) = Page::new(share)?;
+        page.beat(now());
+        let chair = Arc::new(Chair {
+            page,
+            has_left: AtomicBool::new(false),
+        });
+        let mut round = self.round();
+        if round.is_over {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let seat = round.turns.sit(now(), job, share, mode);
+        round.chairs.insert(seat, Arc::clone(&chair));
+        drop(round);
+        let this = Arc::clone(self);
+        match spawn("seat", move || this.listen(&chair)) {
+            Ok(_) => Ok((seat, file)),
+            Err(error) => {
+                self.leave(seat);
+                Err(error)
+            }
+        }
+    }
+
+    /// A process has gone.
+    pub(super) fn leave(&self, seat: SeatId) {
+        let mut round = self.round();
+        round.turns.leave(seat);
+        let chair = round.chairs.remove(&seat);
+        drop(round);
+        if let Some(chair) = chair {
+            chair.close();
+        }
+        self.look();
+    }
+
+    /// The arbiter ends.
+    pub(super) fn end(&self) {
+        let mut round = self.round();
+        round.is_over = true;
+        for chair in std::mem::take(&mut round.chairs).into_values() {
+            chair.close();
+        }
+        drop(round);
+        self.sooner.notify_all();
+    }
+
+    pub(super) fn tenants(&self) -> Vec<Tenant> {
+        let round = self.round();
+        let said = |job| {
+            let chairs = round.chairs.iter().filter(move |(seat, _)| seat.job == job);
+            chairs
+                .map(|(_, chair)| u64::from(chair.page.overruns()))
+                .sum()
+        };
+        let standings = round.turns.standings();
+        let tenants = standings.map(|standing| Tenant {
+            standing,
+            launches_without_turn: said(standing.job),
+        });
+        tenants.collect()
+    }
+
+    /// Hears everybody and does what is to be done.
+    fn look(&self) {
+        let mut round = self.round();
+        let due = round.look();
+        if due.is_some_and(|due| round.clock.is_none_or(|clock| due < clock)) {
+            self.sooner.notify_all();
+        }
+    }
+
+    /// Looks when it is time.
+    fn keep_time(&self) {
+        // Turns end when they should, not when it is convenient.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut round = self.round();
+        while !round.is_over {
+            round.clock = round.next;
+            round = match round.next.map(|next| next - now()) {
+                None => wait(self.sooner.wait(round)),
+                Some(time) if time > 0 => {
+                    let time = Duration::from_nanos(time.cast_unsigned());
+                    wait(self.sooner.wait_timeout(round, time)).0
+                }
+                Some(_) => {
+                    round.look();
+                    round
+                }
+            };
+        }
+    }
+
+    /// Looks whenever the bell of a seat is rung.
+    fn listen(&self, chair: &Chair) {
+        let (mut since, mut bells) = (now(), 0);
+        loop {
+            let rung = chair.page.rung();
+            if chair.has_left.load(SeqCst) {
+                return;
+            }
+            self.look();
+            chair.page.wait_for_bell(rung);
+            bells += 1;
+            let time = now();
+            if time - since >= BELLS {
+                (since, bells) = (time, 0);
+            } else if bells >= MOST_BELLS {
+                let rest = u64::try_from(since + BELLS - time).unwrap_or(0);
+                thread::sleep(Duration::from_nanos(rest));
+            }
+        }
+    }
+}
+
+impl Round {
+    /// Tells when to look again, if it is known.
+    fn look(&mut self) -> Option<Nanos> {
+        self.next = None;
+        for _ in 0..MOST_LOOKS {
+            let now = now();
+            let mut is_any_busy = false;
+            for (&seat, chair) in &self.chairs {
+                let said = chair.page.said();
+                is_any_busy |= said.wishes;
+                self.turns.hear(seat, said);
+                chair.page.beat(now);
+            }
+            let look = self.turns.look(now);
+            for order in &look.orders {
+                if let Some(chair) = self.chairs.get(&order.seat) {
+                    chair.page.write(order);
+                }
+            }
+            let beat = is_any_busy.then_some(now + BEAT);
+            self.next = look.next.into_iter().chain(beat).min();
+            if self.next.is_none_or(|next| next > now) {
+                break;
+            }
+        }
+        self.next
+    }
+}
+
+impl Chair {
+    /// Lets the thread end that listens here.
+    fn close(&self) {
+        self.has_left.store(true, SeqCst);
+        self.page.ring();
+    }
+}
+
+fn wait<T>(waited: Result<T, PoisonError<T>>) -> T {
+    waited.unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let thread = thread::Builder::new().name(name.into()).stack_size(STACK);
+    thread.spawn(run)
+}

@@ -1,0 +1,162 @@
+//! Which job a client is of, and what that may take: told by the kernel and by root's files, never by the client.
+
+use rustix::io::Errno;
+use softmig_policy::conf::{JobConf, Uuid};
+use softmig_policy::limits::{Mode, Share};
+use softmig_prolog::dir::Dir;
+use softmig_prolog::job::JobId;
+use softmig_prolog::node::{Node, conf_name};
+use std::path::PathBuf;
+
+use crate::judge::owner::{Owner, Place, owner};
+use crate::turns::Job;
+
+/// A conf is far smaller; what is larger is none.
+const LONGEST_CONF: u64 = 64 << 10;
+
+/// A process that asks for a seat, as the kernel names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number.
+    pub pid: u32,
+    /// Its user when it connected.
+    pub uid: u32,
+}
+
+/// What a client gets a seat as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// Its job.
+    pub job: Job,
+    /// The job's share of the GPU.
+    pub share: Share,
+    /// Cap or share.
+    pub mode: Mode,
+}
+
+/// Who may sit where.
+pub trait Doorkeeper: Send + 'static {
+    /// Says who a client is, or why it gets no seat at that GPU.
+    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Guest, Errno>;
+}
+
+/// The jobs of a node.
+#[derive(Clone, Debug)]
+pub struct Jobs {
+    node: Node,
+    proc: PathBuf,
+}
+
+impl Jobs {
+    /// Those of `node`, whose processes are told by the `/proc` at this path.
+    pub fn new(node: Node, proc: PathBuf) -> Self {
+        Self { node, proc }
+    }
+
+    fn conf(&self, place: &Place) -> Option<JobConf> {
+        let name = match place {
+            Place::Job(id) => conf_name(JobId::parse(&id.to_string())?),
+            Place::Sluid(sluid) => format!("{sluid}.conf"),
+            Place::Outside => return None,
+        };
+        let dir = Dir::open(&self.node.run, self.node.owner).ok()??;
+        JobConf::parse(&dir.read(&name, LONGEST_CONF).ok()??).ok()
+    }
+}
+
+impl Doorkeeper for Jobs {
+    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Guest, Errno> {
+        let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
+            return Err(Errno::NOENT);
+        };
+        let conf = self.conf(&place).ok_or(Errno::NOENT)?;
+        let limits = conf.limits.ok_or(Errno::NOENT)?;
+        // The number may have been another's by now, of another job.
+        if client.uid != conf.uid && client.uid != 0 {
+            return Err(Errno::NOENT);
+        }
+        let id = match place {
+            Place::Job(id) => Some(id),
+            Place::Sluid(_) | Place::Outside => conf.job.map(Into::into),
+        };
+        let is_this = |uuid: &Uuid| bytes(uuid) == Some(gpu);
+        if !conf.gpus.iter().any(is_this) {
+            return Err(Errno::INVAL);
+        }
+        Ok(Guest {
+            job: Job(id.ok_or(Errno::NOENT)?),
+            share: limits.share(),
+            mode: limits.mode(),
+        })
+    }
+}
+
+/// A UUID as programs have it.
+fn bytes(uuid: &Uuid) -> Option<[u8; 16]> {
+    let (_, digits) = uuid.as_str().split_once('-')?;
+    let mut number = 0u128;
+    for digit in digits.chars().filter(|&digit| digit != '-') {
+        number = number << 4 | u128::from(digit.to_digit(16)?);
+    }
+    Some(number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: [u8; 16] = [
+        0, 0, 0, 0, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33, 0x44, 0x44, 0x44, 0x44, 0x44, 0xaf,
+    ];
+    const CONF: &str = "CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=12.5\nSOFTMIG_JOB=12\nSOFTMIG_UID=2001\n\
+        SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/8\nSOFTMIG_MODE=soft\n\
+        SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-4444444444AF\n";
+
+    fn ask(cgroup: &str, conf: &str, name: &str, uid: u32, gpu: [u8; 16]) -> Result<Guest, Errno> {
+        let folder = tempfile::tempdir().unwrap();
+        let me = rustix::process::getuid().as_raw();
+        let node = Node::in_folder(folder.path(), me);
+        std::fs::create_dir(&node.run).unwrap();
+        std::fs::write(node.run.join(name), conf).unwrap();
+        let process = folder.path().join("proc/77");
+        std::fs::create_dir_all(&process).unwrap();
+        std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
+        std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        let jobs = Jobs::new(node, folder.path().join("proc"));
+        jobs.admit(Client { pid: 77, uid }, gpu)
+    }
+
+    const STEP: &str = "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
+
+    #[test]
+    fn a_process_is_its_jobs_by_the_kernels_word() {
+        let guest = Guest {
+            job: Job(12),
+            share: Share::new(1, 8).unwrap(),
+            mode: Mode::Soft,
+        };
+        assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(guest));
+        assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(guest));
+        let sluid = "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n";
+        let name = "sEKNKTV3WPV500.conf";
+        assert_eq!(ask(sluid, CONF, name, 2001, GPU), Ok(guest));
+    }
+
+    #[test]
+    fn others_get_no_seat() {
+        let whole = "SOFTMIG_JOB=12\nSOFTMIG_UID=2001\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
+        let outside = "0::/user.slice/user-2001.slice/session-3.scope\n";
+        for (cgroup, conf, name, uid) in [
+            (outside, CONF, "12.conf", 2001),
+            (STEP, CONF, "13.conf", 2001),
+            (STEP, whole, "12.conf", 2001),
+            (STEP, "garbage", "12.conf", 2001),
+            (STEP, CONF, "12.conf", 2002),
+        ] {
+            let asked = ask(cgroup, conf, name, uid, GPU);
+            assert_eq!(asked, Err(Errno::NOENT), "{cgroup} {name} {uid}");
+        }
+        let other = ask(STEP, CONF, "12.conf", 2001, [7; 16]);
+        assert_eq!(other, Err(Errno::INVAL));
+    }
+}

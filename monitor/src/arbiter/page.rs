@@ -1,0 +1,102 @@
+//! The page that the arbiter and one process share.
+
+use memmap2::MmapRaw;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::thread::futex;
+use softmig_policy::limits::Share;
+use softmig_region::seat::{Seat, WHOLE};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use crate::turns::{Nanos, Order, Said};
+
+/// A seat's page as the arbiter has it.
+#[derive(Debug)]
+pub(super) struct Page {
+    map: MmapRaw,
+}
+
+impl Page {
+    /// Makes one, and the file by which the process gets it.
+    pub(super) fn new(share: Share) -> io::Result<(Self, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create(c"softmig-seat", flags)?;
+        ftruncate(&file, Seat::SIZE as u64)?;
+        // Else the process could make it shorter, and reading it would end this process.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let page = Self {
+            map: MmapRaw::map_raw(&file)?,
+        };
+        let part = u64::from(WHOLE) * u64::from(share.shards()) / u64::from(share.per_gpu());
+        let part = u32::try_from(part).unwrap_or(WHOLE);
+        page.seat()?.share().store(part, Relaxed);
+        Ok((page, file))
+    }
+
+    fn seat(&self) -> io::Result<&Seat> {
+        let start = self.map.as_ptr();
+        // SAFETY: the page is mapped as long as `self` lives, and its file is sealed; the process changes atomics only, or
+        // what it likes, which is the same to atomics.
+        let seat = unsafe { Seat::at(start) };
+        seat.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// What the process says.
+    pub(super) fn said(&self) -> Said {
+        let Ok(seat) = self.seat() else {
+            return Said::default();
+        };
+        Said {
+            // What was used until a turn was given back is written before that: so it is read after it.
+            wishes: seat.wish().load(SeqCst) != 0,
+            done: seat.done().load(SeqCst),
+            used: seat.used().load(SeqCst),
+        }
+    }
+
+    /// How often the process launched without a turn, as it says.
+    pub(super) fn overruns(&self) -> u32 {
+        self.seat().map_or(0, |seat| seat.overruns().load(Relaxed))
+    }
+
+    /// Tells the process about its turn.
+    pub(super) fn write(&self, order: &Order) {
+        let Ok(seat) = self.seat() else { return };
+        if let Some(terms) = order.terms {
+            seat.budget().store(terms.budget, Relaxed);
+            seat.until().store(terms.until, Relaxed);
+        }
+        // After the terms, which whoever sees this word is to see.
+        seat.turn().store(order.word, SeqCst);
+        // All threads that wait there. It fails for an address that is none, and this is one.
+        let _ = futex::wake(seat.turn(), futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    /// Tells the process that the arbiter is there.
+    pub(super) fn beat(&self, now: Nanos) {
+        if let Ok(seat) = self.seat() {
+            seat.beat().store(u64::try_from(now).unwrap_or(0), Relaxed);
+        }
+    }
+
+    /// How often the bell was rung.
+    pub(super) fn rung(&self) -> u32 {
+        self.seat().map_or(0, |seat| seat.bell().load(SeqCst))
+    }
+
+    /// Waits until the bell was rung more often than that.
+    pub(super) fn wait_for_bell(&self, rung: u32) {
+        if let Ok(seat) = self.seat() {
+            // Whatever ends it, the caller looks.
+            let _ = futex::wait(seat.bell(), futex::Flags::empty(), rung, None);
+        }
+    }
+
+    /// Rings the bell in the process's place.
+    pub(super) fn ring(&self) {
+        let Ok(seat) = self.seat() else { return };
+        seat.bell().fetch_add(1, SeqCst);
+        let _ = futex::wake(seat.bell(), futex::Flags::empty(), i32::MAX as u32);
+    }
+}

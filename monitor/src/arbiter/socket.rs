@@ -1,0 +1,131 @@
+//! The socket by which processes ask for their seats.
+
+use rustix::cmsg_space;
+use rustix::fs::{Mode, chmod};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with, sockopt,
+};
+use softmig_region::seat::Request;
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::jobs::Client;
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+/// How many clients the kernel keeps until they are accepted.
+const BACKLOG: i32 = 256;
+
+/// The socket, as long as the arbiter lives.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Held while this is the arbiter. The kernel lets go of it whatever the end is.
+    _lock: File,
+}
+
+impl Listener {
+    /// Listens at `path`, in the place of an arbiter that is no more.
+    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+        let lock = lock(&beside(path, ".lock"))?;
+        // Complete before it has its name: nobody finds one that does not listen yet, or not for everybody.
+        let new = beside(path, ".new");
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+        bind(&socket, &SocketAddrUnix::new(&new)?)?;
+        chmod(&new, Mode::from_raw_mode(0o666))?;
+        listen(&socket, BACKLOG)?;
+        fs::rename(&new, path)?;
+        Ok(Self {
+            socket,
+            path: path.into(),
+            _lock: lock,
+        })
+    }
+
+    /// The next client, and who the kernel says that it is; `None` if there is none.
+    pub(super) fn accept(&self) -> io::Result<Option<(OwnedFd, Client)>> {
+        let client = match accept_with(&self.socket, FLAGS) {
+            Ok(client) => client,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let who = sockopt::socket_peercred(&client)?;
+        let pid = who.pid.as_raw_nonzero().get().unsigned_abs();
+        let uid = who.uid.as_raw();
+        Ok(Some((client, Client { pid, uid })))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Who comes now is told at once that nobody is here.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(end);
+    name.into()
+}
+
+/// Takes the lock that tells a socket which is left over from one that is in use.
+fn lock(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    let file = options.open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let text = format!("another arbiter runs: {} is locked", path.display());
+            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// The GPU that a client asks for; `None` for anything else than a request.
+pub(super) fn receive(client: &OwnedFd) -> Option<[u8; 16]> {
+    // One more, to see that it is no longer.
+    let mut bytes = [0; Request::SIZE + 1];
+    let (length, _) = recv(client, &mut bytes[..], RecvFlags::empty()).ok()?;
+    Some(Request::from_bytes(bytes.get(..length)?)?.gpu)
+}
+
+/// Answers: the file of a page, or why there is none.
+pub(super) fn answer(client: &OwnedFd, page: Result<OwnedFd, Errno>) -> io::Result<()> {
+    let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
+    let bytes = errno.to_le_bytes();
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let files;
+    if let Ok(file) = &page {
+        files = [file.as_fd()];
+        beside.push(SendAncillaryMessage::ScmRights(&files));
+    }
+    sendmsg(
+        client,
+        &[IoSlice::new(&bytes)],
+        &mut beside,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(())
+}
