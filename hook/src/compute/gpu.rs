@@ -36,8 +36,9 @@ const SMALL: u64 = 50_000;
 const MARK: u64 = 250_000;
 /// After so many launches too.
 const MARK_COUNT: u64 = 64;
-/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Each time twice as long.
-const PATIENCE: u64 = 50_000_000;
+/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Each time twice as long, until
+/// something ends.
+const PATIENCE: u64 = 10_000_000;
 
 /// One GPU; nothing is known of it when all is zero.
 pub(super) struct Gpu {
@@ -52,7 +53,9 @@ pub(super) struct Gpu {
     last: AtomicU64,
     /// How many launches were watched.
     watched: AtomicU32,
-    /// Launches that went on without a turn.
+    /// How many of them went on since anything ended.
+    stalled: AtomicU32,
+    /// Launches that went on although they had to wait.
     overruns: AtomicU32,
     /// Its context, where it has one only.
     context: AtomicPtr<CUctx_st>,
@@ -350,6 +353,7 @@ impl Gpu {
             .fetch_add(time, Ordering::Relaxed)
             .saturating_add(time);
         self.turns.used(used);
+        self.stalled.store(0, Ordering::Relaxed);
         if let Some(known) = self.known.get() {
             known.own.charge(now, time);
         }
@@ -466,7 +470,8 @@ impl Gpu {
     /// Lets a launch go on although nothing ended: what is in flight may wait for it.
     fn overrun(&self, cost: u64) {
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
-        // Relaxed: a count and nothing else.
+        // Relaxed: counts and nothing else.
+        self.stalled.fetch_add(1, Ordering::Relaxed);
         let count = self
             .overruns
             .fetch_add(1, Ordering::Relaxed)
@@ -604,11 +609,11 @@ struct Patience {
 
 impl Patience {
     fn new(gpu: &Gpu) -> Self {
-        let overruns = gpu.overruns.load(Ordering::Relaxed);
+        let stalled = gpu.stalled.load(Ordering::Relaxed);
         Self {
             used: gpu.used.load(Ordering::Relaxed),
             since: os::nanoseconds(),
-            span: PATIENCE.checked_shl(overruns.min(6)).unwrap_or(PATIENCE),
+            span: PATIENCE.checked_shl(stalled.min(8)).unwrap_or(PATIENCE),
         }
     }
 
