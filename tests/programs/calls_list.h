@@ -21,6 +21,16 @@
     CALL(cuStreamCreateWithPriority, cuStreamCreateWithPriority, 5050,                                      \
          (void **stream, unsigned flags, int priority))                                                     \
     CALL(cuStreamDestroy_v2, cuStreamDestroy, 4000, (void *stream))                                         \
+    CALL(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (void *stream, void *event, unsigned flags))            \
+    CALL(cuStreamWaitValue32_v2, cuStreamWaitValue32, 11070,                                                \
+         (void *stream, device_pointer at, unsigned value, unsigned flags))                                 \
+    CALL(cuStreamWriteValue32_v2, cuStreamWriteValue32, 11070,                                              \
+         (void *stream, device_pointer at, unsigned value, unsigned flags))                                 \
+    CALL(cuLaunchHostFunc, cuLaunchHostFunc, 10000, (void *stream, void (*function)(void *), void *data))   \
+    CALL(cuEventCreate, cuEventCreate, 2000, (void **event, unsigned flags))                                \
+    CALL(cuEventRecord, cuEventRecord, 2000, (void *event, void *stream))                                   \
+    CALL(cuEventQuery, cuEventQuery, 2000, (void *event))                                                   \
+    CALL(cuEventSynchronize, cuEventSynchronize, 2000, (void *event))                                       \
     CALL(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *pool, size_t keep))                                \
     CALL(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (int device, void *pool))                           \
     CALL(cuMemSetMemPool, cuMemSetMemPool, 13000, (struct location *location, unsigned type, void *pool))   \

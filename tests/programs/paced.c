@@ -2,8 +2,14 @@
 //
 //     paced NANOSECONDS MILLISECONDS WAY [STREAMS]
 //
-// WAY: async, sync (waits for each), ex, cooperative, graph (of ten kernels), captured (the same, captured), idle (one
-// kernel, then nine times its length of nothing), mixed (kernels of this length and of a tenth of it).
+// The function that launches: async (cuLaunchKernel), ex, cooperative, multi_device, each also with _ptsz where there is
+// one; launch, grid, grid_async; legacy and own (cuLaunchKernel in the default stream, the context's or the thread's);
+// graph (of ten kernels), graph_ptsz, captured (the same, captured).
+// How it goes on, with cuLaunchKernel: sync (waits for each), idle (one kernel, then nine times its length of nothing),
+// mixed (kernels of this length and of a tenth of it).
+//
+// REACH says how it gets at the driver. What it does in its first moments is not counted: until then whoever was idle has
+// credit.
 
 #include "calls.h"
 
@@ -12,9 +18,12 @@
 
 enum { BATCH = 500, NODES = 10, MOST_STREAMS = 16 };
 
+static const double WARM = 0.08, LONGEST_BATCH = 0.05;
+
 static void *module, *kernel, *small, *graph;
 static void *streams[MOST_STREAMS];
 static int count = 1;
+static unsigned long length;
 
 static double now(void)
 {
@@ -31,9 +40,114 @@ static void must(const char *what, int result)
     exit(1);
 }
 
-static void launch(void *what, void *stream)
+static int by_kernel(void *what, void *stream)
 {
-    must("cuLaunchKernel", cu.cuLaunchKernel(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+    return cu.cuLaunchKernel(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+}
+
+static int by_kernel_ptsz(void *what, void *stream)
+{
+    return cu.cuLaunchKernel_ptsz(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
+}
+
+static int by_legacy(void *what, void *stream)
+{
+    (void)stream;
+    return by_kernel(what, NULL);
+}
+
+static int by_own(void *what, void *stream)
+{
+    (void)stream;
+    return by_kernel_ptsz(what, NULL);
+}
+
+static int by_ex(void *what, void *stream)
+{
+    struct launch how = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = stream};
+    return cu.cuLaunchKernelEx(&how, what, NULL, NULL);
+}
+
+static int by_ex_ptsz(void *what, void *stream)
+{
+    struct launch how = {.grid = {1, 1, 1}, .block = {32, 1, 1}, .stream = stream};
+    return cu.cuLaunchKernelEx_ptsz(&how, what, NULL, NULL);
+}
+
+static int by_cooperative(void *what, void *stream)
+{
+    return cu.cuLaunchCooperativeKernel(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL);
+}
+
+static int by_cooperative_ptsz(void *what, void *stream)
+{
+    return cu.cuLaunchCooperativeKernel_ptsz(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL);
+}
+
+static int by_multi_device(void *what, void *stream)
+{
+    struct launch_there there = {what, {1, 1, 1}, {32, 1, 1}, 0, stream, NULL};
+    return cu.cuLaunchCooperativeKernelMultiDevice(&there, 1, 0);
+}
+
+static int by_launch(void *what, void *stream)
+{
+    (void)stream;
+    return cu.cuLaunch(what);
+}
+
+static int by_grid(void *what, void *stream)
+{
+    (void)stream;
+    return cu.cuLaunchGrid(what, 1, 1);
+}
+
+static int by_grid_async(void *what, void *stream)
+{
+    return cu.cuLaunchGridAsync(what, 1, 1, stream);
+}
+
+static int by_graph(void *what, void *stream)
+{
+    (void)what;
+    return cu.cuGraphLaunch(graph, stream);
+}
+
+static int by_graph_ptsz(void *what, void *stream)
+{
+    (void)what;
+    return cu.cuGraphLaunch_ptsz(graph, stream);
+}
+
+static const struct way {
+    const char *name;
+    int (*launch)(void *what, void *stream);
+} ways[] = {
+    {"async", by_kernel},
+    {"sync", by_kernel},
+    {"idle", by_kernel},
+    {"mixed", by_kernel},
+    {"ptsz", by_kernel_ptsz},
+    {"legacy", by_legacy},
+    {"own", by_own},
+    {"ex", by_ex},
+    {"ex_ptsz", by_ex_ptsz},
+    {"cooperative", by_cooperative},
+    {"cooperative_ptsz", by_cooperative_ptsz},
+    {"multi_device", by_multi_device},
+    {"launch", by_launch},
+    {"grid", by_grid},
+    {"grid_async", by_grid_async},
+    {"graph", by_graph},
+    {"graph_ptsz", by_graph_ptsz},
+    {"captured", by_graph},
+};
+
+static const struct way *way;
+
+static int is(const char *name)
+{
+    return strcmp(way->name, name) == 0;
 }
 
 static void make_graph(int captured)
@@ -42,7 +156,7 @@ static void make_graph(int captured)
     if (captured) {
         must("cuStreamBeginCapture", cu.cuStreamBeginCapture_v2(streams[0], 0));
         for (int at = 0; at < NODES; at++)
-            launch(kernel, streams[0]);
+            must("cuLaunchKernel", by_kernel(kernel, streams[0]));
         must("cuStreamEndCapture", cu.cuStreamEndCapture(streams[0], &made));
     } else {
         struct kernel_node node = {.function = kernel, .grid = {1, 1, 1}, .block = {32, 1, 1}};
@@ -57,16 +171,48 @@ static void make_graph(int captured)
     must("cuGraphInstantiate", cu.cuGraphInstantiateWithFlags(&graph, made, 0));
 }
 
+// Launches for so long, and returns how long the GPU worked for that.
+static double work(double seconds, unsigned long *launched)
+{
+    double end = now() + seconds, worked = 0, batch = 0;
+    int in_batch = 0;
+    while (now() < end) {
+        void *stream = streams[*launched % count];
+        int is_small = is("mixed") && *launched % 3;
+        must(way->name, way->launch(is_small ? small : kernel, stream));
+        double took = length * 1e-9 * (graph ? NODES : is_small ? 0.1 : 1);
+        ++*launched;
+        worked += took;
+        batch += took;
+        if (is("sync") || is("idle"))
+            must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
+        if (is("idle")) {
+            struct timespec rest = {0, (long)(length * 9)};
+            nanosleep(&rest, NULL);
+        }
+        if (++in_batch == BATCH || (in_batch > 1 && batch > LONGEST_BATCH)) {
+            must("cuCtxSynchronize", cu.cuCtxSynchronize());
+            in_batch = 0;
+            batch = 0;
+        }
+    }
+    must("cuCtxSynchronize", cu.cuCtxSynchronize());
+    return worked;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
         return 2;
-    unsigned long length = strtoul(argv[1], NULL, 10);
+    length = strtoul(argv[1], NULL, 10);
     double seconds = strtod(argv[2], NULL) / 1000;
-    const char *way = argv[3];
+    for (size_t at = 0; at < sizeof ways / sizeof *ways; at++)
+        way = strcmp(argv[3], ways[at].name) == 0 ? &ways[at] : way;
+    if (!way)
+        fail(argv[3], "no such way");
     if (argc > 4)
         count = atoi(argv[4]);
-    reach("cuGetProcAddress_v2");
+    reach(getenv("REACH") ? getenv("REACH") : "cuGetProcAddress_v2");
     void *context = NULL;
     must("cuInit", cu.cuInit(0));
     must("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(&context, 0));
@@ -78,45 +224,12 @@ int main(int argc, char **argv)
     must("cuModuleGetFunction", cu.cuModuleGetFunction(&small, module, "small"));
     for (int at = 0; at < count; at++)
         must("cuStreamCreate", cu.cuStreamCreate(&streams[at], 1));
-    int is_captured = !strcmp(way, "captured");
-    if (is_captured || !strcmp(way, "graph"))
-        make_graph(is_captured);
-    struct launch how = {.grid = {1, 1, 1}, .block = {32, 1, 1}};
+    if (is("captured") || is("graph") || is("graph_ptsz"))
+        make_graph(is("captured"));
 
-    double start = now(), end = start + seconds, worked = 0;
     unsigned long launched = 0;
-    while (now() < end) {
-        void *stream = streams[launched % count];
-        how.stream = stream;
-        double kernels = 1;
-        if (graph) {
-            must("cuGraphLaunch", cu.cuGraphLaunch(graph, stream));
-            kernels = NODES;
-        } else if (!strcmp(way, "ex")) {
-            must("cuLaunchKernelEx", cu.cuLaunchKernelEx(&how, kernel, NULL, NULL));
-        } else if (!strcmp(way, "cooperative")) {
-            must("cuLaunchCooperativeKernel",
-                 cu.cuLaunchCooperativeKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, NULL));
-        } else if (!strcmp(way, "mixed") && launched % 3) {
-            launch(small, stream);
-            kernels = 0.1;
-        } else {
-            launch(kernel, stream);
-        }
-        launched++;
-        worked += kernels * length * 1e-9;
-        if (!strcmp(way, "sync"))
-            must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
-        if (!strcmp(way, "idle")) {
-            must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
-            struct timespec rest = {0, (long)(length * 9)};
-            nanosleep(&rest, NULL);
-        }
-        if (launched % BATCH == 0)
-            must("cuCtxSynchronize", cu.cuCtxSynchronize());
-    }
-    must("cuCtxSynchronize", cu.cuCtxSynchronize());
-    double took = now() - start;
+    work(WARM, &launched);
+    double start = now(), worked = work(seconds, &launched), took = now() - start;
     printf("paced: launched %lu in %.0f ms, share %.0f of 10000\n", launched, took * 1000, worked / took * 10000);
     return 0;
 }
