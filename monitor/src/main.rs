@@ -6,10 +6,12 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use softmig_monitor::arbiter::{Arbiter, Jobs, Settings};
 use softmig_monitor::judge::{Judge, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::watch::Watch;
 use softmig_policy::cgroup::{Place, place};
+use softmig_prolog::dir::Dir;
 use softmig_prolog::node::Node;
 use softmig_prolog::report as log;
 use std::io::Write;
@@ -18,9 +20,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use tracing::{error, info};
 
-/// Measures what each job has on this node's GPUs, from outside, and says which have more than their slice.
+/// Grants the turns on this node's GPUs, and measures from outside what each job has of their memory.
 ///
-/// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal.
+/// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal which
+/// jobs have more than their slice. With --once it grants nothing.
 ///
 /// Exit status with --once: 0 measured, and nobody has more than he may have; 3 measured, and a job has; 1 not or not
 /// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.
@@ -135,6 +138,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let log_file = policy.and_then(|policy| policy.node_log_file);
     log::start(c"softmig-monitor", log_file.as_deref());
 
+    let arbiter = arbiter(&node)?;
     let watch = Watch::new(node, interval);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
@@ -145,18 +149,33 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
             drop(ended);
         })
         .context("starting to measure")?;
-    info!("measuring jobs from outside, each {} s", interval.as_secs());
+    let seconds = interval.as_secs();
+    info!("granting turns, and measuring jobs from outside each {seconds} s");
     notify::ready();
 
     let signal = signals.forever().next();
     notify::stopping();
     info!("ends, by signal {}", signal.unwrap_or_default());
     drop(end);
+    // Jobs learn it at once, and go on with their own caps.
+    drop(arbiter);
     if all.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         error!("the driver still has not answered");
     }
     log::finish();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts to grant turns.
+fn arbiter(node: &Node) -> anyhow::Result<Arbiter> {
+    Dir::make(&node.run, node.owner)?;
+    let settings = Settings {
+        socket: node.run.join("arbiter.sock"),
+        ..Settings::default()
+    };
+    let jobs = Jobs::new(node.clone(), "/proc".into());
+    let starting = || format!("starting to grant turns at {}", settings.socket.display());
+    Arbiter::start(settings.clone(), jobs).with_context(starting)
 }
 
 /// Looks until the other end is dropped.

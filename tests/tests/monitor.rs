@@ -193,6 +193,7 @@ const LOG: &str = "/var/log/softmig/node.log";
 impl<'a> Daemon<'a> {
     fn start(node: &'a softmig_tests::Node) -> Result<Daemon<'a>> {
         let socket = node.path("/run/notify")?;
+        let _ = std::fs::remove_file(&socket);
         let systemd = UnixDatagram::bind(&socket).context("binding systemd's socket")?;
         systemd.set_read_timeout(Some(Duration::from_secs(60)))?;
         let rights = with_the_units_rights()?;
@@ -330,12 +331,31 @@ fn a_node_without_a_driver_has_nothing_to_measure() -> Result<()> {
 }
 
 #[test]
-fn the_daemon_waits_for_a_driver_and_ends_when_it_is_told() -> Result<()> {
+fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result<()> {
     let machine = root().start()?;
-    let daemon = Daemon::start(&machine.nodes()[0])?;
+    let node = &machine.nodes()[0];
+    let socket = "/var/run/softmig/arbiter.sock";
+    let daemon = Daemon::start(node)?;
+    let owner = on_node(
+        &machine,
+        &format!("stat -c '%F %U %a' {socket} /var/run/softmig"),
+    )?;
+    assert_eq!(owner.ok()?, "socket root 666\ndirectory root 755\n");
+    let second = on_node(&machine, MONITOR)?;
+    assert_eq!(second.status.code(), Some(1), "{second}");
+    assert!(second.stderr.contains("another arbiter runs"), "{second}");
     let ended = daemon.end()?;
     assert_eq!(ended.status.code(), Some(0), "{ended}");
     assert_eq!(ended.stderr, "");
+    assert!(!node.exists(socket)?);
+
+    // What one leaves that was killed is not in the next one's way.
+    let daemon = Daemon::start(node)?;
+    on_node(&machine, "kill -9 $(cat /run/monitor.pid)")?.ok()?;
+    drop(daemon);
+    assert!(node.exists(socket)?);
+    let ended = Daemon::start(node)?.end()?;
+    assert_eq!(ended.status.code(), Some(0), "{ended}");
     Ok(())
 }
 
