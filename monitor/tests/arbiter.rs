@@ -1,0 +1,347 @@
+//! The arbiter and processes that take turns, without a GPU.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails says so")]
+
+#[path = "arbiter/client.rs"]
+mod client;
+
+use client::{Client, Sat, ask, now};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use softmig_monitor::arbiter::{Arbiter, Client as Asking, Doorkeeper, Guest, Settings, Tenant};
+use softmig_monitor::turns::Job;
+use softmig_policy::limits::{Mode, Share};
+use softmig_region::seat::{OPEN, Request};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const GPU: [u8; 16] = [7; 16];
+const OTHER_GPU: [u8; 16] = [8; 16];
+
+#[test]
+#[ignore = "what other tests start"]
+fn client() {
+    client::run();
+}
+
+/// Knows processes by their numbers.
+#[derive(Clone, Default)]
+struct Door(Arc<Mutex<HashMap<u32, Guest>>>);
+
+impl Doorkeeper for Door {
+    fn admit(&self, client: Asking, gpu: [u8; 16]) -> Result<Guest, Errno> {
+        if gpu != GPU && gpu != OTHER_GPU {
+            return Err(Errno::INVAL);
+        }
+        let guests = self.0.lock().unwrap();
+        guests.get(&client.pid).copied().ok_or(Errno::NOENT)
+    }
+}
+
+struct Node {
+    _folder: tempfile::TempDir,
+    socket: PathBuf,
+    door: Door,
+    arbiter: Option<Arbiter>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut node = Self {
+            socket: folder.path().join("arbiter.sock"),
+            _folder: folder,
+            door: Door::default(),
+            arbiter: None,
+        };
+        node.start();
+        node
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            socket: self.socket.clone(),
+            ..Settings::default()
+        }
+    }
+
+    fn start(&mut self) {
+        let arbiter = Arbiter::start(self.settings(), self.door.clone());
+        self.arbiter = Some(arbiter.unwrap());
+    }
+
+    fn introduce(&self, pid: u32, job: u32, share: (u32, u32), mode: Mode) {
+        let share = Share::new(share.0, share.1).unwrap();
+        let job = Job(job);
+        let guest = Guest { job, share, mode };
+        self.door.0.lock().unwrap().insert(pid, guest);
+    }
+
+    /// A client that has its seat.
+    fn client(&self, kind: &str, job: u32, share: (u32, u32)) -> Client {
+        let mut client = Client::start(&self.socket, kind);
+        self.introduce(client.pid(), job, share, Mode::Hard);
+        client.go();
+        client
+    }
+
+    fn tenants(&self) -> Vec<Tenant> {
+        let status = self.arbiter.as_ref().unwrap().status();
+        status.get(&GPU).cloned().unwrap_or_default()
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&[Tenant]) -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so(&self.tenants()) {
+            assert!(Instant::now() < until, "{:#?}", self.tenants());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn request(gpu: [u8; 16]) -> [u8; Request::SIZE] {
+    Request { gpu }.to_bytes()
+}
+
+fn refusal(socket: &Path, request: &[u8]) -> Errno {
+    let (error, page) = ask(socket, request).unwrap();
+    assert!(page.is_none());
+    Errno::from_raw_os_error(error)
+}
+
+#[test]
+fn jobs_take_turns_and_a_cap_holds() {
+    let node = Node::new();
+    let clients = [(1, (1, 4)), (2, (1, 2))].map(|(job, share)| {
+        let client = node.client("honest", job, share);
+        (client, f64::from(share.0) / f64::from(share.1))
+    });
+    let start = now();
+    std::thread::sleep(Duration::from_millis(1500));
+    let time = (now() - start) as f64;
+    let mut turns: Vec<(u64, u64)> = Vec::new();
+    for (client, share) in &clients {
+        let had = client.turns();
+        let worked: u64 = had
+            .iter()
+            .filter(|it| it.0 >= start)
+            .map(|it| it.1 - it.0)
+            .sum();
+        assert!(worked > 0);
+        // What it had saved up, and a sleep that was longer than it should have been.
+        assert!(worked as f64 <= share * time + 100e6, "{worked} of {time}");
+        turns.extend(had);
+    }
+    let overruns: u64 = node.tenants().iter().map(|it| it.standing.overruns).sum();
+    turns.sort_unstable();
+    let overlaps = turns
+        .windows(2)
+        .filter(|pair| pair[1].0 < pair[0].1)
+        .count();
+    assert!(
+        overlaps as u64 <= overruns,
+        "{overlaps} overlaps, {overruns} overruns"
+    );
+}
+
+#[test]
+fn a_killed_holder_makes_way() {
+    let node = Node::new();
+    let holder = node.client("honest", 1, (1, 2));
+    let other = node.client("honest", 2, (1, 2));
+    node.wait_until(|it| {
+        it.iter()
+            .any(|it| it.standing.holds && it.standing.job == Job(1))
+    });
+    holder.signal(Signal::KILL);
+    let killed = now();
+    other.wait_for_turn_after(killed);
+    node.wait_until(|it| it.len() == 1);
+}
+
+#[test]
+fn a_stopped_holder_makes_way_and_comes_back() {
+    let node = Node::new();
+    let holder = node.client("honest", 1, (1, 2));
+    let other = node.client("honest", 2, (1, 2));
+    node.wait_until(|it| {
+        it.iter()
+            .any(|it| it.standing.holds && it.standing.job == Job(1))
+    });
+    holder.signal(Signal::STOP);
+    let overruns = |it: &[Tenant]| {
+        it.iter()
+            .any(|it| it.standing.job == Job(1) && it.standing.overruns > 0)
+    };
+    node.wait_until(overruns);
+    other.wait_for_turn_after(now());
+    holder.signal(Signal::CONT);
+    holder.wait_for_turn_after(now());
+}
+
+#[test]
+fn garbage_on_a_page_harms_nobody_else() {
+    let node = Node::new();
+    let _garbage = node.client("garbage", 1, (1, 2));
+    let other = node.client("honest", 2, (1, 2));
+    let start = now();
+    other.wait_for_turn_after(start + 1_000_000_000);
+    assert!(node.tenants().iter().any(|it| it.standing.job == Job(1)));
+}
+
+#[test]
+fn a_new_arbiter_finds_those_who_wait() {
+    let mut node = Node::new();
+    let clients = [1, 2].map(|job| node.client("honest", job, (1, 2)));
+    for _ in 0..3 {
+        clients[0].wait_for_turn_after(now());
+        node.arbiter = None;
+        node.start();
+        for client in &clients {
+            client.wait_for("sat");
+            client.wait_for_turn_after(now());
+        }
+    }
+}
+
+/// An arbiter that is a process, where each process is a job of its own.
+pub fn be_an_arbiter(socket: PathBuf) {
+    struct All;
+    impl Doorkeeper for All {
+        fn admit(&self, client: Asking, _: [u8; 16]) -> Result<Guest, Errno> {
+            Ok(Guest {
+                job: Job(client.pid),
+                share: Share::new(1, 2).unwrap(),
+                mode: Mode::Soft,
+            })
+        }
+    }
+    let settings = Settings {
+        socket,
+        ..Settings::default()
+    };
+    let _arbiter = Arbiter::start(settings, All).unwrap();
+    println!("sat");
+    // Until it is killed, or its test has ended.
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+}
+
+#[test]
+fn killing_the_arbiter_again_and_again_hangs_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("arbiter.sock");
+    let mut clients = [(); 3].map(|()| Client::start(&socket, "honest"));
+    for round in 0..5 {
+        let arbiter = Client::start(&socket, "arbiter");
+        arbiter.wait_for("sat");
+        if round == 0 {
+            clients.iter_mut().for_each(Client::go);
+        }
+        for client in &clients {
+            client.wait_for_turn_after(now());
+        }
+        arbiter.signal(Signal::KILL);
+    }
+    for client in &clients {
+        client.wait_for("gone");
+    }
+}
+
+#[test]
+fn there_is_one_arbiter_and_a_socket_that_is_left_over_is_replaced() {
+    let mut node = Node::new();
+    let second = Arbiter::start(node.settings(), node.door.clone());
+    assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::NOENT);
+    node.arbiter = None;
+    assert!(!node.socket.exists());
+    std::os::unix::net::UnixListener::bind(&node.socket).unwrap();
+    node.start();
+    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::NOENT);
+}
+
+#[test]
+fn anything_else_than_a_request_of_a_known_process_gets_an_errno() {
+    let node = Node::new();
+    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::NOENT);
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    assert_eq!(refusal(&node.socket, &request([9; 16])), Errno::INVAL);
+    let long = [&request(GPU)[..], b"x"].concat();
+    for garbage in [&b"x"[..], &[0; 24], &[255; 4096], &long] {
+        assert_eq!(refusal(&node.socket, garbage), Errno::INVAL);
+    }
+    assert!(node.tenants().is_empty());
+}
+
+#[test]
+fn who_connects_and_says_nothing_keeps_nobody_out() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let silent: Vec<_> = (0..10)
+        .map(|_| {
+            let silent = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+            connect(&silent, &SocketAddrUnix::new(&node.socket).unwrap()).unwrap();
+            silent
+        })
+        .collect();
+    let (error, page) = ask(&node.socket, &request(GPU)).unwrap();
+    assert!(error == 0 && page.is_some());
+    drop(silent);
+}
+
+#[test]
+fn a_page_cannot_be_made_shorter_or_longer() {
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
+    let page = page.unwrap();
+    for size in [0, 4095, 8192] {
+        assert_eq!(rustix::fs::ftruncate(&page, size), Err(Errno::PERM));
+    }
+    let seals = rustix::fs::SealFlags::WRITE;
+    assert_eq!(rustix::fs::fcntl_add_seals(&page, seals), Err(Errno::PERM));
+    assert_eq!(Sat::at(&page).seat().share().load(SeqCst), 250_000_000);
+}
+
+#[test]
+fn a_process_has_one_seat_at_each_gpu() {
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let mut seats = Vec::new();
+    for gpu in [GPU, GPU, OTHER_GPU] {
+        let (error, page) = ask(&node.socket, &request(gpu)).unwrap();
+        assert_eq!(error, 0);
+        seats.push(Sat::at(&page.unwrap()));
+    }
+    let tenants = node.tenants();
+    assert_eq!((tenants.len(), tenants[0].standing.seats), (1, 1));
+    // The last one is the one that gets turns.
+    seats[1].seat().wish().store(1, SeqCst);
+    seats[1].ring();
+    node.wait_until(|it| it[0].standing.holds);
+    assert_ne!(seats[1].seat().turn().load(SeqCst) & OPEN, 0);
+    assert_eq!(seats[0].seat().turn().load(SeqCst) & OPEN, 0);
+    assert_eq!(seats[2].seat().turn().load(SeqCst) & OPEN, 0);
+}
+
+#[test]
+fn one_user_cannot_have_all_seats() {
+    let mut node = Node::new();
+    node.arbiter = None;
+    let settings = Settings {
+        seats_of_a_user: 2,
+        ..node.settings()
+    };
+    node.arbiter = Some(Arbiter::start(settings, node.door.clone()).unwrap());
+    let clients = [1, 2].map(|job| node.client("honest", job, (1, 4)));
+    node.introduce(std::process::id(), 3, (1, 4), Mode::Hard);
+    assert_eq!(refusal(&node.socket, &request(GPU)), Errno::USERS);
+    drop(clients);
+    node.wait_until(|it| it.is_empty());
+    let (error, _) = ask(&node.socket, &request(GPU)).unwrap();
+    assert_eq!(error, 0);
+}
