@@ -75,7 +75,7 @@ impl Estimates {
         })
     }
 
-    /// It took so long, once: a quarter of what is new counts.
+    /// It took so long, once. At first the shortest counts, then a quarter of what is new.
     pub(super) fn learn(&self, key: Key, time: u64) {
         let Some(place) = self.0.get(key.place) else {
             return;
@@ -87,7 +87,12 @@ impl Estimates {
         } else {
             (0, time)
         };
-        let new = before.saturating_mul(3).saturating_add(time) / 4;
+        // Others' work in between only makes it longer, most of all at the beginning.
+        let new = if count < OFTEN || time < before / 2 {
+            before.min(time)
+        } else {
+            before.saturating_mul(3).saturating_add(time) / 4
+        };
         let count = count.saturating_add(1).min(15);
         place.store(
             u64::from(key.tag) << TAG | count << COUNT | new.clamp(1, TIME),
