@@ -165,7 +165,10 @@ impl Gpu {
         let is_near = before < NEAR || since >= arch::SOME_TICKS || stream.is_own();
         if goes_on && known.is_some() && !is_near {
             let place = self.streams.place(stream, self.context());
-            return Ticket { place, ..ticket };
+            // What is in flight may be in other streams.
+            if place.is_some_and(|place| !place.is_idle()) {
+                return Ticket { place, ..ticket };
+            }
         }
         self.admit_watched(ticket, known, goes_on)
     }
@@ -569,6 +572,9 @@ impl Ticket {
     #[inline]
     pub(super) fn launched(self, result: CUresult) {
         let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
+            if result == CUDA_SUCCESS && self.cost > 0 {
+                self.gpu.count(self.cost, os::nanoseconds());
+            }
             self.gpu.give_back(self.cost);
             return;
         };

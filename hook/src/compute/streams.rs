@@ -1,7 +1,7 @@
 //! The streams of a GPU, and the events in them that tell when their work was done.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream,
@@ -12,7 +12,7 @@ use super::estimates::Key;
 use crate::os::{self, Lock};
 use crate::rows::asked;
 
-/// So many streams are told apart; more share the last place, by their estimates alone.
+/// So many streams are told apart at a time; what is launched in more counts as estimated.
 const PLACES: usize = 128;
 /// So many events are under way in a stream at a time.
 const MARKS: usize = 32;
@@ -36,6 +36,8 @@ pub(super) struct Place {
     kind: AtomicU64,
     /// When all of that should be over, on the host's clock; 0 where only an event tells.
     over: AtomicU64,
+    /// How many events were under way when somebody looked last.
+    marked: AtomicUsize,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
     lock: Lock,
     marks: UnsafeCell<Marks>,
@@ -127,7 +129,9 @@ impl Streams {
                 return Some(place);
             }
         }
-        None
+        // All are taken: one in which nothing is under way serves another stream.
+        let mut places = (0..8).filter_map(|at| self.0.get(start.wrapping_add(at) % PLACES));
+        places.find(|place| place.is_idle() && place.take_over(name, stream, context))
     }
 
     /// All that are in use.
@@ -160,14 +164,33 @@ impl Place {
             .name
             .compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst);
         if taken.is_ok() {
-            self.context.store(context as u64, Ordering::Relaxed);
-            self.handle.store(stream.handle as u64, Ordering::Relaxed);
-            let is_own = stream.is_per_thread && stream.handle.is_null()
-                || stream.handle as u64 == PER_THREAD;
-            let thread = if is_own { os::thread_id() } else { 0 };
-            self.thread.store(thread, Ordering::Relaxed);
+            self.describe(stream, context);
         }
         taken == Ok(0) || taken == Err(name)
+    }
+
+    /// Becomes another stream's of the same context, whose the events are.
+    fn take_over(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
+        let taken = self.try_marks(|place, marks| {
+            let is_free = marks.is_empty() && !place.has_pending();
+            if !is_free || place.context() != context as u64 {
+                return false;
+            }
+            marks.reached = 0;
+            place.name.store(name, Ordering::SeqCst);
+            place.describe(stream, context);
+            true
+        });
+        taken == Some(true)
+    }
+
+    fn describe(&self, stream: Stream, context: CUcontext) {
+        self.context.store(context as u64, Ordering::Relaxed);
+        self.handle.store(stream.handle as u64, Ordering::Relaxed);
+        let is_own =
+            stream.is_per_thread && stream.handle.is_null() || stream.handle as u64 == PER_THREAD;
+        let thread = if is_own { os::thread_id() } else { 0 };
+        self.thread.store(thread, Ordering::Relaxed);
     }
 
     /// The context of the stream.
@@ -235,15 +258,25 @@ impl Place {
     }
 
     /// Whether anything was.
+    #[inline]
     pub(super) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether nothing was under way when somebody looked last: then time begins with the next launch.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
     }
 
     /// Calls `use_them` with the events, unless another thread has them.
     pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
         let _held = self.lock.try_hold()?;
         // SAFETY: the lock is held, so nobody else has them.
-        Some(use_them(self, unsafe { &mut *self.marks.get() }))
+        let marks = unsafe { &mut *self.marks.get() };
+        let returned = use_them(self, marks);
+        self.marked.store(marks.count, Ordering::Relaxed);
+        Some(returned)
     }
 
     /// Ends the stream: what is in flight there is returned, and its events go.
