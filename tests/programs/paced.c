@@ -6,7 +6,7 @@
 // one; launch, grid, grid_async; legacy and own (cuLaunchKernel in the default stream, the context's or the thread's);
 // graph (of ten kernels), graph_ptsz, captured (the same, captured).
 // How it goes on, with cuLaunchKernel: sync (waits for each), idle (one kernel, then nine times its length of nothing),
-// mixed (kernels of this length and of a tenth of it).
+// mixed (kernels of this length and of a tenth of it), last (in the last of its streams, once each had one).
 //
 // REACH says how it gets at the driver. What it does in its first moments is not counted: until then whoever was idle has
 // credit.
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { BATCH = 500, NODES = 10, MOST_STREAMS = 16 };
+enum { BATCH = 500, NODES = 10, MOST_STREAMS = 512 };
 
 static const double WARM = 0.08, LONGEST_BATCH = 0.05;
 
@@ -127,6 +127,7 @@ static const struct way {
     {"sync", by_kernel},
     {"idle", by_kernel},
     {"mixed", by_kernel},
+    {"last", by_kernel},
     {"ptsz", by_kernel_ptsz},
     {"legacy", by_legacy},
     {"own", by_own},
@@ -177,7 +178,8 @@ static double work(double seconds, unsigned long *launched)
     double end = now() + seconds, worked = 0, batch = 0;
     int in_batch = 0;
     while (now() < end) {
-        void *stream = streams[*launched % count];
+        int is_last = is("last") && *launched >= (unsigned long)count;
+        void *stream = streams[is_last ? count - 1 : (int)(*launched % count)];
         int is_small = is("mixed") && *launched % 3;
         must(way->name, way->launch(is_small ? small : kernel, stream));
         double took = length * 1e-9 * (graph ? NODES : is_small ? 0.1 : 1);

@@ -1,28 +1,50 @@
-//! A GPU for one test, and clients that launch on it.
+//! GPUs for one test, clients that launch on them, and what the GPUs did.
 
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use softmig_fake_node::{Description, Gpu, Node, PLACE_VARIABLE};
+use softmig_tests::command::PATIENCE;
 use softmig_tests::programs::{FOLDER, LIBRARY, tree};
 use softmig_tests::softmig::stage;
 use tempfile::TempDir;
 
-/// A GPU.
+/// How often a share is measured until one is as it should be: others use this machine too.
+pub const TRIES: usize = 4;
+
+/// GPUs.
 pub struct Stand {
     dir: TempDir,
-    _gpus: Node,
+    /// The GPUs from outside.
+    pub gpus: Node,
 }
 
 impl Stand {
     /// One H200.
     pub fn new() -> Result<Stand> {
+        Stand::with(1)
+    }
+
+    /// So many.
+    pub fn with(count: u32) -> Result<Stand> {
         let dir = tempfile::tempdir()?;
-        std::fs::write(dir.path().join("nvidia0"), "")?;
-        let description = Description::new(&[Gpu::h200(0)]).devices(dir.path());
+        let gpus = Gpu::several(count, Gpu::h200);
+        for gpu in &gpus {
+            std::fs::write(dir.path().join(format!("nvidia{}", gpu.minor)), "")?;
+        }
+        let ledger = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(dir.path().join("ledger"))?;
+        ledger.set_len(softmig_region::size(gpus.len()) as u64)?;
+        let description = Description::new(&gpus).devices(dir.path());
         let gpus = Node::describe(dir.path().join("node"), description)?;
-        Ok(Stand { dir, _gpus: gpus })
+        Ok(Stand { dir, gpus })
     }
 
     /// A client that is not limited.
@@ -48,20 +70,125 @@ impl Stand {
         command
     }
 
+    /// The same, of a job whose processes have the share together. What it has to say is in [`Stand::log`].
+    pub fn of_job(&self, percent: &str, words: &[&str]) -> Command {
+        let mut command = self.limited(percent, words);
+        command
+            .env("SOFTMIG_RUN", self.path("ledger"))
+            .env("SOFTMIG_LOG_LEVEL", "2")
+            .env("SOFTMIG_LOG_FILE", self.path("log"));
+        command
+    }
+
+    /// What the clients of the job said in their log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// How long a GPU has worked and will for what is in its queue, for all or for one process.
+    pub fn busy(&self, device: usize, pid: Option<u32>) -> Result<Duration> {
+        let all = self.gpus.history(device)?;
+        let is_meant = |own: u32| pid.is_none_or(|pid| own == pid);
+        let meant = all.iter().filter(|one| is_meant(one.own_pid));
+        Ok(Duration::from_nanos(meant.map(|one| one.busy).sum()))
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 }
 
-/// The share of the GPU that a client had, in percent.
-pub fn share(mut command: Command) -> Result<f64> {
-    let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    ensure!(output.status.success(), "{command:?}: {output:?}");
-    let share = said
-        .split("share ")
+/// A client that runs. Dropping it kills it.
+pub struct Running(Child);
+
+impl Running {
+    /// Starts a client.
+    pub fn start(command: &mut Command) -> Result<Running> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = command.spawn();
+        Ok(Running(
+            child.with_context(|| format!("starting {command:?}"))?,
+        ))
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Kills it as nothing else does, and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+
+    /// What it says until its end, which has to be a good one. Fails if it hangs.
+    pub fn end(mut self) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match self.0.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() > deadline => bail!("still running after {PATIENCE:?}"),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        // The clients say far less than fits into a pipe.
+        let (mut said, mut error) = (String::new(), String::new());
+        let output = self.0.stdout.take().context("no output")?;
+        let errors = self.0.stderr.take().context("no errors")?;
+        { output }.read_to_string(&mut said)?;
+        { errors }.read_to_string(&mut error)?;
+        ensure!(status.success(), "{status}: {said}{error}");
+        Ok(said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it has ended, which is as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs a client to its end.
+pub fn run(mut command: Command) -> Result<String> {
+    let running = Running::start(&mut command)?;
+    running.end().with_context(|| format!("{command:?}"))
+}
+
+/// The number behind a word that a client said.
+pub fn number(said: &str, word: &str) -> Result<f64> {
+    let mut words = said.split_whitespace().skip_while(|one| *one != word);
+    let number = words
         .nth(1)
-        .and_then(|rest| rest.split(' ').next())
-        .with_context(|| format!("{command:?} said {said}"))?;
-    Ok(share.parse::<f64>()? / 100.0)
+        .with_context(|| format!("no \"{word}\" in {said}"))?;
+    Ok(number.parse()?)
+}
+
+/// The share of the GPU that a client of `paced` had, in percent.
+pub fn share(command: Command) -> Result<f64> {
+    Ok(number(&run(command)?, "share")? / 100.0)
+}
+
+/// Measures until it is as it should be, and fails if it never is: where the machine is busy a client has less than it
+/// could, or looks at the clock too late.
+pub fn in_some_try(
+    what: &str,
+    measure: impl Fn() -> Result<f64>,
+    is_right: impl Fn(f64) -> bool,
+) -> Result<f64> {
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let got = measure()?;
+        if is_right(got) {
+            return Ok(got);
+        }
+        seen.push(got);
+    }
+    bail!("{what}: {seen:.2?}")
 }

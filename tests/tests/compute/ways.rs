@@ -1,17 +1,245 @@
 //! One process, each way to launch, kernels of each length.
 
-use anyhow::Result;
+use std::process::Command;
 
-use crate::stand::{Stand, share};
+use anyhow::{Result, ensure};
+
+use crate::stand::{Stand, in_some_try, run, share};
+
+/// How much more than its share a client may be seen to have, in points.
+const ABOVE: f64 = 1.5;
+
+/// A client of `paced`.
+struct Paced<'a> {
+    way: &'a str,
+    streams: &'a str,
+    /// Of a kernel.
+    nanoseconds: &'a str,
+    reach: &'a str,
+    milliseconds: &'a str,
+}
+
+impl<'a> Paced<'a> {
+    /// Launches in this way: kernels of 100 us.
+    fn by(way: &'a str) -> Self {
+        Self {
+            way,
+            streams: "1",
+            nanoseconds: "100000",
+            reach: "linked",
+            milliseconds: "500",
+        }
+    }
+
+    fn words(&self) -> [&'a str; 5] {
+        [
+            "paced",
+            self.nanoseconds,
+            self.milliseconds,
+            self.way,
+            self.streams,
+        ]
+    }
+
+    fn name(&self) -> String {
+        format!(
+            "{} of {} ns in {} streams, {}",
+            self.way, self.nanoseconds, self.streams, self.reach
+        )
+    }
+
+    /// Has this share and not much more, and would have had more without it.
+    fn is_held(&self, percent: &str) -> Result<()> {
+        self.is_held_within(percent, ABOVE)
+    }
+
+    fn is_held_within(&self, percent: &str, above: f64) -> Result<()> {
+        let stand = Stand::new()?;
+        let asked: f64 = percent.parse()?;
+        let with = |mut command: Command| {
+            command.env("REACH", self.reach);
+            share(command)
+        };
+        let free = in_some_try(
+            &format!("{} without a limit", self.name()),
+            || with(stand.unlimited(&self.words())),
+            |got| got > 1.5 * asked,
+        )?;
+        let got = in_some_try(
+            &format!("{} at {percent} %", self.name()),
+            || with(stand.limited(percent, &self.words())),
+            |got| got <= asked + above && got > asked / 3.0,
+        )?;
+        println!("{}: {got:.2} of {percent} %, {free:.2} %", self.name());
+        Ok(())
+    }
+}
+
+fn are_held(ways: &[&str]) -> Result<()> {
+    ways.iter().try_for_each(|way| Paced::by(way).is_held("25"))
+}
 
 #[test]
-fn show() -> Result<()> {
+fn kernels_are_held_by_whichever_function_they_are_launched() -> Result<()> {
+    are_held(&["async", "ex", "cooperative", "launch", "grid", "grid_async"])
+}
+
+#[test]
+fn kernels_are_held_in_default_streams_and_those_of_threads() -> Result<()> {
+    are_held(&["ptsz", "ex_ptsz", "cooperative_ptsz", "own", "legacy"])
+}
+
+#[test]
+fn kernels_in_graphs_are_held() -> Result<()> {
+    are_held(&["graph", "graph_ptsz", "captured"])
+}
+
+#[test]
+fn kernels_are_held_through_all_ways_to_the_driver() -> Result<()> {
+    ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
+        .iter()
+        .try_for_each(|reach| {
+            let client = Paced {
+                reach,
+                ..Paced::by("async")
+            };
+            client.is_held("25")
+        })
+}
+
+#[test]
+fn kernels_in_several_streams_are_held_together() -> Result<()> {
+    ["2", "8"].iter().try_for_each(|streams| {
+        let client = Paced {
+            streams,
+            ..Paced::by("async")
+        };
+        client.is_held("25")
+    })
+}
+
+/// More than the library tells apart: all of them, and one that comes late.
+#[test]
+fn kernels_in_hundreds_of_streams_are_held() -> Result<()> {
+    ["async", "last"].iter().try_for_each(|way| {
+        let client = Paced {
+            streams: "300",
+            ..Paced::by(way)
+        };
+        client.is_held("25")
+    })
+}
+
+#[test]
+fn kernels_of_mixed_lengths_are_held() -> Result<()> {
+    Paced::by("mixed").is_held("25")
+}
+
+/// At lengths where waiting for each is not what holds them back.
+#[test]
+fn who_waits_for_each_kernel_is_held() -> Result<()> {
+    let client = Paced {
+        nanoseconds: "400000",
+        ..Paced::by("sync")
+    };
+    client.is_held("25")
+}
+
+/// One of them is a point of the time that is measured.
+#[test]
+fn long_kernels_are_held() -> Result<()> {
+    let client = Paced {
+        nanoseconds: "20000000",
+        milliseconds: "1500",
+        ..Paced::by("async")
+    };
+    client.is_held_within("25", ABOVE + 1.5)
+}
+
+#[test]
+fn short_kernels_are_held() -> Result<()> {
+    let client = Paced {
+        nanoseconds: "20000",
+        ..Paced::by("async")
+    };
+    client.is_held("25")
+}
+
+#[test]
+fn shares_are_exact_to_a_tenth_of_a_percent() -> Result<()> {
+    Paced::by("async").is_held("12.5")
+}
+
+/// Who uses less than its share loses nothing.
+#[test]
+fn who_is_mostly_idle_keeps_its_own_pace() -> Result<()> {
     let stand = Stand::new()?;
-    for (ns, way) in [("100000", "async"), ("100000", "sync"), ("20000", "sync"), ("5000", "async"), ("20000000", "async"),("100000", "captured"), ("1000000", "idle"), ("100000", "mixed")] {
-        let words = ["paced", ns, "2000", way];
-        let without = share(stand.unlimited(&words))?;
-        let with: Vec<f64> = ["25", "50"].iter().map(|p| share(stand.limited(p, &words))).collect::<Result<_>>()?;
-        eprintln!("{ns} {way}: {without} {with:?}");
+    let client = Paced {
+        nanoseconds: "1000000",
+        ..Paced::by("idle")
+    };
+    in_some_try(
+        "idle at 25 %, of what it has without a limit",
+        || {
+            let free = share(stand.unlimited(&client.words()))?;
+            Ok(share(stand.limited("25", &client.words()))? / free)
+        },
+        |got| got > 0.9,
+    )?;
+    Ok(())
+}
+
+#[test]
+fn a_gpu_has_the_share_of_its_number() -> Result<()> {
+    let stand = Stand::new()?;
+    let words = Paced::by("async").words();
+    in_some_try(
+        "a limit of 25 % for the GPU, 50 % for all, and 75 % for another",
+        || {
+            let mut command = stand.limited("50", &words);
+            command
+                .env("CUDA_DEVICE_SM_LIMIT_0", "25")
+                .env("CUDA_DEVICE_SM_LIMIT_1", "75");
+            share(command)
+        },
+        |got| got <= 25.0 + ABOVE && got > 25.0 / 3.0,
+    )?;
+    in_some_try(
+        "a limit of 25 % for another GPU alone",
+        || {
+            let mut command = stand.limited("25", &words);
+            command
+                .env_remove("CUDA_DEVICE_SM_LIMIT")
+                .env("CUDA_DEVICE_SM_LIMIT_1", "25");
+            share(command)
+        },
+        |got| got > 50.0,
+    )?;
+    Ok(())
+}
+
+/// All of a GPU is no limit: the driver hears the program's calls and no others.
+#[test]
+fn all_of_a_gpu_is_no_limit() -> Result<()> {
+    let words = ["launches", "1024"];
+    let calls = |make: &dyn Fn(&Stand) -> Command| -> Result<_> {
+        let stand = Stand::new()?;
+        let said = run(make(&stand))?;
+        let participants = stand.gpus.participants()?;
+        let mut calls: Vec<_> = participants.into_iter().flat_map(|one| one.calls).collect();
+        calls.retain(|(_, count)| *count > 0);
+        calls.sort();
+        ensure!(!calls.is_empty(), "nobody was there: {said}");
+        // The first line says whether the library is there.
+        let said: Vec<String> = said.lines().skip(1).map(String::from).collect();
+        Ok((said, calls))
+    };
+    let bare = calls(&|stand| stand.unlimited(&words))?;
+    for percent in ["0", "100"] {
+        let free = calls(&|stand| stand.limited(percent, &words))?;
+        ensure!(free == bare, "{percent}: {free:#?}\n{bare:#?}");
     }
+    let held = calls(&|stand| stand.limited("25", &words))?;
+    ensure!(held.0 == bare.0 && held.1 != bare.1, "{held:#?}");
     Ok(())
 }
