@@ -379,7 +379,7 @@ impl Turns {
         let job = self.turn?.job;
         let account = &self.tenants.get(&job)?.account;
         let is_waited_for = self.others_waited_since(job, now)? <= now;
-        is_waited_for.then(|| now + account.credit.clamp(0, 2 * self.turn_length(account.share)))
+        is_waited_for.then(|| now + account.credit.clamp(0, self.turn_length(account.share)))
     }
 
     /// The turn goes on.
@@ -452,6 +452,10 @@ impl Turns {
         let patience = patience
             .saturating_add(holder.drain)
             .min(self.rules.patience);
+        if turn.until.is_none() {
+            // From here on somebody waits.
+            holder.account.begin_bill();
+        }
         turn.ended = Some(Ended {
             at: now,
             deadline: now + patience,
@@ -503,10 +507,8 @@ impl Turns {
         tenant.account.begin_turn();
         tenant.served = now;
         tenant.turns += 1;
-        let (share, credit) = (tenant.account.share, tenant.account.credit);
-        // Who is far behind may catch up.
-        let length = self.turn_length(share);
-        let end = now + credit.clamp(length, 2 * length);
+        let share = tenant.account.share;
+        let end = now + self.turn_length(share);
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
             job,

@@ -21,8 +21,9 @@ const STACK: usize = 128 << 10;
 /// A bell is heard so often in a stretch of [`BELLS`]: more would be a process that rings for the sake of it.
 const MOST_BELLS: u32 = 64;
 const BELLS: Nanos = 10_000_000;
-/// A process that answers faster than it can be told is not waited for.
+/// A process that answers faster than it can be told is not waited for: others are to come to their looks.
 const MOST_LOOKS: u32 = 8;
+const PAUSE: Nanos = 100_000;
 
 /// A GPU's turns and who sits there.
 #[derive(Debug)]
@@ -210,29 +211,34 @@ impl Gpu {
 impl Round {
     /// Tells when to look again, if it is known.
     fn look(&mut self) -> Option<Nanos> {
-        self.next = None;
+        let mut time = now();
         for _ in 0..MOST_LOOKS {
-            let now = now();
-            let mut is_any_busy = false;
-            for (&seat, chair) in &self.chairs {
-                let said = chair.page.said();
-                is_any_busy |= said.wishes;
-                self.turns.hear(seat, said);
-                chair.page.beat(now);
-            }
-            let look = self.turns.look(now);
-            for order in &look.orders {
-                if let Some(chair) = self.chairs.get(&order.seat) {
-                    chair.page.write(order);
-                }
-            }
-            let beat = is_any_busy.then_some(now + BEAT);
-            self.next = look.next.into_iter().chain(beat).min();
-            if self.next.is_none_or(|next| next > now) {
-                break;
+            self.next = self.look_once(time);
+            time = now();
+            if self.next.is_none_or(|next| next > time) {
+                return self.next;
             }
         }
+        self.next = Some(time + PAUSE);
         self.next
+    }
+
+    fn look_once(&mut self, now: Nanos) -> Option<Nanos> {
+        let mut is_any_busy = false;
+        for (&seat, chair) in &self.chairs {
+            let said = chair.page.said();
+            is_any_busy |= said.wishes;
+            self.turns.hear(seat, said);
+            chair.page.beat(now);
+        }
+        let look = self.turns.look(now);
+        for order in &look.orders {
+            if let Some(chair) = self.chairs.get(&order.seat) {
+                chair.page.write(order);
+            }
+        }
+        let beat = is_any_busy.then_some(now + BEAT);
+        look.next.into_iter().chain(beat).min()
     }
 }
 

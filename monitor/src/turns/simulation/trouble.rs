@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::Said;
 use super::*;
 
 /// Three honest jobs, and what happens to the first program.
@@ -88,13 +89,47 @@ fn a_new_process_does_not_get_rid_of_the_jobs_debt() {
         .map(|at| Program {
             kernel: (50 * MS, 50 * MS),
             from: at * 100 * MS,
-            dies: Some((at + 1) * 100 * MS),
+            dies: Some((at + 1) * 100 * MS - MS),
             ..quarter()
         })
         .collect();
     let mut world = World::new(Rules::default(), &programs, 1);
     let got: f64 = world.shares_over(0, 4 * SECOND).iter().sum();
     assert!(got < 0.25 + 0.02, "{got}");
+}
+
+#[test]
+fn what_was_used_while_alone_does_not_pay_for_keeping_others_waiting() {
+    let mut turns = Turns::new(0, Rules::default());
+    let quarter = Share::new(1, 4).unwrap();
+    let (keeps, waits) = (Job(1), Job(2));
+    let [holder, other] = [keeps, waits].map(|job| turns.sit(0, job, quarter, Mode::Soft));
+    let mut said = Said {
+        wishes: true,
+        ..Said::default()
+    };
+    turns.hear(holder, said);
+    turns.look(0);
+    said.used = 5 * SECOND as u64;
+    turns.hear(holder, said);
+    turns.look(10 * SECOND);
+    let charged = turns.standings().next().unwrap().charged;
+    assert_eq!(charged, 5 * SECOND);
+    // Now it does nothing, and does not answer either.
+    turns.hear(
+        other,
+        Said {
+            wishes: true,
+            ..Said::default()
+        },
+    );
+    let (mut now, mut next) = (0, 10 * SECOND);
+    while !turns.standings().any(|it| it.job == waits && it.holds) {
+        now = next;
+        next = turns.look(now).next.unwrap();
+    }
+    let charged = turns.standings().next().unwrap().charged - charged;
+    assert_eq!(charged, now - 10 * SECOND);
 }
 
 #[test]
