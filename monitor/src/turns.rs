@@ -108,8 +108,8 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            epoch: 25 * MS,
-            mean_turn: 5 * MS,
+            epoch: 40 * MS,
+            mean_turn: 8 * MS,
             longest_epoch: 100 * MS,
             shortest_turn: 2 * MS,
             patience: 1000 * MS,

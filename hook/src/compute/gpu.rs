@@ -36,9 +36,11 @@ const SMALL: u64 = 50_000;
 const MARK: u64 = 250_000;
 /// After so many launches too.
 const MARK_COUNT: u64 = 64;
-/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Each time twice as long, until
-/// something ends.
-const PATIENCE: u64 = 10_000_000;
+/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Of those that follow, every
+/// fourth has to wait twice as long, until something ends.
+const PATIENCE: u64 = 2_000_000;
+/// The longest that one waits.
+const LONGEST_PATIENCE: u64 = 100_000_000;
 
 /// One GPU; nothing is known of it when all is zero.
 pub(super) struct Gpu {
@@ -435,21 +437,23 @@ impl Gpu {
 
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
     pub(super) fn attend(&'static self) {
+        let mut last = 0;
         loop {
+            // Relaxed: whoever launches meanwhile is seen by what is in flight.
+            let launched = self.last.load(Ordering::Relaxed);
+            let rests = core::mem::replace(&mut last, launched) == launched;
             let in_flight = self.in_flight.load(Ordering::SeqCst);
             let turn = self.turns.turn();
-            match self.turns.attend(os::nanoseconds(), in_flight) {
+            match self.turns.attend(os::nanoseconds(), in_flight, rests) {
                 Duty::End => return,
                 Duty::Rest => self.turns.sleep(turn),
                 Duty::Look(time) => {
-                    let last = self.last.load(Ordering::Relaxed);
                     os::nap(time);
                     self.mark_all_ends();
                     self.settle();
-                    // Relaxed: whoever launches meanwhile is seen by what is in flight.
                     let is_idle = || {
                         self.in_flight.load(Ordering::SeqCst) == 0
-                            && self.last.load(Ordering::Relaxed) == last
+                            && self.last.load(Ordering::Relaxed) == launched
                     };
                     if is_idle() {
                         self.turns.give_back(is_idle);
@@ -619,7 +623,10 @@ impl Patience {
         Self {
             used: gpu.used.load(Ordering::Relaxed),
             since: os::nanoseconds(),
-            span: PATIENCE.checked_shl(stalled.min(8)).unwrap_or(PATIENCE),
+            span: PATIENCE
+                .checked_shl((stalled / 4).min(8))
+                .unwrap_or(PATIENCE)
+                .min(LONGEST_PATIENCE),
         }
     }
 

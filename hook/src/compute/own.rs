@@ -10,6 +10,9 @@ const BURST: u64 = 20_000_000;
 /// With so much credit on the clock it goes on: in long turns, so that the GPU does not wait for each of its launches.
 const ENOUGH: u64 = BURST / 2;
 
+/// For so long on the clock a launch waits for what is in flight at most.
+const LONGEST: u64 = 1_000_000_000;
+
 /// The cap on one GPU.
 pub(super) struct Own {
     pace: Pace<'static>,
@@ -45,10 +48,15 @@ impl Own {
 
     /// What may be in flight now, of which so much is.
     pub(super) fn may(&self, now: u64, in_flight: u64) -> May {
-        let credit = self.pace.credit(now, self.rate);
+        // As if what is in flight were done. It may wait for a launch that waits here, so the clock pays for it too.
+        let in_flight = self.rate.on_clock(in_flight).min(LONGEST);
+        let rate = Rate {
+            burst: BURST.saturating_add(in_flight),
+            ..self.rate
+        };
+        let credit = self.pace.credit(now, rate);
         let left = u64::try_from(credit).unwrap_or(0);
-        // As if what is in flight were done.
-        let after = credit.saturating_sub_unsigned(self.rate.on_clock(in_flight));
+        let after = credit.saturating_sub_unsigned(in_flight);
         // Relaxed: one thread more or less that rests.
         let rests = self.rests.load(Ordering::Relaxed);
         let enough = if rests { ENOUGH.cast_signed() } else { 1 };

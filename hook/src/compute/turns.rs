@@ -23,6 +23,10 @@ const AHEAD: u64 = 250_000;
 const PATIENCE: u64 = 100_000_000;
 /// And no longer than this.
 const LONGEST_PATIENCE: u64 = 1_000_000_000;
+/// So long an idle process keeps a turn that another waits for.
+const IDLE: u64 = 60_000;
+/// So often a turn that nobody else waits for is looked after.
+const SELDOM: u64 = 20_000_000;
 /// So long at most a thread waits for a word that does not change.
 const LONGEST: u64 = 100_000_000;
 
@@ -36,6 +40,12 @@ pub(super) struct Turns {
     ending: AtomicU32,
     /// Since when.
     ending_since: AtomicU64,
+    /// The last word that opened a turn.
+    seen: AtomicU32,
+    /// The last word that closed a turn.
+    closed: AtomicU32,
+    /// What was in flight when this turn began, from one that was over long before: it may wait for a launch of this one.
+    carried: AtomicU64,
     /// How many threads wait for a turn.
     waiting: AtomicU32,
     /// When the arbiter may be asked again.
@@ -132,7 +142,12 @@ impl Turns {
             self.silent_since.store(now, Ordering::Relaxed);
             let left = seat.budget().load(Ordering::Relaxed).saturating_sub(used);
             let until = seat.until().load(Ordering::Relaxed);
-            if now < until && left > in_flight {
+            if self.seen.swap(turn, Ordering::SeqCst) != turn {
+                let carried = if in_flight > AHEAD { in_flight } else { 0 };
+                self.carried.store(carried, Ordering::Relaxed);
+            }
+            let new = in_flight.saturating_sub(self.carried.load(Ordering::Relaxed));
+            if now < until && left > new {
                 self.ending.store(0, Ordering::SeqCst);
                 self.word.store(turn, Ordering::SeqCst);
                 return Some(May::Have(left));
@@ -147,20 +162,28 @@ impl Turns {
                 in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
             ));
         }
-        if seat.wish().swap(1, Ordering::SeqCst) == 0 {
-            ring(seat);
-        }
+        self.want(seat, now);
         if self.is_gone(seat, now) {
             return None;
         }
         Some(May::Turn(turn))
     }
 
-    /// The arbiter closed the turn that launches went on in.
+    /// Tells the arbiter that this process wants the GPU, or has work there.
+    fn want(&self, seat: &Seat, now: u64) {
+        if seat.wish().swap(1, Ordering::SeqCst) == 0 {
+            // It is silent while nobody wants anything.
+            self.silent_since.store(now, Ordering::Relaxed);
+            ring(seat);
+        }
+    }
+
+    /// The arbiter closed a turn: it wants an answer also if nothing was launched in it.
     fn close(&self, turn: u32, now: u64) {
         let open = self.word.swap(0, Ordering::SeqCst);
-        if open != 0 && open != turn {
-            self.end(open, now);
+        let is_new = self.closed.swap(turn, Ordering::SeqCst) != turn;
+        if turn != 0 && turn & OPEN == 0 && (is_new || open != 0) {
+            self.end(turn, now);
         }
     }
 
@@ -217,38 +240,51 @@ impl Turns {
         }
     }
 
-    /// What there is to do for the thread that looks after turns, while others launch, wait or do something else.
-    pub(super) fn attend(&self, now: u64, in_flight: u64) -> Duty {
-        /// So long an idle process keeps a turn that another waits for.
-        const IDLE: u64 = 60_000;
+    /// What there is to do for the thread that looks after turns, while others launch, wait or do something else. `is_idle`
+    /// where nothing was launched for a while.
+    pub(super) fn attend(&self, now: u64, in_flight: u64, is_idle: bool) -> Duty {
         let Some(seat) = self.seat() else {
             return Duty::End;
         };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
             self.close(turn, now);
-            if self.answer(seat, in_flight, self.wish(), now) {
-                return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
-            }
+            return self.finish(seat, now, in_flight);
+        }
+        if turn == seat.done().load(Ordering::Relaxed) {
             return Duty::Rest;
         }
-        if turn == seat.done().load(Ordering::Relaxed) || turn & CONTENDED == 0 {
-            return Duty::Rest;
+        let is_busy = in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 || !is_idle;
+        if turn & CONTENDED == 0 {
+            if !is_busy {
+                seat.wish().store(0, Ordering::SeqCst);
+                return Duty::Rest;
+            }
+            self.want(seat, now);
+            if self.is_gone(seat, now) {
+                return Duty::End;
+            }
+            return Duty::Look(SELDOM);
         }
         let until = seat.until().load(Ordering::Relaxed);
         if now >= until {
             self.word.store(0, Ordering::SeqCst);
             self.end(turn, now);
-            if self.answer(seat, in_flight, self.wish(), now) {
-                return Duty::Look(50_000);
-            }
-            return Duty::Rest;
+            return self.finish(seat, now, in_flight);
         }
-        if in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 {
+        if is_busy {
             let soon = in_flight.clamp(IDLE, 1_000_000);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
         Duty::Look(IDLE)
+    }
+
+    /// The turn is over: answers as soon as its work is.
+    fn finish(&self, seat: &Seat, now: u64, in_flight: u64) -> Duty {
+        if self.answer(seat, in_flight, self.wish(), now) {
+            return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
+        }
+        Duty::Rest
     }
 
     /// Gives a turn back in which nothing is done, unless something was launched meanwhile: `is_idle` looks.
