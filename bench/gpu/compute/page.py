@@ -17,6 +17,7 @@ def write(folder):
         "",
         f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
         "",
+        *([f"**{result['remark']}**", ""] if "remark" in result else []),
         *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *frameworks(cells), *failed(cells),
     ]
     (folder / "gpu-compute.md").write_text("\n".join(lines) + "\n")
@@ -55,7 +56,9 @@ def alone(cells):
 
 
 def step(figures):
-    return f"{figures['p50'] / 1e3:.2f}, {figures['p99'] / 1e3:.2f} ms" if figures else ""
+    if not figures:
+        return ""
+    return f"{figures['p50']:.0f}, {figures['p99']:.0f} us" if figures["p50"] < 1000 else f"{figures['p50'] / 1e3:.2f}, {figures['p99'] / 1e3:.2f} ms"
 
 
 def jobs(cells):

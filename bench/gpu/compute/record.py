@@ -1,6 +1,6 @@
 """The one file that all pieces add to."""
 import json
-import sys
+import pathlib
 import time
 import traceback
 
@@ -33,7 +33,8 @@ class Record:
         try:
             result = measure()
         except Exception as error:
-            at = [line.strip() for line in traceback.format_exc().splitlines()[-7:-1]]
+            # No path of the machine.
+            at = [f"{pathlib.Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
             result = {"failed": f"{type(error).__name__}: {error}"[:600], "at": at}
         self.kept["cells"].setdefault(name, {})[subject] = result
         self.write()

@@ -47,7 +47,7 @@ def shares(cells):
             found.setdefault((kind, tolerance(cell["us"])), []).append((abs(cell["got"] - cell["should"]), name.removeprefix("alone ")))
     for (kind, near), offs in found.items():
         off, name = max(offs)
-        yield f"one tenant, {kind}, {len(offs)} cells", f"{off:.2f} points off at most ({name})", f"{near:g} points", off <= near
+        yield f"one tenant, {kind}, {len(offs)} cells", f"{off:.2f} points off at most ({name})", f"{near:g} point{'s' if near > 1 else ''}", off <= near
     varied = [(cell["cv"], name) for name, cell in ours(cells, "alone ") if cell["cv"] is not None and cell["us"] <= 1000 and cell["mode"] not in ("duty", "think")]
     if varied:
         yield "one tenant, CV of windows of 100 ms, kernels up to 1 ms", f"{max(varied)[0]:.3f} at most ({max(varied)[1].removeprefix('alone ')})", "0.1", max(varied)[0] <= 0.1
@@ -60,6 +60,9 @@ def jobs(cells):
         yield f"jobs side by side, {len(hard)} cells", f"{off:.2f} points off at most ({name.removeprefix('jobs ')})", "1 point", off <= 1
         jain, name = min((cell["jain"], name) for name, cell in hard if cell["jain"])
         yield "Jain of got / asked", f"{jain:.4f} ({name.removeprefix('jobs ')})", f"{JAIN}", jain >= JAIN
+        varied = [(one["cv"], name) for name, cell in hard for one in cell["tenants"] if one.get("cv") is not None and one["busy"] and "later" not in name]
+        if varied:
+            yield "jobs side by side, CV of windows of 100 ms", f"{max(varied)[0]:.3f} at most ({max(varied)[1].removeprefix('jobs ')})", "0.1", max(varied)[0] <= 0.1
     for start, least in SUMS.items():
         sums = [(cell["sum"], name) for name, cell in hard if name.startswith(f"jobs {start},") and all(one["busy"] and not one.get("late") for one in cell["tenants"]) and "later" not in name]
         if sums:
