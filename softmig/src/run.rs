@@ -33,7 +33,8 @@ use std::process::{Command, ExitCode};
 /// Runs a command with limits on what it takes of GPUs: without Slurm, as any user.
 ///
 /// CMD and all that it starts share one account of each GPU's memory: what would go beyond the limit is refused as out
-/// of memory, and said at the end. Inside jobs, whose own limits hold, nothing is run.
+/// of memory, and said at the end. Of each GPU's time they have no more than their share, together: launches wait.
+/// Inside jobs, whose own limits hold, nothing is run.
 ///
 /// Exit status: CMD's, or its signal; 127 there is no CMD, 126 it cannot be run, 2 wrong usage or refused.
 #[derive(Args)]
@@ -42,7 +43,7 @@ pub(crate) struct Run {
     /// What all processes together may hold of each GPU's memory: 4g, 1.5GiB, 512m
     #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
     memory: Option<Bytes>,
-    /// Their share of each GPU's time: 25, 12.5. Recorded, but not held yet by this version
+    /// What share of each GPU's time they may have, together, also while nobody else uses it: 25, 12.5
     #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]
     compute: Option<Tenths>,
     /// The library, where it is not installed: in containers, or of another version

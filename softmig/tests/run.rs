@@ -138,7 +138,7 @@ fn the_command_gets_the_limits_and_a_ledger_and_says_what_is_in_force() {
     assert_eq!(
         stderr(&output),
         "softmig: all processes of this run together may hold 4096 MiB of each GPU\n\
-         softmig: 12.5 % of each GPU's time is recorded, but not held yet by this version\n"
+         softmig: all processes of this run together may have 12.5 % of each GPU's time\n"
     );
     assert_eq!(session.runs(), Vec::<PathBuf>::new());
     let base = session.base().metadata().unwrap();

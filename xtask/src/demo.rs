@@ -86,8 +86,7 @@ fn summary(cluster: &Cluster) -> String {
         "Real:      Slurm {} from Debian's packages (slurmctld, slurmd, sbatch, srun, scontrol), softmig in job_submit\n           \
                     and cli_filter, softmig's prolog and epilog, {fence}.\n\
          Simulated: the GPUs. /dev/nvidia* are device files without a driver, /proc/driver/nvidia is made of files.\n\
-         Not shown: GPU work. This version writes limits and guards them; the library that holds a program to them\n           \
-                    is not part of it yet.",
+         Not shown: GPU work, and the library that holds programs to their limits ('softmig install --hook').",
         cluster.slurm()
     )
 }

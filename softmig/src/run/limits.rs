@@ -60,12 +60,12 @@ impl Limits {
         });
         if let Some(percent) = self.percent() {
             lines.push(format!(
-                "{percent} % of each GPU's time is recorded, but not held yet by this version"
+                "all processes of this run together may have {percent} % of each GPU's time"
             ));
         }
         if observes {
             lines.push(
-                "this node only observes: what goes beyond a limit is reported and not refused"
+                "this node only observes: memory beyond the limit is reported and not refused, and time is not limited"
                     .to_owned(),
             );
         }
@@ -170,8 +170,8 @@ mod tests {
         let lines = limits("1.5g", "12.5").lines(true).join("\n");
         insta::assert_snapshot!(lines, @r"
         all processes of this run together may hold 1536 MiB of each GPU
-        12.5 % of each GPU's time is recorded, but not held yet by this version
-        this node only observes: what goes beyond a limit is reported and not refused
+        all processes of this run together may have 12.5 % of each GPU's time
+        this node only observes: memory beyond the limit is reported and not refused, and time is not limited
         ");
         let lines = limits("", "25").lines(false);
         assert_eq!(
