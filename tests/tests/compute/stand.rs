@@ -93,6 +93,25 @@ impl Stand {
         Ok(Duration::from_nanos(meant.map(|one| one.busy).sum()))
     }
 
+    /// Waits until a process has launched something.
+    pub fn wait_for_work(&self, pid: u32) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.busy(0, Some(pid))?.is_zero() {
+            ensure!(Instant::now() < deadline, "{pid} launches nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// The share of a GPU that was used in the time to come, in percent.
+    pub fn share_in(&self, device: usize, pid: Option<u32>, time: Duration) -> Result<f64> {
+        let (start, before) = (self.gpus.now(), self.busy(device, pid)?);
+        std::thread::sleep(time);
+        let (end, after) = (self.gpus.now(), self.busy(device, pid)?);
+        let passed = Duration::from_nanos(end - start);
+        Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
