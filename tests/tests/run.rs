@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use softmig_fake_node::MIB;
-use softmig_tests::programs::{LIBRARY, PRELOAD};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Gpus, Machine, Output, Root, Slurm, on_each_slurm};
 
@@ -27,6 +27,11 @@ for mib in sys.argv[1:]:
 print(*results, flush=True)
 sys.stdin.read()
 "#;
+
+/// Launches kernels of 100 us for half a second, and says what share of it the GPU worked for them.
+const PACED: &str = "/opt/programs/paced 100000 500 async";
+/// How often shares are measured until they are as they should be: others use this machine too.
+const TRIES: usize = 4;
 
 /// Three takers at the same time, and a fourth after the first was killed.
 const SHARE: &str = r#"#!/usr/bin/python3
@@ -92,6 +97,69 @@ fn the_processes_of_a_run_share_its_memory_and_its_user_hears_of_the_first_refus
     // As the driver saw it.
     let peak = driver.peak(0) / MIB;
     ensure!((3 * 1024..=4096).contains(&peak), "{peak} MiB");
+    Ok(())
+}
+
+/// The shares of the GPU's time, in percent, that the clients of a script had: of each that is `PACED`.
+fn shares(machine: &Machine, script: &str) -> Result<Vec<f64>> {
+    let output = run(machine, "alice", script)?;
+    let said = output.ok()?;
+    let share = |line: &str| -> Result<f64> {
+        let share = line.split(" share ").nth(1).context(line.to_owned())?;
+        let number = share.split(' ').next().context(line.to_owned())?;
+        Ok(number.parse::<f64>()? / 100.0)
+    };
+    said.lines().map(share).collect()
+}
+
+/// Measures until all shares of a script's clients together are as they should be.
+fn together(machine: &Machine, script: &str, is_right: impl Fn(f64) -> bool) -> Result<()> {
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let shares = shares(machine, script)?;
+        if is_right(shares.iter().sum()) {
+            return Ok(());
+        }
+        seen.push(shares);
+    }
+    bail!("{script}: {seen:.2?}")
+}
+
+#[test]
+fn a_run_has_its_share_of_the_time_and_no_more() -> Result<()> {
+    assert!(PACED.starts_with(FOLDER));
+    let (machine, _driver) = start(&root())?;
+    together(&machine, PACED, |free| free > 50.0)?;
+    for share in ["25", "12.5"] {
+        let asked: f64 = share.parse()?;
+        let script = format!("softmig run --compute {share} -q -- {PACED}");
+        together(&machine, &script, |got| {
+            got <= asked + 1.5 && got > asked / 3.0
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_processes_of_a_run_share_its_time() -> Result<()> {
+    let (machine, _driver) = start(&root())?;
+    let two = format!("{PACED} & {PACED} & wait");
+    let script = format!("softmig run --compute 25 -q -- sh -c '{two}'");
+    // Of two runs each has as much: this is what the sum would be if they did not share.
+    let apart = format!("softmig run --compute 25 -q -- {PACED}");
+    let apart = format!("{apart} & {apart} & wait");
+    together(&machine, &apart, |got| got > 30.0)?;
+    together(&machine, &script, |got| got <= 26.5 && got > 25.0 / 3.0)
+}
+
+#[test]
+fn on_a_node_that_observes_nobody_waits_and_that_is_said() -> Result<()> {
+    let (machine, _driver) =
+        start(&root().file("/etc/softmig/node.conf", "SOFTMIG_NODE=observe\n"))?;
+    let script = format!("softmig run --compute 25 -- {PACED}");
+    together(&machine, &script, |got| got > 50.0)?;
+    let output = run(&machine, "alice", &script)?;
+    ensure!(output.stderr.contains("time is not limited"), "{output}");
     Ok(())
 }
 
