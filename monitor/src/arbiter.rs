@@ -1,7 +1,7 @@
 //! The arbiter: gives the processes of jobs their seats, and lets jobs take turns on each GPU.
 //!
-//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel ([`jobs`]). From
-//! then on it is heard by that page and a futex on it ([`gpu`]), and it has gone when the kernel says that it has ended.
+//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel ([`Doorkeeper`]). From
+//! then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says that it has ended.
 //! Whose turn it is is decided in [`crate::turns`].
 //!
 //! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.

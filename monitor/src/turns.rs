@@ -1,7 +1,7 @@
 //! Who has the turn on one GPU.
 //!
 //! Jobs take turns: while one launches, no other's work is on the GPU. Each job has a credit, which grows by its share of
-//! the time that passes and pays for its turns ([`account`]); the job that is furthest behind its share comes next.
+//! the time that passes and pays for its turns (`account`); the job that is furthest behind its share comes next.
 //!
 //! - A turn is the job's share of an epoch. While nobody waits for its end it has none: it goes on as long as there is
 //!   credit (`hard`), or as long as the job likes (`soft`). As soon as somebody waits, it ends after what is left of it.
