@@ -36,6 +36,22 @@ pub fn functions(folder: &Path, arguments: &[&str]) -> Result<BTreeSet<String>> 
     Ok(names)
 }
 
+/// The names of the tests in a folder's files that need no cluster, wherever they stand there.
+pub fn plain_tests(folder: &Path) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for path in files(folder)? {
+        let text = fs::read_to_string(&path)?;
+        let mut lines = text.lines().map(str::trim_start);
+        while lines.any(|line| line == "#[test]") {
+            // Other attributes may stand between.
+            let function = lines.find_map(|line| line.strip_prefix("fn "));
+            let name = function.and_then(|rest| rest.split_once('('));
+            names.extend(name.map(|(name, _)| name.to_owned()));
+        }
+    }
+    Ok(names)
+}
+
 /// The tests that macros make of lists: `module::name` for each line `name: "..."`. The module stands above the list, or
 /// the macro has one or several.
 pub fn listed(folder: &Path) -> Result<BTreeSet<String>> {

@@ -1,13 +1,18 @@
-//! docs/threat-model.md names every test of these, and none that does not exist.
+//! docs/threat-model.md names every test of these, and none that does not exist, here, in the monitor or in the hook.
 
 use anyhow::Result;
-use softmig_tests::documents::{functions, named, page, root};
+use softmig_tests::documents::{functions, named, page, plain_tests, root};
 
 #[test]
 fn the_threat_model_names_the_tests_there_are() -> Result<()> {
     let named = named(&page("threat-model.md")?);
     assert!(named.len() > 40, "{named:?}");
-    let all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
+    let mut all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
+    for folder in ["../monitor/src", "../monitor/tests", "../hook/region/src"] {
+        let tests = plain_tests(&root().join(folder))?;
+        assert!(!tests.is_disjoint(&named), "none of {folder} is named");
+        all.extend(tests);
+    }
     let missing: Vec<_> = named.difference(&all).collect();
     assert!(missing.is_empty(), "no such tests: {missing:?}");
     let unnamed: Vec<_> = functions(&root().join("tests/identity"), &["slurm: Slurm)"])?
