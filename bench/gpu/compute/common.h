@@ -33,7 +33,8 @@
 
 // Of the GPU: when kernels began and ended. The kernels write it.
 struct stamp { uint64_t begin, end; };
-struct log { uint64_t count, mask; struct stamp stamps[]; };
+struct log { uint64_t count, mask; struct { uint32_t ended, unused; uint64_t begin; } places[PLACES]; struct stamp stamps[]; };
+_Static_assert(sizeof(struct log) == 272, "STAMPS_AT, of the kernels");
 
 static CUcontext context;
 static CUmodule module;
@@ -87,7 +88,7 @@ static void begin(void) {
 static CUdeviceptr new_log(uint64_t stamps, uint64_t *bytes) {
     uint64_t room = 1;
     while (room < stamps) room *= 2;
-    struct log head = {0, room - 1};
+    struct log head = {.mask = room - 1};
     CUdeviceptr at;
     *bytes = sizeof head + room * sizeof(struct stamp);
     NEED(cuMemAlloc(&at, *bytes));
@@ -102,7 +103,9 @@ static void empty_log(CUdeviceptr at) {
 }
 
 static CUresult launch(CUfunction kernel, int grid, uint64_t first, uint64_t second, CUstream stream) {
-    void *words[] = {&first, &second};
+    // The third of `work`: its place in the log. Others have no third.
+    uint64_t place = 0;
+    void *words[] = {&first, &second, &place};
     return cuLaunchKernel(kernel, grid, 1, 1, grid == 1 ? 1 : THREADS, 1, 1, 0, stream, words, NULL);
 }
 

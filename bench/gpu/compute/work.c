@@ -62,7 +62,8 @@ static void see(long done) {
 
 static void launch_one(long number) {
     CUstream stream = run.stream[number % run.streams];
-    void *words[] = {&run.rounds, &run.log};
+    uint64_t place = number % run.streams;
+    void *words[] = {&run.rounds, &run.log, &place};
     switch (run.mode) {
     case EX: {
         CUlaunchConfig config = {.gridDimX = run.grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = THREADS, .blockDimY = 1, .blockDimZ = 1, .hStream = stream};
@@ -72,7 +73,7 @@ static void launch_one(long number) {
     case COOPERATIVE: NEED(cuLaunchCooperativeKernel(run.work, run.grid, 1, 1, THREADS, 1, 1, 0, stream, words)); break;
     case GRAPH: NEED(cuGraphLaunch(run.exec, stream)); break;
     case MEMSET: NEED(cuMemsetD8Async(run.target, number, run.n << 20, stream)); break;
-    default: NEED(launch(run.work, run.grid, run.rounds, run.log, stream));
+    default: NEED(cuLaunchKernel(run.work, run.grid, 1, 1, THREADS, 1, 1, 0, stream, words, NULL));
     }
 }
 
@@ -231,6 +232,30 @@ static void run_work(void) {
     NEED(cuMemFree(run.log));
 }
 
+// Rounds for a microsecond; and a kernel of a millisecond by its events and by its stamps, which have to agree.
+static void calibrate(void) {
+    double rate = rounds_per_us();
+    uint64_t bytes;
+    float ms;
+    CUevent first, second;
+    struct { struct log head; struct stamp stamp; } seen;
+    CUdeviceptr log = new_log(64, &bytes);
+    NEED(cuEventCreate(&first, 0));
+    NEED(cuEventCreate(&second, 0));
+    // Behind another, so that no time of the host's is in it.
+    NEED(launch(function("work"), full_grid, 1000 * rate, 0, 0));
+    NEED(cuEventRecord(first, 0));
+    NEED(launch(function("work"), full_grid, 1000 * rate, log, 0));
+    NEED(cuEventRecord(second, 0));
+    NEED(cuEventSynchronize(second));
+    NEED(cuEventElapsedTime(&ms, first, second));
+    NEED(cuMemcpyDtoH(&seen, log, sizeof seen));
+    printf("{\"rounds_per_us\":%.6f,\"blocks\":%d,\"by_events_us\":%.1f,\"by_stamps_us\":%.1f}\n", rate, full_grid, ms * 1e3, (seen.stamp.end - seen.stamp.begin) / 1e3);
+    NEED(cuEventDestroy(first));
+    NEED(cuEventDestroy(second));
+    NEED(cuMemFree(log));
+}
+
 int main(void) {
     char line[256], mode[32];
     begin();
@@ -239,7 +264,7 @@ int main(void) {
     while (fgets(line, sizeof line, stdin)) {
         memset(&run, 0, sizeof run);
         run.n = run.kernels = 1;
-        if (!strncmp(line, "calibrate", 9)) printf("{\"rounds_per_us\":%.6f,\"blocks\":%d}\n", rounds_per_us(), full_grid);
+        if (!strncmp(line, "calibrate", 9)) calibrate();
         else if (!strncmp(line, "cost", 4)) cost();
         else if (sscanf(line, "run %31s %lu %lf %lf %lf %ld", mode, &run.rounds, &run.estimate_us, &run.seconds, &run.start, &run.n) >= 5) {
             for (run.mode = 0; run.mode < MODES && strcmp(mode, mode_names[run.mode]); run.mode++) ;

@@ -8,7 +8,7 @@ static const char ptx_overlap[] = ".version 8.0\n.target sm_90\n.address_size 64
     " ld.param.u64 %a0, [ns];\n ld.param.u64 %a4, [log];\n"
     "again: mov.u64 %a2, %globaltimer;\n sub.u64 %a3, %a2, %a1;\n setp.lt.u64 %p, %a3, %a0;\n @%p bra again;\n"
     " griddepcontrol.wait;\n"
-    " atom.global.add.u64 %a5, [%a4], 1;\n shl.b64 %a5, %a5, 4;\n add.u64 %a6, %a4, %a5;\n st.global.v2.u64 [%a6+16], {%a1, %a2};\n ret;\n}\n";
+    " atom.global.add.u64 %a5, [%a4], 1;\n shl.b64 %a5, %a5, 4;\n add.u64 %a6, %a4, %a5;\n st.global.v2.u64 [%a6+" STAMPS_AT "], {%a1, %a2};\n ret;\n}\n";
 
 static void programmatic(char **arguments) {
     (void)arguments;
