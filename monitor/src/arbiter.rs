@@ -1,8 +1,8 @@
 //! The arbiter: gives the processes of jobs their seats, and lets jobs take turns on each GPU.
 //!
-//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel ([`Doorkeeper`]). From
-//! then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says that it has ended.
-//! Whose turn it is is decided in [`crate::turns`].
+//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel
+//! ([`Doorkeeper`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
+//! that it has ended. Whose turn it is is decided in [`crate::turns`].
 //!
 //! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
 
@@ -12,7 +12,7 @@ mod page;
 mod reception;
 mod socket;
 
-pub use gpu::Tenant;
+pub use gpu::{Member, Tenant};
 pub use jobs::{Client, Doorkeeper, Guest, Jobs};
 
 use rustix::event::{EventfdFlags, eventfd};

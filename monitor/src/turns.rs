@@ -157,6 +157,8 @@ pub struct Standing {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
+    /// Since when the job is known here.
+    pub since: Nanos,
     /// How many of its processes use the GPU.
     pub seats: usize,
     /// Whether it has the turn.
@@ -258,6 +260,7 @@ impl Turns {
             job,
             share: tenant.account.share,
             mode: tenant.account.mode,
+            since: tenant.since,
             seats: tenant.seats.len(),
             holds: self.turn.is_some_and(|turn| turn.job == job),
             wishes: tenant.wishes(),
@@ -266,6 +269,12 @@ impl Turns {
             turns: tenant.turns,
             overruns: tenant.overruns,
         })
+    }
+
+    /// Until when a process gets no turn because it did not answer, unless it does; `None` for one that is in time.
+    pub fn is_late_until(&self, seat: SeatId) -> Option<Nanos> {
+        let seat = self.tenants.get(&seat.job)?.seats.get(&seat)?;
+        seat.is_late_until()
     }
 
     // --- Time ---

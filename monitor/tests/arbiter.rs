@@ -177,8 +177,15 @@ fn a_stopped_holder_makes_way_and_comes_back() {
             .any(|it| it.standing.job == Job(1) && it.standing.overruns > 0)
     };
     node.wait_until(overruns);
+    let is_shut_out = |it: &Tenant| {
+        let mut members = it.members.iter();
+        it.standing.job == Job(1)
+            && members.any(|it| it.pid == holder.pid() && it.shut_out_for.is_some())
+    };
+    assert!(node.tenants().iter().any(is_shut_out));
     other.wait_for_turn_after(now());
     holder.signal(Signal::CONT);
+    node.wait_until(|it| !it.iter().any(is_shut_out));
     holder.wait_for_turn_after(now());
 }
 

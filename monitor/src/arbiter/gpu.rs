@@ -1,7 +1,6 @@
 //! One GPU: its turns, a thread for each seat that waits for the bell, and one for the clock.
 
 use rustix::time::{ClockId, clock_gettime};
-use softmig_policy::limits::{Mode, Share};
 use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
@@ -11,8 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::jobs::Guest;
 use super::page::Page;
-use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
+use crate::turns::{Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. They take it for gone after three times as long.
 const BEAT: Nanos = 100_000_000;
@@ -48,6 +48,7 @@ struct Round {
 #[derive(Debug)]
 struct Chair {
     page: Page,
+    pid: u32,
     has_left: AtomicBool,
 }
 
@@ -56,8 +57,21 @@ struct Chair {
 pub struct Tenant {
     /// What the arbiter knows.
     pub standing: Standing,
-    /// How often its processes launched without a turn, as they say.
-    pub launches_without_turn: u64,
+    /// Since when the job has had processes here, or time to pay for.
+    pub known_for: Duration,
+    /// Its processes.
+    pub members: Vec<Member>,
+}
+
+/// A process that takes turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub pid: u32,
+    /// How often it launched without a turn, as it says.
+    pub launches_without_turn: u32,
+    /// It did not answer when its turn ended: it gets none for so long, unless it answers.
+    pub shut_out_for: Option<Duration>,
 }
 
 pub(super) fn now() -> Nanos {
@@ -88,16 +102,13 @@ impl Gpu {
     }
 
     /// A process comes. Gives the file of its page.
-    pub(super) fn sit(
-        self: &Arc<Self>,
-        job: Job,
-        share: Share,
-        mode: Mode,
-    ) -> io::Result<(SeatId, OwnedFd)> {
+    pub(super) fn sit(self: &Arc<Self>, guest: Guest, pid: u32) -> io::Result<(SeatId, OwnedFd)> {
+        let Guest { job, share, mode } = guest;
         let (page, file) = Page::new(share)?;
         page.beat(now());
         let chair = Arc::new(Chair {
             page,
+            pid,
             has_left: AtomicBool::new(false),
         });
         let mut round = self.round();
@@ -142,16 +153,18 @@ impl Gpu {
 
     pub(super) fn tenants(&self) -> Vec<Tenant> {
         let round = self.round();
-        let said = |job| {
-            let chairs = round.chairs.iter().filter(move |(seat, _)| seat.job == job);
-            chairs
-                .map(|(_, chair)| u64::from(chair.page.overruns()))
-                .sum()
+        let now = now();
+        let until = |time: Nanos| Duration::from_nanos(u64::try_from(time - now).unwrap_or(0));
+        let member = |(&seat, chair): (&SeatId, &Arc<Chair>)| Member {
+            pid: chair.pid,
+            launches_without_turn: chair.page.overruns(),
+            shut_out_for: round.turns.is_late_until(seat).map(until),
         };
-        let standings = round.turns.standings();
-        let tenants = standings.map(|standing| Tenant {
+        let of = |job| round.chairs.iter().filter(move |(seat, _)| seat.job == job);
+        let tenants = round.turns.standings().map(|standing| Tenant {
             standing,
-            launches_without_turn: said(standing.job),
+            known_for: Duration::from_nanos(u64::try_from(now - standing.since).unwrap_or(0)),
+            members: of(standing.job).map(member).collect(),
         });
         tenants.collect()
     }

@@ -192,7 +192,7 @@ impl Reception {
             None => self.note(client, death).map_err(refused)?,
         };
         let gpu = self.gpus.get_or_start(id, self.settings.rules);
-        let sat = gpu.and_then(|gpu| gpu.sit(guest.job, guest.share, guest.mode));
+        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);

@@ -12,6 +12,8 @@ use super::{Nanos, Said, SeatId};
 pub(super) struct Tenant {
     pub(super) account: Account,
     pub(super) seats: BTreeMap<SeatId, Seat>,
+    /// Since when it is here.
+    pub(super) since: Nanos,
     /// Since when it wants to launch; as of the last look.
     pub(super) wishes_since: Option<Nanos>,
     /// When its last turn began.
@@ -84,6 +86,10 @@ impl Seat {
         self.late.is_some()
     }
 
+    pub(super) fn is_late_until(&self) -> Option<Nanos> {
+        self.late.map(|late| late.until)
+    }
+
     pub(super) fn wishes(&self) -> bool {
         self.said.wishes && !self.is_late()
     }
@@ -128,6 +134,7 @@ impl Tenant {
         Self {
             account: Account::new(now, share, mode, 0),
             seats: BTreeMap::new(),
+            since: now,
             wishes_since: None,
             served: now,
             turns: 0,
