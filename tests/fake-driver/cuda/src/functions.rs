@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
 use crate::export::exports;
-use crate::image::{Kernel, Time};
+use crate::image::{Act, Kernel};
 
 /// All kernels that were looked up.
 pub(crate) type Functions = BTreeMap<usize, Function>;
@@ -20,7 +20,7 @@ pub(crate) type Functions = BTreeMap<usize, Function>;
 pub(crate) struct Function {
     pub(crate) origin: Origin,
     name: CString,
-    pub(crate) time: Time,
+    pub(crate) act: Act,
     /// The stack of a thread, in bytes.
     pub(crate) frame: u64,
     /// Whether it takes memory itself.
@@ -95,13 +95,13 @@ pub(crate) fn enter(
         return Ok(*number);
     }
     let number = new_handle();
-    let Kernel { time, frame, heap } = kernel;
+    let Kernel { act, frame, heap } = kernel;
     driver.functions.insert(
         number,
         Function {
             origin,
             name,
-            time,
+            act,
             frame,
             heap,
         },

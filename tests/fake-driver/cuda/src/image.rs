@@ -3,6 +3,8 @@
 //! ```text
 //! kernel step 2000000      a kernel that runs for so many nanoseconds
 //! kernel busy argument     one that runs for as many as its first argument says, 64 bits wide
+//! kernel await spins       one that spins until the word at its first argument is not 0; others run beside it
+//! kernel set writes        one that writes its second argument to the word at its first
 //! kernel deep 1000 local 4096   one whose threads need so many bytes of stack; "heap" instead: one that uses malloc
 //! global table 1048576     a variable of so many bytes
 //! code 4194304             how many bytes its code takes; the image's own length if there is no such line
@@ -28,7 +30,7 @@ pub(crate) struct Image {
 /// What is said of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    pub(crate) time: Time,
+    pub(crate) act: Act,
     /// The stack of a thread, in bytes.
     pub(crate) frame: u64,
     /// Whether it takes memory itself.
@@ -36,22 +38,27 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// One that runs for so long, and needs nothing.
-    fn lasting(time: Time) -> Kernel {
+    /// One that does this, and needs nothing.
+    fn doing(act: Act) -> Kernel {
         Kernel {
-            time,
+            act,
             frame: 0,
             heap: false,
         }
     }
 }
 
-/// How long a kernel runs, in nanoseconds.
+/// What a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Time {
-    Fixed(u64),
-    /// Its first argument says so.
-    Argument,
+pub(crate) enum Act {
+    /// It runs for so many nanoseconds.
+    Runs(u64),
+    /// It runs for as many as its first argument says.
+    RunsAsAsked,
+    /// It waits until the word at its first argument is not 0.
+    Spins,
+    /// It writes its second argument to the word at its first.
+    Writes,
 }
 
 impl Image {
@@ -72,10 +79,12 @@ impl Image {
             let line = line.trim().trim_start_matches('/').trim_start();
             let mut words = line.split_whitespace();
             match (words.next(), words.next(), words.next()) {
-                (Some("kernel"), Some(name), Some(time)) => {
-                    let mut kernel = Kernel::lasting(match time {
-                        "argument" => Time::Argument,
-                        time => Time::Fixed(time.parse().ok()?),
+                (Some("kernel"), Some(name), Some(act)) => {
+                    let mut kernel = Kernel::doing(match act {
+                        "argument" => Act::RunsAsAsked,
+                        "spins" => Act::Spins,
+                        "writes" => Act::Writes,
+                        time => Act::Runs(time.parse().ok()?),
                     });
                     while let Some(word) = words.next() {
                         match word {
@@ -95,7 +104,7 @@ impl Image {
         }
         let is_ptx = text.contains(".version");
         for name in ptx_kernels(text).filter(|_| is_ptx) {
-            image.enter(name, Kernel::lasting(Time::Fixed(UNSAID)));
+            image.enter(name, Kernel::doing(Act::Runs(UNSAID)));
         }
         let empty = image.kernels.is_empty() && image.variables.is_empty() && code.is_none();
         image.code = code.unwrap_or(text.len() as u64);
@@ -107,7 +116,7 @@ impl Image {
         let found = self.kernels.iter().find(|(known, _)| known == name);
         match found {
             Some((_, kernel)) => Some(*kernel),
-            None => self.opaque.then_some(Kernel::lasting(Time::Fixed(UNSAID))),
+            None => self.opaque.then_some(Kernel::doing(Act::Runs(UNSAID))),
         }
     }
 

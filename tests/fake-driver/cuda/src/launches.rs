@@ -13,9 +13,9 @@ use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
 use crate::functions;
-use crate::image::Time;
+use crate::image::Act;
 use crate::streams::{self, Default};
-use crate::work::{Kernel, Op, Shape};
+use crate::work::{Deed, Kernel, Op, Shape};
 
 /// Threads in a block.
 const MOST_THREADS: u32 = 1024;
@@ -146,9 +146,9 @@ pub(crate) fn kernel(
     driver: &Driver,
     function: usize,
     shape: Shape,
-    (parameters, extra): Arguments,
+    arguments: Arguments,
 ) -> Outcome<Kernel> {
-    let time = functions::get(driver, function)?.time;
+    let act = functions::get(driver, function)?.act;
     let threads = shape
         .block
         .iter()
@@ -157,24 +157,31 @@ pub(crate) fn kernel(
     if !fits || shape.grid.contains(&0) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let duration = match time {
-        Time::Fixed(time) => time,
-        Time::Argument => first_argument(parameters, extra)?,
+    let deed = match act {
+        Act::Runs(time) => Deed::Run(time),
+        Act::RunsAsAsked => Deed::Run(argument(arguments, 0)?),
+        Act::Spins => Deed::Await(argument(arguments, 0)?),
+        Act::Writes => Deed::Write {
+            address: argument(arguments, 0)?,
+            value: argument(arguments, 1)? as u32,
+        },
     };
     Ok(Kernel {
-        duration,
+        deed,
         function,
         shape,
     })
 }
 
-/// A kernel's first argument, 64 bits wide.
-fn first_argument(parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Outcome<u64> {
+/// One of a kernel's arguments, all of which are 64 bits wide.
+fn argument((parameters, extra): Arguments, number: usize) -> Outcome<u64> {
     let place = if parameters.is_null() {
-        buffer(extra)?
+        buffer(extra)?.wrapping_add(number)
     } else {
-        // SAFETY: there is a pointer for each argument, and this kernel has one.
-        unsafe { parameters.read() }.cast::<u64>()
+        // SAFETY: there is a pointer for each argument, and this kernel has so many.
+        let place = unsafe { parameters.add(number) };
+        // SAFETY: as above.
+        unsafe { place.read() }.cast::<u64>()
     };
     if place.is_null() {
         return Err(CUDA_ERROR_INVALID_VALUE);

@@ -89,15 +89,10 @@ exports! {
     });
 
     /// Ends a stream once its work is done; nobody waits for that.
-    fn cuStreamDestroy_v2 [cuStreamDestroy 4000] (stream: CUstream) => locked(|driver| {
-        let number = stream as usize;
-        let stream = driver.streams.all.get(&number).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        if let Some(id) = stream.capture {
-            capture::forget(driver, id);
-        }
-        driver.streams.retire(number);
-        Ok(())
-    });
+    fn cuStreamDestroy [cuStreamDestroy 2000] (stream: CUstream) => locked(|driver| destroy(driver, stream as usize));
+
+    /// Ends a stream once its work is done; nobody waits for that.
+    fn cuStreamDestroy_v2 [cuStreamDestroy 4000] (stream: CUstream) => locked(|driver| destroy(driver, stream as usize));
 
     /// Waits until all work is done.
     fn cuStreamSynchronize [cuStreamSynchronize 2000], cuStreamSynchronize_ptsz [7000] (stream: CUstream)
@@ -127,6 +122,15 @@ exports! {
     /// Waits until all work of a context is done, this thread's with null.
     fn cuCtxSynchronize_v2 [cuCtxSynchronize 13000] like none (context: CUcontext) =>
         synchronize_context(context as usize);
+}
+
+fn destroy(driver: &mut Driver, number: usize) -> Outcome {
+    let stream = get(driver, number)?;
+    if let Some(id) = stream.capture {
+        capture::forget(driver, id);
+    }
+    driver.streams.retire(number);
+    Ok(())
 }
 
 /// Makes a stream.

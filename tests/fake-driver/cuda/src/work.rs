@@ -50,10 +50,20 @@ pub(crate) enum Op {
 /// A kernel's run: its arguments are read when it is handed in, and not kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
-    /// Nanoseconds.
-    pub(crate) duration: u64,
+    pub(crate) deed: Deed,
     pub(crate) function: usize,
     pub(crate) shape: Shape,
+}
+
+/// What a kernel does when it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed {
+    /// It takes so many nanoseconds.
+    Run(u64),
+    /// It waits until the word at this address is not 0. It holds up its stream alone: there is room for others.
+    Await(u64),
+    /// It writes a word.
+    Write { address: u64, value: u32 },
 }
 
 /// How much of a kernel there is.
@@ -138,7 +148,10 @@ impl Work {
             let ready = self.tail.max(*submitted);
             let now = node.now();
             match op {
-                Op::Kernel(kernel) => self.tail = node.run(device, ready, kernel.duration),
+                Op::Kernel(Kernel {
+                    deed: Deed::Run(duration),
+                    ..
+                }) => self.tail = node.run(device, ready, *duration),
                 Op::Mark(mark) => mark.reach(ready),
                 Op::Await(mark) => match mark.time() {
                     Some(time) => self.tail = ready.max(time),
@@ -146,6 +159,23 @@ impl Work {
                 },
                 // What follows is seen from outside, so it must not be early.
                 _ if ready > now => break,
+                Op::Kernel(Kernel {
+                    deed: Deed::Await(address),
+                    ..
+                }) => {
+                    // SAFETY: the program's argument, for which it answers.
+                    if unsafe { address::read_word(*address) } == 0 {
+                        break;
+                    }
+                    self.tail = now;
+                }
+                Op::Kernel(Kernel {
+                    deed: Deed::Write { address, value },
+                    ..
+                }) => {
+                    // SAFETY: as above.
+                    unsafe { address::write_word(*address, *value) };
+                }
                 Op::AwaitValue {
                     address,
                     value,
