@@ -47,10 +47,11 @@ def main():
     wanted = lambda name: not words or any(word in name for word in words)
     import alone
     if options.list:
+        import costs
         import live
         import tenants
         import torch_part
-        return print(*filter(wanted, [*alone.cells(quick), "cost of a launch", *tenants.cells(quick), *live.names(quick), *torch_part.names(quick)]), sep="\n")
+        return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(quick), *torch_part.names(quick)]), sep="\n")
     if not (options.library and options.out):
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
@@ -67,6 +68,8 @@ def main():
         subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
         controls = alone.Controls(record, program, quick)
         alone.measure(record, controls, subjects, wanted, quick)
+        import costs
+        costs.measure(record, controls, subjects, wanted)
         # In the quick form only where it is asked for.
         extra = wanted if words or not quick else lambda name: False
         node = None
@@ -76,6 +79,7 @@ def main():
                 from node import Node
                 node = Node(library, options.prolog.resolve(), options.monitor.resolve(), work)
                 node.start()
+                costs.measure_job(record, controls, node, wanted)
                 tenants.measure(record, controls, node, wanted, quick)
             import live
             live.measure(record, controls, node, subjects[0], live_program, extra, quick)

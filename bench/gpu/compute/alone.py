@@ -139,20 +139,3 @@ def measure(record, controls, subjects, wanted, quick):
                 record.found(name, subject.name, run)
             if client:
                 record.note(f"alone {share:g} %, stderr", subject.name, client.end())
-    measure_costs(record, controls, subjects, wanted)
-
-
-def measure_costs(record, controls, subjects, wanted):
-    """What a launch takes: without, with the library and no limit, and below one."""
-    if not wanted("cost of a launch"):
-        return
-    ways = [("without", WITHOUT, None)] + [(f"{subject.name}, {word}", subject, share) for subject in subjects for word, share in (("no limit", None), ("at 100 %", 100), ("at 50 %", 50))]
-    for word, subject, share in ways:
-        def run():
-            client = Client([controls.program], environment(subject, share)).begun()
-            try:
-                client.ask("calibrate")
-                return [client.ask("cost") for _ in range(3)]
-            finally:
-                client.end()
-        record.found("cost of a launch", word, run)

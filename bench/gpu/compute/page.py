@@ -1,6 +1,7 @@
 """Makes gpu-compute.md and gpu-compute.svg from gpu-compute.json."""
 import json
 
+import costs
 import plot
 import summary
 from summary import JAIN, SUMS, WITHOUT, of, tolerance, yes
@@ -97,14 +98,12 @@ def waiting(rows):
 
 
 def cost(cells):
-    ways = cells.get("cost of a launch", {})
-    ways = {way: rounds for way, rounds in ways.items() if isinstance(rounds, list)}
-    if WITHOUT not in ways:
+    ways = {way: rounds for way, rounds in cells.get(costs.CELL, {}).items() if isinstance(rounds, list)}
+    if not ways:
         return []
-    best = {way: {key: min(one[key] for one in rounds) for key in rounds[0]} for way, rounds in ways.items()}
-    lines = ["## A launch of an empty kernel", "", "The best of three rounds. *Amortised* is a batch of 256, *first* on an idle stream.", "", "| | amortised | each, p50 | p99 | first |", "| --- | --- | --- | --- | --- |"]
-    for way, figures in best.items():
-        shown = [f"{figures[key]:.0f} ns" + ("" if way == WITHOUT else f" ({figures[key] - best[WITHOUT][key]:+.0f})") for key in ("batch_ns", "each_ns", "each_p99_ns", "first_ns")]
+    lines = ["## A launch of an empty kernel", "", "In ns: what the driver's own function takes, and in brackets by how much a launch takes longer than that in the same process, in turns with it; both are medians. *Amortised* is a batch of 256.", "", f"| | {' | '.join(costs.KINDS.values())} |", "| --- | --- | --- | --- |"]
+    for way, rounds in ways.items():
+        shown = [f"{min(one[kind]['driver'][1] for one in rounds):.0f} ({costs.more(rounds, kind):+.0f})" for kind in costs.KINDS]
         lines.append(f"| {way} | {' | '.join(shown)} |")
     return [*lines, ""]
 

@@ -1,4 +1,6 @@
 """The figures that count, against what they should be."""
+import costs
+
 # Points of the GPU that a share may be off, by the length of the kernels in us.
 TOLERANCE = {5: 2.0, 200000: 2.0}
 WITHOUT = "without"
@@ -28,7 +30,7 @@ OURS = "softmig"
 
 def table(cells):
     """A line for each target of which anything was measured."""
-    rows = [row for rows in (shares(cells), jobs(cells), idle_ones(cells), costs(cells), frameworks(cells)) for row in rows]
+    rows = [row for rows in (shares(cells), jobs(cells), idle_ones(cells), launches(cells), frameworks(cells)) for row in rows]
     if not rows:
         return []
     lines = [f"| {what} | {got} | {target} | {yes(is_met)} |" for what, got, target, is_met in rows]
@@ -92,15 +94,12 @@ def idle_ones(cells):
         yield "helper's CPU time of a process", f"{max(cpu) * 100:.2f} % of a core at most", "1 %", max(cpu) < 0.01
 
 
-def costs(cells):
-    ways = {way: rounds for way, rounds in cells.get("cost of a launch", {}).items() if isinstance(rounds, list)}
-    if WITHOUT not in ways:
-        return
-    best = {way: min(one["batch_ns"] for one in rounds) for way, rounds in ways.items()}
-    for word, most in (("at 50 %", 20), ("at 100 %", 5), ("no limit", 5)):
-        way = f"{OURS}, {word}"
-        if way in best:
-            yield f"launch of an empty kernel, amortised, {word}", f"{best[way] - best[WITHOUT]:+.1f} ns", f"+{most} ns", best[way] - best[WITHOUT] <= most
+def launches(cells):
+    ways = {way: rounds for way, rounds in cells.get(costs.CELL, {}).items() if way.startswith(OURS) and isinstance(rounds, list)}
+    for way, rounds in ways.items():
+        most = 20 if "turn" in way else 5
+        took = costs.more(rounds, "batch")
+        yield f"launch of an empty kernel, amortised, {way.removeprefix(f'{OURS}, ')}", f"{took:+.1f} ns", f"+{most} ns", took <= most
 
 
 def frameworks(cells):
