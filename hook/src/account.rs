@@ -21,7 +21,9 @@ mod refusal;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUresult};
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUresult, CUstream,
+};
 
 use crate::rows::asked;
 
@@ -127,6 +129,29 @@ pub(crate) fn context() -> u64 {
     // SAFETY: there is room for the answer.
     let _ = unsafe { asked::cuCtxGetCurrent(&raw mut context) };
     context as u64
+}
+
+/// Calls `ask` with the stream's context as the calling thread's.
+pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
+    let (mut own, mut before): (CUcontext, CUcontext) =
+        (core::ptr::null_mut(), core::ptr::null_mut());
+    // The handles 0, 1 and 2 stand for the default streams of the thread's context.
+    let is_known = stream as usize > 2 && {
+        // SAFETY: the program's stream, and room for the answer.
+        let result = unsafe { asked::cuStreamGetCtx(stream, &raw mut own) };
+        result == CUDA_SUCCESS
+    };
+    if !is_known || own as u64 == context() {
+        return ask();
+    }
+    // SAFETY: a context of the program's, until it is taken away below.
+    if unsafe { asked::cuCtxPushCurrent_v2(own) } != CUDA_SUCCESS {
+        return ask();
+    }
+    let answer = ask();
+    // SAFETY: takes away what was put there just now.
+    let _ = unsafe { asked::cuCtxPopCurrent_v2(&raw mut before) };
+    answer
 }
 
 /// One reference less to something that goes with its last.

@@ -26,10 +26,14 @@ mod turns;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use softmig_driver_sys::cuda::{CUcontext, CUdevice, CUresult, CUstream};
+use softmig_driver_sys::cuda::{CUDA_ERROR_UNKNOWN, CUcontext, CUdevice, CUresult, CUstream};
+use softmig_policy::conf::MAX_GPUS;
 
+use crate::account::in_context_of;
 use crate::gate;
+pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
+pub(crate) use gpu::Ticket;
 pub(crate) use share::of_limits as share_of;
 
 /// Whether launches wait in this process.
@@ -47,6 +51,8 @@ pub(crate) struct Work {
     pub(crate) size: u64,
     /// It may begin before what was launched before it has ended.
     pub(crate) is_chained: bool,
+    /// So long it may take, in nanoseconds, as long as it was not measured.
+    pub(crate) guess: u64,
 }
 
 /// A stream, as the program names it.
@@ -97,6 +103,49 @@ pub(crate) fn paced(
     }
 }
 
+/// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited.
+pub(crate) fn admit(stream: Stream, work: Work) -> Option<Ticket> {
+    gpu().map(|gpu| gpu.admit(stream, work))
+}
+
+/// Launches on several GPUs at once, when the job may have all of them. `part` says what is launched in which stream, by
+/// number.
+pub(crate) fn paced_together(
+    part: &dyn Fn(usize) -> Option<(Stream, Work)>,
+    launch: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let mut launch = Some(launch);
+    let mut once = || launch.take().map_or(CUDA_ERROR_UNKNOWN, |launch| launch());
+    if may_be_paced() {
+        paced_from(0, part, &mut once)
+    } else {
+        once()
+    }
+}
+
+fn paced_from(
+    number: usize,
+    part: &dyn Fn(usize) -> Option<(Stream, Work)>,
+    launch: &mut dyn FnMut() -> CUresult,
+) -> CUresult {
+    let Some((stream, work)) = part(number).filter(|_| number < MAX_GPUS) else {
+        return launch();
+    };
+    let ticket = in_context_of(stream.handle, || admit(stream, work));
+    let result = paced_from(number.saturating_add(1), part, launch);
+    if let Some(ticket) = ticket {
+        in_context_of(stream.handle, || ticket.launched(result));
+    }
+    result
+}
+
+/// Whether any launch may have to wait in this process.
+#[inline]
+pub(crate) fn may_be_paced() -> bool {
+    // Relaxed: see above.
+    STATE.load(Ordering::Relaxed) != FREE
+}
+
 /// The GPU of the calling thread's context, if the time on it is limited.
 fn gpu() -> Option<&'static Gpu> {
     // Relaxed: see above.
@@ -133,6 +182,22 @@ pub(crate) fn before_waiting(stream: Option<Stream>) {
 fn mark_ends(stream: Option<Stream>) {
     if let Some(gpu) = Gpu::current() {
         gpu.mark_ends(stream);
+    }
+}
+
+/// Before the stream is given something that is no work of the GPU's: a wait, a call of the host, a copy from or to the
+/// host. What was launched ends before it, and the time of what comes later begins behind it.
+#[inline]
+pub(crate) fn before_pause(stream: Stream) {
+    if STATE.load(Ordering::Relaxed) == PACED {
+        break_off(stream);
+    }
+}
+
+#[cold]
+fn break_off(stream: Stream) {
+    if let Some(gpu) = Gpu::current() {
+        gpu.break_off(stream);
     }
 }
 

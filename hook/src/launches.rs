@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{
     CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
 };
 
-use crate::compute::{self, Stream, Work};
+use crate::compute::{self, Stream, UNKNOWN_TIME, Work};
 use crate::memory::{arguments, stacks};
 use crate::rows::cuda::real;
 
@@ -23,12 +23,7 @@ fn launched(
     if !stacks::fit(function, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let work = || Work {
-        what: function as u64,
-        size: grid.blocks,
-        is_chained: grid.is_chained,
-    };
-    compute::paced(stream, work, launch)
+    compute::paced(stream, || grid.work(function), launch)
 }
 
 /// The default stream of old functions.
@@ -40,6 +35,19 @@ struct Grid {
     blocks: u64,
     /// It may begin before what was launched before it has ended.
     is_chained: bool,
+}
+
+impl Grid {
+    /// What a kernel with this grid does.
+    #[inline]
+    fn work(self, function: CUfunction) -> Work {
+        Work {
+            what: function as u64,
+            size: self.blocks,
+            is_chained: self.is_chained,
+            guess: UNKNOWN_TIME,
+        }
+    }
 }
 
 /// The grid and the stream of a launch that is described.
@@ -313,21 +321,25 @@ pub(crate) unsafe fn launch_cooperative_kernel_multi_device(
     num_devices: c_uint,
     flags: c_uint,
 ) -> CUresult {
-    let all = if launch_params_list.is_null() {
-        0
-    } else {
-        num_devices as usize
-    };
-    for at in 0..all {
-        let params = launch_params_list.wrapping_add(at);
+    let part = |at: usize| {
+        let is_there = at < num_devices as usize;
         // SAFETY: the program's list.
-        let Some(params) = (unsafe { arguments::read(params) }) else {
-            continue;
-        };
+        is_there.then(|| unsafe { arguments::read(launch_params_list.wrapping_add(at)) })?
+    };
+    for params in (0..num_devices as usize).map_while(part) {
         if !stacks::fit(params.function, c"cuLaunchCooperativeKernelMultiDevice") {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
-    // SAFETY: as above.
-    unsafe { real::cuLaunchCooperativeKernelMultiDevice(launch_params_list, num_devices, flags) }
+    let work = |at| {
+        let params = part(at)?;
+        let grid = grid(params.gridDimX, params.gridDimY, params.gridDimZ);
+        Some((Stream::plain(params.hStream), grid.work(params.function)))
+    };
+    compute::paced_together(&work, || {
+        // SAFETY: as above.
+        unsafe {
+            real::cuLaunchCooperativeKernelMultiDevice(launch_params_list, num_devices, flags)
+        }
+    })
 }

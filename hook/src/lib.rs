@@ -53,6 +53,7 @@ mod driver;
 mod entry;
 mod gate;
 mod glibc;
+mod in_stream;
 mod launches;
 mod memory;
 mod node;

@@ -18,6 +18,10 @@ pub(crate) enum Family {
     Memory,
     /// Gives work to the GPU.
     Launch,
+    /// Copies and fills, which take its time.
+    Copy,
+    /// Keeps a stream waiting.
+    Pause,
     /// Waits for the GPU's work, or ends a stream of it.
     Wait,
     /// Shows figures.
@@ -119,10 +123,11 @@ unsafe impl Sync for Row {}
 /// pub(crate) static ROWS: &[Row] = &[.., Row { name: c"cuMemFree_v2", .. }];
 /// ```
 ///
-/// With `=> path::function` after the result, that function is called in the place of `real::cuMemFree_v2`.
+/// With `=> path::function` after the result, that function is called in the place of `real::cuMemFree_v2`. With `as item`
+/// the call gives a stream that [item](crate::in_stream::Item).
 macro_rules! interpose {
     ($library:ident, $sys:ident; $( $family:ident { $(
-        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(=> $handler:path)?;
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(=> $handler:path)? $(as $item:expr)?;
     )* } )*) => {
         use softmig_driver_sys::$sys::*;
 
@@ -167,7 +172,8 @@ macro_rules! interpose {
                         return $crate::driver::$library.denied;
                     }
                     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-                    unsafe { interpose!(@answer $name $($handler)?)($($argument),*) }
+                    let answer = || unsafe { interpose!(@answer $name $($handler)?)($($argument),*) };
+                    interpose!(@given answer $($item)?)
                 }
             )*)*
         }
@@ -186,6 +192,8 @@ macro_rules! interpose {
         ];
     };
     (@answer $name:ident) => { real::$name };
+    (@given $answer:ident) => { $answer() };
+    (@given $answer:ident $item:expr) => { $crate::in_stream::give(|| $item, $answer) };
     (@answer $name:ident $handler:path) => { $handler };
 }
 

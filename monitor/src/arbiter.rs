@@ -2,7 +2,7 @@
 //!
 //! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel
 //! ([`Doorkeeper`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
-//! that it has ended. Whose turn it is is decided in [`crate::turns`].
+//! that it has ended. Whose turn it is is decided in [`crate::turns`], and [`crate::status`] tells it to people.
 //!
 //! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
 

@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 use softmig_monitor::arbiter::{Arbiter, Jobs, Settings};
 use softmig_monitor::judge::{Judge, report::Report, table};
 use softmig_monitor::notify;
+use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
 use softmig_policy::cgroup::{Place, place};
 use softmig_prolog::dir::Dir;
@@ -16,6 +17,7 @@ use softmig_prolog::node::Node;
 use softmig_prolog::report as log;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use tracing::{error, info};
@@ -23,7 +25,7 @@ use tracing::{error, info};
 /// Grants the turns on this node's GPUs, and measures from outside what each job has of their memory.
 ///
 /// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal which
-/// jobs have more than their slice. With --once it grants nothing.
+/// jobs have more than their slice. With --once it grants nothing, and asks the daemon who takes turns.
 ///
 /// Exit status with --once: 0 measured, and nobody has more than he may have; 3 measured, and a job has; 1 not or not
 /// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.
@@ -46,6 +48,9 @@ struct Cli {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 }
+
+/// The daemon's socket for root, in the node's folder.
+const SOCKET: &str = "monitor.sock";
 
 /// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,7 +111,9 @@ fn is_in_first_cgroup_namespace() -> bool {
 
 /// Looks and tells.
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
-    let report = Judge::new(node).look();
+    let turns = socket::ask(&node.run.join(SOCKET));
+    let mut report = Judge::new(node).look();
+    report.turns = Some(turns.with_indexes(&report.gpus));
     let text = match json {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => table::text(&report),
@@ -138,7 +145,14 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let log_file = policy.and_then(|policy| policy.node_log_file);
     log::start(c"softmig-monitor", log_file.as_deref());
 
-    let arbiter = arbiter(&node)?;
+    let arbiter = Arc::new(arbiter(&node)?);
+    let status = {
+        let arbiter = Arc::clone(&arbiter);
+        let tell = move || Turns::new(&arbiter.status());
+        let path = node.run.join(SOCKET);
+        let listening = || format!("listening at {}", path.display());
+        socket::Server::start(&path, tell).with_context(listening)?
+    };
     let watch = Watch::new(node, interval);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
@@ -157,7 +171,8 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     notify::stopping();
     info!("ends, by signal {}", signal.unwrap_or_default());
     drop(end);
-    // Jobs learn it at once, and go on with their own caps.
+    drop(status);
+    // Jobs learn it now, and go on with their own caps.
     drop(arbiter);
     if all.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
         error!("the driver still has not answered");

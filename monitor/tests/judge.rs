@@ -7,6 +7,7 @@ use softmig_monitor::judge::owner::{Owner, Place};
 use softmig_monitor::judge::reading::{Gpu, Kind, Memory, Reading, User};
 use softmig_monitor::judge::report::{Finding, Report};
 use softmig_monitor::judge::table;
+use softmig_monitor::status;
 use softmig_policy::conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -162,7 +163,71 @@ fn everything_at_once() -> Report {
         ],
     );
     report.time = "2026-11-21T12:00:00Z".into();
+    report.turns = Some(turns().with_indexes(&report.gpus));
     report
+}
+
+/// What the daemon says of two GPUs, of which NVML shows one.
+fn turns() -> status::Turns {
+    let process = |pid| status::Process {
+        pid,
+        launches_without_turn: 0,
+        shut_out_seconds: None,
+    };
+    let busy = status::Job {
+        job: 12,
+        compute_percent: 25.0,
+        mode: "hard".into(),
+        has_turn: true,
+        waits: false,
+        known_seconds: 125.5,
+        charged_seconds: 31.2,
+        credit_seconds: 0.004,
+        turns: 3120,
+        overruns: 0,
+        processes: vec![process(101), process(102)],
+    };
+    let stopped = status::Process {
+        shut_out_seconds: Some(4.25),
+        ..process(103)
+    };
+    let waiting = status::Job {
+        job: 13,
+        compute_percent: 12.5,
+        mode: "soft".into(),
+        has_turn: false,
+        waits: true,
+        charged_seconds: 16.0,
+        credit_seconds: -0.6,
+        turns: 80,
+        overruns: 1,
+        processes: vec![
+            stopped,
+            status::Process {
+                launches_without_turn: 7,
+                ..process(109)
+            },
+        ],
+        ..busy.clone()
+    };
+    let idle = status::Job {
+        job: 19,
+        has_turn: false,
+        charged_seconds: 0.0,
+        credit_seconds: 0.02,
+        turns: 0,
+        processes: vec![process(111)],
+        ..busy.clone()
+    };
+    let gpu = |at, jobs| status::Gpu {
+        index: None,
+        uuid: uuid(at),
+        jobs,
+    };
+    status::Turns {
+        error: None,
+        gpus: vec![gpu(7, vec![idle]), gpu(0, vec![busy, waiting])],
+    }
 }
 
 #[test]
@@ -220,9 +285,21 @@ fn a_node_that_cannot_be_measured_has_its_jobs_all_the_same() {
 
 #[test]
 fn a_node_without_anything_says_so() {
-    let report = judged(Vec::new(), [], []);
-    assert_eq!(table::text(&report), "no jobs, and nobody on a GPU\n");
+    let mut report = judged(Vec::new(), [], []);
+    let nobody = "no jobs, and nobody on a GPU\n";
+    assert_eq!(table::text(&report), nobody);
     assert!(!report.is_incomplete());
+    for (turns, said) in [
+        (status::Turns::default(), "nobody takes turns"),
+        (
+            status::Turns::unknown("nobody is there".into()),
+            "turns: nobody is there",
+        ),
+    ] {
+        report.turns = Some(turns);
+        assert_eq!(table::text(&report), format!("{nobody}\n{said}\n"));
+        assert!(!report.is_incomplete());
+    }
 }
 
 #[test]

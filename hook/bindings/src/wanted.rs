@@ -14,6 +14,9 @@ pub(crate) const FULL: &[&str] = &[
     "CUDA_KERNEL_NODE_PARAMS_v2",
     "CUDA_KERNEL_NODE_PARAMS_v3",
     "CUDA_LAUNCH_PARAMS",
+    "CUDA_MEMCPY2D_v2",
+    "CUDA_MEMCPY3D_PEER_v1",
+    "CUDA_MEMCPY3D_v2",
     "CUDA_MEM_ALLOC_NODE_PARAMS_v1",
     "CUDA_MEM_ALLOC_NODE_PARAMS_v2",
     "CUDA_MEM_FREE_NODE_PARAMS",
@@ -52,6 +55,8 @@ pub(crate) const ENUMS: &[&str] = &[
     "CUevent_flags",
     "CUipcMem_flags",
     "CUmemAttach_flags",
+    "CUmemorytype",
+    "CUpointer_attribute",
     "CUstream_flags",
 ];
 

@@ -10,7 +10,7 @@ pub(super) struct Estimates([AtomicU64; PLACES]);
 const PLACES: usize = 1024;
 
 /// What was not measured yet counts as this, in nanoseconds: so little of it is in flight at a time.
-pub(super) const UNKNOWN: u64 = 500_000;
+pub(crate) const UNKNOWN: u64 = 500_000;
 
 /// What was measured so often is known: then it is measured again from time to time only.
 const OFTEN: u64 = 4;
@@ -75,7 +75,8 @@ impl Estimates {
         })
     }
 
-    /// It took so long, once. At first the shortest counts, then a quarter of what is new.
+    /// It took so long, once. The shortest of the first counts. Later half of what is less, and a quarter of what is more, at
+    /// most twice what was known: what stood still in between makes it longer, nothing makes it shorter.
     pub(super) fn learn(&self, key: Key, time: u64) {
         let Some(place) = self.0.get(key.place) else {
             return;
@@ -87,11 +88,15 @@ impl Estimates {
         } else {
             (0, time)
         };
-        // Others' work in between only makes it longer, most of all at the beginning.
-        let new = if count < OFTEN || time < before / 2 {
-            before.min(time)
+        let new = if time >= before && count >= OFTEN {
+            let more = time.saturating_sub(before) / 4;
+            before.saturating_add(more.min(before))
+        } else if time >= before {
+            before
+        } else if count < OFTEN || time < before / 2 {
+            time
         } else {
-            before.saturating_mul(3).saturating_add(time) / 4
+            before.midpoint(time)
         };
         let count = count.saturating_add(1).min(15);
         place.store(

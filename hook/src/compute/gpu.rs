@@ -36,8 +36,8 @@ const SMALL: u64 = 50_000;
 const MARK: u64 = 250_000;
 /// After so many launches too.
 const MARK_COUNT: u64 = 64;
-/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. Of those that follow, every
-/// fourth has to wait twice as long, until something ends.
+/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. If something runs that may just
+/// be long, every fourth of those that follow has to wait twice as long, until something ends.
 const PATIENCE: u64 = 2_000_000;
 /// The longest that one waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
@@ -150,7 +150,7 @@ impl Gpu {
             place: None,
             stream,
             key,
-            cost: known.map_or(UNKNOWN, |known| known.time),
+            cost: known.map_or(work.guess, |known| known.time),
             watch: if work.is_chained {
                 Watch::Seldom
             } else {
@@ -230,7 +230,13 @@ impl Gpu {
         // Time begins where nothing was under way, and ends before what nothing is known of.
         let begin = |place: &Place, marks: &mut Marks| {
             self.settle_marks(place, marks);
-            match (place.has_pending(), marks.is_empty()) {
+            let has_pending = place.has_pending();
+            let is_broken = !has_pending && place.take_break();
+            match (has_pending, marks.is_empty()) {
+                (false, _) if is_broken => {
+                    marks.begin(stream);
+                    false
+                }
                 (false, false) => false,
                 (false, true) => marks.begin(stream),
                 // It may be over for long.
@@ -276,6 +282,28 @@ impl Gpu {
                 marks.end(place, stream, lead);
             });
         });
+    }
+
+    /// See [`super::before_pause`].
+    pub(super) fn break_off(&'static self, stream: Stream) {
+        let Some(place) = self.streams.find(stream, self.context()) else {
+            return;
+        };
+        if place.has_pending() && !is_capturing(stream.handle, stream.form()) {
+            self.mark(place, stream, 0);
+        }
+        place.break_off();
+    }
+
+    /// Whether nothing of what is in flight has begun: its streams wait for something else.
+    fn is_blocked(&self) -> bool {
+        let mut is_any = false;
+        let all = self.streams.each().all(|place| {
+            let state = place.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked()));
+            is_any |= state.is_some_and(|(_, is_blocked)| is_blocked);
+            state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
+        });
+        is_any && all
     }
 
     /// See [`super::before_waiting`].
@@ -411,12 +439,12 @@ impl Gpu {
                 May::Nothing(time) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     os::nap(time.clamp(20_000, 1_000_000));
-                    patience = Patience::new(self);
+                    patience.is_tried_anew(self);
                 }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     self.turns.sleep(turn);
-                    patience = Patience::new(self);
+                    patience.is_tried_anew(self);
                 }
             }
         }
@@ -431,7 +459,7 @@ impl Gpu {
         if self.turns.join(&known.uuid, used, now) {
             helper::start(self);
         }
-        let turn = self.turns.may(now, used, in_flight);
+        let turn = self.turns.may(now, used, in_flight, || self.is_blocked());
         turn.unwrap_or_else(|| known.own.may(now, in_flight))
     }
 
@@ -444,19 +472,28 @@ impl Gpu {
             let rests = core::mem::replace(&mut last, launched) == launched;
             let in_flight = self.in_flight.load(Ordering::SeqCst);
             let turn = self.turns.turn();
-            match self.turns.attend(os::nanoseconds(), in_flight, rests) {
+            match self
+                .turns
+                .attend(os::nanoseconds(), in_flight, rests, || self.is_blocked())
+            {
                 Duty::End => return,
                 Duty::Rest => self.turns.sleep(turn),
                 Duty::Look(time) => {
                     os::nap(time);
                     self.mark_all_ends();
                     self.settle();
-                    let is_idle = || {
-                        self.in_flight.load(Ordering::SeqCst) == 0
-                            && self.last.load(Ordering::Relaxed) == launched
+                    // What is left to wish for, if nothing is done.
+                    let idle = || {
+                        let is_same = self.last.load(Ordering::Relaxed) == launched;
+                        let in_flight = self.in_flight.load(Ordering::SeqCst);
+                        match in_flight {
+                            0 if is_same => Some(0),
+                            _ if is_same && self.is_blocked() => Some(1),
+                            _ => None,
+                        }
                     };
-                    if is_idle() {
-                        self.turns.give_back(is_idle);
+                    if idle().is_some() {
+                        self.turns.give_back(idle);
                     }
                 }
             }
@@ -472,6 +509,15 @@ impl Gpu {
                 self.mark(place, stream, 0);
             }
         }
+    }
+
+    /// How long something that runs is waited for.
+    fn patience(&self) -> u64 {
+        let stalled = self.stalled.load(Ordering::Relaxed);
+        PATIENCE
+            .checked_shl((stalled / 4).min(8))
+            .unwrap_or(PATIENCE)
+            .min(LONGEST_PATIENCE)
     }
 
     /// Lets a launch go on although nothing ended: what is in flight may wait for it.
@@ -545,7 +591,7 @@ impl Gpu {
 
 /// A launch that may go on.
 #[derive(Clone, Copy)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     gpu: &'static Gpu,
     /// Its stream.
     place: Option<&'static Place>,
@@ -574,7 +620,7 @@ enum Watch {
 impl Ticket {
     /// After the launch: counts it, or not if it failed.
     #[inline]
-    pub(super) fn launched(self, result: CUresult) {
+    pub(crate) fn launched(self, result: CUresult) {
         let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {
                 self.gpu.count(self.cost, os::nanoseconds());
@@ -614,19 +660,20 @@ fn is_sample(number: u32) -> bool {
 struct Patience {
     used: u64,
     since: u64,
-    span: u64,
 }
 
 impl Patience {
     fn new(gpu: &Gpu) -> Self {
-        let stalled = gpu.stalled.load(Ordering::Relaxed);
         Self {
             used: gpu.used.load(Ordering::Relaxed),
             since: os::nanoseconds(),
-            span: PATIENCE
-                .checked_shl((stalled / 4).min(8))
-                .unwrap_or(PATIENCE)
-                .min(LONGEST_PATIENCE),
+        }
+    }
+
+    /// Nothing could be launched for a while: what is under way has time from here on, unless that is not what it needs.
+    fn is_tried_anew(&mut self, gpu: &Gpu) {
+        if !gpu.is_blocked() {
+            *self = Self::new(gpu);
         }
     }
 
@@ -636,7 +683,8 @@ impl Patience {
             self.used = used;
             self.since = now;
         }
-        now.saturating_sub(self.since) > self.span
+        let waited = now.saturating_sub(self.since);
+        waited > PATIENCE && (gpu.is_blocked() || waited > gpu.patience())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The streams of a GPU, and the events in them that tell when their work was done.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream,
@@ -38,6 +38,8 @@ pub(super) struct Place {
     over: AtomicU64,
     /// How many events were under way when somebody looked last.
     marked: AtomicUsize,
+    /// The stream was given something that is no work of the GPU's: time begins anew behind it.
+    is_broken: AtomicBool,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
     lock: Lock,
     marks: UnsafeCell<Marks>,
@@ -134,6 +136,13 @@ impl Streams {
         places.find(|place| place.is_idle() && place.take_over(name, stream, context))
     }
 
+    /// The place of a stream in a context, if anything was launched in it.
+    pub(super) fn find(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let name = name(stream, context);
+        self.each()
+            .find(|place| place.name.load(Ordering::Relaxed) == name)
+    }
+
     /// All that are in use.
     pub(super) fn each(&self) -> impl Iterator<Item = &Place> {
         self.0
@@ -177,6 +186,7 @@ impl Place {
                 return false;
             }
             marks.reached = 0;
+            place.is_broken.store(false, Ordering::Relaxed);
             place.name.store(name, Ordering::SeqCst);
             place.describe(stream, context);
             true
@@ -263,10 +273,22 @@ impl Place {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether nothing was under way when somebody looked last: then time begins with the next launch.
+    /// Whether time begins with the next launch: nothing was under way when somebody looked last, or it is something else
+    /// than work.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
+        !self.has_pending()
+            && (self.marked.load(Ordering::Relaxed) == 0 || self.is_broken.load(Ordering::Relaxed))
+    }
+
+    /// From here on time begins anew.
+    pub(super) fn break_off(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something stands before the next launch that is no work of the GPU's; asked by who begins anew.
+    pub(super) fn take_break(&self) -> bool {
+        self.is_broken.swap(false, Ordering::Relaxed)
     }
 
     /// Calls `use_them` with the events, unless another thread has them.
@@ -283,6 +305,7 @@ impl Place {
     pub(super) fn end(&self) -> u64 {
         loop {
             let lost = self.try_marks(|place, marks| {
+                place.is_broken.store(false, Ordering::Relaxed);
                 place.name.store(0, Ordering::SeqCst);
                 marks.drop_all().saturating_add(place.take_pending().cost)
             });
@@ -307,6 +330,12 @@ impl Marks {
     /// Whether all events were reached.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether the stream waits for something else before the oldest work that is under way.
+    pub(super) fn is_blocked(&self) -> bool {
+        let oldest = self.ring.get(self.first).filter(|_| self.count > 0);
+        oldest.is_some_and(|mark| mark.is_begin)
     }
 
     /// Records that time begins.

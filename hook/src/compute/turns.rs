@@ -131,8 +131,15 @@ impl Turns {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's.
-    pub(super) fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<May> {
+    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's, `is_blocked` asks
+    /// whether all of that waits for something else than the GPU.
+    pub(super) fn may(
+        &self,
+        now: u64,
+        used: u64,
+        in_flight: u64,
+        is_blocked: impl Fn() -> bool,
+    ) -> Option<May> {
         let seat = self.seat()?;
         seat.in_flight().store(in_flight, Ordering::Relaxed);
         let turn = seat.turn().load(Ordering::SeqCst);
@@ -157,7 +164,7 @@ impl Turns {
             self.close(turn, now);
         }
         self.word.store(0, Ordering::SeqCst);
-        if self.answer(seat, in_flight, 1, now) {
+        if self.answer(seat, in_flight, 1, now, is_blocked) {
             return Some(May::Nothing(
                 in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
             ));
@@ -194,7 +201,14 @@ impl Turns {
     }
 
     /// Answers that a turn is over once little is in flight; true while there is more.
-    fn answer(&self, seat: &Seat, in_flight: u64, wish: u32, now: u64) -> bool {
+    fn answer(
+        &self,
+        seat: &Seat,
+        in_flight: u64,
+        wish: u32,
+        now: u64,
+        is_blocked: impl Fn() -> bool,
+    ) -> bool {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
             return false;
@@ -204,7 +218,7 @@ impl Turns {
             .saturating_mul(4)
             .clamp(PATIENCE, LONGEST_PATIENCE);
         // What is in flight may wait for a launch that waits for the next turn.
-        if in_flight > AHEAD && now.saturating_sub(since) < patience {
+        if in_flight > AHEAD && now.saturating_sub(since) < patience && !is_blocked() {
             return true;
         }
         let mine = self
@@ -242,14 +256,20 @@ impl Turns {
 
     /// What there is to do for the thread that looks after turns, while others launch, wait or do something else. `is_idle`
     /// where nothing was launched for a while.
-    pub(super) fn attend(&self, now: u64, in_flight: u64, is_idle: bool) -> Duty {
+    pub(super) fn attend(
+        &self,
+        now: u64,
+        in_flight: u64,
+        is_idle: bool,
+        is_blocked: impl Fn() -> bool,
+    ) -> Duty {
         let Some(seat) = self.seat() else {
             return Duty::End;
         };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
             self.close(turn, now);
-            return self.finish(seat, now, in_flight);
+            return self.finish(seat, now, in_flight, is_blocked);
         }
         if turn == seat.done().load(Ordering::Relaxed) {
             return Duty::Rest;
@@ -270,9 +290,9 @@ impl Turns {
         if now >= until {
             self.word.store(0, Ordering::SeqCst);
             self.end(turn, now);
-            return self.finish(seat, now, in_flight);
+            return self.finish(seat, now, in_flight, is_blocked);
         }
-        if is_busy {
+        if is_busy && !is_blocked() {
             let soon = in_flight.clamp(IDLE, 1_000_000);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
@@ -280,15 +300,16 @@ impl Turns {
     }
 
     /// The turn is over: answers as soon as its work is.
-    fn finish(&self, seat: &Seat, now: u64, in_flight: u64) -> Duty {
-        if self.answer(seat, in_flight, self.wish(), now) {
+    fn finish(&self, seat: &Seat, now: u64, in_flight: u64, is_blocked: impl Fn() -> bool) -> Duty {
+        if self.answer(seat, in_flight, self.wish(), now, is_blocked) {
             return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
         }
         Duty::Rest
     }
 
-    /// Gives a turn back in which nothing is done, unless something was launched meanwhile: `is_idle` looks.
-    pub(super) fn give_back(&self, is_idle: impl Fn() -> bool) {
+    /// Gives a turn back in which nothing is done, unless something was launched meanwhile: `idle` looks, and says what this
+    /// process wishes for then.
+    pub(super) fn give_back(&self, idle: impl Fn() -> Option<u32>) {
         let Some(seat) = self.seat() else { return };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & (OPEN | CONTENDED) != OPEN | CONTENDED {
@@ -296,11 +317,11 @@ impl Turns {
         }
         // Whoever launches from here on finds another word.
         let before = self.word.swap(0, Ordering::SeqCst);
-        if !is_idle() || self.wish() != 0 {
+        let Some(wish) = idle().filter(|_| self.wish() == 0) else {
             self.word.store(before, Ordering::SeqCst);
             return;
-        }
-        seat.wish().store(0, Ordering::SeqCst);
+        };
+        seat.wish().store(wish, Ordering::SeqCst);
         seat.done().store(turn, Ordering::SeqCst);
         ring(seat);
     }

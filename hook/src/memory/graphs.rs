@@ -15,7 +15,7 @@ use softmig_region::units;
 
 use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::account::{outside, pools};
-use crate::compute::{self, Stream, Work};
+use crate::compute::{self, Stream, UNKNOWN_TIME, Work};
 use crate::gate;
 use crate::memory::stacks;
 use crate::os;
@@ -388,6 +388,7 @@ fn work(exec: CUgraphExec) -> Work {
         what: exec as u64,
         size: 0,
         is_chained: false,
+        guess: UNKNOWN_TIME,
     }
 }
 

@@ -7,13 +7,13 @@ use core::ffi::CStr;
 
 use softmig_driver_sys::cuda::{
     CU_MEM_ALLOCATION_TYPE_MANAGED, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_READY,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr, CUmemAllocationType,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemAllocationType,
     CUmemLocation, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
 };
 use softmig_region::units;
 
 use crate::account::pools::{self, Pool};
-use crate::account::{self, Busy, Kind, Limited, here};
+use crate::account::{self, Busy, Kind, Limited, here, in_context_of};
 use crate::entry;
 use crate::gate;
 use crate::memory::arguments;
@@ -34,26 +34,11 @@ pub(crate) enum Form {
 /// The GPU of a stream, which may be another one than that of the calling thread's context.
 #[inline]
 fn of_stream(stream: CUstream) -> Option<Limited> {
-    let gpu = here();
-    // The handles 0, 1 and 2 stand for the default streams of the thread's context.
-    if gpu.is_none() || stream as usize <= 2 || entry::has_one_gpu() {
-        return gpu;
+    if here().is_none() || entry::has_one_gpu() {
+        here()
+    } else {
+        in_context_of(stream, here)
     }
-    let (mut own, mut before): (CUcontext, CUcontext) =
-        (core::ptr::null_mut(), core::ptr::null_mut());
-    // SAFETY: the program's stream, and room for the answer.
-    let result = unsafe { asked::cuStreamGetCtx(stream, &raw mut own) };
-    if result != CUDA_SUCCESS || own as u64 == account::context() {
-        return gpu;
-    }
-    // SAFETY: a context of the program's, for the one question.
-    if unsafe { asked::cuCtxPushCurrent_v2(own) } != CUDA_SUCCESS {
-        return gpu;
-    }
-    let gpu = here();
-    // SAFETY: takes away what was put there just now.
-    let _ = unsafe { asked::cuCtxPopCurrent_v2(&raw mut before) };
-    gpu
 }
 
 /// Allocates `bytes` from a pool, the GPU's current one if `pool` is null.

@@ -21,6 +21,7 @@ ask! { CUDA, cuda;
         mipmap: CUmipmappedArray,
         device: CUdevice,
     ) -> CUresult;
+    fn cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr) -> CUresult;
     fn cuCtxPushCurrent_v2(context: CUcontext) -> CUresult;
     fn cuCtxPopCurrent_v2(context: *mut CUcontext) -> CUresult;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;

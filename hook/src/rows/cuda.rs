@@ -1,7 +1,9 @@
 //! The functions of libcuda that the hook exports.
 
-use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
+use crate::compute::Stream;
+use crate::in_stream::{self, DEFAULT};
 use crate::table::{c_name, interpose};
 
 interpose! { CUDA, cuda;
@@ -520,6 +522,586 @@ interpose! { CUDA, cuda;
         ) -> CUresult => crate::launches::launch_cooperative_kernel_multi_device;
         fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch;
         fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch_ptsz;
+    }
+    Copy {
+        fn cuMemsetD8_v2(
+            to: CUdeviceptr,
+            value: c_uchar,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 1, count, 1);
+        fn cuMemsetD8_v2_ptds(
+            to: CUdeviceptr,
+            value: c_uchar,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 1, count, 1);
+        fn cuMemsetD8Async(
+            to: CUdeviceptr,
+            value: c_uchar,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 1, count, 1);
+        fn cuMemsetD8Async_ptsz(
+            to: CUdeviceptr,
+            value: c_uchar,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 1, count, 1);
+        fn cuMemsetD16_v2(
+            to: CUdeviceptr,
+            value: c_ushort,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 2, count, 1);
+        fn cuMemsetD16_v2_ptds(
+            to: CUdeviceptr,
+            value: c_ushort,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 2, count, 1);
+        fn cuMemsetD16Async(
+            to: CUdeviceptr,
+            value: c_ushort,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 2, count, 1);
+        fn cuMemsetD16Async_ptsz(
+            to: CUdeviceptr,
+            value: c_ushort,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 2, count, 1);
+        fn cuMemsetD32_v2(
+            to: CUdeviceptr,
+            value: c_uint,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 4, count, 1);
+        fn cuMemsetD32_v2_ptds(
+            to: CUdeviceptr,
+            value: c_uint,
+            count: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 4, count, 1);
+        fn cuMemsetD32Async(
+            to: CUdeviceptr,
+            value: c_uint,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 4, count, 1);
+        fn cuMemsetD32Async_ptsz(
+            to: CUdeviceptr,
+            value: c_uint,
+            count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 4, count, 1);
+        fn cuMemsetD2D8_v2(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uchar,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 1, width, height);
+        fn cuMemsetD2D8_v2_ptds(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uchar,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 1, width, height);
+        fn cuMemsetD2D8Async(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uchar,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 1, width, height);
+        fn cuMemsetD2D8Async_ptsz(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uchar,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 1, width, height);
+        fn cuMemsetD2D16_v2(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_ushort,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 2, width, height);
+        fn cuMemsetD2D16_v2_ptds(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_ushort,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 2, width, height);
+        fn cuMemsetD2D16Async(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_ushort,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 2, width, height);
+        fn cuMemsetD2D16Async_ptsz(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_ushort,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 2, width, height);
+        fn cuMemsetD2D32_v2(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uint,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::plain(DEFAULT), 4, width, height);
+        fn cuMemsetD2D32_v2_ptds(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uint,
+            width: usize,
+            height: usize,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(DEFAULT), 4, width, height);
+        fn cuMemsetD2D32Async(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uint,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::plain(stream), 4, width, height);
+        fn cuMemsetD2D32Async_ptsz(
+            to: CUdeviceptr,
+            pitch: usize,
+            value: c_uint,
+            width: usize,
+            height: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::fill(Stream::per_thread(stream), 4, width, height);
+        fn cuMemcpy(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::copy(Stream::plain(DEFAULT), to, from, bytes);
+        fn cuMemcpy_ptds(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::copy(Stream::per_thread(DEFAULT), to, from, bytes);
+        fn cuMemcpyPeer(
+            to: CUdeviceptr,
+            to_context: CUcontext,
+            from: CUdeviceptr,
+            from_context: CUcontext,
+            bytes: usize,
+        ) -> CUresult as in_stream::between(Stream::plain(DEFAULT), (to_context, from_context), bytes);
+        fn cuMemcpyPeer_ptds(
+            to: CUdeviceptr,
+            to_context: CUcontext,
+            from: CUdeviceptr,
+            from_context: CUcontext,
+            bytes: usize,
+        ) -> CUresult as in_stream::between(Stream::per_thread(DEFAULT), (to_context, from_context), bytes);
+        fn cuMemcpy3DPeer(
+            copy: *const CUDA_MEMCPY3D_PEER,
+        ) -> CUresult as in_stream::box_between(Stream::plain(DEFAULT), copy);
+        fn cuMemcpy3DPeer_ptds(
+            copy: *const CUDA_MEMCPY3D_PEER,
+        ) -> CUresult as in_stream::box_between(Stream::per_thread(DEFAULT), copy);
+        fn cuMemcpyAsync(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::copy(Stream::plain(stream), to, from, bytes);
+        fn cuMemcpyAsync_ptsz(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::copy(Stream::per_thread(stream), to, from, bytes);
+        fn cuMemcpyPeerAsync(
+            to: CUdeviceptr,
+            to_context: CUcontext,
+            from: CUdeviceptr,
+            from_context: CUcontext,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::between(Stream::plain(stream), (to_context, from_context), bytes);
+        fn cuMemcpyPeerAsync_ptsz(
+            to: CUdeviceptr,
+            to_context: CUcontext,
+            from: CUdeviceptr,
+            from_context: CUcontext,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::between(Stream::per_thread(stream), (to_context, from_context), bytes);
+        fn cuMemcpy3DPeerAsync(
+            copy: *const CUDA_MEMCPY3D_PEER,
+            stream: CUstream,
+        ) -> CUresult as in_stream::box_between(Stream::plain(stream), copy);
+        fn cuMemcpy3DPeerAsync_ptsz(
+            copy: *const CUDA_MEMCPY3D_PEER,
+            stream: CUstream,
+        ) -> CUresult as in_stream::box_between(Stream::per_thread(stream), copy);
+        fn cuMemcpyWithAttributesAsync(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            size: usize,
+            attributes: *mut CUmemcpyAttributes,
+            stream: CUstream,
+        ) -> CUresult as in_stream::copy(Stream::plain(stream), to, from, size);
+        fn cuMemcpyWithAttributesAsync_ptsz(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            size: usize,
+            attributes: *mut CUmemcpyAttributes,
+            stream: CUstream,
+        ) -> CUresult as in_stream::copy(Stream::per_thread(stream), to, from, size);
+        fn cuMemcpy3DWithAttributesAsync(
+            copy: *mut CUDA_MEMCPY3D_BATCH_OP,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::plain(stream), 1);
+        fn cuMemcpy3DWithAttributesAsync_ptsz(
+            copy: *mut CUDA_MEMCPY3D_BATCH_OP,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::per_thread(stream), 1);
+        fn cuMemcpyDtoD_v2(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::plain(DEFAULT), bytes);
+        fn cuMemcpyDtoD_v2_ptds(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::per_thread(DEFAULT), bytes);
+        fn cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D) -> CUresult as in_stream::rectangle(Stream::plain(DEFAULT), copy);
+        fn cuMemcpy2D_v2_ptds(
+            copy: *const CUDA_MEMCPY2D,
+        ) -> CUresult as in_stream::rectangle(Stream::per_thread(DEFAULT), copy);
+        fn cuMemcpy2DUnaligned_v2(
+            copy: *const CUDA_MEMCPY2D,
+        ) -> CUresult as in_stream::rectangle(Stream::plain(DEFAULT), copy);
+        fn cuMemcpy2DUnaligned_v2_ptds(
+            copy: *const CUDA_MEMCPY2D,
+        ) -> CUresult as in_stream::rectangle(Stream::per_thread(DEFAULT), copy);
+        fn cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D) -> CUresult as in_stream::a_box(Stream::plain(DEFAULT), copy);
+        fn cuMemcpy3D_v2_ptds(
+            copy: *const CUDA_MEMCPY3D,
+        ) -> CUresult as in_stream::a_box(Stream::per_thread(DEFAULT), copy);
+        fn cuMemcpyAtoA_v2(
+            to: CUarray,
+            to_offset: usize,
+            from: CUarray,
+            from_offset: usize,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::plain(DEFAULT), bytes);
+        fn cuMemcpyAtoA_v2_ptds(
+            to: CUarray,
+            to_offset: usize,
+            from: CUarray,
+            from_offset: usize,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::per_thread(DEFAULT), bytes);
+        fn cuMemcpyAtoD_v2(
+            to: CUdeviceptr,
+            from: CUarray,
+            from_offset: usize,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::plain(DEFAULT), bytes);
+        fn cuMemcpyAtoD_v2_ptds(
+            to: CUdeviceptr,
+            from: CUarray,
+            from_offset: usize,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::per_thread(DEFAULT), bytes);
+        fn cuMemcpyDtoA_v2(
+            to: CUarray,
+            to_offset: usize,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::plain(DEFAULT), bytes);
+        fn cuMemcpyDtoA_v2_ptds(
+            to: CUarray,
+            to_offset: usize,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::within_device(Stream::per_thread(DEFAULT), bytes);
+        fn cuMemcpyHtoD_v2(
+            to: CUdeviceptr,
+            from: *const c_void,
+            bytes: usize,
+        ) -> CUresult as in_stream::pause(Stream::plain(DEFAULT));
+        fn cuMemcpyHtoD_v2_ptds(
+            to: CUdeviceptr,
+            from: *const c_void,
+            bytes: usize,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(DEFAULT));
+        fn cuMemcpyDtoH_v2(
+            to: *mut c_void,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::pause(Stream::plain(DEFAULT));
+        fn cuMemcpyDtoH_v2_ptds(
+            to: *mut c_void,
+            from: CUdeviceptr,
+            bytes: usize,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(DEFAULT));
+        fn cuMemcpyDtoDAsync_v2(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::within_device(Stream::plain(stream), bytes);
+        fn cuMemcpyDtoDAsync_v2_ptsz(
+            to: CUdeviceptr,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::within_device(Stream::per_thread(stream), bytes);
+        fn cuMemcpy2DAsync_v2(
+            copy: *const CUDA_MEMCPY2D,
+            stream: CUstream,
+        ) -> CUresult as in_stream::rectangle(Stream::plain(stream), copy);
+        fn cuMemcpy2DAsync_v2_ptsz(
+            copy: *const CUDA_MEMCPY2D,
+            stream: CUstream,
+        ) -> CUresult as in_stream::rectangle(Stream::per_thread(stream), copy);
+        fn cuMemcpy3DAsync_v2(
+            copy: *const CUDA_MEMCPY3D,
+            stream: CUstream,
+        ) -> CUresult as in_stream::a_box(Stream::plain(stream), copy);
+        fn cuMemcpy3DAsync_v2_ptsz(
+            copy: *const CUDA_MEMCPY3D,
+            stream: CUstream,
+        ) -> CUresult as in_stream::a_box(Stream::per_thread(stream), copy);
+        fn cuMemcpyHtoDAsync_v2(
+            to: CUdeviceptr,
+            from: *const c_void,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuMemcpyHtoDAsync_v2_ptsz(
+            to: CUdeviceptr,
+            from: *const c_void,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuMemcpyDtoHAsync_v2(
+            to: *mut c_void,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuMemcpyDtoHAsync_v2_ptsz(
+            to: *mut c_void,
+            from: CUdeviceptr,
+            bytes: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuMemcpyBatchAsync(
+            to: *mut CUdeviceptr,
+            from: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            attributes: *mut CUmemcpyAttributes,
+            attribute_places: *mut usize,
+            attribute_count: usize,
+            failed: *mut usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::several(Stream::plain(stream), to, from, sizes, count);
+        fn cuMemcpyBatchAsync_ptsz(
+            to: *mut CUdeviceptr,
+            from: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            attributes: *mut CUmemcpyAttributes,
+            attribute_places: *mut usize,
+            attribute_count: usize,
+            failed: *mut usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::several(Stream::per_thread(stream), to, from, sizes, count);
+        fn cuMemcpyBatchAsync_v2(
+            to: *mut CUdeviceptr,
+            from: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            attributes: *mut CUmemcpyAttributes,
+            attribute_places: *mut usize,
+            attribute_count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::several(Stream::plain(stream), to, from, sizes, count);
+        fn cuMemcpyBatchAsync_v2_ptsz(
+            to: *mut CUdeviceptr,
+            from: *mut CUdeviceptr,
+            sizes: *mut usize,
+            count: usize,
+            attributes: *mut CUmemcpyAttributes,
+            attribute_places: *mut usize,
+            attribute_count: usize,
+            stream: CUstream,
+        ) -> CUresult as in_stream::several(Stream::per_thread(stream), to, from, sizes, count);
+        fn cuMemcpy3DBatchAsync(
+            count: usize,
+            copies: *mut CUDA_MEMCPY3D_BATCH_OP,
+            failed: *mut usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::plain(stream), count);
+        fn cuMemcpy3DBatchAsync_ptsz(
+            count: usize,
+            copies: *mut CUDA_MEMCPY3D_BATCH_OP,
+            failed: *mut usize,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::per_thread(stream), count);
+        fn cuMemcpy3DBatchAsync_v2(
+            count: usize,
+            copies: *mut CUDA_MEMCPY3D_BATCH_OP,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::plain(stream), count);
+        fn cuMemcpy3DBatchAsync_v2_ptsz(
+            count: usize,
+            copies: *mut CUDA_MEMCPY3D_BATCH_OP,
+            flags: c_ulonglong,
+            stream: CUstream,
+        ) -> CUresult as in_stream::boxes(Stream::per_thread(stream), count);
+    }
+    Pause {
+        fn cuStreamWaitEvent(
+            stream: CUstream,
+            event: CUevent,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamWaitEvent_ptsz(
+            stream: CUstream,
+            event: CUevent,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamAddCallback(
+            stream: CUstream,
+            callback: CUstreamCallback,
+            user_data: *mut c_void,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamAddCallback_ptsz(
+            stream: CUstream,
+            callback: CUstreamCallback,
+            user_data: *mut c_void,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuWaitExternalSemaphoresAsync(
+            semaphores: *const CUexternalSemaphore,
+            params: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+            count: c_uint,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuWaitExternalSemaphoresAsync_ptsz(
+            semaphores: *const CUexternalSemaphore,
+            params: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+            count: c_uint,
+            stream: CUstream,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamWaitValue32(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint32_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamWaitValue32_ptsz(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint32_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamWaitValue32_v2(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint32_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamWaitValue32_v2_ptsz(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint32_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamWaitValue64(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint64_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamWaitValue64_ptsz(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint64_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamWaitValue64_v2(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint64_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamWaitValue64_v2_ptsz(
+            stream: CUstream,
+            address: CUdeviceptr,
+            value: cuuint64_t,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamBatchMemOp(
+            stream: CUstream,
+            count: c_uint,
+            params: *mut CUstreamBatchMemOpParams,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamBatchMemOp_ptsz(
+            stream: CUstream,
+            count: c_uint,
+            params: *mut CUstreamBatchMemOpParams,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuStreamBatchMemOp_v2(
+            stream: CUstream,
+            count: c_uint,
+            params: *mut CUstreamBatchMemOpParams,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuStreamBatchMemOp_v2_ptsz(
+            stream: CUstream,
+            count: c_uint,
+            params: *mut CUstreamBatchMemOpParams,
+            flags: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuLaunchHostFunc(
+            stream: CUstream,
+            function: CUhostFn,
+            user_data: *mut c_void,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuLaunchHostFunc_ptsz(
+            stream: CUstream,
+            function: CUhostFn,
+            user_data: *mut c_void,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        fn cuLaunchHostFunc_v2(
+            stream: CUstream,
+            function: CUhostFn,
+            user_data: *mut c_void,
+            sync_mode: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        fn cuLaunchHostFunc_v2_ptsz(
+            stream: CUstream,
+            function: CUhostFn,
+            user_data: *mut c_void,
+            sync_mode: c_uint,
+        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
     }
     Wait {
         fn cuStreamSynchronize(stream: CUstream) -> CUresult => crate::waits::stream;

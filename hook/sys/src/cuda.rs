@@ -63,6 +63,11 @@ pub struct CUextMemory_st {
 }
 pub type CUexternalMemory = *mut CUextMemory_st;
 #[repr(C)]
+pub struct CUextSemaphore_st {
+    _opaque: [u8; 0],
+}
+pub type CUexternalSemaphore = *mut CUextSemaphore_st;
+#[repr(C)]
 pub struct CUgraph_st {
     _opaque: [u8; 0],
 }
@@ -120,6 +125,13 @@ pub type CUstream_flags_enum = c_uint;
 pub type CUstream_flags = CUstream_flags_enum;
 pub type CUevent_flags_enum = c_uint;
 pub type CUevent_flags = CUevent_flags_enum;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUstreamBatchMemOpParams_union {
+    _opaque: [u8; 48],
+}
+pub type CUstreamBatchMemOpParams_v1 = CUstreamBatchMemOpParams_union;
+pub type CUstreamBatchMemOpParams = CUstreamBatchMemOpParams_v1;
 pub type CUarray_format_enum = c_uint;
 pub type CUarray_format = CUarray_format_enum;
 pub type CUdevice_attribute_enum = c_uint;
@@ -128,6 +140,8 @@ pub type CUpointer_attribute_enum = c_uint;
 pub type CUpointer_attribute = CUpointer_attribute_enum;
 pub type CUfunction_attribute_enum = c_uint;
 pub type CUfunction_attribute = CUfunction_attribute_enum;
+pub type CUmemorytype_enum = c_uint;
+pub type CUmemorytype = CUmemorytype_enum;
 pub type CUjit_option_enum = c_uint;
 pub type CUjit_option = CUjit_option_enum;
 pub type CUlimit_enum = c_uint;
@@ -319,6 +333,171 @@ pub type CUlibraryOption_enum = c_uint;
 pub type CUlibraryOption = CUlibraryOption_enum;
 pub type cudaError_enum = c_uint;
 pub type CUresult = cudaError_enum;
+pub type CUstreamCallback = Option<
+    unsafe extern "C" fn(hStream: CUstream, status: CUresult, userData: *mut c_void),
+>;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_MEMCPY2D_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub srcPitch: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub dstPitch: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+}
+const _: () = {
+    assert!(size_of::<CUDA_MEMCPY2D_st>() == 128);
+    assert!(align_of::<CUDA_MEMCPY2D_st>() == 8);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcXInBytes) == 0);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcY) == 8);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcMemoryType) == 16);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcHost) == 24);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcDevice) == 32);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcArray) == 40);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, srcPitch) == 48);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstXInBytes) == 56);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstY) == 64);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstMemoryType) == 72);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstHost) == 80);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstDevice) == 88);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstArray) == 96);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, dstPitch) == 104);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, WidthInBytes) == 112);
+    assert!(offset_of!(CUDA_MEMCPY2D_st, Height) == 120);
+};
+pub type CUDA_MEMCPY2D_v2 = CUDA_MEMCPY2D_st;
+pub type CUDA_MEMCPY2D = CUDA_MEMCPY2D_v2;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_MEMCPY3D_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub reserved0: *mut c_void,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub reserved1: *mut c_void,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+const _: () = {
+    assert!(size_of::<CUDA_MEMCPY3D_st>() == 200);
+    assert!(align_of::<CUDA_MEMCPY3D_st>() == 8);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcXInBytes) == 0);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcY) == 8);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcZ) == 16);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcLOD) == 24);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcMemoryType) == 32);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcHost) == 40);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcDevice) == 48);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcArray) == 56);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, reserved0) == 64);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcPitch) == 72);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, srcHeight) == 80);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstXInBytes) == 88);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstY) == 96);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstZ) == 104);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstLOD) == 112);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstMemoryType) == 120);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstHost) == 128);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstDevice) == 136);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstArray) == 144);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, reserved1) == 152);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstPitch) == 160);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, dstHeight) == 168);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, WidthInBytes) == 176);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, Height) == 184);
+    assert!(offset_of!(CUDA_MEMCPY3D_st, Depth) == 192);
+};
+pub type CUDA_MEMCPY3D_v2 = CUDA_MEMCPY3D_st;
+pub type CUDA_MEMCPY3D = CUDA_MEMCPY3D_v2;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_MEMCPY3D_PEER_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub srcContext: CUcontext,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub dstContext: CUcontext,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+const _: () = {
+    assert!(size_of::<CUDA_MEMCPY3D_PEER_st>() == 200);
+    assert!(align_of::<CUDA_MEMCPY3D_PEER_st>() == 8);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcXInBytes) == 0);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcY) == 8);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcZ) == 16);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcLOD) == 24);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcMemoryType) == 32);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcHost) == 40);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcDevice) == 48);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcArray) == 56);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcContext) == 64);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcPitch) == 72);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, srcHeight) == 80);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstXInBytes) == 88);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstY) == 96);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstZ) == 104);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstLOD) == 112);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstMemoryType) == 120);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstHost) == 128);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstDevice) == 136);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstArray) == 144);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstContext) == 152);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstPitch) == 160);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, dstHeight) == 168);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, WidthInBytes) == 176);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, Height) == 184);
+    assert!(offset_of!(CUDA_MEMCPY3D_PEER_st, Depth) == 192);
+};
+pub type CUDA_MEMCPY3D_PEER_v1 = CUDA_MEMCPY3D_PEER_st;
+pub type CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER_v1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUDA_ARRAY_DESCRIPTOR_st {
@@ -486,6 +665,13 @@ const _: () = {
 };
 pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1 = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_st;
 pub type CUDA_EXTERNAL_MEMORY_BUFFER_DESC = CUDA_EXTERNAL_MEMORY_BUFFER_DESC_v1;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st {
+    _opaque: [u8; 144],
+}
+pub type CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1 = CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st;
+pub type CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS = CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_v1;
 pub type CUmemGenericAllocationHandle_v1 = c_ulonglong;
 pub type CUmemGenericAllocationHandle = CUmemGenericAllocationHandle_v1;
 pub type CUmemAllocationHandleType_enum = c_uint;
@@ -642,6 +828,20 @@ pub struct CUmemPoolPtrExportData_st {
 }
 pub type CUmemPoolPtrExportData_v1 = CUmemPoolPtrExportData_st;
 pub type CUmemPoolPtrExportData = CUmemPoolPtrExportData_v1;
+#[repr(C, align(4))]
+#[derive(Clone, Copy)]
+pub struct CUmemcpyAttributes_st {
+    _opaque: [u8; 24],
+}
+pub type CUmemcpyAttributes_v1 = CUmemcpyAttributes_st;
+pub type CUmemcpyAttributes = CUmemcpyAttributes_v1;
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct CUDA_MEMCPY3D_BATCH_OP_st {
+    _opaque: [u8; 112],
+}
+pub type CUDA_MEMCPY3D_BATCH_OP_v1 = CUDA_MEMCPY3D_BATCH_OP_st;
+pub type CUDA_MEMCPY3D_BATCH_OP = CUDA_MEMCPY3D_BATCH_OP_v1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
@@ -1124,6 +1324,10 @@ pub const CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED: CUfunction_attrib
 pub const CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE: CUfunction_attribute_enum = 15;
 pub const CU_FUNC_ATTRIBUTE_DEVICE_NODE_UPDATE_SUPPORTED: CUfunction_attribute_enum = 16;
 pub const CU_FUNC_ATTRIBUTE_SHARED_MEMORY_MODE: CUfunction_attribute_enum = 17;
+pub const CU_MEMORYTYPE_HOST: CUmemorytype_enum = 1;
+pub const CU_MEMORYTYPE_DEVICE: CUmemorytype_enum = 2;
+pub const CU_MEMORYTYPE_ARRAY: CUmemorytype_enum = 3;
+pub const CU_MEMORYTYPE_UNIFIED: CUmemorytype_enum = 4;
 pub const CU_JIT_MAX_REGISTERS: CUjit_option_enum = 0;
 pub const CU_JIT_THREADS_PER_BLOCK: CUjit_option_enum = 1;
 pub const CU_JIT_WALL_TIME: CUjit_option_enum = 2;
@@ -1572,6 +1776,198 @@ unsafe extern "C" {
         Flags: c_uint,
     ) -> CUresult;
     pub fn cuMemHostUnregister(p: *mut c_void) -> CUresult;
+    pub fn cuMemcpy_ptds(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyPeer_ptds(
+        dstDevice: CUdeviceptr,
+        dstContext: CUcontext,
+        srcDevice: CUdeviceptr,
+        srcContext: CUcontext,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyHtoD_v2_ptds(
+        dstDevice: CUdeviceptr,
+        srcHost: *const c_void,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoH_v2_ptds(
+        dstHost: *mut c_void,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoD_v2_ptds(
+        dstDevice: CUdeviceptr,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoA_v2_ptds(
+        dstArray: CUarray,
+        dstOffset: usize,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyAtoD_v2_ptds(
+        dstDevice: CUdeviceptr,
+        srcArray: CUarray,
+        srcOffset: usize,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyAtoA_v2_ptds(
+        dstArray: CUarray,
+        dstOffset: usize,
+        srcArray: CUarray,
+        srcOffset: usize,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult;
+    pub fn cuMemcpy2DUnaligned_v2_ptds(pCopy: *const CUDA_MEMCPY2D) -> CUresult;
+    pub fn cuMemcpy3D_v2_ptds(pCopy: *const CUDA_MEMCPY3D) -> CUresult;
+    pub fn cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult;
+    pub fn cuMemcpyAsync_ptsz(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyPeerAsync_ptsz(
+        dstDevice: CUdeviceptr,
+        dstContext: CUcontext,
+        srcDevice: CUdeviceptr,
+        srcContext: CUcontext,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyHtoDAsync_v2_ptsz(
+        dstDevice: CUdeviceptr,
+        srcHost: *const c_void,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoHAsync_v2_ptsz(
+        dstHost: *mut c_void,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoDAsync_v2_ptsz(
+        dstDevice: CUdeviceptr,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy2DAsync_v2_ptsz(
+        pCopy: *const CUDA_MEMCPY2D,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DAsync_v2_ptsz(
+        pCopy: *const CUDA_MEMCPY3D,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DPeerAsync_ptsz(
+        pCopy: *const CUDA_MEMCPY3D_PEER,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyBatchAsync_v2_ptsz(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DBatchAsync_v2_ptsz(
+        numOps: usize,
+        opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyWithAttributesAsync_ptsz(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        size: usize,
+        attr: *mut CUmemcpyAttributes,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DWithAttributesAsync_ptsz(
+        op: *mut CUDA_MEMCPY3D_BATCH_OP,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult;
+    pub fn cuMemsetD16_v2_ptds(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD32_v2_ptds(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult;
+    pub fn cuMemsetD2D8_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD2D16_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD2D32_v2_ptds(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        uc: c_uchar,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D8Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D16Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D32Async_ptsz(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
     pub fn cuArrayCreate_v2(
         pHandle: *mut CUarray,
         pAllocateArray: *const CUDA_ARRAY_DESCRIPTOR,
@@ -1822,6 +2218,17 @@ unsafe extern "C" {
         priority: c_int,
     ) -> CUresult;
     pub fn cuStreamGetCtx_ptsz(hStream: CUstream, pctx: *mut CUcontext) -> CUresult;
+    pub fn cuStreamWaitEvent_ptsz(
+        hStream: CUstream,
+        hEvent: CUevent,
+        Flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamAddCallback_ptsz(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
+    ) -> CUresult;
     pub fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
     pub fn cuStreamIsCapturing_ptsz(
         hStream: CUstream,
@@ -1849,6 +2256,30 @@ unsafe extern "C" {
         bufferDesc: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
     ) -> CUresult;
     pub fn cuDestroyExternalMemory(extMem: CUexternalMemory) -> CUresult;
+    pub fn cuWaitExternalSemaphoresAsync_ptsz(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue32_v2_ptsz(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint32_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue64_v2_ptsz(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint64_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamBatchMemOp_v2_ptsz(
+        stream: CUstream,
+        count: c_uint,
+        paramArray: *mut CUstreamBatchMemOpParams,
+        flags: c_uint,
+    ) -> CUresult;
     pub fn cuFuncGetAttribute(
         pi: *mut c_int,
         attrib: CUfunction_attribute,
@@ -1886,6 +2317,17 @@ unsafe extern "C" {
         sharedMemBytes: c_uint,
         hStream: CUstream,
         kernelParams: *mut *mut c_void,
+    ) -> CUresult;
+    pub fn cuLaunchHostFunc_ptsz(
+        hStream: CUstream,
+        fn_: CUhostFn,
+        userData: *mut c_void,
+    ) -> CUresult;
+    pub fn cuLaunchHostFunc_v2_ptsz(
+        hStream: CUstream,
+        fn_: CUhostFn,
+        userData: *mut c_void,
+        syncMode: c_uint,
     ) -> CUresult;
     pub fn cuLaunch(f: CUfunction) -> CUresult;
     pub fn cuLaunchGrid(
@@ -2113,12 +2555,167 @@ unsafe extern "C" {
         srcDevice: CUdeviceptr,
         ByteCount: usize,
     ) -> CUresult;
+    pub fn cuMemcpyDtoA_v2(
+        dstArray: CUarray,
+        dstOffset: usize,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyAtoD_v2(
+        dstDevice: CUdeviceptr,
+        srcArray: CUarray,
+        srcOffset: usize,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyAtoA_v2(
+        dstArray: CUarray,
+        dstOffset: usize,
+        srcArray: CUarray,
+        srcOffset: usize,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult;
+    pub fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D) -> CUresult;
+    pub fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D) -> CUresult;
+    pub fn cuMemcpyHtoDAsync_v2(
+        dstDevice: CUdeviceptr,
+        srcHost: *const c_void,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoHAsync_v2(
+        dstHost: *mut c_void,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyDtoDAsync_v2(
+        dstDevice: CUdeviceptr,
+        srcDevice: CUdeviceptr,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy2DAsync_v2(
+        pCopy: *const CUDA_MEMCPY2D,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DAsync_v2(
+        pCopy: *const CUDA_MEMCPY3D,
+        hStream: CUstream,
+    ) -> CUresult;
     pub fn cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: c_uchar, N: usize) -> CUresult;
+    pub fn cuMemsetD16_v2(dstDevice: CUdeviceptr, us: c_ushort, N: usize) -> CUresult;
+    pub fn cuMemsetD32_v2(dstDevice: CUdeviceptr, ui: c_uint, N: usize) -> CUresult;
+    pub fn cuMemsetD2D8_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD2D16_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
+    pub fn cuMemsetD2D32_v2(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+    ) -> CUresult;
     pub fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize) -> CUresult;
     pub fn cuMemcpyAsync(
         dst: CUdeviceptr,
         src: CUdeviceptr,
         ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyPeer(
+        dstDevice: CUdeviceptr,
+        dstContext: CUcontext,
+        srcDevice: CUdeviceptr,
+        srcContext: CUcontext,
+        ByteCount: usize,
+    ) -> CUresult;
+    pub fn cuMemcpyPeerAsync(
+        dstDevice: CUdeviceptr,
+        dstContext: CUcontext,
+        srcDevice: CUdeviceptr,
+        srcContext: CUcontext,
+        ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER) -> CUresult;
+    pub fn cuMemcpy3DPeerAsync(
+        pCopy: *const CUDA_MEMCPY3D_PEER,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyBatchAsync(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        failIdx: *mut usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DBatchAsync(
+        numOps: usize,
+        opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+        failIdx: *mut usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyBatchAsync_ptsz(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        failIdx: *mut usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DBatchAsync_ptsz(
+        numOps: usize,
+        opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+        failIdx: *mut usize,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyBatchAsync_v2(
+        dsts: *mut CUdeviceptr,
+        srcs: *mut CUdeviceptr,
+        sizes: *mut usize,
+        count: usize,
+        attrs: *mut CUmemcpyAttributes,
+        attrsIdxs: *mut usize,
+        numAttrs: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DBatchAsync_v2(
+        numOps: usize,
+        opList: *mut CUDA_MEMCPY3D_BATCH_OP,
+        flags: c_ulonglong,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpyWithAttributesAsync(
+        dst: CUdeviceptr,
+        src: CUdeviceptr,
+        size: usize,
+        attr: *mut CUmemcpyAttributes,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemcpy3DWithAttributesAsync(
+        op: *mut CUDA_MEMCPY3D_BATCH_OP,
+        flags: c_ulonglong,
         hStream: CUstream,
     ) -> CUresult;
     pub fn cuMemsetD8Async(
@@ -2127,11 +2724,53 @@ unsafe extern "C" {
         N: usize,
         hStream: CUstream,
     ) -> CUresult;
+    pub fn cuMemsetD16Async(
+        dstDevice: CUdeviceptr,
+        us: c_ushort,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD32Async(
+        dstDevice: CUdeviceptr,
+        ui: c_uint,
+        N: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D8Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        uc: c_uchar,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D16Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        us: c_ushort,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
+    pub fn cuMemsetD2D32Async(
+        dstDevice: CUdeviceptr,
+        dstPitch: usize,
+        ui: c_uint,
+        Width: usize,
+        Height: usize,
+        hStream: CUstream,
+    ) -> CUresult;
     pub fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext) -> CUresult;
     pub fn cuStreamWaitEvent(
         hStream: CUstream,
         hEvent: CUevent,
         Flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamAddCallback(
+        hStream: CUstream,
+        callback: CUstreamCallback,
+        userData: *mut c_void,
+        flags: c_uint,
     ) -> CUresult;
     pub fn cuStreamQuery(hStream: CUstream) -> CUresult;
     pub fn cuStreamSynchronize(hStream: CUstream) -> CUresult;
@@ -2165,6 +2804,48 @@ unsafe extern "C" {
         fn_: CUhostFn,
         userData: *mut c_void,
     ) -> CUresult;
+    pub fn cuLaunchHostFunc_v2(
+        hStream: CUstream,
+        fn_: CUhostFn,
+        userData: *mut c_void,
+        syncMode: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue32(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint32_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue64(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint64_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamBatchMemOp(
+        stream: CUstream,
+        count: c_uint,
+        paramArray: *mut CUstreamBatchMemOpParams,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue32_ptsz(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint32_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue64_ptsz(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint64_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamBatchMemOp_ptsz(
+        stream: CUstream,
+        count: c_uint,
+        paramArray: *mut CUstreamBatchMemOpParams,
+        flags: c_uint,
+    ) -> CUresult;
     pub fn cuStreamWriteValue32_v2(
         stream: CUstream,
         addr: CUdeviceptr,
@@ -2175,6 +2856,18 @@ unsafe extern "C" {
         stream: CUstream,
         addr: CUdeviceptr,
         value: cuuint32_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamWaitValue64_v2(
+        stream: CUstream,
+        addr: CUdeviceptr,
+        value: cuuint64_t,
+        flags: c_uint,
+    ) -> CUresult;
+    pub fn cuStreamBatchMemOp_v2(
+        stream: CUstream,
+        count: c_uint,
+        paramArray: *mut CUstreamBatchMemOpParams,
         flags: c_uint,
     ) -> CUresult;
     pub fn cuMemPrefetchAsync(
@@ -2227,6 +2920,12 @@ unsafe extern "C" {
         sharedMemBytes: c_uint,
         hStream: CUstream,
         kernelParams: *mut *mut c_void,
+    ) -> CUresult;
+    pub fn cuWaitExternalSemaphoresAsync(
+        extSemArray: *const CUexternalSemaphore,
+        paramsArray: *const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+        numExtSems: c_uint,
+        stream: CUstream,
     ) -> CUresult;
     pub fn cuStreamBeginCapture_v2(
         hStream: CUstream,

@@ -3,6 +3,7 @@
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 
 use crate::judge::reading::Kind;
+use crate::status::Turns;
 use serde::Serialize;
 
 /// The number of this form. A newer one can have more fields; if one goes or changes its meaning, the number changes.
@@ -25,10 +26,12 @@ pub struct Report {
     pub jobs: Vec<Job>,
     /// What is on the GPUs and in no job, by user.
     pub users: Vec<User>,
+    /// Who takes turns on the GPUs, as the daemon says; `None` where it was not asked.
+    pub turns: Option<Turns>,
 }
 
 /// A GPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gpu {
     /// NVML's index.
     pub index: u32,

@@ -1,6 +1,7 @@
 //! A report for people.
 
 use crate::judge::report::{Conf, Finding, Gpu, Holding, Job, JobGpu, Report};
+use crate::status::{self, Turns};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use std::fmt::Write;
@@ -41,7 +42,76 @@ pub fn text(report: &Report) -> String {
         text += "\n";
         text += &lines(&holders(report));
     }
+    if let Some(turns) = &report.turns {
+        text += "\n";
+        text += &match &turns.error {
+            Some(error) => format!("turns: {error}\n"),
+            None if turns.gpus.is_empty() => "nobody takes turns\n".into(),
+            None => lines(&takers(turns)),
+        };
+    }
     text
+}
+
+/// Who takes turns.
+fn takers(turns: &Turns) -> Table {
+    let heading = [
+        "GPU",
+        "JOB",
+        "SHARE",
+        "TURN",
+        "CHARGED",
+        "IN",
+        "CREDIT",
+        "TURNS",
+        "OVERRUNS",
+        "PROCESSES",
+        "NOTE",
+    ];
+    let mut table = table(&heading, &[4, 5, 6, 7, 8]);
+    for gpu in &turns.gpus {
+        for job in &gpu.jobs {
+            let members: Vec<u32> = job.processes.iter().map(|it| it.pid).collect();
+            table.add_row([
+                number(gpu.index),
+                job.job.to_string(),
+                format!("{} % {}", job.compute_percent, job.mode),
+                match (job.has_turn, job.waits) {
+                    (true, _) => "has it",
+                    (false, true) => "waits",
+                    (false, false) => "-",
+                }
+                .into(),
+                format!("{:.1} s", job.charged_seconds),
+                format!("{:.1} s", job.known_seconds),
+                format!("{:.0} ms", job.credit_seconds * 1000.0),
+                job.turns.to_string(),
+                job.overruns.to_string(),
+                pids(&members),
+                note_on_turns(gpu, job),
+            ]);
+        }
+    }
+    table
+}
+
+fn note_on_turns(gpu: &status::Gpu, job: &status::Job) -> String {
+    let mut notes = Vec::new();
+    for process in &job.processes {
+        if let Some(seconds) = process.shut_out_seconds {
+            let pid = process.pid;
+            notes.push(format!("{pid} did not answer: no turn for {seconds:.1} s"));
+        }
+    }
+    let launches = job.processes.iter().map(|it| it.launches_without_turn);
+    match launches.map(u64::from).sum() {
+        0u64 => {}
+        launches => notes.push(format!("{launches} launches without a turn")),
+    }
+    if gpu.index.is_none() {
+        notes.push(format!("{} is not to be seen", gpu.uuid));
+    }
+    notes.join("; ")
 }
 
 fn gpus(report: &Report) -> Table {

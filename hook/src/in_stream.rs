@@ -1,0 +1,230 @@
+//! What a stream is given besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
+//! and what only keeps the stream waiting.
+
+use core::ffi::c_void;
+
+use softmig_driver_sys::cuda::{
+    CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST,
+    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER,
+    CUDA_SUCCESS, CUcontext, CUdeviceptr, CUmemorytype, CUresult, CUstream,
+};
+
+use crate::compute::{self, Stream, Ticket, Work};
+use crate::memory::arguments;
+use crate::rows::asked;
+
+/// One of these.
+pub(crate) enum Item {
+    /// The GPU works.
+    Work(Stream, Work),
+    /// It does not: something else is waited for, or the copy engines move what the host has.
+    Pause(Stream),
+}
+
+/// The default stream.
+pub(crate) const DEFAULT: CUstream = core::ptr::null_mut();
+
+/// Gives a stream what `item` says by calling the driver, when the job may have the GPU.
+#[inline]
+pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult) -> CUresult {
+    let ticket = if compute::may_be_paced() {
+        admit(&item())
+    } else {
+        None
+    };
+    let result = call();
+    if let Some(ticket) = ticket {
+        launched(ticket, result);
+    }
+    result
+}
+
+#[cold]
+#[inline(never)]
+fn launched(ticket: Ticket, result: CUresult) {
+    ticket.launched(result);
+}
+
+#[cold]
+#[inline(never)]
+fn admit(item: &Item) -> Option<Ticket> {
+    match *item {
+        Item::Work(stream, work) => compute::admit(stream, work),
+        Item::Pause(stream) => {
+            compute::before_pause(stream);
+            None
+        }
+    }
+}
+
+/// A stream waits, or something else than the GPU works.
+pub(crate) fn pause(stream: Stream) -> Item {
+    Item::Pause(stream)
+}
+
+/// Fills `height` rows of `width` elements of `size` bytes.
+pub(crate) fn fill(stream: Stream, size: usize, width: usize, height: usize) -> Item {
+    let bytes = size.saturating_mul(width).saturating_mul(height);
+    Item::Work(stream, moved(Kind::Fill, bytes))
+}
+
+/// Copies in the GPU's memory.
+pub(crate) fn within_device(stream: Stream, bytes: usize) -> Item {
+    Item::Work(stream, moved(Kind::Copy, bytes))
+}
+
+/// Copies, from and to what the addresses tell.
+pub(crate) fn copy(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Item {
+    if is_on_device(to) && is_on_device(from) {
+        within_device(stream, bytes)
+    } else {
+        pause(stream)
+    }
+}
+
+/// Copies from one context to another, which is the GPU's own work if they are the same.
+pub(crate) fn between(stream: Stream, contexts: (CUcontext, CUcontext), bytes: usize) -> Item {
+    if contexts.0 == contexts.1 {
+        within_device(stream, bytes)
+    } else {
+        pause(stream)
+    }
+}
+
+/// Copies several pieces.
+pub(crate) fn several(
+    stream: Stream,
+    to: *const CUdeviceptr,
+    from: *const CUdeviceptr,
+    sizes: *const usize,
+    count: usize,
+) -> Item {
+    let mut bytes: usize = 0;
+    for at in 0..count {
+        // SAFETY: the program's arguments, which the driver reads too.
+        let piece = unsafe {
+            (
+                arguments::read(to.wrapping_add(at)),
+                arguments::read(from.wrapping_add(at)),
+                arguments::read(sizes.wrapping_add(at)),
+            )
+        };
+        if let (Some(to), Some(from), Some(size)) = piece
+            && is_on_device(to)
+            && is_on_device(from)
+        {
+            bytes = bytes.saturating_add(size);
+        }
+    }
+    if bytes > 0 {
+        within_device(stream, bytes)
+    } else {
+        pause(stream)
+    }
+}
+
+/// Copies so many boxes, wherever they are.
+pub(crate) fn boxes(stream: Stream, count: usize) -> Item {
+    /// What one may have.
+    const BYTES: usize = 1 << 20;
+    within_device(stream, count.saturating_mul(BYTES))
+}
+
+/// Copies a rectangle.
+pub(crate) fn rectangle(stream: Stream, copy: *const CUDA_MEMCPY2D) -> Item {
+    // SAFETY: the program's argument, which the driver reads too.
+    let Some(copy) = (unsafe { arguments::read(copy) }) else {
+        return pause(stream);
+    };
+    let to = End(copy.dstMemoryType, copy.dstDevice);
+    let from = End(copy.srcMemoryType, copy.srcDevice);
+    let bytes = copy.WidthInBytes.saturating_mul(copy.Height);
+    ends(stream, &to, &from, bytes)
+}
+
+/// Copies a box.
+pub(crate) fn a_box(stream: Stream, copy: *const CUDA_MEMCPY3D) -> Item {
+    // SAFETY: as above.
+    let Some(copy) = (unsafe { arguments::read(copy) }) else {
+        return pause(stream);
+    };
+    let to = End(copy.dstMemoryType, copy.dstDevice);
+    let from = End(copy.srcMemoryType, copy.srcDevice);
+    let area = copy.WidthInBytes.saturating_mul(copy.Height);
+    ends(stream, &to, &from, area.saturating_mul(copy.Depth))
+}
+
+/// Copies a box from one context to another.
+pub(crate) fn box_between(stream: Stream, copy: *const CUDA_MEMCPY3D_PEER) -> Item {
+    // SAFETY: as above.
+    let Some(copy) = (unsafe { arguments::read(copy) }) else {
+        return pause(stream);
+    };
+    let to = End(copy.dstMemoryType, copy.dstDevice);
+    let from = End(copy.srcMemoryType, copy.srcDevice);
+    let area = copy.WidthInBytes.saturating_mul(copy.Height);
+    if copy.dstContext == copy.srcContext {
+        ends(stream, &to, &from, area.saturating_mul(copy.Depth))
+    } else {
+        pause(stream)
+    }
+}
+
+/// Where a copy begins or ends: the kind of memory, and the address if it is not the host's.
+struct End(CUmemorytype, CUdeviceptr);
+
+impl End {
+    fn is_on_device(&self) -> bool {
+        match self.0 {
+            CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY => true,
+            CU_MEMORYTYPE_HOST => false,
+            // The address tells.
+            _ => is_on_device(self.1),
+        }
+    }
+}
+
+fn ends(stream: Stream, to: &End, from: &End, bytes: usize) -> Item {
+    if to.is_on_device() && from.is_on_device() {
+        within_device(stream, bytes)
+    } else {
+        pause(stream)
+    }
+}
+
+/// Whether an address is one of a GPU's memory. What the driver does not know is the host's.
+fn is_on_device(address: CUdeviceptr) -> bool {
+    let mut kind: CUmemorytype = 0;
+    let place = (&raw mut kind).cast::<c_void>();
+    // SAFETY: there is room for the answer.
+    let asked =
+        unsafe { asked::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) };
+    asked == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE
+}
+
+/// Estimates tell these apart from kernels, whose handles are addresses.
+#[derive(Clone, Copy)]
+enum Kind {
+    Fill = 1,
+    Copy = 2,
+}
+
+/// The time of that, until it was measured.
+fn moved(kind: Kind, bytes: usize) -> Work {
+    /// Of the slowest: below what any GPU does that can be shared.
+    const BYTES_PER_MICROSECOND: usize = 100_000;
+    const START: u64 = 5_000;
+    let microseconds = (bytes / BYTES_PER_MICROSECOND) as u64;
+    Work {
+        what: kind as u64,
+        size: rounded(bytes as u64),
+        is_chained: false,
+        guess: START.saturating_add(microseconds.saturating_mul(1000)),
+    }
+}
+
+/// Sizes that take about the same time are one: within an eighth.
+fn rounded(bytes: u64) -> u64 {
+    let below = bytes.checked_ilog2().unwrap_or(0).saturating_sub(3);
+    bytes >> below << below
+}
