@@ -388,7 +388,8 @@ impl Gpu {
         self.turns.used(used);
         self.stalled.store(0, Ordering::Relaxed);
         if let Some(known) = self.known.get() {
-            known.own.charge(now, time);
+            let in_flight = self.in_flight.load(Ordering::Relaxed);
+            known.own.charge(now, time, in_flight);
         }
         // Less is left.
         let ceiling = self.ceiling.load(Ordering::Relaxed);

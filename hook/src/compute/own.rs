@@ -46,16 +46,26 @@ impl Own {
         }
     }
 
-    /// What may be in flight now, of which so much is.
-    pub(super) fn may(&self, now: u64, in_flight: u64) -> May {
-        // As if what is in flight were done. It may wait for a launch that waits here, so the clock pays for it too.
-        let in_flight = self.rate.on_clock(in_flight).min(LONGEST);
-        let rate = Rate {
+    /// The rate where so much on the clock is in flight. As long as it is, credit grows for it: it may wait for a launch that
+    /// waits here.
+    fn rate_with(&self, in_flight: u64) -> Rate {
+        Rate {
             burst: BURST.saturating_add(in_flight),
             ..self.rate
-        };
-        let credit = self.pace.credit(now, rate);
+        }
+    }
+
+    /// What is in flight, on the clock.
+    fn on_clock(&self, in_flight: u64) -> u64 {
+        self.rate.on_clock(in_flight).min(LONGEST)
+    }
+
+    /// What may be in flight now, of which so much is.
+    pub(super) fn may(&self, now: u64, in_flight: u64) -> May {
+        let in_flight = self.on_clock(in_flight);
+        let credit = self.pace.credit(now, self.rate_with(in_flight));
         let left = u64::try_from(credit).unwrap_or(0);
+        // As if what is in flight were done.
         let after = credit.saturating_sub_unsigned(in_flight);
         // Relaxed: one thread more or less that rests.
         let rests = self.rests.load(Ordering::Relaxed);
@@ -75,8 +85,9 @@ impl Own {
         self.rate.on_gpu(u64::try_from(credit).unwrap_or(0))
     }
 
-    /// Charges time that was measured.
-    pub(super) fn charge(&self, now: u64, time: u64) {
-        self.pace.charge(now, self.rate, time);
+    /// Charges time that was measured, while so much is in flight.
+    pub(super) fn charge(&self, now: u64, time: u64, in_flight: u64) {
+        let rate = self.rate_with(self.on_clock(in_flight));
+        self.pace.charge(now, rate, time);
     }
 }
