@@ -14,6 +14,8 @@
 
 #include "compute_facts/handover.c"
 
+#include "compute_facts/copies.c"
+
 static const struct experiment {
     const char *name;
     void (*run)(char **arguments);
@@ -26,6 +28,8 @@ static const struct experiment {
     {"host_waking", host_waking},
     {"programmatic", programmatic},
     {"handover", handover},
+    {"copies", copies},
+    {"copy_between", copy_between},
 };
 
 int main(int count, char **words) {

@@ -34,6 +34,8 @@ EXPERIMENTS = {
     "thread_without_context": ["thread_without_context"],
     "in_a_capture": ["in_a_capture"],
     "host_waking": ["host_waking"],
+    "copies": ["copies"],
+    "copy_between": ["copy_between"],
 }
 
 

@@ -12,7 +12,7 @@
 // not for ever: after `most` nanoseconds it notes that in the word behind it.
 static const char ptx_kernels[] = PTX_HEAD
     // What a driver for tests, which runs no code, is to take each for.
-    "// kernel work argument\n// kernel spin argument\n// kernel nothing 2000\n// kernel set 2000\n"
+    "// kernel work argument\n// kernel spin argument\n// kernel nothing 2000\n// kernel set writes\n// kernel await spins\n"
     ".visible .entry nothing() { ret; }\n"
     ".visible .entry work(.param .u64 rounds, .param .u64 log, .param .u64 place) {\n"
     " .reg .u64 %i; .reg .u64 %a<6>; .reg .f32 %f; .reg .u32 %r<4>; .reg .pred %p;\n"
