@@ -141,8 +141,9 @@ fn jobs_take_turns_and_a_cap_holds() {
         .windows(2)
         .filter(|pair| pair[1].0 < pair[0].1)
         .count();
+    // Who is late may overlap the turn that was begun without it, and the one after that.
     assert!(
-        overlaps as u64 <= overruns,
+        overlaps as u64 <= 2 * overruns,
         "{overlaps} overlaps, {overruns} overruns"
     );
 }

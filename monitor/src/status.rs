@@ -1,0 +1,237 @@
+//! Who takes turns on each GPU, for people: the daemon tells it to root by a socket of its own ([`socket`]), and
+//! `softmig-monitor --once` shows it (docs/monitor.md).
+
+#![forbid(unsafe_code)]
+
+pub mod socket;
+
+use crate::arbiter::{GpuId, Member, Tenant};
+use crate::judge::report;
+use crate::turns::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Who takes turns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turns {
+    /// Why nothing is known: the daemon does not run.
+    pub error: Option<String>,
+    /// The GPUs on which somebody takes turns.
+    pub gpus: Vec<Gpu>,
+}
+
+/// A GPU on which somebody takes turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// NVML's index; `null` for a GPU that NVML does not show.
+    pub index: Option<u32>,
+    /// `GPU-` and so on.
+    pub uuid: String,
+    /// Who does.
+    pub jobs: Vec<Job>,
+}
+
+/// A job that takes turns on a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its number.
+    pub job: u32,
+    /// Its share of the GPU's time, rounded down to one decimal.
+    pub compute_percent: f64,
+    /// `hard` or `soft`.
+    pub mode: String,
+    /// Whether it has the turn.
+    pub has_turn: bool,
+    /// Whether it wants one.
+    pub waits: bool,
+    /// For how long the daemon has known it on this GPU.
+    pub known_seconds: f64,
+    /// The GPU time that it was charged in that time.
+    pub charged_seconds: f64,
+    /// The GPU time that it may take yet; below zero: that it owes.
+    pub credit_seconds: f64,
+    /// How many turns it had.
+    pub turns: u64,
+    /// How many of them it did not give back in time.
+    pub overruns: u64,
+    /// Its processes.
+    pub processes: Vec<Process>,
+}
+
+/// A process that takes turns on a GPU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// How often it launched without a turn, so that nobody hangs; by its own count.
+    pub launches_without_turn: u32,
+    /// It did not say that its turn is over: for so long it gets none, unless it does.
+    pub shut_out_seconds: Option<f64>,
+}
+
+impl Turns {
+    /// What the arbiter knows.
+    pub fn new(status: &BTreeMap<GpuId, Vec<Tenant>>) -> Self {
+        let used = status.iter().filter(|(_, tenants)| !tenants.is_empty());
+        let gpus = used.map(|(id, tenants)| Gpu {
+            index: None,
+            uuid: uuid(*id),
+            jobs: tenants.iter().map(job).collect(),
+        });
+        Self {
+            error: None,
+            gpus: gpus.collect(),
+        }
+    }
+
+    /// Nothing is known, for this reason.
+    pub fn unknown(error: String) -> Self {
+        Self {
+            error: Some(error),
+            gpus: Vec::new(),
+        }
+    }
+
+    /// Gives each GPU its index, and sorts by that.
+    pub fn with_indexes(mut self, gpus: &[report::Gpu]) -> Self {
+        for gpu in &mut self.gpus {
+            let is_this = |known: &&report::Gpu| known.uuid.as_ref() == Some(&gpu.uuid);
+            gpu.index = gpus.iter().find(is_this).map(|known| known.index);
+        }
+        self.gpus.sort_by_key(|gpu| gpu.index.unwrap_or(u32::MAX));
+        self
+    }
+}
+
+fn job(tenant: &Tenant) -> Job {
+    let standing = &tenant.standing;
+    Job {
+        job: standing.job.0,
+        compute_percent: f64::from(standing.share.percent_tenths()) / 10.0,
+        mode: standing.mode.as_str().to_owned(),
+        has_turn: standing.holds,
+        waits: standing.wishes && !standing.holds,
+        known_seconds: of_duration(tenant.known_for),
+        charged_seconds: seconds(standing.charged),
+        credit_seconds: seconds(standing.credit),
+        turns: standing.turns,
+        overruns: standing.overruns,
+        processes: tenant.members.iter().map(process).collect(),
+    }
+}
+
+fn process(member: &Member) -> Process {
+    Process {
+        pid: member.pid,
+        launches_without_turn: member.launches_without_turn,
+        shut_out_seconds: member.shut_out_for.map(of_duration),
+    }
+}
+
+/// To the microsecond, which is what there is to see.
+fn seconds(time: Nanos) -> f64 {
+    (time / 1000) as f64 / 1e6
+}
+
+fn of_duration(time: Duration) -> f64 {
+    seconds(Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX))
+}
+
+/// As NVML writes it.
+fn uuid(id: GpuId) -> String {
+    let mut text = "GPU-".to_owned();
+    for (at, byte) in id.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turns;
+    use softmig_policy::limits::{Mode, Share};
+
+    /// A job of two processes, one of which does not answer.
+    fn tenant() -> Tenant {
+        Tenant {
+            standing: turns::Standing {
+                job: turns::Job(12),
+                share: Share::new(1, 8).unwrap(),
+                mode: Mode::Soft,
+                since: 0,
+                seats: 2,
+                holds: false,
+                wishes: true,
+                credit: -600_000_999,
+                charged: 31_250_000_000,
+                turns: 7,
+                overruns: 1,
+            },
+            known_for: Duration::from_millis(125_500),
+            members: vec![
+                Member {
+                    pid: 101,
+                    launches_without_turn: 3,
+                    shut_out_for: None,
+                },
+                Member {
+                    pid: 102,
+                    launches_without_turn: 0,
+                    shut_out_for: Some(Duration::from_millis(4250)),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn what_the_arbiter_knows_is_told_in_seconds_and_percent() {
+        let id = core::array::from_fn(|at| at as u8 * 16 + 15);
+        let status = BTreeMap::from([(id, vec![tenant()]), ([0; 16], Vec::new())]);
+        let turns = Turns::new(&status);
+        let [gpu] = turns.gpus.as_slice() else {
+            panic!("{turns:?}")
+        };
+        assert_eq!(gpu.uuid, "GPU-0f1f2f3f-4f5f-6f7f-8f9f-afbfcfdfefff");
+        let job = &gpu.jobs[0];
+        assert_eq!((job.job, job.compute_percent), (12, 12.5));
+        assert_eq!((job.has_turn, job.waits), (false, true));
+        assert_eq!((job.known_seconds, job.charged_seconds), (125.5, 31.25));
+        assert_eq!(job.credit_seconds, -0.6);
+        let shut_out: Vec<_> = job.processes.iter().map(|it| it.shut_out_seconds).collect();
+        assert_eq!(shut_out, [None, Some(4.25)]);
+    }
+
+    #[test]
+    fn a_gpu_has_the_index_that_nvml_gives_it() {
+        let gpu = |uuid: &str| Gpu {
+            index: None,
+            uuid: uuid.into(),
+            jobs: Vec::new(),
+        };
+        let turns = Turns {
+            error: None,
+            gpus: vec![gpu("GPU-c"), gpu("GPU-b"), gpu("GPU-a")],
+        };
+        let known = ["GPU-a", "GPU-b"].into_iter().zip(0..);
+        let known: Vec<_> = known
+            .map(|(uuid, index)| report::Gpu {
+                index,
+                uuid: Some(uuid.into()),
+                ..report::Gpu::default()
+            })
+            .collect();
+        let found = turns.with_indexes(&known);
+        let found: Vec<_> = found
+            .gpus
+            .into_iter()
+            .map(|gpu| (gpu.index, gpu.uuid))
+            .collect();
+        let wanted = [(Some(0), "GPU-a"), (Some(1), "GPU-b"), (None, "GPU-c")];
+        assert_eq!(found, wanted.map(|(index, uuid)| (index, uuid.to_owned())));
+    }
+}

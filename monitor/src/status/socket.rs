@@ -1,0 +1,191 @@
+//! The daemon's socket for root: whoever connects is told who takes turns, as JSON.
+//!
+//! It is not the one by which processes get their seats, so no question about turns holds up a turn.
+
+use super::Turns;
+use rustix::net::{Shutdown, shutdown, sockopt};
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long each side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// An answer is far shorter.
+const LONGEST: u64 = 16 << 20;
+
+/// Answers until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    listener: Arc<UnixListener>,
+    path: PathBuf,
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `path`, in the place of a daemon that is no more, and tells root what `tell` says.
+    pub fn start(path: &Path, tell: impl Fn() -> Turns + Send + 'static) -> io::Result<Self> {
+        let mut new = OsString::from(path);
+        new.push(".new");
+        let new = PathBuf::from(new);
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = Arc::new(UnixListener::bind(&new)?);
+        fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        fs::rename(&new, path)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (clients, ends) = (Arc::clone(&listener), Arc::clone(&is_over));
+        let thread = std::thread::Builder::new().name("status".into());
+        let thread = thread.spawn(move || {
+            for client in clients.incoming() {
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                match client {
+                    // Who is gone, or does not read, needs no answer.
+                    Ok(client) => drop(answer(client, &tell)),
+                    // There are no more files to be had.
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        })?;
+        Ok(Self {
+            listener,
+            path: path.into(),
+            is_over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+        self.is_over.store(true, Ordering::SeqCst);
+        // Ends the waiting for clients.
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut client: UnixStream, tell: impl Fn() -> Turns) -> io::Result<()> {
+    // The file's mode says the same; this holds whatever the file is.
+    if !sockopt::socket_peercred(&client)?.uid.is_root() {
+        return Ok(());
+    }
+    client.set_write_timeout(Some(PATIENCE))?;
+    client.write_all(&serde_json::to_vec(&tell())?)
+}
+
+/// Asks the daemon that listens at `path`.
+pub fn ask(path: &Path) -> Turns {
+    let said = match said(path) {
+        Ok(said) => said,
+        Err(error) => {
+            return Turns::unknown(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    "softmig-monitor does not run, so each job keeps its cap alone".into()
+                }
+                _ => format!("softmig-monitor does not answer: {error}"),
+            });
+        }
+    };
+    serde_json::from_slice(&said).unwrap_or_else(|_| {
+        Turns::unknown("the softmig-monitor that runs is of another version: restart it".into())
+    })
+}
+
+fn said(path: &Path) -> io::Result<Vec<u8>> {
+    let daemon = UnixStream::connect(path)?;
+    daemon.set_read_timeout(Some(PATIENCE))?;
+    let mut said = Vec::new();
+    daemon.take(LONGEST).read_to_end(&mut said)?;
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Gpu;
+
+    fn turns() -> Turns {
+        let gpu = Gpu {
+            index: None,
+            uuid: "GPU-1".into(),
+            jobs: Vec::new(),
+        };
+        Turns {
+            error: None,
+            gpus: vec![gpu],
+        }
+    }
+
+    fn error(path: &Path) -> String {
+        ask(path).error.unwrap_or_default()
+    }
+
+    #[test]
+    fn root_is_told_what_there_is_again_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monitor.sock");
+        let server = Server::start(&path, turns).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let expected = match rustix::process::geteuid().is_root() {
+            true => turns(),
+            // Nobody else is told anything.
+            false => ask(Path::new("/dev/null/none")),
+        };
+        for _ in 0..3 {
+            let told = ask(&path);
+            assert_eq!(told.gpus, expected.gpus);
+        }
+        drop(server);
+        assert!(!path.exists());
+        assert!(error(&path).contains("does not run"));
+    }
+
+    #[test]
+    fn who_connects_and_reads_nothing_holds_up_no_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monitor.sock");
+        let server = Server::start(&path, turns).unwrap();
+        let silent = UnixStream::connect(&path).unwrap();
+        drop(server);
+        drop(silent);
+    }
+
+    #[test]
+    fn what_is_left_of_one_that_was_killed_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monitor.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(error(&path).contains("does not run"));
+        let _server = Server::start(&path, turns).unwrap();
+        assert!(!error(&path).contains("does not run"));
+    }
+
+    #[test]
+    fn another_version_is_said_to_be_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monitor.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            client.write_all(b"{\"gpus\": 3}").unwrap();
+        });
+        assert!(error(&path).contains("another version"));
+        other.join().unwrap();
+    }
+}
