@@ -15,6 +15,7 @@ use softmig_tests::{Client, Cluster, Gpus, Machine, Output, Root, Slurm, on_each
 on_each_slurm!(
     each_process_is_its_jobs_or_its_users,
     a_job_that_has_more_than_its_slice_is_told_of,
+    who_takes_turns_is_shown,
     in_a_job_nothing_is_measured,
 );
 
@@ -291,6 +292,76 @@ fn a_job_that_has_more_than_its_slice_is_told_of(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
+/// Two jobs that launch all the time, one of which is stopped for a while.
+fn who_takes_turns_is_shown(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver()?;
+    let (alone, _) = once(node)?;
+    let error = alone["turns"]["error"].as_str().unwrap_or_default();
+    ensure!(error.contains("softmig-monitor does not run"), "{alone}");
+
+    let daemon = Daemon::start(node)?;
+    let (nobody, status) = once(node)?;
+    assert_eq!(nobody["turns"], json!({ "error": null, "gpus": [] }));
+    assert_eq!(status, Some(0), "{nobody}");
+
+    let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
+    let (alices, hers) = job(&cluster, "alice", "gpu:l40s.4:1", &launches)?;
+    let (bobs, _) = job(&cluster, "bob", "gpu:l40s.2:1", &launches)?;
+    let of = |id: u32| -> Result<Option<Value>> {
+        let (report, _) = once(node)?;
+        let gpus = &report["turns"]["gpus"];
+        let Some(gpu) = gpus.get(0) else {
+            return Ok(None);
+        };
+        assert_eq!(gpu["uuid"], json!(node.gpus()[0].uuid), "{gpus}");
+        assert_eq!(gpu["index"], 0);
+        Ok(entry(&gpu["jobs"], "job", id).ok().cloned())
+    };
+    let wait_for = |id: u32, what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        cluster.wait_for(what, Duration::from_secs(60), || Ok(of(id)?.filter(is_so)))
+    };
+    let works = |job: &Value| job["charged_seconds"].as_f64() > Some(0.1) && job["turns"] != 0;
+    let bob = wait_for(bobs, "turns of bob's", &works)?;
+    assert_eq!(
+        (&bob["compute_percent"], &bob["mode"]),
+        (&json!(50.0), &json!("hard"))
+    );
+    let alice = wait_for(alices, "turns of alice's", &works)?;
+    assert_eq!(alice["compute_percent"], 25.0);
+    let process = &alice["processes"][0];
+    assert_eq!(
+        (&process["pid"], &process["shut_out_seconds"]),
+        (&json!(hers[0]), &Value::Null)
+    );
+
+    let signal = |name: &str| {
+        node.run_as_root(&["kill", name, &hers[0].to_string()])?
+            .ok()
+    };
+    signal("-STOP")?;
+    let is_shut_out = |job: &Value| job["processes"][0]["shut_out_seconds"].is_f64();
+    let alice = wait_for(alices, "a turn that is not given back", &is_shut_out)?;
+    ensure!(alice["overruns"].as_u64() > Some(0), "{alice}");
+    let said = node.run_as_root(&[MONITOR, "--once"])?.ok()?;
+    ensure!(
+        said.contains(&format!("{} did not answer: no turn for ", hers[0])),
+        "{said}"
+    );
+    signal("-CONT")?;
+    wait_for(alices, "its answer", &|job| !is_shut_out(job))?;
+
+    let ended = daemon.end()?;
+    assert_eq!(ended.status.code(), Some(0), "{ended}");
+    Ok(())
+}
+
 fn in_a_job_nothing_is_measured(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).programs().start()?;
     let refused = |user: &str| cluster.user(user).srun(&[MONITOR, "--once"]);
@@ -335,19 +406,23 @@ fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result
     let machine = root().start()?;
     let node = &machine.nodes()[0];
     let socket = "/var/run/softmig/arbiter.sock";
+    let status = "/var/run/softmig/monitor.sock";
     let daemon = Daemon::start(node)?;
     let owner = on_node(
         &machine,
-        &format!("stat -c '%F %U %a' {socket} /var/run/softmig"),
+        &format!("stat -c '%F %U %a' {socket} {status} /var/run/softmig"),
     )?;
-    assert_eq!(owner.ok()?, "socket root 666\ndirectory root 755\n");
+    assert_eq!(
+        owner.ok()?,
+        "socket root 666\nsocket root 600\ndirectory root 755\n"
+    );
     let second = on_node(&machine, MONITOR)?;
     assert_eq!(second.status.code(), Some(1), "{second}");
     assert!(second.stderr.contains("another arbiter runs"), "{second}");
     let ended = daemon.end()?;
     assert_eq!(ended.status.code(), Some(0), "{ended}");
     assert_eq!(ended.stderr, "");
-    assert!(!node.exists(socket)?);
+    assert!(!node.exists(socket)? && !node.exists(status)?);
 
     // What one leaves that was killed is not in the next one's way.
     let daemon = Daemon::start(node)?;
