@@ -394,9 +394,17 @@ impl Turns {
     /// The turn goes on.
     fn go_on(&mut self, now: Nanos, orders: &mut Vec<Order>) {
         let end = self.end_now_that_others_wait(now);
+        let job = self.turn.map(|turn| turn.job);
+        let holder = job.and_then(|job| self.tenants.get(&job));
+        let has_credit = holder.is_some_and(|holder| self.missing(holder) <= 0);
         let Some(turn) = &mut self.turn else { return };
-        if turn.until.is_some() || end.is_none() {
+        if turn.until.is_some() {
             return self.let_in(Seat::is_left_out, orders);
+        }
+        if end.is_none() {
+            // Others of the job may rest in the turn, or be busy with what waits for this one.
+            let is_let_in = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
+            return self.let_in(is_let_in, orders);
         }
         turn.until = end;
         if let Some(holder) = self.tenants.get_mut(&turn.job) {
@@ -582,7 +590,9 @@ impl Turns {
         let is_shared = holder.present().filter(|seat| seat.wishes()).count() > 1;
         let used_up = (is_shared && holder.account.is_capped())
             .then(|| now + holder.account.credit.max(self.rules.shortest_turn / 4));
-        waited_for.into_iter().chain(used_up).min()
+        let more = holder.present().any(Seat::wants_more);
+        let more = more.then(|| now + holder.account.time_for(self.missing(holder)));
+        waited_for.into_iter().chain(used_up).chain(more).min()
     }
 }
 

@@ -67,7 +67,9 @@ impl Seat {
 
     /// It gets a word that opens the turn, or one more.
     pub(super) fn open(&mut self, word: u32) {
-        self.word.get_or_insert(word);
+        if self.word.is_none() || self.has_given_back() {
+            self.word = Some(word);
+        }
     }
 
     /// Whether it is in the turn, or was and has not answered.
@@ -97,6 +99,11 @@ impl Seat {
     /// Whether it wants to be let into the turn of its job.
     pub(super) fn is_left_out(&self) -> bool {
         self.word.is_none() && self.wishes()
+    }
+
+    /// Whether it has used up what it had in the turn of its job, and wants more.
+    pub(super) fn wants_more(&self) -> bool {
+        self.has_given_back() && self.wishes()
     }
 
     /// Its turn ends. Tells whether it was in it.

@@ -126,6 +126,9 @@ impl Process {
             self.said.wishes = false;
             return self.give_back();
         }
+        if !is_waited_for {
+            self.said.wishes = false;
+        }
         let next = ready.into_iter().chain(gives_back.then_some(rested)).min();
         next.map_or(Step::Wait, Step::WaitUntil)
     }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use softmig_region::seat::OPEN;
+
 use super::super::Said;
 use super::*;
 
@@ -49,6 +51,47 @@ fn a_stopped_one_costs_one_legal_turn() {
         let got = world.shares_over(4 * SECOND, 8 * SECOND);
         assert!(got.iter().all(|got| (got - 0.25).abs() < 0.01), "{got:?}");
     }
+}
+
+/// One of a job's processes rests in a turn that nobody waits for.
+#[test]
+fn one_that_rests_keeps_nothing_from_its_own_job() {
+    let rests = Pace::Bursts {
+        work: MS,
+        every: 1000 * SECOND,
+    };
+    let programs = [quarter().paced(rests), quarter()];
+    let mut world = World::new(Rules::default(), &programs, 1);
+    let got = world.shares_over(SECOND, 3 * SECOND);
+    assert!((got[1] - 0.25).abs() < 0.01, "{got:?}");
+}
+
+/// One of a job's processes is busy with what waits for another of them, which has used up what it had.
+#[test]
+fn one_that_waits_for_another_of_its_job_does_not_keep_it_out() {
+    let share = Share::new(1, 4).unwrap();
+    let mut turns = Turns::new(0, Rules::default());
+    let [busy, other] = [0, 0].map(|_| turns.sit(0, Job(0), share, Mode::Hard));
+    let mut words = [0; 2];
+    let mut said = [Said::default(); 2];
+    said.iter_mut().for_each(|said| said.wishes = true);
+    for ms in 0..1000 {
+        for (seat, said) in [busy, other].into_iter().zip(said) {
+            turns.hear(seat, said);
+        }
+        for order in turns.look(ms * MS).orders {
+            let at = usize::from(order.seat == other);
+            let budget = order.terms.map_or(0, |terms| terms.budget);
+            words[at] = order.word;
+            // The other works as long as it may, and gives the turn back.
+            if at == 1 && order.word & OPEN != 0 {
+                (said[1].used, said[1].done) = (budget, order.word);
+            }
+        }
+    }
+    assert!(words[0] & OPEN != 0 && said[0].done == 0, "{words:?}");
+    let used = said[1].used as f64 / 1e9;
+    assert!((used - 0.25).abs() < 0.02, "{used}");
 }
 
 #[test]
