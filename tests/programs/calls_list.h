@@ -107,6 +107,7 @@
     CALL(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                         \
          (device_pointer *at, size_t *pitch, size_t width, size_t height, unsigned element))                \
     CALL(cuMemAllocManaged, cuMemAllocManaged, 6000, (device_pointer *at, size_t bytes, unsigned flags))    \
+    CALL(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **at, size_t bytes, unsigned flags))                   \
     CALL(cuMemFree, cuMemFree, 2000, (unsigned at))                                                         \
     CALL(cuMemFree_v2, cuMemFree, 3020, (device_pointer at))                                                \
     CALL(cuMemsetD8_v2, cuMemsetD8, 3020, (device_pointer at, unsigned char byte, size_t count))            \

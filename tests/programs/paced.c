@@ -11,39 +11,16 @@
 // REACH says how it gets at the driver. What it does in its first moments is not counted: until then whoever was idle has
 // credit.
 
-#include "calls.h"
-
-#include <stdint.h>
-#include <time.h>
+#include "pace.h"
 
 enum { BATCH = 500, NODES = 10, MOST_STREAMS = 512 };
 
 static const double WARM = 0.08, LONGEST_BATCH = 0.05;
 
-static void *module, *kernel, *small, *graph;
+static void *kernel, *small, *graph;
 static void *streams[MOST_STREAMS];
 static int count = 1;
 static unsigned long length;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
-static void must(const char *what, int result)
-{
-    if (result == 0)
-        return;
-    fprintf(stderr, "%s: %d\n", what, result);
-    exit(1);
-}
-
-static int by_kernel(void *what, void *stream)
-{
-    return cu.cuLaunchKernel(what, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL);
-}
 
 static int by_kernel_ptsz(void *what, void *stream)
 {
@@ -53,7 +30,7 @@ static int by_kernel_ptsz(void *what, void *stream)
 static int by_legacy(void *what, void *stream)
 {
     (void)stream;
-    return by_kernel(what, NULL);
+    return launch(what, NULL);
 }
 
 static int by_own(void *what, void *stream)
@@ -123,11 +100,11 @@ static const struct way {
     const char *name;
     int (*launch)(void *what, void *stream);
 } ways[] = {
-    {"async", by_kernel},
-    {"sync", by_kernel},
-    {"idle", by_kernel},
-    {"mixed", by_kernel},
-    {"last", by_kernel},
+    {"async", launch},
+    {"sync", launch},
+    {"idle", launch},
+    {"mixed", launch},
+    {"last", launch},
     {"ptsz", by_kernel_ptsz},
     {"legacy", by_legacy},
     {"own", by_own},
@@ -157,7 +134,7 @@ static void make_graph(int captured)
     if (captured) {
         must("cuStreamBeginCapture", cu.cuStreamBeginCapture_v2(streams[0], 0));
         for (int at = 0; at < NODES; at++)
-            must("cuLaunchKernel", by_kernel(kernel, streams[0]));
+            must("cuLaunchKernel", launch(kernel, streams[0]));
         must("cuStreamEndCapture", cu.cuStreamEndCapture(streams[0], &made));
     } else {
         struct kernel_node node = {.function = kernel, .grid = {1, 1, 1}, .block = {32, 1, 1}};
@@ -188,10 +165,8 @@ static double work(double seconds, unsigned long *launched)
         batch += took;
         if (is("sync") || is("idle"))
             must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
-        if (is("idle")) {
-            struct timespec rest = {0, (long)(length * 9)};
-            nanosleep(&rest, NULL);
-        }
+        if (is("idle"))
+            rest(length * 9e-9);
         if (++in_batch == BATCH || (in_batch > 1 && batch > LONGEST_BATCH)) {
             must("cuCtxSynchronize", cu.cuCtxSynchronize());
             in_batch = 0;
@@ -215,17 +190,12 @@ int main(int argc, char **argv)
     if (argc > 4)
         count = atoi(argv[4]);
     reach(getenv("REACH") ? getenv("REACH") : "cuGetProcAddress_v2");
-    void *context = NULL;
     must("cuInit", cu.cuInit(0));
-    must("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(&context, 0));
-    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
-    char text[256];
-    snprintf(text, sizeof text, "kernel step %lu\nkernel small %lu\n", length, length / 10);
-    must("cuModuleLoadData", cu.cuModuleLoadData(&module, text));
-    must("cuModuleGetFunction", cu.cuModuleGetFunction(&kernel, module, "step"));
-    must("cuModuleGetFunction", cu.cuModuleGetFunction(&small, module, "small"));
+    use_gpu(0);
+    kernel = kernel_of_length(length);
+    small = kernel_of_length(length / 10);
     for (int at = 0; at < count; at++)
-        must("cuStreamCreate", cu.cuStreamCreate(&streams[at], 1));
+        streams[at] = new_stream();
     if (is("captured") || is("graph") || is("graph_ptsz"))
         make_graph(is("captured"));
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::stand::{Running, Stand, in_some_try};
+use crate::stand::{JOB, Running, Stand, in_some_try};
 
 /// A client that launches kernels of 100 us for ten seconds, or until it is killed.
 const GREEDY: [&str; 4] = ["paced", "100000", "10000", "async"];
@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 #[test]
 fn processes_of_a_job_have_its_share_together_and_who_is_left_has_all_of_it() -> Result<()> {
     let stand = Stand::new()?;
-    let start = || Running::start(&mut stand.of_job("25", &GREEDY));
+    let start = || Running::start(&mut stand.of_job(JOB, "25", &GREEDY));
     let (first, second) = (start()?, start()?);
     for client in [&first, &second] {
         stand.wait_for_work(client.pid())?;

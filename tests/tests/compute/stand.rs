@@ -16,6 +16,11 @@ use tempfile::TempDir;
 /// How often a share is measured until one is as it should be: others use this machine too.
 pub const TRIES: usize = 4;
 
+/// A job without Slurm: the file that its processes share.
+pub const JOB: &str = "job";
+/// Another.
+pub const OTHER_JOB: &str = "other-job";
+
 /// GPUs.
 pub struct Stand {
     dir: TempDir,
@@ -36,12 +41,14 @@ impl Stand {
         for gpu in &gpus {
             std::fs::write(dir.path().join(format!("nvidia{}", gpu.minor)), "")?;
         }
-        let ledger = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(dir.path().join("ledger"))?;
-        ledger.set_len(softmig_region::size(gpus.len()) as u64)?;
+        for job in [JOB, OTHER_JOB] {
+            let ledger = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(dir.path().join(job))?;
+            ledger.set_len(softmig_region::size(gpus.len()) as u64)?;
+        }
         let description = Description::new(&gpus).devices(dir.path());
         let gpus = Node::describe(dir.path().join("node"), description)?;
         Ok(Stand { dir, gpus })
@@ -71,16 +78,16 @@ impl Stand {
     }
 
     /// The same, of a job whose processes have the share together. What it has to say is in [`Stand::log`].
-    pub fn of_job(&self, percent: &str, words: &[&str]) -> Command {
+    pub fn of_job(&self, job: &str, percent: &str, words: &[&str]) -> Command {
         let mut command = self.limited(percent, words);
         command
-            .env("SOFTMIG_RUN", self.path("ledger"))
+            .env("SOFTMIG_RUN", self.path(job))
             .env("SOFTMIG_LOG_LEVEL", "2")
             .env("SOFTMIG_LOG_FILE", self.path("log"));
         command
     }
 
-    /// What the clients of the job said in their log.
+    /// What the clients of jobs said in their log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -110,6 +117,13 @@ impl Stand {
         let (end, after) = (self.gpus.now(), self.busy(device, pid)?);
         let passed = Duration::from_nanos(end - start);
         Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
+    }
+
+    /// A folder of its own, for what clients tell each other.
+    pub fn folder(&self) -> Result<String> {
+        let folder = self.path("folder");
+        std::fs::create_dir(&folder)?;
+        Ok(folder.to_string_lossy().into_owned())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,0 +1,100 @@
+//! Launches that wait for each other: a launch that is held back may be the one that all others wait for. Nobody hangs,
+//! and where a launch went on that had to wait, the log says so. See `tests/programs/waits.c`.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::stand::{JOB, OTHER_JOB, Running, Stand, number, run};
+
+/// What is said when a launch went on that had to wait.
+pub const OVERRUN: &str = "let a launch go on that had to wait: nothing before it ended";
+
+/// How long a case took, in milliseconds.
+pub fn took(said: &str, case: &str) -> Result<f64> {
+    let start = said.find(&format!("{case} took"));
+    number(&said[start.context(case.to_owned())?..], "took")
+}
+
+/// Ends with a quarter of its GPUs; what the log says then.
+fn ends(gpus: u32, case: &str) -> Result<String> {
+    let stand = Stand::with(gpus)?;
+    let free = took(&run(stand.unlimited(&["waits", case]))?, case)?;
+    let held = took(&run(stand.of_job(JOB, "25", &["waits", case]))?, case)?;
+    println!("{case}: {held} ms, {free} ms without a limit");
+    Ok(stand.log())
+}
+
+/// Ends, because something went on that had to wait; and that is said.
+fn goes_on(case: &str) -> Result<()> {
+    let log = ends(1, case)?;
+    ensure!(log.contains(OVERRUN), "{case}: {log:?}");
+    Ok(())
+}
+
+#[test]
+fn a_kernel_spins_until_a_later_launch_of_its_thread() -> Result<()> {
+    goes_on("later_launch")
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_a_later_call_writes() -> Result<()> {
+    goes_on("wait_value")
+}
+
+#[test]
+fn a_stream_waits_for_a_value_that_the_host_writes_after_its_launches() -> Result<()> {
+    goes_on("wait_for_host")
+}
+
+#[test]
+fn a_callback_waits_for_a_lock_that_the_launching_thread_holds() -> Result<()> {
+    goes_on("host_callback")
+}
+
+#[test]
+fn kernels_of_two_streams_wait_for_each_other() -> Result<()> {
+    goes_on("both_ways")
+}
+
+/// Others end meanwhile, so nothing has to go on out of turn.
+#[test]
+fn a_kernel_stays_until_a_later_launch_stops_it() -> Result<()> {
+    ends(1, "persistent")?;
+    Ok(())
+}
+
+#[test]
+fn kernels_of_one_thread_on_two_gpus_wait_for_each_other() -> Result<()> {
+    ends(2, "two_gpus")?;
+    Ok(())
+}
+
+/// Two processes, each with the number of its GPU and its job, whose kernels wait for each other's.
+fn ring(processes: [(&str, &str); 2]) -> Result<()> {
+    let stand = Stand::with(2)?;
+    let folder = stand.folder()?;
+    let mut both = Vec::new();
+    for (rank, (device, job)) in processes.into_iter().enumerate() {
+        let words = ["waits", "ring", &folder, &rank.to_string(), device];
+        both.push(Running::start(&mut stand.of_job(job, "25", &words))?);
+    }
+    for one in both {
+        let held = took(&one.end()?, "ring")?;
+        println!("{processes:?}: {held} ms");
+    }
+    Ok(())
+}
+
+#[test]
+fn kernels_of_a_jobs_two_processes_on_one_gpu_wait_for_each_other() -> Result<()> {
+    ring([("0", JOB), ("0", JOB)])
+}
+
+#[test]
+fn kernels_of_a_jobs_two_processes_on_two_gpus_wait_for_each_other() -> Result<()> {
+    ring([("0", JOB), ("1", JOB)])
+}
+
+#[test]
+fn kernels_of_two_jobs_wait_for_each_other() -> Result<()> {
+    ring([("0", JOB), ("0", OTHER_JOB)])
+}
