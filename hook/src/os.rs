@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nap, now, pause};
 pub(crate) use futex::{Lock, wait_until_changed, wake_all};
 pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
-pub(crate) use socket::ask;
+pub(crate) use socket::{ask, is_listening};
 pub(crate) use thread::{name_thread, start_thread};
 
 use softmig_policy::node_conf::LONGEST;
@@ -28,6 +28,8 @@ impl Error {
     pub(crate) const MISSING: Self = Self(libc::ENOENT);
     /// The file is larger than what may be read of it.
     pub(crate) const TOO_LONG: Self = Self(libc::EFBIG);
+    /// Not now.
+    pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
 }
 
 /// Where this thread's `errno` is.

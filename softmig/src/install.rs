@@ -13,6 +13,7 @@ mod trial;
 mod uninstall;
 
 use crate::etc::{Etc, be_root};
+use crate::monitor;
 use crate::node::{self, Mode, Settings};
 use anyhow::{Context, bail};
 use clap::Args;
@@ -69,6 +70,12 @@ impl Install {
         self.set_mode(&etc)
             .context("the library is in its place, but the mode is not set")?;
         warn_of_other_loader();
+        if !monitor::runs() {
+            println!(
+                "softmig-monitor does not run here, which lets jobs take turns on each GPU: {}",
+                monitor::START
+            );
+        }
         println!(
             "next: 'softmig node' shows how things stand; processes that already run go on without the library"
         );

@@ -6,6 +6,7 @@ mod ending;
 mod etc;
 mod explain;
 mod install;
+mod monitor;
 mod node;
 mod run;
 mod smi;

@@ -7,6 +7,7 @@ mod slurmd;
 
 use crate::etc::{Etc, be_root};
 use crate::install::preload;
+use crate::monitor;
 use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
@@ -17,8 +18,8 @@ use softmig_prolog::node::Node as Place;
 
 /// Shows what softmig does on this node, or changes it.
 ///
-/// Without MODE shows the mode, since when it holds, and in observe mode what the hook reported that it would have
-/// refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
+/// Without MODE shows the mode, since when it holds, whether library and monitor are at work, and in observe mode what
+/// the hook reported that it would have refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
 /// enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
@@ -93,6 +94,13 @@ fn show() -> anyhow::Result<()> {
             "           {path} is not there, and every process complains: 'softmig install --hook' puts it back, \
              'softmig uninstall --hook' takes it out of the list"
         );
+    }
+    match monitor::runs() {
+        true => println!("monitor:   runs: jobs take turns on each GPU"),
+        false => println!(
+            "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
+            monitor::START
+        ),
     }
     if mode == NodeMode::Observe {
         print!(

@@ -1,6 +1,7 @@
 //! The monitor on nodes with the fake driver: whose it says each process is and what each has, what it tells of jobs that
 //! have too much, and what it says where there is nothing to be measured.
 
+use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ on_each_slurm!(
 );
 
 const MONITOR: &str = "/usr/libexec/softmig-monitor";
+const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
 const NODE_CONF: &str = "/etc/softmig/node.conf";
 
 /// A quarter of an L40S, in bytes.
@@ -46,8 +48,7 @@ fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, 
 
 /// What stands before a command line so that it has no more rights than systemd gives to the monitor.
 fn with_the_units_rights() -> Result<String> {
-    let unit = stage().join("usr/lib/systemd/system/softmig-monitor.service");
-    let unit = std::fs::read_to_string(unit)?;
+    let unit = std::fs::read_to_string(stage().join(UNIT))?;
     let rights = unit
         .lines()
         .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
@@ -193,12 +194,18 @@ const LOG: &str = "/var/log/softmig/node.log";
 
 impl<'a> Daemon<'a> {
     fn start(node: &'a softmig_tests::Node) -> Result<Daemon<'a>> {
+        Daemon::start_by(node, "")
+    }
+
+    /// The same, with these words before its command line.
+    fn start_by(node: &'a softmig_tests::Node, words: &str) -> Result<Daemon<'a>> {
         let socket = node.path("/run/notify")?;
         let _ = std::fs::remove_file(&socket);
         let systemd = UnixDatagram::bind(&socket).context("binding systemd's socket")?;
         systemd.set_read_timeout(Some(Duration::from_secs(60)))?;
         let rights = with_the_units_rights()?;
-        let line = format!("echo $$ >/run/monitor.pid; exec {rights} {MONITOR} --interval 1");
+        let line =
+            format!("echo $$ >/run/monitor.pid; exec {words} {rights} {MONITOR} --interval 1");
         let call = node
             .command("root", &["sh", "-c", &line])
             .env("NOTIFY_SOCKET", "/run/notify");
@@ -407,7 +414,23 @@ fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result
     let node = &machine.nodes()[0];
     let socket = "/var/run/softmig/arbiter.sock";
     let status = "/var/run/softmig/monitor.sock";
+    let softmig = |line: &str| on_node(&machine, &format!("softmig {line}"))?.ok();
+    let alone = softmig("install --hook")?;
+    let starts = "'systemctl enable --now softmig-monitor'";
+    assert!(alone.contains(starts), "{alone}");
+    let alone = softmig("node")?;
+    assert!(alone.contains("monitor:   does not run"), "{alone}");
+    assert!(alone.contains(starts), "{alone}");
     let daemon = Daemon::start(node)?;
+    let said = node.command("alice", &["softmig", "node"]).output()?.ok()?;
+    assert!(said.contains("monitor:   runs"), "{said}");
+    let said = softmig("install --hook")?;
+    assert!(!said.contains("softmig-monitor"), "{said}");
+    let said = softmig("uninstall --hook")?;
+    assert!(
+        said.contains("'systemctl disable --now softmig-monitor'"),
+        "{said}"
+    );
     let owner = on_node(
         &machine,
         &format!("stat -c '%F %U %a' {socket} {status} /var/run/softmig"),
@@ -498,12 +521,78 @@ fn who_would_be_shown_less_is_told_why() -> Result<()> {
     Ok(())
 }
 
+/// The calls that systemd lets through for this word of `SystemCallFilter=`, by its own list.
+fn allowed(list: &str, word: &str) -> BTreeSet<String> {
+    let lines = list.lines().skip_while(|line| *line != word).skip(1);
+    let words = lines
+        .take_while(|line| line.starts_with(' '))
+        .map(str::trim);
+    let mut calls = BTreeSet::new();
+    for word in words {
+        match word.starts_with('@') {
+            true => calls.extend(allowed(list, word)),
+            false => calls.extend([word.to_owned()]),
+        }
+    }
+    calls
+}
+
+/// While it measures, gives turns, sees a process end and is asked who takes turns.
+#[test]
+fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
+    let cluster = installed(Slurm::V22_05)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver()?;
+    let list = node.run_as_root(&["systemd-analyze", "--no-pager", "syscall-filter"])?;
+    let allowed = allowed(&list.ok()?, "@system-service");
+    assert!(allowed.len() > 200, "{allowed:?}");
+    let unit = std::fs::read_to_string(stage().join(UNIT))?;
+    assert!(unit.contains("\nSystemCallFilter=@system-service\n"));
+
+    let daemon = Daemon::start_by(node, "strace -D -f -qq -o /run/calls")?;
+    let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
+    let (id, pids) = job(&cluster, "alice", "gpu:l40s.4:1", &launches)?;
+    let jobs = || -> Result<Vec<Value>> {
+        let (report, _) = once(node)?;
+        let jobs = report["turns"]["gpus"][0]["jobs"].as_array().cloned();
+        Ok(jobs.unwrap_or_default())
+    };
+    cluster.wait_until("its turn", || {
+        Ok(jobs()?.iter().any(|job| job["job"] == id))
+    })?;
+    node.run_as_root(&["kill", "-9", &pids[0].to_string()])?
+        .ok()?;
+    cluster.wait_until("its end", || Ok(jobs()?.is_empty()))?;
+    daemon.end()?;
+
+    let calls = node.read("/run/calls")?.context("no trace")?;
+    // PID NAME(...) or PID <... NAME resumed>...
+    let name = |line: &str| {
+        let (_, call) = line.split_once(' ')?;
+        let call = call.trim_start().trim_start_matches("<... ");
+        let end = call.find(|c: char| c != '_' && !c.is_ascii_alphanumeric())?;
+        (end > 0).then(|| call[..end].to_owned())
+    };
+    let called: BTreeSet<String> = calls.lines().filter_map(name).collect();
+    for call in ["pidfd_open", "memfd_create", "futex", "accept4"] {
+        assert!(called.contains(call), "{called:?}");
+    }
+    let refused: Vec<_> = called.difference(&allowed).collect();
+    assert!(refused.is_empty(), "not for the daemon: {refused:?}");
+    Ok(())
+}
+
 #[test]
 fn systemd_knows_every_word_of_the_unit() -> Result<()> {
     for slurm in Slurm::ALL {
         let machine = Root::new(slurm).stage(stage()).start()?;
-        let unit = "/usr/lib/systemd/system/softmig-monitor.service";
-        let words = ["systemd-analyze", "verify", "--man=no", unit];
+        let unit = format!("/{UNIT}");
+        let words = ["systemd-analyze", "verify", "--man=no", &unit];
         let output = machine.command("root", &words).output()?;
         let ours: Vec<&str> = output
             .stderr

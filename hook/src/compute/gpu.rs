@@ -198,6 +198,7 @@ impl Gpu {
         goes_on: bool,
     ) -> Ticket {
         let _errno = Errno::save();
+        self.turns.wake();
         let stream = ticket.stream;
         if is_capturing(stream.handle, stream.form()) {
             self.give_back(ticket.cost);
@@ -478,7 +479,10 @@ impl Gpu {
                 .attend(os::nanoseconds(), in_flight, rests, || self.is_blocked())
             {
                 Duty::End => return,
-                Duty::Rest => self.turns.sleep(turn),
+                Duty::Rest => {
+                    let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;
+                    self.turns.rest(turn, is_idle);
+                }
                 Duty::Look(time) => {
                     os::nap(time);
                     self.mark_all_ends();

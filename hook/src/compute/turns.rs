@@ -13,10 +13,12 @@ use crate::place::Standing;
 
 /// Where the arbiter listens.
 const SOCKET: &CStr = c"/var/run/softmig/arbiter.sock";
-/// An arbiter that has not looked for so long while this process waits is gone.
+/// An arbiter that has not looked for so long while this process waits may be gone: then it is seen whether it listens.
+const SILENT: u64 = 50_000_000;
+/// One that listens and does not look for so long is as good as gone.
 const GONE: u64 = 300_000_000;
 /// So long after it was not there it is asked again.
-const AGAIN: u64 = 1_000_000_000;
+const AGAIN: u64 = 200_000_000;
 /// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there.
 const AHEAD: u64 = 250_000;
 /// So long after a turn its last work is waited for, or four times as long as it should take.
@@ -27,8 +29,10 @@ const LONGEST_PATIENCE: u64 = 1_000_000_000;
 const IDLE: u64 = 60_000;
 /// So often a turn that nobody else waits for is looked after.
 const SELDOM: u64 = 20_000_000;
-/// So long at most a thread waits for a word that does not change.
-const LONGEST: u64 = 100_000_000;
+/// So long at most a thread waits for a word that does not change, if there is anything else to see to.
+const LONGEST: u64 = 20_000_000;
+/// And if there is not.
+const FOR_EVER: u64 = 3_600_000_000_000;
 
 /// What the arbiter says; nothing is known while all is zero.
 pub(super) struct Turns {
@@ -48,6 +52,10 @@ pub(super) struct Turns {
     carried: AtomicU64,
     /// How many threads wait for a turn.
     waiting: AtomicU32,
+    /// Whether the thread that looks after turns sleeps until it is woken: 1 if it does.
+    asleep: AtomicU32,
+    /// What was used before the arbiter was asked: that is not its business.
+    before: AtomicU64,
     /// When the arbiter may be asked again.
     ask_at: AtomicU64,
     /// Since when nothing was heard of it.
@@ -83,6 +91,7 @@ impl Turns {
     /// Tells the arbiter what was used.
     pub(super) fn used(&self, used: u64) {
         if let Some(seat) = self.seat() {
+            let used = used.saturating_sub(self.before.load(Ordering::Relaxed));
             seat.used().store(used, Ordering::Relaxed);
         }
     }
@@ -90,8 +99,13 @@ impl Turns {
     /// What may still be used in this turn; `None` without an arbiter.
     pub(super) fn left(&self, used: u64) -> Option<u64> {
         let seat = self.seat()?;
+        Some(self.left_at(seat, used))
+    }
+
+    fn left_at(&self, seat: &Seat, used: u64) -> u64 {
         let budget = seat.budget().load(Ordering::Relaxed);
-        Some(budget.saturating_sub(used))
+        let used = used.saturating_sub(self.before.load(Ordering::Relaxed));
+        budget.saturating_sub(used)
     }
 
     /// Asks for a seat, unless that was in vain a moment ago; true once, for who then has to look after it.
@@ -112,7 +126,7 @@ impl Turns {
         let Some(seat) = sit_down(gpu) else {
             return false;
         };
-        seat.used().store(used, Ordering::Relaxed);
+        self.before.store(used, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.ending.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
@@ -147,7 +161,7 @@ impl Turns {
             && turn != self.ending.load(Ordering::SeqCst);
         if turn & OPEN != 0 && is_new {
             self.silent_since.store(now, Ordering::Relaxed);
-            let left = seat.budget().load(Ordering::Relaxed).saturating_sub(used);
+            let left = self.left_at(seat, used);
             let until = seat.until().load(Ordering::Relaxed);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
@@ -236,7 +250,8 @@ impl Turns {
     fn is_gone(&self, seat: &Seat, now: u64) -> bool {
         let beat = seat.beat().load(Ordering::Relaxed);
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
-        if now.saturating_sub(heard) < GONE {
+        let silent = now.saturating_sub(heard);
+        if silent < SILENT || silent < GONE && os::is_listening(SOCKET) {
             return false;
         }
         self.seat.store(core::ptr::null_mut(), Ordering::SeqCst);
@@ -251,6 +266,28 @@ impl Turns {
     pub(super) fn sleep(&self, turn: u32) {
         if let Some(seat) = self.seat() {
             os::wait_until_changed(seat.turn(), turn, LONGEST);
+        }
+    }
+
+    /// The same for the thread that looks after turns, which whoever launches wakes where there was nothing to see to.
+    pub(super) fn rest(&self, turn: u32, is_idle: impl Fn() -> bool) {
+        let Some(seat) = self.seat() else { return };
+        // SeqCst: whoever launches now sees this, or is seen.
+        self.asleep.store(1, Ordering::SeqCst);
+        let is_over = !is_idle() || self.waiting.load(Ordering::SeqCst) > 0;
+        let longest = if is_over { LONGEST } else { FOR_EVER };
+        os::wait_until_changed(seat.turn(), turn, longest);
+        self.asleep.store(0, Ordering::SeqCst);
+    }
+
+    /// There is something to look after again.
+    #[inline]
+    pub(super) fn wake(&self) {
+        if self.asleep.load(Ordering::SeqCst) != 0
+            && self.asleep.swap(0, Ordering::SeqCst) != 0
+            && let Some(seat) = self.seat()
+        {
+            os::wake_all(seat.turn());
         }
     }
 

@@ -51,7 +51,20 @@ pub(crate) fn ask(path: &CStr, request: &[u8], answer: &mut [u8]) -> Result<Answ
     })
 }
 
+/// Whether somebody listens at a path. Nothing is asked, and nothing waited for.
+pub(crate) fn is_listening(path: &CStr) -> bool {
+    match connect_by(path, libc::SOCK_NONBLOCK) {
+        Ok(_) => true,
+        // It has more to do than it can.
+        Err(error) => error == Error::AGAIN,
+    }
+}
+
 fn connect(path: &CStr) -> Result<File, Error> {
+    connect_by(path, 0)
+}
+
+fn connect_by(path: &CStr, flags: c_int) -> Result<File, Error> {
     // SAFETY: a plain structure of numbers.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
@@ -62,7 +75,7 @@ fn connect(path: &CStr) -> Result<File, Error> {
     for (place, byte) in address.sun_path.iter_mut().zip(bytes) {
         *place = byte.cast_signed();
     }
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | flags;
     // SAFETY: takes numbers.
     let made = outcome(unsafe { libc::syscall(libc::SYS_socket, libc::AF_UNIX, kind, 0) })?;
     let socket = File(made as c_int);

@@ -14,8 +14,9 @@ use super::jobs::Guest;
 use super::page::Page;
 use crate::turns::{Nanos, Rules, SeatId, Standing, Turns};
 
-/// How often processes that wait are told that the arbiter is there. They take it for gone after three times as long.
-const BEAT: Nanos = 100_000_000;
+/// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
+/// whether it listens.
+const BEAT: Nanos = 25_000_000;
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
 /// A bell is heard so often in a stretch of [`BELLS`]: more would be a process that rings for the sake of it.

@@ -2,6 +2,7 @@
 
 use super::{FOLDER, LIBRARY, library, preload};
 use crate::etc::{Etc, be_root, explained};
+use crate::monitor;
 use anyhow::ensure;
 use clap::Args;
 use preload::Preload;
@@ -51,7 +52,14 @@ impl Uninstall {
             println!("{}: names {} no more", preload::PATH, path.display());
         }
         check_others(&library)?;
-        remove(&folder, &library)
+        remove(&folder, &library)?;
+        if monitor::runs() {
+            println!(
+                "softmig-monitor still runs, and measures jobs from outside; to end it: {}",
+                monitor::STOP
+            );
+        }
+        Ok(())
     }
 }
 
