@@ -12,6 +12,60 @@ pub fn page(name: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
+/// All pages of the project.
+pub fn pages() -> Result<Vec<PathBuf>> {
+    fn add(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+        for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name == "target" || name.starts_with('.') {
+                continue;
+            }
+            if path.is_dir() && !path.is_symlink() {
+                add(&path, found)?;
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+        Ok(())
+    }
+    let mut found = Vec::new();
+    add(&root().join(".."), &mut found)?;
+    Ok(found)
+}
+
+/// The text of a page without its examples.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_example = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_example ^= is_fence;
+        !is_example && !is_fence
+    })
+}
+
+/// Where a page's links lead, but for those to other sites.
+pub fn links(text: &str) -> Vec<&str> {
+    let links = prose(text).flat_map(|line| line.split("](").skip(1));
+    let targets = links.filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !target.contains("://")).collect()
+}
+
+/// The names by which a page's headings are linked to.
+pub fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    let name = |line: &str| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter_map(|c| match c {
+            ' ' => Some('-'),
+            '-' | '_' => Some(c),
+            _ => c.is_alphanumeric().then_some(c),
+        });
+        kept.collect()
+    };
+    headings.map(name).collect()
+}
+
 /// The folder of the tests on clusters.
 #[must_use]
 pub fn root() -> PathBuf {

@@ -1,10 +1,11 @@
-//! docs/device-memory.md has every function that an account of device memory must know of, and names tests there are.
+//! What the pages say is there: links lead somewhere, and docs/device-memory.md has every function that an account of device
+//! memory must know of, and names tests there are.
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use softmig_bindings::classes;
-use softmig_tests::documents::{functions, listed, named, page, root};
+use softmig_tests::documents::{anchors, functions, links, listed, named, page, pages, root};
 
 /// The functions in the first column of the page's tables. A word that begins with `_` is an ending of the name before it.
 fn functions_of(page: &str) -> Vec<String> {
@@ -54,5 +55,34 @@ fn the_page_of_device_memory_names_the_tests_there_are() -> Result<()> {
     all.extend(listed(&tests)?);
     let missing: Vec<_> = named.difference(&all).collect();
     assert!(missing.is_empty(), "no such tests: {missing:?}");
+    Ok(())
+}
+
+#[test]
+fn every_link_of_a_page_leads_to_something() -> Result<()> {
+    let mut dead = Vec::new();
+    let mut count = 0;
+    for path in pages()? {
+        let text = std::fs::read_to_string(&path)?;
+        let folder = path.parent().context("a page without a folder")?;
+        for link in links(&text) {
+            count += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => folder.join(file),
+            };
+            let is_there = match anchor {
+                "" => target.exists(),
+                anchor => std::fs::read_to_string(&target)
+                    .is_ok_and(|text| anchors(&text).contains(anchor)),
+            };
+            if !is_there {
+                dead.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(count > 50, "{count} links");
+    assert!(dead.is_empty(), "{dead:#?}");
     Ok(())
 }

@@ -1,0 +1,22 @@
+//! docs/compute.md says how long turns are.
+
+use softmig_monitor::turns::Rules;
+
+#[test]
+fn the_page_of_shares_says_how_long_turns_are() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compute.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let page = words.join(" ");
+    let rules = Rules::default();
+    let ms = |time| time / 1_000_000;
+    let text = format!(
+        "A turn is the job's share of {} ms, where more than {} jobs want turns of up to {} ms, and {} ms at least.",
+        ms(rules.epoch),
+        rules.epoch / rules.mean_turn,
+        ms(rules.longest_epoch),
+        ms(rules.shortest_turn),
+    );
+    assert!(page.contains(&text), "{text}");
+    assert_eq!(ms(rules.patience), 1000, "\"a second at most\"");
+}
