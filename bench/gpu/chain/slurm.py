@@ -1,0 +1,189 @@
+"""A real Slurm of one node, on a machine with control groups of version 2 or 1."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from place import NAME, USER, sh
+
+GROUPS = pathlib.Path("/sys/fs/cgroup")
+NODE = "softmigbench"
+# Of the policy.
+TYPE, SHARDS = "h200", 8
+
+
+def is_there(pid):
+    """A process that nobody has waited for is gone all the same."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(holds, seconds, every=0.05):
+    end = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < end:
+        time.sleep(every)
+    return found
+
+
+class Slurm:
+    def __init__(self, work):
+        self.folder = work / "slurmd"
+        self.version_2 = (GROUPS / "cgroup.controllers").exists()
+        self.devices = sorted(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+        self.daemons = []
+
+    def configure(self):
+        d, host, count = self.folder, os.uname().nodename.split(".")[0], len(self.devices)
+        for name in ("", "state", "log", "run", "munge", "spool"):
+            (d / name).mkdir(mode=0o755)
+        key = d / "munge/munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        etc = pathlib.Path("/etc/slurm")
+        (etc / "slurm.conf").write_text(f"""ClusterName=softmig
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort=26800
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={d}/munge/socket
+CredType=cred/munge
+StateSaveLocation={d}/state
+SlurmdSpoolDir={d}/spool
+SlurmctldPidFile={d}/run/slurmctld.pid
+SlurmdPidFile={d}/run/slurmd.pid
+SlurmctldLogFile={d}/log/slurmctld.log
+SlurmdLogFile={d}/log/slurmd.log
+SlurmdDebug=verbose
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup
+PrologFlags=Contain
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+MailProg=/bin/true
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu,shard
+DefMemPerCPU=1000
+ReturnToService=2
+KillWait=2
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
+SlurmdParameters=config_overrides
+JobSubmitPlugins=lua
+CliFilterPlugins=lua
+Prolog=/usr/libexec/softmig-prolog
+Epilog=/usr/libexec/softmig-epilog
+NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=16 CoresPerSocket=16 RealMemory=60000 Gres=gpu:{TYPE}:{count},shard:{TYPE}:{SHARDS * count} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+""")
+        lines = [f"Name=gpu Type={TYPE} File={path}\nName=shard Type={TYPE} Count={SHARDS} File={path}\n" for path in self.devices]
+        (etc / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
+        plugin = "cgroup/v2\nIgnoreSystemd=yes" if self.version_2 else f"cgroup/v1\nCgroupMountpoint={GROUPS}"
+        (etc / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\nConstrainDevices=yes\n")
+
+    def start(self):
+        d = self.folder
+        if self.version_2:
+            (GROUPS / "system.slice").mkdir(exist_ok=True)
+            for group in (GROUPS, GROUPS / "system.slice"):
+                (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory")
+        sh("munged", "--force", f"--key-file={d}/munge/munge.key", f"--socket={d}/munge/socket", f"--pid-file={d}/munge/pid", f"--log-file={d}/munge/log", f"--seed-file={d}/munge/seed")
+        self.daemons.append(d / "munge/pid")
+        sh("slurmctld", "-i")
+        self.daemons.append(d / "run/slurmctld.pid")
+        until(lambda: " is UP" in sh("scontrol", "ping", check=False).stdout, 10)
+        sh("slurmd", "-N", NODE)
+        self.daemons.append(d / "run/slurmd.pid")
+        return until(lambda: self.state() == "idle", 20)
+
+    def state(self):
+        return sh("sinfo", "-h", "-o", "%T", check=False).stdout.strip()
+
+    def as_user(self, *command, **more):
+        return sh("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command, check=False, env={**os.environ, "USER": NAME, "HOME": str(self.folder.parent / "home")}, cwd=self.folder.parent / "home", **more)
+
+    def submit(self, gres, script, output):
+        """The job's number."""
+        said = self.as_user("sbatch", "--parsable", f"--gres={gres}", "-o", output, script)
+        if said.returncode:
+            raise RuntimeError(f"sbatch {gres}: {said.stderr[-400:]}")
+        return int(said.stdout.split(";")[0])
+
+    def is_over(self, job):
+        return not sh("squeue", "-h", "-j", job, check=False).stdout.strip()
+
+    def groups(self):
+        """The control groups of jobs that are there."""
+        tops = [GROUPS / f"system.slice/{NODE}_slurmstepd.scope"] if self.version_2 else list(GROUPS.glob(f"*/slurm_{NODE}"))
+        return [str(path) for top in tops for path in top.rglob("job_*") if path.is_dir()]
+
+    def stop(self):
+        sh("scancel", "-u", NAME, check=False, timeout=10)
+        until(lambda: not sh("squeue", "-h", check=False, timeout=10).stdout.strip(), 8)
+        for file in reversed(self.daemons):
+            try:
+                pid = int(file.read_text())
+                os.kill(pid, signal.SIGTERM)
+            except (OSError, ValueError):
+                continue
+            if until(lambda: not is_there(pid), 8) is False:
+                os.kill(pid, signal.SIGKILL)
+        tops = [GROUPS / f"system.slice/{NODE}_slurmstepd.scope"] if self.version_2 else list(GROUPS.glob(f"*/slurm_{NODE}"))
+        for top in tops:
+            # With version 2 a process of slurmd's keeps the group.
+            for pid in {pid for file in top.rglob("cgroup.procs") for pid in file.read_text().split()}:
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except OSError:
+                    pass
+            for group in sorted([*top.rglob("*"), top], key=lambda path: -len(path.parts)):
+                if group.is_dir():
+                    until(lambda: removed(group), 2)
+
+    def logs(self):
+        found = ""
+        for name in ("slurmctld.log", "slurmd.log"):
+            file = self.folder / "log" / name
+            lines = file.read_text(errors="replace").splitlines() if file.exists() else ["none"]
+            found += f"--- {name}\n" + "\n".join(lines[-60:]) + "\n"
+        return found
+
+
+def removed(group):
+    try:
+        group.rmdir()
+    except OSError:
+        return not group.exists()
+    return True
+
+
+class Monitor:
+    """The daemon that gives out turns."""
+
+    program = "/usr/libexec/softmig-monitor"
+
+    def __init__(self, work):
+        self.log = work / "monitor.log"
+        with open(self.log, "ab") as log:
+            self.child = subprocess.Popen([self.program], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        until(lambda: pathlib.Path("/run/softmig/arbiter.sock").exists() or self.child.poll() is not None, 5)
+
+    def is_up(self):
+        return self.child.poll() is None and pathlib.Path("/run/softmig/arbiter.sock").exists()
+
+    def holds(self):
+        """Its descriptors, and the threads that serve processes that take turns; nothing if it is not there."""
+        proc = pathlib.Path(f"/proc/{self.child.pid}")
+        return [len(list((proc / "fd").iterdir())), sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())] if self.is_up() else None
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(5)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
