@@ -12,6 +12,9 @@ const PLACES: usize = 1024;
 /// What was not measured yet counts as this, in nanoseconds: so little of it is in flight at a time.
 pub(crate) const UNKNOWN: u64 = 500_000;
 
+/// No work takes less than this.
+const LEAST: u64 = 1_000;
+
 /// What was measured so often is known: then it is measured again from time to time only.
 const OFTEN: u64 = 4;
 
@@ -75,8 +78,9 @@ impl Estimates {
         })
     }
 
-    /// It took so long, once. The shortest of the first counts. Later half of what is less, and a quarter of what is more, at
-    /// most twice what was known: what stood still in between makes it longer, nothing makes it shorter.
+    /// It took so long, once. The shortest of the first counts: others' work in between only makes it longer, most of all at
+    /// the beginning. Later a quarter of what is new counts; what is far less counts at once, but not the first time: an
+    /// event that another thread recorded may stand between.
     pub(super) fn learn(&self, key: Key, time: u64) {
         let Some(place) = self.0.get(key.place) else {
             return;
@@ -88,19 +92,17 @@ impl Estimates {
         } else {
             (0, time)
         };
-        let new = if time >= before && count >= OFTEN {
-            let more = time.saturating_sub(before) / 4;
-            before.saturating_add(more.min(before))
-        } else if time >= before {
-            before
-        } else if count < OFTEN || time < before / 2 {
-            time
-        } else {
-            before.midpoint(time)
+        let is_far_less = time < before / 2;
+        let (count, new) = match count {
+            OFTEN.. if is_far_less => (OFTEN.saturating_sub(1), before),
+            OFTEN.. => {
+                let sum = before.saturating_mul(3).saturating_add(time);
+                (count.saturating_add(1).min(15), sum / 4)
+            }
+            _ => (count.saturating_add(1), before.min(time)),
         };
-        let count = count.saturating_add(1).min(15);
         place.store(
-            u64::from(key.tag) << TAG | count << COUNT | new.clamp(1, TIME),
+            u64::from(key.tag) << TAG | count << COUNT | new.clamp(LEAST, TIME),
             Ordering::Relaxed,
         );
     }
