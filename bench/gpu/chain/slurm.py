@@ -88,8 +88,10 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         d = self.folder
         if self.version_2:
             (GROUPS / "system.slice").mkdir(exist_ok=True)
+            # What systemd would have handed down, as far as this kernel has it.
             for group in (GROUPS, GROUPS / "system.slice"):
-                (group / "cgroup.subtree_control").write_text("+cpuset +cpu +memory")
+                for controller in set(("cpuset", "cpu", "memory", "pids")) & set((group / "cgroup.controllers").read_text().split()):
+                    (group / "cgroup.subtree_control").write_text(f"+{controller}")
         sh("munged", "--force", f"--key-file={d}/munge/munge.key", f"--socket={d}/munge/socket", f"--pid-file={d}/munge/pid", f"--log-file={d}/munge/log", f"--seed-file={d}/munge/seed")
         self.daemons.append(d / "munge/pid")
         sh("slurmctld", "-i")
