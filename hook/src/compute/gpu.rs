@@ -214,7 +214,9 @@ impl Gpu {
         let number = self.watched.fetch_add(1, Ordering::Relaxed);
         if let Some(place) = place.filter(|_| is_sure && !is_sample(number))
             && place.try_marks(|place, marks| {
-                self.settle_marks(place, marks);
+                if marks.is_to_be_asked(os::nanoseconds()) {
+                    self.settle_marks(place, marks);
+                }
                 self.settle_by_time(place, marks);
             }) == Some(())
         {

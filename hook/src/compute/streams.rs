@@ -70,6 +70,8 @@ pub(super) struct Marks {
     count: usize,
     /// When the last one that was reached was, on the GPU's clock; 0 for never.
     reached: u64,
+    /// When one was asked for last where that can wait, on the host's clock.
+    asked: u64,
 }
 
 /// An event.
@@ -330,6 +332,16 @@ impl Marks {
     /// Whether all events were reached.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether it is time to ask again, where that can wait: it takes as long as a launch.
+    pub(super) fn is_to_be_asked(&mut self, now: u64) -> bool {
+        const PAUSE: u64 = 20_000;
+        let is_due = now.saturating_sub(self.asked) >= PAUSE;
+        if is_due {
+            self.asked = now;
+        }
+        is_due
     }
 
     /// Whether the stream waits for something else before the oldest work that is under way.

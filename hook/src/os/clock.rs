@@ -1,13 +1,91 @@
 //! Time.
 
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::arch;
 
 /// A timer of the kernel's may be so late, in nanoseconds, where a thread asks for it; else it is 50 us.
 const FINE: u64 = 1_000;
 
-/// The nanoseconds of `CLOCK_MONOTONIC`.
+/// The nanoseconds of `CLOCK_MONOTONIC`, to some hundred: by the processor's counter where the kernel was asked lately. A
+/// system call would take as long as all else that a launch costs.
 pub(crate) fn nanoseconds() -> u64 {
-    read(libc::CLOCK_MONOTONIC)
+    CLOCK.now().unwrap_or_else(|| CLOCK.ask())
+}
+
+/// What the kernel's clock said, and when by the processor's counter.
+struct Clock {
+    /// Odd while somebody writes.
+    version: AtomicU32,
+    ticks: AtomicU64,
+    time: AtomicU64,
+    /// Nanoseconds a tick, times 2^32; 0 for unknown.
+    rate: AtomicU64,
+}
+
+static CLOCK: Clock = Clock {
+    version: AtomicU32::new(0),
+    ticks: AtomicU64::new(0),
+    time: AtomicU64::new(0),
+    rate: AtomicU64::new(0),
+};
+
+impl Clock {
+    /// For so long the kernel is not asked again, in nanoseconds.
+    const SPAN: u64 = 2_000_000;
+    /// A rate is known after so long.
+    const LEAST: u64 = 100_000;
+    /// And not after longer: the machine may have slept.
+    const MOST: u64 = 1_000_000_000;
+
+    #[inline]
+    fn now(&self) -> Option<u64> {
+        let version = self.version.load(Ordering::Acquire);
+        let ticks = self.ticks.load(Ordering::Relaxed);
+        let time = self.time.load(Ordering::Relaxed);
+        let rate = self.rate.load(Ordering::Relaxed);
+        // What was read belongs together if nobody has written since.
+        fence(Ordering::Acquire);
+        let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
+        // Far too much where another processor's counter is behind.
+        let since = arch::ticks().wrapping_sub(ticks).checked_mul(rate)? >> 32;
+        (is_whole && rate > 0 && since < Self::SPAN).then(|| time.wrapping_add(since))
+    }
+
+    #[cold]
+    fn ask(&self) -> u64 {
+        let time = read(libc::CLOCK_MONOTONIC);
+        let ticks = arch::ticks();
+        let version = self.version.load(Ordering::Relaxed);
+        let mine = version & 1 == 0
+            && self
+                .version
+                .compare_exchange(
+                    version,
+                    version.wrapping_add(1),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
+        if !mine {
+            return time;
+        }
+        fence(Ordering::Release);
+        let before = self.time.load(Ordering::Relaxed);
+        let passed = time.saturating_sub(before);
+        let counted = ticks.wrapping_sub(self.ticks.load(Ordering::Relaxed));
+        let is_known = (Self::LEAST..Self::MOST).contains(&passed);
+        let rate = (passed << 32).checked_div(counted).filter(|_| is_known);
+        if before == 0 || passed >= Self::LEAST {
+            self.rate.store(rate.unwrap_or(0), Ordering::Relaxed);
+            self.time.store(time, Ordering::Relaxed);
+            self.ticks.store(ticks, Ordering::Relaxed);
+        }
+        self.version
+            .store(version.wrapping_add(2), Ordering::Release);
+        time
+    }
 }
 
 /// The seconds since 1970.
@@ -17,7 +95,7 @@ pub(crate) fn now() -> u64 {
 
 /// The milliseconds since the machine was started.
 pub(crate) fn milliseconds() -> u64 {
-    nanoseconds() / 1_000_000
+    read(libc::CLOCK_MONOTONIC) / 1_000_000
 }
 
 fn read(clock: c_int) -> u64 {
@@ -71,5 +149,43 @@ impl Drop for Exact {
     fn drop(&mut self) {
         // SAFETY: see above.
         let _ = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, self.0, 0, 0, 0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn time_passes_as_by_the_kernels_clock() {
+        let end = Instant::now() + Duration::from_millis(50);
+        let mut furthest = 0;
+        while Instant::now() < end {
+            let before = read(libc::CLOCK_MONOTONIC);
+            let time = nanoseconds();
+            let after = read(libc::CLOCK_MONOTONIC);
+            furthest = furthest
+                .max(before.saturating_sub(time))
+                .max(time.saturating_sub(after));
+        }
+        // Whoever is interrupted between two looks sees the counter and the clock at different times.
+        assert!(furthest < 1_000_000, "{furthest} ns");
+    }
+
+    #[test]
+    fn nobody_reads_half_of_what_another_writes() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let end = Instant::now() + Duration::from_millis(50);
+                    while Instant::now() < end {
+                        let apart = nanoseconds().abs_diff(read(libc::CLOCK_MONOTONIC));
+                        assert!(apart < 1_000_000_000, "{apart} ns");
+                        std::thread::yield_now();
+                    }
+                });
+            }
+        });
     }
 }
