@@ -92,31 +92,19 @@ impl Stand {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// How long a GPU has worked and will for what is in its queue, for all or for one process.
-    pub fn busy(&self, device: usize, pid: Option<u32>) -> Result<Duration> {
-        let all = self.gpus.history(device)?;
-        let is_meant = |own: u32| pid.is_none_or(|pid| own == pid);
-        let meant = all.iter().filter(|one| is_meant(one.own_pid));
-        Ok(Duration::from_nanos(meant.map(|one| one.busy).sum()))
-    }
-
     /// Waits until a process has launched something.
     pub fn wait_for_work(&self, pid: u32) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
-        while self.busy(0, Some(pid))?.is_zero() {
+        while busy(&self.gpus, 0, Some(pid))?.is_zero() {
             ensure!(Instant::now() < deadline, "{pid} launches nothing");
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
     }
 
-    /// The share of a GPU that was used in the time to come, in percent.
+    /// See [`share_in`].
     pub fn share_in(&self, device: usize, pid: Option<u32>, time: Duration) -> Result<f64> {
-        let (start, before) = (self.gpus.now(), self.busy(device, pid)?);
-        std::thread::sleep(time);
-        let (end, after) = (self.gpus.now(), self.busy(device, pid)?);
-        let passed = Duration::from_nanos(end - start);
-        Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
+        share_in(&self.gpus, device, pid, time)
     }
 
     /// A folder of its own, for what clients tell each other.
@@ -129,6 +117,23 @@ impl Stand {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
+}
+
+/// How long a GPU has worked and will for what is in its queue, for all or for one process.
+fn busy(gpus: &Node, device: usize, pid: Option<u32>) -> Result<Duration> {
+    let all = gpus.history(device)?;
+    let is_meant = |own: u32| pid.is_none_or(|pid| own == pid);
+    let meant = all.iter().filter(|one| is_meant(one.own_pid));
+    Ok(Duration::from_nanos(meant.map(|one| one.busy).sum()))
+}
+
+/// The share of a GPU that is used in the time to come, in percent.
+pub fn share_in(gpus: &Node, device: usize, pid: Option<u32>, time: Duration) -> Result<f64> {
+    let (start, before) = (gpus.now(), busy(gpus, device, pid)?);
+    std::thread::sleep(time);
+    let (end, after) = (gpus.now(), busy(gpus, device, pid)?);
+    let passed = Duration::from_nanos(end - start);
+    Ok((after - before).as_secs_f64() / passed.as_secs_f64() * 100.0)
 }
 
 /// A client that runs. Dropping it kills it.
