@@ -47,11 +47,13 @@ def main():
     wanted = lambda name: not words or any(word in name for word in words)
     import alone
     if options.list:
+        import collectives
         import costs
         import live
         import tenants
         import torch_part
-        return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(quick), *torch_part.names(quick)]), sep="\n")
+        import two
+        return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(quick), *two.names(), *collectives.names(), *torch_part.names(quick)]), sep="\n")
     if not (options.library and options.out):
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
@@ -64,6 +66,7 @@ def main():
     try:
         program = compile_c(HERE / "compute" / "work.c", work / "work")
         live_program = compile_c(HERE / "compute" / "live.c", work / "live")
+        two_program = compile_c(HERE / "compute" / "two.c", work / "two")
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
         subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
         controls = alone.Controls(record, program, quick)
@@ -83,6 +86,10 @@ def main():
                 tenants.measure(record, controls, node, wanted, quick)
             import live
             live.measure(record, controls, node, subjects[0], live_program, extra, quick)
+            import collectives
+            import two
+            for part in (two, collectives):
+                part.measure(record, controls, node, subjects[0], two_program, extra, quick)
         finally:
             if node:
                 print("the monitor says:", *node.said(), sep="\n  ", flush=True)

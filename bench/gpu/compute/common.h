@@ -36,9 +36,10 @@ struct stamp { uint64_t begin, end; };
 struct log { uint64_t count, mask; struct { uint32_t ended, unused; uint64_t begin; } places[PLACES]; struct stamp stamps[]; };
 _Static_assert(sizeof(struct log) == 272, "STAMPS_AT, of the kernels");
 
-static CUcontext context;
-static CUmodule module;
-static int full_grid;
+// Of each thread that uses a GPU.
+static _Thread_local CUcontext context;
+static _Thread_local CUmodule module;
+static _Thread_local int full_grid;
 
 static double clock_ns(clockid_t which) {
     struct timespec t;
@@ -73,15 +74,19 @@ static CUfunction function(const char *name) {
     return found;
 }
 
-// The driver, the primary context and the kernels. What a process does while it waits is as CUDA does it by itself.
-static void begin(void) {
+// The primary context and the kernels. What a process does while it waits is as CUDA does it by itself.
+static void begin_on(int device) {
     int processors;
-    NEED(cuInit(0));
-    NEED(cuDevicePrimaryCtxRetain(&context, 0));
+    NEED(cuDevicePrimaryCtxRetain(&context, device));
     NEED(cuCtxSetCurrent(context));
     NEED(cuModuleLoadData(&module, ptx_kernels));
-    NEED(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+    NEED(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
     full_grid = processors * BLOCKS_PER_PROCESSOR;
+}
+
+static void begin(void) {
+    NEED(cuInit(0));
+    begin_on(0);
 }
 
 // A log of at least so many stamps, empty.

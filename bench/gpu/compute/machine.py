@@ -28,6 +28,11 @@ def compile_c(source, program):
     return program
 
 
+def gpus():
+    """The folders of the driver's GPUs."""
+    return sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*"))
+
+
 def machine():
     query = "name,driver_version,memory.total,memory.reserved"
     try:

@@ -89,12 +89,12 @@ class Node:
 class Job:
     """A job with a slice: the prolog's files, and a control group like slurmd's."""
 
-    def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None):
+    def __init__(self, node, number, shards, per_gpu, mode="hard", memory_mib=None, gpus="0"):
         self.node, self.number = node, number
         memory_mib = memory_mib or 143155 * shards // per_gpu
         self.share = shards / per_gpu
         said = subprocess.run([node.prolog], env={
-            "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(USER), "SLURM_JOB_GID": str(USER), "SLURM_JOB_GPUS": "0",
+            "PATH": os.environ["PATH"], "SLURM_JOB_ID": str(number), "SLURM_JOB_UID": str(USER), "SLURM_JOB_GID": str(USER), "SLURM_JOB_GPUS": gpus,
             "SLURM_JOB_EXTRA": f"softmig=1:h200:{shards}/{per_gpu}:{memory_mib}:{mode}", "SLURM_JOB_RESTART_COUNT": "0",
             "SLURM_JOB_START_TIME": str(int(time.time())), "SLURMD_NODENAME": "bench",
         }, capture_output=True, text=True)

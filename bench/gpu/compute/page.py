@@ -19,7 +19,7 @@ def write(folder):
         f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
         "",
         *([f"**{result['remark']}**", ""] if "remark" in result else []),
-        *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *frameworks(cells), *failed(cells),
+        *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *several(cells), *frameworks(cells), *failed(cells),
     ]
     (folder / "gpu-compute.md").write_text("\n".join(lines) + "\n")
     (folder / "gpu-compute.svg").write_text(plot.svg(points(cells)))
@@ -126,6 +126,16 @@ def live(cells):
             watched = cell["tenants"][0]
             lines.append(f"- {name} at {', '.join(f'{at:.1f}' for at, _ in cell['events'])} s: the job beside them with {watched['share']:g} % got {watched['got']:.2f} %, was without the GPU for {watched['longest_gap_ms'][0]:.1f} ms at most; each 100 ms of it {min(watched['windows_100ms'][5:])} to {max(watched['windows_100ms'][5:])} kernels")
     return [*lines, ""]
+
+
+def several(cells):
+    lines = []
+    for name, _, cell in of(cells, "two gpus "):
+        beside = f"; the job beside it {' and '.join(f'{got:.2f}' for got in cell['beside']['got'])} % of {cell['beside']['shares'][0]} %" if "beside" in cell else ""
+        lines.append(f"- {name.removeprefix('two gpus ')}: got {' and '.join(f'{got:.2f}' for got in cell['got'])} % of the GPUs{beside}")
+    for name, _, cell in of(cells, "nccl, "):
+        lines.append(f"- {name}: {cell['steps']} steps, {cell.get('of_own_pace', 0):.1f} % of its pace without a limit, the longest {cell['longest_ms']:.0f} ms")
+    return ["## Several GPUs, and processes that wait for each other", "", *lines, ""] if lines else []
 
 
 def frameworks(cells):

@@ -30,7 +30,7 @@ OURS = "softmig"
 
 def table(cells):
     """A line for each target of which anything was measured."""
-    rows = [row for rows in (shares(cells), jobs(cells), idle_ones(cells), launches(cells), frameworks(cells)) for row in rows]
+    rows = [row for rows in (shares(cells), jobs(cells), idle_ones(cells), launches(cells), several(cells), frameworks(cells)) for row in rows]
     if not rows:
         return []
     lines = [f"| {what} | {got} | {target} | {yes(is_met)} |" for what, got, target, is_met in rows]
@@ -100,6 +100,15 @@ def launches(cells):
         most = 20 if "turn" in way else 5
         took = costs.more(rounds, "batch")
         yield f"launch of an empty kernel, amortised, {way.removeprefix(f'{OURS}, ')}", f"{took:+.1f} ns", f"+{most} ns", took <= most
+
+
+def several(cells):
+    offs = [(max(cell["worst"], cell.get("beside", cell)["worst"]), name.removeprefix("two gpus ")) for name, cell in ours(cells, "two gpus ")]
+    if offs:
+        yield f"two GPUs in one process, {len(offs)} cells", f"{max(offs)[0]:.2f} points off at most ({max(offs)[1]})", "1 point", max(offs)[0] <= 1
+    waits = [(cell["longest_ms"], name) for name, cell in ours(cells, "nccl, ")]
+    if waits:
+        yield f"collectives, {len(waits)} cells", f"the longest step {max(waits)[0]:.0f} ms ({max(waits)[1]})", "all go on", all(cell["steps"] > 0 for _, cell in ours(cells, "nccl, "))
 
 
 def frameworks(cells):

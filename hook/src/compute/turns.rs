@@ -10,6 +10,7 @@ use super::own::May;
 use crate::gate;
 use crate::os;
 use crate::place::Standing;
+use crate::report;
 
 /// Where the arbiter listens.
 const SOCKET: &CStr = c"/var/run/softmig/arbiter.sock";
@@ -124,6 +125,9 @@ impl Turns {
             return false;
         }
         let Some(seat) = sit_down(gpu) else {
+            if ask_at == 0 {
+                say_alone();
+            }
             return false;
         };
         self.before.store(used, Ordering::Relaxed);
@@ -389,6 +393,14 @@ fn ring(seat: &Seat) {
 /// Whether turns are for this process: the arbiter knows jobs alone.
 fn is_of_a_job() -> bool {
     gate::with_finding(|finding| matches!(finding.standing, Standing::Job(_)))
+}
+
+/// Says in the job's log that there is no arbiter.
+fn say_alone() {
+    gate::with_finding(|finding| {
+        let what = b"no softmig-monitor gives turns on the GPU: this job keeps its share of time alone, and may get less";
+        report::say(finding, report::Level::Warning, &[what]);
+    });
 }
 
 /// Asks the arbiter for this process's seat at a GPU.
