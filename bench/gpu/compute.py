@@ -37,6 +37,7 @@ def main():
     arguments.add_argument("--list", action="store_true")
     arguments.add_argument("--budget", type=float, default=1e9, help="begin no cell after so many seconds")
     arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
+    arguments.add_argument("--again", action="store_true", help="measure anew what was measured with another revision")
     arguments.add_argument("--report", type=pathlib.Path)
     options = arguments.parse_args()
     if options.report:
@@ -58,8 +59,8 @@ def main():
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
     from record import Record
-    record = Record(options.out, options.budget)
-    record.about(machine=machine(), revision=options.revision, quick=quick)
+    record = Record(options.out, options.budget, options.revision, options.again)
+    record.about(machine=machine(), quick=quick)
     work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
     # Other users run what is in it.
     work.chmod(0o755)

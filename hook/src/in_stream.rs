@@ -102,14 +102,12 @@ pub(crate) fn several(
     let mut bytes: usize = 0;
     for at in 0..count {
         // SAFETY: the program's arguments, which the driver reads too.
-        let piece = unsafe {
-            (
-                arguments::read(to.wrapping_add(at)),
-                arguments::read(from.wrapping_add(at)),
-                arguments::read(sizes.wrapping_add(at)),
-            )
-        };
-        if let (Some(to), Some(from), Some(size)) = piece
+        let to = unsafe { arguments::read(to.wrapping_add(at)) };
+        // SAFETY: as above.
+        let from = unsafe { arguments::read(from.wrapping_add(at)) };
+        // SAFETY: as above.
+        let size = unsafe { arguments::read(sizes.wrapping_add(at)) };
+        if let (Some(to), Some(from), Some(size)) = (to, from, size)
             && is_on_device(to)
             && is_on_device(from)
         {

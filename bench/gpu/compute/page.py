@@ -16,13 +16,19 @@ def write(folder):
         "",
         "Written by `bench/gpu/compute.py --report bench/results` from gpu-compute.json; do not edit.",
         "",
-        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
+        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {revisions(result)}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
         "",
         *([f"**{result['remark']}**", ""] if "remark" in result else []),
         *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *several(cells), *frameworks(cells), *failed(cells),
     ]
     (folder / "gpu-compute.md").write_text("\n".join(lines) + "\n")
     (folder / "gpu-compute.svg").write_text(plot.svg(points(cells)))
+
+
+def revisions(result):
+    """Cells may be of several, each with its number of cells then."""
+    found = {revision: len(cells) for revision, cells in result.get("revisions", {}).items() if cells}
+    return " and ".join(f"{revision} ({count} cells)" if len(found) > 1 else revision for revision, count in found.items()) or result.get("revision", "an unknown revision")
 
 
 def number(value, form="{:.2f}"):

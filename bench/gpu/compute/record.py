@@ -8,11 +8,11 @@ import traceback
 class Record:
     """Cells by name and by what was measured; written after each."""
 
-    def __init__(self, folder, budget):
+    def __init__(self, folder, budget, revision, again=False):
         folder.mkdir(parents=True, exist_ok=True)
         self.file = folder / "gpu-compute.json"
         self.kept = json.loads(self.file.read_text()) if self.file.exists() else {"cells": {}, "notes": {}}
-        self.begun, self.budget = time.monotonic(), budget
+        self.begun, self.budget, self.revision, self.again = time.monotonic(), budget, revision, again
 
     def about(self, **facts):
         self.kept |= facts
@@ -20,7 +20,13 @@ class Record:
 
     def has(self, name, subject):
         cell = self.kept["cells"].get(name, {}).get(subject)
+        if self.again and subject != "without" and f"{name} | {subject}" not in self.of(self.revision):
+            return False
         return cell is not None and not (isinstance(cell, dict) and "failed" in cell)
+
+    def of(self, revision):
+        """The cells that were measured with a revision of the library."""
+        return self.kept.setdefault("revisions", {}).setdefault(revision, [])
 
     def found(self, name, subject, measure):
         """What is there, or else what is measured now. A cell that fails is recorded and costs no other; None then."""
@@ -37,6 +43,11 @@ class Record:
             at = [f"{pathlib.Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
             result = {"failed": f"{type(error).__name__}: {error}"[:600], "at": at}
         self.kept["cells"].setdefault(name, {})[subject] = result
+        for cells in self.kept.setdefault("revisions", {}).values():
+            if f"{name} | {subject}" in cells:
+                cells.remove(f"{name} | {subject}")
+        if subject != "without":
+            self.of(self.revision).append(f"{name} | {subject}")
         self.write()
         shown = {key: value for key, value in result.items() if key not in ("windows", "windows_100ms", "at", "tenants_raw")} if isinstance(result, dict) else result
         print(f"[{since - self.begun:.0f} s +{time.monotonic() - since:.1f}] {name} | {subject}:", json.dumps(shown)[:600], flush=True)
