@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """On a machine with a GPU: that jobs get their shares of its time, and what that costs.
 
-    unshare --mount python3 bench/gpu/compute.py --library libsoftmig.so --out FOLDER [--quick|--full] [--cells WORD,...]
+    unshare --mount python3 bench/gpu/compute.py --library libsoftmig.so --out FOLDER [--quick|--full [--short]] [--cells WORD,...]
         [--monitor softmig-monitor --prolog softmig-prolog] [--against OTHER.so]... [--budget SECONDS]
     python3 bench/gpu/compute.py --report bench/results
 
@@ -33,6 +33,7 @@ def main():
     arguments.add_argument("--out", type=pathlib.Path)
     arguments.add_argument("--quick", action="store_true", help="short cells, and few (the default)")
     arguments.add_argument("--full", action="store_true", help="the whole table")
+    arguments.add_argument("--short", action="store_true", help="in cells as short as those of the quick form")
     arguments.add_argument("--cells", default="", help="words, separated by commas")
     arguments.add_argument("--list", action="store_true")
     arguments.add_argument("--budget", type=float, default=1e9, help="begin no cell after so many seconds")
@@ -44,6 +45,7 @@ def main():
         import page
         return page.write(options.report)
     quick = not options.full
+    short = quick or options.short
     words = [word.strip() for word in options.cells.split(",") if word.strip()]
     wanted = lambda name: not words or any(word in name for word in words)
     import alone
@@ -54,13 +56,13 @@ def main():
         import tenants
         import torch_part
         import two
-        return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(quick), *two.names(), *collectives.names(), *torch_part.names(quick)]), sep="\n")
+        return print(*filter(wanted, [*alone.cells(quick), costs.CELL, *tenants.cells(quick), *live.names(), *two.names(), *collectives.names(), *torch_part.names()]), sep="\n")
     if not (options.library and options.out):
         arguments.error("give --library and --out, or --report FOLDER")
     from machine import compile_c, machine
     from record import Record
     record = Record(options.out, options.budget, options.revision, options.again)
-    record.about(machine=machine(), quick=quick)
+    record.about(machine=machine(), short=short)
     work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
     # Other users run what is in it.
     work.chmod(0o755)
@@ -70,7 +72,7 @@ def main():
         two_program = compile_c(HERE / "compute" / "two.c", work / "two")
         library = pathlib.Path(shutil.copy(options.library, work / "libsoftmig.so"))
         subjects = [alone.Subject("softmig", library)] + [other(path) for path in options.against]
-        controls = alone.Controls(record, program, quick)
+        controls = alone.Controls(record, program, short)
         alone.measure(record, controls, subjects, wanted, quick)
         import costs
         costs.measure(record, controls, subjects, wanted)
@@ -86,17 +88,17 @@ def main():
                 costs.measure_job(record, controls, node, wanted)
                 tenants.measure(record, controls, node, wanted, quick)
             import live
-            live.measure(record, controls, node, subjects[0], live_program, extra, quick)
+            live.measure(record, controls, node, subjects[0], live_program, extra)
             import collectives
             import two
             for part in (two, collectives):
-                part.measure(record, controls, node, subjects[0], two_program, extra, quick)
+                part.measure(record, controls, node, subjects[0], two_program, extra)
         finally:
             if node:
                 print("the monitor says:", *node.said(), sep="\n  ", flush=True)
                 node.stop()
         import torch_part
-        torch_part.measure(record, subjects, extra, quick)
+        torch_part.measure(record, subjects, extra, short)
         controls.end()
     finally:
         shutil.rmtree(work, ignore_errors=True)

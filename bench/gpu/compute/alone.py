@@ -17,12 +17,12 @@ QUICK = {
 FULL = {share: ASYNC + SYNC + WAYS + DUTY for share in (10, 25, 50)} | {share: [("launch", 100, 1), ("launch", 1000, 1)] for share in (12.5, 33.3, 75)}
 
 
-def seconds_of(us, quick):
+def seconds_of(us, short):
     if us >= 200000:
         return 20.5
     if us >= 20000:
-        return 4.5 if quick else 10.5
-    return 2.5 if quick else 5.5
+        return 4.5 if short else 10.5
+    return 2.5 if short else 5.5
 
 
 def environment(subject, share):
@@ -48,8 +48,8 @@ WITHOUT = Subject("without")
 class Controls:
     """How quickly each work goes without a limiter: measured once, in one process that is kept."""
 
-    def __init__(self, record, program, quick):
-        self.record, self.program, self.quick = record, program, quick
+    def __init__(self, record, program, short):
+        self.record, self.program, self.short = record, program, short
         self.client = None
         self.rounds_per_us = record.found("calibration", "without", lambda: self.alive().ask("calibrate"))["rounds_per_us"]
 
@@ -68,7 +68,7 @@ class Controls:
 
     def of(self, mode, us, n):
         work = self.work(mode, us, n)
-        seconds = 5.5 if us >= 200000 else 2 if us >= 20000 else 1.2 if self.quick else 2.5
+        seconds = 5.5 if us >= 200000 else 2 if us >= 20000 else 1.2 if self.short else 2.5
         return self.record.found(f"control: {work.name()}", "without", lambda: self.alive().run(work, seconds))
 
     def end(self):
@@ -130,7 +130,7 @@ def measure(record, controls, subjects, wanted, quick):
                     nonlocal client
                     client = client or Client([controls.program], environment(subject, share)).begun()
                     try:
-                        said = client.run(controls.work(mode, us, n), seconds_of(us, quick))
+                        said = client.run(controls.work(mode, us, n), seconds_of(us, controls.short))
                     except Exception:
                         client.end(kill=True)
                         client = None

@@ -24,13 +24,13 @@ def names():
     return [f"nccl, {way}: {place}" for way in WAYS for place in PLACES]
 
 
-def measure(record, controls, node, subject, program, wanted, quick):
+def measure(record, controls, node, subject, program, wanted):
     chosen = [name for name in names() if wanted(name)]
     if not chosen:
         return
     if importlib.util.find_spec("torch") is None:
         return print(f"nccl: skipped, there is no PyTorch: {len(chosen)} cells", flush=True)
-    seconds = 3 if quick else 10
+    seconds = 3 if controls.short else 10
     for number, (way, (backend, devices, needs)) in enumerate(WAYS.items()):
         mine = [place for place in PLACES if f"nccl, {way}: {place}" in chosen]
         if not mine:

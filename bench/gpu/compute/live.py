@@ -15,20 +15,20 @@ LIMIT = 30
 MS = ("launch", 1000, 1)
 
 
-def names(quick):
+def names():
     made = [f"live {where}: {case}" for where in ("alone at 25 %", "beside a greedy job") for case in CASES]
     made += [f"live {where}: IPC flags" for where in ("two processes of a job", "two jobs")]
     return made + ["live holders that are killed", "live holders that are stopped", "live nobody works", "live the monitor is killed"]
 
 
-def measure(record, controls, node, subject, program, wanted, quick):
+def measure(record, controls, node, subject, program, wanted):
     for case in CASES:
         for way, who in (("without", WITHOUT), ("softmig", subject)):
             if wanted(name := f"live alone at 25 %: {case}"):
                 record.found(name, way, lambda: one_case([program, case, controls.rounds_per_us], environment(who, None if way == "without" else 25)))
     if not node:
         return
-    greedy = [name for name in names(quick) if "greedy" in name and wanted(name)]
+    greedy = [name for name in names() if "greedy" in name and wanted(name)]
     if any(not record.has(name, "softmig") for name in greedy):
         controls.of(*MS)
         with_greedy(record, controls, node, program, greedy)

@@ -16,7 +16,7 @@ def write(folder):
         "",
         "Written by `bench/gpu/compute.py --report bench/results` from gpu-compute.json; do not edit.",
         "",
-        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {revisions(result)}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('quick') else ''}".strip(),
+        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {revisions(result)}. What is counted are kernels of a fixed amount of arithmetic that the GPU finished, by the GPU's own clock, after the first half second; 100 % is what the same program gets done without a limiter. {'Short cells of a few seconds.' if result.get('short', result.get('quick')) else ''}".strip(),
         "",
         *([f"**{result['remark']}**", ""] if "remark" in result else []),
         *summary.table(cells), *alone(cells), *jobs(cells), *cost(cells), *live(cells), *several(cells), *frameworks(cells), *failed(cells),

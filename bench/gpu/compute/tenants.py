@@ -66,7 +66,7 @@ def measure(record, controls, node, wanted, quick, number=9000):
                     if work[0] not in ASYNC:
                         controls.of("launch", work[1], 1)
             with_library = subject == "softmig"
-            record.found(name, subject, lambda: together(jobs, controls, node if with_library else None, 4.0 if quick else 10.0, number))
+            record.found(name, subject, lambda: together(jobs, controls, node if with_library else None, 4.0 if controls.short else 10.0, number))
 
 
 class Together:

@@ -10,13 +10,13 @@ KINDS = ("training", "inference")
 SHARES = (25, 50)
 
 
-def names(quick):
+def names():
     return [f"torch {share} %: {kind}" for share in SHARES for kind in KINDS]
 
 
-def measure(record, subjects, wanted, quick):
-    seconds = 3 if quick else 8
-    if not any(map(wanted, names(quick))):
+def measure(record, subjects, wanted, short):
+    seconds = 3 if short else 8
+    if not any(map(wanted, names())):
         return
     for subject, share in [(WITHOUT, None)] + [(subject, share) for subject in subjects for share in SHARES]:
         client = None

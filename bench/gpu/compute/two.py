@@ -20,13 +20,13 @@ def names():
     return [f"two gpus alone: {name}" for name in ALONE] + [f"two gpus in a job beside another: {name}" for name in JOBS]
 
 
-def measure(record, controls, node, subject, program, wanted, quick):
+def measure(record, controls, node, subject, program, wanted):
     chosen = [name for name in names() if wanted(name)]
     if not chosen:
         return
     if len(gpus()) < 2:
         return print(f"two gpus: skipped, this machine has {len(gpus())} GPU: {', '.join(chosen)}", flush=True)
-    seconds = 3 if quick else 8
+    seconds = 3 if controls.short else 8
     command = [program, max(1, round(US * controls.rounds_per_us)), US, seconds, 2]
     control = record.found("control: two gpus", "without", lambda: run([Client(command, environment(WITHOUT, None))], seconds)[0])
     for name, (limits, shares, visible) in ALONE.items():
