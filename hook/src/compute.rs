@@ -24,13 +24,15 @@ mod share;
 mod streams;
 mod turns;
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_UNKNOWN, CUcontext, CUdevice, CUresult, CUstream};
 use softmig_policy::conf::MAX_GPUS;
 
 use crate::account::in_context_of;
+use crate::account::pools;
 use crate::gate;
+use crate::memory::pools::Form;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
 pub(crate) use gpu::Ticket;
@@ -79,6 +81,19 @@ impl Stream {
             handle,
             is_per_thread: true,
         }
+    }
+
+    fn form(self) -> Form {
+        if self.is_per_thread {
+            Form::PerThread
+        } else {
+            Form::Legacy
+        }
+    }
+
+    /// Whether what it is given becomes a graph.
+    pub(crate) fn is_capturing(self) -> bool {
+        pools::is_capturing(self.handle, self.form())
     }
 }
 
@@ -199,6 +214,28 @@ fn break_off(stream: Stream) {
     if let Some(gpu) = Gpu::current() {
         gpu.break_off(stream);
     }
+}
+
+/// How many streams are captured.
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// A stream is captured: what it is given does not run, and no event of ours may come into it.
+pub(crate) fn capture_began() {
+    CAPTURES.fetch_add(1, Ordering::SeqCst);
+}
+
+/// It is no longer.
+pub(crate) fn capture_ended() {
+    // One that began in a parent process ends here without having begun.
+    let less = |count: u32| Some(count.saturating_sub(1));
+    let _ = CAPTURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+}
+
+/// Whether any stream may be captured, so that each has to be asked.
+#[inline]
+fn are_captures() -> bool {
+    // Relaxed: who captures a stream and who uses it have to know of each other.
+    CAPTURES.load(Ordering::Relaxed) != 0
 }
 
 /// A stream is about to end: nothing may be recorded in it any more.

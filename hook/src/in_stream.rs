@@ -19,6 +19,18 @@ pub(crate) enum Item {
     Work(Stream, Work),
     /// It does not: something else is waited for, or the copy engines move what the host has.
     Pause(Stream),
+    /// From here on what it is given becomes a graph.
+    BeginCapture,
+    /// That is over.
+    EndCapture(Stream),
+}
+
+/// What there is to do after the driver's call.
+enum After {
+    Nothing,
+    Work(Ticket),
+    BeginCapture,
+    EndCapture(Stream),
 }
 
 /// The default stream.
@@ -27,34 +39,57 @@ pub(crate) const DEFAULT: CUstream = core::ptr::null_mut();
 /// Gives a stream what `item` says by calling the driver, when the job may have the GPU.
 #[inline]
 pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult) -> CUresult {
-    let ticket = if compute::may_be_paced() {
-        admit(&item())
+    let after = if compute::may_be_paced() {
+        before(&item())
     } else {
-        None
+        After::Nothing
     };
     let result = call();
-    if let Some(ticket) = ticket {
-        launched(ticket, result);
+    if !matches!(after, After::Nothing) {
+        finish(after, result);
     }
     result
 }
 
 #[cold]
 #[inline(never)]
-fn launched(ticket: Ticket, result: CUresult) {
-    ticket.launched(result);
+fn before(item: &Item) -> After {
+    match *item {
+        Item::Work(stream, work) => {
+            compute::admit(stream, work).map_or(After::Nothing, After::Work)
+        }
+        Item::Pause(stream) => {
+            compute::before_pause(stream);
+            After::Nothing
+        }
+        Item::BeginCapture => After::BeginCapture,
+        Item::EndCapture(stream) if stream.is_capturing() => After::EndCapture(stream),
+        Item::EndCapture(_) => After::Nothing,
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn admit(item: &Item) -> Option<Ticket> {
-    match *item {
-        Item::Work(stream, work) => compute::admit(stream, work),
-        Item::Pause(stream) => {
-            compute::before_pause(stream);
-            None
-        }
+fn finish(after: After, result: CUresult) {
+    match after {
+        After::Nothing => {}
+        After::Work(ticket) => ticket.launched(result),
+        After::BeginCapture if result == CUDA_SUCCESS => compute::capture_began(),
+        After::BeginCapture => {}
+        // One that was spoilt has ended too, though not if this is another thread than it wants.
+        After::EndCapture(stream) if !stream.is_capturing() => compute::capture_ended(),
+        After::EndCapture(_) => {}
     }
+}
+
+/// What a stream is given from here on becomes a graph.
+pub(crate) fn begin_capture() -> Item {
+    Item::BeginCapture
+}
+
+/// That is over.
+pub(crate) fn end_capture(stream: Stream) -> Item {
+    Item::EndCapture(stream)
 }
 
 /// A stream waits, or something else than the GPU works.

@@ -22,6 +22,8 @@ pub(crate) enum Family {
     Copy,
     /// Keeps a stream waiting.
     Pause,
+    /// Begins or ends the capture of a stream.
+    Capture,
     /// Waits for the GPU's work, or ends a stream of it.
     Wait,
     /// Shows figures.

@@ -13,13 +13,12 @@ use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
 use super::streams::{Base, Marks, PER_THREAD, Place, Reached, Streams};
 use super::turns::{Duty, Turns};
-use super::{Stream, Work, helper, share};
+use super::{Stream, Work, are_captures, helper, share};
 use crate::account;
 use crate::account::gpu::ledger_of;
-use crate::account::pools::{is_capturing, relaxed};
+use crate::account::pools::relaxed;
 use crate::arch;
 use crate::entry;
-use crate::memory::pools::Form;
 use crate::memory::stacks::are_several_contexts;
 use crate::once::Once;
 use crate::os::{self, Errno, Lock};
@@ -165,6 +164,8 @@ impl Gpu {
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
         self.last.store(now, Ordering::Relaxed);
         let is_near = before < NEAR || since >= arch::SOME_TICKS || stream.is_own();
+        // What is captured does not run.
+        let is_near = is_near || are_captures();
         if goes_on && known.is_some() && !is_near {
             let place = self.streams.place(stream, self.context());
             // What is in flight may be in other streams.
@@ -200,7 +201,7 @@ impl Gpu {
         let _errno = Errno::save();
         self.turns.wake();
         let stream = ticket.stream;
-        if is_capturing(stream.handle, stream.form()) {
+        if stream.is_capturing() {
             self.give_back(ticket.cost);
             return Ticket { cost: 0, ..ticket };
         }
@@ -292,7 +293,7 @@ impl Gpu {
         let Some(place) = self.streams.find(stream, self.context()) else {
             return;
         };
-        if place.has_pending() && !is_capturing(stream.handle, stream.form()) {
+        if place.has_pending() && !stream.is_capturing() {
             self.mark(place, stream, 0);
         }
         place.break_off();
@@ -319,7 +320,7 @@ impl Gpu {
             let Some(stream) = place.stream().filter(|_| is_meant) else {
                 continue;
             };
-            if !is_capturing(stream.handle, stream.form()) {
+            if !stream.is_capturing() {
                 self.mark(place, stream, 0);
             }
         }
@@ -511,7 +512,7 @@ impl Gpu {
     fn mark_all_ends(&'static self) {
         for place in self.streams.each().filter(|place| place.has_pending()) {
             if let Some(stream) = place.stream()
-                && !is_capturing(stream.handle, stream.form())
+                && !stream.is_capturing()
             {
                 self.mark(place, stream, 0);
             }
@@ -733,13 +734,5 @@ impl Stream {
     /// Whether it is the thread's own: no other thread can record an event in it.
     fn is_own(self) -> bool {
         self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
-    }
-
-    fn form(self) -> Form {
-        if self.is_per_thread {
-            Form::PerThread
-        } else {
-            Form::Legacy
-        }
     }
 }

@@ -1103,6 +1103,50 @@ interpose! { CUDA, cuda;
             sync_mode: c_uint,
         ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
     }
+    Capture {
+        fn cuStreamBeginCapture(stream: CUstream) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCapture_ptsz(stream: CUstream) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCapture_v2_ptsz(
+            stream: CUstream,
+            mode: CUstreamCaptureMode,
+        ) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCaptureToGraph(
+            stream: CUstream,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            dependency_data: *const CUgraphEdgeData,
+            dependency_count: usize,
+            mode: CUstreamCaptureMode,
+        ) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCaptureToGraph_ptsz(
+            stream: CUstream,
+            graph: CUgraph,
+            dependencies: *const CUgraphNode,
+            dependency_data: *const CUgraphEdgeData,
+            dependency_count: usize,
+            mode: CUstreamCaptureMode,
+        ) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginRecaptureToGraph(
+            stream: CUstream,
+            mode: CUstreamCaptureMode,
+            graph: CUgraph,
+            callback: CUgraphRecaptureCallback,
+            user_data: *mut c_void,
+        ) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginRecaptureToGraph_ptsz(
+            stream: CUstream,
+            mode: CUstreamCaptureMode,
+            graph: CUgraph,
+            callback: CUgraphRecaptureCallback,
+            user_data: *mut c_void,
+        ) -> CUresult as in_stream::begin_capture();
+        fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) -> CUresult as in_stream::end_capture(Stream::plain(stream));
+        fn cuStreamEndCapture_ptsz(
+            stream: CUstream,
+            graph: *mut CUgraph,
+        ) -> CUresult as in_stream::end_capture(Stream::per_thread(stream));
+    }
     Wait {
         fn cuStreamSynchronize(stream: CUstream) -> CUresult => crate::waits::stream;
         fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult => crate::waits::stream_ptsz;

@@ -969,6 +969,17 @@ pub struct CUcheckpointUnlockArgs_st {
     _opaque: [u8; 64],
 }
 pub type CUcheckpointUnlockArgs = CUcheckpointUnlockArgs_st;
+pub type CUgraphRecaptureStatus_enum = c_uint;
+pub type CUgraphRecaptureStatus = CUgraphRecaptureStatus_enum;
+pub type CUgraphRecaptureCallback = Option<
+    unsafe extern "C" fn(
+        data: *mut c_void,
+        node: CUgraphNode,
+        originalParams: *const CUgraphNodeParams,
+        recaptureParams: *const CUgraphNodeParams,
+        status: CUgraphRecaptureStatus,
+    ) -> CUresult,
+>;
 #[repr(C)]
 pub struct CUdevResourceDesc_st {
     _opaque: [u8; 0],
@@ -1605,6 +1616,9 @@ pub const CU_PROCESS_STATE_CHECKPOINTED: CUprocessState_enum = 2;
 pub const CU_PROCESS_STATE_FAILED: CUprocessState_enum = 3;
 pub const CU_PROCESS_STATE_CHECKPOINTING: CUprocessState_enum = 4;
 pub const CU_PROCESS_STATE_RESTORING: CUprocessState_enum = 5;
+pub const CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE: CUgraphRecaptureStatus_enum = 0;
+pub const CU_GRAPH_RECAPTURE_INELIGIBLE_FOR_UPDATE: CUgraphRecaptureStatus_enum = 1;
+pub const CU_GRAPH_RECAPTURE_ERROR: CUgraphRecaptureStatus_enum = 2;
 pub const CU_DEV_RESOURCE_TYPE_INVALID: CUdevResourceType = 0;
 pub const CU_DEV_RESOURCE_TYPE_SM: CUdevResourceType = 1;
 pub const CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG: CUdevResourceType = 1000;
@@ -2229,7 +2243,27 @@ unsafe extern "C" {
         userData: *mut c_void,
         flags: c_uint,
     ) -> CUresult;
+    pub fn cuStreamBeginCapture_v2_ptsz(
+        hStream: CUstream,
+        mode: CUstreamCaptureMode,
+    ) -> CUresult;
+    pub fn cuStreamBeginRecaptureToGraph_ptsz(
+        hStream: CUstream,
+        mode: CUstreamCaptureMode,
+        hGraph: CUgraph,
+        callbackFunc: CUgraphRecaptureCallback,
+        userData: *mut c_void,
+    ) -> CUresult;
+    pub fn cuStreamBeginCaptureToGraph_ptsz(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
+    ) -> CUresult;
     pub fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult;
+    pub fn cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult;
     pub fn cuStreamIsCapturing_ptsz(
         hStream: CUstream,
         captureStatus: *mut CUstreamCaptureStatus,
@@ -2927,9 +2961,26 @@ unsafe extern "C" {
         numExtSems: c_uint,
         stream: CUstream,
     ) -> CUresult;
+    pub fn cuStreamBeginCapture(hStream: CUstream) -> CUresult;
+    pub fn cuStreamBeginCapture_ptsz(hStream: CUstream) -> CUresult;
     pub fn cuStreamBeginCapture_v2(
         hStream: CUstream,
         mode: CUstreamCaptureMode,
+    ) -> CUresult;
+    pub fn cuStreamBeginCaptureToGraph(
+        hStream: CUstream,
+        hGraph: CUgraph,
+        dependencies: *const CUgraphNode,
+        dependencyData: *const CUgraphEdgeData,
+        numDependencies: usize,
+        mode: CUstreamCaptureMode,
+    ) -> CUresult;
+    pub fn cuStreamBeginRecaptureToGraph(
+        hStream: CUstream,
+        mode: CUstreamCaptureMode,
+        hGraph: CUgraph,
+        callbackFunc: CUgraphRecaptureCallback,
+        userData: *mut c_void,
     ) -> CUresult;
     pub fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult;
     pub fn cuStreamIsCapturing(
