@@ -154,14 +154,21 @@ pub(crate) unsafe fn copy(to: u64, from: u64, bytes: usize) {
     unsafe { std::ptr::copy(from, to, bytes) };
 }
 
-/// Fills memory with a byte.
+/// Fills memory with elements of one value: so many, of one, two or four bytes.
 ///
 /// # Safety
 /// It must be memory of this process as long as said.
-pub(crate) unsafe fn fill(to: u64, byte: u8, bytes: usize) {
-    let to = to as usize as *mut u8;
-    // SAFETY: as this function requires.
-    unsafe { std::ptr::write_bytes(to, byte, bytes) };
+pub(crate) unsafe fn fill(to: u64, value: u32, size: usize, count: usize) {
+    if size == 1 {
+        // SAFETY: as this function requires.
+        unsafe { std::ptr::write_bytes(to as usize as *mut u8, value as u8, count) };
+        return;
+    }
+    for at in 0..count {
+        let place = (to as usize + at * size) as *mut u8;
+        // SAFETY: as this function requires, and the value has as many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(value.to_le_bytes().as_ptr(), place, size) };
+    }
 }
 
 /// Reads a word that another thread may be writing.
@@ -170,6 +177,16 @@ pub(crate) unsafe fn fill(to: u64, byte: u8, bytes: usize) {
 /// It must be memory of this process, at a multiple of four.
 pub(crate) unsafe fn read_word(from: u64) -> u32 {
     let from = from as usize as *const u32;
+    // SAFETY: as this function requires.
+    unsafe { from.read_volatile() }
+}
+
+/// Reads a word of 64 bits that another thread may be writing.
+///
+/// # Safety
+/// It must be memory of this process, at a multiple of eight.
+pub(crate) unsafe fn read_wide_word(from: u64) -> u64 {
+    let from = from as usize as *const u64;
     // SAFETY: as this function requires.
     unsafe { from.read_volatile() }
 }

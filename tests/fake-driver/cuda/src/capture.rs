@@ -69,7 +69,7 @@ exports! {
         stream: CUstream, out: Out<CUstreamCaptureStatus>
     ) |per_thread| => locked(|driver| {
         let number = streams::resolve(driver, stream as usize, Default::of(per_thread))?;
-        refuse_implicit(driver, number)?;
+        refuse_to_tell(driver, number)?;
         out.set(status(driver, number)?.0)
     });
 
@@ -79,7 +79,7 @@ exports! {
         nodes: Out<*const CUgraphNode>, count: Out<usize>
     ) |per_thread| => locked(|driver| {
         let number = streams::resolve(driver, stream as usize, Default::of(per_thread))?;
-        refuse_implicit(driver, number)?;
+        refuse_to_tell(driver, number)?;
         let (status, capture) = status(driver, number)?;
         status_out.set(status)?;
         let Some(capture) = capture.and_then(|id| driver.captures.get_mut(&id).map(|capture| (id, capture)))
@@ -308,23 +308,35 @@ fn spoiled(capture: &mut Capture) -> bool {
     true
 }
 
-/// Refuses work in the default stream while a stream that waits for it captures.
-pub(crate) fn refuse_implicit(driver: &mut Driver, stream: usize) -> Outcome {
+/// The captures in streams that wait for this one, if it is the default stream.
+fn implied(driver: &Driver, stream: usize) -> Outcome<Vec<usize>> {
     let stream = streams::get(driver, stream)?;
     if stream.order != Order::Legacy {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let context = stream.context;
-    let captures: Vec<usize> = driver
+    let others = driver
         .streams
         .values()
-        .filter(|(_, other)| other.context == context && other.order == Order::Blocking)
-        .filter_map(|(_, other)| other.capture)
-        .collect();
+        .filter(|(_, other)| other.context == stream.context && other.order == Order::Blocking);
+    Ok(others.filter_map(|(_, other)| other.capture).collect())
+}
+
+/// Refuses work in the default stream while a stream that waits for it captures.
+pub(crate) fn refuse_implicit(driver: &mut Driver, stream: usize) -> Outcome {
+    let captures = implied(driver, stream)?;
     for id in &captures {
         spoil(driver, *id);
     }
     if captures.is_empty() {
+        Ok(())
+    } else {
+        Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    }
+}
+
+/// Refuses to say of the default stream then whether it captures, and spoils nothing.
+fn refuse_to_tell(driver: &Driver, stream: usize) -> Outcome {
+    if implied(driver, stream)?.is_empty() {
         Ok(())
     } else {
         Err(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)

@@ -15,6 +15,7 @@ use crate::pools;
 use crate::streams::{self, Default};
 use crate::waiting::{self, Wait};
 use crate::work::{Mark, Op};
+use softmig_fake_node::Function;
 use softmig_fake_node::edge::handle;
 
 /// All events.
@@ -44,6 +45,9 @@ pub(crate) enum Recorded {
 
 /// What makes a record or a wait a node of its own in a graph: CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL.
 const EXTERNAL: u32 = 1;
+
+/// A graph does not show it: what is behind such an event in the stream is not what it was before.
+static RECORDED_IN_CAPTURE: Function = Function::new("cuEventRecord in a capture");
 
 exports! {
     static SYMBOLS;
@@ -130,10 +134,13 @@ fn record(
         Some(id) if flags & EXTERNAL != 0 => {
             return capture::add(driver, id, stream, capture::Captured::Record(number));
         }
-        Some(id) => Recorded::Captured {
-            capture: id,
-            nodes: capture::last_nodes(driver, id, stream)?,
-        },
+        Some(id) => {
+            RECORDED_IN_CAPTURE.count(driver.node);
+            Recorded::Captured {
+                capture: id,
+                nodes: capture::last_nodes(driver, id, stream)?,
+            }
+        }
     };
     if let Some(event) = driver.events.get_mut(&number) {
         event.recorded = recorded;

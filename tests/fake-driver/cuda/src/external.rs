@@ -56,6 +56,11 @@ exports! {
         out.set(map(driver, memory as usize, asked.offset, asked.size)?)
     });
 
+    /// Lets a stream wait for semaphores of another interface. None can be imported, so it names none.
+    fn cuWaitExternalSemaphoresAsync [cuWaitExternalSemaphoresAsync 10000], cuWaitExternalSemaphoresAsync_ptsz [10000] (
+        _list: In<CUexternalSemaphore>, _how: In<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>, count: u32, _stream: CUstream
+    ) |_per_thread| => if count == 0 { Ok(()) } else { Err(CUDA_ERROR_INVALID_HANDLE) };
+
     /// Gives it up; what is mapped stays until freed.
     fn cuDestroyExternalMemory [cuDestroyExternalMemory 10000] (memory: CUexternalMemory) => locked(|driver| {
         driver.external.remove(&(memory as usize)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_HANDLE)

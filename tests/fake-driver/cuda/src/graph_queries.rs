@@ -97,8 +97,8 @@ fn child(driver: &Driver, node: usize) -> Outcome<usize> {
 pub(crate) fn kind(work: &NodeWork) -> CUgraphNodeType {
     match work {
         NodeWork::Op(Op::Kernel(_)) => CU_GRAPH_NODE_TYPE_KERNEL,
-        NodeWork::Op(Op::Copy { .. }) => CU_GRAPH_NODE_TYPE_MEMCPY,
-        NodeWork::Op(Op::Fill { .. }) => CU_GRAPH_NODE_TYPE_MEMSET,
+        NodeWork::Op(Op::Copy(_)) => CU_GRAPH_NODE_TYPE_MEMCPY,
+        NodeWork::Op(Op::Fill(_)) => CU_GRAPH_NODE_TYPE_MEMSET,
         NodeWork::Op(Op::Host(_)) => CU_GRAPH_NODE_TYPE_HOST,
         NodeWork::Op(Op::AwaitValue { .. } | Op::WriteValue { .. }) => {
             CU_GRAPH_NODE_TYPE_BATCH_MEM_OP

@@ -25,6 +25,7 @@ mod address;
 mod array_shape;
 mod arrays;
 mod attach;
+mod boxes;
 mod capture;
 #[cfg(not(feature = "old"))]
 mod checkpoint;
@@ -40,6 +41,7 @@ mod events;
 mod export;
 mod export_table;
 mod external;
+mod fills;
 mod formats;
 mod functions;
 mod future;

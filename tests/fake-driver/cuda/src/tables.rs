@@ -15,6 +15,8 @@ static TABLES: &[&[Symbol]] = &[
     prefetch::SYMBOLS,
     host::SYMBOLS,
     copies::SYMBOLS,
+    boxes::SYMBOLS,
+    fills::SYMBOLS,
     pointers::SYMBOLS,
     pools::SYMBOLS,
     pool_attributes::SYMBOLS,
@@ -51,6 +53,9 @@ static NEW_TABLES: &[&[Symbol]] = &[
     prefetch_places::SYMBOLS,
     libraries::SYMBOLS,
     green::SYMBOLS,
+    copies::NEW_SYMBOLS,
+    boxes::NEW_SYMBOLS,
+    signals::NEW_SYMBOLS,
     launches::NEW_SYMBOLS,
     proc_address::NEW_SYMBOLS,
 ];

@@ -96,9 +96,7 @@ fn work() {
         });
         match next {
             Ok(Some(Some((stream, call)))) => {
-                let data = std::ptr::with_exposed_provenance_mut(call.data);
-                // SAFETY: the program gave the function to be called so, once its stream gets to it.
-                unsafe { (call.function)(data) };
+                call.call();
                 // Where the driver has ended meanwhile, nobody waits for the stream either.
                 let _ = locked(|driver| {
                     let now = driver.node.now();

@@ -8,9 +8,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUresult, CUstream};
 use softmig_fake_node::Process;
+use softmig_fake_node::edge::handle;
 
 use crate::address;
+use crate::boxes::Copy;
+use crate::fills::Fill;
 
 /// One thing for a stream to do.
 #[derive(Clone, Debug)]
@@ -23,7 +27,9 @@ pub(crate) enum Op {
     /// Waits until a word in memory is as wanted.
     AwaitValue {
         address: u64,
-        value: u32,
+        value: u64,
+        /// Whether it has 64 bits.
+        is_wide: bool,
         comparison: u32,
     },
     /// Writes a word.
@@ -32,17 +38,9 @@ pub(crate) enum Op {
         value: u32,
     },
     /// Copies.
-    Copy {
-        to: u64,
-        from: u64,
-        bytes: usize,
-    },
-    /// Fills with a byte.
-    Fill {
-        to: u64,
-        byte: u8,
-        bytes: usize,
-    },
+    Copy(Copy),
+    /// Fills.
+    Fill(Fill),
     /// Calls the program, in a thread of the driver's.
     Host(HostCall),
 }
@@ -78,8 +76,31 @@ pub(crate) struct Shape {
 /// A function of the program, and what it is called with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostCall {
-    pub(crate) function: unsafe extern "C" fn(*mut c_void),
+    pub(crate) function: Called,
     pub(crate) data: usize,
+}
+
+/// What the program wants to be called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Called {
+    WithData(unsafe extern "C" fn(*mut c_void)),
+    /// With the stream too, as the program names it, and what came of its work.
+    WithStream(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), usize),
+}
+
+impl HostCall {
+    /// Calls the program.
+    pub(crate) fn call(self) {
+        let data = std::ptr::with_exposed_provenance_mut(self.data);
+        match self.function {
+            // SAFETY: the program gave the function to be called so, once its stream gets to it.
+            Called::WithData(function) => unsafe { function(data) },
+            Called::WithStream(function, stream) => {
+                // SAFETY: as above.
+                unsafe { function(handle(stream), CUDA_SUCCESS, data) }
+            }
+        }
+    }
 }
 
 /// A point in a stream's work, and the time when it was reached.
@@ -179,11 +200,10 @@ impl Work {
                 Op::AwaitValue {
                     address,
                     value,
+                    is_wide,
                     comparison,
                 } => {
-                    // SAFETY: the address was given for this, and a multiple of four.
-                    let word = unsafe { address::read_word(*address) };
-                    if !is_as_wanted(word, *value, *comparison) {
+                    if !is_as_wanted(*address, *value, *is_wide, *comparison) {
                         break;
                     }
                     self.tail = now;
@@ -192,13 +212,13 @@ impl Work {
                     // SAFETY: the address was given for this, and a multiple of four.
                     unsafe { address::write_word(*address, *value) };
                 }
-                Op::Copy { to, from, bytes } => {
-                    // SAFETY: device addresses were checked, and for host addresses the program answers.
-                    unsafe { address::copy(*to, *from, *bytes) };
+                Op::Copy(copy) => {
+                    copy.make();
+                    self.tail = node.run(device, ready, copy.time);
                 }
-                Op::Fill { to, byte, bytes } => {
-                    // SAFETY: the address was checked when this was handed in.
-                    unsafe { address::fill(*to, *byte, *bytes) };
+                Op::Fill(fill) => {
+                    fill.make();
+                    self.tail = node.run(device, ready, fill.time);
                 }
                 Op::Host(_) if self.calling => break,
                 Op::Host(call) => {
@@ -215,11 +235,21 @@ impl Work {
 }
 
 /// The comparisons of `CUstreamWaitValue_flags`: at least (as a circle), equal, any common bit, any bit that neither has.
-fn is_as_wanted(word: u32, value: u32, comparison: u32) -> bool {
+fn is_as_wanted(address: u64, value: u64, is_wide: bool, comparison: u32) -> bool {
+    let word = if is_wide {
+        // SAFETY: the address was given for this, and a multiple of eight.
+        unsafe { address::read_wide_word(address) }
+    } else {
+        // SAFETY: the address was given for this, and a multiple of four.
+        u64::from(unsafe { address::read_word(address) })
+    };
+    let distance = word.wrapping_sub(value);
     match comparison & 3 {
-        0 => (word.wrapping_sub(value) as i32) >= 0,
+        0 if is_wide => distance as i64 >= 0,
+        0 => distance as i32 >= 0,
         1 => word == value,
         2 => word & value != 0,
-        _ => !(word | value) != 0,
+        _ if is_wide => !(word | value) != 0,
+        _ => !((word | value) as u32) != 0,
     }
 }

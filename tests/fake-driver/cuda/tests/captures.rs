@@ -347,6 +347,11 @@ fn the_default_stream_spoils_a_blocking_capture() {
             let mut blocking = 0usize;
             assert_eq!(cu!(cuda, cuStreamCreate(&raw mut blocking, 0u32)), 0);
             assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(blocking, RELAXED)), 0);
+            // To ask spoils nothing, as the manual says.
+            let mut status = 9u32;
+            let asked = cu!(cuda, cuStreamIsCapturing(0usize, &raw mut status));
+            assert_eq!(asked, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+            assert_eq!(cuda.capture_status(blocking), 1);
             assert_eq!(cuda.launch(kernel, 0), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
             assert_eq!(cuda.capture_status(blocking), 2);
         },
@@ -364,6 +369,8 @@ fn work_that_is_not_joined_makes_no_graph() {
             let kernel = cuda.kernel("kernel step 1000", "step");
             assert_eq!(cu!(cuda, cuStreamBeginCapture_v2(one, GLOBAL)), 0);
             assert_eq!(cu!(cuda, cuEventRecord(fork, one)), 0);
+            let recorded = cuda.node.all_calls("cuEventRecord in a capture");
+            assert_eq!(recorded, 1);
             assert_eq!(cu!(cuda, cuStreamWaitEvent(two, fork, 0u32)), 0);
             assert_eq!(cuda.launch(kernel, two), 0);
             let mut graph = 0usize;

@@ -176,12 +176,22 @@ macro_rules! plain {
 
 plain!(
     u8,
+    u16,
     i32,
     u32,
     u64,
     usize,
     Option<unsafe extern "C" fn(*mut c_void)>
 );
+
+/// What a stream calls, with its handle and a code.
+impl<T> Edge for Option<unsafe extern "C" fn(*mut T, u32, *mut c_void)> {
+    type Raw = Self;
+
+    unsafe fn from_raw(raw: Self) -> Self {
+        raw
+    }
+}
 
 /// Handles, which are numbers to this driver whatever they look like, and addresses that only the program follows.
 impl<T> Edge for *mut T {
