@@ -158,6 +158,8 @@
     CALL(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (void *stream, unsigned mode))               \
     CALL(cuStreamEndCapture, cuStreamEndCapture, 10000, (void *stream, void **graph))                       \
     CALL(cuGraphCreate, cuGraphCreate, 10000, (void **graph, unsigned flags))                               \
+    CALL(cuGraphGetNodes, cuGraphGetNodes, 10000, (void *graph, void **nodes, size_t *count))               \
+    CALL(cuGraphNodeGetType, cuGraphNodeGetType, 10000, (void *node, unsigned *type))                       \
     CALL(cuGraphDestroy, cuGraphDestroy, 10000, (void *graph))                                              \
     CALL(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040,                                             \
          (void **node, void *graph, void *const *after, size_t count, struct memory_node *memory))          \
