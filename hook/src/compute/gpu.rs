@@ -444,12 +444,10 @@ impl Gpu {
                 May::Nothing(time) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     os::nap(time.clamp(20_000, 1_000_000));
-                    patience.is_tried_anew(self);
                 }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     self.turns.sleep(turn);
-                    patience.is_tried_anew(self);
                 }
             }
         }
@@ -664,7 +662,8 @@ fn is_sample(number: u32) -> bool {
     number.wrapping_mul(0x9e37_79b9) >> 28 == 0
 }
 
-/// How long a thread waits for its own process's work, which may wait for it.
+/// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be
+/// shorter than what is waited.
 struct Patience {
     used: u64,
     since: u64,
@@ -675,13 +674,6 @@ impl Patience {
         Self {
             used: gpu.used.load(Ordering::Relaxed),
             since: os::nanoseconds(),
-        }
-    }
-
-    /// Nothing could be launched for a while: what is under way has time from here on, unless that is not what it needs.
-    fn is_tried_anew(&mut self, gpu: &Gpu) {
-        if !gpu.is_blocked() {
-            *self = Self::new(gpu);
         }
     }
 
