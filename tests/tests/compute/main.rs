@@ -2,6 +2,7 @@
 //! as long as it says. Most tests need no Slurm: the clients are limited by their environment, as `softmig run` does it.
 
 mod captures;
+mod gpus;
 mod jobs;
 mod liveness;
 mod lives;

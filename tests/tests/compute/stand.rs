@@ -120,7 +120,7 @@ impl Stand {
 }
 
 /// How long a GPU has worked and will for what is in its queue, for all or for one process.
-fn busy(gpus: &Node, device: usize, pid: Option<u32>) -> Result<Duration> {
+pub fn busy(gpus: &Node, device: usize, pid: Option<u32>) -> Result<Duration> {
     let all = gpus.history(device)?;
     let is_meant = |own: u32| pid.is_none_or(|pid| own == pid);
     let meant = all.iter().filter(|one| is_meant(one.own_pid));

@@ -1,0 +1,76 @@
+// Launches kernels of one length from several threads on each of some GPUs, and says what share of the time each GPU worked
+// for them, in the order in which they were named.
+//
+//     several NANOSECONDS MILLISECONDS THREADS GPU...
+//
+// What it does in its first moments is not counted: until then whoever was idle has credit.
+
+#include "pace.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { MOST = 64 };
+
+static const double WARM = 0.08, LONGEST_BATCH = 0.02;
+
+static unsigned long length;
+static double seconds;
+
+struct worker {
+    pthread_t thread;
+    int gpu;
+    double worked;
+};
+
+static void *work(void *own)
+{
+    struct worker *self = own;
+    use_gpu(self->gpu);
+    void *kernel = kernel_of_length(length), *stream = new_stream();
+    double start = now(), batch = 0;
+    while (now() < start + WARM + seconds) {
+        int counts = now() >= start + WARM;
+        must("cuLaunchKernel", launch(kernel, stream));
+        self->worked += counts ? length * 1e-9 : 0;
+        batch += length * 1e-9;
+        if (batch > LONGEST_BATCH) {
+            must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
+            batch = 0;
+        }
+    }
+    must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
+    return NULL;
+}
+
+int main(int count, char **word)
+{
+    static struct worker workers[MOST];
+    if (count < 5)
+        return 2;
+    length = strtoul(word[1], NULL, 10);
+    seconds = strtod(word[2], NULL) / 1000;
+    int threads = atoi(word[3]), gpus = count - 4;
+    if (threads * gpus > MOST)
+        fail(word[3], "too many threads");
+    reach("cuGetProcAddress_v2");
+    must("cuInit", cu.cuInit(0));
+    double start = now();
+    for (int at = 0; at < threads * gpus; at++) {
+        workers[at].gpu = atoi(word[4 + at / threads]);
+        if (pthread_create(&workers[at].thread, NULL, work, &workers[at]) != 0)
+            fail("pthread_create", NULL);
+    }
+    for (int at = 0; at < threads * gpus; at++)
+        pthread_join(workers[at].thread, NULL);
+    double took = now() - start - WARM;
+    printf("several:");
+    for (int gpu = 0; gpu < gpus; gpu++) {
+        double worked = 0;
+        for (int at = 0; at < threads; at++)
+            worked += workers[gpu * threads + at].worked;
+        printf(" %.0f", worked / took * 10000);
+    }
+    printf(" of 10000\n");
+    return 0;
+}
