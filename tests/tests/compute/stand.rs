@@ -102,6 +102,11 @@ impl Stand {
         Ok(())
     }
 
+    /// How long the first GPU has worked.
+    pub fn busy(&self) -> Result<Duration> {
+        busy(&self.gpus, 0, None)
+    }
+
     /// See [`share_in`].
     pub fn share_in(&self, device: usize, pid: Option<u32>, time: Duration) -> Result<f64> {
         share_in(&self.gpus, device, pid, time)
