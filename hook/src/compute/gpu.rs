@@ -35,10 +35,11 @@ const SMALL: u64 = 50_000;
 const MARK: u64 = 250_000;
 /// After so many launches too.
 const MARK_COUNT: u64 = 64;
-/// If nothing ends for so long, one more launch goes on: what is in flight may wait for it. If something runs that may just
-/// be long, every fourth of those that follow has to wait twice as long, until something ends.
+/// If nothing ends for so long, or for twice as long as it takes itself, a launch goes on: what is in flight may wait for it.
+/// Where nothing is known of the launch, and something runs that may just be long, every fourth of those that follow has
+/// to wait twice as long, until something ends.
 const PATIENCE: u64 = 2_000_000;
-/// The longest that one waits.
+/// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
 
 /// One GPU; nothing is known of it when all is zero.
@@ -207,7 +208,7 @@ impl Gpu {
         }
         if !goes_on {
             self.give_back(ticket.cost);
-            self.wait(ticket.cost);
+            self.wait(ticket.cost, known.is_some());
         }
         let place = self.streams.place(stream, self.context());
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
@@ -308,6 +309,12 @@ impl Gpu {
             state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
         });
         is_any && all
+    }
+
+    /// Whether what is in flight may not end before something is launched that waits for a turn.
+    fn is_stuck(&self) -> bool {
+        // Relaxed: a count and nothing else.
+        self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
     /// See [`super::before_waiting`].
@@ -412,11 +419,12 @@ impl Gpu {
         self.in_flight.fetch_sub(cost, Ordering::SeqCst);
     }
 
-    /// Waits until a launch of this cost may go on, and counts it in.
+    /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
     #[cold]
-    fn wait(&'static self, cost: u64) {
+    fn wait(&'static self, cost: u64, is_known: bool) {
         let _exact = os::Exact::timers();
         self.turns.wait_begins();
+        let known = is_known.then_some(cost);
         let mut patience = Patience::new(self);
         // What nothing is known of mostly takes less.
         let mut longest_nap = if cost == UNKNOWN { 20_000 } else { 500_000 };
@@ -434,7 +442,7 @@ impl Gpu {
                         self.in_flight.fetch_add(cost, Ordering::SeqCst);
                         break;
                     }
-                    if patience.is_over(self, now) {
+                    if patience.is_over(self, now, known) {
                         self.overrun(cost);
                         break;
                     }
@@ -462,7 +470,7 @@ impl Gpu {
         if self.turns.join(&known.uuid, used, now) {
             helper::start(self);
         }
-        let turn = self.turns.may(now, used, in_flight, || self.is_blocked());
+        let turn = self.turns.may(now, used, in_flight, || self.is_stuck());
         turn.unwrap_or_else(|| known.own.may(now, in_flight))
     }
 
@@ -477,7 +485,7 @@ impl Gpu {
             let turn = self.turns.turn();
             match self
                 .turns
-                .attend(os::nanoseconds(), in_flight, rests, || self.is_blocked())
+                .attend(os::nanoseconds(), in_flight, rests, || self.is_stuck())
             {
                 Duty::End => return,
                 Duty::Rest => {
@@ -517,7 +525,7 @@ impl Gpu {
         }
     }
 
-    /// How long something that runs is waited for.
+    /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
     fn patience(&self) -> u64 {
         let stalled = self.stalled.load(Ordering::Relaxed);
         PATIENCE
@@ -677,14 +685,19 @@ impl Patience {
         }
     }
 
-    fn is_over(&mut self, gpu: &Gpu, now: u64) -> bool {
+    /// For a launch that takes so long, if that is known.
+    fn is_over(&mut self, gpu: &Gpu, now: u64, known: Option<u64>) -> bool {
         let used = gpu.used.load(Ordering::Relaxed);
         if used != self.used {
             self.used = used;
             self.since = now;
         }
         let waited = now.saturating_sub(self.since);
-        waited > PATIENCE && (gpu.is_blocked() || waited > gpu.patience())
+        let span = match known {
+            Some(time) => time.saturating_mul(2),
+            None => gpu.patience(),
+        };
+        waited > PATIENCE && (gpu.is_blocked() || waited > span)
     }
 }
 

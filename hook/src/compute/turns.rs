@@ -149,14 +149,14 @@ impl Turns {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's, `is_blocked` asks
-    /// whether all of that waits for something else than the GPU.
+    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's, `is_stuck` asks
+    /// whether that may not end before the next turn.
     pub(super) fn may(
         &self,
         now: u64,
         used: u64,
         in_flight: u64,
-        is_blocked: impl Fn() -> bool,
+        is_stuck: impl Fn() -> bool,
     ) -> Option<May> {
         let seat = self.seat()?;
         seat.in_flight().store(in_flight, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Turns {
             self.close(turn, now);
         }
         self.word.store(0, Ordering::SeqCst);
-        if self.answer(seat, in_flight, 1, now, is_blocked) {
+        if self.answer(seat, in_flight, 1, now, is_stuck) {
             return Some(May::Nothing(
                 in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
             ));
@@ -225,7 +225,7 @@ impl Turns {
         in_flight: u64,
         wish: u32,
         now: u64,
-        is_blocked: impl Fn() -> bool,
+        is_stuck: impl Fn() -> bool,
     ) -> bool {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
@@ -236,7 +236,7 @@ impl Turns {
             .saturating_mul(4)
             .clamp(PATIENCE, LONGEST_PATIENCE);
         // What is in flight may wait for a launch that waits for the next turn.
-        if in_flight > AHEAD && now.saturating_sub(since) < patience && !is_blocked() {
+        if in_flight > AHEAD && now.saturating_sub(since) < patience && !is_stuck() {
             return true;
         }
         let mine = self
@@ -302,7 +302,7 @@ impl Turns {
         now: u64,
         in_flight: u64,
         is_idle: bool,
-        is_blocked: impl Fn() -> bool,
+        is_stuck: impl Fn() -> bool,
     ) -> Duty {
         let Some(seat) = self.seat() else {
             return Duty::End;
@@ -310,7 +310,7 @@ impl Turns {
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
             self.close(turn, now);
-            return self.finish(seat, now, in_flight, is_blocked);
+            return self.finish(seat, now, in_flight, is_stuck);
         }
         if turn == seat.done().load(Ordering::Relaxed) {
             return Duty::Rest;
@@ -331,9 +331,9 @@ impl Turns {
         if now >= until {
             self.word.store(0, Ordering::SeqCst);
             self.end(turn, now);
-            return self.finish(seat, now, in_flight, is_blocked);
+            return self.finish(seat, now, in_flight, is_stuck);
         }
-        if is_busy && !is_blocked() {
+        if is_busy && !is_stuck() {
             let soon = in_flight.clamp(IDLE, 1_000_000);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
@@ -341,8 +341,8 @@ impl Turns {
     }
 
     /// The turn is over: answers as soon as its work is.
-    fn finish(&self, seat: &Seat, now: u64, in_flight: u64, is_blocked: impl Fn() -> bool) -> Duty {
-        if self.answer(seat, in_flight, self.wish(), now, is_blocked) {
+    fn finish(&self, seat: &Seat, now: u64, in_flight: u64, is_stuck: impl Fn() -> bool) -> Duty {
+        if self.answer(seat, in_flight, self.wish(), now, is_stuck) {
             return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
         }
         Duty::Rest
