@@ -70,6 +70,13 @@ pub fn entries() -> Result<Vec<Entry<'static>>, String> {
     parse(include_str!("../memory.txt"))
 }
 
+/// Whether a function's name tells that it gives the GPU work, or what looks like it: kernels, graphs, copies and fills. Each is
+/// a row, so that it can be held back, or there is a reason.
+#[must_use]
+pub fn gives_work(name: &str) -> bool {
+    name.contains("Launch") || name.starts_with("cuMemcpy") || name.starts_with("cuMemset")
+}
+
 /// Compares memory.txt with the names of all functions that the headers declare.
 ///
 /// # Errors
@@ -213,6 +220,16 @@ fn compare(
                 ),
             }
         }
+        if gives_work(name)
+            && !rows.contains(name.as_str())
+            && entry.is_none_or(|entry| entry.reason.is_none())
+        {
+            say(
+                "by its name gives the GPU work, and neither in hook/bindings/rows.txt nor with a reason in \
+                 hook/bindings/memory.txt",
+                name,
+            );
+        }
         let is_form = bases.contains(base(name)) && !rows.contains(name.as_str());
         if is_form && entry.is_none_or(|entry| entry.reason.is_none()) {
             say(
@@ -258,7 +275,7 @@ mod tests {
         cuMemAlloc _v2
         cuStreamCreate : next to nothing
         [harmless]
-        cuMemcpy _ptds
+        cuMemcpy _ptds : of old programs
         cuTexRef*
         cuTexRefCreate
         cuProfilerStart (elsewhere)
@@ -338,6 +355,22 @@ mod tests {
     }
 
     #[test]
+    fn what_gives_work_is_a_row_or_has_a_reason_though_it_is_harmless() {
+        for name in ["cuGraphDeviceLaunch_v2", "cuMemset4D", "cuMemcpyFast"] {
+            let text = format!("{TEXT}\n{name} : nobody can call it");
+            assert_eq!(with(&text, &ROWS, &[name], &[]), "");
+            let text = format!("{TEXT}\n{name}");
+            let wrong = with(&text, &ROWS, &[name], &[]);
+            assert!(
+                wrong.starts_with("by its name gives the GPU work"),
+                "{wrong}"
+            );
+            assert!(wrong.ends_with(&format!(": {name}")), "{wrong}");
+        }
+        assert!(!gives_work("cuGraphAddMemcpyNode"));
+    }
+
+    #[test]
     fn a_pattern_does_not_stand_for_a_name_that_tells_of_memory() {
         let text = TEXT.replace("cuTexRefCreate", "");
         let wrong = with(&text, &ROWS, &[], &[]);
@@ -380,7 +413,7 @@ mod tests {
                 "{wrong}"
             );
         }
-        let wrong = with(&format!("{TEXT}\ncuMemcpy"), &ROWS, &[], &[]);
+        let wrong = with(&format!("{TEXT}\ncuMemcpy : again"), &ROWS, &[], &[]);
         assert_eq!(wrong, "classed twice in hook/bindings/memory.txt: cuMemcpy");
     }
 

@@ -7,4 +7,5 @@ mod jobs;
 mod liveness;
 mod lives;
 mod stand;
+mod surface;
 mod ways;

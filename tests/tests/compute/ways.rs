@@ -81,7 +81,15 @@ fn are_held(ways: &[&str]) -> Result<()> {
 
 #[test]
 fn kernels_are_held_by_whichever_function_they_are_launched() -> Result<()> {
-    are_held(&["async", "ex", "cooperative", "launch", "grid", "grid_async"])
+    are_held(&[
+        "async",
+        "ex",
+        "cooperative",
+        "multi_device",
+        "launch",
+        "grid",
+        "grid_async",
+    ])
 }
 
 #[test]
