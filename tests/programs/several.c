@@ -3,6 +3,7 @@
 //
 //     several NANOSECONDS MILLISECONDS THREADS GPU...
 //
+// Without threads it launches on all of them at once, by cuLaunchCooperativeKernelMultiDevice.
 // What it does in its first moments is not counted: until then whoever was idle has credit.
 
 #include "pace.h"
@@ -43,6 +44,31 @@ static void *work(void *own)
     return NULL;
 }
 
+// All by one call; each of them works as long.
+static void together(struct worker *workers, int gpus)
+{
+    struct launch_there there[MOST];
+    void *contexts[MOST];
+    for (int at = 0; at < gpus; at++) {
+        contexts[at] = use_gpu(workers[at].gpu);
+        there[at] = (struct launch_there){kernel_of_length(length), {1, 1, 1}, {32, 1, 1}, 0, new_stream(), NULL};
+    }
+    double start = now(), batch = 0;
+    while (now() < start + WARM + seconds) {
+        int counts = now() >= start + WARM;
+        must("cuLaunchCooperativeKernelMultiDevice",
+             cu.cuLaunchCooperativeKernelMultiDevice(there, (unsigned)gpus, 0));
+        for (int at = 0; counts && at < gpus; at++)
+            workers[at].worked += length * 1e-9;
+        batch += length * 1e-9;
+        for (int at = 0; batch > LONGEST_BATCH && at < gpus; at++) {
+            must("cuCtxSetCurrent", cu.cuCtxSetCurrent(contexts[at]));
+            must("cuCtxSynchronize", cu.cuCtxSynchronize());
+        }
+        batch = batch > LONGEST_BATCH ? 0 : batch;
+    }
+}
+
 int main(int count, char **word)
 {
     static struct worker workers[MOST];
@@ -56,6 +82,10 @@ int main(int count, char **word)
     reach("cuGetProcAddress_v2");
     must("cuInit", cu.cuInit(0));
     double start = now();
+    for (int at = 0; threads == 0 && at < gpus; at++)
+        workers[at].gpu = atoi(word[4 + at]);
+    if (threads == 0)
+        together(workers, gpus);
     for (int at = 0; at < threads * gpus; at++) {
         workers[at].gpu = atoi(word[4 + at / threads]);
         if (pthread_create(&workers[at].thread, NULL, work, &workers[at]) != 0)
@@ -66,7 +96,7 @@ int main(int count, char **word)
     double took = now() - start - WARM;
     printf("several:");
     for (int gpu = 0; gpu < gpus; gpu++) {
-        double worked = 0;
+        double worked = threads == 0 ? workers[gpu].worked : 0;
         for (int at = 0; at < threads; at++)
             worked += workers[gpu * threads + at].worked;
         printf(" %.0f", worked / took * 10000);

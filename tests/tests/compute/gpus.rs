@@ -47,6 +47,16 @@ fn each_gpu_has_a_share_at_the_same_time() -> Result<()> {
     have("two GPUs", [25.0; 2], held)
 }
 
+#[test]
+fn kernels_that_are_launched_on_two_gpus_at_once_are_held_on_each() -> Result<()> {
+    let stand = Stand::with(2)?;
+    let words = ["several", "100000", "500", "0", "0", "1"];
+    let free = || shares(stand.unlimited(&words));
+    have("both at once without a limit", [100.0; 2], free)?;
+    let held = || shares(stand.of_job(JOB, "25", &words));
+    have("both at once", [25.0; 2], held)
+}
+
 /// The numbers are CUDA's, in whatever order the program wants its GPUs.
 #[test]
 fn each_gpu_has_the_share_of_its_number() -> Result<()> {
