@@ -11,7 +11,7 @@ const BURST: u64 = 20_000_000;
 const ENOUGH: u64 = BURST / 2;
 
 /// For so long on the clock a launch waits for what is in flight at most.
-const LONGEST: u64 = 1_000_000_000;
+const LONGEST: u64 = 100_000_000;
 
 /// The cap on one GPU.
 pub(super) struct Own {

@@ -22,8 +22,8 @@ const GONE: u64 = 300_000_000;
 const AGAIN: u64 = 200_000_000;
 /// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there.
 const AHEAD: u64 = 250_000;
-/// So long after a turn its last work is waited for, or four times as long as it should take.
-const PATIENCE: u64 = 100_000_000;
+/// So long after a turn its last work is waited for, or twice as long as it should take.
+const PATIENCE: u64 = 30_000_000;
 /// And no longer than this.
 const LONGEST_PATIENCE: u64 = 1_000_000_000;
 /// So long an idle process keeps a turn that another waits for.
@@ -171,8 +171,7 @@ impl Turns {
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
                 self.carried.store(carried, Ordering::Relaxed);
             }
-            let new = in_flight.saturating_sub(self.carried.load(Ordering::Relaxed));
-            if now < until && left > new {
+            if now < until && left > self.new_of(in_flight) {
                 self.ending.store(0, Ordering::SeqCst);
                 self.word.store(turn, Ordering::SeqCst);
                 return Some(May::Have(left));
@@ -192,6 +191,12 @@ impl Turns {
             return None;
         }
         Some(May::Turn(turn))
+    }
+
+    /// What is in flight of this turn's. What an earlier one left is waited for once.
+    fn new_of(&self, in_flight: u64) -> u64 {
+        let carried = self.carried.fetch_min(in_flight, Ordering::Relaxed);
+        in_flight.saturating_sub(carried)
     }
 
     /// Tells the arbiter that this process wants the GPU, or has work there.
@@ -232,11 +237,10 @@ impl Turns {
             return false;
         }
         let since = self.ending_since.load(Ordering::Relaxed);
-        let patience = in_flight
-            .saturating_mul(4)
-            .clamp(PATIENCE, LONGEST_PATIENCE);
+        let new = self.new_of(in_flight);
+        let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
         // What is in flight may wait for a launch that waits for the next turn.
-        if in_flight > AHEAD && now.saturating_sub(since) < patience && !is_stuck() {
+        if new > AHEAD && now.saturating_sub(since) < patience && !is_stuck() {
             return true;
         }
         let mine = self
