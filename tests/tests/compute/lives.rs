@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stand::{JOB, Running, Stand, in_some_try, number, run};
@@ -52,12 +52,38 @@ fn processes_of_a_job_have_its_share_together_and_who_is_left_has_all_of_it() ->
     Ok(())
 }
 
+/// Stops a process where all its threads wait: elsewhere it may hold a lock of the fake driver's, as of no real one.
+fn stop(pid: u32) -> Result<()> {
+    /// nanosleep, futex and clock_nanosleep.
+    const WAITS: [&str; 3] = ["35", "202", "230"];
+    let process = Pid::from_raw(pid.cast_signed()).context("its number")?;
+    for _ in 0..1000 {
+        kill_process(process, Signal::STOP)?;
+        std::thread::sleep(Duration::from_millis(2));
+        let waits = |thread: std::io::Result<std::fs::DirEntry>| {
+            let call = std::fs::read_to_string(thread?.path().join("syscall"))?;
+            anyhow::Ok(
+                WAITS
+                    .iter()
+                    .any(|wait| call.starts_with(&format!("{wait} "))),
+            )
+        };
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+        let waiting: Vec<bool> = threads.map(waits).collect::<Result<_>>()?;
+        if waiting.into_iter().all(|waits| waits) {
+            return Ok(());
+        }
+        kill_process(process, Signal::CONT)?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    bail!("{pid} never waits")
+}
+
 #[test]
 fn a_process_that_is_stopped_keeps_nobody_from_the_jobs_share() -> Result<()> {
     let stand = Stand::new()?;
     let (first, second) = two(&stand)?;
-    let stopped = Pid::from_raw(first.pid().cast_signed());
-    kill_process(stopped.context("its number")?, Signal::STOP)?;
+    stop(first.pid())?;
     let left = || stand.share_in(0, Some(second.pid()), WINDOW);
     in_some_try("the one that goes on", left, is_quarter)?;
     Ok(())

@@ -4,6 +4,8 @@ use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A robust mutex of the C library: when a thread that holds it dies, the kernel marks it, and the next one goes on.
 #[repr(transparent)]
 pub(crate) struct RobustLock(UnsafeCell<libc::pthread_mutex_t>);
@@ -37,16 +39,33 @@ impl RobustLock {
         unsafe { libc::pthread_mutexattr_destroy(attributes.as_mut_ptr()) };
     }
 
-    /// Waits for it.
+    /// Waits for it. Whoever is woken when it becomes free may be stopped, so the others look again.
     pub(crate) fn lock(&self) -> Held<'_> {
-        // SAFETY: `make` was called before the file got its name, so this is an initialized mutex.
-        let answer = unsafe { libc::pthread_mutex_lock(self.0.get()) };
-        if answer == libc::EOWNERDEAD {
-            // What it guards needs no repair: no sums are kept (see layout.rs).
-            // SAFETY: this thread holds the mutex now, which the answer said.
-            unsafe { libc::pthread_mutex_consistent(self.0.get()) };
+        loop {
+            let soon = soon();
+            // SAFETY: `make` was called before the file got its name, so this is an initialized mutex.
+            match unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const soon) } {
+                libc::ETIMEDOUT => {}
+                libc::EOWNERDEAD => {
+                    // What it guards needs no repair: no sums are kept (see layout.rs).
+                    // SAFETY: this thread holds the mutex now, which the answer said.
+                    unsafe { libc::pthread_mutex_consistent(self.0.get()) };
+                    break;
+                }
+                _ => break,
+            }
         }
         Held(self, PhantomData)
+    }
+}
+
+/// Ten milliseconds from now, by the clock of the C library's mutexes.
+fn soon() -> libc::timespec {
+    let now = clock_gettime(ClockId::Realtime);
+    let nanoseconds = now.tv_nsec + 10_000_000;
+    libc::timespec {
+        tv_sec: now.tv_sec + nanoseconds / 1_000_000_000,
+        tv_nsec: nanoseconds % 1_000_000_000,
     }
 }
 
