@@ -108,8 +108,8 @@ pub struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            epoch: 40 * MS,
-            mean_turn: 8 * MS,
+            epoch: 50 * MS,
+            mean_turn: 6 * MS,
             longest_epoch: 100 * MS,
             shortest_turn: 2 * MS,
             patience: 1000 * MS,
@@ -524,8 +524,10 @@ impl Turns {
         tenant.account.begin_turn();
         tenant.served = now;
         tenant.turns += 1;
-        let share = tenant.account.share;
-        let end = now + self.turn_length(share);
+        let (share, drain) = (tenant.account.share, tenant.drain);
+        // With the last work, which runs on for a while, it is as long as it should be.
+        let length = self.turn_length(share);
+        let end = now + length - drain.min(length / 2);
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
             job,
@@ -536,15 +538,18 @@ impl Turns {
         self.let_in(Seat::is_left_out, orders);
     }
 
-    /// The job that has credit for a turn and is furthest behind its share.
+    /// The job that has credit for a turn and had its last one longest ago, unless another is further behind its share, by
+    /// half an epoch: so the order stays, and each has its turns at even distances.
     fn first_in_line(&self) -> Option<Job> {
-        let ready = self
-            .tenants
-            .iter()
-            .filter(|(_, tenant)| tenant.wishes_since.is_some() && self.missing(tenant) <= 0);
-        // Of equals, the one whose last turn is longest ago.
-        let order = |tenant: &Tenant| (tenant.account.lag(), -tenant.served);
-        let first = ready.max_by_key(|(_, tenant)| order(tenant));
+        let ready = || {
+            let tenants = self.tenants.iter();
+            tenants.filter(|(_, it)| it.wishes_since.is_some() && self.missing(it) <= 0)
+        };
+        let furthest = ready().map(|(_, it)| it.account.lag()).max()?;
+        let near = furthest - self.epoch() / 2;
+        let first = ready()
+            .filter(|(_, it)| it.account.lag() >= near)
+            .min_by_key(|(_, it)| it.served);
         first.map(|(&job, _)| job)
     }
 

@@ -9,9 +9,12 @@ pub(super) fn jain(got: &[f64]) -> f64 {
     sum * sum / (got.len() as f64 * squares)
 }
 
+/// How even the work of so long is from one to the next is told too.
+const WINDOW: Nanos = 100 * MS;
+
 #[test]
 fn figures_of_the_defaults() {
-    for (epoch, mean) in [(20, 3), (20, 4), (20, 5), (25, 5), (40, 5), (50, 6)] {
+    for (epoch, mean) in [(20, 4), (25, 5), (40, 5), (50, 6)] {
         let rules = Rules {
             epoch: epoch * MS,
             mean_turn: mean * MS,
@@ -23,11 +26,23 @@ fn figures_of_the_defaults() {
                     .map(|job| Program::hard(job, (1, tenants), kernel))
                     .collect();
                 let mut world = World::new(rules, &programs, 1);
-                let got = world.shares_over(SECOND, 5 * SECOND);
+                let windows: Vec<Vec<f64>> = (10..50)
+                    .map(|at| world.shares_over(at * WINDOW, (at + 1) * WINDOW))
+                    .collect();
+                let count = windows.len() as f64;
+                let of = |job: usize| windows.iter().map(move |window| window[job]);
+                let got: Vec<f64> = (0..tenants as usize)
+                    .map(|job| of(job).sum::<f64>() / count)
+                    .collect();
+                let deviation = |job: usize| {
+                    let squares: f64 = of(job).map(|it| (it - got[job]).powi(2)).sum();
+                    (squares / count).sqrt() / got[job]
+                };
+                let most = (0..got.len()).map(deviation).fold(0.0, f64::max);
                 let sum: f64 = got.iter().sum();
                 let turns: u64 = world.turns.standings().map(|it| it.turns).sum();
                 println!(
-                    "epoch {epoch} mean {mean}: {tenants} x {kernel:>8} ns: sum {:.2} % jain {:.4} turns/s {:.0}",
+                    "epoch {epoch} mean {mean}: {tenants} x {kernel:>8} ns: sum {:.2} % jain {:.4} turns/s {:.0} deviation {most:.3}",
                     100.0 * sum,
                     jain(&got),
                     turns as f64 / 5.0,
