@@ -3,7 +3,8 @@
 //     renewed WHAT NANOSECONDS MILLISECONDS
 //
 // What it loses: stream, context (one of its own), reset and release (the GPU's own context), fork (nothing, but there is a
-// child that launches too, which has no GPU: the driver says so). Says what share of the time the GPU worked for it.
+// child that launches too, which has no GPU: the driver says so), crowd (nothing, but it has hundreds of streams that wait).
+// Says what share of the time the GPU worked for it.
 
 #include "pace.h"
 
@@ -69,11 +70,35 @@ static void by_fork(void)
     said_by_child = WEXITSTATUS(status);
 }
 
+static void nothing(void)
+{
+}
+
+// Streams that wait as long as this process lives, each with a kernel behind.
+static void make_crowd(void)
+{
+    enum { CROWD = 200 };
+    void *word = NULL, *tiny = kernel_of_length(1000);
+    must("cuMemHostAlloc", cu.cuMemHostAlloc(&word, sizeof(uint32_t), 0));
+    for (int at = 0; at < CROWD; at++) {
+        must("cuLaunchKernel", launch(tiny, stream));
+        if (at % 10 == 0)
+            must("cuStreamSynchronize", cu.cuStreamSynchronize(stream));
+    }
+    for (int at = 0; at < CROWD; at++) {
+        void *waits = new_stream();
+        must("cuStreamWaitValue32", cu.cuStreamWaitValue32_v2(waits, (device_pointer)(uintptr_t)word, 1, 0));
+        must("cuLaunchKernel", launch(tiny, waits));
+    }
+    stream = new_stream();
+}
+
 static const struct {
     const char *name;
     void (*renew)(void);
 } ways[] = {
     {"stream", by_stream}, {"context", by_context}, {"reset", by_reset}, {"release", by_release}, {"fork", by_fork},
+    {"crowd", nothing},
 };
 
 // How long the GPU works for what is launched in some time.
@@ -110,8 +135,12 @@ int main(int count, char **word)
         context = use_gpu(0);
         find_all();
     }
+    if (renew == nothing)
+        make_crowd();
     work(WARM, renew);
     double start = now(), worked = work(strtod(word[3], NULL) / 1000, renew), took = now() - start;
     printf("renewed: share %.0f of 10000, child %d\n", worked / took * 10000, said_by_child);
-    return 0;
+    fflush(stdout);
+    // Some of it may wait for ever.
+    _exit(0);
 }

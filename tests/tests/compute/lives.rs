@@ -103,8 +103,12 @@ fn threads_have_a_process_share_together() -> Result<()> {
 
 /// Loses what it launches in, every 5 ms of work, and is held all the same.
 fn is_held_though_it_loses(what: &str) -> Result<()> {
+    is_held_with_kernels_of("100000", what)
+}
+
+fn is_held_with_kernels_of(nanoseconds: &str, what: &str) -> Result<()> {
     let stand = Stand::new()?;
-    let words = ["renewed", what, "100000", "500"];
+    let words = ["renewed", what, nanoseconds, "500"];
     let child = number(&run(stand.unlimited(&words))?, "child")?;
     let held = || {
         let said = run(stand.limited("25", &words))?;
@@ -120,6 +124,23 @@ fn is_held_though_it_loses(what: &str) -> Result<()> {
 #[test]
 fn streams_that_end_with_work_under_way_are_charged() -> Result<()> {
     is_held_though_it_loses("stream")
+}
+
+/// Each in one of its own, so that none is seen to end.
+#[test]
+#[ignore = "what a stream that ends has under way is charged as estimated, and what was never measured as half a millisecond"]
+fn long_kernels_in_streams_that_end_at_once_are_charged() -> Result<()> {
+    ["stream", "context", "reset"]
+        .into_iter()
+        .try_for_each(|what| is_held_with_kernels_of("5000000", what))
+}
+
+/// More streams than are told apart, all of which wait.
+#[test]
+#[ignore = "what is launched in more streams than are told apart is charged as estimated, and what was never measured as half a \
+            millisecond"]
+fn long_kernels_beside_hundreds_of_streams_that_wait_are_charged() -> Result<()> {
+    is_held_with_kernels_of("20000000", "crowd")
 }
 
 #[test]
