@@ -56,7 +56,8 @@ static void wait_value(void)
 {
     some_work(one);
     wait_for_word();
-    some_work(one);
+    for (int at = 0; at < 3; at++)
+        some_work(one);
     some_work(two);
     must("cuStreamWriteValue32", cu.cuStreamWriteValue32_v2(two, (device_pointer)(uintptr_t)words, 1, 0));
 }

@@ -1,6 +1,7 @@
 //! Whatever gives the GPU work is held back, by whichever function: the list comes from the headers (`cargo xtask bindings
 //! --check` sees to it that each has a row). See `tests/programs/delays.c`.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
@@ -35,19 +36,20 @@ fn all_that_gives_the_gpu_work_is_held_back() -> Result<()> {
     let tried: BTreeSet<&str> = free.keys().map(String::as_str).collect();
     ensure!(known.len() > 80 && tried == known, "{tried:?}\n{known:?}");
 
-    // A quarter has to pay for 8 ms with 24: less than half of that is none that was held back.
-    let at_once = || {
+    // A quarter has to pay for 8 ms with 24, if the program was not itself late by as much: each is held back in some run.
+    let left: BTreeSet<&str> = known.into_iter().filter(|name| !is_others(name)).collect();
+    let left = RefCell::new(left);
+    let held_back = || {
         let held = delays(&run(Stand::new()?.limited("25", &["delays"]))?)?;
         for (name, (result, _)) in &free {
             ensure!(&held[name].0 == result, "{name}: {held:?}");
         }
-        let at_once = held.iter().filter(|(name, _)| !is_others(name));
-        let at_once = at_once.filter(|(_, (_, time))| *time < 12.0);
-        let at_once: Vec<_> = at_once.collect();
-        println!("{} calls, at once: {at_once:?}", held.len());
-        Ok(at_once.len() as f64)
+        let mut left = left.borrow_mut();
+        left.retain(|name| held[*name].1 < 12.0);
+        println!("{} calls, never held back: {left:?}", held.len());
+        Ok(left.len() as f64)
     };
-    in_some_try("calls that were not held back", at_once, |count| {
+    in_some_try("calls that were not held back", held_back, |count| {
         count == 0.0
     })?;
     Ok(())
