@@ -91,3 +91,7 @@ impl Own {
         self.pace.charge(now, rate, time);
     }
 }
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+mod tests;
