@@ -107,3 +107,118 @@ impl Estimates {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none() -> Estimates {
+        Estimates([const { AtomicU64::new(0) }; PLACES])
+    }
+
+    fn work(what: u64, size: u64) -> Key {
+        Key::of(Work {
+            what,
+            size,
+            is_chained: false,
+            guess: UNKNOWN,
+        })
+    }
+
+    fn known(estimates: &Estimates, key: Key) -> Option<(u64, bool)> {
+        let known = estimates.of(key)?;
+        Some((known.time, known.is_sure))
+    }
+
+    /// What is known of a launch that took so long, one time after the other.
+    fn after(times: &[u64]) -> Option<(u64, bool)> {
+        let (estimates, key) = (none(), work(0x5000, 1));
+        times.iter().for_each(|&time| estimates.learn(key, time));
+        known(&estimates, key)
+    }
+
+    #[test]
+    fn the_shortest_of_the_first_counts() {
+        assert_eq!(after(&[]), None);
+        assert_eq!(after(&[90_000]), Some((90_000, false)));
+        assert_eq!(after(&[90_000, 20_000, 50_000]), Some((20_000, false)));
+        assert_eq!(
+            after(&[90_000, 20_000, 50_000, 40_000]),
+            Some((20_000, true))
+        );
+    }
+
+    #[test]
+    fn later_a_quarter_of_what_is_new_counts() {
+        let first = [40_000; 4];
+        let with = |more: &[u64]| after(&[&first, more].concat());
+        assert_eq!(with(&[80_000]), Some((50_000, true)));
+        assert_eq!(with(&[24_000]), Some((36_000, true)));
+        let (time, is_sure) = with(&[100_000; 50]).unwrap();
+        assert!(is_sure && (99_990..=100_000).contains(&time), "{time}");
+    }
+
+    #[test]
+    fn what_is_far_less_is_believed_the_second_time() {
+        let first = [40_000; 9];
+        let with = |more: &[u64]| after(&[&first, more].concat());
+        assert_eq!(with(&[1_500]), Some((40_000, false)));
+        assert_eq!(with(&[1_500, 40_000]), Some((40_000, true)));
+        assert_eq!(with(&[1_500, 1_600]), Some((1_600, true)));
+    }
+
+    #[test]
+    fn no_time_is_too_short_or_too_long_for_its_place() {
+        assert_eq!(after(&[0]), Some((LEAST, false)));
+        assert_eq!(after(&[u64::MAX; 20]), Some((TIME, true)));
+    }
+
+    #[test]
+    fn the_same_kernel_on_another_grid_is_other_work() {
+        let estimates = none();
+        let grids: Vec<Key> = (0..8).map(|size| work(0x5000, size)).collect();
+        for (&key, time) in grids.iter().zip(10_000..) {
+            estimates.learn(key, time);
+        }
+        for (&key, time) in grids.iter().zip(10_000..) {
+            assert_eq!(known(&estimates, key), Some((time, false)));
+        }
+    }
+
+    #[test]
+    fn work_with_the_same_place_takes_it_over_and_is_never_taken_for_the_other() {
+        let (estimates, one) = (none(), work(0x5000, 1));
+        let other = (1..).map(|at| work(0x5000 + at * 0x100, 1));
+        let mut other = other.filter(|key| key.place == one.place);
+        let other = other.next().unwrap();
+        for _ in 0..9 {
+            estimates.learn(one, 70_000);
+        }
+        assert_eq!(known(&estimates, other), None);
+        estimates.learn(other, 30_000);
+        assert_eq!(known(&estimates, other), Some((30_000, false)));
+        assert_eq!(known(&estimates, one), None);
+    }
+
+    #[test]
+    fn a_key_is_a_number_and_back() {
+        for at in 0..10_000 {
+            let key = work(0x5000 + at * 64, at % 7);
+            assert_ne!(key.number(), 0);
+            assert!(Key::from_number(key.number()) == Some(key));
+        }
+        for none in [0, u64::MAX, (PLACES as u64) << 32 | 1] {
+            assert!(Key::from_number(none).is_none());
+        }
+    }
+
+    /// Kernels lie at regular distances.
+    #[test]
+    fn neighbours_have_places_of_their_own() {
+        for distance in [32, 64, 256, 4096] {
+            let places = (0..256).map(|at| work(0x7f00_1234_0000 + at * distance, 108).place);
+            let places: std::collections::HashSet<_> = places.collect();
+            assert!(places.len() > 200, "{distance}: {}", places.len());
+        }
+    }
+}
