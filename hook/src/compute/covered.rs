@@ -100,4 +100,49 @@ mod tests {
         assert_eq!(covered.add(9990, 9995), 0);
         assert_eq!(covered.add(9995, 10000), 5);
     }
+
+    /// As many nanoseconds as are drawn, each either charged or not.
+    #[test]
+    fn each_moment_counts_once_and_none_is_left_out() {
+        let mut random = 1_u64;
+        let mut draw = |most: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % most
+        };
+        for _ in 0..200 {
+            let (mut covered, mut charged) = (Covered::new(), [false; 400]);
+            // Too few to be forgotten.
+            for _ in 0..ROOM {
+                let (start, length) = (draw(350), draw(50));
+                let moments = start as usize..(start + length) as usize;
+                let new = charged.get_mut(moments).unwrap();
+                let count = new.iter().filter(|charged| !**charged).count();
+                assert_eq!(covered.add(start, start + length), count as u64);
+                new.fill(true);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_forgotten_no_moment_counts_twice() {
+        let mut random = 1_u64;
+        for _ in 0..50 {
+            let (mut covered, mut charged) = (Covered::new(), [false; 1000]);
+            let mut sum = 0;
+            for _ in 0..300 {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let (start, length) = ((random >> 33) % 995, (random >> 60) % 5);
+                sum += covered.add(start, start + length);
+                let moments = start as usize..(start + length) as usize;
+                charged.get_mut(moments).unwrap().fill(true);
+                let all = charged.iter().filter(|charged| **charged).count();
+                assert!(sum <= all as u64, "{sum} of {all}");
+            }
+            assert!(sum > 0);
+        }
+    }
 }
