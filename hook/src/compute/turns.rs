@@ -426,3 +426,7 @@ fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
     // SAFETY: mapped and never given back, and sealed: nobody can make it shorter.
     unsafe { Seat::at(start.as_ptr()) }
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

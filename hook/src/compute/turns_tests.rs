@@ -1,0 +1,307 @@
+//! Tests of [`super`], on a page of which the test writes the arbiter's half.
+
+use super::*;
+use softmig_region::seat::STEP;
+
+const MS: u64 = 1_000_000;
+const NOW: u64 = 1_000_000 * MS;
+const END: u64 = NOW + 20 * MS;
+const BUDGET: u64 = 5 * MS;
+
+/// Turns with a page, and the page.
+struct Stand {
+    turns: Turns,
+    seat: &'static Seat,
+}
+
+fn alone() -> Turns {
+    // SAFETY: all zero is what nothing is known of.
+    unsafe { core::mem::zeroed() }
+}
+
+fn stand() -> Stand {
+    let page = os::map(Seat::SIZE).unwrap();
+    // SAFETY: mapped, and never given back.
+    let seat = unsafe { Seat::at(page.as_ptr()) }.unwrap();
+    let turns = alone();
+    let place = core::ptr::from_ref(seat).cast_mut();
+    turns.seat.store(place, Ordering::SeqCst);
+    seat.beat().store(NOW, Ordering::SeqCst);
+    Stand { turns, seat }
+}
+
+impl Stand {
+    /// The arbiter opens a turn.
+    fn open(&self, number: u32, flags: u32) -> u32 {
+        self.seat.budget().store(BUDGET, Ordering::SeqCst);
+        self.seat.until().store(END, Ordering::SeqCst);
+        self.say(number.wrapping_mul(STEP) | OPEN | flags)
+    }
+
+    /// It closes one.
+    fn close(&self, number: u32) -> u32 {
+        self.say(number.wrapping_mul(STEP))
+    }
+
+    fn say(&self, word: u32) -> u32 {
+        self.seat.turn().store(word, Ordering::SeqCst);
+        word
+    }
+
+    /// A thread of the program asks.
+    fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<May> {
+        self.turns.may(now, used, in_flight, || false)
+    }
+
+    /// The thread that looks after turns does.
+    fn attend(&self, now: u64, in_flight: u64, is_idle: bool) -> Duty {
+        self.turns.attend(now, in_flight, is_idle, || false)
+    }
+
+    /// What the arbiter reads: the wish, the word of the last turn that is done with, and how often the bell was rung.
+    fn said(&self) -> (u32, u32, u32) {
+        let seat = self.seat;
+        let [wish, done, bell] = [seat.wish(), seat.done(), seat.bell()];
+        let [wish, done, bell] = [wish, done, bell].map(|word| word.load(Ordering::SeqCst));
+        (wish, done, bell)
+    }
+}
+
+#[test]
+fn without_an_arbiter_there_are_no_turns() {
+    let turns = alone();
+    assert!(turns.goes_on());
+    assert_eq!(turns.left(7), None);
+    assert_eq!(turns.may(NOW, 0, 0, || false), None);
+    assert_eq!(turns.turn(), 0);
+    let duty = turns.attend(NOW, MS, false, || false);
+    assert!(matches!(duty, Duty::End));
+}
+
+#[test]
+fn who_wants_a_turn_says_so_and_rings_once() {
+    let stand = stand();
+    for _ in 0..3 {
+        assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(0)));
+        assert_eq!(stand.said(), (1, 0, 1));
+    }
+}
+
+#[test]
+fn launches_go_on_in_a_turn_until_its_end() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    assert!(!stand.turns.goes_on());
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+    assert!(stand.turns.goes_on());
+    assert_eq!(stand.may(END - 1, 0, 0), Some(May::Have(BUDGET)));
+    assert_eq!(stand.may(END, 0, 0), Some(May::Turn(turn)));
+    assert!(!stand.turns.goes_on());
+    // Nothing was in flight: the turn is given back.
+    assert_eq!(stand.said().1, turn);
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(turn)));
+}
+
+#[test]
+fn launches_go_on_in_a_turn_until_what_it_has_is_used_up() {
+    let stand = stand();
+    let turn = stand.open(1, 0);
+    assert_eq!(stand.may(NOW, 2 * MS, 0), Some(May::Have(3 * MS)));
+    assert_eq!(stand.turns.left(2 * MS), Some(3 * MS));
+    assert_eq!(stand.may(NOW, 2 * MS, 2 * MS), Some(May::Have(3 * MS)));
+    assert!(matches!(
+        stand.may(NOW, 2 * MS, 3 * MS),
+        Some(May::Nothing(_))
+    ));
+    assert!(!stand.turns.goes_on());
+    // It stays over, though some took less than it should have.
+    assert!(matches!(stand.may(NOW, 2 * MS, MS), Some(May::Nothing(_))));
+    assert_eq!(stand.may(NOW, BUDGET, 0), Some(May::Turn(turn)));
+    assert_eq!(stand.said().1, turn);
+}
+
+#[test]
+fn an_end_is_answered_when_the_work_is_done() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    let closed = stand.close(2);
+    assert!(!stand.turns.goes_on());
+    for _ in 0..2 {
+        assert!(matches!(stand.may(NOW, 0, MS), Some(May::Nothing(_))));
+        assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
+        assert_ne!(stand.said().1, closed);
+    }
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(closed)));
+    assert_eq!(stand.said().0, 1);
+    assert_eq!(stand.said().1, closed);
+}
+
+#[test]
+fn an_end_is_answered_by_the_thread_that_looks_after_turns() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    let closed = stand.close(2);
+    assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
+    assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
+    let (wish, done, bell) = stand.said();
+    // Nobody waits, so nothing is wished for.
+    assert_eq!((wish, done), (0, closed));
+    assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
+    assert_eq!(stand.said().2, bell);
+}
+
+#[test]
+fn whoever_answers_says_that_others_wait() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    let closed = stand.close(2);
+    stand.turns.wait_begins();
+    stand.attend(NOW, 0, true);
+    assert_eq!(stand.said().0, 1);
+    assert_eq!(stand.said().1, closed);
+    stand.turns.wait_ends();
+}
+
+#[test]
+fn the_end_of_a_turn_that_nobody_saw_is_answered() {
+    let stand = stand();
+    stand.open(1, CONTENDED);
+    let closed = stand.close(2);
+    stand.attend(NOW, 0, true);
+    assert_eq!(stand.said().1, closed);
+}
+
+#[test]
+fn work_that_does_not_end_is_not_waited_for_for_ever() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    let closed = stand.close(2);
+    assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
+    assert!(matches!(
+        stand.attend(NOW + LONGEST_PATIENCE, MS, true),
+        Duty::Rest
+    ));
+    assert_eq!(stand.said().1, closed);
+}
+
+#[test]
+fn work_that_waits_for_the_next_turn_is_not_waited_for() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    let closed = stand.close(2);
+    let may = stand.turns.may(NOW, 0, MS, || true);
+    assert_eq!(may, Some(May::Turn(closed)));
+    assert_eq!(stand.said().1, closed);
+}
+
+#[test]
+fn what_a_turn_before_left_in_flight_takes_nothing_of_this_one() {
+    let stand = stand();
+    stand.open(1, 0);
+    assert_eq!(stand.may(NOW, 0, 50 * MS), Some(May::Have(BUDGET)));
+    assert_eq!(stand.may(NOW, 0, 54 * MS), Some(May::Have(BUDGET)));
+    assert!(!matches!(
+        stand.may(NOW, 0, 55 * MS),
+        None | Some(May::Have(_))
+    ));
+}
+
+#[test]
+fn what_was_used_before_there_was_a_seat_is_not_told() {
+    let stand = stand();
+    stand.turns.before.store(3 * MS, Ordering::SeqCst);
+    stand.turns.used(4 * MS);
+    assert_eq!(stand.seat.used().load(Ordering::SeqCst), MS);
+    stand.open(1, 0);
+    assert_eq!(stand.turns.left(4 * MS), Some(BUDGET - MS));
+}
+
+#[test]
+fn an_idle_process_gives_a_turn_back_that_others_wait_for() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.may(NOW, 0, 0);
+    assert!(matches!(stand.attend(NOW, 0, true), Duty::Look(_)));
+    stand.turns.give_back(|| Some(0));
+    let (wish, done, _) = stand.said();
+    assert_eq!((wish, done), (0, turn));
+    assert!(!stand.turns.goes_on());
+    assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
+}
+
+#[test]
+fn a_turn_is_kept_that_is_used_or_that_nobody_else_wants() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.may(NOW, 0, 0);
+    stand.turns.give_back(|| None);
+    assert_ne!(stand.said().1, turn);
+    stand.turns.wait_begins();
+    stand.turns.give_back(|| Some(0));
+    assert_ne!(stand.said().1, turn);
+    stand.turns.wait_ends();
+    let turn = stand.open(2, 0);
+    stand.may(NOW, 0, 0);
+    stand.turns.give_back(|| Some(0));
+    assert_ne!(stand.said().1, turn);
+    assert!(stand.turns.goes_on());
+}
+
+#[test]
+fn who_rests_in_a_turn_wishes_for_nothing_and_who_goes_on_does() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    assert!(matches!(stand.attend(NOW, MS, false), Duty::Look(_)));
+    assert_eq!(stand.said().0, 1);
+    assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
+    assert_eq!(stand.said().0, 0);
+    assert!(stand.turns.goes_on());
+    assert!(matches!(stand.attend(NOW, MS, false), Duty::Look(_)));
+    assert_eq!(stand.said().0, 1);
+}
+
+#[test]
+fn a_turn_whose_time_is_over_is_given_back_whoever_notices() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.may(NOW, 0, 0);
+    assert!(matches!(stand.attend(END - 1, MS, false), Duty::Look(_)));
+    assert!(stand.turns.goes_on());
+    assert!(matches!(stand.attend(END, MS, false), Duty::Look(_)));
+    assert!(!stand.turns.goes_on());
+    assert!(matches!(stand.attend(END, 0, false), Duty::Rest));
+    assert_eq!(stand.said().1, turn);
+}
+
+#[test]
+fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
+    let stand = stand();
+    for late in (0..10).map(|at| at * 20 * MS) {
+        stand.seat.beat().store(NOW + late, Ordering::SeqCst);
+        let now = NOW + late + SILENT - MS;
+        assert_eq!(stand.may(now, 0, 0), Some(May::Turn(0)));
+    }
+    let now = NOW + 180 * MS + GONE;
+    assert_eq!(stand.may(now, 0, 0), None);
+    assert!(stand.turns.goes_on());
+    assert!(matches!(stand.attend(now, 0, true), Duty::End));
+    // It is asked again, though not at once.
+    assert!(stand.turns.ask_at.load(Ordering::SeqCst) > now);
+}
+
+#[test]
+fn an_arbiter_is_not_missed_while_nobody_wants_anything() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    stand.attend(NOW, 0, true);
+    let late = NOW + 3600 * 1000 * MS;
+    assert!(matches!(stand.attend(late, MS, false), Duty::Look(_)));
+    assert!(matches!(stand.attend(late + GONE, MS, false), Duty::End));
+}
