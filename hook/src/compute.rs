@@ -26,13 +26,17 @@ mod turns;
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_ERROR_UNKNOWN, CUcontext, CUdevice, CUresult, CUstream};
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
+};
 use softmig_policy::conf::MAX_GPUS;
 
 use crate::account::in_context_of;
 use crate::account::pools;
 use crate::gate;
+use crate::memory::contexts::is_active;
 use crate::memory::pools::Form;
+use crate::rows::cuda::real;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
 pub(crate) use gpu::Ticket;
@@ -245,18 +249,54 @@ pub(crate) fn forget_stream(stream: CUstream) {
     }
 }
 
-/// A GPU's own context may be about to end.
-pub(crate) fn forget_device(device: CUdevice) {
-    if STATE.load(Ordering::Relaxed) == PACED
-        && let Some(gpu) = Gpu::known(device)
-    {
-        gpu.forget_all();
+/// Ends a context, with its streams and events.
+pub(crate) fn ending_context(context: CUcontext, end: impl FnOnce() -> CUresult) -> CUresult {
+    if STATE.load(Ordering::Relaxed) != PACED {
+        return end();
+    }
+    Gpu::each(|gpu| gpu.close_context(context));
+    let result = end();
+    let has_ended = result == CUDA_SUCCESS;
+    Gpu::each(|gpu| close(gpu, context, has_ended));
+    result
+}
+
+/// May end a GPU's own context.
+pub(crate) fn ending_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
+    let gpu = if STATE.load(Ordering::Relaxed) == PACED {
+        Gpu::known(device)
+    } else {
+        None
+    };
+    let Some((gpu, context)) = gpu.and_then(|gpu| Some((gpu, primary_of(device)?))) else {
+        return end();
+    };
+    gpu.close_context(context);
+    let result = end();
+    close(gpu, context, !is_active(device));
+    result
+}
+
+fn close(gpu: &'static Gpu, context: CUcontext, has_ended: bool) {
+    if has_ended {
+        gpu.forget_context(context);
+    } else {
+        gpu.reopen_context(context);
     }
 }
 
-/// A context is about to end, with its streams and events.
-pub(crate) fn forget_context(context: CUcontext) {
-    if STATE.load(Ordering::Relaxed) == PACED {
-        Gpu::each(|gpu| gpu.forget_context(context));
+/// A GPU's own context, if there is one.
+fn primary_of(device: CUdevice) -> Option<CUcontext> {
+    let mut context: CUcontext = core::ptr::null_mut();
+    if !is_active(device) {
+        return None;
     }
+    // SAFETY: there is room for the answer.
+    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
+    if kept != CUDA_SUCCESS {
+        return None;
+    }
+    // SAFETY: gives back what was taken just now: only the name is needed.
+    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    Some(context)
 }

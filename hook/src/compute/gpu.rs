@@ -211,6 +211,9 @@ impl Gpu {
             self.wait(ticket.cost, known.is_some());
         }
         let place = self.streams.place(stream, self.context());
+        if let Some(place) = place.filter(|place| place.is_idle()) {
+            place.note(os::nanoseconds());
+        }
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
         // Relaxed: a count and nothing else.
         let number = self.watched.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +340,10 @@ impl Gpu {
     fn settle(&self) {
         relaxed(|| {
             for place in self.streams.each() {
-                place.try_marks(|place, marks| self.settle_marks(place, marks));
+                place.try_marks(|place, marks| {
+                    self.settle_marks(place, marks);
+                    place.free_if_done(marks);
+                });
             }
         });
     }
@@ -354,6 +360,7 @@ impl Gpu {
         let base = unsafe { &mut *self.times.base.get() };
         while let Some(reached) = marks.next(base, place.context(), now) {
             self.charge(&reached, now);
+            place.note(now);
         }
     }
 
@@ -559,29 +566,43 @@ impl Gpu {
     pub(super) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
         for place in self.streams.each().filter(|place| place.is_of(stream)) {
-            self.forget(place);
+            if place.has_pending() && !stream.is_capturing() {
+                self.mark(place, stream, 0);
+            }
+            let lost = relaxed(|| place.end_stream());
+            // What stands behind no event is charged as estimated.
+            self.count(lost, os::nanoseconds());
+            self.give_back(lost);
         }
     }
 
-    /// The GPU's own context may end.
-    pub(super) fn forget_all(&'static self) {
-        for place in self.streams.each() {
-            let context = place.context();
-            self.forget_context(context as usize as CUcontext);
+    /// A context may be about to end.
+    pub(super) fn close_context(&'static self, context: CUcontext) {
+        self.mark_all_ends();
+        self.settle();
+        for place in self.of_context(context) {
+            place.close();
         }
     }
 
-    /// A context is about to end.
-    pub(super) fn forget_context(&'static self, context: CUcontext) {
+    /// It has not ended.
+    pub(super) fn reopen_context(&self, context: CUcontext) {
+        for place in self.of_context(context) {
+            place.reopen();
+        }
+    }
+
+    /// It has ended, and its work with it: what was under way is charged by the time that it was.
+    pub(super) fn forget_context(&self, context: CUcontext) {
+        let now = os::nanoseconds();
+        let mut longest = 0;
+        for place in self.of_context(context) {
+            let (lost, time) = place.end(now);
+            longest = time.max(longest);
+            self.give_back(lost);
+        }
+        self.count(longest, now);
         self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
-        let context = context as u64;
-        for place in self
-            .streams
-            .each()
-            .filter(|place| place.context() == context)
-        {
-            self.forget(place);
-        }
         let _held = loop {
             match self.times.settling.try_hold() {
                 Some(held) => break held,
@@ -589,17 +610,13 @@ impl Gpu {
             }
         };
         // SAFETY: under its lock.
-        unsafe { &mut *self.times.base.get() }.forget(context);
+        unsafe { &mut *self.times.base.get() }.forget(context as u64);
     }
 
-    fn forget(&self, place: &Place) {
-        relaxed(|| {
-            place.try_marks(|place, marks| self.settle_marks(place, marks));
-            let lost = place.end();
-            // What is still under way is charged as estimated.
-            self.count(lost, os::nanoseconds());
-            self.give_back(lost);
-        });
+    fn of_context(&self, context: CUcontext) -> impl Iterator<Item = &Place> {
+        let context = context as u64;
+        let places = self.streams.each();
+        places.filter(move |place| place.context() == context)
     }
 }
 

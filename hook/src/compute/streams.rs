@@ -1,7 +1,7 @@
 //! The streams of a GPU, and the events in them that tell when their work was done.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUcontext, CUevent, CUresult, CUstream,
@@ -12,13 +12,18 @@ use super::estimates::Key;
 use crate::os::{self, Lock};
 use crate::rows::asked;
 
-/// So many streams are told apart at a time; what is launched in more counts as estimated.
+/// So many streams have a place, where there are more of them so many again.
 const PLACES: usize = 128;
+/// How often there are more at most: what is launched in still more streams at a time counts as estimated.
+const TABLES: usize = 64;
 /// So many events are under way in a stream at a time.
 const MARKS: usize = 32;
 
 /// All streams that were launched in.
-pub(super) struct Streams([Place; PLACES]);
+pub(super) struct Streams {
+    places: [Place; PLACES],
+    more: AtomicPtr<Streams>,
+}
 
 /// One stream.
 pub(super) struct Place {
@@ -40,6 +45,10 @@ pub(super) struct Place {
     marked: AtomicUsize,
     /// The stream was given something that is no work of the GPU's: time begins anew behind it.
     is_broken: AtomicBool,
+    /// Its context may end now: nobody but who ends it touches the events.
+    is_closing: AtomicBool,
+    /// When the work that is under way began at the earliest, on the host's clock.
+    since: AtomicU64,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
     lock: Lock,
     marks: UnsafeCell<Marks>,
@@ -125,17 +134,51 @@ impl Streams {
     #[inline]
     pub(super) fn place(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
         let name = name(stream, context);
+        let mut tables = self.tables();
+        let found = tables.find_map(|table| table.place_here(name, stream, context));
+        found.or_else(|| self.grown()?.place_here(name, stream, context))
+    }
+
+    #[inline]
+    fn place_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
         let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
-        for at in 0..8 {
-            let place = self.0.get(start.wrapping_add(at) % PLACES)?;
+        let places = || (0..8).filter_map(|at| self.places.get(start.wrapping_add(at) % PLACES));
+        for place in places() {
             let known = place.name.load(Ordering::Relaxed);
             if known == name || known == 0 && place.take(name, stream, context) {
                 return Some(place);
             }
         }
         // All are taken: one in which nothing is under way serves another stream.
-        let mut places = (0..8).filter_map(|at| self.0.get(start.wrapping_add(at) % PLACES));
-        places.find(|place| place.is_idle() && place.take_over(name, stream, context))
+        places().find(|place| place.is_idle() && place.take_over(name, stream, context))
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Self> {
+        // SAFETY: null, or what was mapped below and is never given back.
+        core::iter::successors(Some(self), |table| unsafe {
+            table.more.load(Ordering::Acquire).as_ref()
+        })
+    }
+
+    /// One more table.
+    #[cold]
+    fn grown(&self) -> Option<&Self> {
+        let last = self.tables().take(TABLES).last()?;
+        let new = os::map(size_of::<Self>()).ok()?;
+        let mapped = new.cast::<Self>().as_ptr();
+        // Release: whoever finds it sees it all zero, which is what an empty one is.
+        let added = last.more.compare_exchange(
+            core::ptr::null_mut(),
+            mapped,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if added.is_err() {
+            // Another thread was faster, or there are enough.
+            os::unmap(new, size_of::<Self>());
+        }
+        // SAFETY: see above.
+        unsafe { last.more.load(Ordering::Acquire).as_ref() }
     }
 
     /// The place of a stream in a context, if anything was launched in it.
@@ -147,11 +190,13 @@ impl Streams {
 
     /// All that are in use.
     pub(super) fn each(&self) -> impl Iterator<Item = &Place> {
-        self.0
-            .iter()
-            .filter(|place| place.name.load(Ordering::Relaxed) != 0)
+        let places = self.tables().flat_map(|table| &table.places);
+        places.filter(|place| place.name.load(Ordering::Relaxed) != 0)
     }
 }
+
+/// The name of a stream that has ended while its work had not.
+const ENDED: u64 = u64::MAX;
 
 /// CU_STREAM_LEGACY.
 const LEGACY: u64 = 1;
@@ -296,6 +341,9 @@ impl Place {
     /// Calls `use_them` with the events, unless another thread has them.
     pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
         let _held = self.lock.try_hold()?;
+        if self.is_closing.load(Ordering::Relaxed) {
+            return None;
+        }
         // SAFETY: the lock is held, so nobody else has them.
         let marks = unsafe { &mut *self.marks.get() };
         let returned = use_them(self, marks);
@@ -303,20 +351,70 @@ impl Place {
         Some(returned)
     }
 
-    /// Ends the stream: what is in flight there is returned, and its events go.
-    pub(super) fn end(&self) -> u64 {
+    /// Work began now, or some of it ended now.
+    pub(super) fn note(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// The stream ends, and its work runs on: nothing is recorded here any more. What stands behind no event is returned.
+    pub(super) fn end_stream(&self) -> u64 {
         loop {
             let lost = self.try_marks(|place, marks| {
-                place.is_broken.store(false, Ordering::Relaxed);
-                place.name.store(0, Ordering::SeqCst);
-                marks.drop_all().saturating_add(place.take_pending().cost)
+                place.name.store(ENDED, Ordering::SeqCst);
+                place.thread.store(u64::MAX, Ordering::Relaxed);
+                place.free_if_done(marks);
+                place.take_pending().cost
             });
             match lost {
                 Some(lost) => break lost,
+                None if self.is_closing.load(Ordering::Relaxed) => break 0,
                 // Another thread is in the driver, for as long as an event takes.
                 None => os::nap(10_000),
             }
         }
+    }
+
+    /// The place is anybody's again if its stream has ended and so has all work there.
+    pub(super) fn free_if_done(&self, marks: &mut Marks) {
+        if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
+            marks.destroy();
+            self.free();
+        }
+    }
+
+    fn free(&self) {
+        self.is_broken.store(false, Ordering::Relaxed);
+        self.name.store(0, Ordering::SeqCst);
+    }
+
+    /// The context may end: until that is known nobody else touches the events.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        while self.lock.try_hold().is_none() {
+            // Another thread is in the driver, for as long as an event takes.
+            os::nap(10_000);
+        }
+    }
+
+    /// It did not.
+    pub(super) fn reopen(&self) {
+        self.is_closing.store(false, Ordering::SeqCst);
+    }
+
+    /// It did, with the events. Returns what was in flight here, and for how long at most.
+    pub(super) fn end(&self, now: u64) -> (u64, u64) {
+        self.close();
+        let _held = self.lock.hold();
+        // SAFETY: the lock is held, so nobody else has them.
+        let marks = unsafe { &mut *self.marks.get() };
+        let is_busy = self.has_pending() || !marks.is_empty();
+        let is_blocked = marks.is_blocked();
+        let lost = marks.forget().saturating_add(self.take_pending().cost);
+        self.marked.store(0, Ordering::Relaxed);
+        self.free();
+        self.reopen();
+        let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        (lost, if is_busy && !is_blocked { time } else { 0 })
     }
 }
 
@@ -442,19 +540,26 @@ impl Marks {
         Some(reached)
     }
 
-    /// Gives the events back; returns what was in flight.
-    fn drop_all(&mut self) -> u64 {
-        let mut lost: u64 = 0;
+    /// Gives the events back, none of which is under way.
+    fn destroy(&mut self) {
         for mark in &mut self.ring {
             if !mark.event.is_null() {
                 // SAFETY: an event of ours, which nobody uses any more.
                 let _ = unsafe { asked::cuEventDestroy_v2(mark.event) };
             }
-            mark.event = core::ptr::null_mut();
         }
+        self.forget();
+    }
+
+    /// The events are gone; returns what was in flight.
+    fn forget(&mut self) -> u64 {
+        let mut lost: u64 = 0;
         for at in 0..self.count {
             let mark = self.ring.get(self.first.wrapping_add(at) % MARKS);
             lost = lost.saturating_add(mark.map_or(0, |mark| mark.work.cost));
+        }
+        for mark in &mut self.ring {
+            mark.event = core::ptr::null_mut();
         }
         (self.first, self.count, self.reached) = (0, 0, 0);
         lost

@@ -130,15 +130,17 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
-    compute::forget_context(context);
-    // SAFETY: as above.
-    destroyed(context, || unsafe { real::cuCtxDestroy(context) })
+    compute::ending_context(context, || {
+        // SAFETY: as above.
+        destroyed(context, || unsafe { real::cuCtxDestroy(context) })
+    })
 }
 
 pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
-    compute::forget_context(context);
-    // SAFETY: as above.
-    destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
+    compute::ending_context(context, || {
+        // SAFETY: as above.
+        destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
+    })
 }
 
 /// Refunds what was allocated in a context that is gone.
@@ -168,7 +170,7 @@ pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresu
 }
 
 /// Whether a GPU has its primary context.
-fn is_active(device: CUdevice) -> bool {
+pub(crate) fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: there is room for both answers.
     let result =
@@ -211,32 +213,36 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
-    compute::forget_device(device);
-    // SAFETY: as above.
-    maybe_ended(device, || unsafe {
-        real::cuDevicePrimaryCtxRelease(device)
+    compute::ending_primary(device, || {
+        // SAFETY: as above.
+        maybe_ended(device, || unsafe {
+            real::cuDevicePrimaryCtxRelease(device)
+        })
     })
 }
 
 pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
-    compute::forget_device(device);
-    // SAFETY: as above.
-    maybe_ended(device, || unsafe {
-        real::cuDevicePrimaryCtxRelease_v2(device)
+    compute::ending_primary(device, || {
+        // SAFETY: as above.
+        maybe_ended(device, || unsafe {
+            real::cuDevicePrimaryCtxRelease_v2(device)
+        })
     })
 }
 
 pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
-    compute::forget_device(device);
-    // SAFETY: as above.
-    maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+    compute::ending_primary(device, || {
+        // SAFETY: as above.
+        maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+    })
 }
 
 pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
-    compute::forget_device(device);
-    // SAFETY: as above.
-    maybe_ended(device, || unsafe {
-        real::cuDevicePrimaryCtxReset_v2(device)
+    compute::ending_primary(device, || {
+        // SAFETY: as above.
+        maybe_ended(device, || unsafe {
+            real::cuDevicePrimaryCtxReset_v2(device)
+        })
     })
 }
 
