@@ -111,6 +111,10 @@
     CALL(cuMemFree, cuMemFree, 2000, (unsigned at))                                                         \
     CALL(cuMemFree_v2, cuMemFree, 3020, (device_pointer at))                                                \
     CALL(cuMemsetD8_v2, cuMemsetD8, 3020, (device_pointer at, unsigned char byte, size_t count))            \
+    CALL(cuMemsetD8Async, cuMemsetD8Async, 3020,                                                            \
+         (device_pointer at, unsigned char byte, size_t count, void *stream))                               \
+    CALL(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync, 3020,                                                     \
+         (device_pointer to, device_pointer from, size_t bytes, void *stream))                              \
     CALL(cuMemcpyDtoH_v2, cuMemcpyDtoH, 3020, (void *to, device_pointer from, size_t bytes))                \
     CALL(cuMemAllocAsync, cuMemAllocAsync, 11020, (device_pointer *at, size_t bytes, void *stream))         \
     CALL(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, (device_pointer *at, size_t bytes, void *stream))    \

@@ -1,10 +1,11 @@
-// Launches kernels of one length for some time, and says what share of it the GPU worked for them.
+// Gives the GPU work of one length for some time, and says what share of it the GPU worked for that.
 //
 //     paced NANOSECONDS MILLISECONDS WAY [STREAMS]
 //
 // The function that launches: async (cuLaunchKernel), ex, cooperative, multi_device, each also with _ptsz where there is
 // one; launch, grid, grid_async; legacy and own (cuLaunchKernel in the default stream, the context's or the thread's);
-// graph (of ten kernels), graph_ptsz, captured (the same, captured).
+// graph (of ten kernels), graph_ptsz, captured (the same, captured); fill and copy (of the GPU's memory, as much as the fake
+// driver's does in that time).
 // How it goes on, with cuLaunchKernel: sync (waits for each), idle (one kernel, then nine times its length of nothing),
 // mixed (kernels of this length and of a tenth of it), last (in the last of its streams, once each had one).
 //
@@ -96,6 +97,22 @@ static int by_graph_ptsz(void *what, void *stream)
     return cu.cuGraphLaunch_ptsz(graph, stream);
 }
 
+// The GPU copies and fills so many bytes in the time of a kernel.
+static size_t bytes;
+static device_pointer to, from;
+
+static int by_fill(void *what, void *stream)
+{
+    (void)what;
+    return cu.cuMemsetD8Async(to, 1, bytes, stream);
+}
+
+static int by_copy(void *what, void *stream)
+{
+    (void)what;
+    return cu.cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
+}
+
 static const struct way {
     const char *name;
     int (*launch)(void *what, void *stream);
@@ -119,6 +136,8 @@ static const struct way {
     {"graph", by_graph},
     {"graph_ptsz", by_graph_ptsz},
     {"captured", by_graph},
+    {"fill", by_fill},
+    {"copy", by_copy},
 };
 
 static const struct way *way;
@@ -196,6 +215,12 @@ int main(int argc, char **argv)
     small = kernel_of_length(length / 10);
     for (int at = 0; at < count; at++)
         streams[at] = new_stream();
+    enum { BYTES_PER_MICROSECOND = 8192 };
+    bytes = length / 1000 * BYTES_PER_MICROSECOND;
+    if (is("fill") || is("copy")) {
+        must("cuMemAlloc", cu.cuMemAlloc_v2(&to, bytes));
+        must("cuMemAlloc", cu.cuMemAlloc_v2(&from, bytes));
+    }
     if (is("captured") || is("graph") || is("graph_ptsz"))
         make_graph(is("captured"));
 

@@ -103,6 +103,11 @@ fn kernels_in_graphs_are_held() -> Result<()> {
 }
 
 #[test]
+fn copies_and_fills_within_the_gpu_are_held() -> Result<()> {
+    are_held(&["fill", "copy"])
+}
+
+#[test]
 fn kernels_are_held_through_all_ways_to_the_driver() -> Result<()> {
     ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2"]
         .iter()
