@@ -631,3 +631,7 @@ impl Base {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;
