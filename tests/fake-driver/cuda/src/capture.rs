@@ -32,6 +32,8 @@ pub(crate) struct Capture {
     spoiled: bool,
     /// The handle of the graph that comes of it.
     graph: usize,
+    /// Whether there was such a graph before.
+    is_given: bool,
     /// The nodes that each stream's next one comes after.
     last: BTreeMap<usize, Vec<usize>>,
     /// What `cuStreamGetCaptureInfo` showed last; the program reads it in place.
@@ -51,9 +53,15 @@ exports! {
     static SYMBOLS;
 
     /// Lets a stream's work go into a graph from now on.
+    fn cuStreamBeginCapture [cuStreamBeginCapture 10000], cuStreamBeginCapture_ptsz [10000] (stream: CUstream)
+        |per_thread| => locked(|driver| {
+            begin(driver, stream as usize, Default::of(per_thread), CU_STREAM_CAPTURE_MODE_GLOBAL, None)
+        });
+
+    /// Lets a stream's work go into a graph from now on.
     fn cuStreamBeginCapture_v2 [cuStreamBeginCapture 10010], cuStreamBeginCapture_v2_ptsz [10010] (
         stream: CUstream, mode: CUstreamCaptureMode
-    ) |per_thread| => locked(|driver| begin(driver, stream as usize, Default::of(per_thread), mode));
+    ) |per_thread| => locked(|driver| begin(driver, stream as usize, Default::of(per_thread), mode, None));
 
     /// Ends a capture and gives its graph.
     fn cuStreamEndCapture [cuStreamEndCapture 10000], cuStreamEndCapture_ptsz [10000] (
@@ -98,11 +106,34 @@ exports! {
     });
 }
 
+#[cfg(not(feature = "old"))]
+exports! {
+    static NEW_SYMBOLS;
+
+    /// Lets a stream's work go into a graph that there is, behind some of its nodes; edges are all alike here.
+    fn cuStreamBeginCaptureToGraph [cuStreamBeginCaptureToGraph 12030], cuStreamBeginCaptureToGraph_ptsz [12030] (
+        stream: CUstream, graph: CUgraph, after: crate::In<CUgraphNode>, _edges: crate::In<CUgraphEdgeData>,
+        count: usize, mode: CUstreamCaptureMode
+    ) |per_thread| => locked(|driver| {
+        let after = after.list(count)?.into_iter().map(|node| node as usize).collect();
+        driver.graphs.get(graph as usize).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        begin(driver, stream as usize, Default::of(per_thread), mode, Some((graph as usize, after)))
+    });
+
+    /// Compares a stream's work with a graph: this driver cannot.
+    fn cuStreamBeginRecaptureToGraph [cuStreamBeginRecaptureToGraph 13030], cuStreamBeginRecaptureToGraph_ptsz [13030] (
+        _stream: CUstream, _mode: CUstreamCaptureMode, _graph: CUgraph, _callback: CUgraphRecaptureCallback,
+        _data: *mut std::ffi::c_void
+    ) |_per_thread| => Err(CUDA_ERROR_NOT_SUPPORTED);
+}
+
+/// The work goes into a new graph, or into one that there is, behind these nodes.
 fn begin(
     driver: &mut Driver,
     stream: usize,
     default: Default,
     mode: CUstreamCaptureMode,
+    into: Option<(usize, Vec<usize>)>,
 ) -> Outcome {
     let number = streams::resolve(driver, stream, default)?;
     let stream = streams::get_mut(driver, number)?;
@@ -118,8 +149,12 @@ fn begin(
     let id = new_handle();
     stream.capture = Some(id);
     let context = stream.context;
-    let graph = new_handle();
-    driver.graphs.enter(graph, Graph::new());
+    let is_given = into.is_some();
+    let (graph, after) = into.unwrap_or_else(|| {
+        let graph = new_handle();
+        driver.graphs.enter(graph, Graph::new());
+        (graph, Vec::new())
+    });
     let capture = Capture {
         mode,
         thread: this_thread(),
@@ -127,7 +162,8 @@ fn begin(
         context,
         spoiled: false,
         graph,
-        last: BTreeMap::from([(number, Vec::new())]),
+        is_given,
+        last: BTreeMap::from([(number, after)]),
         shown: Vec::new(),
     };
     driver.captures.insert(id, capture);
@@ -152,10 +188,10 @@ fn end(driver: &mut Driver, stream: usize, default: Default) -> Outcome<usize> {
     } else {
         Ok(capture.graph)
     };
-    let graph = capture.graph;
-    leave(driver, id);
     if verdict.is_err() {
-        driver.graphs.forget(graph);
+        forget(driver, id);
+    } else {
+        leave(driver, id);
     }
     verdict
 }
@@ -252,7 +288,9 @@ pub(crate) fn spoil(driver: &mut Driver, id: usize) {
 
 /// Ends a capture whose stream is no more.
 pub(crate) fn forget(driver: &mut Driver, id: usize) {
-    let graph = driver.captures.get(&id).map(|capture| capture.graph);
+    let capture = driver.captures.get(&id);
+    let graph = capture.filter(|capture| !capture.is_given);
+    let graph = graph.map(|capture| capture.graph);
     leave(driver, id);
     if let Some(graph) = graph {
         driver.graphs.forget(graph);

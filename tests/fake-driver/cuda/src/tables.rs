@@ -53,6 +53,7 @@ static NEW_TABLES: &[&[Symbol]] = &[
     prefetch_places::SYMBOLS,
     libraries::SYMBOLS,
     green::SYMBOLS,
+    capture::NEW_SYMBOLS,
     copies::NEW_SYMBOLS,
     boxes::NEW_SYMBOLS,
     signals::NEW_SYMBOLS,

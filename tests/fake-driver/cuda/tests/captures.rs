@@ -359,6 +359,50 @@ fn the_default_stream_spoils_a_blocking_capture() {
 }
 
 #[test]
+fn a_capture_can_go_on_with_a_graph() {
+    on(
+        "a_capture_can_go_on_with_a_graph",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            cuda.start();
+            let (stream, kernel) = (cuda.stream(), cuda.kernel("kernel step 1000", "step"));
+            let (mut graph, mut same) = (0usize, 0usize);
+            assert_eq!(cu!(cuda, cuStreamBeginCapture(stream)), 0);
+            assert_eq!(cuda.launch(kernel, stream), 0);
+            assert_eq!(cu!(cuda, cuStreamEndCapture(stream, &raw mut graph)), 0);
+            let (mut node, mut count) = (0usize, 1usize);
+            let nodes = |node: *mut usize, count: &mut usize| {
+                cu!(cuda, cuGraphGetNodes(graph, node, count as *mut usize))
+            };
+            assert_eq!(nodes(&raw mut node, &mut count), 0);
+            let again = |after: usize| {
+                cu!(
+                    cuda,
+                    cuStreamBeginCaptureToGraph(
+                        stream,
+                        graph,
+                        &raw const after,
+                        0usize,
+                        1usize,
+                        GLOBAL
+                    )
+                )
+            };
+            assert_eq!(again(node), 0);
+            assert_eq!(cuda.launch(kernel, stream), 0);
+            assert_eq!(cu!(cuda, cuStreamEndCapture(stream, &raw mut same)), 0);
+            assert_eq!(same, graph);
+            // One that comes to nothing leaves the graph.
+            assert_eq!(again(node), 0);
+            assert_eq!(cuda.allocate(4096), Err(900));
+            assert_eq!(cu!(cuda, cuStreamEndCapture(stream, &raw mut same)), 901);
+            assert_eq!(nodes(std::ptr::null_mut(), &mut count), 0);
+            assert_eq!(count, 2);
+        },
+    );
+}
+
+#[test]
 fn work_that_is_not_joined_makes_no_graph() {
     on(
         "work_that_is_not_joined_makes_no_graph",

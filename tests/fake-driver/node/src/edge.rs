@@ -193,6 +193,17 @@ impl<T> Edge for Option<unsafe extern "C" fn(*mut T, u32, *mut c_void)> {
     }
 }
 
+/// What is called for two descriptions of a node.
+impl<T, U> Edge
+    for Option<unsafe extern "C" fn(*mut c_void, *mut T, *const U, *const U, u32) -> u32>
+{
+    type Raw = Self;
+
+    unsafe fn from_raw(raw: Self) -> Self {
+        raw
+    }
+}
+
 /// Handles, which are numbers to this driver whatever they look like, and addresses that only the program follows.
 impl<T> Edge for *mut T {
     type Raw = *mut T;
