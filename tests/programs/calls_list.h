@@ -160,6 +160,8 @@
     CALL(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, (void *array))                             \
     CALL(cuStreamCreate, cuStreamCreate, 2000, (void **stream, unsigned flags))                             \
     CALL(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (void *stream, unsigned mode))               \
+    CALL(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                                   \
+         (void *stream, void *graph, void *const *after, const void *edges, size_t count, unsigned mode))   \
     CALL(cuStreamEndCapture, cuStreamEndCapture, 10000, (void *stream, void **graph))                       \
     CALL(cuGraphCreate, cuGraphCreate, 10000, (void **graph, unsigned flags))                               \
     CALL(cuGraphGetNodes, cuGraphGetNodes, 10000, (void *graph, void **nodes, size_t *count))               \

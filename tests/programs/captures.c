@@ -79,6 +79,19 @@ static void behind_work(void)
     finish();
 }
 
+// Into a graph that there is.
+static void into_a_graph(void)
+{
+    void *graph = NULL;
+    must("cuGraphCreate", cu.cuGraphCreate(&graph, 0));
+    times(BEFORE, one);
+    must("cuStreamBeginCaptureToGraph", cu.cuStreamBeginCaptureToGraph(one, graph, NULL, NULL, 0, mode));
+    launches(one);
+    end("into a graph", one);
+    times(BEFORE, one);
+    finish();
+}
+
 // So is some of a stream that joins later.
 static void *joined(void)
 {
@@ -157,6 +170,7 @@ int main(int count, char **word)
     finish();
     alone();
     behind_work();
+    into_a_graph();
     void *graph = joined(), *ready = NULL;
     beside("beside others", one);
     beside_the_default_stream();
