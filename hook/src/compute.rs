@@ -27,7 +27,7 @@ mod turns;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
+    CUDA_ERROR_NOT_READY, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
 };
 use softmig_policy::conf::MAX_GPUS;
 
@@ -36,6 +36,8 @@ use crate::account::pools;
 use crate::gate;
 use crate::memory::contexts::is_active;
 use crate::memory::pools::Form;
+use crate::os;
+use crate::rows::asked;
 use crate::rows::cuda::real;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
@@ -93,6 +95,18 @@ impl Stream {
         } else {
             Form::Legacy
         }
+    }
+
+    /// Whether anything is under way there.
+    fn is_busy(self) -> bool {
+        let result = if self.is_per_thread {
+            // SAFETY: the program's stream.
+            unsafe { asked::cuStreamQuery_ptsz(self.handle) }
+        } else {
+            // SAFETY: as above.
+            unsafe { asked::cuStreamQuery(self.handle) }
+        };
+        result == CUDA_ERROR_NOT_READY
     }
 
     /// Whether what it is given becomes a graph.
@@ -188,19 +202,34 @@ fn find_out() -> bool {
     is_paced
 }
 
-/// Before the program waits for a stream, or for all (`None`): marks the end of what is in flight, so that the time
-/// after it is not charged.
+/// The program waits for a stream, or for all (`None`): marks the end of what is in flight before, so that the time after it
+/// is not charged.
 #[inline]
-pub(crate) fn before_waiting(stream: Option<Stream>) {
-    if STATE.load(Ordering::Relaxed) == PACED {
-        mark_ends(stream);
+pub(crate) fn waiting(stream: Option<Stream>, wait: impl FnOnce() -> CUresult) -> CUresult {
+    if STATE.load(Ordering::Relaxed) != PACED {
+        return wait();
     }
+    let begun = before_waiting(stream);
+    let result = wait();
+    waited(stream, begun);
+    result
 }
 
 #[cold]
-fn mark_ends(stream: Option<Stream>) {
+#[inline(never)]
+fn before_waiting(stream: Option<Stream>) -> u64 {
     if let Some(gpu) = Gpu::current() {
         gpu.mark_ends(stream);
+    }
+    os::nanoseconds()
+}
+
+#[cold]
+#[inline(never)]
+fn waited(stream: Option<Stream>, begun: u64) {
+    let _errno = os::Errno::save();
+    if let Some(gpu) = Gpu::current() {
+        gpu.note_wait(stream, os::nanoseconds().saturating_sub(begun));
     }
 }
 

@@ -7,33 +7,38 @@ use crate::compute::{self, Stream};
 use crate::rows::cuda::real;
 
 pub(crate) unsafe fn stream(stream: CUstream) -> CUresult {
-    compute::before_waiting(Some(Stream::plain(stream)));
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    unsafe { real::cuStreamSynchronize(stream) }
+    compute::waiting(Some(Stream::plain(stream)), || {
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        unsafe { real::cuStreamSynchronize(stream) }
+    })
 }
 
 pub(crate) unsafe fn stream_ptsz(stream: CUstream) -> CUresult {
-    compute::before_waiting(Some(Stream::per_thread(stream)));
-    // SAFETY: as above.
-    unsafe { real::cuStreamSynchronize_ptsz(stream) }
+    compute::waiting(Some(Stream::per_thread(stream)), || {
+        // SAFETY: as above.
+        unsafe { real::cuStreamSynchronize_ptsz(stream) }
+    })
 }
 
 pub(crate) unsafe fn context() -> CUresult {
-    compute::before_waiting(None);
-    // SAFETY: as above.
-    unsafe { real::cuCtxSynchronize() }
+    compute::waiting(None, || {
+        // SAFETY: as above.
+        unsafe { real::cuCtxSynchronize() }
+    })
 }
 
 pub(crate) unsafe fn context_v2(context: CUcontext) -> CUresult {
-    compute::before_waiting(None);
-    // SAFETY: as above.
-    unsafe { real::cuCtxSynchronize_v2(context) }
+    compute::waiting(None, || {
+        // SAFETY: as above.
+        unsafe { real::cuCtxSynchronize_v2(context) }
+    })
 }
 
 pub(crate) unsafe fn event(event: CUevent) -> CUresult {
-    compute::before_waiting(None);
-    // SAFETY: as above.
-    unsafe { real::cuEventSynchronize(event) }
+    compute::waiting(None, || {
+        // SAFETY: as above.
+        unsafe { real::cuEventSynchronize(event) }
+    })
 }
 
 pub(crate) unsafe fn destroy(stream: CUstream) -> CUresult {

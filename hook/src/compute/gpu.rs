@@ -31,6 +31,10 @@ const WINDOW: u64 = 1_000_000;
 const NEAR: u64 = 100_000;
 /// What takes no longer than this is not measured each time: that would take as long.
 const SMALL: u64 = 50_000;
+/// What should be over for so long is asked for.
+const LONG: u64 = 300_000;
+/// One of so many launches that are known well is measured all the same.
+const SAMPLED: u64 = 16;
 /// After so much an event is recorded.
 const MARK: u64 = 250_000;
 /// After so many launches too.
@@ -53,8 +57,6 @@ pub(super) struct Gpu {
     used: AtomicU64,
     /// When the last launch was, in the processor's ticks.
     last: AtomicU64,
-    /// How many launches were watched.
-    watched: AtomicU32,
     /// How many of them went on since anything ended.
     stalled: AtomicU32,
     /// Launches that went on although they had to wait.
@@ -156,6 +158,7 @@ impl Gpu {
             } else {
                 Watch::No
             },
+            is_sample: false,
         };
         // SeqCst: whoever ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
@@ -215,14 +218,13 @@ impl Gpu {
             place.note(os::nanoseconds());
         }
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
-        // Relaxed: a count and nothing else.
-        let number = self.watched.fetch_add(1, Ordering::Relaxed);
-        if let Some(place) = place.filter(|_| is_sure && !is_sample(number))
+        let is_sample = is_sure && is_drawn();
+        if let Some(place) = place.filter(|_| is_sure && !is_sample)
             && place.try_marks(|place, marks| {
                 if marks.is_to_be_asked(os::nanoseconds()) {
                     self.settle_marks(place, marks);
                 }
-                self.settle_by_time(place, marks);
+                relaxed(|| self.settle_by_time(place, marks, stream));
             }) == Some(())
         {
             let watch = match ticket.watch {
@@ -251,7 +253,7 @@ impl Gpu {
                 (true, true) => marks.end_late(place, stream),
                 (true, false) => {
                     if known.is_none() {
-                        marks.end(place, stream, 0);
+                        marks.end(place, stream, 0, false);
                     }
                     false
                 }
@@ -266,28 +268,38 @@ impl Gpu {
         Ticket {
             place,
             watch,
+            is_sample,
             ..ticket
         }
     }
 
     /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
-    /// measured each time, which takes longer than they do.
-    fn settle_by_time(&self, place: &Place, marks: &Marks) {
-        if !marks.is_empty() || !place.has_pending() || !place.is_over(os::nanoseconds()) {
+    /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
+    fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Stream) {
+        if !marks.is_empty() || !place.has_pending() {
             return;
         }
-        let cost = place.take_pending().cost;
-        self.count(cost, os::nanoseconds());
-        self.give_back(cost);
+        let now = os::nanoseconds();
+        match place.over_for(now) {
+            None => {}
+            Some(time) if time > LONG && stream.is_busy() => {
+                marks.end_late(place, stream);
+            }
+            Some(_) => {
+                let cost = place.take_pending().cost;
+                self.count(cost, now);
+                self.give_back(cost);
+            }
+        }
     }
 
     /// Records an event behind what was launched.
-    fn mark(&'static self, place: &Place, stream: Stream, lead: u64) {
+    fn mark(&'static self, place: &Place, stream: Stream, lead: u64, is_sample: bool) {
         let _errno = Errno::save();
         relaxed(|| {
             place.try_marks(|place, marks| {
                 self.settle_marks(place, marks);
-                marks.end(place, stream, lead);
+                marks.end(place, stream, lead, is_sample);
             });
         });
     }
@@ -298,7 +310,7 @@ impl Gpu {
             return;
         };
         if place.has_pending() && !stream.is_capturing() {
-            self.mark(place, stream, 0);
+            self.mark(place, stream, 0, false);
         }
         place.break_off();
     }
@@ -320,6 +332,32 @@ impl Gpu {
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
+    /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
+    /// no event of its own, took as long as that if it was far longer than expected.
+    pub(super) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
+        if waited < LONG {
+            return;
+        }
+        let context = self.context() as u64;
+        let places = self.streams.each();
+        for place in places.filter(|place| place.context() == context) {
+            if stream.is_none_or(|stream| place.is_of(stream)) {
+                place.try_marks(|place, marks| {
+                    let cost = place.light_cost().filter(|_| marks.is_empty());
+                    if cost.is_some_and(|cost| waited > cost.saturating_mul(2).saturating_add(LONG))
+                    {
+                        let work = place.take_pending();
+                        self.count(waited, os::nanoseconds());
+                        self.give_back(work.cost);
+                        if let Some((key, time)) = work.key.zip(waited.checked_div(work.count)) {
+                            self.estimates.learn(key, time);
+                        }
+                    }
+                });
+            }
+        }
+    }
+
     /// See [`super::before_waiting`].
     pub(super) fn mark_ends(&'static self, stream: Option<Stream>) {
         // Little that is known well is not worth an event.
@@ -331,7 +369,7 @@ impl Gpu {
                 continue;
             };
             if !stream.is_capturing() {
-                self.mark(place, stream, 0);
+                self.mark(place, stream, 0, false);
             }
         }
     }
@@ -375,7 +413,7 @@ impl Gpu {
             .min(reached.end);
         let is_timed = reached.start > 0 && reached.end > 0;
         let is_exact = is_timed && !reached.mark.is_late;
-        let end = if is_exact {
+        let end = if is_exact || reached.mark.was_awaited {
             reached.end
         } else {
             reached.end.min(start.saturating_add(work.cost))
@@ -388,6 +426,13 @@ impl Gpu {
         } else {
             work.cost
         };
+        let time = if is_timed && !is_exact {
+            // It began no earlier than it was launched.
+            time.min(now.saturating_sub(reached.mark.since))
+        } else {
+            time
+        };
+        let time = time.saturating_add(unseen(reached, time));
         if let Some(key) = work.key.filter(|_| is_exact)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
@@ -527,7 +572,7 @@ impl Gpu {
             if let Some(stream) = place.stream()
                 && !stream.is_capturing()
             {
-                self.mark(place, stream, 0);
+                self.mark(place, stream, 0, false);
             }
         }
     }
@@ -567,7 +612,7 @@ impl Gpu {
         let stream = Stream::plain(handle);
         for place in self.streams.each().filter(|place| place.is_of(stream)) {
             if place.has_pending() && !stream.is_capturing() {
-                self.mark(place, stream, 0);
+                self.mark(place, stream, 0, false);
             }
             let lost = relaxed(|| place.end_stream());
             // What stands behind no event is charged as estimated.
@@ -631,6 +676,8 @@ pub(crate) struct Ticket {
     /// What it counts as; 0 where it is captured and does not run.
     cost: u64,
     watch: Watch,
+    /// It is measured for others too.
+    is_sample: bool,
 }
 
 /// Whether an event is recorded behind a launch.
@@ -674,7 +721,22 @@ impl Ticket {
             _ => 0,
         };
         let gpu = self.gpu;
-        gpu.mark(place, self.stream, lead);
+        gpu.mark(place, self.stream, lead, self.is_sample);
+    }
+}
+
+/// What others took of which only this one was measured, where it took far more than expected.
+fn unseen(reached: &Reached, time: u64) -> u64 {
+    /// What it may take longer than expected.
+    const SOME: u64 = 20_000;
+    let (mark, work) = (&reached.mark, reached.mark.work);
+    let is_alone = mark.is_sample && !mark.is_late && work.count == 1;
+    let expected = work.cost.saturating_mul(2).saturating_add(SOME);
+    if is_alone && time > expected {
+        time.saturating_sub(work.cost)
+            .saturating_mul(SAMPLED.saturating_sub(1))
+    } else {
+        0
     }
 }
 
@@ -682,9 +744,10 @@ fn work_is_chained(watch: Watch) -> bool {
     matches!(watch, Watch::Seldom)
 }
 
-/// Whether a launch that is known well is measured all the same: one of sixteen, at no regular distance.
-fn is_sample(number: u32) -> bool {
-    number.wrapping_mul(0x9e37_79b9) >> 28 == 0
+/// Whether a launch that is known well is measured all the same, by what nobody can foresee: the last digits of a clock.
+fn is_drawn() -> bool {
+    let mixed = arch::ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    mixed.is_multiple_of(SAMPLED)
 }
 
 /// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be

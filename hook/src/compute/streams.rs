@@ -61,6 +61,9 @@ unsafe impl Sync for Place {}
 const MIXED: u64 = u64::MAX;
 const COUNT: u64 = 1 << 48;
 
+/// An event that is not reached so long after it was recorded stands behind work that is under way.
+const SOON: u64 = 20_000;
+
 /// What was launched behind an event.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pending {
@@ -96,6 +99,13 @@ pub(super) struct Mark {
     pub(super) is_late: bool,
     /// So long after the begin the launch was handed over: the GPU waited for it.
     pub(super) lead: u64,
+    /// It measures a launch for all those that are not measured.
+    pub(super) is_sample: bool,
+    /// When what is behind it began at the earliest, and when it was recorded, on the host's clock.
+    pub(super) since: u64,
+    recorded: u64,
+    /// It was asked for later, and was not reached: the work before it ended no earlier.
+    pub(super) was_awaited: bool,
 }
 
 /// An event that was reached.
@@ -293,10 +303,17 @@ impl Place {
         self.over.store(over, Ordering::Relaxed);
     }
 
-    /// Whether it should be over.
-    pub(super) fn is_over(&self, now: u64) -> bool {
+    /// For how long it should be over; `None` if it should not, or if only an event tells.
+    pub(super) fn over_for(&self, now: u64) -> Option<u64> {
         let over = self.over.load(Ordering::Relaxed);
-        over != 0 && now >= over
+        (over != 0).then(|| now.checked_sub(over))?
+    }
+
+    /// What was launched since the last event, if that is known so well that it has no event of its own.
+    pub(super) fn light_cost(&self) -> Option<u64> {
+        let is_light = self.over.load(Ordering::Relaxed) != 0;
+        let cost = self.pending.load(Ordering::Relaxed) & COUNT.wrapping_sub(1);
+        (is_light && cost > 0).then_some(cost)
     }
 
     /// Whether so much was launched since the last event that its end is worth another.
@@ -454,8 +471,17 @@ impl Marks {
     }
 
     /// Records the end of all that was launched.
-    pub(super) fn end(&mut self, place: &Place, stream: Stream, lead: u64) -> bool {
-        self.end_as(place, stream, |mark| mark.lead = lead)
+    pub(super) fn end(
+        &mut self,
+        place: &Place,
+        stream: Stream,
+        lead: u64,
+        is_sample: bool,
+    ) -> bool {
+        self.end_as(place, stream, |mark| {
+            mark.lead = lead;
+            mark.is_sample = is_sample;
+        })
     }
 
     /// The same where it may have ended before; then time begins here.
@@ -471,9 +497,11 @@ impl Marks {
         // Nobody marked where it began.
         let is_late = place.over.load(Ordering::Relaxed) != 0;
         let work = place.take_pending();
+        let since = place.since.load(Ordering::Relaxed);
         let done = self.record(stream, |mark| {
             mark.work = work;
             mark.is_late = is_late;
+            mark.since = since;
             describe(mark);
         });
         if !done {
@@ -502,10 +530,8 @@ impl Marks {
         }
         *mark = Mark {
             event: mark.event,
-            work: Pending::default(),
-            is_begin: false,
-            is_late: false,
-            lead: 0,
+            recorded: os::nanoseconds(),
+            ..Mark::default()
         };
         describe(mark);
         self.count = self.count.saturating_add(1);
@@ -522,6 +548,7 @@ impl Marks {
         // SAFETY: an event of ours.
         let state = unsafe { asked::cuEventQuery(mark.event) };
         if state == CUDA_ERROR_NOT_READY {
+            mark.was_awaited |= now.saturating_sub(mark.recorded) > SOON;
             return None;
         }
         let end = if state == CUDA_SUCCESS {
@@ -563,6 +590,22 @@ impl Marks {
         }
         (self.first, self.count, self.reached) = (0, 0, 0);
         lost
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self {
+            event: core::ptr::null_mut(),
+            work: Pending::default(),
+            is_begin: false,
+            is_late: false,
+            lead: 0,
+            is_sample: false,
+            since: 0,
+            recorded: 0,
+            was_awaited: false,
+        }
     }
 }
 

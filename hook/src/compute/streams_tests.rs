@@ -187,15 +187,15 @@ fn little_that_is_known_well_is_not_worth_an_event() {
     assert!(!place.has_much_pending());
     place.add(work(1), 10_000);
     assert!(place.has_much_pending());
-    assert!(!place.is_over(u64::MAX));
+    assert_eq!(place.over_for(u64::MAX), None);
     place.expect(5_000_000, 10_000);
     assert!(!place.has_much_pending());
-    assert!(!place.is_over(5_010_000));
-    assert!(place.is_over(5_100_000));
+    assert_eq!(place.over_for(5_010_000), None);
+    assert!(place.over_for(5_100_000).is_some());
     place.add(work(1), 40_000);
     assert!(place.has_much_pending());
     place.take_pending();
-    assert!(!place.is_over(u64::MAX));
+    assert_eq!(place.over_for(u64::MAX), None);
 }
 
 #[test]

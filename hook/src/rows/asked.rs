@@ -27,6 +27,7 @@ ask! { CUDA, cuda;
     fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext) -> CUresult;
     fn cuCtxGetLimit(value: *mut usize, limit: CUlimit) -> CUresult;
     fn cuStreamQuery(stream: CUstream) -> CUresult;
+    fn cuStreamQuery_ptsz(stream: CUstream) -> CUresult;
     fn cuEventCreate(event: *mut CUevent, flags: c_uint) -> CUresult;
     fn cuEventDestroy_v2(event: CUevent) -> CUresult;
     fn cuEventRecord(event: CUevent, stream: CUstream) -> CUresult;

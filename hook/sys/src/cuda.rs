@@ -2268,6 +2268,7 @@ unsafe extern "C" {
         hStream: CUstream,
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult;
+    pub fn cuStreamQuery_ptsz(hStream: CUstream) -> CUresult;
     pub fn cuStreamSynchronize_ptsz(hStream: CUstream) -> CUresult;
     pub fn cuStreamDestroy_v2(hStream: CUstream) -> CUresult;
     pub fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) -> CUresult;
