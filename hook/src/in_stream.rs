@@ -135,6 +135,8 @@ pub(crate) fn several(
     count: usize,
 ) -> Item {
     let mut bytes: usize = 0;
+    let is_any_missing = to.is_null() || from.is_null() || sizes.is_null();
+    let count = if is_any_missing { 0 } else { count };
     for at in 0..count {
         // SAFETY: the program's arguments, which the driver reads too.
         let to = unsafe { arguments::read(to.wrapping_add(at)) };

@@ -58,7 +58,12 @@ fn of_config(config: *const CUlaunchConfig) -> (Grid, CUstream) {
         return (Grid::default(), LEGACY);
     };
     let mut grid = grid(config.gridDimX, config.gridDimY, config.gridDimZ);
-    for at in 0..config.numAttrs as usize {
+    let count = if config.attrs.is_null() {
+        0
+    } else {
+        config.numAttrs as usize
+    };
+    for at in 0..count {
         // SAFETY: as above: there are so many.
         let attribute = unsafe { arguments::read(config.attrs.wrapping_add(at)) };
         grid.is_chained |= attribute.is_some_and(|attribute| {

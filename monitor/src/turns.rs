@@ -25,7 +25,7 @@ mod tenant;
 use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
-use softmig_region::seat::{CONTENDED, OPEN, STEP};
+use softmig_region::seat::{CONTENDED, OPEN};
 
 use account::Bounds;
 use tenant::{Seat, Tenant};
@@ -126,7 +126,6 @@ pub struct Turns {
     turn: Option<Turn>,
     /// When time was last accounted for.
     settled: Nanos,
-    last_word: u32,
     last_seat: u64,
 }
 
@@ -183,7 +182,6 @@ impl Turns {
             tenants: BTreeMap::new(),
             turn: None,
             settled: now,
-            last_word: 0,
             last_seat: 0,
         }
     }
@@ -449,11 +447,9 @@ impl Turns {
                 true => seat.said.used.saturating_add(rest),
                 false => u64::MAX,
             };
-            self.last_word = self.last_word.wrapping_add(STEP);
-            seat.open(self.last_word);
             orders.push(Order {
                 seat: id,
-                word: self.last_word | flags,
+                word: seat.open() | flags,
                 terms: Some(Terms { until, budget }),
             });
         }
@@ -481,10 +477,9 @@ impl Turns {
             if !seat.end() {
                 continue;
             }
-            self.last_word = self.last_word.wrapping_add(STEP);
             orders.push(Order {
                 seat: id,
-                word: self.last_word,
+                word: seat.next_word(),
                 terms: None,
             });
         }

@@ -315,5 +315,6 @@ pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
         // SAFETY: as above.
         Form::PerThread => unsafe { asked::cuStreamIsCapturing_ptsz(stream, &raw mut status) },
     };
-    result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
+    result == softmig_driver_sys::cuda::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+        || result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
 }

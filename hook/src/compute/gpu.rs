@@ -1,7 +1,7 @@
 //! One GPU whose time is limited: what this process has in flight there, and what it may have.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{
     CUDA_SUCCESS, CUcontext, CUctx_st, CUdevice, CUresult, CUstream, CUuuid,
@@ -64,6 +64,8 @@ pub(super) struct Gpu {
     /// Its context, where it has one only.
     context: AtomicPtr<CUctx_st>,
     turns: Turns,
+    /// Whether a thread looks after the turns.
+    is_attended: AtomicBool,
     estimates: Estimates,
     streams: Streams,
     times: Times,
@@ -116,7 +118,13 @@ impl Gpu {
             return None;
         }
         // SAFETY: whatever else is stored there is never given back.
-        unsafe { known.as_ref() }.or_else(|| meet(device, place))
+        let known = unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped());
+        known.or_else(|| meet(device, place))
+    }
+
+    /// Whether this is a fork's child in which nothing was launched yet.
+    fn is_wiped(&self) -> bool {
+        self.known.get().is_none()
     }
 
     /// The GPU with this number, if anything was launched there and its time is limited.
@@ -173,7 +181,7 @@ impl Gpu {
         if goes_on && known.is_some() && !is_near {
             let place = self.streams.place(stream, self.context());
             // What is in flight may be in other streams.
-            if place.is_some_and(|place| !place.is_idle()) {
+            if place.is_some_and(|place| !place.is_idle() && !place.is_expected()) {
                 return Ticket { place, ..ticket };
             }
         }
@@ -219,13 +227,17 @@ impl Gpu {
         }
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
         let is_sample = is_sure && is_drawn();
-        if let Some(place) = place.filter(|_| is_sure && !is_sample)
+        // Behind much else, or behind an event, nobody can tell when it is over, and little is gained.
+        // Relaxed: a sum and nothing else.
+        let is_light = is_sure && self.in_flight.load(Ordering::Relaxed) < NEAR;
+        if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
                 if marks.is_to_be_asked(os::nanoseconds()) {
                     self.settle_marks(place, marks);
                 }
-                relaxed(|| self.settle_by_time(place, marks, stream));
-            }) == Some(())
+                relaxed(|| self.settle_by_time(place, marks, Some(stream)));
+                marks.is_empty()
+            }) == Some(true)
         {
             let watch = match ticket.watch {
                 Watch::No => Watch::Light,
@@ -275,22 +287,21 @@ impl Gpu {
 
     /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
     /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
-    fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Stream) {
+    fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Option<Stream>) {
         if !marks.is_empty() || !place.has_pending() {
             return;
         }
         let now = os::nanoseconds();
-        match place.over_for(now) {
-            None => {}
-            Some(time) if time > LONG && stream.is_busy() => {
-                marks.end_late(place, stream);
-            }
-            Some(_) => {
-                let cost = place.take_pending().cost;
-                self.count(cost, now);
-                self.give_back(cost);
-            }
+        let Some(time) = place.over_for(now) else {
+            return;
+        };
+        if let Some(stream) = stream.filter(|stream| time > LONG && stream.is_busy()) {
+            marks.end_late(place, stream);
+            return;
         }
+        let cost = place.take_pending().cost;
+        self.count(cost, now);
+        self.give_back(cost);
     }
 
     /// Records an event behind what was launched.
@@ -380,6 +391,7 @@ impl Gpu {
             for place in self.streams.each() {
                 place.try_marks(|place, marks| {
                     self.settle_marks(place, marks);
+                    self.settle_by_time(place, marks, place.stream());
                     place.free_if_done(marks);
                 });
             }
@@ -455,9 +467,8 @@ impl Gpu {
             known.own.charge(now, time, in_flight);
         }
         // Less is left.
-        let ceiling = self.ceiling.load(Ordering::Relaxed);
         let left = self.left(now, used);
-        self.ceiling.store(ceiling.min(left), Ordering::Relaxed);
+        self.ceiling.fetch_min(left, Ordering::SeqCst);
     }
 
     /// What may still be used.
@@ -489,9 +500,16 @@ impl Gpu {
                 May::Have(left) => {
                     // Two long ones, so that the GPU does not wait between them.
                     let most = left.min(WINDOW.max(cost.saturating_add(cost / 2)));
-                    if in_flight == 0 || in_flight < most {
+                    let counted = |in_flight: u64| {
+                        let has_room = in_flight == 0 || in_flight < most;
+                        has_room.then(|| in_flight.saturating_add(cost))
+                    };
+                    let is_in = self
+                        .in_flight
+                        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
+                        .is_ok();
+                    if is_in {
                         self.ceiling.store(left.min(WINDOW), Ordering::SeqCst);
-                        self.in_flight.fetch_add(cost, Ordering::SeqCst);
                         break;
                     }
                     if patience.is_over(self, now, known) {
@@ -508,6 +526,10 @@ impl Gpu {
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     self.turns.sleep(turn);
+                    if in_flight < WINDOW {
+                        // Nothing stands in its way but the turn.
+                        patience = Patience::new(self);
+                    }
                 }
             }
         }
@@ -519,7 +541,8 @@ impl Gpu {
             return May::Have(u64::MAX);
         };
         let used = self.used.load(Ordering::Relaxed);
-        if self.turns.join(&known.uuid, used, now) {
+        if self.turns.join(&known.uuid, used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
+        {
             helper::start(self);
         }
         let turn = self.turns.may(now, used, in_flight, || self.is_stuck());
@@ -539,7 +562,7 @@ impl Gpu {
                 .turns
                 .attend(os::nanoseconds(), in_flight, rests, || self.is_stuck())
             {
-                Duty::End => return,
+                Duty::End => break,
                 Duty::Rest => {
                     let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;
                     self.turns.rest(turn, is_idle);
@@ -564,6 +587,7 @@ impl Gpu {
                 }
             }
         }
+        self.is_attended.store(false, Ordering::SeqCst);
     }
 
     /// Marks the ends of what is in flight in all streams that this thread can name.
@@ -789,7 +813,10 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
         None => FREE,
         Some(share) => {
             let (ledger, uuid) = ledger_of(device)?;
-            let gpu = os::map(size_of::<Gpu>()).ok()?.cast::<Gpu>().as_ptr();
+            let start = os::map(size_of::<Gpu>()).ok()?;
+            // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
+            os::is_wiped_in_children(start, size_of::<Gpu>());
+            let gpu = start.cast::<Gpu>().as_ptr();
             let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
             // SAFETY: mapped, and nobody else's yet.
             unsafe { own.write(Own::new(ledger.pace(), share)) };
@@ -800,13 +827,14 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
             gpu
         }
     };
-    // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
-    let _ = place.compare_exchange(
-        core::ptr::null_mut(),
-        new,
-        Ordering::AcqRel,
-        Ordering::Acquire,
-    );
+    // Null, or what a fork has wiped.
+    let before = place.load(Ordering::Acquire);
+    // SAFETY: whatever else is stored there is never given back.
+    let is_wiped = before != FREE && unsafe { before.as_ref() }.is_none_or(Gpu::is_wiped);
+    if is_wiped {
+        // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
+        let _ = place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
+    }
     let known = place.load(Ordering::Acquire);
     if known == FREE {
         return None;

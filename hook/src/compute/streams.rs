@@ -145,22 +145,36 @@ impl Streams {
     pub(super) fn place(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
         let name = name(stream, context);
         let mut tables = self.tables();
+        let known = tables.find_map(|table| table.known(name));
+        known.or_else(|| self.new_place(name, stream, context))
+    }
+
+    #[inline]
+    fn known(&self, name: u64) -> Option<&Place> {
+        let mut places = self.places_for(name);
+        places.find(|place| place.name.load(Ordering::Relaxed) == name)
+    }
+
+    /// Where a name may stand.
+    #[inline]
+    fn places_for(&self, name: u64) -> impl Iterator<Item = &Place> {
+        let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
+        (0..8).filter_map(move |at| self.places.get(start.wrapping_add(at) % PLACES))
+    }
+
+    #[cold]
+    fn new_place(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let mut tables = self.tables();
         let found = tables.find_map(|table| table.place_here(name, stream, context));
         found.or_else(|| self.grown()?.place_here(name, stream, context))
     }
 
-    #[inline]
+    /// A free place, or one in which nothing is under way and that then serves another stream.
     fn place_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
-        let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
-        let places = || (0..8).filter_map(|at| self.places.get(start.wrapping_add(at) % PLACES));
-        for place in places() {
-            let known = place.name.load(Ordering::Relaxed);
-            if known == name || known == 0 && place.take(name, stream, context) {
-                return Some(place);
-            }
-        }
-        // All are taken: one in which nothing is under way serves another stream.
-        places().find(|place| place.is_idle() && place.take_over(name, stream, context))
+        let free = |place: &&Place| place.take(name, stream, context);
+        let idle = |place: &&Place| place.is_idle() && place.take_over(name, stream, context);
+        let found = self.places_for(name).find(free);
+        found.or_else(|| self.places_for(name).find(idle))
     }
 
     fn tables(&self) -> impl Iterator<Item = &Self> {
@@ -175,6 +189,7 @@ impl Streams {
     fn grown(&self) -> Option<&Self> {
         let last = self.tables().take(TABLES).last()?;
         let new = os::map(size_of::<Self>()).ok()?;
+        os::is_wiped_in_children(new, size_of::<Self>());
         let mapped = new.cast::<Self>().as_ptr();
         // Release: whoever finds it sees it all zero, which is what an empty one is.
         let added = last.more.compare_exchange(
@@ -303,6 +318,12 @@ impl Place {
         self.over.store(over, Ordering::Relaxed);
     }
 
+    /// Whether nobody marked where what was launched since the last event begins.
+    #[inline]
+    pub(super) fn is_expected(&self) -> bool {
+        self.over.load(Ordering::Relaxed) != 0
+    }
+
     /// For how long it should be over; `None` if it should not, or if only an event tells.
     pub(super) fn over_for(&self, now: u64) -> Option<u64> {
         let over = self.over.load(Ordering::Relaxed);
@@ -379,8 +400,9 @@ impl Place {
             let lost = self.try_marks(|place, marks| {
                 place.name.store(ENDED, Ordering::SeqCst);
                 place.thread.store(u64::MAX, Ordering::Relaxed);
+                let lost = place.take_pending().cost;
                 place.free_if_done(marks);
-                place.take_pending().cost
+                lost
             });
             match lost {
                 Some(lost) => break lost,
@@ -495,7 +517,8 @@ impl Marks {
             return false;
         }
         // Nobody marked where it began.
-        let is_late = place.over.load(Ordering::Relaxed) != 0;
+        let over = place.over.load(Ordering::Relaxed);
+        let is_late = over != 0;
         let work = place.take_pending();
         let since = place.since.load(Ordering::Relaxed);
         let done = self.record(stream, |mark| {
@@ -509,6 +532,7 @@ impl Marks {
             let word = work.cost | work.count.wrapping_mul(COUNT);
             place.pending.fetch_add(word, Ordering::Relaxed);
             place.kind.store(MIXED, Ordering::Relaxed);
+            place.over.store(over, Ordering::Relaxed);
         }
         done
     }
@@ -643,7 +667,9 @@ fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
         let event = if base.context == context {
             base.event
         } else {
-            // Another context's, which may be gone.
+            // Another context's, which has not ended: see `forget`.
+            // SAFETY: an event of ours, which nobody uses any more.
+            let _ = unsafe { asked::cuEventDestroy_v2(base.event) };
             core::ptr::null_mut()
         };
         *base = Base {

@@ -8,7 +8,7 @@ use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 
 use super::own::May;
 use crate::gate;
-use crate::os;
+use crate::os::{self, Lock};
 use crate::place::Standing;
 use crate::report;
 
@@ -45,6 +45,8 @@ pub(super) struct Turns {
     ending: AtomicU32,
     /// Since when.
     ending_since: AtomicU64,
+    /// Of the thread that answers.
+    answering: Lock,
     /// The last word that opened a turn.
     seen: AtomicU32,
     /// The last word that closed a turn.
@@ -85,7 +87,10 @@ impl Turns {
         match self.seat() {
             None => true,
             // SeqCst: see `Gpu::admit`.
-            Some(seat) => seat.turn().load(Ordering::SeqCst) == self.word.load(Ordering::SeqCst),
+            Some(seat) => {
+                let turn = seat.turn().load(Ordering::SeqCst);
+                turn & OPEN != 0 && turn == self.word.load(Ordering::SeqCst)
+            }
         }
     }
 
@@ -93,7 +98,8 @@ impl Turns {
     pub(super) fn used(&self, used: u64) {
         if let Some(seat) = self.seat() {
             let used = used.saturating_sub(self.before.load(Ordering::Relaxed));
-            seat.used().store(used, Ordering::Relaxed);
+            // Another thread may have told of more.
+            seat.used().fetch_max(used, Ordering::Relaxed);
         }
     }
 
@@ -128,11 +134,19 @@ impl Turns {
             if ask_at == 0 {
                 say_alone();
             }
+            // One that does not answer is asked the more seldom, the longer that took.
+            let took = os::nanoseconds().saturating_sub(now);
+            let again = AGAIN.max(took.saturating_mul(50));
+            self.ask_at
+                .store(os::nanoseconds().saturating_add(again), Ordering::Relaxed);
             return false;
         };
         self.before.store(used, Ordering::Relaxed);
         self.word.store(0, Ordering::Relaxed);
         self.ending.store(0, Ordering::Relaxed);
+        self.seen.store(0, Ordering::Relaxed);
+        self.closed.store(0, Ordering::Relaxed);
+        self.carried.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
         let seat = core::ptr::from_ref(seat).cast_mut();
         self.seat.store(seat, Ordering::Release);
@@ -161,8 +175,9 @@ impl Turns {
         let seat = self.seat()?;
         seat.in_flight().store(in_flight, Ordering::Relaxed);
         let turn = seat.turn().load(Ordering::SeqCst);
-        let is_new = turn != seat.done().load(Ordering::Relaxed)
-            && turn != self.ending.load(Ordering::SeqCst);
+        // In this order: what is ending is answered before it is no longer ending.
+        let is_ending = turn == self.ending.load(Ordering::SeqCst);
+        let is_new = !is_ending && turn != seat.done().load(Ordering::SeqCst);
         if turn & OPEN != 0 && is_new {
             self.silent_since.store(now, Ordering::Relaxed);
             let left = self.left_at(seat, used);
@@ -243,15 +258,24 @@ impl Turns {
         if new > AHEAD && now.saturating_sub(since) < patience && !is_stuck() {
             return true;
         }
-        let mine = self
-            .ending
-            .compare_exchange(ending, 0, Ordering::SeqCst, Ordering::SeqCst);
-        if mine.is_ok() {
-            seat.wish().store(wish, Ordering::SeqCst);
-            seat.done().store(ending, Ordering::SeqCst);
-            ring(seat);
+        // Another thread may be about to, or have done so.
+        let held = self.answering.try_hold();
+        if held.is_some() && self.ending.load(Ordering::SeqCst) == ending {
+            self.say_done(seat, ending, wish);
+            self.ending.store(0, Ordering::SeqCst);
         }
         false
+    }
+
+    /// Says that this process is done with a turn, and what it wishes for then.
+    fn say_done(&self, seat: &Seat, turn: u32, wish: u32) {
+        seat.wish().store(wish, Ordering::SeqCst);
+        seat.done().store(turn, Ordering::SeqCst);
+        if self.wish() != 0 {
+            // Who began to wait meanwhile is not to be forgotten.
+            seat.wish().store(1, Ordering::SeqCst);
+        }
+        ring(seat);
     }
 
     /// Whether nothing was heard of the arbiter for too long: then this process is on its own again.
@@ -262,6 +286,8 @@ impl Turns {
         if silent < SILENT || silent < GONE && os::is_listening(SOCKET) {
             return false;
         }
+        // If it goes on one day, it is not to wait for this process.
+        seat.wish().store(0, Ordering::SeqCst);
         self.seat.store(core::ptr::null_mut(), Ordering::SeqCst);
         self.ask_at
             .store(now.saturating_add(AGAIN), Ordering::Relaxed);
@@ -292,7 +318,6 @@ impl Turns {
     #[inline]
     pub(super) fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst) != 0
-            && self.asleep.swap(0, Ordering::SeqCst) != 0
             && let Some(seat) = self.seat()
         {
             os::wake_all(seat.turn());
@@ -360,15 +385,18 @@ impl Turns {
         if turn & (OPEN | CONTENDED) != OPEN | CONTENDED {
             return;
         }
-        // Whoever launches from here on finds another word.
-        let before = self.word.swap(0, Ordering::SeqCst);
-        let Some(wish) = idle().filter(|_| self.wish() == 0) else {
-            self.word.store(before, Ordering::SeqCst);
+        let Some(_held) = self.answering.try_hold() else {
             return;
         };
-        seat.wish().store(wish, Ordering::SeqCst);
-        seat.done().store(turn, Ordering::SeqCst);
-        ring(seat);
+        // Whoever launches from here on finds that it ends.
+        self.ending.store(turn, Ordering::SeqCst);
+        self.word.store(0, Ordering::SeqCst);
+        if let Some(wish) = idle().filter(|_| self.wish() == 0) {
+            self.say_done(seat, turn, wish);
+        }
+        let _ = self
+            .ending
+            .compare_exchange(turn, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// The word to wait for.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
+use softmig_region::seat::STEP;
 
 use super::account::Account;
 use super::{Nanos, Said, SeatId};
@@ -29,6 +30,8 @@ pub(super) struct Tenant {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seat {
     pub(super) said: Said,
+    /// The last word that it got, without what that said.
+    last_word: u32,
     /// The word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
     /// that nothing of it is on the GPU any more.
     word: Option<u32>,
@@ -57,7 +60,9 @@ impl Seat {
     /// Notes what the page says. Tells how much GPU time was used since it was last read.
     pub(super) fn hear(&mut self, said: Said) -> Nanos {
         let used = said.used.saturating_sub(self.said.used);
-        self.said = said;
+        // What it says again is not charged again.
+        let most = said.used.max(self.said.used);
+        self.said = Said { used: most, ..said };
         if self.has_given_back() && !said.wishes && !self.is_late() {
             // It rests. When it wishes again it is let in again.
             self.word = None;
@@ -65,11 +70,20 @@ impl Seat {
         Nanos::try_from(used).unwrap_or(Nanos::MAX)
     }
 
-    /// It gets a word that opens the turn, or one more.
-    pub(super) fn open(&mut self, word: u32) {
+    /// The next word for it, without what it says. They are counted up from its first, and none is 0.
+    pub(super) fn next_word(&mut self) -> u32 {
+        let next = self.last_word.wrapping_add(STEP);
+        self.last_word = if next == 0 { STEP } else { next };
+        self.last_word
+    }
+
+    /// It gets a word that opens the turn, or one more, and which.
+    pub(super) fn open(&mut self) -> u32 {
+        let word = self.next_word();
         if self.word.is_none() || self.has_given_back() {
             self.word = Some(word);
         }
+        word
     }
 
     /// Whether it is in the turn, or was and has not answered.
