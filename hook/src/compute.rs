@@ -1,6 +1,7 @@
 //! Time on the GPU: each launch waits until its job may have more of it.
 //!
-//! Limited is what is launched, by the time that it takes; nothing is charged that was not measured. One launch, followed:
+//! Limited is what is launched, by the time that it takes: as measured, or for short work that is known well, as samples of
+//! it were. One launch, followed:
 //!
 //! 1. [`paced`] is one load and one comparison where no limit holds. Else the launch's time is estimated
 //!    ([`estimates`]) and added to what is in flight on the GPU ([`gpu`]), which has a ceiling. Below it, that was all.
@@ -12,8 +13,9 @@
 //! 4. A thread of the hook's own gives turns back that the program lets lie ([`helper`]).
 //! 5. What several streams did at the same time counts once ([`covered`]).
 //!
-//! No thread waits for a lock while another is in the driver, and no launch for the program's own work to end: the work may
-//! wait for that launch. Streams that capture are left alone; a graph is charged when it is launched.
+//! No launch waits for a lock that another thread holds in the driver (who finds a stream's events in use leaves them), nor
+//! for ever for the program's own work to end: the work may wait for that launch. Only where a stream or a context ends its
+//! events are waited for. Streams that capture are left alone; a graph is charged when it is launched.
 
 mod covered;
 mod estimates;

@@ -11,7 +11,8 @@
 //! 2. The arbiter writes [`Seat::budget`] and [`Seat::until`], then a turn with [`OPEN`], and wakes all who wait there.
 //! 3. The process launches until [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or
 //!    the arbiter closes the turn. Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
-//! 4. It waits for its work to end, copies the word of the turn that it is done with to [`Seat::done`], and rings.
+//! 4. It waits until little of its work is left, or what is left will not end without another turn, copies the word of the
+//!    turn that it is done with to [`Seat::done`], and rings.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

@@ -273,7 +273,7 @@ impl Gpu {
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
         let watch = match begun {
-            _ if work_is_chained(ticket.watch) => Watch::Seldom,
+            _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
             Some(true) => Watch::Since(os::nanoseconds()),
             _ => Watch::End,
         };
@@ -762,10 +762,6 @@ fn unseen(reached: &Reached, time: u64) -> u64 {
     } else {
         0
     }
-}
-
-fn work_is_chained(watch: Watch) -> bool {
-    matches!(watch, Watch::Seldom)
 }
 
 /// Whether a launch that is known well is measured all the same, by what nobody can foresee: the last digits of a clock.

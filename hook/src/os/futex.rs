@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::clock::span;
 
-/// A lock that is free when it is all zero. Never held across a call to the driver.
+/// A lock that is free when it is all zero. Across a call to the driver it is held only where others try it and go on.
 pub(crate) struct Lock(AtomicU32);
 
 const FREE: u32 = 0;
