@@ -35,9 +35,11 @@ use softmig_policy::conf::MAX_GPUS;
 
 use crate::account::in_context_of;
 use crate::account::pools;
+use crate::entry;
 use crate::gate;
 use crate::memory::contexts::is_active;
 use crate::memory::pools::Form;
+use crate::memory::stacks::are_several_contexts;
 use crate::os;
 use crate::rows::asked;
 use crate::rows::cuda::real;
@@ -111,6 +113,12 @@ impl Stream {
         result == CUDA_ERROR_NOT_READY
     }
 
+    /// Whether it may be another context's than the calling thread's.
+    #[inline]
+    fn may_be_elsewhere(self) -> bool {
+        self.handle as usize > 2 && (are_several_contexts() || !entry::has_one_gpu())
+    }
+
     /// Whether what it is given becomes a graph.
     pub(crate) fn is_capturing(self) -> bool {
         pools::is_capturing(self.handle, self.form())
@@ -128,19 +136,36 @@ pub(crate) fn paced(
     if STATE.load(Ordering::Relaxed) == FREE {
         return launch();
     }
-    match gpu().map(|gpu| gpu.admit(stream, work())) {
+    match admit(stream, work()) {
         None => launch(),
         Some(ticket) => {
             let result = launch();
-            ticket.launched(result);
+            launched(ticket, result);
             result
         }
     }
 }
 
 /// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited.
+#[inline]
 pub(crate) fn admit(stream: Stream, work: Work) -> Option<Ticket> {
-    gpu().map(|gpu| gpu.admit(stream, work))
+    let here = || gpu().map(|gpu| gpu.admit(stream, work));
+    if stream.may_be_elsewhere() {
+        return in_context_of(stream.handle, here);
+    }
+    // A thread without a context can launch in a stream of one.
+    here().or_else(|| in_context_of(stream.handle, here))
+}
+
+/// After the launch.
+#[inline]
+pub(crate) fn launched(ticket: Ticket, result: CUresult) {
+    let stream = ticket.stream();
+    if stream.may_be_elsewhere() {
+        in_context_of(stream.handle, || ticket.launched(result));
+    } else {
+        ticket.launched(result);
+    }
 }
 
 /// Launches on several GPUs at once, when the job may have all of them. `part` says what is launched in which stream, by
@@ -166,10 +191,10 @@ fn paced_from(
     let Some((stream, work)) = part(number).filter(|_| number < MAX_GPUS) else {
         return launch();
     };
-    let ticket = in_context_of(stream.handle, || admit(stream, work));
+    let ticket = admit(stream, work);
     let result = paced_from(number.saturating_add(1), part, launch);
     if let Some(ticket) = ticket {
-        in_context_of(stream.handle, || ticket.launched(result));
+        launched(ticket, result);
     }
     result
 }

@@ -1,12 +1,12 @@
 //! What a stream is given besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
 //! and what only keeps the stream waiting.
 
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 
 use softmig_driver_sys::cuda::{
     CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST,
-    CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER,
-    CUDA_SUCCESS, CUcontext, CUdeviceptr, CUmemorytype, CUresult, CUstream,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_SUCCESS, CUdeviceptr, CUmemorytype, CUresult, CUstream,
 };
 
 use crate::compute::{self, Stream, Ticket, Work};
@@ -73,7 +73,7 @@ fn before(item: &Item) -> After {
 fn finish(after: After, result: CUresult) {
     match after {
         After::Nothing => {}
-        After::Work(ticket) => ticket.launched(result),
+        After::Work(ticket) => compute::launched(ticket, result),
         After::BeginCapture if result == CUDA_SUCCESS => compute::capture_began(),
         After::BeginCapture => {}
         // One that was spoilt has ended too, though not if this is another thread than it wants.
@@ -117,9 +117,9 @@ pub(crate) fn copy(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: us
     }
 }
 
-/// Copies from one context to another, which is the GPU's own work if they are the same.
-pub(crate) fn between(stream: Stream, contexts: (CUcontext, CUcontext), bytes: usize) -> Item {
-    if contexts.0 == contexts.1 {
+/// Copies from one context to another, which is the GPU's own work if both are on the same.
+pub(crate) fn between(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Item {
+    if device_of(to) == device_of(from) {
         within_device(stream, bytes)
     } else {
         pause(stream)
@@ -198,10 +198,12 @@ pub(crate) fn box_between(stream: Stream, copy: *const CUDA_MEMCPY3D_PEER) -> It
     let to = End(copy.dstMemoryType, copy.dstDevice);
     let from = End(copy.srcMemoryType, copy.srcDevice);
     let area = copy.WidthInBytes.saturating_mul(copy.Height);
-    if copy.dstContext == copy.srcContext {
-        ends(stream, &to, &from, area.saturating_mul(copy.Depth))
-    } else {
+    // Where an array is, nothing tells.
+    let are_apart = device_of(to.1) != device_of(from.1);
+    if are_apart && to.has_address() && from.has_address() {
         pause(stream)
+    } else {
+        ends(stream, &to, &from, area.saturating_mul(copy.Depth))
     }
 }
 
@@ -209,6 +211,10 @@ pub(crate) fn box_between(stream: Stream, copy: *const CUDA_MEMCPY3D_PEER) -> It
 struct End(CUmemorytype, CUdeviceptr);
 
 impl End {
+    fn has_address(&self) -> bool {
+        !matches!(self.0, CU_MEMORYTYPE_ARRAY | CU_MEMORYTYPE_HOST)
+    }
+
     fn is_on_device(&self) -> bool {
         match self.0 {
             CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_ARRAY => true,
@@ -235,6 +241,17 @@ fn is_on_device(address: CUdeviceptr) -> bool {
     let asked =
         unsafe { asked::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) };
     asked == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE
+}
+
+/// The GPU that an address is on.
+fn device_of(address: CUdeviceptr) -> Option<c_int> {
+    let mut device: c_int = 0;
+    let place = (&raw mut device).cast::<c_void>();
+    // SAFETY: there is room for the answer.
+    let asked = unsafe {
+        asked::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    };
+    (asked == CUDA_SUCCESS).then_some(device)
 }
 
 /// Estimates tell these apart from kernels, whose handles are addresses.

@@ -206,10 +206,18 @@ impl Turns {
         seat
     }
 
-    /// A process has gone, and its work with it.
-    pub fn leave(&mut self, seat: SeatId) {
-        if let Some(tenant) = self.tenants.get_mut(&seat.job) {
-            tenant.seats.remove(&seat);
+    /// A process has gone, and its work with it. What it did in its turn and did not tell of its job pays as if it had been
+    /// busy all the time.
+    pub fn leave(&mut self, now: Nanos, seat: SeatId) {
+        let began = self.turn.filter(|turn| turn.job == seat.job);
+        let Some(tenant) = self.tenants.get_mut(&seat.job) else {
+            return;
+        };
+        let gone = tenant.seats.remove(&seat);
+        if let Some(turn) = began
+            && gone.is_some_and(|gone| gone.is_in() && gone.wishes())
+        {
+            tenant.account.note_used(now - turn.began);
         }
     }
 
@@ -498,6 +506,8 @@ impl Turns {
                 return;
             }
             holder.overruns += 1;
+        } else {
+            holder.account.close_bill(now);
         }
         holder.close(ended.at, now);
         self.turn = None;

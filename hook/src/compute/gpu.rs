@@ -31,6 +31,8 @@ const WINDOW: u64 = 1_000_000;
 const NEAR: u64 = 100_000;
 /// What takes no longer than this is not measured each time: that would take as long.
 const SMALL: u64 = 50_000;
+/// So long at most a launch takes to come to a GPU that waits for it.
+const WAY: u64 = 20_000;
 /// What should be over for so long is asked for.
 const LONG: u64 = 300_000;
 /// One of so many launches that are known well is measured all the same.
@@ -229,7 +231,9 @@ impl Gpu {
         let is_sample = is_sure && is_drawn();
         // Behind much else, or behind an event, nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
-        let is_light = is_sure && self.in_flight.load(Ordering::Relaxed) < NEAR;
+        let is_light = is_sure
+            && matches!(ticket.watch, Watch::No)
+            && self.in_flight.load(Ordering::Relaxed) < NEAR;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
                 if marks.is_to_be_asked(os::nanoseconds()) {
@@ -239,13 +243,9 @@ impl Gpu {
                 marks.is_empty()
             }) == Some(true)
         {
-            let watch = match ticket.watch {
-                Watch::No => Watch::Light,
-                other => other,
-            };
             return Ticket {
                 place: Some(place),
-                watch,
+                watch: Watch::Light,
                 ..ticket
             };
         }
@@ -720,9 +720,14 @@ enum Watch {
 }
 
 impl Ticket {
+    /// Where it is launched.
+    pub(super) fn stream(&self) -> Stream {
+        self.stream
+    }
+
     /// After the launch: counts it, or not if it failed.
     #[inline]
-    pub(crate) fn launched(self, result: CUresult) {
+    pub(super) fn launched(self, result: CUresult) {
         let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {
                 self.gpu.count(self.cost, os::nanoseconds());
@@ -741,7 +746,8 @@ impl Ticket {
                 }
                 0
             }
-            Watch::Since(begun) => os::nanoseconds().saturating_sub(begun),
+            // No longer: a call of the driver may last as long as the kernel.
+            Watch::Since(begun) => os::nanoseconds().saturating_sub(begun).min(WAY),
             _ => 0,
         };
         let gpu = self.gpu;

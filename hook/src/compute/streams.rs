@@ -9,6 +9,7 @@ use softmig_driver_sys::cuda::{
 
 use super::Stream;
 use super::estimates::Key;
+use crate::account::in_context_of;
 use crate::os::{self, Lock};
 use crate::rows::asked;
 
@@ -545,7 +546,7 @@ impl Marks {
         let Some(mark) = self.ring.get_mut(at) else {
             return false;
         };
-        if !mark.has_event() {
+        if !mark.has_event(stream) {
             return false;
         }
         // SAFETY: an event of ours, in the program's stream.
@@ -561,7 +562,7 @@ impl Marks {
         self.count = self.count.saturating_add(1);
         // The next may be recorded by a thread that has no context to make events in.
         if let Some(next) = self.ring.get_mut(at.wrapping_add(1) % MARKS) {
-            next.has_event();
+            next.has_event(stream);
         }
         true
     }
@@ -634,11 +635,13 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Makes its event if there is none; false if that cannot be.
-    fn has_event(&mut self) -> bool {
+    /// Makes its event if there is none, in the stream's context; false if that cannot be.
+    fn has_event(&mut self, stream: Stream) -> bool {
         if self.event.is_null() {
-            // SAFETY: there is room for the answer.
-            let made = unsafe { asked::cuEventCreate(&raw mut self.event, CU_EVENT_DEFAULT) };
+            let made = in_context_of(stream.handle, || {
+                // SAFETY: there is room for the answer.
+                unsafe { asked::cuEventCreate(&raw mut self.event, CU_EVENT_DEFAULT) }
+            });
             if made != CUDA_SUCCESS {
                 self.event = core::ptr::null_mut();
             }

@@ -696,14 +696,14 @@ interpose! { CUDA, cuda;
             from: CUdeviceptr,
             from_context: CUcontext,
             bytes: usize,
-        ) -> CUresult as in_stream::between(Stream::plain(DEFAULT), (to_context, from_context), bytes);
+        ) -> CUresult as in_stream::between(Stream::plain(DEFAULT), to, from, bytes);
         fn cuMemcpyPeer_ptds(
             to: CUdeviceptr,
             to_context: CUcontext,
             from: CUdeviceptr,
             from_context: CUcontext,
             bytes: usize,
-        ) -> CUresult as in_stream::between(Stream::per_thread(DEFAULT), (to_context, from_context), bytes);
+        ) -> CUresult as in_stream::between(Stream::per_thread(DEFAULT), to, from, bytes);
         fn cuMemcpy3DPeer(
             copy: *const CUDA_MEMCPY3D_PEER,
         ) -> CUresult as in_stream::box_between(Stream::plain(DEFAULT), copy);
@@ -729,7 +729,7 @@ interpose! { CUDA, cuda;
             from_context: CUcontext,
             bytes: usize,
             stream: CUstream,
-        ) -> CUresult as in_stream::between(Stream::plain(stream), (to_context, from_context), bytes);
+        ) -> CUresult as in_stream::between(Stream::plain(stream), to, from, bytes);
         fn cuMemcpyPeerAsync_ptsz(
             to: CUdeviceptr,
             to_context: CUcontext,
@@ -737,7 +737,7 @@ interpose! { CUDA, cuda;
             from_context: CUcontext,
             bytes: usize,
             stream: CUstream,
-        ) -> CUresult as in_stream::between(Stream::per_thread(stream), (to_context, from_context), bytes);
+        ) -> CUresult as in_stream::between(Stream::per_thread(stream), to, from, bytes);
         fn cuMemcpy3DPeerAsync(
             copy: *const CUDA_MEMCPY3D_PEER,
             stream: CUstream,

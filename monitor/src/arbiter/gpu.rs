@@ -51,6 +51,8 @@ struct Chair {
     page: Page,
     pid: u32,
     has_left: AtomicBool,
+    /// Counts it, as long as a thread listens here.
+    _count: Arc<()>,
 }
 
 /// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
@@ -103,7 +105,12 @@ impl Gpu {
     }
 
     /// A process comes. Gives the file of its page.
-    pub(super) fn sit(self: &Arc<Self>, guest: Guest, pid: u32) -> io::Result<(SeatId, OwnedFd)> {
+    pub(super) fn sit(
+        self: &Arc<Self>,
+        guest: Guest,
+        pid: u32,
+        count: &Arc<()>,
+    ) -> io::Result<(SeatId, OwnedFd)> {
         let Guest { job, share, mode } = guest;
         let (page, file) = Page::new(share)?;
         page.beat(now());
@@ -111,6 +118,7 @@ impl Gpu {
             page,
             pid,
             has_left: AtomicBool::new(false),
+            _count: Arc::clone(count),
         });
         let mut round = self.round();
         if round.is_over {
@@ -132,7 +140,7 @@ impl Gpu {
     /// A process has gone.
     pub(super) fn leave(&self, seat: SeatId) {
         let mut round = self.round();
-        round.turns.leave(seat);
+        round.turns.leave(now(), seat);
         let chair = round.chairs.remove(&seat);
         drop(round);
         if let Some(chair) = chair {

@@ -3,6 +3,7 @@
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::thread::futex;
+use rustix::time::Timespec;
 use softmig_policy::limits::Share;
 use softmig_region::seat::{Seat, WHOLE};
 use std::io;
@@ -85,11 +86,15 @@ impl Page {
         self.seat().map_or(0, |seat| seat.bell().load(SeqCst))
     }
 
-    /// Waits until the bell was rung more often than that.
+    /// Waits until the bell was rung more often than that, or for a minute: a process can take away who waits there.
     pub(super) fn wait_for_bell(&self, rung: u32) {
+        const LONGEST: Timespec = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
         if let Ok(seat) = self.seat() {
             // Whatever ends it, the caller looks.
-            let _ = futex::wait(seat.bell(), futex::Flags::empty(), rung, None);
+            let _ = futex::wait(seat.bell(), futex::Flags::empty(), rung, Some(&LONGEST));
         }
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Reception {
     /// Clients that have not asked yet.
     silent: BTreeMap<u64, Silent>,
     processes: HashMap<u64, Process>,
+    /// The seats of each user: as many as there are other references.
+    seats: HashMap<u32, Arc<()>>,
     last: u64,
 }
 
@@ -80,6 +82,7 @@ impl Reception {
             epoll,
             silent: BTreeMap::new(),
             processes: HashMap::new(),
+            seats: HashMap::new(),
             last: END,
         };
         reception.wait_for(LISTENER, &reception.listener)?;
@@ -192,7 +195,10 @@ impl Reception {
             None => self.note(client, death).map_err(refused)?,
         };
         let gpu = self.gpus.get_or_start(id, self.settings.rules);
-        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid));
+        self.seats
+            .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
+        let count = Arc::clone(self.seats.entry(client.uid).or_default());
+        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid, &count));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);
@@ -201,13 +207,10 @@ impl Reception {
     }
 
     fn check_room(&self, client: Client) -> Result<(), Errno> {
-        let seats = |process: &Process| process.seats.len();
-        let all: usize = self.processes.values().map(seats).sum();
-        let users = self
-            .processes
-            .values()
-            .filter(|it| it.client.uid == client.uid);
-        let of_this_user: usize = users.map(seats).sum();
+        // A seat that was given up counts until nobody listens there any more.
+        let count = |counted: &Arc<()>| Arc::strong_count(counted).saturating_sub(1);
+        let all: usize = self.seats.values().map(count).sum();
+        let of_this_user = self.seats.get(&client.uid).map_or(0, count);
         let is_full = all >= self.settings.seats || of_this_user >= self.settings.seats_of_a_user;
         if is_full { Err(Errno::USERS) } else { Ok(()) }
     }

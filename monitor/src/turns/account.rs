@@ -71,6 +71,14 @@ impl Account {
         };
     }
 
+    /// All work has ended: what processes said beyond the time that passed was each other's.
+    pub(super) fn close_bill(&mut self, now: Nanos) {
+        self.bill = Bill {
+            since: now,
+            ..Bill::default()
+        };
+    }
+
     pub(super) fn note_used(&mut self, time: Nanos) {
         self.bill.used = self.bill.used.saturating_add(time);
     }

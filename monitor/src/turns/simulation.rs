@@ -224,7 +224,7 @@ impl World {
             }
             Event::Buried(at) => {
                 if let Some(seat) = self.processes[at].seat.take() {
-                    self.turns.leave(seat);
+                    self.turns.leave(self.now, seat);
                     self.look();
                 }
             }
