@@ -149,7 +149,10 @@ pub(crate) fn paced(
 /// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited.
 #[inline]
 pub(crate) fn admit(stream: Stream, work: Work) -> Option<Ticket> {
-    let here = || gpu().map(|gpu| gpu.admit(stream, work));
+    if !is_paced() {
+        return None;
+    }
+    let here = || Gpu::current().map(|gpu| gpu.admit(stream, work));
     if stream.may_be_elsewhere() {
         return in_context_of(stream.handle, here);
     }
@@ -206,13 +209,14 @@ pub(crate) fn may_be_paced() -> bool {
     STATE.load(Ordering::Relaxed) != FREE
 }
 
-/// The GPU of the calling thread's context, if the time on it is limited.
-fn gpu() -> Option<&'static Gpu> {
+/// Whether launches wait, which is found out at the first.
+#[inline]
+fn is_paced() -> bool {
     // Relaxed: see above.
-    if STATE.load(Ordering::Relaxed) == UNKNOWN && !find_out() {
-        return None;
+    match STATE.load(Ordering::Relaxed) {
+        UNKNOWN => find_out(),
+        state => state == PACED,
     }
-    Gpu::current()
 }
 
 #[cold]
