@@ -33,6 +33,8 @@ const NEAR: u64 = 100_000;
 const SMALL: u64 = 50_000;
 /// So long at most a launch takes to come to a GPU that waits for it.
 const WAY: u64 = 20_000;
+/// So often all streams are looked at.
+const OFTEN: u64 = 2_000_000;
 /// What should be over for so long is asked for.
 const LONG: u64 = 300_000;
 /// One of so many launches that are known well is measured all the same.
@@ -59,7 +61,9 @@ pub(super) struct Gpu {
     used: AtomicU64,
     /// When the last launch was, in the processor's ticks.
     last: AtomicU64,
-    /// How many of them went on since anything ended.
+    /// When all streams were looked at last, on the host's clock.
+    looked: AtomicU64,
+    /// How many launches went on since anything ended, although they had to wait.
     stalled: AtomicU32,
     /// Launches that went on although they had to wait.
     overruns: AtomicU32,
@@ -219,17 +223,21 @@ impl Gpu {
             self.give_back(ticket.cost);
             return Ticket { cost: 0, ..ticket };
         }
-        if !goes_on {
+        let place = self.streams.place(stream, self.context());
+        if goes_on {
+            self.look_back(place);
+        }
+        // What has ended may have been more than there was.
+        if !goes_on || self.ceiling.load(Ordering::SeqCst) == 0 {
             self.give_back(ticket.cost);
             self.wait(ticket.cost, known.is_some());
         }
-        let place = self.streams.place(stream, self.context());
         if let Some(place) = place.filter(|place| place.is_idle()) {
             place.note(os::nanoseconds());
         }
         let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
         let is_sample = is_sure && is_drawn();
-        // Behind much else, or behind an event, nobody can tell when it is over, and little is gained.
+        // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
         let is_light = is_sure
             && matches!(ticket.watch, Watch::No)
@@ -240,8 +248,7 @@ impl Gpu {
                     self.settle_marks(place, marks);
                 }
                 relaxed(|| self.settle_by_time(place, marks, Some(stream)));
-                marks.is_empty()
-            }) == Some(true)
+            }) == Some(())
         {
             return Ticket {
                 place: Some(place),
@@ -263,6 +270,11 @@ impl Gpu {
                 (false, true) => marks.begin(stream),
                 // It may be over for long.
                 (true, true) => marks.end_late(place, stream),
+                // Not to be taken for what is known so well.
+                (true, false) if place.is_expected() => {
+                    marks.end_late(place, stream);
+                    false
+                }
                 (true, false) => {
                     if known.is_none() {
                         marks.end(place, stream, 0, false);
@@ -273,8 +285,9 @@ impl Gpu {
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
         let watch = match begun {
-            _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
+            // Before the first there is nothing to overlap with.
             Some(true) => Watch::Since(os::nanoseconds()),
+            _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
             _ => Watch::End,
         };
         Ticket {
@@ -282,6 +295,25 @@ impl Gpu {
             watch,
             is_sample,
             ..ticket
+        }
+    }
+
+    /// Charges what has ended in a stream, and from time to time in all.
+    fn look_back(&self, place: Option<&Place>) {
+        let now = os::nanoseconds();
+        // Relaxed: a time and nothing else.
+        let looked = self.looked.load(Ordering::Relaxed);
+        if now.saturating_sub(looked) > OFTEN {
+            self.looked.store(now, Ordering::Relaxed);
+            self.settle();
+        } else if let Some(place) = place {
+            relaxed(|| {
+                place.try_marks(|place, marks| {
+                    if marks.is_to_be_asked(now) {
+                        self.settle_marks(place, marks);
+                    }
+                });
+            });
         }
     }
 
