@@ -44,7 +44,14 @@ fn scaled(time: u64, by: u32, of: u32) -> u64 {
 impl Pace<'_> {
     /// How far the job is behind the clock, in nanoseconds of it, at most [`Rate::burst`]: its credit. Negative for a debt.
     pub fn credit(&self, now: u64, rate: Rate) -> i64 {
-        let until = within(self.0.load(Ordering::SeqCst), now, rate);
+        let before = self.0.load(Ordering::SeqCst);
+        let until = within(before, now, rate);
+        if until < before {
+            // From here on the debt grows less. If that fails somebody has charged, or looked, just now.
+            let _ = self
+                .0
+                .compare_exchange(before, until, Ordering::SeqCst, Ordering::SeqCst);
+        }
         now.wrapping_sub(until).cast_signed()
     }
 
@@ -97,6 +104,16 @@ mod tests {
         );
         assert_eq!(pace.credit(now + 20 * MS, QUARTER), 0);
         assert_eq!(pace.credit(now + 90 * MS, QUARTER), (20 * MS).cast_signed());
+    }
+
+    #[test]
+    fn a_debt_that_is_far_too_deep_is_over_in_ten_seconds() {
+        let word = AtomicU64::new(u64::MAX);
+        let pace = Pace(&word);
+        let now = 1_000_000 * MS;
+        assert!(pace.credit(now, QUARTER) < 0);
+        assert!(pace.credit(now + 5_000 * MS, QUARTER) < 0);
+        assert!(pace.credit(now + 10_001 * MS, QUARTER) > 0);
     }
 
     #[test]
