@@ -52,9 +52,8 @@ impl Grid {
 
 /// The grid and the stream of a launch that is described.
 #[inline]
-fn of_config(config: *const CUlaunchConfig) -> (Grid, CUstream) {
-    // SAFETY: the program's argument, which the driver reads too.
-    let Some(config) = (unsafe { arguments::read(config) }) else {
+fn of_config(config: Option<&CUlaunchConfig>) -> (Grid, CUstream) {
+    let Some(config) = config else {
         return (Grid::default(), LEGACY);
     };
     let mut grid = grid(config.gridDimX, config.gridDimY, config.gridDimZ);
@@ -216,7 +215,10 @@ pub(crate) unsafe fn launch_kernel_ex(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let (grid, stream) = of_config(config);
+    // SAFETY: the program's argument, which the driver reads too. It gets this copy, which nobody changes meanwhile.
+    let copy = unsafe { arguments::read(config) };
+    let config = arguments::of(copy.as_ref(), config);
+    let (grid, stream) = of_config(copy.as_ref());
     launched(
         function,
         grid,
@@ -234,7 +236,10 @@ pub(crate) unsafe fn launch_kernel_ex_ptsz(
     kernel_params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CUresult {
-    let (grid, stream) = of_config(config);
+    // SAFETY: the program's argument, which the driver reads too. It gets this copy, which nobody changes meanwhile.
+    let copy = unsafe { arguments::read(config) };
+    let config = arguments::of(copy.as_ref(), config);
+    let (grid, stream) = of_config(copy.as_ref());
     launched(
         function,
         grid,

@@ -336,6 +336,34 @@ impl Gpu {
         self.give_back(cost);
     }
 
+    /// What was launched into a capture runs all the same if the capture had ended before, or had not begun.
+    #[cold]
+    fn look_after_captured(&'static self, ticket: &Ticket) {
+        let _errno = Errno::save();
+        let stream = ticket.stream;
+        if stream.is_capturing() {
+            return;
+        }
+        let known = self.estimates.of(ticket.key);
+        let cost = known.map_or(UNKNOWN, |known| known.time);
+        self.in_flight.fetch_add(cost, Ordering::SeqCst);
+        let Some(place) = self.streams.place(stream, self.context()) else {
+            self.count(cost, os::nanoseconds());
+            self.give_back(cost);
+            return;
+        };
+        if place.is_idle() {
+            place.note(os::nanoseconds());
+        }
+        place.add(ticket.key, cost);
+        relaxed(|| {
+            place.try_marks(|place, marks| {
+                self.settle_marks(place, marks);
+                marks.end_begun(place, stream);
+            });
+        });
+    }
+
     /// Records an event behind what was launched.
     fn mark(&'static self, place: &Place, stream: Stream, lead: u64, is_sample: bool) {
         let _errno = Errno::save();
@@ -763,6 +791,8 @@ impl Ticket {
         let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {
                 self.gpu.count(self.cost, os::nanoseconds());
+            } else if result == CUDA_SUCCESS {
+                self.gpu.look_after_captured(&self);
             }
             self.gpu.give_back(self.cost);
             return;

@@ -512,6 +512,14 @@ impl Marks {
         self.end_as(place, stream, |mark| mark.is_late = true)
     }
 
+    /// The same where it began just now, with nothing before it but what is over.
+    pub(super) fn end_begun(&mut self, place: &Place, stream: Stream) -> bool {
+        self.end_as(place, stream, |mark| {
+            mark.is_late = true;
+            mark.was_awaited = true;
+        })
+    }
+
     fn end_as(&mut self, place: &Place, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
         let is_full = self.count >= MARKS;
         if is_full {
