@@ -256,7 +256,13 @@ fn an_epilog_killed_at_any_moment_leaves_nothing_for_good(slurm: Slurm) -> Resul
          /usr/libexec/softmig-epilog & p=$!\nsleep 0.00$((i % 3))$((i % 7))\nkill -9 $p 2>/dev/null\nwait $p 2>/dev/null\ndone; true",
         environment("0")
     );
-    node.run_as_root(&["bash", "-c", &storm])?.ok()?;
+    // How fast an epilog is depends on what else the machine does.
+    for _ in 0..20 {
+        node.run_as_root(&["bash", "-c", &storm])?.ok()?;
+        if !left_over(node)?.is_empty() {
+            break;
+        }
+    }
     assert!(!left_over(node)?.is_empty(), "the storm killed no epilog");
     let mop = "for i in $(seq 1001 1150); do SLURM_JOB_ID=$i SLURM_JOB_UID=2001 /usr/libexec/softmig-epilog; done";
     node.run_as_root(&["bash", "-c", mop])?.ok()?;
