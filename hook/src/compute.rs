@@ -37,16 +37,16 @@ use crate::account::in_context_of;
 use crate::account::pools;
 use crate::entry;
 use crate::gate;
-use crate::memory::contexts::is_active;
+use crate::memory::contexts::{is_active, primary_of};
 use crate::memory::pools::Form;
 use crate::memory::stacks::are_several_contexts;
 use crate::os;
 use crate::rows::asked;
-use crate::rows::cuda::real;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
 pub(crate) use gpu::Ticket;
 pub(crate) use share::of_limits as share_of;
+use streams::PER_THREAD;
 
 /// Whether launches wait in this process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -91,6 +91,11 @@ impl Stream {
             handle,
             is_per_thread: true,
         }
+    }
+
+    /// Whether it is the thread's own: no other thread can record an event in it.
+    fn is_own(self) -> bool {
+        self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
     }
 
     fn form(self) -> Form {
@@ -343,20 +348,4 @@ fn close(gpu: &'static Gpu, context: CUcontext, has_ended: bool) {
     } else {
         gpu.reopen_context(context);
     }
-}
-
-/// A GPU's own context, if there is one.
-fn primary_of(device: CUdevice) -> Option<CUcontext> {
-    let mut context: CUcontext = core::ptr::null_mut();
-    if !is_active(device) {
-        return None;
-    }
-    // SAFETY: there is room for the answer.
-    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    if kept != CUDA_SUCCESS {
-        return None;
-    }
-    // SAFETY: gives back what was taken just now: only the name is needed.
-    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-    Some(context)
 }

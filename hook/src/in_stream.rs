@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 
 use softmig_driver_sys::cuda::{
-    CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST,
+    CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED,
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY2D,
     CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_SUCCESS, CUdeviceptr, CUmemorytype, CUresult, CUstream,
 };
@@ -110,11 +110,11 @@ pub(crate) fn within_device(stream: Stream, bytes: usize) -> Item {
 
 /// Copies, from and to what the addresses tell.
 pub(crate) fn copy(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Item {
-    if is_on_device(to) && is_on_device(from) {
-        within_device(stream, bytes)
-    } else {
-        pause(stream)
-    }
+    let (to, from) = (
+        End(CU_MEMORYTYPE_UNIFIED, to),
+        End(CU_MEMORYTYPE_UNIFIED, from),
+    );
+    ends(stream, &to, &from, bytes)
 }
 
 /// Copies from one context to another, which is the GPU's own work if both are on the same.

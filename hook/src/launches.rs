@@ -8,6 +8,7 @@ use softmig_driver_sys::cuda::{
 };
 
 use crate::compute::{self, Stream, UNKNOWN_TIME, Work};
+use crate::in_stream::DEFAULT;
 use crate::memory::{arguments, stacks};
 use crate::rows::cuda::real;
 
@@ -25,9 +26,6 @@ fn launched(
     }
     compute::paced(stream, || grid.work(function), launch)
 }
-
-/// The default stream of old functions.
-const LEGACY: CUstream = core::ptr::null_mut();
 
 /// What is launched.
 #[derive(Clone, Copy, Default)]
@@ -54,7 +52,7 @@ impl Grid {
 #[inline]
 fn of_config(config: Option<&CUlaunchConfig>) -> (Grid, CUstream) {
     let Some(config) = config else {
-        return (Grid::default(), LEGACY);
+        return (Grid::default(), DEFAULT);
     };
     let mut grid = grid(config.gridDimX, config.gridDimY, config.gridDimZ);
     let count = if config.attrs.is_null() {
@@ -86,7 +84,7 @@ pub(crate) unsafe fn launch(function: CUfunction) -> CUresult {
     launched(
         function,
         Grid::default(),
-        Stream::plain(LEGACY),
+        Stream::plain(DEFAULT),
         c"cuLaunch",
         // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunch(function) },
@@ -103,7 +101,7 @@ pub(crate) unsafe fn launch_grid(
     launched(
         function,
         grid,
-        Stream::plain(LEGACY),
+        Stream::plain(DEFAULT),
         c"cuLaunchGrid",
         // SAFETY: the program's arguments, for which it keeps the driver's contract.
         || unsafe { real::cuLaunchGrid(function, grid_width, grid_height) },

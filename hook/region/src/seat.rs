@@ -41,7 +41,6 @@ struct Process {
     done: AtomicU32,
     overruns: AtomicU32,
     used: AtomicU64,
-    in_flight: AtomicU64,
 }
 
 /// In [`Seat::turn`]: the process has the turn.
@@ -117,11 +116,6 @@ impl Seat {
     /// How long its work has kept the GPU busy in all, as it measured.
     pub fn used(&self) -> &AtomicU64 {
         &self.process.used
-    }
-
-    /// How long what it launched and has not seen end will take, as it estimates.
-    pub fn in_flight(&self) -> &AtomicU64 {
-        &self.process.in_flight
     }
 }
 

@@ -11,7 +11,7 @@ use softmig_policy::conf::MAX_GPUS;
 use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
-use super::streams::{Base, Marks, PER_THREAD, Place, Reached, Streams};
+use super::streams::{Base, Marks, Place, Reached, Streams};
 use super::turns::{Duty, Turns};
 use super::{Stream, Work, are_captures, helper, share};
 use crate::account;
@@ -375,13 +375,20 @@ impl Gpu {
         });
     }
 
+    /// The same where it is not certain that the stream is not captured.
+    fn mark_end(&'static self, place: &Place, stream: Stream) {
+        if !stream.is_capturing() {
+            self.mark(place, stream, 0, false);
+        }
+    }
+
     /// See [`super::before_pause`].
     pub(super) fn break_off(&'static self, stream: Stream) {
         let Some(place) = self.streams.find(stream, self.context()) else {
             return;
         };
-        if place.has_pending() && !stream.is_capturing() {
-            self.mark(place, stream, 0, false);
+        if place.has_pending() {
+            self.mark_end(place, stream);
         }
         place.break_off();
     }
@@ -439,9 +446,7 @@ impl Gpu {
             let Some(stream) = place.stream().filter(|_| is_meant) else {
                 continue;
             };
-            if !stream.is_capturing() {
-                self.mark(place, stream, 0, false);
-            }
+            self.mark_end(place, stream);
         }
     }
 
@@ -653,10 +658,8 @@ impl Gpu {
     /// Marks the ends of what is in flight in all streams that this thread can name.
     fn mark_all_ends(&'static self) {
         for place in self.streams.each().filter(|place| place.has_pending()) {
-            if let Some(stream) = place.stream()
-                && !stream.is_capturing()
-            {
-                self.mark(place, stream, 0, false);
+            if let Some(stream) = place.stream() {
+                self.mark_end(place, stream);
             }
         }
     }
@@ -695,8 +698,8 @@ impl Gpu {
     pub(super) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
         for place in self.streams.each().filter(|place| place.is_of(stream)) {
-            if place.has_pending() && !stream.is_capturing() {
-                self.mark(place, stream, 0, false);
+            if place.has_pending() {
+                self.mark_end(place, stream);
             }
             let lost = relaxed(|| place.end_stream());
             // What stands behind no event is charged as estimated.
@@ -732,12 +735,7 @@ impl Gpu {
         }
         self.count(longest, now);
         self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
-        let _held = loop {
-            match self.times.settling.try_hold() {
-                Some(held) => break held,
-                None => os::nap(10_000),
-            }
-        };
+        let _held = self.times.settling.hold();
         // SAFETY: under its lock.
         unsafe { &mut *self.times.base.get() }.forget(context as u64);
     }
@@ -905,11 +903,4 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
     }
     // SAFETY: never given back.
     unsafe { known.as_ref() }
-}
-
-impl Stream {
-    /// Whether it is the thread's own: no other thread can record an event in it.
-    fn is_own(self) -> bool {
-        self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
-    }
 }

@@ -270,9 +270,7 @@ impl Place {
     fn describe(&self, stream: Stream, context: CUcontext) {
         self.context.store(context as u64, Ordering::Relaxed);
         self.handle.store(stream.handle as u64, Ordering::Relaxed);
-        let is_own =
-            stream.is_per_thread && stream.handle.is_null() || stream.handle as u64 == PER_THREAD;
-        let thread = if is_own { os::thread_id() } else { 0 };
+        let thread = if stream.is_own() { os::thread_id() } else { 0 };
         self.thread.store(thread, Ordering::Relaxed);
     }
 
@@ -333,17 +331,19 @@ impl Place {
 
     /// What was launched since the last event, if that is known so well that it has no event of its own.
     pub(super) fn light_cost(&self) -> Option<u64> {
-        let is_light = self.over.load(Ordering::Relaxed) != 0;
-        let cost = self.pending.load(Ordering::Relaxed) & COUNT.wrapping_sub(1);
-        (is_light && cost > 0).then_some(cost)
+        let cost = self.pending_cost();
+        (self.is_expected() && cost > 0).then_some(cost)
+    }
+
+    fn pending_cost(&self) -> u64 {
+        cost_of(self.pending.load(Ordering::Relaxed))
     }
 
     /// Whether so much was launched since the last event that its end is worth another.
     pub(super) fn has_much_pending(&self) -> bool {
         const MUCH: u64 = 50_000;
-        let is_known = self.over.load(Ordering::Relaxed) != 0;
-        let least = if is_known { MUCH } else { 1 };
-        self.pending.load(Ordering::Relaxed) & COUNT.wrapping_sub(1) >= least
+        let least = if self.is_expected() { MUCH } else { 1 };
+        self.pending_cost() >= least
     }
 
     /// What was launched since the last event, which is the caller's now.
@@ -430,10 +430,8 @@ impl Place {
     /// The context may end: until that is known nobody else touches the events.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
-        while self.lock.try_hold().is_none() {
-            // Another thread is in the driver, for as long as an event takes.
-            os::nap(10_000);
-        }
+        // Another thread may be in the driver, for as long as an event takes.
+        drop(self.lock.hold());
     }
 
     /// It did not.
@@ -458,9 +456,13 @@ impl Place {
     }
 }
 
+fn cost_of(word: u64) -> u64 {
+    word & COUNT.wrapping_sub(1)
+}
+
 fn of_word(word: u64, kind: u64) -> Pending {
     Pending {
-        cost: word & COUNT.wrapping_sub(1),
+        cost: cost_of(word),
         count: word >> 48,
         key: Key::from_number(kind).filter(|_| kind != MIXED),
     }

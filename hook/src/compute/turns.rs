@@ -173,7 +173,6 @@ impl Turns {
         is_stuck: impl Fn() -> bool,
     ) -> Option<May> {
         let seat = self.seat()?;
-        seat.in_flight().store(in_flight, Ordering::Relaxed);
         let turn = seat.turn().load(Ordering::SeqCst);
         // In this order: what is ending is answered before it is no longer ending.
         let is_ending = turn == self.ending.load(Ordering::SeqCst);

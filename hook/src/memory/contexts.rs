@@ -178,21 +178,31 @@ pub(crate) fn is_active(device: CUdevice) -> bool {
     result == CUDA_SUCCESS && active != 0
 }
 
+/// A GPU's primary context, if it has one.
+pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
+    let mut context: CUcontext = core::ptr::null_mut();
+    if !is_active(device) {
+        return None;
+    }
+    // SAFETY: there is room for the answer.
+    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
+    if kept != CUDA_SUCCESS {
+        return None;
+    }
+    // SAFETY: gives back what was taken just now: only the name is needed.
+    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    Some(context)
+}
+
 /// Calls what may end the primary context.
 fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = on(device).filter(|_| is_active(device)) else {
         return call();
     };
-    let mut context: CUcontext = core::ptr::null_mut();
-    // SAFETY: there is room for the answer.
-    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    if kept == CUDA_SUCCESS {
-        // SAFETY: gives back what was taken just now: only the name is needed.
-        let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-    }
+    let context = primary_of(device);
     let _busy = Busy::on(&gpu);
     let result = call();
-    if result == CUDA_SUCCESS && kept == CUDA_SUCCESS && !is_active(device) {
+    if let Some(context) = context.filter(|_| result == CUDA_SUCCESS && !is_active(device)) {
         forget(&gpu, context);
         pools::forget_gone(&gpu);
         gpu.expect_change();
