@@ -1,24 +1,22 @@
 //! One GPU whose time is limited: what this process has in flight there, and what it may have.
 
+mod charging;
+mod found;
+
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::{
-    CUDA_SUCCESS, CUcontext, CUctx_st, CUdevice, CUresult, CUstream, CUuuid,
-};
-use softmig_policy::conf::MAX_GPUS;
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult, CUuuid};
 
 use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
-use super::streams::{Base, Marks, Place, Reached, Streams};
+use super::streams::{Base, Marks, Place, Streams};
 use super::turns::{Duty, Turns};
-use super::{Stream, Work, are_captures, helper, share};
+use super::{Stream, Work, are_captures, helper};
 use crate::account;
-use crate::account::gpu::ledger_of;
 use crate::account::pools::relaxed;
 use crate::arch;
-use crate::entry;
 use crate::memory::stacks::are_several_contexts;
 use crate::once::Once;
 use crate::os::{self, Errno, Lock};
@@ -33,10 +31,6 @@ const NEAR: u64 = 100_000;
 const SMALL: u64 = 50_000;
 /// So long at most a launch takes to come to a GPU that waits for it.
 const WAY: u64 = 20_000;
-/// So often all streams are looked at.
-const OFTEN: u64 = 2_000_000;
-/// What should be over for so long is asked for.
-const LONG: u64 = 300_000;
 /// One of so many launches that are known well is measured all the same.
 const SAMPLED: u64 = 16;
 /// After so much an event is recorded.
@@ -96,67 +90,7 @@ struct Times {
 // SAFETY: `covered` is used under `lock`, and `base` under `settling`.
 unsafe impl Sync for Times {}
 
-static GPUS: [AtomicPtr<Gpu>; MAX_GPUS] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_GPUS];
-
-/// A GPU whose time is not limited.
-const FREE: *mut Gpu = core::ptr::dangling_mut();
-
 impl Gpu {
-    /// That of the calling thread's context, if its time is limited.
-    #[inline]
-    pub(super) fn current() -> Option<&'static Self> {
-        let device = if entry::has_one_gpu() {
-            0
-        } else {
-            let mut device = 0;
-            // SAFETY: there is room for the answer.
-            let result = unsafe { crate::rows::cuda::real::cuCtxGetDevice(&raw mut device) };
-            if result != CUDA_SUCCESS {
-                return None;
-            }
-            device
-        };
-        let place = GPUS.get(usize::try_from(device).ok()?)?;
-        // Acquire: what was written there before is seen.
-        let known = place.load(Ordering::Acquire);
-        if known == FREE {
-            return None;
-        }
-        // SAFETY: whatever else is stored there is never given back.
-        let known = unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped());
-        known.or_else(|| meet(device, place))
-    }
-
-    /// Whether this is a fork's child in which nothing was launched yet.
-    fn is_wiped(&self) -> bool {
-        self.known.get().is_none()
-    }
-
-    /// The GPU with this number, if anything was launched there and its time is limited.
-    pub(super) fn known(device: CUdevice) -> Option<&'static Self> {
-        let known = GPUS.get(usize::try_from(device).ok()?)?;
-        let known = known.load(Ordering::Acquire);
-        if known == FREE {
-            return None;
-        }
-        // SAFETY: see above.
-        unsafe { known.as_ref() }
-    }
-
-    /// Calls `use_it` with each that is known.
-    pub(super) fn each(use_it: impl Fn(&'static Self)) {
-        for place in &GPUS {
-            let known = place.load(Ordering::Acquire);
-            if known != FREE
-                // SAFETY: see above.
-                && let Some(gpu) = unsafe { known.as_ref() }
-            {
-                use_it(gpu);
-            }
-        }
-    }
-
     /// Before a launch: waits until the job may have the GPU.
     pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
         let key = Key::of(work);
@@ -298,101 +232,6 @@ impl Gpu {
         }
     }
 
-    /// Charges what has ended in a stream, and from time to time in all.
-    fn look_back(&self, place: Option<&Place>) {
-        let now = os::nanoseconds();
-        // Relaxed: a time and nothing else.
-        let looked = self.looked.load(Ordering::Relaxed);
-        if now.saturating_sub(looked) > OFTEN {
-            self.looked.store(now, Ordering::Relaxed);
-            self.settle();
-        } else if let Some(place) = place {
-            relaxed(|| {
-                place.try_marks(|place, marks| {
-                    if marks.is_to_be_asked(now) {
-                        self.settle_marks(place, marks);
-                    }
-                });
-            });
-        }
-    }
-
-    /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
-    /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
-    fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Option<Stream>) {
-        if !marks.is_empty() || !place.has_pending() {
-            return;
-        }
-        let now = os::nanoseconds();
-        let Some(time) = place.over_for(now) else {
-            return;
-        };
-        if let Some(stream) = stream.filter(|stream| time > LONG && stream.is_busy()) {
-            marks.end_late(place, stream);
-            return;
-        }
-        let cost = place.take_pending().cost;
-        self.count(cost, now);
-        self.give_back(cost);
-    }
-
-    /// What was launched into a capture runs all the same if the capture had ended before, or had not begun.
-    #[cold]
-    fn look_after_captured(&'static self, ticket: &Ticket) {
-        let _errno = Errno::save();
-        let stream = ticket.stream;
-        if stream.is_capturing() {
-            return;
-        }
-        let known = self.estimates.of(ticket.key);
-        let cost = known.map_or(UNKNOWN, |known| known.time);
-        self.in_flight.fetch_add(cost, Ordering::SeqCst);
-        let Some(place) = self.streams.place(stream, self.context()) else {
-            self.count(cost, os::nanoseconds());
-            self.give_back(cost);
-            return;
-        };
-        if place.is_idle() {
-            place.note(os::nanoseconds());
-        }
-        place.add(ticket.key, cost);
-        relaxed(|| {
-            place.try_marks(|place, marks| {
-                self.settle_marks(place, marks);
-                marks.end_begun(place, stream);
-            });
-        });
-    }
-
-    /// Records an event behind what was launched.
-    fn mark(&'static self, place: &Place, stream: Stream, lead: u64, is_sample: bool) {
-        let _errno = Errno::save();
-        relaxed(|| {
-            place.try_marks(|place, marks| {
-                self.settle_marks(place, marks);
-                marks.end(place, stream, lead, is_sample);
-            });
-        });
-    }
-
-    /// The same where it is not certain that the stream is not captured.
-    fn mark_end(&'static self, place: &Place, stream: Stream) {
-        if !stream.is_capturing() {
-            self.mark(place, stream, 0, false);
-        }
-    }
-
-    /// See [`super::before_pause`].
-    pub(super) fn break_off(&'static self, stream: Stream) {
-        let Some(place) = self.streams.find(stream, self.context()) else {
-            return;
-        };
-        if place.has_pending() {
-            self.mark_end(place, stream);
-        }
-        place.break_off();
-    }
-
     /// Whether nothing of what is in flight has begun: its streams wait for something else.
     fn is_blocked(&self) -> bool {
         let mut is_any = false;
@@ -408,132 +247,6 @@ impl Gpu {
     fn is_stuck(&self) -> bool {
         // Relaxed: a count and nothing else.
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
-    }
-
-    /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
-    /// no event of its own, took as long as that if it was far longer than expected.
-    pub(super) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
-        if waited < LONG {
-            return;
-        }
-        let context = self.context() as u64;
-        let places = self.streams.each();
-        for place in places.filter(|place| place.context() == context) {
-            if stream.is_none_or(|stream| place.is_of(stream)) {
-                place.try_marks(|place, marks| {
-                    let cost = place.light_cost().filter(|_| marks.is_empty());
-                    if cost.is_some_and(|cost| waited > cost.saturating_mul(2).saturating_add(LONG))
-                    {
-                        let work = place.take_pending();
-                        self.count(waited, os::nanoseconds());
-                        self.give_back(work.cost);
-                        if let Some((key, time)) = work.key.zip(waited.checked_div(work.count)) {
-                            self.estimates.learn(key, time);
-                        }
-                    }
-                });
-            }
-        }
-    }
-
-    /// See [`super::before_waiting`].
-    pub(super) fn mark_ends(&'static self, stream: Option<Stream>) {
-        // Little that is known well is not worth an event.
-        let places = self.streams.each().filter(|place| place.has_much_pending());
-        let context = self.context() as u64;
-        for place in places.filter(|place| place.context() == context) {
-            let is_meant = stream.is_none_or(|stream| place.is_of(stream));
-            let Some(stream) = place.stream().filter(|_| is_meant) else {
-                continue;
-            };
-            self.mark_end(place, stream);
-        }
-    }
-
-    /// Charges what has ended in all streams.
-    fn settle(&self) {
-        relaxed(|| {
-            for place in self.streams.each() {
-                place.try_marks(|place, marks| {
-                    self.settle_marks(place, marks);
-                    self.settle_by_time(place, marks, place.stream());
-                    place.free_if_done(marks);
-                });
-            }
-        });
-    }
-
-    fn settle_marks(&self, place: &Place, marks: &mut Marks) {
-        if marks.is_empty() {
-            return;
-        }
-        let Some(_held) = self.times.settling.try_hold() else {
-            return;
-        };
-        let now = os::nanoseconds();
-        // SAFETY: under its lock.
-        let base = unsafe { &mut *self.times.base.get() };
-        while let Some(reached) = marks.next(base, place.context(), now) {
-            self.charge(&reached, now);
-            place.note(now);
-        }
-    }
-
-    fn charge(&self, reached: &Reached, now: u64) {
-        let work = reached.mark.work;
-        if reached.mark.is_begin {
-            return;
-        }
-        let start = reached
-            .start
-            .saturating_add(reached.mark.lead)
-            .min(reached.end);
-        let is_timed = reached.start > 0 && reached.end > 0;
-        let is_exact = is_timed && !reached.mark.is_late;
-        let end = if is_exact || reached.mark.was_awaited {
-            reached.end
-        } else {
-            reached.end.min(start.saturating_add(work.cost))
-        };
-        let time = if is_timed {
-            let _held = self.times.lock.hold();
-            // SAFETY: under its lock.
-            let covered = unsafe { &mut *self.times.covered.get() };
-            covered.add(start, end)
-        } else {
-            work.cost
-        };
-        let time = if is_timed && !is_exact {
-            // It began no earlier than it was launched.
-            time.min(now.saturating_sub(reached.mark.since))
-        } else {
-            time
-        };
-        let time = time.saturating_add(unseen(reached, time));
-        if let Some(key) = work.key.filter(|_| is_exact)
-            && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
-        {
-            self.estimates.learn(key, each);
-        }
-        self.count(time, now);
-        self.give_back(work.cost);
-    }
-
-    /// The GPU worked for so long.
-    fn count(&self, time: u64, now: u64) {
-        let used = self
-            .used
-            .fetch_add(time, Ordering::Relaxed)
-            .saturating_add(time);
-        self.turns.used(used);
-        self.stalled.store(0, Ordering::Relaxed);
-        if let Some(known) = self.known.get() {
-            let in_flight = self.in_flight.load(Ordering::Relaxed);
-            known.own.charge(now, time, in_flight);
-        }
-        // Less is left.
-        let left = self.left(now, used);
-        self.ceiling.fetch_min(left, Ordering::SeqCst);
     }
 
     /// What may still be used.
@@ -655,15 +368,6 @@ impl Gpu {
         self.is_attended.store(false, Ordering::SeqCst);
     }
 
-    /// Marks the ends of what is in flight in all streams that this thread can name.
-    fn mark_all_ends(&'static self) {
-        for place in self.streams.each().filter(|place| place.has_pending()) {
-            if let Some(stream) = place.stream() {
-                self.mark_end(place, stream);
-            }
-        }
-    }
-
     /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
     fn patience(&self) -> u64 {
         let stalled = self.stalled.load(Ordering::Relaxed);
@@ -692,58 +396,6 @@ impl Gpu {
                 );
             });
         }
-    }
-
-    /// A stream is about to end.
-    pub(super) fn forget_stream(&'static self, handle: CUstream) {
-        let stream = Stream::plain(handle);
-        for place in self.streams.each().filter(|place| place.is_of(stream)) {
-            if place.has_pending() {
-                self.mark_end(place, stream);
-            }
-            let lost = relaxed(|| place.end_stream());
-            // What stands behind no event is charged as estimated.
-            self.count(lost, os::nanoseconds());
-            self.give_back(lost);
-        }
-    }
-
-    /// A context may be about to end.
-    pub(super) fn close_context(&'static self, context: CUcontext) {
-        self.mark_all_ends();
-        self.settle();
-        for place in self.of_context(context) {
-            place.close();
-        }
-    }
-
-    /// It has not ended.
-    pub(super) fn reopen_context(&self, context: CUcontext) {
-        for place in self.of_context(context) {
-            place.reopen();
-        }
-    }
-
-    /// It has ended, and its work with it: what was under way is charged by the time that it was.
-    pub(super) fn forget_context(&self, context: CUcontext) {
-        let now = os::nanoseconds();
-        let mut longest = 0;
-        for place in self.of_context(context) {
-            let (lost, time) = place.end(now);
-            longest = time.max(longest);
-            self.give_back(lost);
-        }
-        self.count(longest, now);
-        self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
-        let _held = self.times.settling.hold();
-        // SAFETY: under its lock.
-        unsafe { &mut *self.times.base.get() }.forget(context as u64);
-    }
-
-    fn of_context(&self, context: CUcontext) -> impl Iterator<Item = &Place> {
-        let context = context as u64;
-        let places = self.streams.each();
-        places.filter(move |place| place.context() == context)
     }
 }
 
@@ -815,21 +467,6 @@ impl Ticket {
     }
 }
 
-/// What others took of which only this one was measured, where it took far more than expected.
-fn unseen(reached: &Reached, time: u64) -> u64 {
-    /// What it may take longer than expected.
-    const SOME: u64 = 20_000;
-    let (mark, work) = (&reached.mark, reached.mark.work);
-    let is_alone = mark.is_sample && !mark.is_late && work.count == 1;
-    let expected = work.cost.saturating_mul(2).saturating_add(SOME);
-    if is_alone && time > expected {
-        time.saturating_sub(work.cost)
-            .saturating_mul(SAMPLED.saturating_sub(1))
-    } else {
-        0
-    }
-}
-
 /// Whether a launch that is known well is measured all the same, by what nobody can foresee: the last digits of a clock.
 fn is_drawn() -> bool {
     let mixed = arch::ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -865,42 +502,4 @@ impl Patience {
         };
         waited > PATIENCE && (gpu.is_blocked() || waited > span)
     }
-}
-
-/// Finds out what there is to know of a GPU.
-#[cold]
-fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
-    let _errno = Errno::save();
-    let new = match share::of(device)? {
-        None => FREE,
-        Some(share) => {
-            let (ledger, uuid) = ledger_of(device)?;
-            let start = os::map(size_of::<Gpu>()).ok()?;
-            // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
-            os::is_wiped_in_children(start, size_of::<Gpu>());
-            let gpu = start.cast::<Gpu>().as_ptr();
-            let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
-            // SAFETY: mapped, and nobody else's yet.
-            unsafe { own.write(Own::new(ledger.pace(), share)) };
-            // SAFETY: written just now, and never given back.
-            let own = unsafe { &*own };
-            // SAFETY: mapped and all zero, which is what an unknown one is.
-            unsafe { &*gpu }.known.keep(Known { own, uuid });
-            gpu
-        }
-    };
-    // Null, or what a fork has wiped.
-    let before = place.load(Ordering::Acquire);
-    // SAFETY: whatever else is stored there is never given back.
-    let is_wiped = before != FREE && unsafe { before.as_ref() }.is_none_or(Gpu::is_wiped);
-    if is_wiped {
-        // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
-        let _ = place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
-    }
-    let known = place.load(Ordering::Acquire);
-    if known == FREE {
-        return None;
-    }
-    // SAFETY: never given back.
-    unsafe { known.as_ref() }
 }

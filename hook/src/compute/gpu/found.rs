@@ -1,0 +1,114 @@
+//! The GPUs that this process launches on.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice};
+use softmig_policy::conf::MAX_GPUS;
+
+use super::super::own::Own;
+use super::super::share;
+use super::{Gpu, Known};
+use crate::account::gpu::ledger_of;
+use crate::entry;
+use crate::os::{self, Errno};
+use crate::rows::cuda::real;
+
+static GPUS: [AtomicPtr<Gpu>; MAX_GPUS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_GPUS];
+
+/// A GPU whose time is not limited.
+const FREE: *mut Gpu = core::ptr::dangling_mut();
+
+impl Gpu {
+    /// That of the calling thread's context, if its time is limited.
+    #[inline]
+    pub(in crate::compute) fn current() -> Option<&'static Self> {
+        let device = if entry::has_one_gpu() {
+            0
+        } else {
+            let mut device = 0;
+            // SAFETY: there is room for the answer.
+            let result = unsafe { real::cuCtxGetDevice(&raw mut device) };
+            if result != CUDA_SUCCESS {
+                return None;
+            }
+            device
+        };
+        let place = GPUS.get(usize::try_from(device).ok()?)?;
+        // Acquire: what was written there before is seen.
+        let known = place.load(Ordering::Acquire);
+        if known == FREE {
+            return None;
+        }
+        // SAFETY: whatever else is stored there is never given back.
+        let known = unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped());
+        known.or_else(|| meet(device, place))
+    }
+
+    /// Whether this is a fork's child in which nothing was launched yet.
+    pub(super) fn is_wiped(&self) -> bool {
+        self.known.get().is_none()
+    }
+
+    /// The GPU with this number, if anything was launched there and its time is limited.
+    pub(in crate::compute) fn known(device: CUdevice) -> Option<&'static Self> {
+        let known = GPUS.get(usize::try_from(device).ok()?)?;
+        let known = known.load(Ordering::Acquire);
+        if known == FREE {
+            return None;
+        }
+        // SAFETY: see above.
+        unsafe { known.as_ref() }
+    }
+
+    /// Calls `use_it` with each that is known.
+    pub(in crate::compute) fn each(use_it: impl Fn(&'static Self)) {
+        for place in &GPUS {
+            let known = place.load(Ordering::Acquire);
+            if known != FREE
+                // SAFETY: see above.
+                && let Some(gpu) = unsafe { known.as_ref() }
+            {
+                use_it(gpu);
+            }
+        }
+    }
+}
+
+/// Finds out what there is to know of a GPU.
+#[cold]
+fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
+    let _errno = Errno::save();
+    let new = match share::of(device)? {
+        None => FREE,
+        Some(share) => {
+            let (ledger, uuid) = ledger_of(device)?;
+            let start = os::map(size_of::<Gpu>()).ok()?;
+            // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
+            os::is_wiped_in_children(start, size_of::<Gpu>());
+            let gpu = start.cast::<Gpu>().as_ptr();
+            let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
+            // SAFETY: mapped, and nobody else's yet.
+            unsafe { own.write(Own::new(ledger.pace(), share)) };
+            // SAFETY: written just now, and never given back.
+            let own = unsafe { &*own };
+            // SAFETY: mapped and all zero, which is what an unknown one is.
+            unsafe { &*gpu }.known.keep(Known { own, uuid });
+            gpu
+        }
+    };
+    // Null, or what a fork has wiped.
+    let before = place.load(Ordering::Acquire);
+    // SAFETY: whatever else is stored there is never given back.
+    let is_wiped = before != FREE && unsafe { before.as_ref() }.is_none_or(Gpu::is_wiped);
+    if is_wiped {
+        // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
+        let _ = place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
+    }
+    let known = place.load(Ordering::Acquire);
+    if known == FREE {
+        return None;
+    }
+    // SAFETY: never given back.
+    unsafe { known.as_ref() }
+}
