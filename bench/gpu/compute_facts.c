@@ -16,6 +16,8 @@
 
 #include "compute_facts/copies.c"
 
+#include "compute_facts/ending.c"
+
 static const struct experiment {
     const char *name;
     void (*run)(char **arguments);
@@ -30,6 +32,7 @@ static const struct experiment {
     {"handover", handover},
     {"copies", copies},
     {"copy_between", copy_between},
+    {"ending", ending},
 };
 
 int main(int count, char **words) {

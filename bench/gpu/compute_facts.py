@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "host_waking": ["host_waking"],
     "copies": ["copies"],
     "copy_between": ["copy_between"],
+    "ending": ["ending"],
 }
 
 
