@@ -6,6 +6,7 @@
 //!
 //! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
 
+mod bell;
 mod gpu;
 mod jobs;
 mod page;

@@ -35,6 +35,9 @@ pub type Nanos = i64;
 
 const MS: Nanos = 1_000_000;
 
+/// Who gives a turn back has no more work than this on the GPU.
+const LONGEST_TAIL: Nanos = MS;
+
 /// A job on this GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Job(pub u32);
@@ -137,6 +140,8 @@ struct Turn {
     /// When it ends; `None` while nobody waits for that.
     until: Option<Nanos>,
     ended: Option<Ended>,
+    /// How long the last work of the turn before ran in this one.
+    tail: Nanos,
 }
 
 /// A turn that is over, while the last work of it runs.
@@ -226,10 +231,27 @@ impl Turns {
         let Some(tenant) = self.tenants.get_mut(&seat.job) else {
             return;
         };
-        if let Some(seat) = tenant.seats.get_mut(&seat) {
-            let used = seat.hear(said);
-            tenant.account.note_used(used);
+        let Some(place) = tenant.seats.get_mut(&seat) else {
+            return;
+        };
+        let used = place.hear(said);
+        tenant.account.note_used(used);
+        if used > 0 {
+            self.note_tail(seat.job, used);
         }
+    }
+
+    /// A job used the GPU while another had the turn: its last work, which the other does not pay for.
+    fn note_tail(&mut self, job: Job, used: Nanos) {
+        let turn = self.turn.as_mut().filter(|turn| turn.job != job);
+        let Some(turn) = turn else { return };
+        let Some(holder) = self.tenants.get_mut(&turn.job) else {
+            return;
+        };
+        // Whoever says more pays for more, but that is no reason for others to pay less.
+        let time = used.min(LONGEST_TAIL - turn.tail);
+        turn.tail += time;
+        holder.account.note_blocked(-time);
     }
 
     /// Decides what is to be done now.
@@ -539,6 +561,7 @@ impl Turns {
             began: now,
             until: waits.is_some_and(|since| since < end).then_some(end),
             ended: None,
+            tail: 0,
         });
         self.let_in(Seat::is_left_out, orders);
     }

@@ -65,6 +65,7 @@ class Client:
         said = self.hear(self.seconds + more)
         said["rate"] = rate_of(said)
         said["cv"] = variation(said)
+        self.stretches = said.pop("stretches", [])
         return said
 
     def run(self, work, seconds):

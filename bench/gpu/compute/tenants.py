@@ -145,6 +145,7 @@ def together(jobs, controls, node, seconds, number, meanwhile=None):
         "tenants": found, "sum": round(sum(one["got"] for one in found), 2),
         "jain": round(sum(ratios) ** 2 / (len(ratios) * sum(ratio * ratio for ratio in ratios)), 5) if any(ratios) else None,
         "worst": round(max((abs(one["got"] - one["share"]) for one in busy), default=0), 3),
+        "handover": handovers([client.stretches for clients in run.clients for client in clients], seconds),
         "monitor": monitor, "arbiter": bool(node) and SOCKET.exists(),
     }
     errors = [lines for clients in ended for _, lines in clients if lines]
@@ -153,6 +154,24 @@ def together(jobs, controls, node, seconds, number, meanwhile=None):
     if events:
         result["events"] = events
     return result
+
+
+def handovers(stretches, seconds):
+    """How often the GPU went from one process to another, and how long it was idle between them, in us."""
+    merged = sorted((begun, ended, who) for who, of_one in enumerate(stretches) for begun, ended in of_one)
+    if len(stretches) < 2 or not merged:
+        return None
+    settled = merged[0][0] + SETTLE * 1e6
+    idle, last, whose = [], merged[0][1], merged[0][2]
+    for begun, ended, who in merged[1:]:
+        if who != whose and begun > settled:
+            idle.append(max(0, begun - last) / 1e3)
+        last, whose = max(last, ended), who
+    idle.sort()
+    if not idle:
+        return None
+    at = {f"p{part}": round(idle[round((len(idle) - 1) * part / 100)], 1) for part in (10, 50, 90, 99)}
+    return {"a_s": round(len(idle) / (seconds - SETTLE / 1e3), 1), "idle_us": at | {"mean": round(sum(idle) / len(idle), 1)}}
 
 
 def outcome(job, results, controls):

@@ -50,6 +50,11 @@ static struct {
 
 static double steps[MOST_STEPS];
 
+// Stretches of the GPU's time without a gap.
+#define MOST_STRETCHES 20000
+// Kernels of one process that follow each other have less between them.
+#define GAP_NS 60000
+
 // What the host saw end, and when: for work that leaves no stamps.
 static struct { double at; long done; } seen[MOST_STEPS];
 static long seen_count;
@@ -176,6 +181,25 @@ static void count_ends(const struct log *log, double offset) {
     }
 }
 
+// Who else was at work between them can be told with the same from all processes: the clock is the GPU's.
+static void print_stretches(const struct log *log) {
+    uint64_t stamps = log->count < log->mask + 1 ? log->count : log->mask + 1, begun = 0, ended = 0;
+    int count = 0;
+    printf("\"stretches\":[");
+    for (uint64_t i = 0; i <= stamps; i++) {
+        if (i < stamps && ended && log->stamps[i].begin < ended + GAP_NS) {
+            if (log->stamps[i].end > ended) ended = log->stamps[i].end;
+            continue;
+        }
+        if (ended && count < MOST_STRETCHES) printf("%s[%lu,%lu]", count++ ? "," : "", begun, ended);
+        if (i < stamps) {
+            begun = log->stamps[i].begin;
+            ended = log->stamps[i].end;
+        }
+    }
+    printf("],");
+}
+
 static void run_work(void) {
     static double windows[MOST_WINDOWS];
     uint64_t bytes;
@@ -222,6 +246,7 @@ static void run_work(void) {
         launched * run.kernels, ends.all, log->count ? "stamps" : "host", ends.first / 1e6, ends.steady, ends.steady_first / 1e6, ends.steady_last / 1e6, ends.gap / 1e6, ends.gap_at / 1e6, (stopped - run.start) / 1e6, (drained - run.start) / 1e6);
     sort(steps, step_count);
     if (step_count) printf("\"step_us\":{\"n\":%ld,\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"most\":%.1f},", step_count, part(steps, step_count, 0.1) / 1e3, part(steps, step_count, 0.5) / 1e3, part(steps, step_count, 0.9) / 1e3, part(steps, step_count, 0.99) / 1e3, part(steps, step_count, 1) / 1e3);
+    print_stretches(log);
     printf("\"cpu\":{\"process_s\":%.4f,\"launcher_s\":%.4f,\"switches\":%ld,\"launcher_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.process - before.process) / 1e9, (after.thread - before.thread) / 1e9, after.switches - before.switches, after.own_switches - before.own_switches, WINDOW_NS / 1e6);
     for (long i = 0; i < ends.count; i++) printf("%s%.0f", i ? "," : "", ends.windows[i]);
     printf("]}\n");

@@ -79,21 +79,23 @@ static void in_turns(int who, CUfunction work, CUstream stream, CUevent spinning
             }
 }
 
-// Ten kernels of 100 us each: the second process launches its own so long before the first's are done.
+// Kernels of 100 us each, a few or many of the first process: the second launches its own so long before the first's are done.
 static void ahead(int who, CUfunction work, CUstream stream, CUdeviceptr log, double rate) {
-    static const double leads[] = {0, 20, 50, 100, 200, 400, 1000};
-    enum { TIMES = 30, KERNELS = 10 };
+    static const struct { double lead; int first; } ways[] = {{0, 10}, {50, 10}, {200, 10}, {400, 10}, {1000, 10}, {0, 120}, {200, 120}, {400, 120}, {600, 120}, {1000, 120}, {2000, 120}};
+    enum { TIMES = 30, SECOND = 10 };
     uint32_t generation = 0;
-    for (unsigned lead = 0; lead < sizeof leads / sizeof *leads; lead++) {
+    for (unsigned way = 0; way < sizeof ways / sizeof *ways; way++) {
+        double lead = ways[way].lead;
+        int first = ways[way].first, own = who ? SECOND : first;
         for (int i = 0; i < TIMES; i++) {
             // Both are idle; the start is on the clock that both see.
             NEED(cuStreamSynchronize(stream));
             meet(++generation);
             if (who == 0) atomic_store(&both->start, (uint64_t)now_ns() + 300000);
             meet(++generation);
-            double start = atomic_load(&both->start) + (who ? KERNELS * 100e3 + 10e3 - leads[lead] * 1e3 : 0);
+            double start = atomic_load(&both->start) + (who ? first * 100e3 + 10e3 - lead * 1e3 : 0);
             while (now_ns() < start) ;
-            for (int k = 0; k < KERNELS; k++) NEED(launch(work, full_grid, rounds_for(100, rate), log, stream));
+            for (int k = 0; k < own; k++) NEED(launch(work, full_grid, rounds_for(100, rate), log, stream));
             NEED(cuStreamSynchronize(stream));
         }
         bring(who, log);
@@ -101,24 +103,24 @@ static void ahead(int who, CUfunction work, CUstream stream, CUdeviceptr log, do
         if (who) {
             double spans[TIMES], longest[TIMES], early[TIMES];
             for (int i = 0; i < TIMES; i++) {
-                const struct stamp *a = both->stamps[0] + i * KERNELS, *b = both->stamps[1] + i * KERNELS;
-                samples[i] = (double)(int64_t)(b[0].begin - a[KERNELS - 1].end);
-                double last = b[KERNELS - 1].end > a[KERNELS - 1].end ? b[KERNELS - 1].end : a[KERNELS - 1].end;
-                spans[i] = last - a[0].begin;
+                const struct stamp *a = both->stamps[0] + i * first, *b = both->stamps[1] + i * SECOND;
+                uint64_t a_end = a[first - 1].end, b_end = b[SECOND - 1].end;
+                samples[i] = (double)(int64_t)(b[0].begin - a_end);
+                spans[i] = (b_end > a_end ? b_end : a_end) - a[0].begin;
                 longest[i] = early[i] = 0;
-                for (int k = 0; k < KERNELS; k++) {
-                    double la = a[k].end - a[k].begin, lb = b[k].end - b[k].begin;
-                    if (la > longest[i]) longest[i] = la;
-                    if (lb > longest[i]) longest[i] = lb;
-                    early[i] += b[k].begin < a[KERNELS - 1].end;
+                for (int k = 0; k < first; k++)
+                    if (a[k].end - a[k].begin > longest[i]) longest[i] = a[k].end - a[k].begin;
+                for (int k = 0; k < SECOND; k++) {
+                    if (b[k].end - b[k].begin > longest[i]) longest[i] = b[k].end - b[k].begin;
+                    early[i] += b[k].begin < a_end;
                 }
             }
             sort(samples, TIMES);
             sort(spans, TIMES);
             sort(longest, TIMES);
             sort(early, TIMES);
-            printf("{\"at\":\"second process launches %.0f us before the first is done\",\"gap_us\":{\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f},\"both_us\":%.1f,\"of_us\":%d,\"longest_kernel_us\":%.1f,\"second_begun_before_end\":%.0f}\n", leads[lead],
-                part(samples, TIMES, 0.1) / 1e3, part(samples, TIMES, 0.5) / 1e3, part(samples, TIMES, 0.9) / 1e3, part(spans, TIMES, 0.5) / 1e3, 2 * KERNELS * 100, part(longest, TIMES, 0.5) / 1e3, part(early, TIMES, 0.5));
+            printf("{\"at\":\"after %.1f ms of one process, a second launches %.0f us before the first is done\",\"gap_us\":{\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f},\"both_us\":%.1f,\"of_us\":%d,\"longest_kernel_us\":%.1f,\"second_begun_before_end\":%.0f}\n", first / 10.0, lead,
+                part(samples, TIMES, 0.1) / 1e3, part(samples, TIMES, 0.5) / 1e3, part(samples, TIMES, 0.9) / 1e3, part(spans, TIMES, 0.5) / 1e3, (first + SECOND) * 100, part(longest, TIMES, 0.5) / 1e3, part(early, TIMES, 0.5));
         }
         meet(++generation);
     }

@@ -303,7 +303,7 @@ impl Gpu {
                 }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
-                    self.turns.sleep(turn);
+                    self.turns.sleep(turn, now, in_flight);
                     if in_flight < WINDOW {
                         // Nothing stands in its way but the turn.
                         patience = Patience::new(self);
@@ -347,6 +347,10 @@ impl Gpu {
                 }
                 Duty::Look(time) => {
                     os::nap(time);
+                    if self.last.load(Ordering::Relaxed) != launched {
+                        // Who launches sees to it that time is charged.
+                        continue;
+                    }
                     self.mark_all_ends();
                     self.settle();
                     // What is left to wish for, if nothing is done.

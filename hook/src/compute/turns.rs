@@ -20,8 +20,9 @@ const SILENT: u64 = 50_000_000;
 const GONE: u64 = 300_000_000;
 /// So long after it was not there it is asked again.
 const AGAIN: u64 = 200_000_000;
-/// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there.
-const AHEAD: u64 = 250_000;
+/// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there. It
+/// is no more than a GPU does to the end before it goes on with another's work that is ready (docs/gpu-notes.md).
+const AHEAD: u64 = 700_000;
 /// So long after a turn its last work is waited for, or twice as long as it should take.
 const PATIENCE: u64 = 30_000_000;
 /// And no longer than this.
@@ -200,6 +201,10 @@ impl Turns {
                 in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
             ));
         }
+        if self.ending.load(Ordering::SeqCst) != 0 {
+            // Another thread is about to answer, or finds that the turn need not end after all.
+            return Some(May::Nothing(20_000));
+        }
         self.want(seat, now);
         if self.is_gone(seat, now) {
             return None;
@@ -295,11 +300,21 @@ impl Turns {
         true
     }
 
-    /// Waits until the word changes.
-    pub(super) fn sleep(&self, turn: u32) {
+    /// Waits until the word changes, or what is in flight may be done: the arbiter is to know what it took while the next
+    /// one has the turn.
+    pub(super) fn sleep(&self, turn: u32, now: u64, in_flight: u64) {
         if let Some(seat) = self.seat() {
-            os::wait_until_changed(seat.turn(), turn, LONGEST);
+            os::wait_until_changed(seat.turn(), turn, self.until_done(now, in_flight));
         }
+    }
+
+    /// When to look again at what is in flight after a turn; the later, the longer ago that ended.
+    fn until_done(&self, now: u64, in_flight: u64) -> u64 {
+        if in_flight == 0 {
+            return LONGEST;
+        }
+        let since = now.saturating_sub(self.ending_since.load(Ordering::Relaxed));
+        in_flight.max(since).clamp(IDLE, LONGEST)
     }
 
     /// The same for the thread that looks after turns, which whoever launches wakes where there was nothing to see to.
@@ -341,7 +356,7 @@ impl Turns {
             return self.finish(seat, now, in_flight, is_stuck);
         }
         if turn == seat.done().load(Ordering::Relaxed) {
-            return Duty::Rest;
+            return self.after_turn(now, in_flight);
         }
         let is_busy = in_flight > 0 || self.waiting.load(Ordering::SeqCst) > 0 || !is_idle;
         if turn & CONTENDED == 0 {
@@ -371,7 +386,17 @@ impl Turns {
     /// The turn is over: answers as soon as its work is.
     fn finish(&self, seat: &Seat, now: u64, in_flight: u64, is_stuck: impl Fn() -> bool) -> Duty {
         if self.answer(seat, in_flight, self.wish(), now, is_stuck) {
-            return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(50_000, 500_000));
+            // A thread that waits for the next turn looks by itself.
+            let shortest = if self.wish() == 0 { 50_000 } else { 500_000 };
+            return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(shortest, 500_000));
+        }
+        self.after_turn(now, in_flight)
+    }
+
+    /// The turn is given back, but the last work of it may run.
+    fn after_turn(&self, now: u64, in_flight: u64) -> Duty {
+        if in_flight > 0 && self.wish() == 0 {
+            return Duty::Look(self.until_done(now, in_flight));
         }
         Duty::Rest
     }
@@ -387,6 +412,9 @@ impl Turns {
         let Some(_held) = self.answering.try_hold() else {
             return;
         };
+        if self.wish() != 0 {
+            return;
+        }
         // Whoever launches from here on finds that it ends.
         self.ending.store(turn, Ordering::SeqCst);
         self.word.store(0, Ordering::SeqCst);

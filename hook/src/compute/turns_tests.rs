@@ -183,7 +183,7 @@ fn work_that_does_not_end_is_not_waited_for_for_ever() {
     assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
     assert!(matches!(
         stand.attend(NOW + LONGEST_PATIENCE, MS, true),
-        Duty::Rest
+        Duty::Look(LONGEST)
     ));
     assert_eq!(stand.said().1, closed);
 }
@@ -232,6 +232,38 @@ fn an_idle_process_gives_a_turn_back_that_others_wait_for() {
     assert_eq!((wish, done), (0, turn));
     assert!(!stand.turns.goes_on());
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
+}
+
+#[test]
+fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.turns.give_back(|| {
+        stand.turns.wait_begins();
+        // The word may not change any more: this turn is still open then.
+        let may = stand.may(NOW, 0, 0);
+        assert!(matches!(may, Some(May::Nothing(_))), "{may:?}");
+        Some(0)
+    });
+    assert_ne!(stand.said().1, turn);
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+}
+
+#[test]
+fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.may(NOW, 0, 0);
+    assert_eq!(stand.may(END, 0, AHEAD), Some(May::Turn(turn)));
+    let after = |time| stand.turns.until_done(END + time, AHEAD);
+    assert_eq!([0, MS, 5 * MS].map(after), [AHEAD, MS, 5 * MS]);
+    assert_eq!(after(1000 * MS), LONGEST);
+    assert_eq!(stand.turns.until_done(END, 0), LONGEST);
+    // A thread that waits for the next turn looks itself.
+    let duty = stand.attend(END + MS, AHEAD, true);
+    assert!(matches!(duty, Duty::Look(MS)));
+    stand.turns.wait_begins();
+    assert!(matches!(stand.attend(END + MS, AHEAD, true), Duty::Rest));
 }
 
 #[test]

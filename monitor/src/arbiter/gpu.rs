@@ -10,18 +10,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::bell::Bell;
 use super::jobs::Guest;
 use super::page::Page;
-use crate::turns::{Nanos, Rules, SeatId, Standing, Turns};
+use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
 const BEAT: Nanos = 25_000_000;
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
-/// A bell is heard so often in a stretch of [`BELLS`]: more would be a process that rings for the sake of it.
-const MOST_BELLS: u32 = 64;
-const BELLS: Nanos = 10_000_000;
 /// A process that answers faster than it can be told is not waited for: others are to come to their looks.
 const MOST_LOOKS: u32 = 8;
 const PAUSE: Nanos = 100_000;
@@ -42,6 +40,8 @@ struct Round {
     next: Option<Nanos>,
     /// When the clock's thread will.
     clock: Option<Nanos>,
+    /// When those who wait are to be told that the arbiter is there.
+    beat: Option<Nanos>,
     is_over: bool,
 }
 
@@ -51,6 +51,8 @@ struct Chair {
     page: Page,
     pid: u32,
     has_left: AtomicBool,
+    /// Its job's.
+    bell: Arc<Bell>,
     /// Counts it, as long as a thread listens here.
     _count: Arc<()>,
 }
@@ -90,6 +92,7 @@ impl Gpu {
                 chairs: BTreeMap::new(),
                 next: None,
                 clock: None,
+                beat: None,
                 is_over: false,
             }),
             sooner: Condvar::new(),
@@ -114,21 +117,22 @@ impl Gpu {
         let Guest { job, share, mode } = guest;
         let (page, file) = Page::new(share)?;
         page.beat(now());
-        let chair = Arc::new(Chair {
-            page,
-            pid,
-            has_left: AtomicBool::new(false),
-            _count: Arc::clone(count),
-        });
         let mut round = self.round();
         if round.is_over {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        let chair = Arc::new(Chair {
+            page,
+            pid,
+            has_left: AtomicBool::new(false),
+            bell: round.bell(job),
+            _count: Arc::clone(count),
+        });
         let seat = round.turns.sit(now(), job, share, mode);
         round.chairs.insert(seat, Arc::clone(&chair));
         drop(round);
         let this = Arc::clone(self);
-        match spawn("seat", move || this.listen(&chair)) {
+        match spawn("seat", move || this.listen(seat, &chair)) {
             Ok(_) => Ok((seat, file)),
             Err(error) => {
                 self.leave(seat);
@@ -146,7 +150,7 @@ impl Gpu {
         if let Some(chair) = chair {
             chair.close();
         }
-        self.look();
+        self.look(Vec::new());
     }
 
     /// The arbiter ends.
@@ -178,10 +182,10 @@ impl Gpu {
         tenants.collect()
     }
 
-    /// Hears everybody and does what is to be done.
-    fn look(&self) {
+    /// Hears some seats and does what is to be done.
+    fn look(&self, seats: Vec<SeatId>) {
         let mut round = self.round();
-        let due = round.look();
+        let due = round.look(seats);
         if due.is_some_and(|due| round.clock.is_none_or(|clock| due < clock)) {
             self.sooner.notify_all();
         }
@@ -201,66 +205,77 @@ impl Gpu {
                     wait(self.sooner.wait_timeout(round, time)).0
                 }
                 Some(_) => {
-                    round.look();
+                    round.look_at_all();
                     round
                 }
             };
         }
     }
 
-    /// Looks whenever the bell of a seat is rung.
-    fn listen(&self, chair: &Chair) {
-        let (mut since, mut bells) = (now(), 0);
+    /// Looks whenever the bell of a seat is rung, as often as its job may ring.
+    fn listen(&self, seat: SeatId, chair: &Chair) {
         loop {
+            let seats = Arc::strong_count(&chair.bell);
+            thread::sleep(chair.bell.ring(now(), seats));
             let rung = chair.page.rung();
             if chair.has_left.load(SeqCst) {
                 return;
             }
-            self.look();
+            self.look(vec![seat]);
             chair.page.wait_for_bell(rung);
-            bells += 1;
-            let time = now();
-            if time - since >= BELLS {
-                (since, bells) = (time, 0);
-            } else if bells >= MOST_BELLS {
-                let rest = u64::try_from(since + BELLS - time).unwrap_or(0);
-                thread::sleep(Duration::from_nanos(rest));
-            }
         }
     }
 }
 
 impl Round {
-    /// Tells when to look again, if it is known.
-    fn look(&mut self) -> Option<Nanos> {
+    /// The bell of a job, whose seats share it.
+    fn bell(&self, job: Job) -> Arc<Bell> {
+        let mut chairs = self.chairs.iter();
+        let other = chairs.find(|(seat, _)| seat.job == job);
+        other.map_or_else(Arc::default, |(_, chair)| Arc::clone(&chair.bell))
+    }
+
+    /// Looks, hears everybody and tells all that the arbiter is there.
+    fn look_at_all(&mut self) {
+        self.beat = None;
+        self.look(self.chairs.keys().copied().collect());
+    }
+
+    /// Looks, and hears these seats before; tells when to look again, if it is known.
+    fn look(&mut self, mut seats: Vec<SeatId>) -> Option<Nanos> {
         let mut time = now();
         for _ in 0..MOST_LOOKS {
-            self.next = self.look_once(time);
+            self.hear(time, &seats);
+            let look = self.turns.look(time);
+            for order in &look.orders {
+                if let Some(chair) = self.chairs.get(&order.seat) {
+                    chair.page.write(order);
+                }
+            }
+            self.next = look.next.into_iter().chain(self.beat).min();
             time = now();
             if self.next.is_none_or(|next| next > time) {
                 return self.next;
             }
+            // Others ring if they have anything to say.
+            seats = look.orders.into_iter().map(|order| order.seat).collect();
         }
         self.next = Some(time + PAUSE);
         self.next
     }
 
-    fn look_once(&mut self, now: Nanos) -> Option<Nanos> {
-        let mut is_any_busy = false;
-        for (&seat, chair) in &self.chairs {
+    fn hear(&mut self, now: Nanos, seats: &[SeatId]) {
+        for &seat in seats {
+            let Some(chair) = self.chairs.get(&seat) else {
+                continue;
+            };
             let said = chair.page.said();
-            is_any_busy |= said.wishes;
+            if said.wishes {
+                self.beat = self.beat.or(Some(now + BEAT));
+            }
             self.turns.hear(seat, said);
             chair.page.beat(now);
         }
-        let look = self.turns.look(now);
-        for order in &look.orders {
-            if let Some(chair) = self.chairs.get(&order.seat) {
-                chair.page.write(order);
-            }
-        }
-        let beat = is_any_busy.then_some(now + BEAT);
-        look.next.into_iter().chain(beat).min()
     }
 }
 
@@ -280,3 +295,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
     let thread = thread::Builder::new().name(name.into()).stack_size(STACK);
     thread.spawn(run)
 }
+
+#[cfg(test)]
+#[path = "gpu_tests.rs"]
+mod tests;

@@ -83,6 +83,7 @@ impl Account {
         self.bill.used = self.bill.used.saturating_add(time);
     }
 
+    /// Others could not have the GPU for so long; less than nothing where they had it all the same.
     pub(super) fn note_blocked(&mut self, time: Nanos) {
         self.bill.blocked += time;
     }

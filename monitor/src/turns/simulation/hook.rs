@@ -7,6 +7,8 @@ use super::{MS, Pace, Program, US};
 
 /// How much work is in flight at most, if that is more than one kernel.
 const WINDOW: Nanos = MS;
+/// With so much in flight it gives its turn back: the last work runs while the next job gets ready.
+const AHEAD: Nanos = 700 * US;
 /// How long a process rests before it gives a turn back that somebody waits for.
 const REST: Nanos = 100 * US;
 
@@ -103,7 +105,7 @@ impl Process {
         if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
             return if has_room { Step::Launch } else { Step::Wait };
         }
-        if self.kernels == 0 {
+        if self.in_flight <= AHEAD {
             self.give_back()
         } else {
             Step::Wait
