@@ -27,6 +27,31 @@ pub(super) struct Estimate {
     pub(super) is_sure: bool,
 }
 
+/// What takes no longer than this is not measured each time: that would take as long.
+const SMALL: u64 = 50_000;
+
+/// One of so many launches that are known well is measured all the same; of shorter ones, fewer: each costs the program as
+/// long as two or three launches.
+const SAMPLED: u64 = 16;
+/// For a launch of 16 us or more, and so many times twice as seldom for shorter ones.
+const SAMPLED_LOG: u32 = 14;
+const MOST_SELDOM: u32 = 2;
+
+impl Estimate {
+    /// Whether it is short, and known so well that it needs no event of its own.
+    #[inline]
+    pub(super) fn is_light(&self) -> bool {
+        self.is_sure && self.time <= SMALL
+    }
+
+    /// One of how many is measured all the same: a power of two.
+    #[inline]
+    pub(super) fn one_of(self) -> u64 {
+        let log = (self.time | 1).leading_zeros() ^ 63;
+        SAMPLED << SAMPLED_LOG.saturating_sub(log).min(MOST_SELDOM)
+    }
+}
+
 /// A word: a tag of 28 bits, how often it was measured in 4, nanoseconds in 32.
 const TIME: u64 = 0xffff_ffff;
 const COUNT: u32 = 32;
@@ -165,6 +190,18 @@ mod tests {
         assert_eq!(with(&[1_500]), Some((40_000, false)));
         assert_eq!(with(&[1_500, 40_000]), Some((40_000, true)));
         assert_eq!(with(&[1_500, 1_600]), Some((1_600, true)));
+    }
+
+    #[test]
+    fn the_shorter_the_fewer_are_measured() {
+        let one_of = |time| {
+            let is_sure = true;
+            Estimate { time, is_sure }.one_of()
+        };
+        assert_eq!(
+            [50_000, 16_384, 8_192, 4_096, 1].map(one_of),
+            [16, 16, 32, 64, 64]
+        );
     }
 
     #[test]

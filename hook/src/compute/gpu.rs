@@ -27,12 +27,11 @@ const WINDOW: u64 = 1_000_000;
 /// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
 /// then its time is watched closely.
 const NEAR: u64 = 100_000;
-/// What takes no longer than this is not measured each time: that would take as long.
-const SMALL: u64 = 50_000;
 /// So long at most a launch takes to come to a GPU that waits for it.
 const WAY: u64 = 20_000;
-/// One of so many launches that are known well is measured all the same.
-const SAMPLED: u64 = 16;
+/// So much of what is known well, or so many launches, is charged at once, without an event.
+const LIGHT: u64 = 50_000;
+const LIGHT_COUNT: u64 = 32;
 /// After so much an event is recorded.
 const MARK: u64 = 250_000;
 /// After so many launches too.
@@ -106,7 +105,7 @@ impl Gpu {
             } else {
                 Watch::No
             },
-            is_sample: false,
+            stands_for: 1,
         };
         // SeqCst: whoever ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
@@ -115,14 +114,27 @@ impl Gpu {
         // Relaxed: a time and nothing else.
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
         self.last.store(now, Ordering::Relaxed);
-        let is_near = before < NEAR || since >= arch::SOME_TICKS || stream.is_own();
         // What is captured does not run.
-        let is_near = is_near || are_captures();
-        if goes_on && known.is_some() && !is_near {
+        let is_plain = since < arch::SOME_TICKS && !stream.is_own() && !are_captures();
+        if let Some(known) = known.filter(|_| goes_on && is_plain) {
             let place = self.streams.place(stream, self.context());
             // What is in flight may be in other streams.
-            if place.is_some_and(|place| !place.is_idle() && !place.is_expected()) {
-                return Ticket { place, ..ticket };
+            if let Some(place) = place.filter(|place| !place.is_idle()) {
+                let is_near = before < NEAR;
+                if !is_near && !place.is_expected() {
+                    return Ticket {
+                        place: Some(place),
+                        ..ticket
+                    };
+                }
+                let is_light = is_near && place.is_light() && known.is_light();
+                if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
+                    return Ticket {
+                        place: Some(place),
+                        watch: Watch::Light,
+                        ..ticket
+                    };
+                }
             }
         }
         self.admit_watched(ticket, known, goes_on)
@@ -169,11 +181,12 @@ impl Gpu {
         if let Some(place) = place.filter(|place| place.is_idle()) {
             place.note(os::nanoseconds());
         }
-        let is_sure = known.is_some_and(|known| known.is_sure && known.time <= SMALL);
-        let is_sample = is_sure && is_drawn();
+        let light = known.filter(|known| known.is_light());
+        let one_of = light.map_or(1, Estimate::one_of);
+        let is_sample = one_of > 1 && is_drawn(arch::ticks(), one_of);
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
-        let is_light = is_sure
+        let is_light = light.is_some()
             && matches!(ticket.watch, Watch::No)
             && self.in_flight.load(Ordering::Relaxed) < NEAR;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
@@ -211,7 +224,7 @@ impl Gpu {
                 }
                 (true, false) => {
                     if known.is_none() {
-                        marks.end(place, stream, 0, false);
+                        marks.end(place, stream, 0, 1);
                     }
                     false
                 }
@@ -227,7 +240,7 @@ impl Gpu {
         Ticket {
             place,
             watch,
-            is_sample,
+            stands_for: if is_sample { one_of } else { 1 },
             ..ticket
         }
     }
@@ -414,8 +427,8 @@ pub(crate) struct Ticket {
     /// What it counts as; 0 where it is captured and does not run.
     cost: u64,
     watch: Watch,
-    /// It is measured for others too.
-    is_sample: bool,
+    /// It is measured for so many.
+    stands_for: u64,
 }
 
 /// Whether an event is recorded behind a launch.
@@ -456,8 +469,12 @@ impl Ticket {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
             Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
             Watch::Light => {
-                place.expect(os::nanoseconds(), pending.cost);
-                if pending.cost < MARK && pending.count < MARK_COUNT {
+                let now = os::nanoseconds();
+                place.expect(now, self.cost);
+                if pending.cost < LIGHT && pending.count < LIGHT_COUNT {
+                    return;
+                }
+                if self.gpu.settle_light(place, now) {
                     return;
                 }
                 0
@@ -467,14 +484,16 @@ impl Ticket {
             _ => 0,
         };
         let gpu = self.gpu;
-        gpu.mark(place, self.stream, lead, self.is_sample);
+        gpu.mark(place, self.stream, lead, self.stands_for);
     }
 }
 
-/// Whether a launch that is known well is measured all the same, by what nobody can foresee: the last digits of a clock.
-fn is_drawn() -> bool {
-    let mixed = arch::ticks().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    mixed.is_multiple_of(SAMPLED)
+/// Whether a launch that is known well is measured all the same, one of so many, by what nobody can foresee: the last digits
+/// of a clock.
+#[inline]
+fn is_drawn(ticks: u64, one_of: u64) -> bool {
+    let mixed = ticks.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    mixed & one_of.wrapping_sub(1) == 0
 }
 
 /// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be

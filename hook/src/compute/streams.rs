@@ -42,6 +42,8 @@ pub(super) struct Place {
     kind: AtomicU64,
     /// When all of that should be over, on the host's clock; 0 where only an event tells.
     over: AtomicU64,
+    /// When that and all before it should be.
+    busy: AtomicU64,
     /// How many events were under way when somebody looked last.
     marked: AtomicUsize,
     /// The stream was given something that is no work of the GPU's: time begins anew behind it.
@@ -100,8 +102,8 @@ pub(super) struct Mark {
     pub(super) is_late: bool,
     /// So long after the begin the launch was handed over: the GPU waited for it.
     pub(super) lead: u64,
-    /// It measures a launch for all those that are not measured.
-    pub(super) is_sample: bool,
+    /// It measures so many launches: its own, and those that are not measured.
+    pub(super) stands_for: u64,
     /// When what is behind it began at the earliest, and when it was recorded, on the host's clock.
     pub(super) since: u64,
     recorded: u64,
@@ -309,12 +311,26 @@ impl Place {
         of_word(before.wrapping_add(cost | COUNT), kind)
     }
 
-    /// What was launched since the last event, all of which is known well, should take so long from now on.
+    /// One more launch, like all since the last event known well, that takes so long: when it should be over.
+    #[inline]
     pub(super) fn expect(&self, now: u64, cost: u64) {
-        // It begins some time after it was handed over.
+        // It begins some time after it was handed over, and behind what is there.
         const WAY: u64 = 10_000;
-        let over = now.saturating_add(cost).saturating_add(WAY);
+        let busy = self.busy.load(Ordering::Relaxed);
+        let over = busy.max(now.saturating_add(WAY)).saturating_add(cost);
+        self.busy.store(over, Ordering::Relaxed);
         self.over.store(over, Ordering::Relaxed);
+    }
+
+    /// How long it should take until that is over.
+    pub(super) fn backlog(&self, now: u64) -> u64 {
+        self.over.load(Ordering::Relaxed).saturating_sub(now)
+    }
+
+    /// Whether something was launched since the last event, all of which is known well.
+    #[inline]
+    pub(super) fn is_light(&self) -> bool {
+        self.is_expected() && self.has_pending()
     }
 
     /// Whether nobody marked where what was launched since the last event begins.
@@ -501,11 +517,11 @@ impl Marks {
         place: &Place,
         stream: Stream,
         lead: u64,
-        is_sample: bool,
+        stands_for: u64,
     ) -> bool {
         self.end_as(place, stream, |mark| {
             mark.lead = lead;
-            mark.is_sample = is_sample;
+            mark.stands_for = stands_for;
         })
     }
 
@@ -636,7 +652,7 @@ impl Default for Mark {
             is_begin: false,
             is_late: false,
             lead: 0,
-            is_sample: false,
+            stands_for: 1,
             since: 0,
             recorded: 0,
             was_awaited: false,

@@ -181,6 +181,32 @@ fn counts_of_several_threads_add_up() {
 }
 
 #[test]
+fn launches_that_are_known_well_come_one_behind_the_other() {
+    let streams = streams();
+    let place = streams.place(handle(0), CONTEXT).unwrap();
+    let now = 5_000_000;
+    assert_eq!(place.backlog(now), 0);
+    place.add(work(1), 10_000);
+    place.expect(now, 10_000);
+    let first = place.backlog(now);
+    assert!((10_000..30_000).contains(&first), "{first}");
+    place.add(work(1), 10_000);
+    place.expect(now, 10_000);
+    assert_eq!(place.backlog(now), first + 10_000);
+    // What was charged before it was over is still before what comes then.
+    place.take_pending();
+    assert_eq!(place.backlog(now), 0);
+    place.add(work(1), 10_000);
+    place.expect(now, 10_000);
+    assert_eq!(place.backlog(now), first + 20_000);
+    // But not for ever.
+    place.take_pending();
+    place.add(work(1), 10_000);
+    place.expect(2 * now, 10_000);
+    assert_eq!(place.backlog(2 * now), first);
+}
+
+#[test]
 fn little_that_is_known_well_is_not_worth_an_event() {
     let streams = streams();
     let place = streams.place(handle(0), CONTEXT).unwrap();

@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{CUcontext, CUstream};
 use super::super::Stream;
 use super::super::estimates::UNKNOWN;
 use super::super::streams::{Marks, Place, Reached};
-use super::{Gpu, SAMPLED, Ticket};
+use super::{Gpu, LIGHT, Ticket};
 use crate::account::pools::relaxed;
 use crate::os::{self, Errno};
 
@@ -56,6 +56,24 @@ impl Gpu {
         self.give_back(cost);
     }
 
+    /// Charges what stands behind no event as estimated although the last of it may still run, if that is all; false if it may
+    /// be more, or somebody else is at it.
+    pub(super) fn settle_light(&self, place: &Place, now: u64) -> bool {
+        if place.backlog(now) > LIGHT {
+            return false;
+        }
+        let cost = place.try_marks(|place, marks| {
+            let is_alone = marks.is_empty() && place.is_expected();
+            is_alone.then(|| place.take_pending().cost)
+        });
+        let Some(cost) = cost.flatten() else {
+            return false;
+        };
+        self.count(cost, now);
+        self.give_back(cost);
+        true
+    }
+
     /// What was launched into a capture runs all the same if the capture had ended before, or had not begun.
     #[cold]
     pub(super) fn look_after_captured(&'static self, ticket: &Ticket) {
@@ -85,12 +103,12 @@ impl Gpu {
     }
 
     /// Records an event behind what was launched.
-    pub(super) fn mark(&'static self, place: &Place, stream: Stream, lead: u64, is_sample: bool) {
+    pub(super) fn mark(&'static self, place: &Place, stream: Stream, lead: u64, stands_for: u64) {
         let _errno = Errno::save();
         relaxed(|| {
             place.try_marks(|place, marks| {
                 self.settle_marks(place, marks);
-                marks.end(place, stream, lead, is_sample);
+                marks.end(place, stream, lead, stands_for);
             });
         });
     }
@@ -98,7 +116,7 @@ impl Gpu {
     /// The same where it is not certain that the stream is not captured.
     fn mark_end(&'static self, place: &Place, stream: Stream) {
         if !stream.is_capturing() {
-            self.mark(place, stream, 0, false);
+            self.mark(place, stream, 0, 1);
         }
     }
 
@@ -306,11 +324,11 @@ fn unseen(reached: &Reached, time: u64) -> u64 {
     /// What it may take longer than expected.
     const SOME: u64 = 20_000;
     let (mark, work) = (&reached.mark, reached.mark.work);
-    let is_alone = mark.is_sample && !mark.is_late && work.count == 1;
+    let is_alone = !mark.is_late && work.count == 1;
     let expected = work.cost.saturating_mul(2).saturating_add(SOME);
     if is_alone && time > expected {
         time.saturating_sub(work.cost)
-            .saturating_mul(SAMPLED.saturating_sub(1))
+            .saturating_mul(mark.stands_for.saturating_sub(1))
     } else {
         0
     }
