@@ -150,7 +150,7 @@ impl Gpu {
         if let Some(chair) = chair {
             chair.close();
         }
-        self.look(Vec::new());
+        self.look(seat);
     }
 
     /// The arbiter ends.
@@ -182,10 +182,10 @@ impl Gpu {
         tenants.collect()
     }
 
-    /// Hears some seats and does what is to be done.
-    fn look(&self, seats: Vec<SeatId>) {
+    /// Hears a seat and does what is to be done.
+    fn look(&self, seat: SeatId) {
         let mut round = self.round();
-        let due = round.look(seats);
+        let due = round.look(Some(seat));
         if due.is_some_and(|due| round.clock.is_none_or(|clock| due < clock)) {
             self.sooner.notify_all();
         }
@@ -205,7 +205,7 @@ impl Gpu {
                     wait(self.sooner.wait_timeout(round, time)).0
                 }
                 Some(_) => {
-                    round.look_at_all();
+                    round.look(None);
                     round
                 }
             };
@@ -221,7 +221,7 @@ impl Gpu {
             if chair.has_left.load(SeqCst) {
                 return;
             }
-            self.look(vec![seat]);
+            self.look(seat);
             chair.page.wait_for_bell(rung);
         }
     }
@@ -235,17 +235,14 @@ impl Round {
         other.map_or_else(Arc::default, |(_, chair)| Arc::clone(&chair.bell))
     }
 
-    /// Looks, hears everybody and tells all that the arbiter is there.
-    fn look_at_all(&mut self) {
-        self.beat = None;
-        self.look(self.chairs.keys().copied().collect());
-    }
-
-    /// Looks, and hears these seats before; tells when to look again, if it is known.
-    fn look(&mut self, mut seats: Vec<SeatId>) -> Option<Nanos> {
-        let mut time = now();
+    /// Hears the seat that rang, or everybody, and does what is to be done. Tells when to look again, if it is known.
+    fn look(&mut self, mut rang: Option<SeatId>) -> Option<Nanos> {
         for _ in 0..MOST_LOOKS {
-            self.hear(time, &seats);
+            let time = now();
+            match rang.take() {
+                Some(seat) => self.hear(time, seat),
+                None => self.hear_all(time),
+            }
             let look = self.turns.look(time);
             for order in &look.orders {
                 if let Some(chair) = self.chairs.get(&order.seat) {
@@ -253,29 +250,33 @@ impl Round {
                 }
             }
             self.next = look.next.into_iter().chain(self.beat).min();
-            time = now();
-            if self.next.is_none_or(|next| next > time) {
+            if self.next.is_none_or(|next| next > now()) {
                 return self.next;
             }
-            // Others ring if they have anything to say.
-            seats = look.orders.into_iter().map(|order| order.seat).collect();
         }
-        self.next = Some(time + PAUSE);
+        self.next = Some(now() + PAUSE);
         self.next
     }
 
-    fn hear(&mut self, now: Nanos, seats: &[SeatId]) {
-        for &seat in seats {
-            let Some(chair) = self.chairs.get(&seat) else {
-                continue;
-            };
-            let said = chair.page.said();
-            if said.wishes {
-                self.beat = self.beat.or(Some(now + BEAT));
-            }
-            self.turns.hear(seat, said);
-            chair.page.beat(now);
+    fn hear_all(&mut self, now: Nanos) {
+        self.beat = None;
+        let seats: Vec<SeatId> = self.chairs.keys().copied().collect();
+        for seat in seats {
+            self.hear(now, seat);
         }
+    }
+
+    /// Hears a seat, and tells it that the arbiter is there.
+    fn hear(&mut self, now: Nanos, seat: SeatId) {
+        let Some(chair) = self.chairs.get(&seat) else {
+            return;
+        };
+        let said = chair.page.said();
+        if said.wishes {
+            self.beat = self.beat.or(Some(now + BEAT));
+        }
+        self.turns.hear(seat, said);
+        chair.page.beat(now);
     }
 }
 

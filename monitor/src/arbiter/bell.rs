@@ -1,0 +1,93 @@
+//! How often a job is heard that rings.
+//!
+//! Each ring wakes a thread, which looks; so a job that rings for the sake of it would take a core, and the time of
+//! others who want to be heard. A job has so much of both and no more: what it rings beyond that is heard later, one ring
+//! after the other.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::turns::Nanos;
+
+/// What hearing a ring costs, and what each seat of the job adds to that: no measure, but of the right size.
+const RING: Nanos = 5_000;
+const SEAT: Nanos = 50;
+/// A job is heard for one part of the time in so many.
+const PARTS: Nanos = 20;
+/// What it did not ring in this time it may ring at once.
+const SAVINGS: Nanos = 10_000_000;
+/// Who has to wait does so at least for this long: to sleep and wake for each ring would cost more than to look.
+const REST: Nanos = 1_000_000;
+
+/// What the seats of one job at a GPU have in common: when all is paid for that they rang.
+#[derive(Debug, Default)]
+pub(super) struct Bell(AtomicI64);
+
+impl Bell {
+    /// One of the job's seats, of which there are so many, rings. Tells how long it is until that is heard.
+    pub(super) fn ring(&self, now: Nanos, seats: usize) -> Duration {
+        let seats = Nanos::try_from(seats).unwrap_or(Nanos::MAX);
+        let cost = SEAT.saturating_mul(seats).saturating_add(RING);
+        let begins = |paid: Nanos| paid.max(now - SAVINGS);
+        let next = |paid| Some(begins(paid).saturating_add(cost.saturating_mul(PARTS)));
+        // It is a sum and nothing else depends on it; and it always has a next.
+        let paid = self.0.fetch_update(Relaxed, Relaxed, next);
+        let wait = begins(paid.unwrap_or_else(|paid| paid)) - now;
+        let wait = if wait > 0 { wait.max(REST) } else { 0 };
+        Duration::from_nanos(u64::try_from(wait).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// How many rings of seats that ring anew as soon as they were heard are heard until `end`.
+    fn heard(bell: &Bell, seats: usize, from: Nanos, end: Nanos) -> usize {
+        let mut next = vec![from; seats];
+        let mut heard = 0;
+        while let Some(ring) = next.iter_mut().min().filter(|ring| **ring < end) {
+            let now = *ring;
+            *ring += 1000 + Nanos::try_from(bell.ring(now, seats).as_nanos()).unwrap();
+            heard += usize::from(*ring < end);
+        }
+        heard
+    }
+
+    #[test]
+    fn a_job_that_rings_without_pause_is_heard_for_a_twentieth_of_the_time() {
+        for seats in [1, 8, 64, 512] {
+            let bell = Bell::default();
+            let cost = RING + SEAT * seats as Nanos;
+            let heard = heard(&bell, seats, 1000 * MS, 3000 * MS) as Nanos;
+            let most = (2000 * MS + SAVINGS) / 20;
+            assert!(heard * cost <= most + cost, "{seats}: {heard}");
+            assert!(heard * cost >= most - most / 100 - cost, "{seats}: {heard}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_rings_as_turns_go_is_heard_at_once() {
+        // Eight processes, each of which answers and wishes again each 2 ms; or one that does so each 250 us.
+        for (seats, time) in [(8, 2 * MS), (1, MS / 4)] {
+            let bell = Bell::default();
+            for round in 1..10_000 {
+                for _ in 0..2 * seats {
+                    assert_eq!(bell.ring(round * time, seats), Duration::ZERO);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_rung_too_much_is_heard_at_once_again_after_a_rest() {
+        let bell = Bell::default();
+        let now = 1000 * MS;
+        let last = (0..512).map(|_| bell.ring(now, 512)).last().unwrap();
+        assert!(last > Duration::from_millis(100) && last < Duration::from_millis(400));
+        let rested = now + Nanos::try_from(last.as_nanos()).unwrap() + SAVINGS;
+        assert_eq!(bell.ring(rested, 512), Duration::ZERO);
+    }
+}

@@ -1,0 +1,179 @@
+//! Seats that ring without pause, as a hostile job's could, and others beside them.
+
+use super::*;
+use memmap2::MmapRaw;
+use rustix::thread::futex;
+use rustix::time::Timespec;
+use softmig_policy::limits::{Mode, Share};
+use softmig_region::seat::{OPEN, Seat};
+use std::time::Instant;
+
+/// A seat as its process has it.
+struct Sat(MmapRaw);
+
+impl Sat {
+    fn down(gpu: &Arc<Gpu>, job: u32) -> Self {
+        let guest = Guest {
+            job: Job(job),
+            share: Share::new(1, 2).unwrap(),
+            mode: Mode::Hard,
+        };
+        let (_, file) = gpu.sit(guest, 1, &Arc::default()).unwrap();
+        Self(MmapRaw::map_raw(&file).unwrap())
+    }
+
+    fn crowd(gpu: &Arc<Gpu>, job: u32, seats: usize) -> Vec<Self> {
+        (0..seats).map(|_| Self::down(gpu, job)).collect()
+    }
+
+    fn seat(&self) -> &Seat {
+        // SAFETY: mapped as long as `self` lives, and sealed.
+        unsafe { Seat::at(self.0.as_ptr()) }.unwrap()
+    }
+
+    fn ring(&self) {
+        self.seat().bell().fetch_add(1, SeqCst);
+        futex::wake(self.seat().bell(), futex::Flags::empty(), 1).unwrap();
+    }
+
+    /// Wishes and has a turn, which it gives back; tells how long it waited.
+    fn take_turn(&self) -> Duration {
+        let (seat, asked) = (self.seat(), Instant::now());
+        seat.wish().store(1, SeqCst);
+        self.ring();
+        let turn = loop {
+            let turn = seat.turn().load(SeqCst);
+            if turn & OPEN != 0 && turn != seat.done().load(SeqCst) {
+                break turn;
+            }
+            if turn & OPEN == 0 {
+                seat.done().store(turn, SeqCst);
+            }
+            let most = Some(&Timespec {
+                tv_sec: 60,
+                tv_nsec: 0,
+            });
+            let waited = futex::wait(seat.turn(), futex::Flags::empty(), turn, most);
+            assert_ne!(waited, Err(rustix::io::Errno::TIMEDOUT));
+        };
+        let waited = asked.elapsed();
+        thread::sleep(Duration::from_micros(200));
+        seat.wish().store(0, SeqCst);
+        seat.done().store(turn, SeqCst);
+        self.ring();
+        waited
+    }
+}
+
+/// What a crowd does.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Nothing,
+    /// Rings, and wants nothing.
+    Rings,
+    /// Wants turns, and gives each back as soon as it is told of it.
+    GivesBack,
+}
+
+/// A crowd at work on a thread of its own.
+fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(matches!(does, Does::Nothing));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                for sat in crowd {
+                    if matches!(does, Does::GivesBack) {
+                        sat.seat().wish().store(1, SeqCst);
+                        let turn = sat.seat().turn().load(SeqCst);
+                        sat.seat().done().store(turn, SeqCst);
+                    }
+                    sat.ring();
+                }
+            }
+        });
+        let done = meanwhile();
+        is_over.store(true, SeqCst);
+        done
+    })
+}
+
+#[test]
+fn a_crowd_that_rings_without_pause_is_heard_now_and_then() {
+    let gpu = Gpu::start(Rules::default()).unwrap();
+    let start = Instant::now();
+    let crowd = Sat::crowd(&gpu, 1, 100);
+    let mut last = vec![0; crowd.len()];
+    let mut heard = 0;
+    while start.elapsed() < Duration::from_millis(500) {
+        for (sat, last) in crowd.iter().zip(&mut last) {
+            sat.ring();
+            let beat = sat.seat().beat().load(SeqCst);
+            heard += u128::from(std::mem::replace(last, beat) != beat);
+        }
+    }
+    // As it sat down; five times a millisecond; and what it had saved.
+    let most = 100 + start.elapsed().as_millis() * 5 + 100;
+    assert!(heard > 100 && heard <= most, "{heard} of {most}");
+    gpu.end();
+}
+
+#[test]
+fn whoever_is_beside_a_crowd_that_rings_has_turns() {
+    for does in [Does::Rings, Does::GivesBack] {
+        let gpu = Gpu::start(Rules::default()).unwrap();
+        let crowd = Sat::crowd(&gpu, 1, 100);
+        let other = Sat::down(&gpu, 2);
+        at_work(does, &crowd, || {
+            for _ in 0..20 {
+                other.take_turn();
+            }
+        });
+        gpu.end();
+    }
+}
+
+/// The CPU time of the arbiter's threads.
+fn cpu_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let time = |task: std::fs::DirEntry| {
+        let name = std::fs::read_to_string(task.path().join("comm")).ok()?;
+        let time = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let time = time.split(' ').next()?.parse::<u64>().ok()?;
+        matches!(name.trim(), "seat" | "clock").then_some(time)
+    };
+    Duration::from_nanos(tasks.filter_map(|task| time(task.ok()?)).sum())
+}
+
+/// `cargo test --release -p softmig-monitor --lib -- --ignored --nocapture crowd_costs`
+#[test]
+#[ignore = "a measurement"]
+fn what_a_crowd_costs() {
+    use Does::{GivesBack, Nothing, Rings};
+    for (seats, does) in [
+        (1, Nothing),
+        (1, Rings),
+        (500, Nothing),
+        (500, Rings),
+        (500, GivesBack),
+    ] {
+        let gpu = Gpu::start(Rules::default()).unwrap();
+        let crowd = Sat::crowd(&gpu, 1, seats);
+        let other = Sat::down(&gpu, 2);
+        thread::sleep(Duration::from_millis(500));
+        let (start, before) = (Instant::now(), cpu_time());
+        let mut waits = at_work(does, &crowd, || {
+            let pause = || thread::sleep(Duration::from_millis(3));
+            let turns = std::iter::repeat_with(|| (pause(), other.take_turn()).1);
+            turns.take(800).collect::<Vec<_>>()
+        });
+        let part = cpu_time().saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64();
+        waits.sort_unstable();
+        let [half, most, longest] = [400, 792, 799].map(|at| waits[at].as_micros());
+        let cpu = 100.0 * part;
+        println!(
+            "{seats} {does:?}: {cpu:.1} % of a core; another waits {half}, {most}, {longest} us"
+        );
+        gpu.end();
+        thread::sleep(Duration::from_millis(500));
+    }
+}
