@@ -1,8 +1,8 @@
 //! How often a job is heard that rings.
 //!
 //! Each ring wakes a thread, which looks; so a job that rings for the sake of it would take a core, and the time of
-//! others who want to be heard. A job has so much of both and no more: what it rings beyond that is heard later, one ring
-//! after the other.
+//! others who want to be heard. A job has so much of both and no more: what it rings beyond that is heard together, a
+//! little later, and whoever rang sleeps until that is paid for.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const REST: Nanos = 1_000_000;
 pub(super) struct Bell(AtomicI64);
 
 impl Bell {
-    /// One of the job's seats, of which there are so many, rings. Tells how long it is until that is heard.
+    /// One of the job's seats, of which there are so many, rings. Tells how long nobody listens there.
     pub(super) fn ring(&self, now: Nanos, seats: usize) -> Duration {
         let seats = Nanos::try_from(seats).unwrap_or(Nanos::MAX);
         let cost = SEAT.saturating_mul(seats).saturating_add(RING);

@@ -18,6 +18,10 @@ use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
 const BEAT: Nanos = 25_000_000;
+/// So long after the first ring that comes too soon everybody is heard, and so much later for each: to hear all of them,
+/// and to tell all of them what follows, takes a small part of that.
+const SOON: Nanos = 1_000_000;
+const SOON_EACH: Nanos = 20_000;
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
 /// A process that answers faster than it can be told is not waited for: others are to come to their looks.
@@ -40,7 +44,7 @@ struct Round {
     next: Option<Nanos>,
     /// When the clock's thread will.
     clock: Option<Nanos>,
-    /// When those who wait are to be told that the arbiter is there.
+    /// When everybody is heard, and told that the arbiter is there, if that is not before.
     beat: Option<Nanos>,
     is_over: bool,
 }
@@ -191,6 +195,18 @@ impl Gpu {
         }
     }
 
+    /// Lets the clock hear those who ring too often, all at once.
+    fn look_soon(&self) {
+        let mut round = self.round();
+        let seats = Nanos::try_from(round.chairs.len()).unwrap_or(Nanos::MAX);
+        let soon = now() + SOON.saturating_add(SOON_EACH.saturating_mul(seats));
+        round.beat = round.beat.into_iter().chain([soon]).min();
+        round.next = round.next.into_iter().chain([soon]).min();
+        if round.clock.is_none_or(|clock| soon < clock) {
+            self.sooner.notify_all();
+        }
+    }
+
     /// Looks when it is time.
     fn keep_time(&self) {
         // Turns end when they should, not when it is convenient.
@@ -216,7 +232,11 @@ impl Gpu {
     fn listen(&self, seat: SeatId, chair: &Chair) {
         loop {
             let seats = Arc::strong_count(&chair.bell);
-            thread::sleep(chair.bell.ring(now(), seats));
+            let wait = chair.bell.ring(now(), seats);
+            if wait > Duration::ZERO {
+                self.look_soon();
+                thread::sleep(wait);
+            }
             let rung = chair.page.rung();
             if chair.has_left.load(SeqCst) {
                 return;
