@@ -186,9 +186,8 @@ impl Gpu {
         let is_sample = one_of > 1 && is_drawn(arch::ticks(), one_of);
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
-        let is_light = light.is_some()
-            && matches!(ticket.watch, Watch::No)
-            && self.in_flight.load(Ordering::Relaxed) < NEAR;
+        let is_behind = self.in_flight.load(Ordering::Relaxed) >= NEAR;
+        let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
                 if marks.is_to_be_asked(os::nanoseconds()) {
@@ -232,6 +231,8 @@ impl Gpu {
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
         let watch = match begun {
+            // What comes next has the event that it needs.
+            Some(_) if is_behind && light.is_some() && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
             Some(true) => Watch::Since(os::nanoseconds()),
             _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
@@ -475,6 +476,10 @@ impl Ticket {
                     return;
                 }
                 if self.gpu.settle_light(place, now) {
+                    return;
+                }
+                // The GPU is behind: only an event tells by how much.
+                if pending.cost < MARK && pending.count < MARK_COUNT {
                     return;
                 }
                 0
