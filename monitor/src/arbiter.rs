@@ -7,11 +7,13 @@
 //! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
 
 mod bell;
+mod death;
 mod gpu;
 mod jobs;
 mod page;
 mod reception;
 mod socket;
+mod visitors;
 
 pub use gpu::{Member, Tenant};
 pub use jobs::{Client, Doorkeeper, Guest, Jobs};
@@ -40,7 +42,7 @@ pub struct Settings {
     pub socket: PathBuf,
     /// How long turns are.
     pub rules: Rules,
-    /// How many seats one user can have: each is a thread and a page.
+    /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
     pub seats: usize,

@@ -6,8 +6,10 @@ use softmig_policy::limits::{Mode, Share};
 use softmig_prolog::dir::Dir;
 use softmig_prolog::job::JobId;
 use softmig_prolog::node::{Node, conf_name};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use crate::judge::confs::Confs;
 use crate::judge::owner::{Owner, Place, owner};
 use crate::turns::Job;
 
@@ -38,6 +40,9 @@ pub struct Guest {
 pub trait Doorkeeper: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Guest, Errno>;
+
+    /// Those users who have jobs that may sit anywhere.
+    fn users(&self) -> BTreeSet<u32>;
 }
 
 /// The jobs of a node.
@@ -88,6 +93,14 @@ impl Doorkeeper for Jobs {
             share: limits.share(),
             mode: limits.mode(),
         })
+    }
+
+    fn users(&self) -> BTreeSet<u32> {
+        // Where they cannot be read nobody is admitted either.
+        let confs = Confs::read(&self.node).unwrap_or_default();
+        let confs = confs.jobs.into_values().flatten();
+        let limited = confs.filter(|conf| conf.limits.is_some());
+        limited.map(|conf| conf.uid).collect()
     }
 }
 
@@ -140,6 +153,28 @@ mod tests {
         let sluid = "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n";
         let name = "sEKNKTV3WPV500.conf";
         assert_eq!(ask(sluid, CONF, name, 2001, GPU), Ok(guest));
+    }
+
+    #[test]
+    fn users_with_jobs_that_have_limits_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let me = rustix::process::getuid().as_raw();
+        let node = Node::in_folder(folder.path(), me);
+        let users = || Jobs::new(node.clone(), "/proc".into()).users();
+        assert_eq!(users(), [].into());
+        std::fs::create_dir(&node.run).unwrap();
+        let other = CONF.replace("2001", "2002").replace("=12\n", "=13\n");
+        let whole = "SOFTMIG_JOB=14\nSOFTMIG_UID=2003\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
+        let confs = [
+            ("12", CONF),
+            ("13", &other),
+            ("14", whole),
+            ("15", "garbage"),
+        ];
+        for (job, conf) in confs {
+            std::fs::write(node.run.join(format!("{job}.conf")), conf).unwrap();
+        }
+        assert_eq!(users(), [2001, 2002].into());
     }
 
     #[test]

@@ -2,27 +2,26 @@
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
+use super::death::Death;
 use super::jobs::{Client, Doorkeeper};
-use super::socket::{Listener, answer, receive};
+use super::socket::{Listener, answer, is_taken, receive};
+use super::visitors::{Visitor, Visitors};
 use super::{GpuId, Gpus, Settings, gpu};
 use crate::turns::{Nanos, SeatId};
 
 /// How long a client may take to ask.
 const PATIENCE: Nanos = 1_000_000_000;
-/// How many may have connected without having asked yet, in all and of one user.
-const MOST_SILENT: usize = 256;
-const MOST_SILENT_OF_A_USER: usize = 16;
+/// How long it is believed who has jobs here.
+const KNOWN: Nanos = 1_000_000_000;
 /// How often processes are looked at that the kernel cannot tell of (before Linux 5.3).
 const ROUND: Nanos = 100_000_000;
 
@@ -36,18 +35,13 @@ pub(super) struct Reception {
     doorkeeper: Box<dyn Doorkeeper>,
     gpus: Arc<Gpus>,
     epoll: OwnedFd,
-    /// Clients that have not asked yet.
-    silent: BTreeMap<u64, Silent>,
+    visitors: Visitors,
+    /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
+    users: (Nanos, BTreeSet<u32>),
     processes: HashMap<u64, Process>,
     /// The seats of each user: as many as there are other references.
     seats: HashMap<u32, Arc<()>>,
     last: u64,
-}
-
-struct Silent {
-    socket: OwnedFd,
-    client: Client,
-    deadline: Nanos,
 }
 
 /// A process that has seats.
@@ -55,14 +49,6 @@ struct Process {
     client: Client,
     death: Death,
     seats: BTreeMap<GpuId, SeatId>,
-}
-
-/// How one learns of a process's death.
-enum Death {
-    /// Readable when it has ended.
-    Told(OwnedFd),
-    /// When it began: another process with its number began at another time.
-    Seen(String),
 }
 
 impl Reception {
@@ -80,7 +66,8 @@ impl Reception {
             doorkeeper,
             gpus,
             epoll,
-            silent: BTreeMap::new(),
+            visitors: Visitors::default(),
+            users: (Nanos::MIN, BTreeSet::new()),
             processes: HashMap::new(),
             seats: HashMap::new(),
             last: END,
@@ -109,12 +96,10 @@ impl Reception {
                 match event.data.u64() {
                     END => return,
                     LISTENER => self.accept(),
-                    number if self.silent.contains_key(&number) => self.serve_client(number),
-                    number => self.bury(number),
+                    number => self.attend(number),
                 }
             }
-            let now = gpu::now();
-            self.silent.retain(|_, silent| now < silent.deadline);
+            self.visitors.expire(gpu::now());
             self.look_for_the_dead(Process::is_watched);
         }
     }
@@ -122,7 +107,7 @@ impl Reception {
     /// How long nothing can happen that no file tells of.
     fn timeout(&self) -> Option<Timespec> {
         let is_watching = self.processes.values().any(Process::is_watched);
-        let deadline = self.silent.values().map(|silent| silent.deadline).min();
+        let deadline = self.visitors.deadline();
         let now = gpu::now();
         let round = is_watching.then_some(now + ROUND);
         let time = deadline.into_iter().chain(round).min()? - now;
@@ -140,37 +125,65 @@ impl Reception {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
-        let clients = self.silent.values().map(|silent| silent.client);
-        let of_this_user = clients.filter(|it| it.uid == client.uid).count();
-        if self.silent.len() >= MOST_SILENT || of_this_user >= MOST_SILENT_OF_A_USER {
+        if !self.visitors.may_come(client.uid) {
             let _ = answer(&socket, Err(Errno::AGAIN));
             return;
         }
         self.last += 1;
-        if self.wait_for(self.last, &socket).is_ok() {
-            let deadline = gpu::now() + PATIENCE;
-            let silent = Silent {
-                socket,
-                client,
-                deadline,
-            };
-            self.silent.insert(self.last, silent);
+        if self.wait_for(self.last, &socket).is_err() {
+            return;
+        }
+        let now = gpu::now();
+        let visitor = Visitor { socket, client };
+        self.visitors.come(self.last, visitor, now + PATIENCE);
+        if self.visitors.is_crowded() {
+            if self.users.0 < now {
+                self.users = (now + KNOWN, self.doorkeeper.users());
+            }
+            // Root's processes may be of any job.
+            let has_job = |uid| uid == 0 || self.users.1.contains(&uid);
+            self.visitors.make_room(has_job);
         }
     }
 
-    fn serve_client(&mut self, number: u64) {
-        let Some(silent) = self.silent.remove(&number) else {
-            return;
-        };
-        let page = receive(&silent.socket)
+    /// Something has happened there.
+    fn attend(&mut self, number: u64) {
+        if let Some(visitor) = self.visitors.ask(number) {
+            self.serve_client(number, visitor);
+        } else if let Some(visitor) = self.visitors.served(number) {
+            if is_taken(&visitor.socket) {
+                self.visitors.leave(number);
+            }
+        } else {
+            self.bury(number);
+        }
+    }
+
+    fn serve_client(&mut self, number: u64, visitor: Visitor) {
+        let page = receive(&visitor.socket)
             .ok_or(Errno::INVAL)
-            .and_then(|gpu| self.seat(silent.client, gpu));
+            .and_then(|gpu| self.seat(visitor.client, gpu));
+        let is_page = page.is_ok();
+        if !is_page {
+            // It may have given up the one that it had.
+            self.processes.retain(|_, it| !it.seats.is_empty());
+        }
         // If it is gone its death is heard of.
-        let _ = answer(&silent.socket, page);
+        if answer(&visitor.socket, page).is_err() || !is_page {
+            return;
+        }
+        // Each change is told once: that it was taken, and that there is nobody any more who could.
+        let (data, flags) = (EventData::new_u64(number), EventFlags::OUT | EventFlags::ET);
+        if epoll::modify(&self.epoll, &visitor.socket, data, flags).is_ok() {
+            self.visitors.serve(number, visitor);
+        }
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
     fn seat(&mut self, client: Client, id: GpuId) -> Result<OwnedFd, Errno> {
+        if !self.visitors.may_ask(client.uid) {
+            return Err(Errno::AGAIN);
+        }
         // First this, so that the number is this process's while the kernel is asked about it.
         let death = Death::of(client.pid)?;
         let guest = self.doorkeeper.admit(client, id)?;
@@ -211,13 +224,19 @@ impl Reception {
         let count = |counted: &Arc<()>| Arc::strong_count(counted).saturating_sub(1);
         let all: usize = self.seats.values().map(count).sum();
         let of_this_user = self.seats.get(&client.uid).map_or(0, count);
-        let is_full = all >= self.settings.seats || of_this_user >= self.settings.seats_of_a_user;
-        if is_full { Err(Errno::USERS) } else { Ok(()) }
+        // Who has many leaves something to who has few.
+        let left = self.settings.seats.saturating_sub(all);
+        let most = self.settings.seats_of_a_user.min(left);
+        if of_this_user < most {
+            Ok(())
+        } else {
+            Err(Errno::USERS)
+        }
     }
 
     fn note(&mut self, client: Client, death: Death) -> io::Result<u64> {
         self.last += 1;
-        if let Death::Told(file) = &death {
+        if let Some(file) = death.file() {
             self.wait_for(self.last, file)?;
         }
         let process = Process {
@@ -265,38 +284,10 @@ impl Reception {
 
 impl Process {
     fn is_watched(&self) -> bool {
-        matches!(self.death, Death::Seen(_))
+        self.death.file().is_none()
     }
 
     fn is_alive(&self) -> bool {
-        match &self.death {
-            Death::Told(file) => {
-                let mut ended = [PollFd::new(file, PollFlags::IN)];
-                poll(&mut ended, Some(&Timespec::default())) == Ok(0)
-            }
-            Death::Seen(began) => start_time(self.client.pid).as_ref() == Some(began),
-        }
+        !self.death.has_come(self.client.pid)
     }
-}
-
-impl Death {
-    fn of(pid: u32) -> Result<Self, Errno> {
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        match pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty()) {
-            Ok(file) => Ok(Self::Told(file)),
-            Err(Errno::NOSYS | Errno::PERM) => start_time(pid).map(Self::Seen).ok_or(Errno::SRCH),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.
-fn start_time(pid: u32) -> Option<String> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    // Its name is the second field, may have anything in it, and is in parentheses.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let state = rest.chars().next()?;
-    let began = rest.split(' ').nth(19)?.to_owned();
-    (!matches!(state, 'Z' | 'X')).then_some(began)
 }

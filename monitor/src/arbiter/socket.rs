@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -108,6 +108,15 @@ pub(super) fn receive(client: &OwnedFd) -> Option<[u8; 16]> {
     let mut bytes = [0; Request::SIZE + 1];
     let (length, _) = recv(client, &mut bytes[..], RecvFlags::empty()).ok()?;
     Some(Request::from_bytes(bytes.get(..length)?)?.gpu)
+}
+
+/// Whether a client has taken its answer, or is no more: one that has only said that it reads no more still has it.
+pub(super) fn is_taken(client: &OwnedFd) -> bool {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: writes one number, to memory that lives through the call.
+    let asked = unsafe { libc::ioctl(client.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    // A packet is counted by its buffer, and one is left of that while the kernel tells that it is free.
+    asked != 0 || unread <= 1
 }
 
 /// Answers: the file of a page, or why there is none.

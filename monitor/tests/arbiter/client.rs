@@ -36,17 +36,27 @@ pub fn now() -> u64 {
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64
 }
 
-/// Asks for a seat.
-pub fn ask(path: &Path, request: &[u8]) -> std::io::Result<(i32, Option<OwnedFd>)> {
+pub fn connected(path: &Path) -> std::io::Result<OwnedFd> {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Asks for a seat.
+pub fn ask(path: &Path, request: &[u8]) -> std::io::Result<(i32, Option<OwnedFd>)> {
+    let socket = connected(path)?;
     send(&socket, request, SendFlags::NOSIGNAL)?;
+    take(&socket)
+}
+
+/// Takes the answer.
+pub fn take(socket: &OwnedFd) -> std::io::Result<(i32, Option<OwnedFd>)> {
     let mut bytes = [0; ANSWER];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let mut data = [IoSliceMut::new(&mut bytes)];
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let length = recvmsg(&socket, &mut data, &mut beside, flags)?.bytes;
+    let length = recvmsg(socket, &mut data, &mut beside, flags)?.bytes;
     assert_eq!(length, ANSWER);
     let page = beside.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
@@ -99,7 +109,7 @@ impl Sat {
                 seat.done().store(turn, SeqCst);
                 self.ring();
             }
-            if now() - since.max(seat.beat().load(SeqCst)) > GONE {
+            if now().saturating_sub(since.max(seat.beat().load(SeqCst))) > GONE {
                 return None;
             }
             let time = Timespec {
@@ -118,7 +128,7 @@ impl Sat {
         // Others are only then to have nothing under way when somebody waits.
         let is_over = || {
             let turn = seat.turn().load(SeqCst);
-            let is_gone = now() - began.max(seat.beat().load(SeqCst)) > GONE;
+            let is_gone = now().saturating_sub(began.max(seat.beat().load(SeqCst))) > GONE;
             turn & OPEN == 0 || now() >= seat.until().load(SeqCst) || is_gone
         };
         while !is_over() && used < seat.budget().load(SeqCst) {

@@ -1,0 +1,57 @@
+//! How one learns that a process has ended.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::Timespec;
+use std::os::fd::OwnedFd;
+
+/// How one learns of a process's death.
+pub(super) enum Death {
+    /// Readable when it has ended.
+    Told(OwnedFd),
+    /// When it began: another process with its number began at another time.
+    Seen(String),
+}
+
+impl Death {
+    /// That of the process which has this number now.
+    pub(super) fn of(pid: u32) -> Result<Self, Errno> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        match pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty()) {
+            Ok(file) => Ok(Self::Told(file)),
+            Err(Errno::NOSYS | Errno::PERM) => start_time(pid).map(Self::Seen).ok_or(Errno::SRCH),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file that becomes readable then; `None` where one has to look.
+    pub(super) fn file(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Told(file) => Some(file),
+            Self::Seen(_) => None,
+        }
+    }
+
+    /// Whether the process, whose number this was, has ended.
+    pub(super) fn has_come(&self, pid: u32) -> bool {
+        match self {
+            Self::Told(file) => {
+                let mut ended = [PollFd::new(file, PollFlags::IN)];
+                poll(&mut ended, Some(&Timespec::default())) != Ok(0)
+            }
+            Self::Seen(began) => start_time(pid).as_ref() != Some(began),
+        }
+    }
+}
+
+/// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.
+fn start_time(pid: u32) -> Option<String> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    // Its name is the second field, may have anything in it, and is in parentheses.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let state = rest.chars().next()?;
+    let began = rest.split(' ').nth(19)?.to_owned();
+    (!matches!(state, 'Z' | 'X')).then_some(began)
+}

@@ -1,0 +1,195 @@
+//! Who has connected and is not done: has not asked yet, or has not taken the answer.
+//!
+//! Each of these keeps files open here, or on their way, and anybody can connect. So there is a limit to what a user has
+//! of either, and one to all who say nothing: where that is reached, users without a job lose their connections first,
+//! and of the others who has most. Nobody loses an answer; who leaves too many gets no more.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+
+use super::jobs::Client;
+use crate::turns::Nanos;
+
+/// How many may have connected without having asked yet, in all and of one user.
+const MOST_SILENT: usize = 256;
+const MOST_SILENT_OF_A_USER: usize = 16;
+/// How many pages a user may have been given that nobody has taken yet.
+const MOST_UNREAD_OF_A_USER: usize = 64;
+
+/// All of them, by numbers that are counted up.
+#[derive(Debug, Default)]
+pub(super) struct Visitors {
+    silent: BTreeMap<u64, Silent>,
+    served: BTreeMap<u64, Visitor>,
+}
+
+/// Somebody at the other end of a socket.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) socket: OwnedFd,
+    pub(super) client: Client,
+}
+
+#[derive(Debug)]
+struct Silent {
+    visitor: Visitor,
+    deadline: Nanos,
+}
+
+impl Visitors {
+    /// Whether a user may connect once more.
+    pub(super) fn may_come(&self, uid: u32) -> bool {
+        let clients = self.silent.values().map(|it| it.visitor.client);
+        clients.filter(|it| it.uid == uid).count() < MOST_SILENT_OF_A_USER
+    }
+
+    /// Whether a user may be given a page.
+    pub(super) fn may_ask(&self, uid: u32) -> bool {
+        let clients = self.served.values().map(|it| it.client);
+        clients.filter(|it| it.uid == uid).count() < MOST_UNREAD_OF_A_USER
+    }
+
+    /// Somebody has connected.
+    pub(super) fn come(&mut self, number: u64, visitor: Visitor, deadline: Nanos) {
+        let silent = Silent { visitor, deadline };
+        self.silent.insert(number, silent);
+    }
+
+    /// Whether there are more than there should be.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.silent.len() > MOST_SILENT
+    }
+
+    /// Lets somebody go who has not asked yet.
+    pub(super) fn make_room(&mut self, has_job: impl Fn(u32) -> bool) {
+        let mut users = BTreeMap::new();
+        for (&number, silent) in &self.silent {
+            let (many, _) = users
+                .entry(silent.visitor.client.uid)
+                .or_insert((0usize, Reverse(number)));
+            *many += 1;
+        }
+        let last = users
+            .into_iter()
+            .max_by_key(|&(uid, its)| (!has_job(uid), its));
+        if let Some((_, (_, Reverse(oldest)))) = last {
+            self.silent.remove(&oldest);
+        }
+    }
+
+    /// Who says something for the first time.
+    pub(super) fn ask(&mut self, number: u64) -> Option<Visitor> {
+        Some(self.silent.remove(&number)?.visitor)
+    }
+
+    /// Somebody was given a page, and may not have taken it yet.
+    pub(super) fn serve(&mut self, number: u64, visitor: Visitor) {
+        self.served.insert(number, visitor);
+    }
+
+    /// Who was given a page.
+    pub(super) fn served(&self, number: u64) -> Option<&Visitor> {
+        self.served.get(&number)
+    }
+
+    /// He has taken it.
+    pub(super) fn leave(&mut self, number: u64) {
+        self.served.remove(&number);
+    }
+
+    /// Lets those go who should have asked by now.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        self.silent.retain(|_, silent| now < silent.deadline);
+    }
+
+    /// When the next one should have asked.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        self.silent.values().map(|silent| silent.deadline).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those connect one after the other, as far as they may.
+    fn come(visitors: &mut Visitors, uids: impl IntoIterator<Item = u32>, with_job: &[u32]) {
+        for uid in uids {
+            let number = visitors.silent.keys().last().map_or(1, |last| last + 1);
+            if !visitors.may_come(uid) {
+                continue;
+            }
+            let socket = std::fs::File::open("/dev/null").unwrap().into();
+            let client = Client { pid: 1, uid };
+            visitors.come(number, Visitor { socket, client }, 1000);
+            if visitors.is_crowded() {
+                visitors.make_room(|uid| with_job.contains(&uid));
+            }
+        }
+    }
+
+    fn of(visitors: &Visitors, uid: u32) -> Vec<u64> {
+        let all = visitors.silent.iter();
+        let of = all.filter(|(_, it)| it.visitor.client.uid == uid);
+        of.map(|(&number, _)| number).collect()
+    }
+
+    fn each(uids: std::ops::Range<u32>, times: usize) -> impl Iterator<Item = u32> {
+        uids.flat_map(move |uid| std::iter::repeat_n(uid, times))
+    }
+
+    #[test]
+    fn a_user_has_so_many_silent_connections_and_no_more() {
+        let mut visitors = Visitors::default();
+        come(&mut visitors, each(1..3, 100), &[]);
+        assert_eq!(of(&visitors, 1).len(), MOST_SILENT_OF_A_USER);
+        assert_eq!(of(&visitors, 2).len(), MOST_SILENT_OF_A_USER);
+        visitors.expire(999);
+        assert_eq!(visitors.deadline(), Some(1000));
+        visitors.expire(1000);
+        assert_eq!(visitors.deadline(), None);
+    }
+
+    #[test]
+    fn where_all_places_are_taken_who_has_most_loses_the_oldest() {
+        let mut visitors = Visitors::default();
+        come(&mut visitors, each(1..17, 16), &[]);
+        assert_eq!(visitors.silent.len(), MOST_SILENT);
+        let oldest = of(&visitors, 1)[0];
+        come(&mut visitors, [17], &[]);
+        assert_eq!(visitors.silent.len(), MOST_SILENT);
+        assert!(!of(&visitors, 1).contains(&oldest));
+        // However many come after, the one who has least stays.
+        come(&mut visitors, each(1..17, 100), &[]);
+        assert_eq!(of(&visitors, 17).len(), 1);
+    }
+
+    #[test]
+    fn a_user_who_takes_no_answers_gets_no_more_and_others_do() {
+        let mut visitors = Visitors::default();
+        for number in 0..MOST_UNREAD_OF_A_USER as u64 {
+            assert!(visitors.may_ask(1));
+            come(&mut visitors, [1], &[]);
+            let visitor = visitors.ask(1).unwrap();
+            visitors.serve(number, visitor);
+        }
+        assert!(!visitors.may_ask(1) && visitors.may_ask(2));
+        visitors.leave(7);
+        assert!(visitors.may_ask(1));
+    }
+
+    #[test]
+    fn users_without_a_job_lose_theirs_first() {
+        let mut visitors = Visitors::default();
+        come(&mut visitors, each(1..2, 16), &[1]);
+        // Numbers that a user can have by the thousand, one connection each.
+        come(&mut visitors, 100_000..101_000, &[1]);
+        assert_eq!(visitors.silent.len(), MOST_SILENT);
+        assert_eq!(of(&visitors, 1).len(), 16);
+        come(&mut visitors, [2], &[1, 2]);
+        come(&mut visitors, 200_000..201_000, &[1, 2]);
+        assert_eq!(of(&visitors, 2).len(), 1);
+        assert_eq!(of(&visitors, 1).len(), 16);
+    }
+}
