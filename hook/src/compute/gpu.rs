@@ -235,6 +235,8 @@ impl Gpu {
             Some(_) if is_behind && light.is_some() && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
             Some(true) => Watch::Since(os::nanoseconds()),
+            // Another thread has the events just now: time that was not begun is charged as estimated.
+            None if place.is_some_and(Place::is_idle) => Watch::Light,
             _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
             _ => Watch::End,
         };

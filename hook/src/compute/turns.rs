@@ -376,7 +376,7 @@ impl Turns {
             self.end(turn, now);
             return self.finish(seat, now, in_flight, is_stuck);
         }
-        if is_busy && !is_stuck() {
+        if is_busy && (in_flight == 0 || !is_stuck()) {
             let soon = in_flight.clamp(IDLE, 1_000_000);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
