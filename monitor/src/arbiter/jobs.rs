@@ -100,7 +100,8 @@ impl Doorkeeper for Jobs {
         let confs = Confs::read(&self.node).unwrap_or_default();
         let confs = confs.jobs.into_values().flatten();
         let limited = confs.filter(|conf| conf.limits.is_some());
-        limited.map(|conf| conf.uid).collect()
+        // Root's processes may be of any job.
+        limited.map(|conf| conf.uid).chain([0]).collect()
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
         let me = rustix::process::getuid().as_raw();
         let node = Node::in_folder(folder.path(), me);
         let users = || Jobs::new(node.clone(), "/proc".into()).users();
-        assert_eq!(users(), [].into());
+        assert_eq!(users(), [0].into());
         std::fs::create_dir(&node.run).unwrap();
         let other = CONF.replace("2001", "2002").replace("=12\n", "=13\n");
         let whole = "SOFTMIG_JOB=14\nSOFTMIG_UID=2003\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
@@ -174,7 +175,7 @@ mod tests {
         for (job, conf) in confs {
             std::fs::write(node.run.join(format!("{job}.conf")), conf).unwrap();
         }
-        assert_eq!(users(), [2001, 2002].into());
+        assert_eq!(users(), [0, 2001, 2002].into());
     }
 
     #[test]

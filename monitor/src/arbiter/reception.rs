@@ -135,15 +135,14 @@ impl Reception {
         }
         let now = gpu::now();
         let visitor = Visitor { socket, client };
-        self.visitors.come(self.last, visitor, now + PATIENCE);
-        if self.visitors.is_crowded() {
+        let users = || {
             if self.users.0 < now {
                 self.users = (now + KNOWN, self.doorkeeper.users());
             }
-            // Root's processes may be of any job.
-            let has_job = |uid| uid == 0 || self.users.1.contains(&uid);
-            self.visitors.make_room(has_job);
-        }
+            self.users.1.clone()
+        };
+        self.visitors
+            .come(self.last, visitor, now + PATIENCE, users);
     }
 
     /// Something has happened there.

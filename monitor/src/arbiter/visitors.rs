@@ -5,7 +5,7 @@
 //! and of the others who has most. Nobody loses an answer; who leaves too many gets no more.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
 use super::jobs::Client;
@@ -50,19 +50,22 @@ impl Visitors {
         clients.filter(|it| it.uid == uid).count() < MOST_UNREAD_OF_A_USER
     }
 
-    /// Somebody has connected.
-    pub(super) fn come(&mut self, number: u64, visitor: Visitor, deadline: Nanos) {
+    /// Somebody has connected. Where they are too many, one who has not asked yet goes; `users` has those with jobs.
+    pub(super) fn come(
+        &mut self,
+        number: u64,
+        visitor: Visitor,
+        deadline: Nanos,
+        users: impl FnOnce() -> BTreeSet<u32>,
+    ) {
         let silent = Silent { visitor, deadline };
         self.silent.insert(number, silent);
+        if self.silent.len() > MOST_SILENT {
+            self.make_room(&users());
+        }
     }
 
-    /// Whether there are more than there should be.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.silent.len() > MOST_SILENT
-    }
-
-    /// Lets somebody go who has not asked yet.
-    pub(super) fn make_room(&mut self, has_job: impl Fn(u32) -> bool) {
+    fn make_room(&mut self, with_job: &BTreeSet<u32>) {
         let mut users = BTreeMap::new();
         for (&number, silent) in &self.silent {
             let (many, _) = users
@@ -72,7 +75,7 @@ impl Visitors {
         }
         let last = users
             .into_iter()
-            .max_by_key(|&(uid, its)| (!has_job(uid), its));
+            .max_by_key(|&(uid, its)| (!with_job.contains(&uid), its));
         if let Some((_, (_, Reverse(oldest)))) = last {
             self.silent.remove(&oldest);
         }
@@ -122,10 +125,8 @@ mod tests {
             }
             let socket = std::fs::File::open("/dev/null").unwrap().into();
             let client = Client { pid: 1, uid };
-            visitors.come(number, Visitor { socket, client }, 1000);
-            if visitors.is_crowded() {
-                visitors.make_room(|uid| with_job.contains(&uid));
-            }
+            let users = || with_job.iter().copied().collect();
+            visitors.come(number, Visitor { socket, client }, 1000, users);
         }
     }
 
