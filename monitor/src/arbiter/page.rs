@@ -1,6 +1,6 @@
 //! The page that the arbiter and one process share.
 
-use memmap2::MmapRaw;
+use memmap2::{MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -103,5 +103,13 @@ impl Page {
         let Ok(seat) = self.seat() else { return };
         seat.bell().fetch_add(1, SeqCst);
         let _ = futex::wake(seat.bell(), futex::Flags::empty(), i32::MAX as u32);
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // A process can keep the file, but not the arbiter's memory: if it writes there again, that is its own.
+        // SAFETY: all bytes become zero, which atomics may be at any time.
+        let _ = unsafe { self.map.unchecked_advise(UncheckedAdvice::Remove) };
     }
 }

@@ -180,9 +180,6 @@ impl Reception {
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
     fn seat(&mut self, client: Client, id: GpuId) -> Result<OwnedFd, Errno> {
-        if !self.visitors.may_ask(client.uid) {
-            return Err(Errno::AGAIN);
-        }
         // First this, so that the number is this process's while the kernel is asked about it.
         let death = Death::of(client.pid)?;
         let guest = self.doorkeeper.admit(client, id)?;
@@ -195,6 +192,9 @@ impl Reception {
             self.give_up(number, id);
         }
         self.check_room(client)?;
+        if !self.visitors.may_have(client.uid, gpu::now()) {
+            return Err(Errno::AGAIN);
+        }
         let refused = |error: io::Error| {
             warn!(
                 "no seat for process {} of job {}: {error}",

@@ -16,12 +16,17 @@ const MOST_SILENT: usize = 256;
 const MOST_SILENT_OF_A_USER: usize = 16;
 /// How many pages a user may have been given that nobody has taken yet.
 const MOST_UNREAD_OF_A_USER: usize = 64;
+/// A user is given a page so often, since he can keep it, and what he did not ask for in this time at once.
+const PAGE: Nanos = 50_000_000;
+const SAVINGS: Nanos = 1024 * PAGE;
 
 /// All of them, by numbers that are counted up.
 #[derive(Debug, Default)]
 pub(super) struct Visitors {
     silent: BTreeMap<u64, Silent>,
     served: BTreeMap<u64, Visitor>,
+    /// Until when what a user was given is made up for.
+    given: BTreeMap<u32, Nanos>,
 }
 
 /// Somebody at the other end of a socket.
@@ -44,10 +49,17 @@ impl Visitors {
         clients.filter(|it| it.uid == uid).count() < MOST_SILENT_OF_A_USER
     }
 
-    /// Whether a user may be given a page.
-    pub(super) fn may_ask(&self, uid: u32) -> bool {
+    /// Whether a user may be given a page, and then is.
+    pub(super) fn may_have(&mut self, uid: u32, now: Nanos) -> bool {
         let clients = self.served.values().map(|it| it.client);
-        clients.filter(|it| it.uid == uid).count() < MOST_UNREAD_OF_A_USER
+        let unread = clients.filter(|it| it.uid == uid).count();
+        self.given.retain(|_, given| now - *given < SAVINGS);
+        let given = self.given.entry(uid).or_insert(now - SAVINGS);
+        let may = unread < MOST_UNREAD_OF_A_USER && *given <= now;
+        if may {
+            *given += PAGE;
+        }
+        may
     }
 
     /// Somebody has connected. Where they are too many, one who has not asked yet goes; `users` has those with jobs.
@@ -170,14 +182,26 @@ mod tests {
     fn a_user_who_takes_no_answers_gets_no_more_and_others_do() {
         let mut visitors = Visitors::default();
         for number in 0..MOST_UNREAD_OF_A_USER as u64 {
-            assert!(visitors.may_ask(1));
+            assert!(visitors.may_have(1, SAVINGS));
             come(&mut visitors, [1], &[]);
             let visitor = visitors.ask(1).unwrap();
             visitors.serve(number, visitor);
         }
-        assert!(!visitors.may_ask(1) && visitors.may_ask(2));
+        assert!(!visitors.may_have(1, SAVINGS) && visitors.may_have(2, SAVINGS));
         visitors.leave(7);
-        assert!(visitors.may_ask(1));
+        assert!(visitors.may_have(1, SAVINGS));
+    }
+
+    #[test]
+    fn a_user_is_given_a_thousand_pages_and_then_twenty_a_second() {
+        let mut visitors = Visitors::default();
+        let start = SAVINGS;
+        let mut given = |uid, now| (0..2000).filter(|_| visitors.may_have(uid, now)).count();
+        assert_eq!(given(1, start), 1025);
+        assert_eq!(given(1, start + 999_000_000), 19);
+        assert_eq!(given(2, start + 999_000_000), 1025);
+        assert_eq!(given(1, 5 * start), 1025);
+        assert_eq!(visitors.given.len(), 1);
     }
 
     #[test]

@@ -67,6 +67,23 @@ fn wait_for_a_seat(node: &Node) {
 }
 
 #[test]
+fn a_page_that_was_given_up_takes_no_memory() {
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let [given_up, page] = [(); 2].map(|()| {
+        let (_, page) = ask(&node.socket, &request(GPU)).unwrap();
+        page.unwrap()
+    });
+    let blocks = |page| rustix::fs::fstat(page).unwrap().st_blocks;
+    let until = Instant::now() + Duration::from_secs(60);
+    while blocks(&given_up) != 0 {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_ne!(blocks(&page), 0);
+}
+
+#[test]
 fn who_takes_no_answers_gets_no_more_of_them() {
     const MOST: usize = 64;
     let node = Node::new();
