@@ -12,6 +12,7 @@ mod gpu;
 mod jobs;
 mod page;
 mod reception;
+mod round;
 mod socket;
 mod visitors;
 

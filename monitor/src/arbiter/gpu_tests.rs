@@ -1,11 +1,13 @@
 //! Seats that ring without pause, as a hostile job's could, and others beside them.
 
 use super::*;
+use crate::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Seat};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Instant;
 
 /// A seat as its process has it.
