@@ -35,6 +35,8 @@ pub type Nanos = i64;
 
 const MS: Nanos = 1_000_000;
 
+/// From the end of one job's work to the beginning of the next one's: that is nobody's time.
+const HANDOVER: Nanos = MS / 4;
 /// Who gives a turn back has no more work than this on the GPU.
 const LONGEST_TAIL: Nanos = MS;
 
@@ -127,6 +129,8 @@ pub struct Turns {
     rules: Rules,
     tenants: BTreeMap<Job, Tenant>,
     turn: Option<Turn>,
+    /// Who had the last one.
+    last_holder: Option<Job>,
     /// When time was last accounted for.
     settled: Nanos,
     last_seat: u64,
@@ -186,6 +190,7 @@ impl Turns {
             rules,
             tenants: BTreeMap::new(),
             turn: None,
+            last_holder: None,
             settled: now,
             last_seat: 0,
         }
@@ -545,15 +550,23 @@ impl Turns {
         }) else {
             return;
         };
+        self.forgive_what_nobody_could_have();
+        let correction = self.correction(job);
+        let is_handed_over = self.last_holder.replace(job) != Some(job);
         let Some(tenant) = self.tenants.get_mut(&job) else {
             return;
         };
+        tenant.lag_before = Some(tenant.account.lag());
         tenant.account.begin_turn();
+        if is_handed_over {
+            // Each loses the same part of its share by that, not the same time.
+            tenant.account.note_blocked(-HANDOVER);
+        }
         tenant.served = now;
         tenant.turns += 1;
         let (share, drain) = (tenant.account.share, tenant.drain);
         // With the last work, which runs on for a while, it is as long as it should be.
-        let length = self.turn_length(share);
+        let length = self.turn_length(share) + correction;
         let end = now + length - drain.min(length / 2);
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
@@ -564,6 +577,44 @@ impl Turns {
             tail: 0,
         });
         self.let_in(Seat::is_left_out, orders);
+    }
+
+    /// Time that is lost between turns makes the credit of all who wait grow alike, until bounds hide who is behind.
+    fn forgive_what_nobody_could_have(&mut self) {
+        let epoch = self.epoch();
+        let mut waiting: Vec<&mut Tenant> = (self.tenants.values_mut())
+            .filter(|it| it.wishes_since.is_some())
+            .collect();
+        let least = waiting.iter().map(|it| it.account.lag()).min();
+        let surplus = least.map_or(0, |least| least - 2 * epoch);
+        if surplus <= 0 || waiting.len() < 2 {
+            return;
+        }
+        for tenant in &mut waiting {
+            tenant.account.credit -= tenant.account.part_of(surplus);
+            tenant.lag_before = tenant.lag_before.map(|lag| lag - surplus);
+        }
+    }
+
+    /// By how much the job's turn is longer, or shorter, than others': who is behind those that wait with it comes up slowly,
+    /// in each turn, so that the order can stay.
+    fn correction(&self, job: Job) -> Nanos {
+        let Some(own) = self.tenants.get(&job).map(|it| &it.account) else {
+            return 0;
+        };
+        let epoch = self.epoch();
+        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        let waiting = others.filter(|(_, it)| it.wishes_since.is_some());
+        // As each stood when it got its turn: in it one falls back.
+        let peaks: Vec<Nanos> = waiting.filter_map(|(_, it)| it.lag_before).collect();
+        let behind = peaks
+            .iter()
+            .map(|peak| (own.lag() - peak).clamp(-epoch, epoch));
+        let behind: Nanos = behind.sum();
+        let count = Nanos::try_from(peaks.len()).unwrap_or(0) + 1;
+        let most = self.turn_length(own.share) / 4;
+        let time = own.part_of((behind / count).abs()) / 4;
+        (time * behind.signum()).clamp(-most, most)
     }
 
     /// The job that has credit for a turn and had its last one longest ago, unless another is further behind its share, by

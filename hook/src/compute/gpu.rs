@@ -12,7 +12,7 @@ use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
 use super::streams::{Base, Marks, Place, Streams};
-use super::turns::{Duty, Turns};
+use super::turns::{Duty, Flight, Turns};
 use super::{Stream, Work, are_captures, helper};
 use crate::account;
 use crate::account::pools::relaxed;
@@ -32,8 +32,8 @@ const WAY: u64 = 20_000;
 /// So much of what is known well, or so many launches, is charged at once, without an event.
 const LIGHT: u64 = 50_000;
 const LIGHT_COUNT: u64 = 32;
-/// After so much an event is recorded.
-const MARK: u64 = 250_000;
+/// After so much an event is recorded: the GPU loses some 1.6 us with each.
+const MARK: u64 = 400_000;
 /// After so many launches too.
 const MARK_COUNT: u64 = 64;
 /// If nothing ends for so long, or for twice as long as it takes itself, a launch goes on: what is in flight may wait for it.
@@ -187,6 +187,7 @@ impl Gpu {
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
         let is_behind = self.in_flight.load(Ordering::Relaxed) >= NEAR;
+        let is_sure = known.is_some_and(|known| known.is_sure);
         let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
@@ -232,7 +233,7 @@ impl Gpu {
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
         let watch = match begun {
             // What comes next has the event that it needs.
-            Some(_) if is_behind && light.is_some() && !is_sample => ticket.watch,
+            Some(_) if is_behind && is_sure && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
             Some(true) => Watch::Since(os::nanoseconds()),
             // Another thread has the events just now: time that was not begun is charged as estimated.
@@ -251,12 +252,31 @@ impl Gpu {
     /// Whether nothing of what is in flight has begun: its streams wait for something else.
     fn is_blocked(&self) -> bool {
         let mut is_any = false;
+        let now = os::nanoseconds();
         let all = self.streams.each().all(|place| {
-            let state = place.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked()));
+            let state = place.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked(now)));
             is_any |= state.is_some_and(|(_, is_blocked)| is_blocked);
             state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
         });
         is_any && all
+    }
+
+    /// What is left of what is in flight, if it takes as long as it should: it goes on although no event tells.
+    fn left_of(&self, in_flight: u64) -> u64 {
+        // Relaxed: a count and nothing else.
+        if self.stalled.load(Ordering::Relaxed) > 0 {
+            return in_flight;
+        }
+        let mut since = 0;
+        for place in self.streams.each().filter(|place| !place.is_done()) {
+            let began = place.try_marks(|place, marks| marks.has_begun().then(|| place.since()));
+            match began.flatten() {
+                Some(time) => since = time.max(since),
+                None => return in_flight,
+            }
+        }
+        let time = os::nanoseconds().saturating_sub(since);
+        in_flight.saturating_sub(time)
     }
 
     /// Whether what is in flight may not end before something is launched that waits for a turn.
@@ -339,7 +359,13 @@ impl Gpu {
         {
             helper::start(self);
         }
-        let turn = self.turns.may(now, used, in_flight, || self.is_stuck());
+        let flight = Flight {
+            used,
+            time: in_flight,
+            left: &|| self.left_of(in_flight),
+            is_stuck: &|| self.is_stuck(),
+        };
+        let turn = self.turns.may(now, &flight);
         turn.unwrap_or_else(|| known.own.may(now, in_flight))
     }
 
@@ -352,10 +378,13 @@ impl Gpu {
             let rests = core::mem::replace(&mut last, launched) == launched;
             let in_flight = self.in_flight.load(Ordering::SeqCst);
             let turn = self.turns.turn();
-            match self
-                .turns
-                .attend(os::nanoseconds(), in_flight, rests, || self.is_stuck())
-            {
+            let flight = Flight {
+                used: self.used.load(Ordering::Relaxed),
+                time: in_flight,
+                left: &|| self.left_of(in_flight),
+                is_stuck: &|| self.is_stuck(),
+            };
+            match self.turns.attend(os::nanoseconds(), &flight, rests) {
                 Duty::End => break,
                 Duty::Rest => {
                     let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;

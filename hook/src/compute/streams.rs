@@ -383,6 +383,11 @@ impl Place {
             && (self.marked.load(Ordering::Relaxed) == 0 || self.is_broken.load(Ordering::Relaxed))
     }
 
+    /// Whether nothing is under way, as far as anybody has seen.
+    pub(super) fn is_done(&self) -> bool {
+        !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
+    }
+
     /// From here on time begins anew.
     pub(super) fn break_off(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
@@ -409,6 +414,11 @@ impl Place {
     /// Work began now, or some of it ended now.
     pub(super) fn note(&self, now: u64) {
         self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// When that was.
+    pub(super) fn since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
     }
 
     /// The stream ends, and its work runs on: nothing is recorded here any more. What stands behind no event is returned.
@@ -462,13 +472,13 @@ impl Place {
         // SAFETY: the lock is held, so nobody else has them.
         let marks = unsafe { &mut *self.marks.get() };
         let is_busy = self.has_pending() || !marks.is_empty();
-        let is_blocked = marks.is_blocked();
+        let has_begun = marks.has_begun();
         let lost = marks.forget().saturating_add(self.take_pending().cost);
         self.marked.store(0, Ordering::Relaxed);
         self.free();
         self.reopen();
         let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        (lost, if is_busy && !is_blocked { time } else { 0 })
+        (lost, if is_busy && has_begun { time } else { 0 })
     }
 }
 
@@ -500,10 +510,23 @@ impl Marks {
         is_due
     }
 
-    /// Whether the stream waits for something else before the oldest work that is under way.
-    pub(super) fn is_blocked(&self) -> bool {
-        let oldest = self.ring.get(self.first).filter(|_| self.count > 0);
-        oldest.is_some_and(|mark| mark.is_begin)
+    /// When the event was recorded behind which the oldest work that is under way begins, if that has not.
+    fn begins_behind(&self) -> Option<u64> {
+        let oldest = self.ring.get(self.first).filter(|_| self.count > 0)?;
+        oldest.is_begin.then_some(oldest.recorded)
+    }
+
+    /// Whether the oldest work that is under way can have begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begins_behind().is_none()
+    }
+
+    /// Whether the stream waits for something else before the oldest work that is under way. Until a while has passed it
+    /// may be the last work of the job that had the turn before.
+    pub(super) fn is_blocked(&self, now: u64) -> bool {
+        const WHILE: u64 = 1_500_000;
+        let since = self.begins_behind();
+        since.is_some_and(|since| now.saturating_sub(since) > WHILE)
     }
 
     /// Records that time begins.

@@ -66,6 +66,18 @@ pub(super) struct Turns {
     silent_since: AtomicU64,
 }
 
+/// This process's work on the GPU, as it stands.
+pub(super) struct Flight<'a> {
+    /// How long it worked in all, as measured.
+    pub(super) used: u64,
+    /// What was launched and not seen to end, as estimated.
+    pub(super) time: u64,
+    /// What may be left of that now.
+    pub(super) left: &'a dyn Fn() -> u64,
+    /// Whether it may not end before something is launched that waits for a turn.
+    pub(super) is_stuck: &'a dyn Fn() -> bool,
+}
+
 /// What the thread that looks after turns is to do.
 pub(super) enum Duty {
     /// Nothing until the word changes.
@@ -164,23 +176,17 @@ impl Turns {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What may be in flight now; `None` without an arbiter. `used` and `in_flight` are this process's, `is_stuck` asks
-    /// whether that may not end before the next turn.
-    pub(super) fn may(
-        &self,
-        now: u64,
-        used: u64,
-        in_flight: u64,
-        is_stuck: impl Fn() -> bool,
-    ) -> Option<May> {
+    /// What may be in flight now; `None` without an arbiter.
+    pub(super) fn may(&self, now: u64, flight: &Flight<'_>) -> Option<May> {
         let seat = self.seat()?;
+        let in_flight = flight.time;
         let turn = seat.turn().load(Ordering::SeqCst);
         // In this order: what is ending is answered before it is no longer ending.
         let is_ending = turn == self.ending.load(Ordering::SeqCst);
         let is_new = !is_ending && turn != seat.done().load(Ordering::SeqCst);
         if turn & OPEN != 0 && is_new {
             self.silent_since.store(now, Ordering::Relaxed);
-            let left = self.left_at(seat, used);
+            let left = self.left_at(seat, flight.used);
             let until = seat.until().load(Ordering::Relaxed);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
@@ -196,10 +202,8 @@ impl Turns {
             self.close(turn, now);
         }
         self.word.store(0, Ordering::SeqCst);
-        if self.answer(seat, in_flight, 1, now, is_stuck) {
-            return Some(May::Nothing(
-                in_flight.saturating_sub(AHEAD).clamp(20_000, 200_000),
-            ));
+        if let Some(more) = self.answer(seat, flight, 1, now) {
+            return Some(May::Nothing(more.clamp(20_000, 200_000)));
         }
         if self.ending.load(Ordering::SeqCst) != 0 {
             // Another thread is about to answer, or finds that the turn need not end after all.
@@ -242,33 +246,31 @@ impl Turns {
         }
     }
 
-    /// Answers that a turn is over once little is in flight; true while there is more.
-    fn answer(
-        &self,
-        seat: &Seat,
-        in_flight: u64,
-        wish: u32,
-        now: u64,
-        is_stuck: impl Fn() -> bool,
-    ) -> bool {
+    /// Answers that a turn is over once little is left of its work; says how much too much there is until then.
+    fn answer(&self, seat: &Seat, flight: &Flight<'_>, wish: u32, now: u64) -> Option<u64> {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
-            return false;
+            return None;
         }
         let since = self.ending_since.load(Ordering::Relaxed);
-        let new = self.new_of(in_flight);
+        let new = self.new_of(flight.time);
+        let left = if new > 0 { (flight.left)() } else { 0 };
         let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
+        let more = new.min(left).saturating_sub(AHEAD);
         // What is in flight may wait for a launch that waits for the next turn.
-        if new > AHEAD && now.saturating_sub(since) < patience && !is_stuck() {
-            return true;
+        if more > 0 && now.saturating_sub(since) < patience && !(flight.is_stuck)() {
+            return Some(more);
         }
         // Another thread may be about to, or have done so.
         let held = self.answering.try_hold();
         if held.is_some() && self.ending.load(Ordering::SeqCst) == ending {
+            // With what is over of it, though no event has told that yet.
+            let over = flight.time.saturating_sub(left);
+            self.used(flight.used.saturating_add(over));
             self.say_done(seat, ending, wish);
             self.ending.store(0, Ordering::SeqCst);
         }
-        false
+        None
     }
 
     /// Says that this process is done with a turn, and what it wishes for then.
@@ -340,20 +342,15 @@ impl Turns {
 
     /// What there is to do for the thread that looks after turns, while others launch, wait or do something else. `is_idle`
     /// where nothing was launched for a while.
-    pub(super) fn attend(
-        &self,
-        now: u64,
-        in_flight: u64,
-        is_idle: bool,
-        is_stuck: impl Fn() -> bool,
-    ) -> Duty {
+    pub(super) fn attend(&self, now: u64, flight: &Flight<'_>, is_idle: bool) -> Duty {
+        let in_flight = flight.time;
         let Some(seat) = self.seat() else {
             return Duty::End;
         };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
             self.close(turn, now);
-            return self.finish(seat, now, in_flight, is_stuck);
+            return self.finish(seat, now, flight);
         }
         if turn == seat.done().load(Ordering::Relaxed) {
             return self.after_turn(now, in_flight);
@@ -374,9 +371,9 @@ impl Turns {
         if now >= until {
             self.word.store(0, Ordering::SeqCst);
             self.end(turn, now);
-            return self.finish(seat, now, in_flight, is_stuck);
+            return self.finish(seat, now, flight);
         }
-        if is_busy && (in_flight == 0 || !is_stuck()) {
+        if is_busy && (in_flight == 0 || !(flight.is_stuck)()) {
             let soon = in_flight.clamp(IDLE, 1_000_000);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
@@ -384,13 +381,13 @@ impl Turns {
     }
 
     /// The turn is over: answers as soon as its work is.
-    fn finish(&self, seat: &Seat, now: u64, in_flight: u64, is_stuck: impl Fn() -> bool) -> Duty {
-        if self.answer(seat, in_flight, self.wish(), now, is_stuck) {
+    fn finish(&self, seat: &Seat, now: u64, flight: &Flight<'_>) -> Duty {
+        if let Some(more) = self.answer(seat, flight, self.wish(), now) {
             // A thread that waits for the next turn looks by itself.
             let shortest = if self.wish() == 0 { 50_000 } else { 500_000 };
-            return Duty::Look(in_flight.saturating_sub(AHEAD).clamp(shortest, 500_000));
+            return Duty::Look(more.clamp(shortest, 500_000));
         }
-        self.after_turn(now, in_flight)
+        self.after_turn(now, flight.time)
     }
 
     /// The turn is given back, but the last work of it may run.

@@ -30,6 +30,16 @@ fn stand() -> Stand {
     Stand { turns, seat }
 }
 
+/// So much was used, so much is in flight, and so much of that is left.
+fn flight(used: u64, time: u64, left: u64) -> Flight<'static> {
+    Flight {
+        used,
+        time,
+        left: Box::leak(Box::new(move || left)),
+        is_stuck: &|| false,
+    }
+}
+
 impl Stand {
     /// The arbiter opens a turn.
     fn open(&self, number: u32, flags: u32) -> u32 {
@@ -50,12 +60,13 @@ impl Stand {
 
     /// A thread of the program asks.
     fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<May> {
-        self.turns.may(now, used, in_flight, || false)
+        self.turns.may(now, &flight(used, in_flight, in_flight))
     }
 
     /// The thread that looks after turns does.
     fn attend(&self, now: u64, in_flight: u64, is_idle: bool) -> Duty {
-        self.turns.attend(now, in_flight, is_idle, || false)
+        self.turns
+            .attend(now, &flight(0, in_flight, in_flight), is_idle)
     }
 
     /// What the arbiter reads: the wish, the word of the last turn that is done with, and how often the bell was rung.
@@ -72,9 +83,9 @@ fn without_an_arbiter_there_are_no_turns() {
     let turns = alone();
     assert!(turns.goes_on());
     assert_eq!(turns.left(7), None);
-    assert_eq!(turns.may(NOW, 0, 0, || false), None);
+    assert_eq!(turns.may(NOW, &flight(0, 0, 0)), None);
     assert_eq!(turns.turn(), 0);
-    let duty = turns.attend(NOW, MS, false, || false);
+    let duty = turns.attend(NOW, &flight(0, MS, MS), false);
     assert!(matches!(duty, Duty::End));
 }
 
@@ -194,7 +205,11 @@ fn work_that_waits_for_the_next_turn_is_not_waited_for() {
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
     let closed = stand.close(2);
-    let may = stand.turns.may(NOW, 0, MS, || true);
+    let stuck = Flight {
+        is_stuck: &|| true,
+        ..flight(0, MS, MS)
+    };
+    let may = stand.turns.may(NOW, &stuck);
     assert_eq!(may, Some(May::Turn(closed)));
     assert_eq!(stand.said().1, closed);
 }
@@ -247,6 +262,26 @@ fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
     });
     assert_ne!(stand.said().1, turn);
     assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+}
+
+#[test]
+fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
+    let stand = stand();
+    stand.open(1, CONTENDED);
+    stand.may(NOW, 3 * MS, 0);
+    let long = 20 * MS;
+    let wait = stand.turns.may(END, &flight(3 * MS, long, long - MS));
+    assert!(matches!(wait, Some(May::Nothing(_))), "{wait:?}");
+    assert_eq!(stand.seat.used().load(Ordering::SeqCst), 0);
+    let may = stand.turns.may(END, &flight(3 * MS, long, AHEAD));
+    assert!(matches!(may, Some(May::Turn(_))), "{may:?}");
+    // What is over is told, and is not told again.
+    let told = || stand.seat.used().load(Ordering::SeqCst);
+    assert_eq!(told(), 3 * MS + long - AHEAD);
+    stand.turns.used(3 * MS + MS);
+    assert_eq!(told(), 3 * MS + long - AHEAD);
+    stand.turns.used(3 * MS + long);
+    assert_eq!(told(), 3 * MS + long);
 }
 
 #[test]

@@ -37,8 +37,12 @@ const SECOND: Nanos = 1000 * MS;
 
 /// From the ringing of a futex to the first instruction of who waited there.
 const WAKE_UP: Nanos = 20 * US;
+/// And how much later it may be: processors sleep, too.
+const LATE: Nanos = 250 * US;
 /// From the last kernel of one job to the first of another.
-const SWITCH: Nanos = 100 * US;
+const SWITCH: Nanos = 140 * US;
+/// From a process's death to the end of its kernel, at most.
+const LAST: Nanos = 10 * MS;
 /// From a process's death to the arbiter's hearing of it.
 const OBITUARY: Nanos = 100 * US;
 
@@ -132,6 +136,8 @@ pub(super) struct World {
     arbiter_at: Nanos,
     queue: VecDeque<Kernel>,
     running: Option<Kernel>,
+    /// When that ends.
+    gpu_at: Nanos,
     /// Whose context is on the GPU.
     context: Option<Job>,
     pub(super) busy: Nanos,
@@ -150,6 +156,7 @@ impl World {
             arbiter_at: Nanos::MAX,
             queue: VecDeque::new(),
             running: None,
+            gpu_at: Nanos::MAX,
             context: None,
             busy: 0,
             random: seed,
@@ -209,7 +216,8 @@ impl World {
                 self.act(at);
             }
             Event::Timer(_) => {}
-            Event::Gpu => self.kernel_ends(),
+            Event::Gpu if self.gpu_at == self.now => self.kernel_ends(),
+            Event::Gpu => {}
             Event::Arrives(at) => {
                 let program = self.processes[at].program;
                 let share = Share::new(program.share.0, program.share.1).unwrap();
@@ -220,6 +228,7 @@ impl World {
             Event::Dies(at) => {
                 self.processes[at].is_dead = true;
                 self.queue.retain(|kernel| kernel.process != at);
+                self.cut_short(at);
                 self.schedule(self.now + OBITUARY, Event::Buried(at));
             }
             Event::Buried(at) => {
@@ -260,11 +269,15 @@ impl World {
                 if let Some(terms) = order.terms {
                     self.processes[at].terms = terms;
                 }
-                self.schedule(self.now + WAKE_UP, Event::Process(at));
+                let time = self.now + self.wake_up();
+                self.schedule(time, Event::Process(at));
             }
             match next {
                 Some(time) if time <= self.now => {}
-                Some(time) => return self.wake_arbiter(time + WAKE_UP),
+                Some(time) => {
+                    let time = time + self.wake_up();
+                    return self.wake_arbiter(time);
+                }
                 None => return,
             }
         }
@@ -284,7 +297,10 @@ impl World {
             }
             match process.step(self.now) {
                 Step::Launch => self.launch(at),
-                Step::Ring => self.wake_arbiter(self.now + WAKE_UP),
+                Step::Ring => {
+                    let time = self.now + self.wake_up();
+                    self.wake_arbiter(time);
+                }
                 Step::WaitUntil(time) if time < process.timer => {
                     process.timer = time;
                     return self.schedule(time, Event::Timer(at));
@@ -298,9 +314,13 @@ impl World {
     fn launch(&mut self, process: usize) {
         let (shortest, longest) = self.processes[process].program.kernel;
         let length = shortest + self.draw(longest - shortest);
-        self.processes[process].launched(length);
+        self.processes[process].launched(self.now, length);
         self.queue.push_back(Kernel { process, length });
         self.start_kernel();
+    }
+
+    fn wake_up(&mut self) -> Nanos {
+        WAKE_UP + self.draw(LATE)
     }
 
     /// Up to `most`.
@@ -326,7 +346,21 @@ impl World {
         let switch = if self.context == Some(job) { 0 } else { SWITCH };
         self.context = Some(job);
         self.running = Some(kernel);
-        self.schedule(self.now + switch + kernel.length, Event::Gpu);
+        self.gpu_at = self.now + switch + kernel.length;
+        self.schedule(self.gpu_at, Event::Gpu);
+    }
+
+    /// A kernel does not live much longer than its process.
+    fn cut_short(&mut self, process: usize) {
+        let Some(kernel) = &mut self.running else {
+            return;
+        };
+        let rest = self.gpu_at - self.now;
+        if kernel.process == process && rest > LAST {
+            kernel.length -= rest - LAST;
+            self.gpu_at = self.now + LAST;
+            self.schedule(self.gpu_at, Event::Gpu);
+        }
     }
 
     fn kernel_ends(&mut self) {

@@ -19,6 +19,8 @@ pub(super) struct Tenant {
     pub(super) wishes_since: Option<Nanos>,
     /// When its last turn began.
     pub(super) served: Nanos,
+    /// How far behind its share it was then.
+    pub(super) lag_before: Option<Nanos>,
     pub(super) turns: u64,
     /// How many turns it did not give back in time.
     pub(super) overruns: u64,
@@ -158,6 +160,7 @@ impl Tenant {
             since: now,
             wishes_since: None,
             served: now,
+            lag_before: None,
             turns: 0,
             overruns: 0,
             drain: 0,

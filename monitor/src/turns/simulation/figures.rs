@@ -20,10 +20,12 @@ fn figures_of_the_defaults() {
             mean_turn: mean * MS,
             ..Rules::default()
         };
-        for tenants in [2, 4, 8] {
+        for parts in [&[1, 9][..], &[3, 7], &[1; 4], &[1; 8]] {
             for kernel in [20 * US, 100 * US, MS, 20 * MS] {
-                let programs: Vec<Program> = (0..tenants)
-                    .map(|job| Program::hard(job, (1, tenants), kernel))
+                let all: u32 = parts.iter().sum();
+                let programs: Vec<Program> = (0..)
+                    .zip(parts)
+                    .map(|(job, &part)| Program::hard(job, (part, all), kernel))
                     .collect();
                 let mut world = World::new(rules, &programs, 1);
                 let windows: Vec<Vec<f64>> = (10..50)
@@ -31,8 +33,11 @@ fn figures_of_the_defaults() {
                     .collect();
                 let count = windows.len() as f64;
                 let of = |job: usize| windows.iter().map(move |window| window[job]);
-                let got: Vec<f64> = (0..tenants as usize)
+                let got: Vec<f64> = (0..parts.len())
                     .map(|job| of(job).sum::<f64>() / count)
+                    .collect();
+                let relative: Vec<f64> = (got.iter().zip(parts))
+                    .map(|(got, &part)| got * f64::from(all) / f64::from(part))
                     .collect();
                 let deviation = |job: usize| {
                     let squares: f64 = of(job).map(|it| (it - got[job]).powi(2)).sum();
@@ -42,9 +47,10 @@ fn figures_of_the_defaults() {
                 let sum: f64 = got.iter().sum();
                 let turns: u64 = world.turns.standings().map(|it| it.turns).sum();
                 println!(
-                    "epoch {epoch} mean {mean}: {tenants} x {kernel:>8} ns: sum {:.2} % jain {:.4} turns/s {:.0} deviation {most:.3}",
+                    "epoch {epoch} mean {mean}: {parts:?} x {kernel:>8} ns: sum {:.2} % jain {:.4} first {:.2} turns/s {:.0} deviation {most:.3}",
                     100.0 * sum,
-                    jain(&got),
+                    jain(&relative),
+                    100.0 * got[0],
                     turns as f64 / 5.0,
                 );
             }

