@@ -199,7 +199,7 @@ proptest! {
             // A kernel more or less at the edges of the window.
             let edge = POINT + program.kernel.1 as f64 / (40 * SECOND) as f64;
             // Of what is lost in handing over each loses its share.
-            prop_assert!(*got >= 0.96 * share - edge, "{program:?} got {got}");
+            prop_assert!(*got >= 0.9 * share - edge, "{program:?} got {got}");
             let is_capped = program.mode == Mode::Hard;
             prop_assert!(!is_capped || *got <= share + edge, "{program:?} got {got}");
         }
