@@ -47,7 +47,7 @@ def main():
     quick = not options.full
     short = quick or options.short
     words = [word.strip() for word in options.cells.split(",") if word.strip()]
-    wanted = lambda name: not words or any(word in name for word in words)
+    wanted = lambda name: not words or any(word in name.replace(",", "") or word in name for word in words)
     import alone
     if options.list:
         import collectives

@@ -206,15 +206,16 @@ impl Gpu {
         // Time begins where nothing was under way, and ends before what nothing is known of.
         let begin = |place: &Place, marks: &mut Marks| {
             self.settle_marks(place, marks);
+            let is_early = self.turns.is_new(os::nanoseconds());
             let has_pending = place.has_pending();
             let is_broken = !has_pending && place.take_break();
             match (has_pending, marks.is_empty()) {
                 (false, _) if is_broken => {
-                    marks.begin(stream);
+                    marks.begin(stream, is_early);
                     false
                 }
                 (false, false) => false,
-                (false, true) => marks.begin(stream),
+                (false, true) => marks.begin(stream, is_early),
                 // It may be over for long.
                 (true, true) => marks.end_late(place, stream),
                 // Not to be taken for what is known so well.

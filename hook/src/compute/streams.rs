@@ -85,6 +85,8 @@ pub(super) struct Marks {
     count: usize,
     /// When the last one that was reached was, on the GPU's clock; 0 for never.
     reached: u64,
+    /// What is behind that may have begun later.
+    was_early: bool,
     /// When one was asked for last where that can wait, on the host's clock.
     asked: u64,
 }
@@ -98,6 +100,8 @@ pub(super) struct Mark {
     pub(super) work: Pending,
     /// Nothing lies between: time begins here.
     pub(super) is_begin: bool,
+    /// What is behind it may have begun later.
+    pub(super) is_early: bool,
     /// The work before it ended at some time before: it took what was estimated, at most.
     pub(super) is_late: bool,
     /// So long after the begin the launch was handed over: the GPU waited for it.
@@ -117,6 +121,8 @@ pub(super) struct Reached {
     pub(super) mark: Mark,
     /// When the one before was reached, on the GPU's clock.
     pub(super) start: u64,
+    /// The work may have begun later.
+    pub(super) is_start_early: bool,
     /// When this one was.
     pub(super) end: u64,
 }
@@ -529,9 +535,12 @@ impl Marks {
         since.is_some_and(|since| now.saturating_sub(since) > WHILE)
     }
 
-    /// Records that time begins.
-    pub(super) fn begin(&mut self, stream: Stream) -> bool {
-        self.record(stream, |mark| mark.is_begin = true)
+    /// Records that time begins; maybe while another job's last work runs, which no event in this stream waits for.
+    pub(super) fn begin(&mut self, stream: Stream, is_early: bool) -> bool {
+        self.record(stream, |mark| {
+            mark.is_begin = true;
+            mark.is_early = is_early;
+        })
     }
 
     /// Records the end of all that was launched.
@@ -633,9 +642,11 @@ impl Marks {
         let reached = Reached {
             mark: *mark,
             start: self.reached,
+            is_start_early: self.was_early,
             end,
         };
         self.reached = end;
+        self.was_early = mark.is_early;
         self.first = self.first.wrapping_add(1) % MARKS;
         self.count = self.count.saturating_sub(1);
         Some(reached)
@@ -663,6 +674,7 @@ impl Marks {
             mark.event = core::ptr::null_mut();
         }
         (self.first, self.count, self.reached) = (0, 0, 0);
+        self.was_early = false;
         lost
     }
 }
@@ -673,6 +685,7 @@ impl Default for Mark {
             event: core::ptr::null_mut(),
             work: Pending::default(),
             is_begin: false,
+            is_early: false,
             is_late: false,
             lead: 0,
             stands_for: 1,

@@ -50,6 +50,8 @@ pub(super) struct Turns {
     answering: Lock,
     /// The last word that opened a turn.
     seen: AtomicU32,
+    /// When it was seen.
+    seen_at: AtomicU64,
     /// The last word that closed a turn.
     closed: AtomicU32,
     /// What was in flight when this turn began, from one that was over long before: it may wait for a launch of this one.
@@ -105,6 +107,13 @@ impl Turns {
                 turn & OPEN != 0 && turn == self.word.load(Ordering::SeqCst)
             }
         }
+    }
+
+    /// Whether the last work of the job that had the turn before may still run.
+    pub(super) fn is_new(&self, now: u64) -> bool {
+        const WHILE: u64 = 2 * AHEAD;
+        let since = self.seen_at.load(Ordering::Relaxed);
+        self.seat().is_some() && now.saturating_sub(since) < WHILE
     }
 
     /// Tells the arbiter what was used.
@@ -189,6 +198,7 @@ impl Turns {
             let left = self.left_at(seat, flight.used);
             let until = seat.until().load(Ordering::Relaxed);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
+                self.seen_at.store(now, Ordering::Relaxed);
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
                 self.carried.store(carried, Ordering::Relaxed);
             }

@@ -218,6 +218,11 @@ impl Gpu {
             .start
             .saturating_add(reached.mark.lead)
             .min(reached.end);
+        let start = if reached.is_start_early {
+            start.max(reached.end.saturating_sub(work.cost))
+        } else {
+            start
+        };
         let is_timed = reached.start > 0 && reached.end > 0;
         let is_exact = is_timed && !reached.mark.is_late;
         let end = if is_exact || reached.mark.was_awaited {
@@ -240,7 +245,7 @@ impl Gpu {
             time
         };
         let time = time.saturating_add(unseen(reached, time));
-        if let Some(key) = work.key.filter(|_| is_exact)
+        if let Some(key) = work.key.filter(|_| is_exact && !reached.is_start_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
             self.estimates.learn(key, each);
