@@ -60,7 +60,7 @@ const TAG: u32 = 36;
 /// A launch's place, and what it is known by there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
-    place: usize,
+    place: u16,
     tag: u32,
 }
 
@@ -70,7 +70,7 @@ impl Key {
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = (work.what ^ work.size.wrapping_mul(MIX)).wrapping_mul(MIX);
         Self {
-            place: (hash >> 54) as usize,
+            place: (hash >> 54) as u16,
             // Never that of an empty place.
             tag: hash as u32 & 0x0fff_ffff | 1,
         }
@@ -78,14 +78,14 @@ impl Key {
 
     /// As one number; never 0.
     pub(super) fn number(self) -> u64 {
-        (self.place as u64) << 32 | u64::from(self.tag)
+        u64::from(self.place) << 32 | u64::from(self.tag)
     }
 
     /// The key of such a number.
     pub(super) fn from_number(number: u64) -> Option<Self> {
-        let place = (number >> 32) as usize;
-        (number != 0 && place < PLACES).then_some(Self {
-            place,
+        let place = number >> 32;
+        (number != 0 && place < PLACES as u64).then_some(Self {
+            place: place as u16,
             tag: number as u32,
         })
     }
@@ -96,7 +96,7 @@ impl Estimates {
     #[inline]
     pub(super) fn of(&self, key: Key) -> Option<Estimate> {
         // Relaxed: tag and time are one word.
-        let word = self.0.get(key.place)?.load(Ordering::Relaxed);
+        let word = self.0.get(usize::from(key.place))?.load(Ordering::Relaxed);
         ((word >> TAG) as u32 == key.tag).then_some(Estimate {
             time: word & TIME,
             is_sure: word >> COUNT & 15 >= OFTEN,
@@ -107,7 +107,7 @@ impl Estimates {
     /// the beginning. Later a quarter of what is new counts; what is far less counts at once, but not the first time: an
     /// event that another thread recorded may stand between.
     pub(super) fn learn(&self, key: Key, time: u64) {
-        let Some(place) = self.0.get(key.place) else {
+        let Some(place) = self.0.get(usize::from(key.place)) else {
             return;
         };
         let word = place.load(Ordering::Relaxed);

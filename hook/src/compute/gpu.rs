@@ -236,7 +236,7 @@ impl Gpu {
             // What comes next has the event that it needs.
             Some(_) if is_behind && is_sure && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
-            Some(true) => Watch::Since(os::nanoseconds()),
+            Some(true) => Watch::Since(os::nanoseconds() as u32),
             // Another thread has the events just now: time that was not begun is charged as estimated.
             None if place.is_some_and(Place::is_idle) => Watch::Light,
             _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
@@ -245,7 +245,7 @@ impl Gpu {
         Ticket {
             place,
             watch,
-            stands_for: if is_sample { one_of } else { 1 },
+            stands_for: if is_sample { one_of as u16 } else { 1 },
             ..ticket
         }
     }
@@ -461,7 +461,7 @@ pub(crate) struct Ticket {
     cost: u64,
     watch: Watch,
     /// It is measured for so many.
-    stands_for: u64,
+    stands_for: u16,
 }
 
 /// Whether an event is recorded behind a launch.
@@ -475,8 +475,8 @@ enum Watch {
     Light,
     /// It is.
     End,
-    /// It is, and time began at this one of the host's clock.
-    Since(u64),
+    /// It is, and time began at this one of the host's clock, of which these are the last digits: tickets are small.
+    Since(u32),
 }
 
 impl Ticket {
@@ -502,7 +502,8 @@ impl Ticket {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
             Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
             Watch::Light => {
-                let now = os::nanoseconds();
+                // Relaxed: of this launch, or of another thread's just now.
+                let now = os::nanoseconds_at(self.gpu.last.load(Ordering::Relaxed));
                 place.expect(now, self.cost);
                 if pending.cost < LIGHT && pending.count < LIGHT_COUNT {
                     return;
@@ -517,11 +518,14 @@ impl Ticket {
                 0
             }
             // No longer: a call of the driver may last as long as the kernel.
-            Watch::Since(begun) => os::nanoseconds().saturating_sub(begun).min(WAY),
+            Watch::Since(begun) => {
+                let time = (os::nanoseconds() as u32).wrapping_sub(begun);
+                u64::from(time).min(WAY)
+            }
             _ => 0,
         };
         let gpu = self.gpu;
-        gpu.mark(place, self.stream, lead, self.stands_for);
+        gpu.mark(place, self.stream, lead, self.stands_for.into());
     }
 }
 

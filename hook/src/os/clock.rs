@@ -14,6 +14,12 @@ pub(crate) fn nanoseconds() -> u64 {
     CLOCK.now().unwrap_or_else(|| CLOCK.ask())
 }
 
+/// The same when the processor's counter was at this.
+#[inline]
+pub(crate) fn nanoseconds_at(ticks: u64) -> u64 {
+    CLOCK.at(ticks).unwrap_or_else(|| CLOCK.ask())
+}
+
 /// What the kernel's clock said, and when by the processor's counter.
 struct Clock {
     /// Odd while somebody writes.
@@ -41,6 +47,11 @@ impl Clock {
 
     #[inline]
     fn now(&self) -> Option<u64> {
+        self.at(arch::ticks())
+    }
+
+    #[inline]
+    fn at(&self, now: u64) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
         let ticks = self.ticks.load(Ordering::Relaxed);
         let time = self.time.load(Ordering::Relaxed);
@@ -49,7 +60,7 @@ impl Clock {
         fence(Ordering::Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
         // Far too much where another processor's counter is behind.
-        let since = arch::ticks().wrapping_sub(ticks).checked_mul(rate)? >> 32;
+        let since = now.wrapping_sub(ticks).checked_mul(rate)? >> 32;
         (is_whole && rate > 0 && since < Self::SPAN).then(|| time.wrapping_add(since))
     }
 
