@@ -61,6 +61,8 @@ pub struct Said {
     pub done: u32,
     /// How long it has kept the GPU busy in all.
     pub used: u64,
+    /// When its last work should be over.
+    pub over: u64,
 }
 
 /// What is to be written on a process's page: first the terms, then the word.
@@ -77,6 +79,8 @@ pub struct Order {
 /// What a process may do in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
+    /// When it begins.
+    pub from: u64,
     /// When it ends; [`u64::MAX`] for never.
     pub until: u64,
     /// What its use may come to in all; [`u64::MAX`] for anything.
@@ -131,6 +135,8 @@ pub struct Turns {
     turn: Option<Turn>,
     /// Who had the last one.
     last_holder: Option<Job>,
+    /// When the last work of that should be over.
+    free_at: Nanos,
     /// When time was last accounted for.
     settled: Nanos,
     last_seat: u64,
@@ -141,6 +147,8 @@ pub struct Turns {
 struct Turn {
     job: Job,
     began: Nanos,
+    /// When the work of the turn before should be over.
+    from: Nanos,
     /// When it ends; `None` while nobody waits for that.
     until: Option<Nanos>,
     ended: Option<Ended>,
@@ -191,6 +199,7 @@ impl Turns {
             tenants: BTreeMap::new(),
             turn: None,
             last_holder: None,
+            free_at: now,
             settled: now,
             last_seat: 0,
         }
@@ -464,6 +473,7 @@ impl Turns {
         let until = turn
             .until
             .map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
+        let from = turn.from.try_into().unwrap_or(0);
         let flags = if turn.until.is_some() {
             OPEN | CONTENDED
         } else {
@@ -485,7 +495,11 @@ impl Turns {
             orders.push(Order {
                 seat: id,
                 word: seat.open() | flags,
-                terms: Some(Terms { until, budget }),
+                terms: Some(Terms {
+                    from,
+                    until,
+                    budget,
+                }),
             });
         }
     }
@@ -533,8 +547,13 @@ impl Turns {
                 return;
             }
             holder.overruns += 1;
+            self.free_at = now;
         } else {
             holder.account.close_bill(now);
+            let over = holder.present().map(|seat| seat.said.over).max();
+            let over = Nanos::try_from(over.unwrap_or(0)).unwrap_or(Nanos::MAX);
+            // Nobody waits longer than that for what another says.
+            self.free_at = over.clamp(now, now + LONGEST_TAIL);
         }
         holder.close(ended.at, now);
         self.turn = None;
@@ -567,11 +586,17 @@ impl Turns {
         let (share, drain) = (tenant.account.share, tenant.drain);
         // With the last work, which runs on for a while, it is as long as it should be.
         let length = self.turn_length(share) + correction;
+        let from = if is_handed_over {
+            self.free_at.max(now)
+        } else {
+            now
+        };
         let end = now + length - drain.min(length / 2);
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
             job,
             began: now,
+            from,
             until: waits.is_some_and(|since| since < end).then_some(end),
             ended: None,
             tail: 0,

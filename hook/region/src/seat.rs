@@ -9,10 +9,10 @@
 //! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wish`], rings ([`Seat::bell`]) and waits on
 //!    [`Seat::turn`] as a futex.
 //! 2. The arbiter writes [`Seat::budget`] and [`Seat::until`], then a turn with [`OPEN`], and wakes all who wait there.
-//! 3. The process launches until [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or
+//! 3. It waits until [`Seat::from`], when the last work of the job before it should be over. The process launches until [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or
 //!    the arbiter closes the turn. Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
-//! 4. It waits until little of its work is left, or what is left will not end without another turn, copies the word of the
-//!    turn that it is done with to [`Seat::done`], and rings.
+//! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
+//!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -30,6 +30,7 @@ struct Arbiter {
     turn: AtomicU32,
     share: AtomicU32,
     budget: AtomicU64,
+    from: AtomicU64,
     until: AtomicU64,
     beat: AtomicU64,
 }
@@ -41,6 +42,7 @@ struct Process {
     done: AtomicU32,
     overruns: AtomicU32,
     used: AtomicU64,
+    over: AtomicU64,
 }
 
 /// In [`Seat::turn`]: the process has the turn.
@@ -82,6 +84,11 @@ impl Seat {
         &self.arbiter.budget
     }
 
+    /// When the turn begins: what is launched earlier may take the GPU from the job that had it before. The arbiter's.
+    pub fn from(&self) -> &AtomicU64 {
+        &self.arbiter.from
+    }
+
     /// When the turn ends. The arbiter's.
     pub fn until(&self) -> &AtomicU64 {
         &self.arbiter.until
@@ -103,7 +110,12 @@ impl Seat {
         &self.process.wish
     }
 
-    /// The word of the last turn that it is done with: nothing of it is in flight any more.
+    /// When its last work should be over, as it thinks.
+    pub fn over(&self) -> &AtomicU64 {
+        &self.process.over
+    }
+
+    /// The word of the last turn that it is done with: nothing more is launched in it.
     pub fn done(&self) -> &AtomicU32 {
         &self.process.done
     }

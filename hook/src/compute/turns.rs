@@ -23,6 +23,10 @@ const AGAIN: u64 = 200_000_000;
 /// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there. It
 /// is no more than a GPU does to the end before it goes on with another's work that is ready (docs/gpu-notes.md).
 const AHEAD: u64 = 700_000;
+/// So long before a turn begins its first work is launched: that comes to the GPU about when it is free.
+const EARLY: u64 = 100_000;
+/// No turn begins later than this.
+const LONGEST_WAIT: u64 = 2_000_000;
 /// So long after a turn its last work is waited for, or twice as long as it should take.
 const PATIENCE: u64 = 30_000_000;
 /// And no longer than this.
@@ -197,10 +201,15 @@ impl Turns {
             self.silent_since.store(now, Ordering::Relaxed);
             let left = self.left_at(seat, flight.used);
             let until = seat.until().load(Ordering::Relaxed);
+            let wait = seat.from().load(Ordering::Relaxed).saturating_sub(now);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
                 self.seen_at.store(now, Ordering::Relaxed);
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
                 self.carried.store(carried, Ordering::Relaxed);
+            }
+            if wait > EARLY && wait < LONGEST_WAIT {
+                // It goes on well when it is woken for that: processors sleep, too.
+                return Some(May::Nothing(wait.saturating_sub(EARLY)));
             }
             if now < until && left > self.new_of(in_flight) {
                 self.ending.store(0, Ordering::SeqCst);
@@ -277,6 +286,8 @@ impl Turns {
             // With what is over of it, though no event has told that yet.
             let over = flight.time.saturating_sub(left);
             self.used(flight.used.saturating_add(over));
+            seat.over()
+                .store(now.saturating_add(left), Ordering::Relaxed);
             self.say_done(seat, ending, wish);
             self.ending.store(0, Ordering::SeqCst);
         }

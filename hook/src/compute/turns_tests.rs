@@ -265,6 +265,21 @@ fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
 }
 
 #[test]
+fn launches_wait_until_the_last_work_of_the_turn_before_is_nearly_over() {
+    let stand = stand();
+    stand.seat.from().store(NOW + 600_000, Ordering::SeqCst);
+    stand.open(1, CONTENDED);
+    let wait = 600_000 - EARLY;
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Nothing(wait)));
+    assert!(!stand.turns.goes_on());
+    assert_eq!(stand.may(NOW + wait, 0, 0), Some(May::Have(BUDGET)));
+    // Nobody waits for ever for what another process says.
+    stand.seat.from().store(u64::MAX, Ordering::SeqCst);
+    stand.open(2, CONTENDED);
+    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+}
+
+#[test]
 fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     let stand = stand();
     stand.open(1, CONTENDED);
@@ -275,6 +290,8 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     assert_eq!(stand.seat.used().load(Ordering::SeqCst), 0);
     let may = stand.turns.may(END, &flight(3 * MS, long, AHEAD));
     assert!(matches!(may, Some(May::Turn(_))), "{may:?}");
+    let over = stand.seat.over().load(Ordering::SeqCst);
+    assert_eq!(over, END + AHEAD);
     // What is over is told, and is not told again.
     let told = || stand.seat.used().load(Ordering::SeqCst);
     assert_eq!(told(), 3 * MS + long - AHEAD);

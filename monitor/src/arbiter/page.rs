@@ -53,6 +53,7 @@ impl Page {
             wishes: seat.wish().load(SeqCst) != 0,
             done: seat.done().load(SeqCst),
             used: seat.used().load(SeqCst),
+            over: seat.over().load(SeqCst),
         }
     }
 
@@ -66,6 +67,7 @@ impl Page {
         let Ok(seat) = self.seat() else { return };
         if let Some(terms) = order.terms {
             seat.budget().store(terms.budget, Relaxed);
+            seat.from().store(terms.from, Relaxed);
             seat.until().store(terms.until, Relaxed);
         }
         // After the terms, which whoever sees this word is to see.

@@ -9,6 +9,8 @@ use super::{MS, Pace, Program, US};
 const WINDOW: Nanos = MS;
 /// With so much in flight it gives its turn back: the last work runs while the next job gets ready.
 const AHEAD: Nanos = 700 * US;
+/// So long before its turn begins it launches.
+const EARLY: Nanos = 100 * US;
 /// How long a process rests before it gives a turn back that somebody waits for.
 const REST: Nanos = 100 * US;
 
@@ -57,6 +59,7 @@ impl Process {
             said: Said::default(),
             word: 0,
             terms: Terms {
+                from: 0,
                 until: 0,
                 budget: 0,
             },
@@ -105,6 +108,10 @@ impl Process {
         }
         let kernel = self.program.kernel.0;
         let has_room = self.kernels == 0 || self.in_flight + kernel <= WINDOW;
+        let from = self.terms.from as Nanos - EARLY;
+        if self.is_open() && now < from {
+            return Step::WaitUntil(from);
+        }
         if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
             return if has_room { Step::Launch } else { Step::Wait };
         }
@@ -116,6 +123,7 @@ impl Process {
             // The part that is over.
             let over = self.in_flight - (ends - now).clamp(0, self.in_flight);
             self.tell(self.used + over);
+            self.said.over = ends as u64;
             self.give_back()
         }
     }
