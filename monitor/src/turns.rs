@@ -636,9 +636,9 @@ impl Turns {
             .iter()
             .map(|peak| (own.lag() - peak).clamp(-epoch, epoch));
         let behind: Nanos = behind.sum();
-        let count = Nanos::try_from(peaks.len()).unwrap_or(0) + 1;
+        let count = Nanos::try_from(peaks.len()).unwrap_or(0).max(1);
         let most = self.turn_length(own.share) / 4;
-        let time = own.part_of((behind / count).abs()) / 4;
+        let time = own.part_of((behind / count).abs()) / 2;
         (time * behind.signum()).clamp(-most, most)
     }
 

@@ -23,8 +23,9 @@ const AGAIN: u64 = 200_000_000;
 /// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there. It
 /// is no more than a GPU does to the end before it goes on with another's work that is ready (docs/gpu-notes.md).
 const AHEAD: u64 = 700_000;
-/// So long before a turn begins its first work is launched: that comes to the GPU about when it is free.
-const EARLY: u64 = 100_000;
+/// So long before a turn begins its first work is launched: that comes to the GPU about when it is free, since the way there
+/// takes some time, and what is left of other work is nearly always a little less than was thought.
+const EARLY: u64 = 250_000;
 /// No turn begins later than this.
 const LONGEST_WAIT: u64 = 2_000_000;
 /// So long after a turn its last work is waited for, or twice as long as it should take.
@@ -395,7 +396,9 @@ impl Turns {
             return self.finish(seat, now, flight);
         }
         if is_busy && (in_flight == 0 || !(flight.is_stuck)()) {
-            let soon = in_flight.clamp(IDLE, 1_000_000);
+            // A thread that waits to launch more looks itself, and leaves enough for that long when it goes on.
+            let more = if self.wish() == 0 { 0 } else { 1_000_000 };
+            let soon = in_flight.clamp(IDLE, 1_000_000).saturating_add(more);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
         Duty::Look(IDLE)

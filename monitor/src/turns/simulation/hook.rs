@@ -10,7 +10,7 @@ const WINDOW: Nanos = MS;
 /// With so much in flight it gives its turn back: the last work runs while the next job gets ready.
 const AHEAD: Nanos = 700 * US;
 /// So long before its turn begins it launches.
-const EARLY: Nanos = 100 * US;
+const EARLY: Nanos = 250 * US;
 /// How long a process rests before it gives a turn back that somebody waits for.
 const REST: Nanos = 100 * US;
 
