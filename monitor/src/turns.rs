@@ -81,6 +81,8 @@ pub struct Order {
 pub struct Terms {
     /// When it begins.
     pub from: u64,
+    /// How much of its work may be left when it is done.
+    pub ahead: u64,
     /// When it ends; [`u64::MAX`] for never.
     pub until: u64,
     /// What its use may come to in all; [`u64::MAX`] for anything.
@@ -484,8 +486,15 @@ impl Turns {
         };
         let rest = u64::try_from(holder.account.credit).unwrap_or(0);
         let is_capped = holder.account.is_capped();
+        let comes = |seat: &Seat| !seat.is_late() && !seat.is_in() && which(seat);
+        let newcomers = holder.seats.values().filter(|seat| comes(seat)).count();
+        let here = holder.present().filter(|seat| seat.is_in()).count();
+        let is_alone = here + newcomers <= 1;
+        // Who was alone in the turn is to know that it no longer is.
+        let is_joined = here == 1 && newcomers > 0;
         for (&id, seat) in &mut holder.seats {
-            if seat.is_late() || !which(seat) {
+            let is_meant = which(seat) || is_joined && seat.is_in();
+            if seat.is_late() || !is_meant {
                 continue;
             }
             let budget = match is_capped {
@@ -497,6 +506,11 @@ impl Turns {
                 word: seat.open() | flags,
                 terms: Some(Terms {
                     from,
+                    ahead: if is_alone {
+                        LONGEST_TAIL.unsigned_abs()
+                    } else {
+                        0
+                    },
                     until,
                     budget,
                 }),

@@ -23,6 +23,7 @@ class Client:
     def __init__(self, command, environment=None):
         self.talk = Talk(list(map(str, command)), environment or dict(os.environ))
         self.pid = None
+        self.stretches = []
 
     def begun(self, seconds=30):
         self.pid = self.hear(seconds)["begun"]

@@ -31,6 +31,7 @@ struct Arbiter {
     share: AtomicU32,
     budget: AtomicU64,
     from: AtomicU64,
+    ahead: AtomicU64,
     until: AtomicU64,
     beat: AtomicU64,
 }
@@ -87,6 +88,12 @@ impl Seat {
     /// When the turn begins: what is launched earlier may take the GPU from the job that had it before. The arbiter's.
     pub fn from(&self) -> &AtomicU64 {
         &self.arbiter.from
+    }
+
+    /// How much of its work may be left when it is done with the turn: nothing where several processes of the job are in it,
+    /// since what is left of theirs adds up. The arbiter's.
+    pub fn ahead(&self) -> &AtomicU64 {
+        &self.arbiter.ahead
     }
 
     /// When the turn ends. The arbiter's.

@@ -276,7 +276,8 @@ impl Turns {
         let new = self.new_of(flight.time);
         let left = if new > 0 { (flight.left)() } else { 0 };
         let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
-        let more = new.min(left).saturating_sub(AHEAD);
+        let ahead = seat.ahead().load(Ordering::Relaxed).min(AHEAD);
+        let more = new.min(left).saturating_sub(ahead);
         // What is in flight may wait for a launch that waits for the next turn.
         if more > 0 && now.saturating_sub(since) < patience && !(flight.is_stuck)() {
             return Some(more);

@@ -45,6 +45,7 @@ impl Stand {
     fn open(&self, number: u32, flags: u32) -> u32 {
         self.seat.budget().store(BUDGET, Ordering::SeqCst);
         self.seat.until().store(END, Ordering::SeqCst);
+        self.seat.ahead().store(u64::MAX, Ordering::SeqCst);
         self.say(number.wrapping_mul(STEP) | OPEN | flags)
     }
 
@@ -299,6 +300,17 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     assert_eq!(told(), 3 * MS + long - AHEAD);
     stand.turns.used(3 * MS + long);
     assert_eq!(told(), 3 * MS + long);
+}
+
+#[test]
+fn of_several_processes_in_a_turn_each_finishes_first() {
+    let stand = stand();
+    let turn = stand.open(1, CONTENDED);
+    stand.seat.ahead().store(0, Ordering::SeqCst);
+    stand.may(NOW, 0, 0);
+    let wait = stand.turns.may(END, &flight(0, AHEAD, 1));
+    assert!(matches!(wait, Some(May::Nothing(_))), "{wait:?}");
+    assert_eq!(stand.may(END, AHEAD, 0), Some(May::Turn(turn)));
 }
 
 #[test]

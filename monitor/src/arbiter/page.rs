@@ -68,6 +68,7 @@ impl Page {
         if let Some(terms) = order.terms {
             seat.budget().store(terms.budget, Relaxed);
             seat.from().store(terms.from, Relaxed);
+            seat.ahead().store(terms.ahead, Relaxed);
             seat.until().store(terms.until, Relaxed);
         }
         // After the terms, which whoever sees this word is to see.

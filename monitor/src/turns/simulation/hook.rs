@@ -60,6 +60,7 @@ impl Process {
             word: 0,
             terms: Terms {
                 from: 0,
+                ahead: 0,
                 until: 0,
                 budget: 0,
             },
@@ -117,8 +118,11 @@ impl Process {
         }
         // Kernels take as long as they are known to.
         let ends = self.progress + self.in_flight;
-        if self.kernels > 0 && now < ends - AHEAD {
-            Step::WaitUntil(ends - AHEAD)
+        let ahead = AHEAD.min(self.terms.ahead as Nanos);
+        if self.kernels > 0 && ahead == 0 {
+            Step::Wait
+        } else if self.kernels > 0 && now < ends - ahead {
+            Step::WaitUntil(ends - ahead)
         } else {
             // The part that is over.
             let over = self.in_flight - (ends - now).clamp(0, self.in_flight);
