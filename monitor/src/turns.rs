@@ -490,6 +490,9 @@ impl Turns {
         let newcomers = holder.seats.values().filter(|seat| comes(seat)).count();
         let here = holder.present().filter(|seat| seat.is_in()).count();
         let is_alone = here + newcomers <= 1;
+        if !is_alone {
+            holder.account.bill_from(turn.began);
+        }
         // Who was alone in the turn is to know that it no longer is.
         let is_joined = here == 1 && newcomers > 0;
         for (&id, seat) in &mut holder.seats {

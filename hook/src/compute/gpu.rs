@@ -40,6 +40,8 @@ const MARK_COUNT: u64 = 64;
 /// Where nothing is known of the launch, and something runs that may just be long, every fourth of those that follow has
 /// to wait twice as long, until something ends.
 const PATIENCE: u64 = 2_000_000;
+/// The same where other processes of the job are at work in the same turn.
+const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
 
@@ -564,6 +566,12 @@ impl Patience {
             Some(time) => time.saturating_mul(2),
             None => gpu.patience(),
         };
-        waited > PATIENCE && (gpu.is_blocked() || waited > span)
+        // Others of the job have the GPU most of the time.
+        let least = if gpu.turns.is_shared() {
+            SHARED_PATIENCE
+        } else {
+            PATIENCE
+        };
+        waited > least && (gpu.is_blocked() || waited > span)
     }
 }

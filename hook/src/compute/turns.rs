@@ -121,6 +121,12 @@ impl Turns {
         self.seat().is_some() && now.saturating_sub(since) < WHILE
     }
 
+    /// Whether other processes of the job have the turn too.
+    pub(super) fn is_shared(&self) -> bool {
+        let seat = self.seat();
+        seat.is_some_and(|seat| seat.ahead().load(Ordering::Relaxed) == 0)
+    }
+
     /// Tells the arbiter what was used.
     pub(super) fn used(&self, used: u64) {
         if let Some(seat) = self.seat() {
@@ -274,9 +280,14 @@ impl Turns {
         }
         let since = self.ending_since.load(Ordering::Relaxed);
         let new = self.new_of(flight.time);
-        let left = if new > 0 { (flight.left)() } else { 0 };
-        let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
         let ahead = seat.ahead().load(Ordering::Relaxed).min(AHEAD);
+        // Beside others of the job, work takes longer than it should.
+        let left = if new == 0 || ahead == 0 {
+            new
+        } else {
+            (flight.left)()
+        };
+        let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
         let more = new.min(left).saturating_sub(ahead);
         // What is in flight may wait for a launch that waits for the next turn.
         if more > 0 && now.saturating_sub(since) < patience && !(flight.is_stuck)() {

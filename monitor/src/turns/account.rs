@@ -79,6 +79,12 @@ impl Account {
         };
     }
 
+    /// Nothing is owed for the time before: where several processes are at work at the same time, what they say adds up to
+    /// more than there was.
+    pub(super) fn bill_from(&mut self, time: Nanos) {
+        self.bill.since = self.bill.since.max(time);
+    }
+
     pub(super) fn note_used(&mut self, time: Nanos) {
         self.bill.used = self.bill.used.saturating_add(time);
     }
