@@ -55,7 +55,7 @@ pub(super) struct Turns {
     answering: Lock,
     /// The last word that opened a turn.
     seen: AtomicU32,
-    /// When it was seen.
+    /// When it was seen, if somebody waits for its end; else long ago.
     seen_at: AtomicU64,
     /// The last word that closed a turn.
     closed: AtomicU32,
@@ -114,11 +114,12 @@ impl Turns {
         }
     }
 
-    /// Whether the last work of the job that had the turn before may still run.
+    /// Whether the last work of the job that had the turn before this one may still have run then.
     pub(super) fn is_new(&self, now: u64) -> bool {
         const WHILE: u64 = 2 * AHEAD;
         let since = self.seen_at.load(Ordering::Relaxed);
-        self.seat().is_some() && now.saturating_sub(since) < WHILE
+        let age = now.checked_sub(since);
+        self.seat().is_some() && age.is_some_and(|age| age < WHILE)
     }
 
     /// Whether other processes of the job have the turn too.
@@ -210,7 +211,9 @@ impl Turns {
             let until = seat.until().load(Ordering::Relaxed);
             let wait = seat.from().load(Ordering::Relaxed).saturating_sub(now);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
-                self.seen_at.store(now, Ordering::Relaxed);
+                // Where nobody waits nobody had it just before; and only where somebody does, the arbiter charges all the time.
+                let seen_at = if turn & CONTENDED == 0 { 0 } else { now };
+                self.seen_at.store(seen_at, Ordering::Relaxed);
                 let carried = if in_flight > AHEAD { in_flight } else { 0 };
                 self.carried.store(carried, Ordering::Relaxed);
             }

@@ -303,6 +303,18 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
 }
 
 #[test]
+fn another_jobs_last_work_may_run_at_the_beginning_of_a_turn_that_is_waited_for() {
+    let stand = stand();
+    stand.open(1, 0);
+    stand.may(NOW, 0, 0);
+    assert!(!stand.turns.is_new(NOW));
+    stand.open(2, CONTENDED);
+    stand.may(NOW, 0, 0);
+    assert!(stand.turns.is_new(NOW) && stand.turns.is_new(NOW + MS));
+    assert!(!stand.turns.is_new(NOW - 1) && !stand.turns.is_new(NOW + 2 * MS));
+}
+
+#[test]
 fn of_several_processes_in_a_turn_each_finishes_first() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);

@@ -218,7 +218,9 @@ impl Gpu {
             .start
             .saturating_add(reached.mark.lead)
             .min(reached.end);
-        let start = if reached.is_start_early {
+        let mark = &reached.mark;
+        let is_early = reached.is_start_early || mark.is_late && self.turns.is_new(mark.since);
+        let start = if is_early {
             start.max(reached.end.saturating_sub(work.cost))
         } else {
             start
@@ -245,7 +247,7 @@ impl Gpu {
             time
         };
         let time = time.saturating_add(unseen(reached, time));
-        if let Some(key) = work.key.filter(|_| is_exact && !reached.is_start_early)
+        if let Some(key) = work.key.filter(|_| is_exact && !is_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
             self.estimates.learn(key, each);
