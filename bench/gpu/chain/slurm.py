@@ -177,9 +177,17 @@ class Monitor:
         return self.child.poll() is None and pathlib.Path("/run/softmig/arbiter.sock").exists()
 
     def holds(self):
-        """Its descriptors, and the threads that serve processes that take turns; nothing if it is not there."""
+        """Its descriptors but for NVML's, and the threads that serve processes that take turns; nothing if it is not there."""
         proc = pathlib.Path(f"/proc/{self.child.pid}")
-        return [len(list((proc / "fd").iterdir())), sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())] if self.is_up() else None
+        if not self.is_up():
+            return None
+        links = []
+        for file in (proc / "fd").iterdir():
+            try:
+                links.append(os.readlink(file))
+            except FileNotFoundError:
+                continue
+        return [sum(not link.startswith(("/dev/nvidia", "/proc")) for link in links), sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())]
 
     def stop(self):
         if self.child.poll() is None:

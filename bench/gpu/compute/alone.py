@@ -89,8 +89,8 @@ def judged(said, share, controls, mode, us, n):
         "should": round(min(cap, own) * 100, 3),
         "own_pace": round(own * 100, 3),
         "cv": said["cv"], "first_ms": said["first_ms"],
-        "helper_cpu": round((said["cpu"]["process_s"] - said["cpu"]["launcher_s"]) / said["seconds"], 4),
-        "helper_switches": round((said["cpu"]["switches"] - said["cpu"]["launcher_switches"]) / said["seconds"], 1),
+        "helper_cpu": round(said["cpu"]["helper_s"] / said["seconds"], 4),
+        "helper_switches": round(said["cpu"]["helper_switches"] / said["seconds"], 1),
         "launcher_cpu": round(said["cpu"]["launcher_s"] / said["seconds"], 4),
         "control_cv": controls.of(mode, us, n)["cv"],
     }

@@ -74,7 +74,7 @@ def jobs(cells):
         return []
     lines = [
         "## Jobs side by side", "", "`without` is the driver's own time-slicing. *Sum* is all work that was finished, of what one unlimited program gets done.", "",
-        "| cell | library | asked | got | farthest off | Jain of got / asked | sum | met | CV, largest | has its share after | monitor: CPU, switches a second |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| cell | library | asked | got | farthest off | Jain of got / asked | sum | met | CV, largest | has its share after | GPU idle between jobs: p50, mean, times a second | monitor: CPU, switches a second |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, subject, cell in rows:
         tenants = cell["tenants"]
@@ -84,10 +84,12 @@ def jobs(cells):
         asked, got = (" + ".join(f"{one[key]:g}" if key == "share" else f"{one[key]:.1f}" for one in tenants) for key in ("share", "got"))
         monitor = cell.get("monitor")
         spent = f"{monitor['cpu'] * 100:.2f} %, {monitor['switches_a_s']:.0f}" if monitor else ""
+        between = cell.get("handover") if subject != WITHOUT else None
+        idle = f"{between['idle_us']['p50']:.0f}, {between['idle_us']['mean']:.0f} us, {between['a_s']:.0f}" if between else ""
         least = next((least for start, least in SUMS.items() if name.startswith(f"jobs {start},") and all(one["busy"] for one in tenants)), 0)
         is_met = cell["worst"] <= 1 and (cell["jain"] or 1) >= JAIN and cell["sum"] >= least
         label = subject if subject == WITHOUT or cell.get("arbiter") else f"{subject}, no arbiter"
-        lines.append(f"| {name.removeprefix('jobs ')} | {label} | {asked} | {got} | {cell['worst']:.2f} | {number(cell['jain'], '{:.4f}')} | {cell['sum']:.1f} % | {'' if 'soft,' in name else yes(is_met)} | {number(cv, '{:.3f}')} | {after} | {spent} |")
+        lines.append(f"| {name.removeprefix('jobs ')} | {label} | {asked} | {got} | {cell['worst']:.2f} | {number(cell['jain'], '{:.4f}')} | {cell['sum']:.1f} % | {'' if 'soft,' in name else yes(is_met)} | {number(cv, '{:.3f}')} | {after} | {idle} | {spent} |")
     return lines + waiting(rows)
 
 

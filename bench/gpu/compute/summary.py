@@ -84,8 +84,11 @@ def jobs(cells):
 def idle_ones(cells):
     for name, cell in ours(cells, "jobs "):
         first = cell["tenants"][0]
-        if "beside" in name and "pace" in first:
-            yield name.removeprefix("jobs "), f"{first['pace'] * 100:.2f} % of its own pace", "99 %", first["pace"] >= 0.99
+        if "beside" in name and first.get("pace"):
+            # It may want more than its share.
+            due = min(1, first["share"] / (first["got"] / first["pace"]))
+            part = first["pace"] / due
+            yield name.removeprefix("jobs "), f"{part * 100:.1f} % of its {'own pace' if due == 1 else 'share'}", "99 %", part >= 0.99
     for name, cell in ours(cells, "live nobody"):
         most = max(rate for _, rate in cell["processes"])
         yield "switches of a process that does nothing", f"{most:g} a second", "0", most == 0

@@ -192,19 +192,21 @@ def outcome(job, results, controls):
         if not busy:
             found |= {"pace": round(said["rate"] / controls.rate(*works[0]), 4), "step_us": said["step_us"], "own_step_us": controls.of(*works[0]).get("step_us")}
         found["windows_100ms"] = windows_of(said, 0)[:60]
-    own = [said["cpu"]["process_s"] - said["cpu"]["launcher_s"] for said in results]
-    found["helper_cpu"] = round(max(own) / results[0]["seconds"], 4)
+    found["helper_cpu"] = round(max(said["cpu"]["helper_s"] / said["seconds"] for said in results), 4)
     return found
 
 
 def spent(pid):
-    """CPU seconds and switches of all threads of a process so far."""
+    """CPU seconds and switches of all threads of a process so far, but for the driver's own."""
     cpu, switches = 0.0, 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         try:
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             status = (task / "status").read_text()
+            name = (task / "comm").read_text()
         except OSError:
+            continue
+        if name.startswith("cuda-"):
             continue
         cpu += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         switches += sum(int(line.split()[1]) for line in status.splitlines() if "ctxt_switches" in line)

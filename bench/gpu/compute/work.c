@@ -15,11 +15,15 @@
 // Work is counted where it is done: each kernel adds the time of its end to a log on the GPU.
 #include "common.h"
 
+#include <dirent.h>
+
 #include "cost.h"
 
 // The most stamps that a run may leave.
 #define MOST_STAMPS (8ull << 20)
 #define MOST_STREAMS 8
+// The thread that looks after turns.
+#define HELPER "softmig-turns"
 // How far ahead a program may be, as real ones are: by so much work, but by no more launches and no less than two.
 #define AHEAD_US 50000.0
 #define AHEAD_LAUNCHES 1000
@@ -93,14 +97,39 @@ static void capture_graph(void) {
     NEED(cuGraphDestroy(graph));
 }
 
-// CPU time and switches of the whole process and of the thread that launches.
-struct spent { double process, thread; long switches, own_switches; };
+// CPU time and switches of the whole process, of the thread that launches, and of the library's own.
+struct spent { double process, thread, helper; long switches, own_switches, helper_switches; };
+
+// The driver has threads of its own, which are not counted. `schedstat`: nanoseconds at work, waiting, and how often.
+static void helper_now(struct spent *spent) {
+    DIR *tasks = opendir("/proc/self/task");
+    char path[64], name[32];
+    if (!tasks) return;
+    for (struct dirent *task; (task = readdir(tasks));) {
+        unsigned long worked = 0, waited = 0, times = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%.16s/comm", task->d_name);
+        FILE *file = fopen(path, "r");
+        bool is_helper = file && fgets(name, sizeof name, file) && !strcmp(name, HELPER "\n");
+        if (file) fclose(file);
+        if (!is_helper) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%.16s/schedstat", task->d_name);
+        file = fopen(path, "r");
+        if (file && fscanf(file, "%lu %lu %lu", &worked, &waited, &times) == 3) {
+            spent->helper += worked;
+            spent->helper_switches += times;
+        }
+        if (file) fclose(file);
+    }
+    closedir(tasks);
+}
 
 static struct spent spent_now(void) {
     struct rusage process, thread;
     getrusage(RUSAGE_SELF, &process);
     getrusage(RUSAGE_THREAD, &thread);
-    return (struct spent){clock_ns(CLOCK_PROCESS_CPUTIME_ID), clock_ns(CLOCK_THREAD_CPUTIME_ID), process.ru_nvcsw + process.ru_nivcsw, thread.ru_nvcsw + thread.ru_nivcsw};
+    struct spent spent = {clock_ns(CLOCK_PROCESS_CPUTIME_ID), clock_ns(CLOCK_THREAD_CPUTIME_ID), 0, process.ru_nvcsw + process.ru_nivcsw, thread.ru_nvcsw + thread.ru_nivcsw, 0};
+    helper_now(&spent);
+    return spent;
 }
 
 // Launches, never further ahead than a program would be, until the time is over. Returns how many were launched.
@@ -247,7 +276,7 @@ static void run_work(void) {
     sort(steps, step_count);
     if (step_count) printf("\"step_us\":{\"n\":%ld,\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"most\":%.1f},", step_count, part(steps, step_count, 0.1) / 1e3, part(steps, step_count, 0.5) / 1e3, part(steps, step_count, 0.9) / 1e3, part(steps, step_count, 0.99) / 1e3, part(steps, step_count, 1) / 1e3);
     print_stretches(log);
-    printf("\"cpu\":{\"process_s\":%.4f,\"launcher_s\":%.4f,\"switches\":%ld,\"launcher_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.process - before.process) / 1e9, (after.thread - before.thread) / 1e9, after.switches - before.switches, after.own_switches - before.own_switches, WINDOW_NS / 1e6);
+    printf("\"cpu\":{\"process_s\":%.4f,\"launcher_s\":%.4f,\"helper_s\":%.5f,\"switches\":%ld,\"launcher_switches\":%ld,\"helper_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.process - before.process) / 1e9, (after.thread - before.thread) / 1e9, (after.helper - before.helper) / 1e9, after.switches - before.switches, after.own_switches - before.own_switches, after.helper_switches - before.helper_switches, WINDOW_NS / 1e6);
     for (long i = 0; i < ends.count; i++) printf("%s%.0f", i ? "," : "", ends.windows[i]);
     printf("]}\n");
     free(log);
