@@ -13,7 +13,8 @@ def model(layers=6, width=768, heads=12):
 def training():
     network = model()
     optimiser = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
-    data, target = torch.randn(16, 256, 768, device="cuda"), torch.randn(16, 256, 768, device="cuda")
+    # Large enough that the GPU, not Python, is what it waits for.
+    data, target = torch.randn(64, 256, 768, device="cuda"), torch.randn(64, 256, 768, device="cuda")
 
     def step(number):
         with torch.autocast("cuda", dtype=torch.bfloat16):
