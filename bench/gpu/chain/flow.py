@@ -226,7 +226,7 @@ class Chain:
         more = max(abs(now["used_bytes"] - then["used_bytes"]) // MIB for now, then in zip(seen["gpus"], self.used))
         held.check(part, "memory of the GPU", more <= 64, f"{more} MiB more or less than before", "64 MiB at most")
         until(lambda: self.monitor.holds() == self.holds, 5, 0.2)
-        held.check(part, "seats that the monitor holds", self.monitor.holds() == self.holds, f"{self.monitor.holds()} descriptors and seats", f"{self.holds}, as before")
+        held.check(part, "seats that the monitor holds", self.monitor.holds() == self.holds, f"{self.monitor.holds()} descriptors and seats: {self.monitor.files()}", f"{self.holds}, as before")
         held.check(part, "the node is", self.slurm.state() == "idle", self.slurm.state(), "idle")
         said = sh("softmig", "uninstall", "--hook", check=False)
         preload = pathlib.Path("/etc/ld.so.preload")

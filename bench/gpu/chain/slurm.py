@@ -181,13 +181,20 @@ class Monitor:
         proc = pathlib.Path(f"/proc/{self.child.pid}")
         if not self.is_up():
             return None
-        links = []
-        for file in (proc / "fd").iterdir():
+        seats = sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())
+        return [len(self.files()), seats]
+
+    def files(self):
+        """What it has open, but for NVML's."""
+        found = []
+        for file in pathlib.Path(f"/proc/{self.child.pid}/fd").iterdir():
             try:
-                links.append(os.readlink(file))
+                link = os.readlink(file)
             except FileNotFoundError:
                 continue
-        return [sum(not link.startswith(("/dev/nvidia", "/proc")) for link in links), sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())]
+            if not link.startswith(("/dev/nvidia", "/proc")):
+                found.append(link.rstrip("0123456789[]:"))
+        return sorted(found)
 
     def stop(self):
         if self.child.poll() is None:
