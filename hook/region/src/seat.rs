@@ -8,9 +8,10 @@
 //!
 //! 1. A thread that wants to launch finds the turn closed. It sets [`Seat::wish`], rings ([`Seat::bell`]) and waits on
 //!    [`Seat::turn`] as a futex.
-//! 2. The arbiter writes [`Seat::budget`] and [`Seat::until`], then a turn with [`OPEN`], and wakes all who wait there.
-//! 3. It waits until [`Seat::from`], when the last work of the job before it should be over. The process launches until [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or
-//!    the arbiter closes the turn. Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
+//! 2. The arbiter writes the terms of a turn, then the turn with [`OPEN`], and wakes all who wait there.
+//! 3. The process waits until [`Seat::from`], when the last work of the job before it should be over. It launches until
+//!    [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or the arbiter closes the turn.
+//!    Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
 //! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
 //!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
 

@@ -20,8 +20,8 @@ const SILENT: u64 = 50_000_000;
 const GONE: u64 = 300_000_000;
 /// So long after it was not there it is asked again.
 const AGAIN: u64 = 200_000_000;
-/// With so little in flight the next job may have the turn: its first work then waits on the GPU, not on the way there. It
-/// is no more than a GPU does to the end before it goes on with another's work that is ready (docs/gpu-notes.md).
+/// With so little left the next job may have the turn: it is told when that is over, and gets ready meanwhile. Work of its that
+/// comes earlier may take the GPU before this ends (docs/gpu-notes.md).
 const AHEAD: u64 = 700_000;
 /// So long before a turn begins its first work is launched: that comes to the GPU about when it is free, since the way there
 /// takes some time, and what is left of other work is nearly always a little less than was thought.
