@@ -264,6 +264,16 @@ impl Gpu {
         is_any && all
     }
 
+    /// This process's work, of which so much is in flight, as the turns want to know it.
+    fn with_flight<T>(&self, in_flight: u64, tell: impl FnOnce(&Flight<'_>) -> T) -> T {
+        tell(&Flight {
+            used: self.used.load(Ordering::Relaxed),
+            time: in_flight,
+            left: &|| self.left_of(in_flight),
+            is_stuck: &|| self.is_stuck(),
+        })
+    }
+
     /// What is left of what is in flight, if it takes as long as it should: it goes on although no event tells.
     fn left_of(&self, in_flight: u64) -> u64 {
         // Relaxed: a count and nothing else.
@@ -362,13 +372,7 @@ impl Gpu {
         {
             helper::start(self);
         }
-        let flight = Flight {
-            used,
-            time: in_flight,
-            left: &|| self.left_of(in_flight),
-            is_stuck: &|| self.is_stuck(),
-        };
-        let turn = self.turns.may(now, &flight);
+        let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
         turn.unwrap_or_else(|| known.own.may(now, in_flight))
     }
 
@@ -381,13 +385,10 @@ impl Gpu {
             let rests = core::mem::replace(&mut last, launched) == launched;
             let in_flight = self.in_flight.load(Ordering::SeqCst);
             let turn = self.turns.turn();
-            let flight = Flight {
-                used: self.used.load(Ordering::Relaxed),
-                time: in_flight,
-                left: &|| self.left_of(in_flight),
-                is_stuck: &|| self.is_stuck(),
-            };
-            match self.turns.attend(os::nanoseconds(), &flight, rests) {
+            let duty = self.with_flight(in_flight, |flight| {
+                self.turns.attend(os::nanoseconds(), flight, rests)
+            });
+            match duty {
                 Duty::End => break,
                 Duty::Rest => {
                     let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;

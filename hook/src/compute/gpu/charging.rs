@@ -210,15 +210,12 @@ impl Gpu {
     }
 
     fn charge(&self, reached: &Reached, now: u64) {
-        let work = reached.mark.work;
-        if reached.mark.is_begin {
+        let mark = &reached.mark;
+        let work = mark.work;
+        if mark.is_begin {
             return;
         }
-        let start = reached
-            .start
-            .saturating_add(reached.mark.lead)
-            .min(reached.end);
-        let mark = &reached.mark;
+        let start = reached.start.saturating_add(mark.lead).min(reached.end);
         let is_early = reached.is_start_early || mark.is_late && self.turns.is_new(mark.since);
         let start = if is_early {
             start.max(reached.end.saturating_sub(work.cost))
@@ -226,8 +223,8 @@ impl Gpu {
             start
         };
         let is_timed = reached.start > 0 && reached.end > 0;
-        let is_exact = is_timed && !reached.mark.is_late;
-        let end = if is_exact || reached.mark.was_awaited {
+        let is_exact = is_timed && !mark.is_late;
+        let end = if is_exact || mark.was_awaited {
             reached.end
         } else {
             reached.end.min(start.saturating_add(work.cost))
@@ -242,7 +239,7 @@ impl Gpu {
         };
         let time = if is_timed && !is_exact {
             // It began no earlier than it was launched.
-            time.min(now.saturating_sub(reached.mark.since))
+            time.min(now.saturating_sub(mark.since))
         } else {
             time
         };
