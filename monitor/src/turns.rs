@@ -9,7 +9,8 @@
 //!   everybody's credit grow, so where the shares are all that there is, soon somebody always has enough.
 //! - If nobody has, the idle time is dealt out to the `soft` jobs that want it, by their shares, until one has enough.
 //! - A job that wakes and has used little of late does not wait for the whole turn of a busy one.
-//! - A turn is over when each process that was let into it has said that its work has ended. Who does not answer in time
+//! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
+//!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
 //!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it

@@ -97,8 +97,8 @@ static void capture_graph(void) {
     NEED(cuGraphDestroy(graph));
 }
 
-// CPU time and switches of the whole process, of the thread that launches, and of the library's own.
-struct spent { double process, thread, helper; long switches, own_switches, helper_switches; };
+// CPU time of the thread that launches, and of the library's own, with its switches.
+struct spent { double launcher, helper; long helper_switches; };
 
 // The driver has threads of its own, which are not counted. `schedstat`: nanoseconds at work, waiting, and how often.
 static void helper_now(struct spent *spent) {
@@ -124,10 +124,7 @@ static void helper_now(struct spent *spent) {
 }
 
 static struct spent spent_now(void) {
-    struct rusage process, thread;
-    getrusage(RUSAGE_SELF, &process);
-    getrusage(RUSAGE_THREAD, &thread);
-    struct spent spent = {clock_ns(CLOCK_PROCESS_CPUTIME_ID), clock_ns(CLOCK_THREAD_CPUTIME_ID), 0, process.ru_nvcsw + process.ru_nivcsw, thread.ru_nvcsw + thread.ru_nivcsw, 0};
+    struct spent spent = {.launcher = clock_ns(CLOCK_THREAD_CPUTIME_ID)};
     helper_now(&spent);
     return spent;
 }
@@ -276,7 +273,7 @@ static void run_work(void) {
     sort(steps, step_count);
     if (step_count) printf("\"step_us\":{\"n\":%ld,\"p10\":%.1f,\"p50\":%.1f,\"p90\":%.1f,\"p99\":%.1f,\"most\":%.1f},", step_count, part(steps, step_count, 0.1) / 1e3, part(steps, step_count, 0.5) / 1e3, part(steps, step_count, 0.9) / 1e3, part(steps, step_count, 0.99) / 1e3, part(steps, step_count, 1) / 1e3);
     print_stretches(log);
-    printf("\"cpu\":{\"process_s\":%.4f,\"launcher_s\":%.4f,\"helper_s\":%.5f,\"switches\":%ld,\"launcher_switches\":%ld,\"helper_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.process - before.process) / 1e9, (after.thread - before.thread) / 1e9, (after.helper - before.helper) / 1e9, after.switches - before.switches, after.own_switches - before.own_switches, after.helper_switches - before.helper_switches, WINDOW_NS / 1e6);
+    printf("\"cpu\":{\"launcher_s\":%.4f,\"helper_s\":%.5f,\"helper_switches\":%ld},\"window_ms\":%g,\"windows\":[", (after.launcher - before.launcher) / 1e9, (after.helper - before.helper) / 1e9, after.helper_switches - before.helper_switches, WINDOW_NS / 1e6);
     for (long i = 0; i < ends.count; i++) printf("%s%.0f", i ? "," : "", ends.windows[i]);
     printf("]}\n");
     free(log);

@@ -35,7 +35,7 @@ pub(super) struct Seat {
     /// The last word that it got, without what that said.
     last_word: u32,
     /// The word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
-    /// that nothing of it is on the GPU any more.
+    /// that it launches no more in it.
     word: Option<u32>,
     /// What it had used when its turn ended.
     used_in_time: u64,
@@ -176,8 +176,8 @@ impl Tenant {
         self.seats.values().filter(|seat| !seat.is_late())
     }
 
-    /// Whether none of its work can be on the GPU any more, but for what is late anyway: who was not let in has not
-    /// launched, and who has answered does not launch any more.
+    /// Whether none of its work can be on the GPU any more, but for the last of it and what is late anyway: who was not let
+    /// in has not launched, and who has answered does not launch any more.
     pub(super) fn is_quiet(&self) -> bool {
         !self.present().any(Seat::is_in)
     }
