@@ -22,6 +22,7 @@ mod estimates;
 mod gpu;
 mod helper;
 mod own;
+mod pull;
 mod share;
 mod streams;
 mod turns;

@@ -31,6 +31,8 @@
     allow(
         clippy::unwrap_used,
         clippy::panic,
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
         reason = "a test that fails says so"
     )
 )]

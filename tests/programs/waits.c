@@ -1,9 +1,11 @@
 // Programs whose launches wait for each other: none may hang because a launch is held back.
 //
 //     waits CASE...        some of the cases below
-//     waits ring FOLDER RANK [DEVICE]
+//     waits ring FOLDER RANK [DEVICE [ROUNDS KERNELS PAUSE]]
 //
-// Of a ring there are two, 0 and 1, which tell each other in the folder where their memory is. Each says how long it took.
+// Of a ring there are two, 0 and 1, which tell each other in the folder where their memory is. In each round it launches so
+// many kernels before and after it waits for the other, and halfway it does nothing for so many milliseconds. Each says how
+// long it took.
 
 #include "pace.h"
 
@@ -18,10 +20,15 @@ static void *one, *two, *step, *await, *set;
 // Memory of the host that the GPU writes too.
 static volatile uint32_t *words;
 
+static void work(int kernels, void *stream)
+{
+    for (int at = 0; at < kernels; at++)
+        must("cuLaunchKernel", launch(step, stream));
+}
+
 static void some_work(void *stream)
 {
-    for (int at = 0; at < SOME; at++)
-        must("cuLaunchKernel", launch(step, stream));
+    work(SOME, stream);
 }
 
 static void launch_at(void *kernel, const volatile void *word, void *stream)
@@ -193,7 +200,7 @@ static struct ipc shown(const char *folder, int rank)
 }
 
 // Kernels of two processes that wait for each other's, in words of either's memory.
-static void ring(const char *folder, int rank)
+static void ring(const char *folder, int rank, int rounds, int kernels, int pause)
 {
     device_pointer own = 0, other = 0;
     struct ipc handle;
@@ -203,19 +210,21 @@ static void ring(const char *folder, int rank)
     show(folder, rank, &handle);
     must("cuIpcOpenMemHandle", cu.cuIpcOpenMemHandle_v2(&other, shown(folder, !rank), 1));
     double start = now();
-    for (int at = 0; at < ROUNDS; at++) {
-        some_work(one);
+    for (int at = 0; at < rounds; at++) {
+        if (at == rounds / 2)
+            rest(pause * 1e-3);
+        work(kernels, one);
         launch_at(set, (uint32_t *)(uintptr_t)other + at, one);
         launch_at(await, (uint32_t *)(uintptr_t)own + at, one);
-        some_work(one);
+        work(kernels, one);
     }
     finish();
     printf("waits: ring took %.0f ms\n", (now() - start) * 1000);
     fflush(stdout);
     // What the other one looks at has to stay until it is through.
-    launch_at(set, (uint32_t *)(uintptr_t)other + ROUNDS, one);
+    launch_at(set, (uint32_t *)(uintptr_t)other + rounds, one);
     finish();
-    while (!((volatile uint32_t *)(uintptr_t)own)[ROUNDS])
+    while (!((volatile uint32_t *)(uintptr_t)own)[rounds])
         rest(0.001);
 }
 
@@ -232,7 +241,9 @@ int main(int count, char **word)
     two = new_stream();
     must("cuMemHostAlloc", cu.cuMemHostAlloc((void **)&words, WORDS * sizeof *words, 0));
     if (is_ring) {
-        ring(word[2], atoi(word[3]));
+        int is_told = count > 7;
+        ring(word[2], atoi(word[3]), is_told ? atoi(word[5]) : ROUNDS, is_told ? atoi(word[6]) : SOME,
+             is_told ? atoi(word[7]) : 0);
         return 0;
     }
     for (int at = 1; at < count; at++)

@@ -26,6 +26,7 @@
 //! exchanges. Loom knows them only as acquire and release, so these would do.
 
 use crate::atomic::{AtomicU64, Ordering};
+use crate::gang::Gang;
 use crate::layout::Slot;
 use crate::pace::Pace;
 use crate::word::{Grant, MOST, Word};
@@ -42,6 +43,7 @@ pub struct Gpu<'a> {
     /// Slots from here on were never used.
     pub(crate) top: &'a AtomicU64,
     pub(crate) pace: &'a AtomicU64,
+    pub(crate) gang: Gang<'a>,
 }
 
 /// Where the units came from.
@@ -67,6 +69,11 @@ impl<'a> Gpu<'a> {
     /// The job's own cap on its time.
     pub fn pace(&self) -> Pace<'a> {
         Pace(self.pace)
+    }
+
+    /// What it has to do with the job's other GPUs.
+    pub fn gang(&self) -> Gang<'a> {
+        self.gang
     }
 
     /// Takes `units` for the process of `slot`, if all processes together then hold at most `limit`.

@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 
 use crate::atomic::{AtomicU64, Ordering};
+use crate::gang::Words;
 use crate::gpu::Gpu;
 
 /// The most GPUs of one ledger.
@@ -36,6 +37,8 @@ struct Head {
     grants: [Line; MAX_GPUS],
     /// The job's own cap on each GPU's time.
     paces: [AtomicU64; MAX_GPUS],
+    /// What its GPUs have to do with each other.
+    gang: Words,
 }
 
 const HEAD: usize = 4096;
@@ -118,17 +121,18 @@ impl<'a> Ledger<'a> {
     fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, Gpu<'a>)> {
         let head = self.head;
         let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
-        owners
-            .zip(self.slots.chunks_exact(SLOTS))
-            .map(|(((owner, grant), pace), slots)| {
+        owners.zip(self.slots.chunks_exact(SLOTS)).enumerate().map(
+            |(number, (((owner, grant), pace), slots))| {
                 let gpu = Gpu {
                     grant: &grant.0,
                     slots,
                     top: &head.top,
                     pace,
+                    gang: head.gang.gang(&head.gpus, &head.paces, number),
                 };
                 (owner, gpu)
-            })
+            },
+        )
     }
 
     /// Says that this slot is in use. Before the first charge to it.

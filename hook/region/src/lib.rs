@@ -11,7 +11,7 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time |
+//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time, what its GPUs wait for |
 //! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its `Word` |
 
 #![cfg_attr(not(test), no_std)]
@@ -33,12 +33,14 @@
     )
 )]
 
+mod gang;
 mod gpu;
 mod layout;
 mod pace;
 pub mod seat;
 mod word;
 
+pub use gang::{Gang, Other};
 pub use gpu::{Full, Gpu, Taken};
 pub use layout::{Ledger, MAX_GPUS, SLOTS, Slot, lock_offset, size};
 pub use pace::{Pace, Rate};

@@ -67,6 +67,8 @@ pub(super) struct Gpu {
     turns: Turns,
     /// Whether a thread looks after the turns.
     is_attended: AtomicBool,
+    /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
+    is_unsteady: AtomicBool,
     estimates: Estimates,
     streams: Streams,
     times: Times,
@@ -129,7 +131,7 @@ impl Gpu {
                         ..ticket
                     };
                 }
-                let is_light = is_near && place.is_light() && known.is_light();
+                let is_light = is_near && place.is_light() && self.is_light(known);
                 if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
                     return Ticket {
                         place: Some(place),
@@ -140,6 +142,13 @@ impl Gpu {
             }
         }
         self.admit_watched(ticket, known, goes_on)
+    }
+
+    /// Whether a launch is known so well that it needs no event of its own.
+    #[inline]
+    fn is_light(&self, known: Estimate) -> bool {
+        // Relaxed: a hint and nothing else.
+        known.is_light() && !self.is_unsteady.load(Ordering::Relaxed)
     }
 
     /// The calling thread's context: handles of streams mean something in it alone. Asked once where there is only one.
@@ -183,7 +192,7 @@ impl Gpu {
         if let Some(place) = place.filter(|place| place.is_idle()) {
             place.note(os::nanoseconds());
         }
-        let light = known.filter(|known| known.is_light());
+        let light = known.filter(|&known| self.is_light(known));
         let one_of = light.map_or(1, Estimate::one_of);
         let is_sample = one_of > 1 && is_drawn(arch::ticks(), one_of);
         // Behind much else nobody can tell when it is over, and little is gained.
@@ -234,6 +243,9 @@ impl Gpu {
             }
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
+        if let Some(known) = self.known.get() {
+            known.own.pull.launched(os::nanoseconds(), ticket.cost);
+        }
         let watch = match begun {
             // What comes next has the event that it needs.
             Some(_) if is_behind && is_sure && !is_sample => ticket.watch,
@@ -350,6 +362,22 @@ impl Gpu {
                     self.ceiling.store(0, Ordering::SeqCst);
                     os::nap(time.clamp(20_000, 1_000_000));
                 }
+                May::Needed(ahead) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    let counted = |in_flight: u64| {
+                        let has_room = in_flight == 0 || in_flight < ahead;
+                        has_room.then(|| in_flight.saturating_add(cost))
+                    };
+                    let is_in = self
+                        .in_flight
+                        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
+                        .is_ok();
+                    if is_in {
+                        self.note_overrun();
+                        break;
+                    }
+                    os::nap(50_000);
+                }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     self.turns.sleep(turn, now, in_flight);
@@ -373,7 +401,7 @@ impl Gpu {
             helper::start(self);
         }
         let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
-        turn.unwrap_or_else(|| known.own.may(now, in_flight))
+        turn.unwrap_or_else(|| known.own.may(now, in_flight, used))
     }
 
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
@@ -433,8 +461,14 @@ impl Gpu {
     /// Lets a launch go on although nothing ended: what is in flight may wait for it.
     fn overrun(&self, cost: u64) {
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
-        // Relaxed: counts and nothing else.
+        // Relaxed: a count and nothing else.
         self.stalled.fetch_add(1, Ordering::Relaxed);
+        self.note_overrun();
+    }
+
+    /// Counts a launch that went on although it had to wait.
+    fn note_overrun(&self) {
+        // Relaxed: a count and nothing else.
         let count = self
             .overruns
             .fetch_add(1, Ordering::Relaxed)

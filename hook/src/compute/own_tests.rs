@@ -18,7 +18,7 @@ fn of_processes<const N: usize>(share: u32) -> [Own; N] {
     // SAFETY: aligned, long enough, and never given back.
     let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size(1)) }.unwrap();
     let gpu = ledger.gpu(NonZeroU64::MIN).unwrap();
-    core::array::from_fn(|_| Own::new(gpu.pace(), share))
+    core::array::from_fn(|_| Own::new(gpu, share))
 }
 
 fn of_share(share: u32) -> Own {
@@ -29,9 +29,9 @@ fn of_share(share: u32) -> Own {
 #[test]
 fn a_job_that_was_idle_has_its_share_of_the_burst() {
     let own = of_share(QUARTER);
-    assert_eq!(own.may(START, 0), May::Have(BURST / 4));
+    assert_eq!(own.may(START, 0, 0), May::Have(BURST / 4));
     assert_eq!(own.left(START), BURST / 4);
-    assert_eq!(own.may(START + 1000 * MS, 0), May::Have(BURST / 4));
+    assert_eq!(own.may(START + 1000 * MS, 0, 0), May::Have(BURST / 4));
 }
 
 #[test]
@@ -48,25 +48,25 @@ fn what_was_charged_is_no_longer_to_be_had() {
 fn who_has_used_up_what_he_had_waits_for_a_long_turn() {
     let own = of_share(QUARTER);
     own.charge(START, BURST / 2, 0);
-    let May::Nothing(time) = own.may(START, 0) else {
-        panic!("{:?}", own.may(START, 0));
+    let May::Nothing(time) = own.may(START, 0, 0) else {
+        panic!("{:?}", own.may(START, 0, 0));
     };
     // Some credit is not enough for one that rests.
     for early in [time / 2, time - 1] {
-        assert_eq!(own.may(START + early, 0), May::Nothing(time - early));
+        assert_eq!(own.may(START + early, 0, 0), May::Nothing(time - early));
     }
-    assert_eq!(own.may(START + time, 0), May::Have(ENOUGH / 4));
+    assert_eq!(own.may(START + time, 0, 0), May::Have(ENOUGH / 4));
     // Once it goes on it does so to the end.
     own.charge(START + time, ENOUGH / 4 - MS / 100, 0);
-    assert!(matches!(own.may(START + time, 0), May::Have(_)));
+    assert!(matches!(own.may(START + time, 0, 0), May::Have(_)));
 }
 
 #[test]
 fn a_launch_waits_for_as_much_as_is_in_flight() {
     let own = of_share(QUARTER);
-    assert!(matches!(own.may(START, MS), May::Have(_)));
+    assert!(matches!(own.may(START, MS, 0), May::Have(_)));
     let own = of_share(QUARTER);
-    let missing = |in_flight| match own.may(START, in_flight) {
+    let missing = |in_flight| match own.may(START, in_flight, 0) {
         May::Nothing(time) => time,
         other => panic!("{other:?}"),
     };
@@ -78,13 +78,13 @@ fn a_launch_waits_for_as_much_as_is_in_flight() {
 fn what_is_in_flight_is_not_waited_for_for_ever() {
     let own = of_share(1);
     for in_flight in [1, MS, u64::MAX] {
-        let may = own.may(START, in_flight);
+        let may = own.may(START, in_flight, 0);
         let is_soon = matches!(may, May::Nothing(time) if time <= LONGEST + ENOUGH);
         assert!(
             is_soon || matches!(may, May::Have(_)),
             "{in_flight}: {may:?}"
         );
-        let later = own.may(START + LONGEST + ENOUGH, in_flight);
+        let later = own.may(START + LONGEST + ENOUGH, in_flight, 0);
         assert!(matches!(later, May::Have(_)), "{in_flight}: {later:?}");
     }
 }
@@ -98,7 +98,7 @@ fn credit_grows_for_what_is_in_flight() {
     unseen.charge(START, MS, 0);
     seen.charge(end, MS, 10 * MS);
     unseen.charge(end, MS, 0);
-    let debt = |own: &Own| own.pace.credit(end, own.rate_with(40 * MS));
+    let debt = |own: &Own| own.pace.credit(end, own.rate_with(40 * MS, false));
     assert!(debt(&seen) > debt(&unseen));
     assert!(debt(&seen) <= (BURST + 40 * MS).cast_signed());
 }
@@ -107,7 +107,7 @@ fn credit_grows_for_what_is_in_flight() {
 fn all_processes_of_a_job_have_the_share_together() {
     let [one, other] = of_processes(QUARTER);
     one.charge(START, BURST / 2, 0);
-    assert!(matches!(other.may(START, 0), May::Nothing(_)));
+    assert!(matches!(other.may(START, 0, 0), May::Nothing(_)));
     assert_eq!(one.left(START), other.left(START));
 }
 
@@ -117,14 +117,14 @@ fn whoever_launches_whenever_he_may_gets_his_share() {
         let own = of_share(WHOLE / 100 * share);
         let (mut now, mut used) = (START, 0);
         while now < START + 100_000 * MS {
-            match own.may(now, 0) {
+            match own.may(now, 0, 0) {
                 May::Have(_) => {
                     now += kernel;
                     used += kernel;
                     own.charge(now, kernel, 0);
                 }
                 May::Nothing(time) => now += time,
-                May::Turn(turn) => panic!("there are no turns here: {turn}"),
+                other => panic!("there is one GPU, and no turns: {other:?}"),
             }
         }
         let got = used as f64 / (now - START) as f64 * 100.0;

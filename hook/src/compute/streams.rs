@@ -357,7 +357,7 @@ impl Place {
         (self.is_expected() && cost > 0).then_some(cost)
     }
 
-    fn pending_cost(&self) -> u64 {
+    pub(super) fn pending_cost(&self) -> u64 {
         cost_of(self.pending.load(Ordering::Relaxed))
     }
 
@@ -504,6 +504,12 @@ impl Marks {
     /// Whether all events were reached.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// What lies before the first that was not reached, as estimated.
+    pub(super) fn first_cost(&self) -> Option<u64> {
+        let first = self.ring.get(self.first).filter(|_| self.count > 0)?;
+        Some(first.work.cost)
     }
 
     /// Whether it is time to ask again, where that can wait: it takes as long as a launch.

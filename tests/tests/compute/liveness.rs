@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::stand::{JOB, OTHER_JOB, Running, Stand, number, run};
+use crate::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
 
 /// What is said when a launch went on that had to wait.
 pub const OVERRUN: &str = "let a launch go on that had to wait: nothing before it ended";
@@ -97,4 +97,60 @@ fn kernels_of_a_jobs_two_processes_on_two_gpus_wait_for_each_other() -> Result<(
 #[test]
 fn kernels_of_two_jobs_wait_for_each_other() -> Result<()> {
     ring([("0", JOB), ("0", OTHER_JOB)])
+}
+
+/// How many times as long as without a limit a quarter's ring of so many rounds takes on two GPUs, with so many kernels in
+/// each, where one process does nothing for a while.
+fn ring_on_two_gpus(rounds: &str, kernels: [&str; 2], pause: &str) -> Result<f64> {
+    let stand = Stand::with(2)?;
+    let ring = |name: &str, is_held: bool| {
+        let folder = stand.new_folder(name)?;
+        let start = |rank: usize| {
+            let rank_word = rank.to_string();
+            let pause = if rank == 0 { pause } else { "0" };
+            let words = [
+                "waits",
+                "ring",
+                &folder,
+                &rank_word,
+                &rank_word,
+                rounds,
+                kernels[rank],
+                pause,
+            ];
+            let mut command = match is_held {
+                true => stand.of_job(JOB, "25", &words),
+                false => stand.unlimited(&words),
+            };
+            Running::start(&mut command)
+        };
+        let both = [start(0)?, start(1)?];
+        let mut longest = 0.0_f64;
+        for one in both {
+            longest = longest.max(took(&one.end()?, "ring")?);
+        }
+        Ok::<_, anyhow::Error>(longest)
+    };
+    let free = ring("free", false)?;
+    let held = ring("held", true)?;
+    println!("{kernels:?}, {pause} ms: {held} ms, {free} ms without a limit");
+    Ok(held / free)
+}
+
+/// What one GPU spins while the other waits is owed, and then that one would wait as long: each time three times as long.
+#[test]
+fn kernels_that_wait_for_another_gpus_again_and_again_have_their_share() -> Result<()> {
+    for kernels in [["20", "20"], ["20", "5"], ["3", "1"]] {
+        let ring = || ring_on_two_gpus("100", kernels, "0");
+        in_some_try("a ring at 25 %", ring, |times| times < 8.0)?;
+    }
+    Ok(())
+}
+
+/// The other one's kernel spins for half a second, which is two of its share.
+#[test]
+fn a_process_that_pauses_costs_the_others_gpu_once() -> Result<()> {
+    let ring = || ring_on_two_gpus("100", ["10", "10"], "500");
+    in_some_try("a ring with a pause", ring, |times| times < 8.0)?;
+    Ok(())
 }

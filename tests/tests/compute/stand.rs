@@ -114,7 +114,12 @@ impl Stand {
 
     /// A folder of its own, for what clients tell each other.
     pub fn folder(&self) -> Result<String> {
-        let folder = self.path("folder");
+        self.new_folder("folder")
+    }
+
+    /// The same, with a name.
+    pub fn new_folder(&self, name: &str) -> Result<String> {
+        let folder = self.path(name);
         std::fs::create_dir(&folder)?;
         Ok(folder.to_string_lossy().into_owned())
     }

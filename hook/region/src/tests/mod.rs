@@ -13,6 +13,7 @@ mod model;
 mod races;
 pub(crate) mod steps;
 
+use crate::gang::Gang;
 use crate::gpu::Gpu;
 use crate::layout::Slot;
 use crate::word::Word;
@@ -46,6 +47,7 @@ impl Part {
             slots: &self.slots,
             top: &self.top,
             pace: &self.pace,
+            gang: Gang::alone(&self.pace),
         }
     }
 

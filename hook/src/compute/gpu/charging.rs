@@ -134,6 +134,12 @@ impl Gpu {
     /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
     /// no event of its own, took as long as that if it was far longer than expected.
     pub(in crate::compute) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
+        if let Some(known) = self.known.get().filter(|it| it.own.pull.is_several()) {
+            self.settle();
+            if self.in_flight.load(Ordering::Relaxed) == 0 {
+                known.own.pull.moved(os::nanoseconds(), None);
+            }
+        }
         if waited < LONG {
             return;
         }
@@ -203,9 +209,17 @@ impl Gpu {
         let now = os::nanoseconds();
         // SAFETY: under its lock.
         let base = unsafe { &mut *self.times.base.get() };
+        let mut is_any = false;
         while let Some(reached) = marks.next(base, place.context(), now) {
             self.charge(&reached, now);
             place.note(now);
+            is_any = true;
+        }
+        if is_any && let Some(known) = self.known.get() {
+            // Relaxed: a sum and nothing else.
+            let is_done = self.in_flight.load(Ordering::Relaxed) == 0;
+            let next = marks.first_cost().unwrap_or_else(|| place.pending_cost());
+            known.own.pull.moved(now, (!is_done).then_some(next));
         }
     }
 
@@ -243,7 +257,11 @@ impl Gpu {
         } else {
             time
         };
-        let time = time.saturating_add(unseen(reached, time));
+        let time = if self.is_unsteady.load(Ordering::Relaxed) {
+            time
+        } else {
+            time.saturating_add(unseen(reached, time))
+        };
         if let Some(key) = work.key.filter(|_| is_exact && !is_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
@@ -264,6 +282,8 @@ impl Gpu {
         if let Some(known) = self.known.get() {
             let in_flight = self.in_flight.load(Ordering::Relaxed);
             known.own.charge(now, time, in_flight);
+            let is_unsteady = known.own.is_together(now);
+            self.is_unsteady.store(is_unsteady, Ordering::Relaxed);
         }
         // Less is left.
         let left = self.left(now, used);

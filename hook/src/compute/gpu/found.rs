@@ -89,7 +89,7 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
             let gpu = start.cast::<Gpu>().as_ptr();
             let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
             // SAFETY: mapped, and nobody else's yet.
-            unsafe { own.write(Own::new(ledger.pace(), share)) };
+            unsafe { own.write(Own::new(ledger, share)) };
             // SAFETY: written just now, and never given back.
             let own = unsafe { &*own };
             // SAFETY: mapped and all zero, which is what an unknown one is.
