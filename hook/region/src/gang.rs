@@ -80,9 +80,6 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// Work that should be over for so long, in nanoseconds, may wait for another GPU's.
-    pub const STUCK: u64 = 2_000_000;
-
     /// Whether the job uses more than this GPU.
     #[inline]
     pub fn is_several(&self) -> bool {
@@ -91,8 +88,8 @@ impl<'a> Gang<'a> {
         second.is_some_and(|owner| owner.load(Ordering::Relaxed) != 0)
     }
 
-    /// The job's other GPUs.
-    pub fn others(&self, now: u64) -> impl Iterator<Item = Other<'a>> {
+    /// The job's other GPUs, whose work is stuck if it should be over for `stuck` nanoseconds.
+    pub fn others(&self, now: u64, stuck: u64) -> impl Iterator<Item = Other<'a>> {
         let Self {
             owners,
             paces,
@@ -115,7 +112,7 @@ impl<'a> Gang<'a> {
                 pace: Pace(pace),
                 is_waited_for: waited != 0 && now.saturating_sub(waited) < WAITING,
                 is_busy,
-                is_stuck: is_busy && late >= Self::STUCK,
+                is_stuck: is_busy && late >= stuck,
             }
         })
     }

@@ -45,6 +45,7 @@ struct Process {
     overruns: AtomicU32,
     used: AtomicU64,
     over: AtomicU64,
+    together: AtomicU32,
 }
 
 /// In [`Seat::turn`]: the process has the turn.
@@ -126,6 +127,11 @@ impl Seat {
     /// The word of the last turn that it is done with: nothing more is launched in it.
     pub fn done(&self) -> &AtomicU32 {
         &self.process.done
+    }
+
+    /// Not zero while work of the job's waits for that of another of its GPUs: it is to have its turns on all of them together.
+    pub fn together(&self) -> &AtomicU32 {
+        &self.process.together
     }
 
     /// How often it launched without a turn, so that nobody hangs.

@@ -380,7 +380,9 @@ impl Gpu {
                 }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
-                    self.turns.sleep(turn, now, in_flight);
+                    let known = self.known.get();
+                    let look_in = known.and_then(|known| known.own.pull.look_in(now));
+                    self.turns.sleep(turn, now, in_flight, look_in);
                     if in_flight < WINDOW {
                         // Nothing stands in its way but the turn.
                         patience = Patience::new(self);
@@ -401,7 +403,13 @@ impl Gpu {
             helper::start(self);
         }
         let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
-        turn.unwrap_or_else(|| known.own.may(now, in_flight, used))
+        match turn {
+            Some(may) => {
+                self.turns.come_together(known.own.is_together(now));
+                known.own.pull.in_turns(may, now, used)
+            }
+            None => known.own.may(now, in_flight, used),
+        }
     }
 
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.

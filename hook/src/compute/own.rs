@@ -23,9 +23,6 @@ const AHEAD: u64 = 80_000_000;
 /// What another GPU may owe on the clock before this one stops too.
 const DEEP: i64 = -200_000_000;
 
-/// So often it is seen whether another GPU's work waits for this one's.
-const OFTEN: u64 = 250_000;
-
 /// So much on the clock is owed for launches that go on all the same: less than can be owed.
 const MOST_OWED: u64 = 5_000_000_000;
 
@@ -101,7 +98,8 @@ impl Own {
     /// The least credit, on the clock, of the other GPUs for which threads wait.
     fn of_others(&self, now: u64) -> i64 {
         let rate = self.rate_with(0, true);
-        let others = self.gang.others(now).filter(|other| other.is_waited_for);
+        let others = self.gang.others(now, 0);
+        let others = others.filter(|other| other.is_waited_for);
         let credits = others.map(|other| other.pace.credit(now, rate));
         credits.min().unwrap_or(i64::MAX)
     }
@@ -158,11 +156,8 @@ impl Own {
             return May::Needed(ahead);
         }
         let missing = enough.saturating_sub(after.min(others)).unsigned_abs();
-        May::Nothing(if self.gang.is_several() {
-            missing.min(OFTEN)
-        } else {
-            missing
-        })
+        let look_in = self.pull.look_in(now).unwrap_or(u64::MAX);
+        May::Nothing(missing.min(look_in))
     }
 
     /// What is left of the credit, in nanoseconds of the GPU.

@@ -1,11 +1,21 @@
 //! Launches that go on although they had to wait, since work on another GPU of the job waits for them.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use softmig_region::{Gang, Other};
 
+use super::own::May;
+
 /// So much of the GPU's time goes to such launches between one turn and the next. It is charged.
 pub(super) const MOST: u64 = 100_000_000;
+/// The same in others' turns.
+const MOST_IN_TURNS: u64 = 20_000_000;
+/// Work that should be over for so long may wait for another GPU's; with turns, it may also wait for the end of another job's.
+const STUCK: u64 = 2_000_000;
+const STUCK_IN_TURNS: u64 = 4_000_000;
+/// So often it is seen whether another GPU's work waits for this one's, if it did not long ago or did.
+const SELDOM: u64 = 1_000_000;
+const OFTEN: u64 = 250_000;
 /// While less than this is in flight, more is launched: not much more than what is waited for.
 const AHEAD: u64 = 200_000;
 
@@ -18,6 +28,8 @@ pub(super) struct Pull {
     most: u64,
     /// What was used when the wait began.
     used: AtomicU64,
+    /// The turn that is waited for.
+    turn: AtomicU32,
     /// Whether launches went on since then.
     is_used: AtomicBool,
     /// Whether they went too far: then they waited for the other GPU in their turn.
@@ -35,6 +47,7 @@ impl Pull {
             gang,
             most,
             used: AtomicU64::new(0),
+            turn: AtomicU32::new(0),
             is_used: AtomicBool::new(false),
             is_careful: AtomicBool::new(false),
             over: AtomicU64::new(0),
@@ -55,19 +68,56 @@ impl Pull {
         self.is_careful.store(false, Ordering::Relaxed);
     }
 
+    /// How often a thread that waits looks here; `None` if it need not.
+    pub(super) fn look_in(&self, now: u64) -> Option<u64> {
+        self.is_several().then(|| {
+            if self.gang.is_together(now) {
+                OFTEN
+            } else {
+                SELDOM
+            }
+        })
+    }
+
+    /// The same with turns that an arbiter gives, of which `may` is what it allows.
+    pub(super) fn in_turns(&self, may: May, now: u64, used: u64) -> May {
+        if !self.is_several() {
+            return may;
+        }
+        match may {
+            May::Turn(turn) => {
+                if self.turn.swap(turn, Ordering::Relaxed) != turn {
+                    self.begin(used);
+                }
+                self.gang.wait(Some(now));
+                let ahead = self.ahead(now, used, MOST_IN_TURNS, STUCK_IN_TURNS);
+                ahead.map_or(may, May::Needed)
+            }
+            May::Have(_) => {
+                self.gang.wait(None);
+                may
+            }
+            May::Nothing(_) | May::Needed(_) => may,
+        }
+    }
+
     /// Whether launches are to go on all the same, and while how much is in flight.
     pub(super) fn may(&self, now: u64, used: u64) -> Option<u64> {
+        self.ahead(now, used, self.most, STUCK)
+    }
+
+    fn ahead(&self, now: u64, used: u64, most: u64, stuck: u64) -> Option<u64> {
         if !self.gang.is_several() {
             return None;
         }
         let spent = used.saturating_sub(self.used.load(Ordering::Relaxed));
-        let mut others = self.gang.others(now);
+        let mut others = self.gang.others(now, stuck);
         let is_careful = self.is_careful.load(Ordering::Relaxed);
         // Where it went on once it keeps up, until the other has to wait too.
         let keeps_up = !is_careful && self.is_used.load(Ordering::Relaxed);
         let is_for =
             |other: Other<'_>| other.is_stuck || keeps_up && other.is_busy && !other.is_waited_for;
-        if spent > self.most || !others.any(is_for) {
+        if spent > most || !others.any(is_for) {
             return None;
         }
         self.gang.come_together(now);
@@ -85,7 +135,7 @@ impl Pull {
             let over = next.map_or(0, |time| now.saturating_add(time));
             let before = self.over.load(Ordering::Relaxed);
             let late = now.saturating_sub(before);
-            if before != 0 && late > Gang::STUCK && self.is_used.load(Ordering::Relaxed) {
+            if before != 0 && late > STUCK && self.is_used.load(Ordering::Relaxed) {
                 self.is_careful.store(true, Ordering::Relaxed);
             }
             self.moved.store(now, Ordering::Relaxed);

@@ -340,10 +340,12 @@ impl Turns {
     }
 
     /// Waits until the word changes, or what is in flight may be done: the arbiter is to know what it took while the next
-    /// one has the turn.
-    pub(super) fn sleep(&self, turn: u32, now: u64, in_flight: u64) {
+    /// one has the turn. `longest` where there is something else to look at.
+    pub(super) fn sleep(&self, turn: u32, now: u64, in_flight: u64, longest: Option<u64>) {
         if let Some(seat) = self.seat() {
-            os::wait_until_changed(seat.turn(), turn, self.until_done(now, in_flight));
+            let time = self.until_done(now, in_flight);
+            let time = time.min(longest.unwrap_or(LONGEST));
+            os::wait_until_changed(seat.turn(), turn, time);
         }
     }
 
@@ -466,6 +468,13 @@ impl Turns {
     pub(super) fn turn(&self) -> u32 {
         self.seat()
             .map_or(0, |seat| seat.turn().load(Ordering::SeqCst))
+    }
+
+    /// Tells whether the job is to have its turns on all of its GPUs together.
+    pub(super) fn come_together(&self, is_together: bool) {
+        if let Some(seat) = self.seat() {
+            seat.together().store(is_together.into(), Ordering::Relaxed);
+        }
     }
 
     /// Counts a launch that went on without a turn.
