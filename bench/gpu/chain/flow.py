@@ -70,7 +70,7 @@ class Chain:
         seen = self.view("/")
         held.check(part, "a process in no job sees the whole GPU", seen["device_total"] == self.total and seen["gpus"] == len(self.slurm.devices), f"{seen['device_total'] // MIB} MiB of {seen['gpus']} GPUs", f"{self.total // MIB} MiB of {len(self.slurm.devices)}")
         self.used = self.looked()["gpus"]
-        self.holds = self.monitor.holds()
+        self.before_jobs = self.monitor.holds()
 
     def looked(self):
         """What the monitor sees from outside."""
@@ -184,7 +184,8 @@ class Chain:
         part = "All three together"
         total = sum(one["rate"] for one in work.values()) / self.pace * 100
         held.check(part, "get done", total >= 90, f"{total:.1f} % of what one without a limit does", "90 % at least, what time-slicing gives")
-        held.check(part, "the monitor has seats for them", during and during[1] >= len(SLICES), f"{during} descriptors and seats, {self.holds} before", f"{len(SLICES)} seats at least")
+        # The control for the end, when there is to be none of these.
+        held.check(part, "the monitor has seats for them", during and all(during.of_jobs[what] >= len(SLICES) for what in ("page of a seat", "thread of a seat")), str(during), f"{len(SLICES)} pages and threads of seats at least")
         held.check(part, "the monitor finds nothing wrong", not [gpu["finding"] for job in outside["jobs"] for gpu in job["gpus"] if gpu["finding"]], [gpu["finding"] for job in outside["jobs"] for gpu in job["gpus"]], "no finding")
         until(lambda: not self.slurm.groups(), 10)
 
@@ -225,8 +226,10 @@ class Chain:
         held.check(part, "processes on the GPU", [len(gpu["processes"]) for gpu in seen["gpus"]] == [len(gpu["processes"]) for gpu in self.used], [len(gpu["processes"]) for gpu in seen["gpus"]], "as before")
         more = max(abs(now["used_bytes"] - then["used_bytes"]) // MIB for now, then in zip(seen["gpus"], self.used))
         held.check(part, "memory of the GPU", more <= 64, f"{more} MiB more or less than before", "64 MiB at most")
-        until(lambda: self.monitor.holds() == self.holds, 5, 0.2)
-        held.check(part, "seats that the monitor holds", self.monitor.holds() == self.holds, f"{self.monitor.holds()} descriptors and seats: {self.monitor.files()}", f"{self.holds}, as before")
+        until(lambda: (now := self.monitor.holds()) is None or not now.of_jobs, 5, 0.2)
+        # What it opened for itself meanwhile, for NVML, is no job's.
+        now = self.monitor.holds()
+        held.check(part, "what the monitor has open for jobs", now and self.before_jobs and not now.of_jobs, f"{now}; of its own, more than before: {dict(now.own - self.before_jobs.own) or 'nothing'}" if now and self.before_jobs else "it is gone", "nothing")
         held.check(part, "the node is", self.slurm.state() == "idle", self.slurm.state(), "idle")
         said = sh("softmig", "uninstall", "--hook", check=False)
         preload = pathlib.Path("/etc/ld.so.preload")

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+from open_files import look
 from place import NAME, USER, sh
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -177,24 +178,8 @@ class Monitor:
         return self.child.poll() is None and pathlib.Path("/run/softmig/arbiter.sock").exists()
 
     def holds(self):
-        """Its descriptors but for NVML's, and the threads that serve processes that take turns; nothing if it is not there."""
-        proc = pathlib.Path(f"/proc/{self.child.pid}")
-        if not self.is_up():
-            return None
-        seats = sum((task / "comm").read_text().strip() == "seat" for task in (proc / "task").iterdir())
-        return [len(self.files()), seats]
-
-    def files(self):
-        """What it has open, but for NVML's."""
-        found = []
-        for file in pathlib.Path(f"/proc/{self.child.pid}/fd").iterdir():
-            try:
-                link = os.readlink(file)
-            except FileNotFoundError:
-                continue
-            if not link.startswith(("/dev/nvidia", "/proc")):
-                found.append(link.rstrip("0123456789[]:"))
-        return sorted(found)
+        """What it has open; nothing if it is not there."""
+        return look(self.child.pid) if self.is_up() else None
 
     def stop(self):
         if self.child.poll() is None:
