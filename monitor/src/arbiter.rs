@@ -10,6 +10,7 @@ mod bell;
 mod death;
 mod gpu;
 mod jobs;
+mod others;
 mod page;
 mod reception;
 mod round;
@@ -28,8 +29,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::turns::Rules;
+use crate::turns::{Gangs, Rules};
 use gpu::{Gpu, spawn};
+use others::Others;
 use reception::Reception;
 use socket::Listener;
 
@@ -62,21 +64,24 @@ impl Default for Settings {
 
 /// The GPUs that somebody asked for.
 #[derive(Debug, Default)]
-struct Gpus(Mutex<BTreeMap<GpuId, Arc<Gpu>>>);
+struct Gpus {
+    all: Mutex<BTreeMap<GpuId, Arc<Gpu>>>,
+    gangs: Arc<Mutex<Gangs>>,
+}
 
 impl Gpus {
     fn get_or_start(&self, id: GpuId, rules: Rules) -> io::Result<Arc<Gpu>> {
-        let mut gpus = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gpus = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = gpus.get(&id) {
             return Ok(Arc::clone(gpu));
         }
-        let gpu = Gpu::start(rules)?;
+        let gpu = Gpu::start(rules, Others::of(&self.gangs, gpus.len()))?;
         gpus.insert(id, Arc::clone(&gpu));
         Ok(gpu)
     }
 
     fn all(&self) -> BTreeMap<GpuId, Arc<Gpu>> {
-        let gpus = self.0.lock();
+        let gpus = self.all.lock();
         gpus.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod gangs;
+mod order;
 #[cfg(test)]
 mod simulation;
 mod tenant;
@@ -29,6 +31,7 @@ use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::{CONTENDED, OPEN};
 
 use account::Bounds;
+pub use gangs::{Gangs, Stand};
 use tenant::{Seat, Tenant};
 
 /// Nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
@@ -64,6 +67,8 @@ pub struct Said {
     pub used: u64,
     /// When its last work should be over.
     pub over: u64,
+    /// Work of its job waits for that of another of its GPUs.
+    pub together: bool,
 }
 
 /// What is to be written on a process's page: first the terms, then the word.
@@ -154,6 +159,10 @@ struct Turn {
     from: Nanos,
     /// When it ends; `None` while nobody waits for that.
     until: Option<Nanos>,
+    /// Since when the job could have it on all of its GPUs, where it has it on all of them together.
+    met: Option<Nanos>,
+    /// When it ends there, whether anybody waits or not.
+    limit: Option<Nanos>,
     ended: Option<Ended>,
     /// How long the last work of the turn before ran in this one.
     tail: Nanos,
@@ -355,24 +364,6 @@ impl Turns {
         }
     }
 
-    /// Since when somebody else could have had the turn, from the last look on.
-    fn others_waited_since(&self, holder: Job, from: Nanos) -> Option<Nanos> {
-        let others = self.tenants.iter().filter(|&(&job, _)| job != holder);
-        let waited = others.filter_map(|(_, tenant)| self.ready_at(tenant, from));
-        waited.min()
-    }
-
-    /// When a job that wishes can have a turn, `from` on.
-    fn ready_at(&self, tenant: &Tenant, from: Nanos) -> Option<Nanos> {
-        tenant.wishes_since?;
-        let missing = self.missing(tenant);
-        Some(if missing <= 0 || tenant.account.mode == Mode::Soft {
-            from
-        } else {
-            from.saturating_add(tenant.account.time_for(missing))
-        })
-    }
-
     /// The credit that it lacks for a turn.
     fn missing(&self, tenant: &Tenant) -> Nanos {
         self.turn_length(tenant.account.share) - tenant.account.credit
@@ -424,8 +415,10 @@ impl Turns {
         let until = turn.until.or_else(|| self.end_now_that_others_wait(now));
         until.is_some_and(|until| until <= now)
             || is_given_back(holder, until.is_some())
-            || (holder.account.is_capped() && holder.account.credit <= 0)
+            || turn.limit.is_some_and(|limit| limit <= now)
+            || (turn.limit.is_none() && holder.account.is_capped() && holder.account.credit <= 0)
             || self.must_yield(holder, turn)
+            || self.makes_way(now)
     }
 
     /// The end that a turn without end gets when somebody begins to wait for it: what is left of a turn.
@@ -433,7 +426,8 @@ impl Turns {
         let job = self.turn?.job;
         let account = &self.tenants.get(&job)?.account;
         let is_waited_for = self.others_waited_since(job, now)? <= now;
-        is_waited_for.then(|| now + account.credit.clamp(0, self.turn_length(account.share)))
+        let rest = account.credit.clamp(0, self.turn_length(account.share));
+        is_waited_for.then(|| self.turn.and_then(|turn| turn.limit).unwrap_or(now + rest))
     }
 
     /// The turn goes on.
@@ -460,7 +454,11 @@ impl Turns {
 
     /// Whether somebody woke who has used so little of late that the holder is to make way.
     fn must_yield(&self, holder: &Tenant, turn: &Turn) -> bool {
-        let mut others = self.tenants.iter().filter(|&(&job, _)| job != turn.job);
+        if turn.met.is_some() {
+            return false;
+        }
+        let others = self.tenants.iter().filter(|&(&job, _)| job != turn.job);
+        let mut others = others.filter(|(_, other)| other.elsewhere.is_none());
         others.any(|(_, other)| {
             let woke = other.wishes_since.is_some_and(|since| since >= turn.began);
             let length = self.turn_length(other.account.share);
@@ -473,8 +471,7 @@ impl Turns {
     /// Gives the holder's seats a word that opens the turn, or tells them that somebody waits.
     fn let_in(&mut self, which: impl Fn(&Seat) -> bool, orders: &mut Vec<Order>) {
         let Some(turn) = self.turn else { return };
-        let until = turn
-            .until
+        let until = (turn.until.into_iter().chain(turn.limit).min())
             .map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
         let from = turn.from.try_into().unwrap_or(0);
         let flags = if turn.until.is_some() {
@@ -501,7 +498,7 @@ impl Turns {
             if seat.is_late() || !is_meant {
                 continue;
             }
-            let budget = match is_capped {
+            let budget = match is_capped && turn.limit.is_none() {
                 true => seat.said.used.saturating_add(rest),
                 false => u64::MAX,
             };
@@ -581,27 +578,28 @@ impl Turns {
 
     /// Nobody has the turn.
     fn give_turn(&mut self, now: Nanos, orders: &mut Vec<Order>) {
-        let Some(job) = self.first_in_line().or_else(|| {
-            self.deal_out_idle_time();
-            self.first_in_line()
-        }) else {
+        let Some(job) = self.comes_next(now) else {
             return;
         };
         self.forgive_what_nobody_could_have();
-        let correction = self.correction(job);
+        let met = self.met(job, now);
+        let is_gang = met.is_some();
+        let correction = if is_gang { 0 } else { self.correction(job) };
         let is_handed_over = self.last_holder.replace(job) != Some(job);
         let Some(tenant) = self.tenants.get_mut(&job) else {
             return;
         };
         tenant.lag_before = Some(tenant.account.lag());
         tenant.account.begin_turn();
-        if is_handed_over {
+        if is_handed_over && !is_gang {
             // Each loses the same part of its share by that, not the same time.
             tenant.account.note_blocked(-HANDOVER);
         }
         tenant.served = now;
         tenant.turns += 1;
-        let (share, drain) = (tenant.account.share, tenant.drain);
+        let (share, is_capped) = (tenant.account.share, tenant.account.is_capped());
+        let drain = if is_gang { 0 } else { tenant.drain };
+        let elsewhere = tenant.elsewhere.filter(|_| is_gang);
         // With the last work, which runs on for a while, it is as long as it should be.
         let length = self.turn_length(share) + correction;
         let from = if is_handed_over {
@@ -610,85 +608,19 @@ impl Turns {
             now
         };
         let end = now + length - drain.min(length / 2);
+        let end = elsewhere.map_or(end, |there| there.common_end(now, length));
         let waits = self.others_waited_since(job, now);
         self.turn = Some(Turn {
             job,
             began: now,
             from,
             until: waits.is_some_and(|since| since < end).then_some(end),
+            met,
+            limit: (is_gang && is_capped).then_some(end),
             ended: None,
             tail: 0,
         });
         self.let_in(Seat::is_left_out, orders);
-    }
-
-    /// Time that is lost between turns makes the credit of all who wait grow alike, until bounds hide who is behind.
-    fn forgive_what_nobody_could_have(&mut self) {
-        let epoch = self.epoch();
-        let mut waiting: Vec<&mut Tenant> = (self.tenants.values_mut())
-            .filter(|it| it.wishes_since.is_some())
-            .collect();
-        let least = waiting.iter().map(|it| it.account.lag()).min();
-        let surplus = least.map_or(0, |least| least - 2 * epoch);
-        if surplus <= 0 || waiting.len() < 2 {
-            return;
-        }
-        for tenant in &mut waiting {
-            tenant.account.credit -= tenant.account.part_of(surplus);
-            tenant.lag_before = tenant.lag_before.map(|lag| lag - surplus);
-        }
-    }
-
-    /// By how much the job's turn is longer, or shorter, than others': who is behind those that wait with it comes up slowly,
-    /// in each turn, so that the order can stay.
-    fn correction(&self, job: Job) -> Nanos {
-        let Some(own) = self.tenants.get(&job).map(|it| &it.account) else {
-            return 0;
-        };
-        let epoch = self.epoch();
-        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
-        let waiting = others.filter(|(_, it)| it.wishes_since.is_some());
-        // As each stood when it got its turn: in it one falls back.
-        let peaks: Vec<Nanos> = waiting.filter_map(|(_, it)| it.lag_before).collect();
-        let behind = peaks
-            .iter()
-            .map(|peak| (own.lag() - peak).clamp(-epoch, epoch));
-        let behind: Nanos = behind.sum();
-        let count = Nanos::try_from(peaks.len()).unwrap_or(0).max(1);
-        let most = self.turn_length(own.share) / 4;
-        let time = own.part_of((behind / count).abs()) / 2;
-        (time * behind.signum()).clamp(-most, most)
-    }
-
-    /// The job that has credit for a turn and had its last one longest ago, unless another is further behind its share, by
-    /// half an epoch: so the order stays, and each has its turns at even distances.
-    fn first_in_line(&self) -> Option<Job> {
-        let ready = || {
-            let tenants = self.tenants.iter();
-            tenants.filter(|(_, it)| it.wishes_since.is_some() && self.missing(it) <= 0)
-        };
-        let furthest = ready().map(|(_, it)| it.account.lag()).max()?;
-        let near = furthest - self.epoch() / 2;
-        let first = ready()
-            .filter(|(_, it)| it.account.lag() >= near)
-            .min_by_key(|(_, it)| it.served);
-        first.map(|(&job, _)| job)
-    }
-
-    /// Nobody who wants a turn has the credit, so the time would be lost: those who may borrow have it, by their shares.
-    fn deal_out_idle_time(&mut self) {
-        let may_borrow =
-            |tenant: &Tenant| tenant.wishes_since.is_some() && tenant.account.mode == Mode::Soft;
-        let borrowers = self.tenants.values().filter(|tenant| may_borrow(tenant));
-        let time = borrowers.map(|tenant| tenant.account.time_for(self.missing(tenant)));
-        let Some(time) = time.min() else { return };
-        for tenant in self
-            .tenants
-            .values_mut()
-            .filter(|tenant| may_borrow(tenant))
-        {
-            tenant.account.credit += tenant.account.part_of(time);
-        }
     }
 
     /// When there is something to do, if no seat says anything before.
@@ -696,8 +628,10 @@ impl Turns {
         let pardon = self.tenants.values().flat_map(|it| it.seats.values());
         let pardon = pardon.filter_map(Seat::is_pardoned_at).min();
         let for_the_turn = match &self.turn {
+            // The next one waits for other GPUs.
+            None if self.first_of_gangs(now).is_some() => None,
             None => {
-                let tenants = self.tenants.values();
+                let tenants = self.tenants.values().filter(|it| it.elsewhere.is_none());
                 tenants.filter_map(|it| self.ready_at(it, now)).min()
             }
             Some(turn) => match (turn.ended, turn.until) {
@@ -706,7 +640,15 @@ impl Turns {
                 (None, None) => self.end_of_rest(now, turn.job),
             },
         };
-        for_the_turn.into_iter().chain(pardon).min()
+        let limit = self.turn.and_then(|turn| turn.limit);
+        let gang = self.next_of_gangs(now).into_iter();
+        let limit = limit.filter(|_| self.turn.is_some_and(|turn| turn.ended.is_none()));
+        for_the_turn
+            .into_iter()
+            .chain(pardon)
+            .chain(limit)
+            .chain(gang)
+            .min()
     }
 
     /// When a turn without end may come to have one.

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::jobs::Guest;
+use super::others::Others;
 use super::page::Page;
 use super::round::{Chair, Round};
 use crate::turns::{Nanos, Rules, SeatId, Standing};
@@ -52,9 +53,9 @@ pub(super) fn now() -> Nanos {
 }
 
 impl Gpu {
-    pub(super) fn start(rules: Rules) -> io::Result<Arc<Self>> {
+    pub(super) fn start(rules: Rules, others: Others) -> io::Result<Arc<Self>> {
         let gpu = Arc::new(Self {
-            round: Mutex::new(Round::new(rules)),
+            round: Mutex::new(Round::new(rules, others)),
             sooner: Condvar::new(),
         });
         let this = Arc::clone(&gpu);

@@ -54,6 +54,7 @@ impl Page {
             done: seat.done().load(SeqCst),
             used: seat.used().load(SeqCst),
             over: seat.over().load(SeqCst),
+            together: seat.together().load(Relaxed) != 0,
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::bell::Bell;
 use super::gpu::{Member, Tenant, now};
 use super::jobs::Guest;
+use super::others::Others;
 use super::page::Page;
 use crate::turns::{Job, Nanos, Rules, SeatId, Turns};
 
@@ -26,6 +27,7 @@ const PAUSE: Nanos = 100_000;
 #[derive(Debug)]
 pub(super) struct Round {
     turns: Turns,
+    others: Others,
     chairs: BTreeMap<SeatId, Arc<Chair>>,
     /// When to look again.
     pub(super) next: Option<Nanos>,
@@ -51,9 +53,10 @@ pub(super) struct Chair {
 }
 
 impl Round {
-    pub(super) fn new(rules: Rules) -> Self {
+    pub(super) fn new(rules: Rules, others: Others) -> Self {
         Self {
             turns: Turns::new(now(), rules),
+            others,
             chairs: BTreeMap::new(),
             next: None,
             clock: None,
@@ -136,7 +139,9 @@ impl Round {
                 Some(seat) => self.hear(time, seat),
                 None => self.hear_all(time),
             }
+            self.others.hear(&mut self.turns);
             let look = self.turns.look(time);
+            self.others.tell(&self.turns);
             for order in &look.orders {
                 if let Some(chair) = self.chairs.get(&order.seat) {
                     chair.page.write(order);

@@ -5,17 +5,20 @@
 //! order of their launches; another job's kernel costs a change of contexts.
 
 mod figures;
+mod gangs;
 mod hook;
 mod shares;
 mod trouble;
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::rc::Rc;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use softmig_policy::limits::{Mode, Share};
 
-use super::{Job, Look, MS, Nanos, Rules, SeatId, Turns};
+use super::{Gangs, Job, Look, MS, Nanos, Rules, SeatId, Turns};
 use hook::{Process, Step};
 
 /// Drawn the same each time. `PROPTEST_RNG_SEED` draws others, and whatever fails is printed whole.
@@ -41,6 +44,8 @@ const WAKE_UP: Nanos = 20 * US;
 const LATE: Nanos = 250 * US;
 /// From the last kernel of one job to the first of another.
 const SWITCH: Nanos = 140 * US;
+/// The part of a collective that is no waiting.
+const COLLECTIVE: Nanos = 40 * US;
 /// From a process's death to the end of its kernel, at most.
 const LAST: Nanos = 10 * MS;
 /// From a process's death to the arbiter's hearing of it.
@@ -72,6 +77,19 @@ pub(super) struct Program {
     pub(super) stopped: Option<(Nanos, Nanos)>,
     /// It keeps every turn, and says that it never used anything.
     pub(super) lies: bool,
+    /// Its job has more GPUs.
+    pub(super) gang: Option<Gang>,
+}
+
+/// What a program has to do with its job's work on other GPUs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gang {
+    /// After so many kernels comes a collective, which ends when it runs on all GPUs.
+    pub(super) kernels: Option<u64>,
+    /// So it says.
+    pub(super) together: bool,
+    /// It launches without a turn where it is waited for.
+    pub(super) pulls: bool,
 }
 
 impl Program {
@@ -86,6 +104,7 @@ impl Program {
             dies: None,
             stopped: None,
             lies: false,
+            gang: None,
         }
     }
 
@@ -121,6 +140,9 @@ enum Event {
 struct Kernel {
     process: usize,
     length: Nanos,
+    /// How many collectives its process has launched with it.
+    collective: Option<u64>,
+    began: Nanos,
 }
 
 /// The node.
@@ -136,6 +158,12 @@ pub(super) struct World {
     arbiter_at: Nanos,
     queue: VecDeque<Kernel>,
     running: Option<Kernel>,
+    /// Collectives that wait for other GPUs: other jobs' kernels then have half of this one.
+    spinning: Vec<Kernel>,
+    /// Which collective each job came to.
+    reached: BTreeMap<Job, u64>,
+    gangs: Rc<RefCell<Gangs>>,
+    gpu: usize,
     /// When that ends.
     gpu_at: Nanos,
     /// Whose context is on the GPU.
@@ -156,6 +184,10 @@ impl World {
             arbiter_at: Nanos::MAX,
             queue: VecDeque::new(),
             running: None,
+            spinning: Vec::new(),
+            reached: BTreeMap::new(),
+            gangs: Rc::default(),
+            gpu: 0,
             gpu_at: Nanos::MAX,
             context: None,
             busy: 0,
@@ -228,6 +260,7 @@ impl World {
             Event::Dies(at) => {
                 self.processes[at].is_dead = true;
                 self.queue.retain(|kernel| kernel.process != at);
+                self.spinning.retain(|kernel| kernel.process != at);
                 self.cut_short(at);
                 self.schedule(self.now + OBITUARY, Event::Buried(at));
             }
@@ -262,7 +295,9 @@ impl World {
                     self.turns.hear(seat, process.said);
                 }
             }
+            self.turns.note_elsewhere(self.gpu, &self.gangs.borrow());
             let Look { orders, next } = self.turns.look(self.now);
+            (self.turns).tell_others(self.gpu, &mut self.gangs.borrow_mut());
             for order in orders {
                 let at = self.process_at(order.seat);
                 self.processes[at].word = order.word;
@@ -313,9 +348,18 @@ impl World {
 
     fn launch(&mut self, process: usize) {
         let (shortest, longest) = self.processes[process].program.kernel;
-        let length = shortest + self.draw(longest - shortest);
+        let collective = self.processes[process].next_collective();
+        let length = match collective {
+            Some(_) => COLLECTIVE,
+            None => shortest + self.draw(longest - shortest),
+        };
         self.processes[process].launched(self.now, length);
-        self.queue.push_back(Kernel { process, length });
+        self.queue.push_back(Kernel {
+            process,
+            length,
+            collective,
+            began: self.now,
+        });
         self.start_kernel();
     }
 
@@ -339,15 +383,45 @@ impl World {
         if self.running.is_some() {
             return;
         }
-        let Some(kernel) = self.queue.pop_front() else {
+        let spins = |it: &Kernel| {
+            self.spinning
+                .iter()
+                .any(|other| other.process == it.process)
+        };
+        let Some(at) = self.queue.iter().position(|it| !spins(it)) else {
+            return;
+        };
+        let Some(mut kernel) = self.queue.remove(at) else {
             return;
         };
         let job = self.processes[kernel.process].program.job;
+        kernel.began = self.now;
+        if let Some(number) = kernel.collective {
+            self.reached.insert(job, number);
+            self.spinning.push(kernel);
+            return self.start_kernel();
+        }
         let switch = if self.context == Some(job) { 0 } else { SWITCH };
         self.context = Some(job);
         self.running = Some(kernel);
-        self.gpu_at = self.now + switch + kernel.length;
+        let parts = 1 + self.spinning.len() as Nanos;
+        self.gpu_at = self.now + switch + kernel.length * parts;
         self.schedule(self.gpu_at, Event::Gpu);
+    }
+
+    /// A job's collective with that number has ended everywhere.
+    pub(super) fn end_collective(&mut self, job: Job, number: u64) {
+        let is_it = |it: &Kernel| {
+            it.collective == Some(number) && self.processes[it.process].program.job == job
+        };
+        let Some(at) = self.spinning.iter().position(is_it) else {
+            return;
+        };
+        let kernel = self.spinning.remove(at);
+        let process = &mut self.processes[kernel.process];
+        process.kernel_ended(self.now, kernel.length, self.now - kernel.began);
+        self.start_kernel();
+        self.act(kernel.process);
     }
 
     /// A kernel does not live much longer than its process.
@@ -369,7 +443,13 @@ impl World {
         };
         self.busy += kernel.length;
         self.start_kernel();
-        self.processes[kernel.process].kernel_ended(self.now, kernel.length);
+        let took = self.now - kernel.began;
+        let took = if self.spinning.is_empty() {
+            kernel.length
+        } else {
+            took.max(kernel.length)
+        };
+        self.processes[kernel.process].kernel_ended(self.now, kernel.length, took);
         self.act(kernel.process);
     }
 }

@@ -6,7 +6,7 @@ use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::STEP;
 
 use super::account::Account;
-use super::{Nanos, Said, SeatId};
+use super::{Nanos, Said, SeatId, Stand};
 
 /// A job, as all its processes.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Tenant {
     pub(super) overruns: u64,
     /// How long its work ran on after the end of a turn, of late at most.
     pub(super) drain: Nanos,
+    /// How it stands at its other GPUs, where it is to have turns on all of them together.
+    pub(super) elsewhere: Option<Stand>,
 }
 
 /// What is known of one process.
@@ -164,11 +166,17 @@ impl Tenant {
             turns: 0,
             overruns: 0,
             drain: 0,
+            elsewhere: None,
         }
     }
 
     pub(super) fn wishes(&self) -> bool {
         self.seats.values().any(Seat::wishes)
+    }
+
+    /// Whether its GPUs belong together, as those say who take part in turns: who does not answer keeps none waiting.
+    pub(super) fn is_together(&self) -> bool {
+        self.present().any(|seat| seat.said.together)
     }
 
     /// The seats that are part of turns.

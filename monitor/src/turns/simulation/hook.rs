@@ -3,7 +3,7 @@
 use softmig_region::seat::{CONTENDED, OPEN};
 
 use super::super::{Nanos, Said, SeatId, Terms};
-use super::{MS, Pace, Program, US};
+use super::{Gang, MS, Pace, Program, US};
 
 /// How much work is in flight at most, if that is more than one kernel.
 const WINDOW: Nanos = MS;
@@ -11,6 +11,11 @@ const WINDOW: Nanos = MS;
 const AHEAD: Nanos = 700 * US;
 /// So long before its turn begins it launches.
 const EARLY: Nanos = 250 * US;
+/// How long after its turn a process waits for work that does not end when it should.
+const PATIENCE: Nanos = 30 * MS;
+/// How much of the GPU's time it takes without a turn, until the next, where it is waited for; so much at a time.
+const PULLED: Nanos = 20 * MS;
+const PULLED_AHEAD: Nanos = 200 * US;
 /// How long a process rests before it gives a turn back that somebody waits for.
 const REST: Nanos = 100 * US;
 
@@ -48,6 +53,13 @@ pub(in super::super) struct Process {
     idle_since: Nanos,
     /// When its oldest kernel that is under way can have begun.
     progress: Nanos,
+    /// How many kernels and collectives were launched.
+    launches: u64,
+    /// Since when its turn is over.
+    ending_since: Option<Nanos>,
+    /// Whether it is waited for on another GPU.
+    pub(super) is_waited_for: bool,
+    used_in_turn: Nanos,
 }
 
 impl Process {
@@ -56,7 +68,10 @@ impl Process {
             program,
             seat: None,
             is_dead: false,
-            said: Said::default(),
+            said: Said {
+                together: program.gang.is_some_and(|gang| gang.together),
+                ..Said::default()
+            },
             word: 0,
             terms: Terms {
                 from: 0,
@@ -78,6 +93,10 @@ impl Process {
             began: program.from,
             idle_since: program.from,
             progress: 0,
+            launches: 0,
+            ending_since: None,
+            is_waited_for: false,
+            used_in_turn: 0,
         }
     }
 
@@ -114,7 +133,12 @@ impl Process {
             return Step::WaitUntil(from);
         }
         if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
+            self.ending_since = None;
+            self.used_in_turn = self.used;
             return if has_room { Step::Launch } else { Step::Wait };
+        }
+        if self.is_pulled() {
+            return Step::Launch;
         }
         // Kernels take as long as they are known to.
         let ends = self.progress + self.in_flight;
@@ -123,6 +147,8 @@ impl Process {
             Step::Wait
         } else if self.kernels > 0 && now < ends - ahead {
             Step::WaitUntil(ends - ahead)
+        } else if self.is_patient(now, ends) {
+            Step::WaitUntil(self.ending_since.map_or(now, |since| since + PATIENCE))
         } else {
             // The part that is over.
             let over = self.in_flight - (ends - now).clamp(0, self.in_flight);
@@ -130,6 +156,31 @@ impl Process {
             self.said.over = ends as u64;
             self.give_back()
         }
+    }
+
+    fn is_pulled(&self) -> bool {
+        let pulls = self.program.gang.is_some_and(|gang| gang.pulls);
+        let is_left = self.used - self.used_in_turn < PULLED;
+        pulls && self.is_waited_for && is_left && self.in_flight < PULLED_AHEAD
+    }
+
+    /// Whether it waits for a collective that should have ended.
+    fn is_patient(&mut self, now: Nanos, ends: Nanos) -> bool {
+        let has_collectives = self.program.gang.is_some_and(|gang| gang.kernels.is_some());
+        let since = *self.ending_since.get_or_insert(now);
+        has_collectives && self.kernels > 0 && ends < now && now < since + PATIENCE
+    }
+
+    /// Whether its oldest work should be over for so long.
+    pub(super) fn is_stuck(&self, now: Nanos) -> bool {
+        self.kernels > 0 && self.progress + 4 * MS < now
+    }
+
+    /// The number of its next launch, if that is a collective.
+    pub(super) fn next_collective(&self) -> Option<u64> {
+        let kernels = self.program.gang.and_then(|gang: Gang| gang.kernels)?;
+        let (round, at) = (self.launches / (kernels + 1), self.launches % (kernels + 1));
+        (at == kernels).then_some(round + 1)
     }
 
     /// Never takes back what was told.
@@ -175,6 +226,7 @@ impl Process {
             self.progress = now;
         }
         self.kernels += 1;
+        self.launches += 1;
         self.in_flight += length;
         match self.program.pace {
             Pace::Greedy => {}
@@ -188,11 +240,11 @@ impl Process {
         }
     }
 
-    pub(super) fn kernel_ended(&mut self, now: Nanos, length: Nanos) {
+    pub(super) fn kernel_ended(&mut self, now: Nanos, length: Nanos, took: Nanos) {
         self.kernels -= 1;
         self.in_flight -= length;
         self.worked += length;
-        self.used += length;
+        self.used += took;
         self.tell(self.used);
         self.idle_since = now;
         self.progress = now;

@@ -1,0 +1,38 @@
+//! What the GPUs tell each other of jobs that use several of them together.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::turns::{Gangs, Turns};
+
+/// One GPU among all.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// Locked after a GPU's round, and for a moment only: nothing else is locked meanwhile.
+    gangs: Arc<Mutex<Gangs>>,
+    number: usize,
+}
+
+impl Others {
+    /// The GPU with that number.
+    pub(super) fn of(gangs: &Arc<Mutex<Gangs>>, number: usize) -> Self {
+        Self {
+            gangs: Arc::clone(gangs),
+            number,
+        }
+    }
+
+    fn gangs(&self) -> MutexGuard<'_, Gangs> {
+        // Nothing is left half done where a thread could have panicked.
+        self.gangs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before a look.
+    pub(super) fn hear(&self, turns: &mut Turns) {
+        turns.note_elsewhere(self.number, &self.gangs());
+    }
+
+    /// After a look.
+    pub(super) fn tell(&self, turns: &Turns) {
+        turns.tell_others(self.number, &mut self.gangs());
+    }
+}

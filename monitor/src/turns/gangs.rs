@@ -1,0 +1,224 @@
+//! Jobs whose work on one GPU waits for their work on another: they have their turns on all of them together.
+//!
+//! A kernel that spins for one on another GPU is paid for. If the job had no turn there, the time for which it spun would make
+//! this GPU wait next, and that one spin: each time longer. So each GPU tells in [`Gangs`] from when on a job could begin
+//! there, and none begins before all can ([`Turns::exchange`]).
+//!
+//! - When that time has come others make way at once: all GPUs begin within a moment. They keep what they have not used.
+//! - The turns also end together, by the clock: as the first GPU that begins says.
+//! - Nobody is told that others have changed their mind. What is known here is as it was at their last look, and is read again
+//!   at each look of one's own; and each looks at the last time that it knows of. Times get later by what a job is charged,
+//!   so who comes too early finds the later one. They get earlier only where a process leaves, or there are fewer jobs; then
+//!   the next look is that by which processes hear that the arbiter is there, or any that somebody rings for.
+
+use std::collections::BTreeMap;
+
+use softmig_policy::limits::Mode;
+
+use super::tenant::Tenant;
+use super::{Job, LONGEST_TAIL, MS, Nanos, Turns};
+
+/// If GPUs become free within this time of each other, their turns begin at once.
+const AT_ONCE: Nanos = 2 * LONGEST_TAIL;
+/// So often it is seen whether another GPU has become free, while one waits for that.
+const OFTEN: Nanos = MS / 2;
+
+/// How a job stands at one GPU, or at several of which the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stand {
+    /// From when on it could begin a turn; where it has one, as it was when that began.
+    from: Nanos,
+    /// How long it would have to wait for others' work.
+    wait: Nanos,
+    /// When another's turn ends that goes on until then.
+    free: Nanos,
+    /// When the turn ends that it has.
+    until: Option<Nanos>,
+}
+
+/// How jobs stand at all GPUs, each of which has a number. Only those count that say that their GPUs belong together.
+#[derive(Clone, Debug, Default)]
+pub struct Gangs(BTreeMap<Job, BTreeMap<usize, Stand>>);
+
+impl Gangs {
+    /// How a job stands at other GPUs than this; `None` if it uses none.
+    fn elsewhere(&self, job: Job, gpu: usize) -> Option<Stand> {
+        let all = self.0.get(&job)?.iter();
+        let others = all.filter(|&(&other, _)| other != gpu);
+        others.map(|(_, stand)| *stand).reduce(|one, other| Stand {
+            from: one.from.max(other.from),
+            wait: one.wait.max(other.wait),
+            free: one.free.max(other.free),
+            until: one.until.max(other.until),
+        })
+    }
+
+    /// All that there is to say of a GPU.
+    fn tell(&mut self, gpu: usize, stands: impl Iterator<Item = (Job, Stand)>) {
+        for gpus in self.0.values_mut() {
+            gpus.remove(&gpu);
+        }
+        for (job, stand) in stands {
+            self.0.entry(job).or_default().insert(gpu, stand);
+        }
+        self.0.retain(|_, gpus| !gpus.is_empty());
+    }
+}
+
+impl Stand {
+    /// From when on the job could begin.
+    pub(super) fn from(&self) -> Nanos {
+        self.from
+    }
+
+    /// When a turn ends that begins now and is to end with those that it has elsewhere.
+    pub(super) fn common_end(&self, now: Nanos, length: Nanos) -> Nanos {
+        let is_near = |&until: &Nanos| until > now && until < now + 2 * length;
+        self.until.filter(is_near).unwrap_or(now + length)
+    }
+}
+
+impl Turns {
+    /// Hears how this GPU's jobs stand at others.
+    pub fn note_elsewhere(&mut self, gpu: usize, gangs: &Gangs) {
+        for (&job, tenant) in &mut self.tenants {
+            let is_together = tenant.is_together();
+            tenant.elsewhere = (is_together.then(|| gangs.elsewhere(job, gpu))).flatten();
+        }
+    }
+
+    /// Tells how they stand at this one, as of the last look.
+    pub fn tell_others(&self, gpu: usize, gangs: &mut Gangs) {
+        let together = self.tenants.iter().filter(|(_, it)| it.is_together());
+        gangs.tell(gpu, together.map(|(&job, it)| (job, self.stand(job, it))));
+    }
+
+    fn stand(&self, job: Job, tenant: &Tenant) -> Stand {
+        let now = self.settled;
+        let own = |missing: Nanos| tenant.account.time_for(missing);
+        let missing = self.missing(tenant);
+        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        let is_wanted = others.fold(false, |is, (_, other)| is || other.wishes_since.is_some());
+        let mut from = now.saturating_add(own(missing));
+        if tenant.account.mode == Mode::Soft && !is_wanted {
+            from = from.min(now);
+        }
+        let nothing = Stand {
+            from,
+            wait: 0,
+            free: Nanos::MIN,
+            until: None,
+        };
+        let Some(turn) = &self.turn else {
+            return nothing;
+        };
+        let until = turn.limit.or(turn.until);
+        if turn.job != job {
+            let holder = self.tenants.get(&turn.job);
+            let drain = holder.map_or(0, |holder| holder.drain);
+            return Stand {
+                wait: if tenant.wishes() && turn.met.is_none() {
+                    drain
+                } else {
+                    0
+                },
+                free: until
+                    .filter(|_| turn.met.is_some() && turn.ended.is_none())
+                    .unwrap_or(Nanos::MIN),
+                ..nothing
+            };
+        }
+        if turn.ended.is_some() {
+            return nothing;
+        }
+        let rest = until.map(|until| (until - now).max(0));
+        let is_long = rest.is_none_or(|rest| rest >= self.turn_length(tenant.account.share) / 2);
+        let from = if is_long {
+            turn.met.unwrap_or(turn.began)
+        } else {
+            // After the one that it has.
+            let rest = rest.unwrap_or(0);
+            let missing = missing + rest - tenant.account.part_of(rest);
+            now + rest + own(missing.max(0))
+        };
+        Stand {
+            from,
+            until,
+            ..nothing
+        }
+    }
+
+    /// Since when a job could begin everywhere, if it could.
+    pub(super) fn met(&self, job: Job, now: Nanos) -> Option<Nanos> {
+        let tenant = self.tenants.get(&job)?;
+        let there = tenant.elsewhere?;
+        let own = self
+            .settled
+            .saturating_add(tenant.account.time_for(self.missing(tenant)));
+        let met = own.max(there.from);
+        (met <= now && there.free <= now).then_some(met)
+    }
+
+    /// The job that is to begin everywhere: the same on each GPU.
+    pub(super) fn first_of_gangs(&self, now: Nanos) -> Option<Job> {
+        let wish = self
+            .tenants
+            .iter()
+            .filter(|(_, it)| it.wishes_since.is_some());
+        let met = wish.filter_map(|(&job, _)| Some((self.met(job, now)?, job)));
+        met.min().map(|(_, job)| job)
+    }
+
+    /// Whether the holder is to make way for one that begins everywhere. Where that takes longest, it comes first.
+    pub(super) fn makes_way(&self, now: Nanos) -> bool {
+        let Some(turn) = self.turn.filter(|turn| turn.met.is_none()) else {
+            return false;
+        };
+        let next = self.first_of_gangs(now).filter(|&job| job != turn.job);
+        let there = next.and_then(|job| self.tenants.get(&job)?.elsewhere);
+        let drain = self.tenants.get(&turn.job).map_or(0, |it| it.drain);
+        there.is_some_and(|there| drain + AT_ONCE >= there.wait)
+    }
+
+    /// Whether a job that is to begin everywhere need not wait for others' work elsewhere, or has done so for long.
+    pub(super) fn is_free_elsewhere(&self, job: Job, now: Nanos) -> bool {
+        let there = self.tenants.get(&job).and_then(|it| it.elsewhere);
+        let (Some(there), Some(met)) = (there, self.met(job, now)) else {
+            return true;
+        };
+        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        let is_wanted = others.fold(false, |is, (_, other)| is || other.wishes_since.is_some());
+        let patience = if is_wanted {
+            0
+        } else {
+            there.wait.min(self.epoch())
+        };
+        there.wait <= AT_ONCE || now >= met.max(self.free_at) + patience + 2 * AT_ONCE
+    }
+
+    /// When there may be something to do for those that begin everywhere.
+    pub(super) fn next_of_gangs(&self, now: Nanos) -> Option<Nanos> {
+        let holder = self.turn.map(|turn| turn.job);
+        let wish = self
+            .tenants
+            .iter()
+            .filter(|(_, it)| it.wishes_since.is_some());
+        let waiting = wish.filter(|&(&job, _)| holder != Some(job));
+        let times = waiting.filter_map(|(_, tenant)| {
+            let there = tenant.elsewhere?;
+            let own = self
+                .settled
+                .saturating_add(tenant.account.time_for(self.missing(tenant)));
+            let time = own.max(there.from).max(there.free);
+            let waits_elsewhere = self
+                .turn
+                .is_none_or(|it| it.met.is_none() && it.ended.is_none());
+            if time > now {
+                Some(time)
+            } else {
+                waits_elsewhere.then_some(now + OFTEN)
+            }
+        });
+        times.min()
+    }
+}

@@ -1,0 +1,124 @@
+//! Who comes next.
+
+use softmig_policy::limits::Mode;
+
+use super::tenant::Tenant;
+use super::{Job, Nanos, Turns};
+
+impl Turns {
+    /// Since when somebody else could have had the turn, from the last look on.
+    pub(super) fn others_waited_since(&self, holder: Job, from: Nanos) -> Option<Nanos> {
+        let others = self.tenants.iter().filter(|&(&job, _)| job != holder);
+        let waited = others.filter_map(|(_, tenant)| self.ready_at(tenant, from));
+        waited.min()
+    }
+
+    /// When a job that wishes can have a turn, `from` on.
+    pub(super) fn ready_at(&self, tenant: &Tenant, from: Nanos) -> Option<Nanos> {
+        tenant.wishes_since?;
+        let missing = self.missing(tenant);
+        let here = if missing <= 0 || tenant.account.mode == Mode::Soft {
+            from
+        } else {
+            from.saturating_add(tenant.account.time_for(missing))
+        };
+        // It does not wait as long as it could not begin elsewhere.
+        Some(
+            tenant
+                .elsewhere
+                .map_or(here, |there| here.max(there.from())),
+        )
+    }
+
+    /// Time that is lost between turns makes the credit of all who wait grow alike, until bounds hide who is behind.
+    pub(super) fn forgive_what_nobody_could_have(&mut self) {
+        let epoch = self.epoch();
+        let mut waiting: Vec<&mut Tenant> = (self.tenants.values_mut())
+            .filter(|it| it.wishes_since.is_some())
+            .collect();
+        let least = waiting.iter().map(|it| it.account.lag()).min();
+        let surplus = least.map_or(0, |least| least - 2 * epoch);
+        if surplus <= 0 || waiting.len() < 2 {
+            return;
+        }
+        for tenant in &mut waiting {
+            tenant.account.credit -= tenant.account.part_of(surplus);
+            tenant.lag_before = tenant.lag_before.map(|lag| lag - surplus);
+        }
+    }
+
+    /// By how much the job's turn is longer, or shorter, than others': who is behind those that wait with it comes up slowly,
+    /// in each turn, so that the order can stay.
+    pub(super) fn correction(&self, job: Job) -> Nanos {
+        let Some(own) = self.tenants.get(&job).map(|it| &it.account) else {
+            return 0;
+        };
+        let epoch = self.epoch();
+        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        let waiting = others.filter(|(_, it)| it.wishes_since.is_some());
+        // As each stood when it got its turn: in it one falls back.
+        let peaks: Vec<Nanos> = waiting.filter_map(|(_, it)| it.lag_before).collect();
+        let behind = peaks
+            .iter()
+            .map(|peak| (own.lag() - peak).clamp(-epoch, epoch));
+        let behind: Nanos = behind.sum();
+        let count = Nanos::try_from(peaks.len()).unwrap_or(0).max(1);
+        let most = self.turn_length(own.share) / 4;
+        let time = own.part_of((behind / count).abs()) / 2;
+        (time * behind.signum()).clamp(-most, most)
+    }
+
+    /// Who is to have the turn now.
+    pub(super) fn comes_next(&mut self, now: Nanos) -> Option<Job> {
+        if let Some(job) = self.first_of_gangs(now) {
+            return self.is_free_elsewhere(job, now).then_some(job);
+        }
+        let is_alone = |it: &Tenant| it.elsewhere.is_none();
+        self.first_in_line(is_alone)
+            .or_else(|| {
+                self.deal_out_idle_time();
+                self.first_in_line(is_alone)
+            })
+            // Nobody else wants the time.
+            .or_else(|| self.first_in_line(|it| it.account.mode == Mode::Soft))
+    }
+
+    /// The job that has credit for a turn and had its last one longest ago, unless another is further behind its share, by
+    /// half an epoch: so the order stays, and each has its turns at even distances.
+    fn first_in_line(&self, which: impl Fn(&Tenant) -> bool) -> Option<Job> {
+        let ready = || {
+            let wish = (self.tenants.iter()).filter(|(_, it)| it.wishes_since.is_some());
+            wish.filter(|(_, it)| self.missing(it) <= 0 && which(it))
+        };
+        let furthest = ready().map(|(_, it)| it.account.lag()).max()?;
+        let near = furthest - self.epoch() / 2;
+        let first = ready()
+            .filter(|(_, it)| it.account.lag() >= near)
+            .min_by_key(|(_, it)| it.served);
+        first.map(|(&job, _)| job)
+    }
+
+    /// Nobody who wants a turn has the credit, so the time would be lost: those who may borrow have it, by their shares.
+    pub(super) fn deal_out_idle_time(&mut self) {
+        let missing = |tenant: &Tenant| self.missing(tenant);
+        let may_borrow = |tenant: &Tenant| {
+            let is_soft = tenant.account.mode == Mode::Soft;
+            tenant.wishes_since.is_some() && is_soft && missing(tenant) > 0
+        };
+        let time_of = |tenant: &Tenant| tenant.account.time_for(missing(tenant));
+        let borrowers = || self.tenants.values().filter(|tenant| may_borrow(tenant));
+        // A job that could not begin elsewhere does not want it as much.
+        let alone = borrowers().filter(|it| it.elsewhere.is_none());
+        let Some(time) = (alone.map(time_of).min()).or_else(|| borrowers().map(time_of).min())
+        else {
+            return;
+        };
+        let borrowers = self.tenants.iter().filter(|(_, it)| may_borrow(it));
+        let borrowers: Vec<Job> = borrowers.map(|(&job, _)| job).collect();
+        for job in borrowers {
+            if let Some(tenant) = self.tenants.get_mut(&job) {
+                tenant.account.credit += tenant.account.part_of(time);
+            }
+        }
+    }
+}
