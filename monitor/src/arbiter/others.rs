@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::turns::{Gangs, Turns};
+use crate::turns::{Gangs, Nanos, Turns};
 
 /// One GPU among all.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ impl Others {
     }
 
     /// Before a look.
-    pub(super) fn hear(&self, turns: &mut Turns) {
-        turns.note_elsewhere(self.number, &self.gangs());
+    pub(super) fn hear(&self, now: Nanos, turns: &mut Turns) {
+        turns.note_elsewhere(now, self.number, &self.gangs());
     }
 
     /// After a look.

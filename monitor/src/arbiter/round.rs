@@ -139,7 +139,7 @@ impl Round {
                 Some(seat) => self.hear(time, seat),
                 None => self.hear_all(time),
             }
-            self.others.hear(&mut self.turns);
+            self.others.hear(time, &mut self.turns);
             let look = self.turns.look(time);
             self.others.tell(&self.turns);
             for order in &look.orders {

@@ -32,8 +32,18 @@ pub struct Stand {
     wait: Nanos,
     /// When another's turn ends that goes on until then.
     free: Nanos,
-    /// When the turn ends that it has.
-    until: Option<Nanos>,
+    /// The turn that it has, if that has an end.
+    turn: Option<Current>,
+}
+
+/// A turn that a job has at one GPU. Whoever reads of it may do so when it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Current {
+    until: Nanos,
+    /// Others that begin later do not begin with this one any more.
+    latest: Nanos,
+    /// From when on it could have the next one.
+    next: Nanos,
 }
 
 /// How jobs stand at all GPUs, each of which has a number. Only those count that say that their GPUs belong together.
@@ -42,14 +52,15 @@ pub struct Gangs(BTreeMap<Job, BTreeMap<usize, Stand>>);
 
 impl Gangs {
     /// How a job stands at other GPUs than this; `None` if it uses none.
-    fn elsewhere(&self, job: Job, gpu: usize) -> Option<Stand> {
+    fn elsewhere(&self, now: Nanos, job: Job, gpu: usize) -> Option<Stand> {
         let all = self.0.get(&job)?.iter();
         let others = all.filter(|&(&other, _)| other != gpu);
-        others.map(|(_, stand)| *stand).reduce(|one, other| Stand {
+        let others = others.map(|(_, stand)| stand.at(now));
+        others.reduce(|one, other| Stand {
             from: one.from.max(other.from),
             wait: one.wait.max(other.wait),
             free: one.free.max(other.free),
-            until: one.until.max(other.until),
+            turn: one.turn.or(other.turn),
         })
     }
 
@@ -66,6 +77,18 @@ impl Gangs {
 }
 
 impl Stand {
+    /// As it is then, if nothing else has happened there.
+    fn at(self, now: Nanos) -> Self {
+        match self.turn.filter(|turn| turn.latest < now) {
+            None => self,
+            Some(turn) => Self {
+                from: turn.next,
+                turn: None,
+                ..self
+            },
+        }
+    }
+
     /// From when on the job could begin.
     pub(super) fn from(&self) -> Nanos {
         self.from
@@ -73,17 +96,18 @@ impl Stand {
 
     /// When a turn ends that begins now and is to end with those that it has elsewhere.
     pub(super) fn common_end(&self, now: Nanos, length: Nanos) -> Nanos {
+        let until = self.turn.map(|turn| turn.until);
         let is_near = |&until: &Nanos| until > now && until < now + 2 * length;
-        self.until.filter(is_near).unwrap_or(now + length)
+        until.filter(is_near).unwrap_or(now + length)
     }
 }
 
 impl Turns {
     /// Hears how this GPU's jobs stand at others.
-    pub fn note_elsewhere(&mut self, gpu: usize, gangs: &Gangs) {
+    pub fn note_elsewhere(&mut self, now: Nanos, gpu: usize, gangs: &Gangs) {
         for (&job, tenant) in &mut self.tenants {
             let is_together = tenant.is_together();
-            tenant.elsewhere = (is_together.then(|| gangs.elsewhere(job, gpu))).flatten();
+            tenant.elsewhere = (is_together.then(|| gangs.elsewhere(now, job, gpu))).flatten();
         }
     }
 
@@ -107,43 +131,43 @@ impl Turns {
             from,
             wait: 0,
             free: Nanos::MIN,
-            until: None,
+            turn: None,
         };
-        let Some(turn) = &self.turn else {
+        let Some(current) = &self.turn else {
             return nothing;
         };
-        let until = turn.limit.or(turn.until);
-        if turn.job != job {
-            let holder = self.tenants.get(&turn.job);
+        let until = current.limit.or(current.until);
+        if current.job != job {
+            let holder = self.tenants.get(&current.job);
             let drain = holder.map_or(0, |holder| holder.drain);
             return Stand {
-                wait: if tenant.wishes() && turn.met.is_none() {
+                wait: if tenant.wishes() && current.met.is_none() {
                     drain
                 } else {
                     0
                 },
                 free: until
-                    .filter(|_| turn.met.is_some() && turn.ended.is_none())
+                    .filter(|_| current.met.is_some() && current.ended.is_none())
                     .unwrap_or(Nanos::MIN),
                 ..nothing
             };
         }
-        if turn.ended.is_some() {
+        if current.ended.is_some() {
             return nothing;
         }
-        let rest = until.map(|until| (until - now).max(0));
-        let is_long = rest.is_none_or(|rest| rest >= self.turn_length(tenant.account.share) / 2);
-        let from = if is_long {
-            turn.met.unwrap_or(turn.began)
-        } else {
-            // After the one that it has.
-            let rest = rest.unwrap_or(0);
+        let length = self.turn_length(tenant.account.share);
+        let turn = until.map(|until| {
+            let rest = (until - now).max(0);
             let missing = missing + rest - tenant.account.part_of(rest);
-            now + rest + own(missing.max(0))
-        };
+            Current {
+                until,
+                latest: until - length / 2,
+                next: until.max(now) + own(missing.max(0)),
+            }
+        });
         Stand {
-            from,
-            until,
+            from: current.met.unwrap_or(current.began),
+            turn,
             ..nothing
         }
     }

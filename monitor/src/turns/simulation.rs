@@ -295,7 +295,8 @@ impl World {
                     self.turns.hear(seat, process.said);
                 }
             }
-            self.turns.note_elsewhere(self.gpu, &self.gangs.borrow());
+            self.turns
+                .note_elsewhere(self.now, self.gpu, &self.gangs.borrow());
             let Look { orders, next } = self.turns.look(self.now);
             (self.turns).tell_others(self.gpu, &mut self.gangs.borrow_mut());
             for order in orders {

@@ -150,7 +150,8 @@ fn beside(
     let [first, second] = ranks;
     let mut pair = Pair::new([&[first, others[0]], &[second, others[1]]], 1);
     let names = [0, 1].map(|gpu| (gpu, others[gpu].job.0));
-    let [rounds, worked] = pair.parts(&[(first.job.0, kernels)], &names, seconds * SECOND);
+    let result = pair.parts(&[(first.job.0, kernels)], &names, seconds * SECOND);
+    let [rounds, worked] = result;
     (rounds[0] * 4.0, [worked[0], worked[1]])
 }
 

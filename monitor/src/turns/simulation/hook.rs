@@ -54,7 +54,7 @@ pub(in super::super) struct Process {
     /// When its oldest kernel that is under way can have begun.
     progress: Nanos,
     /// How many kernels and collectives were launched.
-    launches: u64,
+    pub(super) launches: u64,
     /// Since when its turn is over.
     ending_since: Option<Nanos>,
     /// Whether it is waited for on another GPU.
