@@ -6,13 +6,21 @@
 // Each experiment wants a process of its own: compute_facts.py runs them. No CUDA runtime: only the driver's calls.
 #include "compute/common.h"
 
+#include <dirent.h>
+
 #include "compute_facts/calls.c"
 
 #include "compute_facts/times.c"
 
 #include "compute_facts/overlap.c"
 
+#include "compute_facts/threads.c"
+
+#include "compute_facts/both.c"
+
 #include "compute_facts/handover.c"
+
+#include "compute_facts/early.c"
 
 #include "compute_facts/copies.c"
 
@@ -29,7 +37,9 @@ static const struct experiment {
     {"waking", waking},
     {"host_waking", host_waking},
     {"programmatic", programmatic},
+    {"threads", threads},
     {"handover", handover},
+    {"early", early},
     {"copies", copies},
     {"copy_between", copy_between},
     {"ending", ending},

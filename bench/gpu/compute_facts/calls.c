@@ -39,6 +39,11 @@ static void costs(char **arguments) {
     NEED(cuEventRecord(timed, stream));
     NEED(cuStreamSynchronize(stream));
     COST("clock_gettime", 20000, now_ns());
+#ifdef __x86_64__
+    COST("the processor's counter", 20000, __builtin_ia32_rdtsc());
+#endif
+    static _Atomic uint64_t word;
+    COST("an atomic addition", 20000, atomic_fetch_add(&word, 1));
     COST("cuCtxGetCurrent", 20000, cuCtxGetCurrent(&current));
     COST("cuStreamIsCapturing", 20000, cuStreamIsCapturing(stream, &capture));
     COST("cuStreamIsCapturing, legacy stream", 20000, cuStreamIsCapturing(0, &capture));

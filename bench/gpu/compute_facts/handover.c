@@ -1,42 +1,6 @@
-// Two processes that use the GPU one after the other, or at the same time: what is lost between them.
+// What is lost between two processes that use the GPU one after the other, or at the same time.
 
-enum { ROUNDS = 100, MOST = 40000 };
-
-// Between the two processes; the logs are copied into it at the end.
-struct between {
-    _Atomic uint32_t turn, ready;
-    _Atomic uint64_t start;
-    uint64_t counts[2];
-    struct stamp stamps[2][MOST];
-};
-
-static struct between *both;
-
-static void wait_turn(uint32_t turn, bool sleep) {
-    uint32_t seen;
-    while ((seen = atomic_load(&both->turn)) < turn)
-        if (sleep) syscall(SYS_futex, &both->turn, FUTEX_WAIT, seen, NULL, NULL, 0);
-}
-
-static void give_turn(uint32_t turn) {
-    atomic_store(&both->turn, turn);
-    syscall(SYS_futex, &both->turn, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-// Both are there.
-static void meet(uint32_t generation) {
-    atomic_fetch_add(&both->ready, 1);
-    while (atomic_load(&both->ready) < 2 * generation) ;
-}
-
-static void bring(int who, CUdeviceptr log) {
-    static char buffer[sizeof(struct log) + MOST * sizeof(struct stamp)];
-    struct log *head = (struct log *)buffer;
-    NEED(cuMemcpyDtoH(buffer, log, sizeof buffer));
-    both->counts[who] = head->count < MOST ? head->count : MOST;
-    memcpy(both->stamps[who], head->stamps, both->counts[who] * sizeof(struct stamp));
-    empty_log(log);
-}
+enum { ROUNDS = 100 };
 
 // A process's way of knowing that its work is done.
 static void await_event(CUevent spinning, CUevent blocking, int way) {
@@ -166,28 +130,12 @@ static void time_sliced(int who, CUfunction work, CUstream stream, CUevent event
 }
 
 static void handover(char **arguments) {
-    both = mmap(NULL, sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (both == MAP_FAILED) exit(4);
-    // Before either has a driver: after a fork there is none.
-    int who = fork() ? 0 : 1;
-    CUstream stream;
+    struct side side = begin_both();
     CUevent spinning, blocking;
-    uint64_t bytes;
-    begin();
-    // One after the other, or each measures what the other leaves.
-    wait_turn(who, true);
-    double rate = rounds_per_us();
-    give_turn(who + 1);
-    wait_turn(2, true);
-    CUfunction work = function("work");
-    CUdeviceptr log = new_log(MOST, &bytes);
-    NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     NEED(cuEventCreate(&spinning, CU_EVENT_DISABLE_TIMING));
     NEED(cuEventCreate(&blocking, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
-    if (!strcmp(arguments[0], "turns")) in_turns(who, work, stream, spinning, blocking, log, rate);
-    else if (!strcmp(arguments[0], "ahead")) ahead(who, work, stream, log, rate);
-    else time_sliced(who, work, stream, spinning, log, rate);
-    fflush(stdout);
-    if (who) _exit(0);
-    wait(NULL);
+    if (!strcmp(arguments[0], "turns")) in_turns(side.who, side.work, side.stream, spinning, blocking, side.log, side.rate);
+    else if (!strcmp(arguments[0], "ahead")) ahead(side.who, side.work, side.stream, side.log, side.rate);
+    else time_sliced(side.who, side.work, side.stream, spinning, side.log, side.rate);
+    end_both(&side);
 }
