@@ -8,19 +8,15 @@ Needs a C compiler and CUDA's headers; PyTorch, JAX and the headers and loaders 
 its own, with a time limit of its own, and writes FOLDER/gpu-memory-facts.json, which belongs to bench/results; what it
 means is in docs/gpu-notes.md. Nobody else may use the GPU meanwhile.
 """
-import argparse
-import json
 import os
 import pathlib
-import platform
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+sys.dont_write_bytecode = True
+
+from facts import find_out, options
+
 MIB = 1 << 20
 
 # Seconds for one experiment, unless it says otherwise.
@@ -37,7 +33,7 @@ EXPERIMENTS = {
     "linear_random, 200 KiB to 3 MiB": ["linear_random", "4", str(200 << 10), str(3 * MIB), "3000", "100"],
     "linear_random, 1 MiB to 100 MiB": ["linear_random", "5", str(MIB), str(100 * MIB), "2000", "100"],
     "linear_random, pitched": ["linear_random", "6", "1000", str(20 * MIB), "2000", "100", "pitch"],
-    "linear_trace": ["linear_trace", "{work}/trace"],
+    "linear_trace": ["linear_trace", "{out}/linear-trace.txt"],
     "pitch": ["pitch"],
     "context_primary": ["context_primary"],
     "context_primary, lazy": ["context_primary"],
@@ -154,74 +150,25 @@ print(json.dumps({"at": "memory_stats", "stats": {k: v for k, v in (jax.devices(
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--out", type=pathlib.Path, required=True)
-    arguments.add_argument("--include", type=pathlib.Path)
-    arguments.add_argument("--only", nargs="*")
-    options = arguments.parse_args()
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    program = build(work, options.include)
-    options.out.mkdir(parents=True, exist_ok=True)
-    commands = {name: [str(program), *(word.format(work=work) for word in words)] for name, words in EXPERIMENTS.items()}
-    for name, script in [("torch", TORCH), ("torch, expandable segments", TORCH), ("jax", JAX)]:
-        commands[name] = [sys.executable, "-c", script]
-    result = {"machine": machine(), "libraries": libraries(), "experiments": {}}
-    for name, command in commands.items():
-        if options.only and name.split(",")[0] not in options.only and name not in options.only:
-            continue
-        seen = result["experiments"][name] = experiment(name, command)
-        print(f"{name}: status {seen['status']}, {seen['seconds']} s, {len(seen['lines'])} lines", *seen["other"][-2:], flush=True)
-        # After each, so that nothing is lost.
-        (options.out / "gpu-memory-facts.json").write_text(written(result))
-    if (work / "trace").exists():
-        shutil.copy(work / "trace", options.out / "linear-trace.txt")
-    shutil.rmtree(work)
+    given = options("--include")
+    if given.include:
+        # The compiler looks there after what it is told.
+        os.environ["CPATH"] = str(given.include)
+    scripts = {"torch": TORCH, "torch, expandable segments": TORCH, "jax": JAX}
+    commands = EXPERIMENTS | {name: [sys.executable, "-c", script] for name, script in scripts.items()}
+    find_out("memory", given, commands, lambda name: LIMITS.get(name.split(",")[0], LIMIT), environment, {"libraries": libraries()})
 
 
-def build(work, more):
-    cuda = pathlib.Path(shutil.which("nvcc")).resolve().parent.parent
-    include = next(p for p in [cuda / "include", cuda / "targets/x86_64-linux/include"] if (p / "cuda.h").exists())
-    driver = subprocess.run("ldconfig -p | sed -n 's/.*=> \\(.*libcuda.so.1\\)$/\\1/p' | head -1", shell=True, capture_output=True, text=True).stdout.strip()
-    driver = driver or next(iter(map(str, pathlib.Path("/usr/local/nvidia").rglob("libcuda.so.1"))), "")
-    program = work / "memory_facts"
-    extra = [f"-I{more}"] if more else []
-    subprocess.run(["cc", "-O2", f"-I{include}", *extra, HERE / "memory_facts.c", "-o", program, driver, "-lpthread", "-ldl", "-lm"], check=True)
-    return program
-
-
-def experiment(name, command):
-    """Runs one in a session of its own, and ends what is left of it after its time."""
-    environment = dict(os.environ)
-    environment.pop("CUDA_MODULE_LOADING", None)
+def environment(name):
+    """What an experiment gets."""
+    own = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    own.pop("CUDA_MODULE_LOADING", None)
     variant = name.rpartition(", ")[2]
     if variant in LOADING:
-        environment["CUDA_MODULE_LOADING"] = LOADING[variant]
+        own["CUDA_MODULE_LOADING"] = LOADING[variant]
     if variant == "expandable segments":
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    begin = time.monotonic()
-    child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        # To the end of the output, which is when the last of its processes is gone.
-        out, _ = child.communicate(timeout=LIMITS.get(name.split(",")[0], LIMIT))
-        status = child.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        out, _ = child.communicate()
-        status = "timeout"
-    lines, other = [], []
-    for line in out.decode(errors="replace").splitlines():
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            other.append(line[:300])
-    return {"status": status, "seconds": round(time.monotonic() - begin, 2), "lines": lines, "other": other[-10:]}
-
-
-def machine():
-    query = "name,driver_version,memory.total,memory.reserved"
-    smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True).stdout
-    return {"gpu": smi.strip(), "kernel": platform.release(), "cpus": os.cpu_count(), "libc": " ".join(platform.libc_ver()), "date": time.strftime("%Y-%m-%d")}
+        own["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    return own
 
 
 def libraries():
@@ -229,17 +176,6 @@ def libraries():
     wanted = ("libcuda.", "libnvidia", "libnvcuvid", "libnvoptix", "libOpenCL", "libvulkan", "libEGL", "libGL", "libvdpau")
     cached = [line.split()[0] for line in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout.splitlines() if line.strip()]
     return sorted({name for name in [*cached, *(p.name for p in pathlib.Path("/usr/local/nvidia").rglob("*.so*"))] if name.startswith(wanted)})
-
-
-def written(result):
-    """JSON with a line for each step."""
-    head = {key: value for key, value in result.items() if key != "experiments"}
-    parts = []
-    for name, seen in result["experiments"].items():
-        facts = {key: value for key, value in seen.items() if key != "lines"}
-        lines = ",\n".join("   " + json.dumps(line) for line in seen["lines"])
-        parts.append(f'  {json.dumps(name)}: {json.dumps(facts)[:-1]}, "lines": [\n{lines}\n  ]}}')
-    return json.dumps(head, indent=1)[:-2] + ',\n "experiments": {\n' + ",\n".join(parts) + "\n }\n}\n"
 
 
 if __name__ == "__main__":

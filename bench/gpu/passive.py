@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import statistics
@@ -22,6 +21,11 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "compute"))
+sys.dont_write_bytecode = True
+
+from machine import driver_library, include_folder, machine
+
 PRELOAD = pathlib.Path("/etc/ld.so.preload")
 # Lines of nvidia-smi that change by themselves.
 VOLATILE = re.compile(r"Timestamp|Temp|Power|Draw|Clock|Util|Violation|Energy|Fan|Graphics +:|SM +:|Memory +: \d+ MHz|Video|MHz|Gpu +:|Throughput|Duration|Counter|\d\d:\d\d:\d\d|\d+W|\d+C|\d+ ms|Samples|Avg|Active$| %$|Max +:|Min +:")
@@ -86,12 +90,9 @@ def rows(path):
 def build(work, names, missing):
     """Compiles what has to be, and names what cannot be run here."""
     (work / "rows.h").write_text("".join(f"ROW({name})\n" for name in names))
-    cuda = pathlib.Path(shutil.which("nvcc")).resolve().parent.parent
-    include = next(p for p in [cuda / "include", cuda / "targets/x86_64-linux/include"] if (p / "cuda.h").exists())
-    driver = subprocess.run("ldconfig -p | sed -n 's/.*=> \\(.*libcuda.so.1\\)$/\\1/p' | head -1", shell=True, capture_output=True, text=True).stdout.strip()
-    driver = driver or next(iter(map(str, pathlib.Path("/usr/local/nvidia").rglob("libcuda.so.1"))), "")
+    driver = driver_library()
     nvml = driver.replace("libcuda.so.1", "libnvidia-ml.so.1")
-    cc = ["cc", "-O2", f"-I{include}", f"-I{work}"]
+    cc = ["cc", "-O2", f"-I{include_folder()}", f"-I{work}"]
     subprocess.run([*cc, HERE / "reach.c", "-o", work / "reach", "-Wl,--no-as-needed", driver, nvml, "-ldl"], check=True)
     subprocess.run([*cc, HERE / "calls.c", "-o", work / "calls", driver], check=True)
     subprocess.run([*cc, HERE / "exec.c", "-o", work / "exec"], check=True)
@@ -244,12 +245,6 @@ def jobs(library, command):
     (etc / "node.conf").unlink()
     scope.rmdir()
     return seen
-
-
-def machine():
-    query = "name,driver_version,memory.total,memory.reserved"
-    smi = subprocess.run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True).stdout
-    return {"gpu": smi.strip(), "kernel": platform.release(), "cpus": os.cpu_count(), "libc": " ".join(platform.libc_ver())}
 
 
 def report(folder):
