@@ -1,6 +1,6 @@
 // Programs whose launches wait for each other: none may hang because a launch is held back.
 //
-//     waits CASE...        some of the cases below
+//     waits CASE...        some of the cases below; a number is how many rounds the next ones have
 //     waits ring FOLDER RANK [DEVICE [ROUNDS KERNELS PAUSE]]
 //
 // Of a ring there are two, 0 and 1, which tell each other in the folder where their memory is. In each round it launches so
@@ -12,10 +12,11 @@
 #include <errno.h>
 #include <pthread.h>
 
-enum { SOME = 20, WORDS = 64, ROUNDS = 4 };
+enum { SOME = 20, WORDS = 4096, ROUNDS = 4 };
 
 static const char TEXT[] = "kernel step 100000\nkernel await spins\nkernel set writes\n";
 
+static int rounds = ROUNDS;
 static void *one, *two, *step, *await, *set;
 // Memory of the host that the GPU writes too.
 static volatile uint32_t *words;
@@ -133,7 +134,7 @@ static void two_gpus(void)
         kernels[gpu][1] = kernel_of(TEXT, "await");
         kernels[gpu][2] = kernel_of(TEXT, "set");
     }
-    for (int at = 0; at < ROUNDS; at++) {
+    for (int at = 0; at < rounds; at++) {
         for (int gpu = 0; gpu < 2; gpu++) {
             must("cuCtxSetCurrent", cu.cuCtxSetCurrent(contexts[gpu]));
             for (int some = 0; some < SOME; some++)
@@ -200,7 +201,7 @@ static struct ipc shown(const char *folder, int rank)
 }
 
 // Kernels of two processes that wait for each other's, in words of either's memory.
-static void ring(const char *folder, int rank, int rounds, int kernels, int pause)
+static void ring(const char *folder, int rank, int kernels, int pause)
 {
     device_pointer own = 0, other = 0;
     struct ipc handle;
@@ -242,11 +243,19 @@ int main(int count, char **word)
     must("cuMemHostAlloc", cu.cuMemHostAlloc((void **)&words, WORDS * sizeof *words, 0));
     if (is_ring) {
         int is_told = count > 7;
-        ring(word[2], atoi(word[3]), is_told ? atoi(word[5]) : ROUNDS, is_told ? atoi(word[6]) : SOME,
-             is_told ? atoi(word[7]) : 0);
+        if (is_told)
+            rounds = atoi(word[5]);
+        ring(word[2], atoi(word[3]), is_told ? atoi(word[6]) : SOME, is_told ? atoi(word[7]) : 0);
         return 0;
     }
-    for (int at = 1; at < count; at++)
-        run(word[at]);
+    for (int at = 1; at < count; at++) {
+        int number = atoi(word[at]);
+        if (number > WORDS / 2)
+            fail(word[at], "too many");
+        if (number > 0)
+            rounds = number;
+        else
+            run(word[at]);
+    }
     return 0;
 }

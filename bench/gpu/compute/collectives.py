@@ -1,7 +1,9 @@
 """Nobody hangs: processes that wait for each other's kernels, by NCCL across GPUs and by gloo on one."""
 import importlib.util
+import os
 import pathlib
 import sys
+import tempfile
 
 from alone import WITHOUT, environment
 from client import Client, Trouble
@@ -42,7 +44,11 @@ def measure(record, controls, node, subject, program, wanted):
         for at, place in enumerate(mine):
             if PLACES[place] is None:
                 def measured():
-                    return run(controls.program.parent, backend, devices, seconds, lambda *command: Client(command, environment(subject, 25)))
+                    # As 'softmig run' does: the processes of one run know of each other by a file.
+                    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="softmig-bench-") as ledger:
+                        os.truncate(ledger.fileno(), 4096 + 65536 * needs)
+                        own = environment(subject, 25) | {"SOFTMIG_RUN": ledger.name}
+                        return run(controls.program.parent, backend, devices, seconds, lambda *command: Client(command, own))
             elif node:
                 def measured():
                     return beside(node, program, controls, backend, devices, seconds, PLACES[place], needs, 8100 + 20 * number + 4 * at)

@@ -24,6 +24,8 @@ use crate::report;
 
 /// So much is in flight at most, in nanoseconds: enough that the GPU never waits for the program.
 const WINDOW: u64 = 1_000_000;
+/// The same where a thread may launch on one GPU for a while before it does on another that the first one's work waits for.
+const WIDE_WINDOW: u64 = 4_000_000;
 /// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
 /// then its time is watched closely.
 const NEAR: u64 = 100_000;
@@ -310,6 +312,13 @@ impl Gpu {
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
+    /// So much is in flight at most. A turn that ends is handed over soon.
+    fn window(&self) -> u64 {
+        // Relaxed: a hint and nothing else.
+        let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.turns.are_given();
+        if is_wide { WIDE_WINDOW } else { WINDOW }
+    }
+
     /// What may still be used.
     fn left(&self, now: u64, used: u64) -> u64 {
         let turn = self.turns.left(used);
@@ -332,13 +341,14 @@ impl Gpu {
         let mut longest_nap = if cost == UNKNOWN { 20_000 } else { 500_000 };
         loop {
             self.mark_ends(None);
-            self.settle();
+            self.settle_several();
             let now = os::nanoseconds();
             let in_flight = self.in_flight.load(Ordering::SeqCst);
             match self.may(now, in_flight) {
                 May::Have(left) => {
                     // Two long ones, so that the GPU does not wait between them.
-                    let most = left.min(WINDOW.max(cost.saturating_add(cost / 2)));
+                    let window = self.window();
+                    let most = left.min(window.max(cost.saturating_add(cost / 2)));
                     let counted = |in_flight: u64| {
                         let has_room = in_flight == 0 || in_flight < most;
                         has_room.then(|| in_flight.saturating_add(cost))
@@ -348,7 +358,7 @@ impl Gpu {
                         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
                         .is_ok();
                     if is_in {
-                        self.ceiling.store(left.min(WINDOW), Ordering::SeqCst);
+                        self.ceiling.store(left.min(window), Ordering::SeqCst);
                         break;
                     }
                     if patience.is_over(self, now, known) {

@@ -18,6 +18,8 @@ const SELDOM: u64 = 1_000_000;
 const OFTEN: u64 = 250_000;
 /// While less than this is in flight, more is launched: not much more than what is waited for.
 const AHEAD: u64 = 200_000;
+/// The same where it has kept up for a while.
+const AHEAD_LATER: u64 = 1_000_000;
 
 /// So long after its own work the other is given time to say that it goes on.
 const PAUSE: u64 = 300_000;
@@ -123,7 +125,7 @@ impl Pull {
         self.gang.come_together(now);
         self.is_used.store(true, Ordering::Relaxed);
         if !is_careful {
-            return Some(AHEAD);
+            return Some(if keeps_up { AHEAD_LATER } else { AHEAD });
         }
         let rested = now.saturating_sub(self.moved.load(Ordering::Relaxed));
         (rested > PAUSE).then_some(0)

@@ -101,6 +101,11 @@ impl Turns {
         unsafe { self.seat.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Whether there is an arbiter.
+    pub(super) fn are_given(&self) -> bool {
+        self.seat().is_some()
+    }
+
     /// Whether the turn that launches go on in is still this process's.
     #[inline]
     pub(super) fn goes_on(&self) -> bool {

@@ -147,6 +147,21 @@ fn kernels_that_wait_for_another_gpus_again_and_again_have_their_share() -> Resu
     Ok(())
 }
 
+/// While the thread waits for one GPU, nobody looks at the other but that thread.
+#[test]
+fn kernels_of_one_thread_wait_for_each_other_again_and_again() -> Result<()> {
+    let both = || {
+        let stand = Stand::with(2)?;
+        let words = ["waits", "100", "two_gpus"];
+        let free = took(&run(stand.unlimited(&words))?, "two_gpus")?;
+        let held = took(&run(stand.of_job(JOB, "25", &words))?, "two_gpus")?;
+        println!("{held} ms, {free} ms without a limit");
+        Ok(held / free)
+    };
+    in_some_try("one thread at 25 %", both, |times| times < 10.0)?;
+    Ok(())
+}
+
 /// The other one's kernel spins for half a second, which is two of its share.
 #[test]
 fn a_process_that_pauses_costs_the_others_gpu_once() -> Result<()> {

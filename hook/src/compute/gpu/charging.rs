@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::super::Stream;
-use super::super::estimates::UNKNOWN;
+use super::super::estimates::{Key, UNKNOWN};
 use super::super::streams::{Marks, Place, Reached};
 use super::{Gpu, LIGHT, Ticket};
 use crate::account::pools::relaxed;
@@ -199,6 +199,20 @@ impl Gpu {
         });
     }
 
+    /// The same, on all GPUs of this process: nobody else may look at those.
+    pub(super) fn settle_several(&'static self) {
+        self.settle();
+        let known = self.known.get();
+        if known.is_some_and(|known| known.own.pull.is_several()) {
+            let others = |gpu: &'static Self| {
+                if !core::ptr::eq(gpu, self) {
+                    gpu.settle();
+                }
+            };
+            Self::each(others);
+        }
+    }
+
     pub(super) fn settle_marks(&self, place: &Place, marks: &mut Marks) {
         if marks.is_empty() {
             return;
@@ -265,10 +279,19 @@ impl Gpu {
         if let Some(key) = work.key.filter(|_| is_exact && !is_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
-            self.estimates.learn(key, each);
+            self.estimates.learn(key, self.without_waiting(key, each));
         }
         self.count(time, now);
         self.give_back(work.cost);
+    }
+
+    /// What may have been waiting for another GPU is not what a launch takes.
+    fn without_waiting(&self, key: Key, time: u64) -> u64 {
+        let known = self.estimates.of(key);
+        match known.filter(|_| self.is_unsteady.load(Ordering::Relaxed)) {
+            Some(known) => time.min(known.time.saturating_mul(2)),
+            None => time,
+        }
     }
 
     /// The GPU worked for so long.
