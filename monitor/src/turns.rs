@@ -12,6 +12,7 @@
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
 //!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
 //!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
+//! - A job whose work on one GPU waits for that on another has its turns on both together (`gangs`).
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
 //! is, and what that leads to comes back as [`Order`]s. So whole days can be tried in a second (see `simulation`).
@@ -353,9 +354,16 @@ impl Turns {
             let account = &mut tenant.account;
             let holds = holder == Some(job);
             let waits = tenant.wishes_since.is_some() && !holds;
+            // Others do not keep it waiting as long as it could not begin elsewhere.
+            let could = tenant.elsewhere.is_none_or(|there| there.from() <= from);
+            let savings = if could {
+                rules.savings
+            } else {
+                rules.savings / 4
+            };
             let idle_most = 2 * account.part_of(epoch).max(rules.shortest_turn);
             let most = if waits {
-                idle_most.max(account.part_of(rules.savings))
+                idle_most.max(account.part_of(savings))
             } else {
                 idle_most
             };
@@ -628,11 +636,11 @@ impl Turns {
         let pardon = self.tenants.values().flat_map(|it| it.seats.values());
         let pardon = pardon.filter_map(Seat::is_pardoned_at).min();
         let for_the_turn = match &self.turn {
-            // The next one waits for other GPUs.
-            None if self.first_of_gangs(now).is_some() => None,
             None => {
                 let tenants = self.tenants.values().filter(|it| it.elsewhere.is_none());
-                tenants.filter_map(|it| self.ready_at(it, now)).min()
+                let ready = tenants.filter_map(|it| self.ready_at(it, now));
+                // What is kept free is not theirs.
+                ready.filter(|&at| at > now).min()
             }
             Some(turn) => match (turn.ended, turn.until) {
                 (Some(ended), _) => Some(ended.deadline),

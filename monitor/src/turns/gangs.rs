@@ -2,14 +2,19 @@
 //!
 //! A kernel that spins for one on another GPU is paid for. If the job had no turn there, the time for which it spun would make
 //! this GPU wait next, and that one spin: each time longer. So each GPU tells in [`Gangs`] from when on a job could begin
-//! there, and none begins before all can ([`Turns::exchange`]).
+//! there, and none begins before all can.
 //!
-//! - When that time has come others make way at once: all GPUs begin within a moment. They keep what they have not used.
-//! - The turns also end together, by the clock: as the first GPU that begins says.
-//! - Nobody is told that others have changed their mind. What is known here is as it was at their last look, and is read again
-//!   at each look of one's own; and each looks at the last time that it knows of. Times get later by what a job is charged,
-//!   so who comes too early finds the later one. They get earlier only where a process leaves, or there are fewer jobs; then
-//!   the next look is that by which processes hear that the arbiter is there, or any that somebody rings for.
+//! - When that time has come others make way at once, and keep what they have not used. Where their work takes long to end
+//!   they do so first. Of several such jobs the one comes first that could begin first, which is the same on each GPU; they
+//!   do not make way for each other.
+//! - The turns also end together, by the clock: as the GPU says that begins first. What is used beyond the credit is owed.
+//! - Who saved up nothing here because it owes elsewhere does not get that back: others have had the time.
+//!
+//! No GPU wakes another. Each knows of the others what they told after their last looks, and looks when, by that, all can
+//! begin. Charges make this time later, which whoever comes too early finds, since it reads anew at each look. What makes it
+//! earlier is rare: processes that leave, fewer jobs that want the GPU. Then GPUs may begin apart by as much as passes until
+//! the next look, which is never long while anybody wants the GPU, as processes are told that the arbiter is there. Only idle
+//! time that is dealt out to `soft` jobs makes it earlier often, so where one of these waits it is looked for.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +33,10 @@ const OFTEN: Nanos = MS / 2;
 pub struct Stand {
     /// From when on it could begin a turn; where it has one, as it was when that began.
     from: Nanos,
-    /// How long it would have to wait for others' work.
+    /// How long it would have to wait for others' work, as far as that is known, before these make way.
     wait: Nanos,
+    /// The same while they do.
+    tail: Nanos,
     /// When another's turn ends that goes on until then.
     free: Nanos,
     /// The turn that it has, if that has an end.
@@ -59,6 +66,7 @@ impl Gangs {
         others.reduce(|one, other| Stand {
             from: one.from.max(other.from),
             wait: one.wait.max(other.wait),
+            tail: one.tail.max(other.tail),
             free: one.free.max(other.free),
             turn: one.turn.or(other.turn),
         })
@@ -94,11 +102,15 @@ impl Stand {
         self.from
     }
 
-    /// When a turn ends that begins now and is to end with those that it has elsewhere.
+    fn longest_wait(&self) -> Nanos {
+        self.wait.max(self.tail)
+    }
+
+    /// When a turn ends that begins now and is to end with those that it has elsewhere, or will have there.
     pub(super) fn common_end(&self, now: Nanos, length: Nanos) -> Nanos {
-        let until = self.turn.map(|turn| turn.until);
-        let is_near = |&until: &Nanos| until > now && until < now + 2 * length;
-        until.filter(is_near).unwrap_or(now + length)
+        let wait = self.longest_wait();
+        let wait = if wait > AT_ONCE { wait } else { 0 };
+        self.turn.map_or(now + length + wait, |turn| turn.until)
     }
 }
 
@@ -117,19 +129,24 @@ impl Turns {
         gangs.tell(gpu, together.map(|(&job, it)| (job, self.stand(job, it))));
     }
 
+    /// When a job has, or has come to have, the credit for a turn.
+    fn has_credit_at(&self, tenant: &Tenant) -> Nanos {
+        let time = tenant.account.time_for(self.missing(tenant));
+        self.settled.saturating_add(time)
+    }
+
     fn stand(&self, job: Job, tenant: &Tenant) -> Stand {
         let now = self.settled;
-        let own = |missing: Nanos| tenant.account.time_for(missing);
-        let missing = self.missing(tenant);
-        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
-        let is_wanted = others.fold(false, |is, (_, other)| is || other.wishes_since.is_some());
-        let mut from = now.saturating_add(own(missing));
+        let mut others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        let is_wanted = others.any(|(_, other)| other.wishes_since.is_some());
+        let mut from = self.has_credit_at(tenant);
         if tenant.account.mode == Mode::Soft && !is_wanted {
             from = from.min(now);
         }
         let nothing = Stand {
             from,
             wait: 0,
+            tail: 0,
             free: Nanos::MIN,
             turn: None,
         };
@@ -139,16 +156,19 @@ impl Turns {
         let until = current.limit.or(current.until);
         if current.job != job {
             let holder = self.tenants.get(&current.job);
-            let drain = holder.map_or(0, |holder| holder.drain);
+            let drain = holder.map_or(0, |holder| holder.drain.min(self.epoch()));
+            let until = until.filter(|_| current.met.is_some() && current.ended.is_none());
+            let is_kept = tenant.wishes() && current.met.is_none();
+            let (wait, tail) = match current.ended {
+                _ if !is_kept => (0, 0),
+                None => (drain, 0),
+                Some(_) => (0, drain),
+            };
+            let free = until.unwrap_or(Nanos::MIN);
             return Stand {
-                wait: if tenant.wishes() && current.met.is_none() {
-                    drain
-                } else {
-                    0
-                },
-                free: until
-                    .filter(|_| current.met.is_some() && current.ended.is_none())
-                    .unwrap_or(Nanos::MIN),
+                wait,
+                tail,
+                free,
                 ..nothing
             };
         }
@@ -158,11 +178,11 @@ impl Turns {
         let length = self.turn_length(tenant.account.share);
         let turn = until.map(|until| {
             let rest = (until - now).max(0);
-            let missing = missing + rest - tenant.account.part_of(rest);
+            let missing = self.missing(tenant) + rest - tenant.account.part_of(rest);
             Current {
                 until,
                 latest: until - length / 2,
-                next: until.max(now) + own(missing.max(0)),
+                next: now + rest + tenant.account.time_for(missing.max(0)),
             }
         });
         Stand {
@@ -176,10 +196,7 @@ impl Turns {
     pub(super) fn met(&self, job: Job, now: Nanos) -> Option<Nanos> {
         let tenant = self.tenants.get(&job)?;
         let there = tenant.elsewhere?;
-        let own = self
-            .settled
-            .saturating_add(tenant.account.time_for(self.missing(tenant)));
-        let met = own.max(there.from);
+        let met = self.has_credit_at(tenant).max(there.from);
         (met <= now && there.free <= now).then_some(met)
     }
 
@@ -201,23 +218,20 @@ impl Turns {
         let next = self.first_of_gangs(now).filter(|&job| job != turn.job);
         let there = next.and_then(|job| self.tenants.get(&job)?.elsewhere);
         let drain = self.tenants.get(&turn.job).map_or(0, |it| it.drain);
-        there.is_some_and(|there| drain + AT_ONCE >= there.wait)
+        there.is_some_and(|there| drain + AT_ONCE >= there.longest_wait())
     }
 
-    /// Whether a job that is to begin everywhere need not wait for others' work elsewhere, or has done so for long.
-    pub(super) fn is_free_elsewhere(&self, job: Job, now: Nanos) -> bool {
+    /// Whether a job that can begin everywhere is to begin here, where nobody has the turn.
+    pub(super) fn may_begin(&self, job: Job, now: Nanos) -> bool {
         let there = self.tenants.get(&job).and_then(|it| it.elsewhere);
-        let (Some(there), Some(met)) = (there, self.met(job, now)) else {
-            return true;
-        };
-        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
-        let is_wanted = others.fold(false, |is, (_, other)| is || other.wishes_since.is_some());
-        let patience = if is_wanted {
-            0
-        } else {
-            there.wait.min(self.epoch())
-        };
-        there.wait <= AT_ONCE || now >= met.max(self.free_at) + patience + 2 * AT_ONCE
+        let Some(there) = there else { return true };
+        let others_make_way = there.wait <= AT_ONCE && self.is_kept_free(now);
+        others_make_way || there.longest_wait() <= AT_ONCE
+    }
+
+    /// Whether others have just made way here for one that begins everywhere.
+    pub(super) fn is_kept_free(&self, now: Nanos) -> bool {
+        now < self.free_at + 2 * AT_ONCE
     }
 
     /// When there may be something to do for those that begin everywhere.
@@ -230,15 +244,14 @@ impl Turns {
         let waiting = wish.filter(|&(&job, _)| holder != Some(job));
         let times = waiting.filter_map(|(_, tenant)| {
             let there = tenant.elsewhere?;
-            let own = self
-                .settled
-                .saturating_add(tenant.account.time_for(self.missing(tenant)));
-            let time = own.max(there.from).max(there.free);
+            let time = self.has_credit_at(tenant).max(there.from).max(there.free);
             let waits_elsewhere = self
                 .turn
                 .is_none_or(|it| it.met.is_none() && it.ended.is_none());
             if time > now {
-                Some(time)
+                // What nobody wants can make it earlier.
+                let is_soft = tenant.account.mode == Mode::Soft;
+                Some(time.min(if is_soft { now + 2 * OFTEN } else { time }))
             } else {
                 waits_elsewhere.then_some(now + OFTEN)
             }

@@ -71,7 +71,10 @@ impl Turns {
     /// Who is to have the turn now.
     pub(super) fn comes_next(&mut self, now: Nanos) -> Option<Job> {
         if let Some(job) = self.first_of_gangs(now) {
-            return self.is_free_elsewhere(job, now).then_some(job);
+            let begins = self.may_begin(job, now);
+            if begins || self.is_kept_free(now) {
+                return begins.then_some(job);
+            }
         }
         let is_alone = |it: &Tenant| it.elsewhere.is_none();
         self.first_in_line(is_alone)

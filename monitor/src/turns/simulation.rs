@@ -44,6 +44,8 @@ const WAKE_UP: Nanos = 20 * US;
 const LATE: Nanos = 250 * US;
 /// From the last kernel of one job to the first of another.
 const SWITCH: Nanos = 140 * US;
+/// How much later than another a rank goes on, at most.
+const UNEVEN: Nanos = 100 * US;
 /// The part of a collective that is no waiting.
 const COLLECTIVE: Nanos = 40 * US;
 /// From a process's death to the end of its kernel, at most.
@@ -88,8 +90,6 @@ pub(super) struct Gang {
     pub(super) kernels: Option<u64>,
     /// So it says.
     pub(super) together: bool,
-    /// It launches without a turn where it is waited for.
-    pub(super) pulls: bool,
 }
 
 impl Program {
@@ -143,6 +143,8 @@ struct Kernel {
     /// How many collectives its process has launched with it.
     collective: Option<u64>,
     began: Nanos,
+    /// How long it keeps the GPU busy, as far as that is known.
+    took: Nanos,
 }
 
 /// The node.
@@ -360,6 +362,7 @@ impl World {
             length,
             collective,
             began: self.now,
+            took: length,
         });
         self.start_kernel();
     }
@@ -397,6 +400,7 @@ impl World {
         };
         let job = self.processes[kernel.process].program.job;
         kernel.began = self.now;
+        kernel.took = kernel.length * (1 + self.spinning.len() as Nanos);
         if let Some(number) = kernel.collective {
             self.reached.insert(job, number);
             self.spinning.push(kernel);
@@ -405,8 +409,7 @@ impl World {
         let switch = if self.context == Some(job) { 0 } else { SWITCH };
         self.context = Some(job);
         self.running = Some(kernel);
-        let parts = 1 + self.spinning.len() as Nanos;
-        self.gpu_at = self.now + switch + kernel.length * parts;
+        self.gpu_at = self.now + switch + kernel.took;
         self.schedule(self.gpu_at, Event::Gpu);
     }
 
@@ -422,7 +425,16 @@ impl World {
         let process = &mut self.processes[kernel.process];
         process.kernel_ended(self.now, kernel.length, self.now - kernel.began);
         self.start_kernel();
-        self.act(kernel.process);
+        self.act_soon(kernel.process);
+    }
+
+    /// A process sees that a kernel has ended. One of several ranks is not as far as the others then.
+    fn act_soon(&mut self, at: usize) {
+        if self.processes[at].program.gang.is_none() {
+            return self.act(at);
+        }
+        let time = self.now + self.draw(UNEVEN);
+        self.schedule(time, Event::Process(at));
     }
 
     /// A kernel does not live much longer than its process.
@@ -444,13 +456,7 @@ impl World {
         };
         self.busy += kernel.length;
         self.start_kernel();
-        let took = self.now - kernel.began;
-        let took = if self.spinning.is_empty() {
-            kernel.length
-        } else {
-            took.max(kernel.length)
-        };
-        self.processes[kernel.process].kernel_ended(self.now, kernel.length, took);
-        self.act(kernel.process);
+        self.processes[kernel.process].kernel_ended(self.now, kernel.length, kernel.took);
+        self.act_soon(kernel.process);
     }
 }

@@ -13,9 +13,6 @@ const AHEAD: Nanos = 700 * US;
 const EARLY: Nanos = 250 * US;
 /// How long after its turn a process waits for work that does not end when it should.
 const PATIENCE: Nanos = 30 * MS;
-/// How much of the GPU's time it takes without a turn, until the next, where it is waited for; so much at a time.
-const PULLED: Nanos = 20 * MS;
-const PULLED_AHEAD: Nanos = 200 * US;
 /// How long a process rests before it gives a turn back that somebody waits for.
 const REST: Nanos = 100 * US;
 
@@ -54,12 +51,9 @@ pub(in super::super) struct Process {
     /// When its oldest kernel that is under way can have begun.
     progress: Nanos,
     /// How many kernels and collectives were launched.
-    pub(super) launches: u64,
+    launches: u64,
     /// Since when its turn is over.
     ending_since: Option<Nanos>,
-    /// Whether it is waited for on another GPU.
-    pub(super) is_waited_for: bool,
-    used_in_turn: Nanos,
 }
 
 impl Process {
@@ -95,8 +89,6 @@ impl Process {
             progress: 0,
             launches: 0,
             ending_since: None,
-            is_waited_for: false,
-            used_in_turn: 0,
         }
     }
 
@@ -134,11 +126,7 @@ impl Process {
         }
         if self.is_open() && (self.fits(now, kernel) || self.program.lies) {
             self.ending_since = None;
-            self.used_in_turn = self.used;
             return if has_room { Step::Launch } else { Step::Wait };
-        }
-        if self.is_pulled() {
-            return Step::Launch;
         }
         // Kernels take as long as they are known to.
         let ends = self.progress + self.in_flight;
@@ -158,22 +146,11 @@ impl Process {
         }
     }
 
-    fn is_pulled(&self) -> bool {
-        let pulls = self.program.gang.is_some_and(|gang| gang.pulls);
-        let is_left = self.used - self.used_in_turn < PULLED;
-        pulls && self.is_waited_for && is_left && self.in_flight < PULLED_AHEAD
-    }
-
     /// Whether it waits for a collective that should have ended.
     fn is_patient(&mut self, now: Nanos, ends: Nanos) -> bool {
         let has_collectives = self.program.gang.is_some_and(|gang| gang.kernels.is_some());
         let since = *self.ending_since.get_or_insert(now);
         has_collectives && self.kernels > 0 && ends < now && now < since + PATIENCE
-    }
-
-    /// Whether its oldest work should be over for so long.
-    pub(super) fn is_stuck(&self, now: Nanos) -> bool {
-        self.kernels > 0 && self.progress + 4 * MS < now
     }
 
     /// The number of its next launch, if that is a collective.
