@@ -6,7 +6,7 @@ mod found;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult, CUuuid};
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 
 use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
@@ -18,7 +18,6 @@ use crate::account;
 use crate::account::pools::relaxed;
 use crate::arch;
 use crate::memory::stacks::are_several_contexts;
-use crate::once::Once;
 use crate::os::{self, Errno, Lock};
 use crate::report;
 
@@ -47,40 +46,36 @@ const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
 
-/// One GPU; nothing is known of it when all is zero.
+/// One GPU; nothing is known of it when all is zero. What each launch looks at comes first, in one line of the processor's
+/// cache: what a program did since the launch before has pushed most of them out.
+#[repr(C, align(64))]
 pub(super) struct Gpu {
-    known: Once<Known>,
     /// What was launched and not seen to end, in estimated nanoseconds.
     in_flight: AtomicU64,
     /// Launches go on while less than this is in flight.
     ceiling: AtomicU64,
-    /// How long it worked for this process, as measured, in nanoseconds.
-    used: AtomicU64,
     /// When the last launch was, in the processor's ticks.
     last: AtomicU64,
+    /// Its context, where it has one only.
+    context: AtomicPtr<CUctx_st>,
+    /// The job's cap; null while nothing is known.
+    own: AtomicPtr<Own>,
+    /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
+    is_unsteady: AtomicBool,
+    turns: Turns,
+    /// How long it worked for this process, as measured, in nanoseconds.
+    used: AtomicU64,
     /// When all streams were looked at last, on the host's clock.
     looked: AtomicU64,
     /// How many launches went on since anything ended, although they had to wait.
     stalled: AtomicU32,
     /// Launches that went on although they had to wait.
     overruns: AtomicU32,
-    /// Its context, where it has one only.
-    context: AtomicPtr<CUctx_st>,
-    turns: Turns,
     /// Whether a thread looks after the turns.
     is_attended: AtomicBool,
-    /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
-    is_unsteady: AtomicBool,
     estimates: Estimates,
     streams: Streams,
     times: Times,
-}
-
-/// What does not change.
-#[derive(Clone, Copy)]
-struct Known {
-    own: &'static Own,
-    uuid: CUuuid,
 }
 
 /// What was charged when.
@@ -144,6 +139,13 @@ impl Gpu {
             }
         }
         self.admit_watched(ticket, known, goes_on)
+    }
+
+    /// The job's cap; `None` in a fork's child in which nothing was launched yet.
+    #[inline]
+    fn own(&self) -> Option<&'static Own> {
+        // SAFETY: null, or what was written before it was stored, and is never given back.
+        unsafe { self.own.load(Ordering::Acquire).as_ref() }
     }
 
     /// Whether a launch is known so well that it needs no event of its own.
@@ -245,8 +247,8 @@ impl Gpu {
             }
         };
         let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
-        if let Some(known) = self.known.get() {
-            known.own.pull.launched(os::nanoseconds(), ticket.cost);
+        if let Some(own) = self.own() {
+            own.pull.launched(os::nanoseconds(), ticket.cost);
         }
         let watch = match begun {
             // What comes next has the event that it needs.
@@ -322,7 +324,7 @@ impl Gpu {
     /// What may still be used.
     fn left(&self, now: u64, used: u64) -> u64 {
         let turn = self.turns.left(used);
-        turn.or_else(|| Some(self.known.get()?.own.left(now)))
+        turn.or_else(|| Some(self.own()?.left(now)))
             .unwrap_or(u64::MAX)
     }
 
@@ -390,8 +392,7 @@ impl Gpu {
                 }
                 May::Turn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
-                    let known = self.known.get();
-                    let look_in = known.and_then(|known| known.own.pull.look_in(now));
+                    let look_in = self.own().and_then(|own| own.pull.look_in(now));
                     self.turns.sleep(turn, now, in_flight, look_in);
                     if in_flight < WINDOW {
                         // Nothing stands in its way but the turn.
@@ -404,21 +405,21 @@ impl Gpu {
     }
 
     fn may(&'static self, now: u64, in_flight: u64) -> May {
-        let Some(known) = self.known.get() else {
+        let Some(own) = self.own() else {
             return May::Have(u64::MAX);
         };
         let used = self.used.load(Ordering::Relaxed);
-        if self.turns.join(&known.uuid, used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
+        if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
         {
             helper::start(self);
         }
         let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
         match turn {
             Some(may) => {
-                self.turns.come_together(known.own.is_together(now));
-                known.own.pull.in_turns(may, now, used)
+                self.turns.come_together(own.is_together(now));
+                own.pull.in_turns(may, now, used)
             }
-            None => known.own.may(now, in_flight, used),
+            None => own.may(now, in_flight, used),
         }
     }
 

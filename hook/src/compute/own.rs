@@ -5,6 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{Gang, Gpu, Pace, Rate};
 
@@ -34,6 +35,7 @@ pub(super) struct Own {
     pace: Pace<'static>,
     rate: Rate,
     gang: Gang<'static>,
+    uuid: CUuuid,
     /// Whether its turn is over, and it waits for [`ENOUGH`].
     rests: AtomicBool,
     /// What is launched all the same.
@@ -55,7 +57,7 @@ pub(super) enum May {
 
 impl Own {
     /// For a share of [`WHOLE`].
-    pub(super) fn new(gpu: Gpu<'static>, share: u32) -> Self {
+    pub(super) fn new(gpu: Gpu<'static>, share: u32, uuid: CUuuid) -> Self {
         let rate = Rate {
             share: share.clamp(1, WHOLE),
             burst: BURST,
@@ -64,9 +66,15 @@ impl Own {
             pace: gpu.pace(),
             rate,
             gang: gpu.gang(),
+            uuid,
             rests: AtomicBool::new(false),
             pull: Pull::new(gpu.gang(), pull::MOST.min(rate.on_gpu(MOST_OWED))),
         }
+    }
+
+    /// The GPU's.
+    pub(super) fn uuid(&self) -> &CUuuid {
+        &self.uuid
     }
 
     /// The rate where so much on the clock is in flight. As long as it is, credit grows for it: it may wait for a launch that

@@ -2,6 +2,7 @@
 
 use super::*;
 use core::num::NonZeroU64;
+use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::{Ledger, size};
 
 const MS: u64 = 1_000_000;
@@ -18,7 +19,7 @@ fn of_processes<const N: usize>(share: u32) -> [Own; N] {
     // SAFETY: aligned, long enough, and never given back.
     let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size(1)) }.unwrap();
     let gpu = ledger.gpu(NonZeroU64::MIN).unwrap();
-    core::array::from_fn(|_| Own::new(gpu, share))
+    core::array::from_fn(|_| Own::new(gpu, share, CUuuid { bytes: [0; 16] }))
 }
 
 fn of_share(share: u32) -> Own {

@@ -4,6 +4,7 @@
 use core::num::NonZeroU64;
 use std::collections::VecDeque;
 
+use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{Ledger, size};
 
@@ -28,7 +29,9 @@ fn job(gpus: u64, share: u32) -> Vec<Own> {
     // SAFETY: aligned, long enough, and never given back.
     let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size) }.unwrap();
     let gpu = |at| ledger.gpu(NonZeroU64::new(at).unwrap()).unwrap();
-    (1..=gpus).map(|at| Own::new(gpu(at), share)).collect()
+    (1..=gpus)
+        .map(|at| Own::new(gpu(at), share, CUuuid { bytes: [0; 16] }))
+        .collect()
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -26,16 +26,11 @@ pub(super) struct Streams {
     more: AtomicPtr<Streams>,
 }
 
-/// One stream.
+/// One stream. What each launch looks at is in one line of the processor's cache.
+#[repr(C, align(64))]
 pub(super) struct Place {
     /// Whose place it is; 0 for nobody's.
     name: AtomicU64,
-    /// Its context.
-    context: AtomicU64,
-    /// Its handle.
-    handle: AtomicU64,
-    /// The thread whose own it is; 0 for everybody's.
-    thread: AtomicU64,
     /// What was launched behind the last event: how often in the upper 16 bits, estimated nanoseconds in the others.
     pending: AtomicU64,
     /// The work of that, if all is of one kind.
@@ -50,6 +45,12 @@ pub(super) struct Place {
     is_broken: AtomicBool,
     /// Its context may end now: nobody but who ends it touches the events.
     is_closing: AtomicBool,
+    /// Its context.
+    context: AtomicU64,
+    /// Its handle.
+    handle: AtomicU64,
+    /// The thread whose own it is; 0 for everybody's.
+    thread: AtomicU64,
     /// When the work that is under way began at the earliest, on the host's clock.
     since: AtomicU64,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.

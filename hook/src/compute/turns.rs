@@ -41,7 +41,8 @@ const LONGEST: u64 = 20_000_000;
 /// And if there is not.
 const FOR_EVER: u64 = 3_600_000_000_000;
 
-/// What the arbiter says; nothing is known while all is zero.
+/// What the arbiter says; nothing is known while all is zero. What each launch looks at comes first.
+#[repr(C)]
 pub(super) struct Turns {
     /// Null without an arbiter.
     seat: AtomicPtr<Seat>,

@@ -134,10 +134,10 @@ impl Gpu {
     /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
     /// no event of its own, took as long as that if it was far longer than expected.
     pub(in crate::compute) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
-        if let Some(known) = self.known.get().filter(|it| it.own.pull.is_several()) {
+        if let Some(own) = self.own().filter(|it| it.pull.is_several()) {
             self.settle();
             if self.in_flight.load(Ordering::Relaxed) == 0 {
-                known.own.pull.moved(os::nanoseconds(), None);
+                own.pull.moved(os::nanoseconds(), None);
             }
         }
         if waited < LONG {
@@ -202,8 +202,7 @@ impl Gpu {
     /// The same, on all GPUs of this process: nobody else may look at those.
     pub(super) fn settle_several(&'static self) {
         self.settle();
-        let known = self.known.get();
-        if known.is_some_and(|known| known.own.pull.is_several()) {
+        if self.own().is_some_and(|own| own.pull.is_several()) {
             let others = |gpu: &'static Self| {
                 if !core::ptr::eq(gpu, self) {
                     gpu.settle();
@@ -229,11 +228,11 @@ impl Gpu {
             place.note(now);
             is_any = true;
         }
-        if is_any && let Some(known) = self.known.get() {
+        if is_any && let Some(own) = self.own() {
             // Relaxed: a sum and nothing else.
             let is_done = self.in_flight.load(Ordering::Relaxed) == 0;
             let next = marks.first_cost().unwrap_or_else(|| place.pending_cost());
-            known.own.pull.moved(now, (!is_done).then_some(next));
+            own.pull.moved(now, (!is_done).then_some(next));
         }
     }
 
@@ -302,10 +301,10 @@ impl Gpu {
             .saturating_add(time);
         self.turns.used(used);
         self.stalled.store(0, Ordering::Relaxed);
-        if let Some(known) = self.known.get() {
+        if let Some(own) = self.own() {
             let in_flight = self.in_flight.load(Ordering::Relaxed);
-            known.own.charge(now, time, in_flight);
-            let is_unsteady = known.own.is_together(now);
+            own.charge(now, time, in_flight);
+            let is_unsteady = own.is_together(now);
             self.is_unsteady.store(is_unsteady, Ordering::Relaxed);
         }
         // Less is left.

@@ -7,7 +7,7 @@ use softmig_policy::conf::MAX_GPUS;
 
 use super::super::own::Own;
 use super::super::share;
-use super::{Gpu, Known};
+use super::Gpu;
 use crate::account::gpu::ledger_of;
 use crate::entry;
 use crate::os::{self, Errno};
@@ -47,7 +47,7 @@ impl Gpu {
 
     /// Whether this is a fork's child in which nothing was launched yet.
     pub(super) fn is_wiped(&self) -> bool {
-        self.known.get().is_none()
+        self.own().is_none()
     }
 
     /// The GPU with this number, if anything was launched there and its time is limited.
@@ -89,11 +89,9 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
             let gpu = start.cast::<Gpu>().as_ptr();
             let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
             // SAFETY: mapped, and nobody else's yet.
-            unsafe { own.write(Own::new(ledger, share)) };
-            // SAFETY: written just now, and never given back.
-            let own = unsafe { &*own };
+            unsafe { own.write(Own::new(ledger, share, uuid)) };
             // SAFETY: mapped and all zero, which is what an unknown one is.
-            unsafe { &*gpu }.known.keep(Known { own, uuid });
+            unsafe { &*gpu }.own.store(own, Ordering::Release);
             gpu
         }
     };
