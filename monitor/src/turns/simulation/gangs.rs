@@ -1,5 +1,8 @@
 //! Jobs whose collectives wait for each other on two GPUs.
 
+use proptest::prelude::*;
+
+use super::trouble::troubled;
 use super::*;
 
 /// So often it is seen whether a collective runs on both.
@@ -41,7 +44,11 @@ impl Pair {
         let gpu = |gpu: usize| World {
             gpu,
             gangs: Rc::clone(&gangs),
-            ..World::new(Rules::default(), programs[gpu], seed + gpu as u64)
+            ..World::new(
+                Rules::default(),
+                programs[gpu],
+                seed.wrapping_add(gpu as u64),
+            )
         };
         Self {
             gpus: [gpu(0), gpu(1)],
@@ -316,4 +323,33 @@ fn one_in_debt_keeps_nobody_waiting() {
     let parts = sides([side((1, 4)), long], 4, 24);
     assert!(parts[0] > 0.0 && parts[0] < 0.26, "{parts:?}");
     assert!(is_near(parts[2], 3, 0.03), "{parts:?}");
+}
+
+proptest! {
+    #![proptest_config(cases(32))]
+
+    /// Whatever happens to jobs with two GPUs: an honest one on each has always launched within a bounded time.
+    #[test]
+    fn nobody_starves_beside_gangs(
+        drawn in [troubled(), troubled()],
+        kernels in prop::option::of(1u64..50),
+        seed in 0..u64::MAX,
+    ) {
+        let gang = Some(Gang { kernels, together: true });
+        let on = |gpu: usize| {
+            let ranks = drawn[gpu].iter().map(|&it| Program { gang, ..it });
+            let honest = Program::hard(9, (1, 10), MS);
+            ranks.chain([honest]).collect::<Vec<Program>>()
+        };
+        let programs = [on(0), on(1)];
+        let mut pair = Pair::new([&programs[0], &programs[1]], seed);
+        for second in 1..10 {
+            pair.run_until(second * SECOND);
+            let before = [0, 1].map(|gpu| pair.worked(gpu, 9));
+            pair.run_until((second + 1) * SECOND);
+            for gpu in [0, 1] {
+                prop_assert!(pair.worked(gpu, 9) > before[gpu], "GPU {gpu} in second {second}");
+            }
+        }
+    }
 }

@@ -206,7 +206,7 @@ fn one_that_was_stopped_is_not_waited_for_longer_the_next_time() {
     assert!(got[2] > 0.22, "{got:?}");
 }
 
-fn troubled() -> impl Strategy<Value = Vec<Program>> {
+pub(super) fn troubled() -> impl Strategy<Value = Vec<Program>> {
     let pace = prop_oneof![
         Just(Pace::Greedy),
         (10 * US..5 * MS).prop_map(Pace::Steps),
