@@ -534,9 +534,12 @@ impl Turns {
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
-        let patience = patience
-            .saturating_add(holder.drain)
-            .min(self.rules.patience);
+        // What spins for other GPUs does not end sooner if one waits.
+        let longest = match holder.is_together() {
+            true => 2 * patience,
+            false => self.rules.patience,
+        };
+        let patience = patience.saturating_add(holder.drain).min(longest);
         if turn.until.is_none() {
             // From here on somebody waits.
             holder.account.begin_bill();
