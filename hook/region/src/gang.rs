@@ -9,6 +9,8 @@ use crate::pace::Pace;
 
 /// So long a thread counts as waiting after it last said so.
 const WAITING: u64 = 50_000_000;
+/// Nobody expects work to take longer than this.
+const LONGEST: u64 = 10_000_000_000;
 /// But after so long nobody knows whether it is still there.
 const LOST: u64 = 1_000_000_000;
 
@@ -107,10 +109,10 @@ impl<'a> Gang<'a> {
             let waited = waited.load(Ordering::SeqCst);
             let over = over.load(Ordering::SeqCst);
             let late = now.saturating_sub(over);
-            let is_busy = over != 0 && late < LOST;
+            let is_busy = over != 0 && late < LOST && over.saturating_sub(now) < LONGEST;
             Other {
                 pace: Pace(pace),
-                is_waited_for: waited != 0 && now.saturating_sub(waited) < WAITING,
+                is_waited_for: waited != 0 && now.abs_diff(waited) < WAITING,
                 is_busy,
                 is_stuck: is_busy && late >= stuck,
             }
@@ -142,7 +144,7 @@ impl<'a> Gang<'a> {
     pub fn is_expected(&self, now: u64) -> bool {
         let word = self.over.get(self.number);
         let over = word.map_or(0, |word| word.load(Ordering::Relaxed));
-        over != 0 && now.saturating_sub(over) < LOST
+        over != 0 && now.saturating_sub(over) < LOST && over.saturating_sub(now) < LONGEST
     }
 
     /// Whether the job's GPUs take their turns together.
@@ -151,8 +153,8 @@ impl<'a> Gang<'a> {
         now < until && until.saturating_sub(now) <= Self::TOGETHER
     }
 
-    /// For so long after work of one waited for another's.
-    const TOGETHER: u64 = 10_000_000_000;
+    /// For so long after work of one waited for another's: longer than anything that is owed.
+    const TOGETHER: u64 = 20_000_000_000;
 
     /// Work of one of its GPUs waits for another's.
     pub fn come_together(&self, now: u64) {

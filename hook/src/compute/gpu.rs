@@ -385,7 +385,7 @@ impl Gpu {
                         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
                         .is_ok();
                     if is_in {
-                        self.note_overrun();
+                        self.note_overrun(b"work on another GPU of the job may wait for it");
                         break;
                     }
                     os::nap(50_000);
@@ -482,11 +482,11 @@ impl Gpu {
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         // Relaxed: a count and nothing else.
         self.stalled.fetch_add(1, Ordering::Relaxed);
-        self.note_overrun();
+        self.note_overrun(b"nothing before it ended");
     }
 
     /// Counts a launch that went on although it had to wait.
-    fn note_overrun(&self) {
+    fn note_overrun(&self, why: &[u8]) {
         // Relaxed: a count and nothing else.
         let count = self
             .overruns
@@ -498,7 +498,7 @@ impl Gpu {
                 report::say(
                     finding,
                     report::Level::Warning,
-                    &[b"let a launch go on that had to wait: nothing before it ended"],
+                    &[b"let a launch go on that had to wait: ", why],
                 );
             });
         }

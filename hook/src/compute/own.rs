@@ -9,7 +9,7 @@ use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 use softmig_region::{Gang, Gpu, Pace, Rate};
 
-use super::pull::{self, Pull};
+use super::pull::Pull;
 
 /// For so long on the clock a job that was idle has credit, in nanoseconds.
 const BURST: u64 = 20_000_000;
@@ -25,7 +25,7 @@ const AHEAD: u64 = 80_000_000;
 const DEEP: i64 = -200_000_000;
 
 /// So much on the clock is owed for launches that go on all the same: less than can be owed.
-const MOST_OWED: u64 = 5_000_000_000;
+const MOST_OWED: i64 = 5_000_000_000;
 
 /// For so long on the clock a launch waits for what is in flight at most.
 const LONGEST: u64 = 100_000_000;
@@ -68,7 +68,7 @@ impl Own {
             gang: gpu.gang(),
             uuid,
             rests: AtomicBool::new(false),
-            pull: Pull::new(gpu.gang(), pull::MOST.min(rate.on_gpu(MOST_OWED))),
+            pull: Pull::new(gpu.gang()),
         }
     }
 
@@ -154,13 +154,11 @@ impl Own {
         if !rests {
             self.rests.store(true, Ordering::Relaxed);
             self.pull.begin(used);
-            if others < i64::MAX {
-                // Still.
-                self.gang.come_together(now);
-            }
         }
         self.gang.wait(Some(now));
-        if let Some(ahead) = self.pull.may(now, used) {
+        // By all processes of the job together.
+        let may_owe = credit > -MOST_OWED;
+        if let Some(ahead) = self.pull.may(now, used).filter(|_| may_owe) {
             return May::Needed(ahead);
         }
         let missing = enough.saturating_sub(after.min(others)).unsigned_abs();

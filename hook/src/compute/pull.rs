@@ -1,19 +1,19 @@
 //! Launches that go on although they had to wait, since work on another GPU of the job waits for them.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_region::{Gang, Other};
 
 use super::own::May;
 
 /// So much of the GPU's time goes to such launches between one turn and the next. It is charged.
-pub(super) const MOST: u64 = 100_000_000;
+const MOST: u64 = 100_000_000;
 /// The same in others' turns.
 const MOST_IN_TURNS: u64 = 20_000_000;
 /// Work that should be over for so long may wait for another GPU's; with turns, it may also wait for the end of another job's.
 const STUCK: u64 = 2_000_000;
 const STUCK_IN_TURNS: u64 = 4_000_000;
-/// So often it is seen whether another GPU's work waits for this one's, if it did not long ago or did.
+/// So often it is seen whether another GPU's work waits for this one's, and more often where the GPUs belong together.
 const SELDOM: u64 = 1_000_000;
 const OFTEN: u64 = 250_000;
 /// While less than this is in flight, more is launched: not much more than what is waited for.
@@ -27,11 +27,10 @@ const PAUSE: u64 = 300_000;
 /// What is known of them, for one GPU.
 pub(super) struct Pull {
     gang: Gang<'static>,
-    most: u64,
     /// What was used when the wait began.
     used: AtomicU64,
-    /// The turn that is waited for.
-    turn: AtomicU32,
+    /// Whether it had a turn that an arbiter gave since the last wait for one began.
+    had_turn: AtomicBool,
     /// Whether launches went on since then.
     is_used: AtomicBool,
     /// Whether they went too far: then they waited for the other GPU in their turn.
@@ -43,13 +42,11 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    /// Of which so much goes on at most between one turn and the next.
-    pub(super) fn new(gang: Gang<'static>, most: u64) -> Self {
+    pub(super) fn new(gang: Gang<'static>) -> Self {
         Self {
             gang,
-            most,
             used: AtomicU64::new(0),
-            turn: AtomicU32::new(0),
+            had_turn: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             is_careful: AtomicBool::new(false),
             over: AtomicU64::new(0),
@@ -87,8 +84,8 @@ impl Pull {
             return may;
         }
         match may {
-            May::Turn(turn) => {
-                if self.turn.swap(turn, Ordering::Relaxed) != turn {
+            May::Turn(_) => {
+                if self.had_turn.swap(false, Ordering::Relaxed) {
                     self.begin(used);
                 }
                 self.gang.wait(Some(now));
@@ -96,6 +93,7 @@ impl Pull {
                 ahead.map_or(may, May::Needed)
             }
             May::Have(_) => {
+                self.had_turn.store(true, Ordering::Relaxed);
                 self.gang.wait(None);
                 may
             }
@@ -105,7 +103,7 @@ impl Pull {
 
     /// Whether launches are to go on all the same, and while how much is in flight.
     pub(super) fn may(&self, now: u64, used: u64) -> Option<u64> {
-        self.ahead(now, used, self.most, STUCK)
+        self.ahead(now, used, MOST, STUCK)
     }
 
     fn ahead(&self, now: u64, used: u64, most: u64, stuck: u64) -> Option<u64> {

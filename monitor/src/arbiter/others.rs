@@ -7,7 +7,7 @@ use crate::turns::{Gangs, Nanos, Turns};
 /// One GPU among all.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// Locked after a GPU's round, and for a moment only: nothing else is locked meanwhile.
+    /// Locked within a GPU's round, and for a moment only: nothing else is locked meanwhile.
     gangs: Arc<Mutex<Gangs>>,
     number: usize,
 }

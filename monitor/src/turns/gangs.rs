@@ -7,7 +7,7 @@
 //! - When that time has come others make way at once, and keep what they have not used. Where their work takes long to end
 //!   they do so first. Of several such jobs the one comes first that could begin first, which is the same on each GPU; they
 //!   do not make way for each other.
-//! - The turns also end together, by the clock: as the GPU says that begins first. What is used beyond the credit is owed.
+//! - The turns also end together, by the clock, when the GPU says that comes first of those where they have begun. What is used beyond the credit is owed.
 //! - Who saved up nothing here because it owes elsewhere does not get that back: others have had the time.
 //!
 //! No GPU wakes another. Each knows of the others what they told after their last looks, and looks when, by that, all can
@@ -25,8 +25,10 @@ use super::{Job, LONGEST_TAIL, MS, Nanos, Turns};
 
 /// If GPUs become free within this time of each other, their turns begin at once.
 const AT_ONCE: Nanos = 2 * LONGEST_TAIL;
-/// So often it is seen whether another GPU has become free, while one waits for that.
+/// So often it is seen whether another GPU has become free, while one waits for that; where there are many
+/// seats, once in so long for each.
 const OFTEN: Nanos = MS / 2;
+const EACH: Nanos = MS / 50;
 
 /// How a job stands at one GPU, or at several of which the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +164,9 @@ impl Turns {
             let (wait, tail) = match current.ended {
                 _ if !is_kept => (0, 0),
                 None => (drain, 0),
-                Some(_) => (0, drain),
+                // Who takes far longer than before may take for ever.
+                Some(ended) if now < ended.at + 2 * drain => (0, drain),
+                Some(_) => (0, 0),
             };
             let free = until.unwrap_or(Nanos::MIN);
             return Stand {
@@ -242,6 +246,9 @@ impl Turns {
             .iter()
             .filter(|(_, it)| it.wishes_since.is_some());
         let waiting = wish.filter(|&(&job, _)| holder != Some(job));
+        // All are heard each time.
+        let seats: usize = self.tenants.values().map(|it| it.seats.len()).sum();
+        let often = OFTEN.max(EACH * Nanos::try_from(seats).unwrap_or(0));
         let times = waiting.filter_map(|(_, tenant)| {
             let there = tenant.elsewhere?;
             let time = self.has_credit_at(tenant).max(there.from).max(there.free);
@@ -251,9 +258,9 @@ impl Turns {
             if time > now {
                 // What nobody wants can make it earlier.
                 let is_soft = tenant.account.mode == Mode::Soft;
-                Some(time.min(if is_soft { now + 2 * OFTEN } else { time }))
+                Some(time.min(if is_soft { now + 2 * often } else { time }))
             } else {
-                waits_elsewhere.then_some(now + OFTEN)
+                waits_elsewhere.then_some(now + often)
             }
         });
         times.min()

@@ -199,13 +199,22 @@ impl Gpu {
         });
     }
 
+    /// The same by events alone, which can be asked for in any context.
+    fn settle_reached(&self) {
+        relaxed(|| {
+            for place in self.streams.each() {
+                place.try_marks(|place, marks| self.settle_marks(place, marks));
+            }
+        });
+    }
+
     /// The same, on all GPUs of this process: nobody else may look at those.
     pub(super) fn settle_several(&'static self) {
         self.settle();
         if self.own().is_some_and(|own| own.pull.is_several()) {
             let others = |gpu: &'static Self| {
                 if !core::ptr::eq(gpu, self) {
-                    gpu.settle();
+                    gpu.settle_reached();
                 }
             };
             Self::each(others);
@@ -230,9 +239,10 @@ impl Gpu {
         }
         if is_any && let Some(own) = self.own() {
             // Relaxed: a sum and nothing else.
-            let is_done = self.in_flight.load(Ordering::Relaxed) == 0;
-            let next = marks.first_cost().unwrap_or_else(|| place.pending_cost());
-            own.pull.moved(now, (!is_done).then_some(next));
+            let in_flight = self.in_flight.load(Ordering::Relaxed);
+            let here = marks.first_cost().unwrap_or_else(|| place.pending_cost());
+            let next = if here > 0 { here } else { in_flight };
+            own.pull.moved(now, (in_flight > 0).then_some(next));
         }
     }
 
