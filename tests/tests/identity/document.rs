@@ -8,7 +8,12 @@ fn the_threat_model_names_the_tests_there_are() -> Result<()> {
     let named = named(&page("threat-model.md")?);
     assert!(named.len() > 40, "{named:?}");
     let mut all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
-    for folder in ["../monitor/src", "../monitor/tests", "../hook/region/src"] {
+    for folder in [
+        "../monitor/src",
+        "../monitor/tests",
+        "../hook/region/src",
+        "../hook/src",
+    ] {
         let tests = plain_tests(&root().join(folder))?;
         assert!(!tests.is_disjoint(&named), "none of {folder} is named");
         all.extend(tests);
