@@ -36,8 +36,9 @@ pub(super) struct Seat {
     pub(super) said: Said,
     /// The last word that it got, without what that said.
     last_word: u32,
-    /// The word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
-    /// that it launches no more in it.
+    /// The last word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
+    /// that it launches no more in it. One to an earlier one does not: it was on its way when this one was written, and who
+    /// finds this one open goes on.
     word: Option<u32>,
     /// What it had used when its turn ended.
     used_in_time: u64,
@@ -84,9 +85,7 @@ impl Seat {
     /// It gets a word that opens the turn, or one more, and which.
     pub(super) fn open(&mut self) -> u32 {
         let word = self.next_word();
-        if self.word.is_none() || self.has_given_back() {
-            self.word = Some(word);
-        }
+        self.word = Some(word);
         word
     }
 

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use softmig_region::seat::OPEN;
+use softmig_region::seat::{CONTENDED, OPEN};
 
-use super::super::Said;
+use super::super::{Look, Said};
 use super::*;
 
 /// Three honest jobs, and what happens to the first program.
@@ -92,6 +92,36 @@ fn one_that_waits_for_another_of_its_job_does_not_keep_it_out() {
     assert!(words[0] & OPEN != 0 && said[0].done == 0, "{words:?}");
     let used = said[1].used as f64 / 1e9;
     assert!((used - 0.25).abs() < 0.02, "{used}");
+}
+
+/// It gives its turn back in the same moment in which it is told that somebody waits: it finds a turn that it has not given
+/// back, and works on in that.
+#[test]
+fn an_answer_that_crosses_a_new_word_does_not_end_the_turn() {
+    let share = Share::new(1, 4).unwrap();
+    let mut turns = Turns::new(0, Rules::default());
+    let [holder, other] = [0, 1].map(|job| turns.sit(0, Job(job), share, Mode::Hard));
+    let words = |look: Look, of: SeatId| -> Vec<u32> {
+        let orders = look.orders.into_iter().filter(|order| order.seat == of);
+        orders.map(|order| order.word).collect()
+    };
+    let wishes = Said {
+        wishes: true,
+        ..Said::default()
+    };
+    turns.hear(holder, wishes);
+    let first = words(turns.look(0), holder);
+    turns.hear(other, wishes);
+    let second = words(turns.look(MS), holder);
+    assert!(first[0] & OPEN != 0 && second[0] & (OPEN | CONTENDED) == OPEN | CONTENDED);
+    for (done, ends) in [(first[0], false), (second[0], true)] {
+        turns.hear(holder, Said { done, ..wishes });
+        let mut gets = Vec::new();
+        for time in [2 * MS, 2 * MS + 1] {
+            gets.extend(words(turns.look(time), other));
+        }
+        assert_eq!(gets.first().is_some_and(|word| word & OPEN != 0), ends);
+    }
 }
 
 #[test]
