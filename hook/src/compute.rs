@@ -17,6 +17,7 @@
 //! for ever for the program's own work to end: the work may wait for that launch. Only where a stream or a context ends its
 //! events are waited for. Streams that capture are left alone; a graph is charged when it is launched.
 
+pub(crate) mod captures;
 mod covered;
 mod estimates;
 mod gpu;
@@ -27,7 +28,7 @@ mod share;
 mod streams;
 mod turns;
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_NOT_READY, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
@@ -284,28 +285,6 @@ fn break_off(stream: Stream) {
     if let Some(gpu) = Gpu::current() {
         gpu.break_off(stream);
     }
-}
-
-/// How many streams are captured.
-static CAPTURES: AtomicU32 = AtomicU32::new(0);
-
-/// A stream is captured: what it is given does not run, and no event of ours may come into it.
-pub(crate) fn capture_began() {
-    CAPTURES.fetch_add(1, Ordering::SeqCst);
-}
-
-/// It is no longer.
-pub(crate) fn capture_ended() {
-    // One that began in a parent process ends here without having begun.
-    let less = |count: u32| Some(count.saturating_sub(1));
-    let _ = CAPTURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-}
-
-/// Whether any stream may be captured, so that each has to be asked.
-#[inline]
-fn are_captures() -> bool {
-    // Relaxed: who captures a stream and who uses it have to know of each other.
-    CAPTURES.load(Ordering::Relaxed) != 0
 }
 
 /// A stream is about to end: nothing may be recorded in it any more.

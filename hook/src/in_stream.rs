@@ -9,7 +9,7 @@ use softmig_driver_sys::cuda::{
     CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_SUCCESS, CUdeviceptr, CUmemorytype, CUresult, CUstream,
 };
 
-use crate::compute::{self, Stream, Ticket, Work};
+use crate::compute::{self, Stream, Ticket, Work, captures};
 use crate::memory::arguments;
 use crate::rows::asked;
 
@@ -19,8 +19,10 @@ pub(crate) enum Item {
     Work(Stream, Work),
     /// It does not: something else is waited for, or the copy engines move what the host has.
     Pause(Stream),
+    /// It waits for an event, and for what else is captured if the event is.
+    Join(Stream),
     /// From here on what it is given becomes a graph.
-    BeginCapture,
+    BeginCapture(Stream),
     /// That is over.
     EndCapture(Stream),
 }
@@ -29,6 +31,7 @@ pub(crate) enum Item {
 enum After {
     Nothing,
     Work(Ticket),
+    Join,
     BeginCapture,
     EndCapture(Stream),
 }
@@ -62,7 +65,19 @@ fn before(item: &Item) -> After {
             compute::before_pause(stream);
             After::Nothing
         }
-        Item::BeginCapture => After::BeginCapture,
+        Item::Join(stream) => {
+            compute::before_pause(stream);
+            if !captures::are_any() {
+                return After::Nothing;
+            }
+            captures::begins();
+            After::Join
+        }
+        Item::BeginCapture(stream) => {
+            compute::before_pause(stream);
+            captures::begins();
+            After::BeginCapture
+        }
         Item::EndCapture(stream) if stream.is_capturing() => After::EndCapture(stream),
         Item::EndCapture(_) => After::Nothing,
     }
@@ -74,22 +89,27 @@ fn finish(after: After, result: CUresult) {
     match after {
         After::Nothing => {}
         After::Work(ticket) => compute::launched(ticket, result),
-        After::BeginCapture if result == CUDA_SUCCESS => compute::capture_began(),
-        After::BeginCapture => {}
+        After::Join => captures::has_begun(false),
+        After::BeginCapture => captures::has_begun(result == CUDA_SUCCESS),
         // One that was spoilt has ended too, though not if this is another thread than it wants.
-        After::EndCapture(stream) if !stream.is_capturing() => compute::capture_ended(),
+        After::EndCapture(stream) if !stream.is_capturing() => captures::ended(),
         After::EndCapture(_) => {}
     }
 }
 
 /// What a stream is given from here on becomes a graph.
-pub(crate) fn begin_capture() -> Item {
-    Item::BeginCapture
+pub(crate) fn begin_capture(stream: Stream) -> Item {
+    Item::BeginCapture(stream)
 }
 
 /// That is over.
 pub(crate) fn end_capture(stream: Stream) -> Item {
     Item::EndCapture(stream)
+}
+
+/// A stream waits for an event.
+pub(crate) fn join(stream: Stream) -> Item {
+    Item::Join(stream)
 }
 
 /// A stream waits, or something else than the GPU works.

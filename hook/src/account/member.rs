@@ -196,7 +196,8 @@ impl Member {
     /// Takes the first slot that nobody has, and in which nothing is left of a process that has just ended.
     fn free_slot(&self, file: &File) -> Result<usize, Error> {
         for slot in 0..SLOTS {
-            if !file.lock_byte(lock_offset(slot))? {
+            // What is left of a dead process is not locked even for a moment: it is not to look alive.
+            if self.holds_any(slot) || !file.lock_byte(lock_offset(slot))? {
                 continue;
             }
             if !self.holds_any(slot) {
@@ -251,12 +252,7 @@ impl Member {
             }
             // Who waits as well must not look alive, so this takes no lock.
             if file.is_locked(lock) {
-                // A process that lives, or one that clears the slot at this moment.
-                let is_clearing = seen > 0 && now.saturating_sub(seen) < SETTLING.saturating_mul(2);
-                reaped.is_waiting |= is_clearing;
-                if !is_clearing {
-                    since.store(0, Ordering::Relaxed);
-                }
+                since.store(0, Ordering::Relaxed);
                 continue;
             }
             if seen == 0 {
@@ -264,8 +260,8 @@ impl Member {
             }
             if seen == 0 || now.saturating_sub(seen) < SETTLING {
                 reaped.is_waiting = true;
-            } else if file.lock_byte(lock) == Ok(true) {
-                // Whoever wants the slot while it is locked takes another.
+            } else if file.share_byte(lock) == Ok(true) {
+                // Whoever wants the slot while it is locked takes another. Who clears it as well may.
                 for gpu in self.ledger.gpus() {
                     reaped.is_any |= gpu.clear(slot);
                 }

@@ -13,7 +13,7 @@ use super::estimates::{Estimate, Estimates, Key, UNKNOWN};
 use super::own::{May, Own};
 use super::streams::{Base, Marks, Place, Streams};
 use super::turns::{Duty, Flight, Turns};
-use super::{Stream, Work, are_captures, helper};
+use super::{Stream, Work, captures, helper};
 use crate::account;
 use crate::account::pools::relaxed;
 use crate::arch;
@@ -116,7 +116,7 @@ impl Gpu {
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
         self.last.store(now, Ordering::Relaxed);
         // What is captured does not run.
-        let is_plain = since < arch::SOME_TICKS && !stream.is_own() && !are_captures();
+        let is_plain = since < arch::SOME_TICKS && !stream.is_own() && !captures::are_any();
         if let Some(known) = known.filter(|_| goes_on && is_plain) {
             let place = self.streams.place(stream, self.context());
             // What is in flight may be in other streams.
@@ -328,6 +328,17 @@ impl Gpu {
             .unwrap_or(u64::MAX)
     }
 
+    /// Counts a launch in if less than `most` is in flight.
+    fn count_in(&self, cost: u64, most: u64) -> bool {
+        let counted = |in_flight: u64| {
+            let has_room = in_flight == 0 || in_flight < most;
+            has_room.then(|| in_flight.saturating_add(cost))
+        };
+        self.in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
+            .is_ok()
+    }
+
     fn give_back(&self, cost: u64) {
         self.in_flight.fetch_sub(cost, Ordering::SeqCst);
     }
@@ -351,15 +362,7 @@ impl Gpu {
                     // Two long ones, so that the GPU does not wait between them.
                     let window = self.window();
                     let most = left.min(window.max(cost.saturating_add(cost / 2)));
-                    let counted = |in_flight: u64| {
-                        let has_room = in_flight == 0 || in_flight < most;
-                        has_room.then(|| in_flight.saturating_add(cost))
-                    };
-                    let is_in = self
-                        .in_flight
-                        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
-                        .is_ok();
-                    if is_in {
+                    if self.count_in(cost, most) {
                         self.ceiling.store(left.min(window), Ordering::SeqCst);
                         break;
                     }
@@ -376,15 +379,7 @@ impl Gpu {
                 }
                 May::Needed(ahead) => {
                     self.ceiling.store(0, Ordering::SeqCst);
-                    let counted = |in_flight: u64| {
-                        let has_room = in_flight == 0 || in_flight < ahead;
-                        has_room.then(|| in_flight.saturating_add(cost))
-                    };
-                    let is_in = self
-                        .in_flight
-                        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
-                        .is_ok();
-                    if is_in {
+                    if self.count_in(cost, ahead) {
                         self.note_overrun(b"work on another GPU of the job may wait for it");
                         break;
                     }

@@ -58,11 +58,12 @@ impl File {
     /// Takes the lock of one byte, which belongs to this open file and ends when that is closed and mapped by nobody;
     /// false if another has it.
     pub(crate) fn lock_byte(&self, offset: u64) -> Result<bool, Error> {
-        match self.set_lock(libc::F_WRLCK, offset) {
-            Ok(()) => Ok(true),
-            Err(Error(libc::EAGAIN | libc::EACCES)) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.try_lock(libc::F_WRLCK, offset)
+    }
+
+    /// The same for as many as like to have it together, while nobody has it alone.
+    pub(crate) fn share_byte(&self, offset: u64) -> Result<bool, Error> {
+        self.try_lock(libc::F_RDLCK, offset)
     }
 
     /// Gives such a lock back.
@@ -70,13 +71,21 @@ impl File {
         let _ = self.set_lock(libc::F_UNLCK, offset);
     }
 
-    /// Whether somebody holds the lock of one byte, through another open file than this.
+    /// Whether somebody has the lock of one byte alone, through another open file than this.
     pub(crate) fn is_locked(&self, offset: u64) -> bool {
         let mut lock = one_byte(libc::F_WRLCK, offset);
         // SAFETY: the kernel reads and writes one `flock`.
         let returned =
             unsafe { libc::syscall(libc::SYS_fcntl, self.0, libc::F_OFD_GETLK, &raw mut lock) };
-        outcome(returned).is_ok() && lock.l_type != libc::F_UNLCK as i16
+        outcome(returned).is_ok() && lock.l_type == libc::F_WRLCK as i16
+    }
+
+    fn try_lock(&self, kind: c_int, offset: u64) -> Result<bool, Error> {
+        match self.set_lock(kind, offset) {
+            Ok(()) => Ok(true),
+            Err(Error(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn set_lock(&self, kind: c_int, offset: u64) -> Result<(), Error> {

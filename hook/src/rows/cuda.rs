@@ -978,12 +978,12 @@ interpose! { CUDA, cuda;
             stream: CUstream,
             event: CUevent,
             flags: c_uint,
-        ) -> CUresult as in_stream::pause(Stream::plain(stream));
+        ) -> CUresult as in_stream::join(Stream::plain(stream));
         fn cuStreamWaitEvent_ptsz(
             stream: CUstream,
             event: CUevent,
             flags: c_uint,
-        ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
+        ) -> CUresult as in_stream::join(Stream::per_thread(stream));
         fn cuStreamAddCallback(
             stream: CUstream,
             callback: CUstreamCallback,
@@ -1104,13 +1104,13 @@ interpose! { CUDA, cuda;
         ) -> CUresult as in_stream::pause(Stream::per_thread(stream));
     }
     Capture {
-        fn cuStreamBeginCapture(stream: CUstream) -> CUresult as in_stream::begin_capture();
-        fn cuStreamBeginCapture_ptsz(stream: CUstream) -> CUresult as in_stream::begin_capture();
-        fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult as in_stream::begin_capture();
+        fn cuStreamBeginCapture(stream: CUstream) -> CUresult as in_stream::begin_capture(Stream::plain(stream));
+        fn cuStreamBeginCapture_ptsz(stream: CUstream) -> CUresult as in_stream::begin_capture(Stream::per_thread(stream));
+        fn cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) -> CUresult as in_stream::begin_capture(Stream::plain(stream));
         fn cuStreamBeginCapture_v2_ptsz(
             stream: CUstream,
             mode: CUstreamCaptureMode,
-        ) -> CUresult as in_stream::begin_capture();
+        ) -> CUresult as in_stream::begin_capture(Stream::per_thread(stream));
         fn cuStreamBeginCaptureToGraph(
             stream: CUstream,
             graph: CUgraph,
@@ -1118,7 +1118,7 @@ interpose! { CUDA, cuda;
             dependency_data: *const CUgraphEdgeData,
             dependency_count: usize,
             mode: CUstreamCaptureMode,
-        ) -> CUresult as in_stream::begin_capture();
+        ) -> CUresult as in_stream::begin_capture(Stream::plain(stream));
         fn cuStreamBeginCaptureToGraph_ptsz(
             stream: CUstream,
             graph: CUgraph,
@@ -1126,21 +1126,21 @@ interpose! { CUDA, cuda;
             dependency_data: *const CUgraphEdgeData,
             dependency_count: usize,
             mode: CUstreamCaptureMode,
-        ) -> CUresult as in_stream::begin_capture();
+        ) -> CUresult as in_stream::begin_capture(Stream::per_thread(stream));
         fn cuStreamBeginRecaptureToGraph(
             stream: CUstream,
             mode: CUstreamCaptureMode,
             graph: CUgraph,
             callback: CUgraphRecaptureCallback,
             user_data: *mut c_void,
-        ) -> CUresult as in_stream::begin_capture();
+        ) -> CUresult as in_stream::begin_capture(Stream::plain(stream));
         fn cuStreamBeginRecaptureToGraph_ptsz(
             stream: CUstream,
             mode: CUstreamCaptureMode,
             graph: CUgraph,
             callback: CUgraphRecaptureCallback,
             user_data: *mut c_void,
-        ) -> CUresult as in_stream::begin_capture();
+        ) -> CUresult as in_stream::begin_capture(Stream::per_thread(stream));
         fn cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) -> CUresult as in_stream::end_capture(Stream::plain(stream));
         fn cuStreamEndCapture_ptsz(
             stream: CUstream,

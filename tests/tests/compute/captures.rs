@@ -24,7 +24,7 @@ fn captures(mode: &str, percent: Option<&str>) -> Result<(String, u64, f64)> {
 /// What is captured is the same with a limit, and is held to it.
 fn are_left_alone(mode: &str) -> Result<()> {
     let (said, recorded, free) = captures(mode, None)?;
-    ensure!(said.lines().count() == 6 && recorded == 2, "{said}");
+    ensure!(said.lines().count() == 7 && recorded == 2, "{said}");
     let wrong = RefCell::new(None);
     let held = in_some_try(
         "graphs that were captured, at 25 %",

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::super::Stream;
+use super::super::captures::Named;
 use super::super::estimates::{Key, UNKNOWN};
 use super::super::streams::{Marks, Place, Reached};
 use super::{Gpu, LIGHT, Ticket};
@@ -47,7 +48,10 @@ impl Gpu {
         let Some(time) = place.over_for(now) else {
             return;
         };
-        if let Some(stream) = stream.filter(|stream| time > LONG && stream.is_busy()) {
+        if let Some(stream) = stream.filter(|_| time > LONG)
+            && let Some(_named) = Named::of(stream)
+            && stream.is_busy()
+        {
             marks.end_late(place, stream);
             return;
         }
@@ -115,7 +119,7 @@ impl Gpu {
 
     /// The same where it is not certain that the stream is not captured.
     fn mark_end(&'static self, place: &Place, stream: Stream) {
-        if !stream.is_capturing() {
+        if let Some(_named) = Named::of(stream) {
             self.mark(place, stream, 0, 1);
         }
     }
