@@ -365,3 +365,25 @@ fn a_module_larger_than_the_slice_is_refused() -> Result<()> {
     }
     Ok(())
 }
+
+/// Where one that had everything was killed, all who begin at the same moment wait for its memory: none takes it for living
+/// because another just looks.
+#[test]
+fn all_who_begin_after_a_death_find_room() -> Result<()> {
+    const ROUNDS: usize = 3;
+    const CLIENTS: u64 = 8;
+    let stand = Stand::new(CLIENTS * (context() + STEP) / MIB + CLIENTS)?;
+    for _ in 0..ROUNDS {
+        let mut holder = stand.start(&["takes", "cuMemAlloc_v2", "8388608", "hold", "0"])?;
+        holder.hears("holding: ")?;
+        holder.kill()?;
+        let begun =
+            (0..CLIENTS).map(|_| stand.start(&["takes", "cuMemAlloc_v2", "8388608", "hold", "1"]));
+        for client in begun.collect::<Result<Vec<_>>>()? {
+            let said = client.end()?;
+            said.check()?;
+            ensure!(said.number("took", "blocks")? == 1, "{said:#?}");
+        }
+    }
+    stand.check_peaks()
+}
