@@ -7,7 +7,7 @@
 //!    ([`estimates`]) and added to what is in flight on the GPU ([`gpu`]), which has a ceiling. Below it, that was all.
 //! 2. At the ceiling, or where the turn is over, the thread waits: for its own work, for the job's credit
 //!    ([`own`]), or for a turn ([`turns`]).
-//! 3. From time to time an event is recorded behind a launch ([`streams`]). When it is reached, its work is in flight no
+//! 3. From time to time an event is recorded behind a launch ([`marks`]). When it is reached, its work is in flight no
 //!    more, the time between it and the one before is charged, and estimates are corrected. Where a stream was idle an
 //!    event before the launch begins the time, so that gaps are not charged.
 //! 4. A thread of the hook's own gives turns back that the program lets lie ([`helper`]).
@@ -22,6 +22,7 @@ mod covered;
 mod estimates;
 mod gpu;
 mod helper;
+mod marks;
 mod own;
 mod pull;
 mod share;

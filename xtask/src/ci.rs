@@ -40,6 +40,11 @@ pub(crate) fn ci() -> Result<()> {
         })?;
         steps.step("policy without std", policy_without_std)?;
         steps.step("races for the ledger, in every order", races)?;
+        steps.step("tests of the record of the whole chain", || {
+            run(Command::new("python3")
+                .args(["-m", "unittest", "discover", "--quiet", "bench/gpu/chain"])
+                .current_dir(project()))
+        })?;
         // Here already, so that a bad hook is told before any cluster starts.
         Tests::everything().steps(steps)
     })

@@ -11,7 +11,7 @@ use crate::pace::Pace;
 const WAITING: u64 = 50_000_000;
 /// Nobody expects work to take longer than this.
 const LONGEST: u64 = 10_000_000_000;
-/// But after so long nobody knows whether it is still there.
+/// So long after it should be over nobody knows whether it is still there.
 const LOST: u64 = 1_000_000_000;
 
 /// The words, all zero at first.
@@ -108,13 +108,12 @@ impl<'a> Gang<'a> {
         others.map(move |(_, (((_, pace), waited), over))| {
             let waited = waited.load(Ordering::SeqCst);
             let over = over.load(Ordering::SeqCst);
-            let late = now.saturating_sub(over);
-            let is_busy = over != 0 && late < LOST && over.saturating_sub(now) < LONGEST;
+            let is_busy = is_busy(over, now);
             Other {
                 pace: Pace(pace),
                 is_waited_for: waited != 0 && now.abs_diff(waited) < WAITING,
                 is_busy,
-                is_stuck: is_busy && late >= stuck,
+                is_stuck: is_busy && now.saturating_sub(over) >= stuck,
             }
         })
     }
@@ -144,7 +143,7 @@ impl<'a> Gang<'a> {
     pub fn is_expected(&self, now: u64) -> bool {
         let word = self.over.get(self.number);
         let over = word.map_or(0, |word| word.load(Ordering::Relaxed));
-        over != 0 && now.saturating_sub(over) < LOST && over.saturating_sub(now) < LONGEST
+        is_busy(over, now)
     }
 
     /// Whether the job's GPUs take their turns together.
@@ -161,4 +160,9 @@ impl<'a> Gang<'a> {
         let until = now.saturating_add(Self::TOGETHER);
         self.together.store(until, Ordering::Relaxed);
     }
+}
+
+/// Whether work is under way that should be over then.
+fn is_busy(over: u64, now: u64) -> bool {
+    over != 0 && now.saturating_sub(over) < LOST && over.saturating_sub(now) < LONGEST
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
-use softmig_region::{Gang, Gpu, Pace, Rate};
+use softmig_region::{Gpu, Pace, Rate};
 
 use super::pull::Pull;
 
@@ -34,7 +34,6 @@ const LONGEST: u64 = 100_000_000;
 pub(super) struct Own {
     pace: Pace<'static>,
     rate: Rate,
-    gang: Gang<'static>,
     uuid: CUuuid,
     /// Whether its turn is over, and it waits for [`ENOUGH`].
     rests: AtomicBool,
@@ -65,7 +64,6 @@ impl Own {
         Self {
             pace: gpu.pace(),
             rate,
-            gang: gpu.gang(),
             uuid,
             rests: AtomicBool::new(false),
             pull: Pull::new(gpu.gang()),
@@ -100,13 +98,13 @@ impl Own {
 
     /// Whether the job's GPUs begin together.
     pub(super) fn is_together(&self, now: u64) -> bool {
-        self.gang.is_several() && self.gang.is_together(now)
+        self.pull.is_several() && self.pull.gang.is_together(now)
     }
 
     /// The least credit, on the clock, of the other GPUs for which threads wait.
     fn of_others(&self, now: u64) -> i64 {
         let rate = self.rate_with(0, true);
-        let others = self.gang.others(now, 0);
+        let others = self.pull.gang.others(now, 0);
         let others = others.filter(|other| other.is_waited_for);
         let credits = others.map(|other| other.pace.credit(now, rate));
         credits.min().unwrap_or(i64::MAX)
@@ -147,7 +145,7 @@ impl Own {
         if is_enough {
             self.rests.store(false, Ordering::Relaxed);
             if rests {
-                self.gang.wait(None);
+                self.pull.gang.wait(None);
             }
             return May::Have(self.rate.on_gpu(left));
         }
@@ -155,7 +153,7 @@ impl Own {
             self.rests.store(true, Ordering::Relaxed);
             self.pull.begin(used);
         }
-        self.gang.wait(Some(now));
+        self.pull.gang.wait(Some(now));
         // By all processes of the job together.
         let may_owe = credit > -MOST_OWED;
         if let Some(ahead) = self.pull.may(now, used).filter(|_| may_owe) {
@@ -185,4 +183,4 @@ impl Own {
 
 #[cfg(test)]
 #[path = "own_tests.rs"]
-mod tests;
+pub(super) mod tests;

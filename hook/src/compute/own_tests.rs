@@ -13,12 +13,19 @@ const QUARTER: u32 = WHOLE / 4;
 #[derive(Clone, Copy)]
 struct Line(#[expect(dead_code, reason = "room for a ledger")] [u8; 64]);
 
-/// The cap of a job of which nobody knows yet, as `count` of its processes have it.
-fn of_processes<const N: usize>(share: u32) -> [Own; N] {
-    let room = vec![Line([0; 64]); size(1).div_ceil(64)].leak();
+/// So many GPUs of a job of which nobody knows yet.
+pub(in crate::compute) fn gpus(count: usize) -> Vec<Gpu<'static>> {
+    let size = size(count);
+    let room = vec![Line([0; 64]); size.div_ceil(64)].leak();
     // SAFETY: aligned, long enough, and never given back.
-    let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size(1)) }.unwrap();
-    let gpu = ledger.gpu(NonZeroU64::MIN).unwrap();
+    let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size) }.unwrap();
+    let numbers = (1..).map_while(NonZeroU64::new).take(count);
+    numbers.map(|key| ledger.gpu(key).unwrap()).collect()
+}
+
+/// The cap of a job, as `N` of its processes have it.
+fn of_processes<const N: usize>(share: u32) -> [Own; N] {
+    let gpu = gpus(1)[0];
     core::array::from_fn(|_| Own::new(gpu, share, CUuuid { bytes: [0; 16] }))
 }
 

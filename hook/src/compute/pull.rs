@@ -20,13 +20,13 @@ const OFTEN: u64 = 250_000;
 const AHEAD: u64 = 200_000;
 /// The same where it has kept up for a while.
 const AHEAD_LATER: u64 = 1_000_000;
-
 /// So long after its own work the other is given time to say that it goes on.
 const PAUSE: u64 = 300_000;
 
 /// What is known of them, for one GPU.
 pub(super) struct Pull {
-    gang: Gang<'static>,
+    /// It, among the GPUs of its job.
+    pub(super) gang: Gang<'static>,
     /// What was used when the wait began.
     used: AtomicU64,
     /// Whether it had a turn that an arbiter gave since the last wait for one began.
@@ -78,7 +78,7 @@ impl Pull {
         })
     }
 
-    /// The same with turns that an arbiter gives, of which `may` is what it allows.
+    /// What may be launched where an arbiter gives turns and allows `may`.
     pub(super) fn in_turns(&self, may: May, now: u64, used: u64) -> May {
         if !self.is_several() {
             return may;

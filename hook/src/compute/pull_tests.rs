@@ -1,13 +1,12 @@
 //! Tests of [`super`] and of [`super::super::own`]: two ranks of a job, a GPU each, whose collectives wait for each other, by a
 //! clock of their own.
 
-use core::num::NonZeroU64;
 use std::collections::VecDeque;
 
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
-use softmig_region::{Ledger, size};
 
+use super::super::own::tests::gpus;
 use super::super::own::{May, Own};
 
 const US: u64 = 1_000;
@@ -18,20 +17,10 @@ const WINDOW: u64 = MS;
 const KERNEL: u64 = 100 * US;
 const COLLECTIVE: u64 = 40 * US;
 
-#[repr(align(64))]
-#[derive(Clone, Copy)]
-struct Line(#[expect(dead_code, reason = "room for a ledger")] [u8; 64]);
-
 /// So many GPUs of one job.
-fn job(gpus: u64, share: u32) -> Vec<Own> {
-    let size = size(gpus as usize);
-    let room = vec![Line([0; 64]); size.div_ceil(64)].leak();
-    // SAFETY: aligned, long enough, and never given back.
-    let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size) }.unwrap();
-    let gpu = |at| ledger.gpu(NonZeroU64::new(at).unwrap()).unwrap();
-    (1..=gpus)
-        .map(|at| Own::new(gpu(at), share, CUuuid { bytes: [0; 16] }))
-        .collect()
+fn job(count: usize, share: u32) -> Vec<Own> {
+    let own = |gpu| Own::new(gpu, share, CUuuid { bytes: [0; 16] });
+    gpus(count).into_iter().map(own).collect()
 }
 
 #[derive(Clone, Copy, PartialEq)]

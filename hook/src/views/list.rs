@@ -262,10 +262,8 @@ mod tests {
         }
         let give = |list: &List<_>, mut count| {
             // SAFETY: null.
-            (
-                unsafe { list.give(&mut count, std::ptr::null_mut()) },
-                count,
-            )
+            let given = unsafe { list.give(&mut count, std::ptr::null_mut()) };
+            (given, count)
         };
         assert_eq!(give(&three, 0), (NVML_ERROR_INSUFFICIENT_SIZE, 3));
         assert_eq!(give(&three, 3), (NVML_ERROR_INVALID_ARGUMENT, 3));
