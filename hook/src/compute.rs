@@ -23,6 +23,7 @@ mod estimates;
 mod gpu;
 mod helper;
 mod marks;
+mod overlap;
 mod own;
 mod pull;
 mod share;

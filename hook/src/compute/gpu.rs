@@ -12,6 +12,7 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key};
 use super::marks::{Base, Marks};
+use super::overlap::Overlap;
 use super::own::Own;
 use super::streams::{Place, Streams};
 use super::turns::{Flight, Turns};
@@ -43,7 +44,7 @@ const MARK_COUNT: u64 = 64;
 /// cache: what a program did since the launch before has pushed most of them out.
 #[repr(C, align(64))]
 pub(super) struct Gpu {
-    /// What was launched and not seen to end, in estimated nanoseconds.
+    /// What was launched and not seen to end, in estimated nanoseconds of each launch by itself.
     in_flight: AtomicU64,
     /// Launches go on while less than this is in flight.
     ceiling: AtomicU64,
@@ -66,6 +67,7 @@ pub(super) struct Gpu {
     overruns: AtomicU32,
     /// Whether a thread looks after the turns.
     is_attended: AtomicBool,
+    overlap: Overlap,
     estimates: Estimates,
     streams: Streams,
     times: Times,
@@ -93,7 +95,7 @@ impl Gpu {
             place: None,
             stream,
             key,
-            cost: known.map_or(work.guess, |known| known.time),
+            cost: known.map_or_else(|| self.overlap.apart(work.guess), |known| known.time),
             watch: if work.is_chained {
                 Watch::Seldom
             } else {
@@ -271,6 +273,11 @@ impl Gpu {
             state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
         });
         is_any && all
+    }
+
+    /// How long the GPU should be busy with what is in flight.
+    fn time_in_flight(&self) -> u64 {
+        self.overlap.together(self.in_flight.load(Ordering::SeqCst))
     }
 
     /// This process's work, of which so much is in flight, as the turns want to know it.

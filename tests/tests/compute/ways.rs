@@ -1,10 +1,11 @@
 //! One process, each way to launch, kernels of each length.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::stand::{Stand, in_some_try, run, share};
+use crate::stand::{Running, Stand, in_some_try, run, share};
 
 /// How much more than its share a client may be seen to have, in points.
 const ABOVE: f64 = 1.5;
@@ -129,6 +130,37 @@ fn kernels_in_several_streams_are_held_together() -> Result<()> {
         };
         client.is_held("25")
     })
+}
+
+/// What is in flight counts as long as it takes together: with eight streams the GPU has as much before it as with one, on
+/// which each launch seems to take eight times as long.
+#[test]
+fn several_streams_keep_the_gpu_as_busy_as_one() -> Result<()> {
+    let part = in_some_try(
+        "what eight streams have in flight, as a part of what one has",
+        || Ok(queued("8")? / queued("1")?),
+        |part| part > 0.5 && part < 2.0,
+    );
+    println!("{:.2} times as much", part?);
+    Ok(())
+}
+
+/// How much the GPU has before it where it has anything, in nanoseconds on average.
+fn queued(streams: &str) -> Result<f64> {
+    let stand = Stand::new()?;
+    let words = ["paced", "100000", "400", "async", streams];
+    let client = Running::start(&mut stand.limited("75", &words))?;
+    stand.wait_for_work(client.pid())?;
+    // It is known by then how long a launch takes.
+    std::thread::sleep(Duration::from_millis(150));
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        let queued = stand.gpus.busy_until(0).saturating_sub(stand.gpus.now());
+        seen.extend((queued > 0).then_some(queued as f64));
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    client.end()?;
+    Ok(seen.iter().sum::<f64>() / seen.len() as f64)
 }
 
 /// More than the library tells apart: all of them, and one that comes late.

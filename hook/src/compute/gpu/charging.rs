@@ -88,7 +88,7 @@ impl Gpu {
             return;
         }
         let known = self.estimates.of(ticket.key);
-        let cost = known.map_or(UNKNOWN, |known| known.time);
+        let cost = known.map_or_else(|| self.overlap.apart(UNKNOWN), |known| known.time);
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         let Some(place) = self.streams.place(stream, self.context()) else {
             self.count(cost, os::nanoseconds());
@@ -244,7 +244,7 @@ impl Gpu {
         }
         if is_any && let Some(own) = self.own() {
             // Relaxed: a sum and nothing else.
-            let in_flight = self.in_flight.load(Ordering::Relaxed);
+            let in_flight = self.time_in_flight();
             let here = marks.first_cost().unwrap_or_else(|| place.pending_cost());
             let next = if here > 0 { here } else { in_flight };
             own.pull.moved(now, (in_flight > 0).then_some(next));
@@ -293,6 +293,9 @@ impl Gpu {
         if let Some(key) = work.key.filter(|_| is_exact && !is_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
+            if self.estimates.of(key).is_some_and(|known| known.is_sure) {
+                self.overlap.note(work.cost, time);
+            }
             self.estimates.learn(key, self.without_waiting(key, each));
         }
         self.count(time, now);
@@ -317,14 +320,14 @@ impl Gpu {
         self.turns.used(used);
         self.stalled.store(0, Ordering::Relaxed);
         if let Some(own) = self.own() {
-            let in_flight = self.in_flight.load(Ordering::Relaxed);
-            own.charge(now, time, in_flight);
+            own.charge(now, time, self.time_in_flight());
             let is_unsteady = own.is_together(now);
             self.is_unsteady.store(is_unsteady, Ordering::Relaxed);
         }
         // Less is left.
         let left = self.left(now, used);
-        self.ceiling.fetch_min(left, Ordering::SeqCst);
+        self.ceiling
+            .fetch_min(self.overlap.apart(left), Ordering::SeqCst);
     }
 
     /// A stream is about to end.

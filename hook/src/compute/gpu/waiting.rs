@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering;
 
-use super::super::estimates::UNKNOWN;
 use super::super::helper;
 use super::super::own::May;
 use super::super::turns::Duty;
@@ -28,16 +27,17 @@ impl Gpu {
         let known = is_known.then_some(cost);
         let mut patience = Patience::new(self);
         // What nothing is known of mostly takes less.
-        let mut longest_nap = if cost == UNKNOWN { 20_000 } else { 500_000 };
+        let mut longest_nap = if is_known { 500_000 } else { 20_000 };
         loop {
             self.mark_ends(None);
             self.settle_several();
             let now = os::nanoseconds();
-            let in_flight = self.in_flight.load(Ordering::SeqCst);
+            let in_flight = self.time_in_flight();
             match self.may(now, in_flight) {
                 May::Have(left) => {
                     // Two long ones, so that the GPU does not wait between them.
-                    let window = self.window();
+                    let left = self.overlap.apart(left);
+                    let window = self.overlap.apart(self.window());
                     let most = left.min(window.max(cost.saturating_add(cost / 2)));
                     if self.count_in(cost, most) {
                         self.ceiling.store(left.min(window), Ordering::SeqCst);
@@ -102,7 +102,7 @@ impl Gpu {
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let rests = core::mem::replace(&mut last, launched) == launched;
-            let in_flight = self.in_flight.load(Ordering::SeqCst);
+            let in_flight = self.time_in_flight();
             let turn = self.turns.turn();
             let duty = self.with_flight(in_flight, |flight| {
                 self.turns.attend(os::nanoseconds(), flight, rests)

@@ -1,0 +1,113 @@
+//! How much of a process's work goes on at the same time, in several streams: what its launches take by themselves adds up
+//! to more time than passes.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Sums of what was measured of late; all zero at first. Only the thread that settles writes here.
+pub(super) struct Overlap {
+    /// What the launches were estimated to take.
+    estimated: AtomicU64,
+    /// What passed of the GPU's time that no other work had been charged for.
+    passed: AtomicU64,
+    /// How much more the first is than the second, in [`ONE`]ths of it.
+    more: AtomicU64,
+}
+
+/// Once the time.
+const ONE: u64 = 16;
+/// More streams than this do not make more be launched ahead: if they all wait for each other in the end, it is as much time.
+const MOST: u64 = 8 * ONE;
+/// Each new measurement takes the place of so small a part of those before it.
+const PART: u64 = 32;
+
+impl Overlap {
+    /// Work that should take `estimated` was over, of which `passed` is new time.
+    pub(super) fn note(&self, estimated: u64, passed: u64) {
+        let add = |sum: &AtomicU64, new: u64| {
+            // Relaxed, as all here: figures for nothing but estimates.
+            let before = sum.load(Ordering::Relaxed);
+            let after = before.saturating_sub(before / PART).saturating_add(new);
+            sum.store(after, Ordering::Relaxed);
+            after
+        };
+        let estimated = add(&self.estimated, estimated);
+        let passed = add(&self.passed, passed);
+        let times = estimated.saturating_mul(ONE).checked_div(passed);
+        let times = times.unwrap_or(ONE).clamp(ONE, MOST);
+        self.more
+            .store(times.saturating_sub(ONE), Ordering::Relaxed);
+    }
+
+    fn times(&self) -> u64 {
+        ONE.saturating_add(self.more.load(Ordering::Relaxed))
+    }
+
+    /// How long launches keep the GPU busy that should take so long by themselves.
+    pub(super) fn together(&self, estimated: u64) -> u64 {
+        let time = estimated.saturating_mul(ONE).checked_div(self.times());
+        time.unwrap_or(estimated)
+    }
+
+    /// What launches that keep the GPU busy for so long should take by themselves.
+    pub(super) fn apart(&self, time: u64) -> u64 {
+        let whole = (time / ONE).saturating_mul(self.times());
+        whole.max(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn nothing() -> Overlap {
+        Overlap {
+            estimated: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
+            more: AtomicU64::new(0),
+        }
+    }
+
+    /// As so many streams are measured whose work goes on at the same time.
+    fn streams(overlap: &Overlap, count: u64, rounds: u64) {
+        for _ in 0..rounds {
+            overlap.note(MS, MS);
+            (1..count).for_each(|_| overlap.note(MS, 0));
+        }
+    }
+
+    #[test]
+    fn one_stream_overlaps_with_nothing() {
+        let overlap = nothing();
+        for time in [0, 1, MS, 1000 * MS] {
+            assert_eq!((overlap.together(time), overlap.apart(time)), (time, time));
+        }
+        streams(&overlap, 1, 100);
+        assert_eq!((overlap.together(MS), overlap.apart(MS)), (MS, MS));
+        // What took longer than it should is nobody's reason to launch less.
+        (0..100).for_each(|_| overlap.note(MS, 5 * MS));
+        assert_eq!((overlap.together(MS), overlap.apart(MS)), (MS, MS));
+    }
+
+    #[test]
+    fn several_streams_keep_the_gpu_busy_for_a_part_of_what_they_take() {
+        for count in [2, 4, 8] {
+            let overlap = nothing();
+            streams(&overlap, count, 100);
+            let near = |time: u64, wanted: u64| time.abs_diff(wanted) <= wanted / 5;
+            assert!(near(overlap.together(count * MS), MS), "{count}");
+            assert!(near(overlap.apart(MS), count * MS), "{count}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_bound_and_it_ends() {
+        let overlap = nothing();
+        streams(&overlap, 64, 100);
+        assert_eq!(overlap.apart(MS), 8 * MS);
+        assert_eq!(overlap.apart(u64::MAX), u64::MAX);
+        streams(&overlap, 1, 200);
+        assert!(overlap.apart(MS) < MS + MS / 8);
+    }
+}
