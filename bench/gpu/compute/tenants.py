@@ -43,6 +43,7 @@ def cells(quick):
         "4 x 25, 20 us, 100 us, 1 ms and 20 ms": [tenant((1, 4), ("launch", us, 1)) for us in (20, 100, 1000, 20000)],
         "25:25:50, 20 us, graphs and 20 ms": [tenant((1, 4), ("launch", 20, 1)), tenant((1, 4), ("graph", 20, 10)), tenant((1, 2), ("launch", 20000, 1))],
         "50:50, one process and eight": [tenant((1, 2)), tenant((1, 2), *[BUSY] * 8)],
+        "50:50, one stream and eight": [tenant((1, 2)), tenant((1, 2), ("streams", 100, 8))],
         "1 ms in every 10 at 25, beside three greedy": [tenant((1, 4), duty), *equal(4, BUSY)[:3]],
         "step of 1 ms at 25, beside three greedy": [tenant((1, 4), step), *equal(4, BUSY)[:3]],
         "soft, seven notebooks and one greedy": [*[tenant((1, 8), notebook, mode="soft") for _ in range(7)], tenant((1, 8), mode="soft")],

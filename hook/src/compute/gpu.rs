@@ -102,6 +102,7 @@ impl Gpu {
                 Watch::No
             },
             stands_for: 1,
+            is_sure: known.is_some_and(|known| known.is_sure),
         };
         // SeqCst: whoever ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
@@ -197,7 +198,6 @@ impl Gpu {
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
         let is_behind = self.in_flight.load(Ordering::Relaxed) >= NEAR;
-        let is_sure = known.is_some_and(|known| known.is_sure);
         let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
@@ -247,7 +247,7 @@ impl Gpu {
         }
         let watch = match begun {
             // What comes next has the event that it needs.
-            Some(_) if is_behind && is_sure && !is_sample => ticket.watch,
+            Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
             Some(true) => Watch::Since(os::nanoseconds() as u32),
             // Another thread has the events just now: time that was not begun is charged as estimated.
@@ -357,6 +357,8 @@ pub(crate) struct Ticket {
     watch: Watch,
     /// It is measured for so many.
     stands_for: u16,
+    /// It is known how long it takes.
+    is_sure: bool,
 }
 
 /// Whether an event is recorded behind a launch.
@@ -393,6 +395,9 @@ impl Ticket {
             return;
         };
         let pending = place.add(self.key, self.cost);
+        if !self.is_sure {
+            place.doubt();
+        }
         let lead = match self.watch {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
             Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,

@@ -35,6 +35,8 @@ pub(super) struct Place {
     busy: AtomicU64,
     /// How many events were under way when somebody looked last.
     marked: AtomicUsize,
+    /// Whether it is not known of all of that how long it takes.
+    is_unsure: AtomicBool,
     /// The stream was given something that is no work of the GPU's: time begins anew behind it.
     is_broken: AtomicBool,
     /// Its context may end now: nobody but who ends it touches the events.
@@ -68,6 +70,8 @@ pub(super) struct Pending {
     pub(super) count: u64,
     /// Their kind, if there is one.
     pub(super) key: Option<Key>,
+    /// Whether it is not known of all how long they take.
+    pub(super) is_unsure: bool,
 }
 
 impl Streams {
@@ -239,6 +243,11 @@ impl Place {
         of_word(before.wrapping_add(cost | COUNT), kind)
     }
 
+    /// Of what was launched just now it is not known how long it takes.
+    pub(super) fn doubt(&self) {
+        self.is_unsure.store(true, Ordering::Relaxed);
+    }
+
     /// One more launch, like all since the last event known well, that takes so long: when it should be over.
     #[inline]
     pub(super) fn expect(&self, now: u64, cost: u64) {
@@ -299,7 +308,10 @@ impl Place {
     pub(super) fn take_pending(&self) -> Pending {
         let kind = self.kind.load(Ordering::Relaxed);
         self.over.store(0, Ordering::Relaxed);
-        of_word(self.pending.swap(0, Ordering::Relaxed), kind)
+        Pending {
+            is_unsure: self.is_unsure.swap(false, Ordering::Relaxed),
+            ..of_word(self.pending.swap(0, Ordering::Relaxed), kind)
+        }
     }
 
     /// It could not be marked: it is counted again with what comes next.
@@ -308,6 +320,9 @@ impl Place {
         self.pending.fetch_add(word, Ordering::Relaxed);
         self.kind.store(MIXED, Ordering::Relaxed);
         self.over.store(expected, Ordering::Relaxed);
+        if work.is_unsure {
+            self.doubt();
+        }
     }
 
     /// Whether anything was.
@@ -432,6 +447,7 @@ fn of_word(word: u64, kind: u64) -> Pending {
         cost: cost_of(word),
         count: word >> 48,
         key: Key::from_number(kind).filter(|_| kind != MIXED),
+        is_unsure: false,
     }
 }
 

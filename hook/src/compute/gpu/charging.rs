@@ -99,6 +99,7 @@ impl Gpu {
             place.note(os::nanoseconds());
         }
         place.add(ticket.key, cost);
+        place.doubt();
         relaxed(|| {
             place.try_marks(|place, marks| {
                 self.settle_marks(place, marks);
@@ -293,10 +294,10 @@ impl Gpu {
         if let Some(key) = work.key.filter(|_| is_exact && !is_early)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
-            if self.estimates.of(key).is_some_and(|known| known.is_sure) {
-                self.overlap.note(work.cost, time);
-            }
             self.estimates.learn(key, self.without_waiting(key, each));
+        }
+        if is_exact && !is_early && !work.is_unsure {
+            self.overlap.note(work.cost, time);
         }
         self.count(time, now);
         self.give_back(work.cost);
