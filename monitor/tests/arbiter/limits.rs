@@ -31,9 +31,7 @@ fn one_user_cannot_have_all_seats() {
     node.introduce(std::process::id(), 3, (1, 4), Mode::Hard);
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::USERS);
     drop(clients);
-    node.wait_until(|it| it.is_empty());
-    let (error, _) = ask(&node.socket, &request(GPU)).unwrap();
-    assert_eq!(error, 0);
+    wait_for_a_seat(&node);
 }
 
 #[test]
