@@ -255,10 +255,13 @@ impl Member {
                 since.store(0, Ordering::Relaxed);
                 continue;
             }
-            if seen == 0 {
+            let age = now.saturating_sub(seen);
+            // What was seen so long ago may have been another process.
+            let is_new = seen == 0 || age > SETTLING.saturating_mul(2);
+            if is_new {
                 since.store(now.max(1), Ordering::Relaxed);
             }
-            if seen == 0 || now.saturating_sub(seen) < SETTLING {
+            if is_new || age < SETTLING {
                 reaped.is_waiting = true;
             } else if file.share_byte(lock) == Ok(true) {
                 // Whoever wants the slot while it is locked takes another. Who clears it as well may.

@@ -3,17 +3,20 @@
 //! A thread that marks or asks the streams of others could do so in the moment in which one of them begins to be captured. So
 //! such calls are counted, and what makes a stream part of a capture waits until there are none.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Stream;
+use super::streams::Place;
 use crate::os::{self, Errno};
 
 /// How many streams are captured.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 /// How many threads are in a call of the program's that may make a stream part of a capture.
 static BEGINNING: AtomicU32 = AtomicU32::new(0);
-/// How many are in a call of ours that names a stream.
+/// How many are in a call of ours that names a stream of the program's.
 static NAMING: AtomicU32 = AtomicU32::new(0);
+/// Whether such calls were waited for in vain.
+static HANGS: AtomicBool = AtomicBool::new(false);
 
 /// Whether any stream may be captured, so that each has to be asked.
 #[inline]
@@ -22,18 +25,18 @@ pub(crate) fn are_any() -> bool {
     CAPTURES.load(Ordering::Relaxed) != 0
 }
 
-/// A stream that is not captured, nor about to be as long as this is not dropped.
+/// A stream that is there and not captured, nor about to end or be captured as long as this is not dropped.
 pub(super) struct Named;
 
 impl Named {
-    /// `None` if it is, or if another thread begins to capture just now.
+    /// The stream of a place; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
     #[inline(never)]
-    pub(super) fn of(stream: Stream) -> Option<Self> {
-        // SeqCst: who begins sees this, or this sees who begins.
+    pub(super) fn of(place: &Place, stream: Stream) -> Option<Self> {
+        // SeqCst: who begins, or ends a stream, sees this, or this sees that.
         NAMING.fetch_add(1, Ordering::SeqCst);
         let named = Self;
-        let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && !stream.is_capturing();
-        is_free.then_some(named)
+        let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && place.is_of(stream);
+        (is_free && !stream.is_capturing()).then_some(named)
     }
 }
 
@@ -45,14 +48,25 @@ impl Drop for Named {
 
 /// Before a call that begins to capture a stream, or lets another stream join.
 pub(crate) fn begins() {
-    /// How many pauses others' calls are waited for: each takes as long as an event. One that hangs is not to keep the
-    /// program.
-    const PAUSES: usize = 10_000;
+    BEGINNING.fetch_add(1, Ordering::SeqCst);
+    wait_for_others();
+}
+
+/// Waits until no call of ours names a stream that was to be had when it began: each takes as long as an event. One that hangs
+/// is not to keep the program.
+pub(super) fn wait_for_others() {
+    const LONGEST: u64 = 100_000_000;
     const PAUSE: u64 = 10_000;
     let _errno = Errno::save();
-    BEGINNING.fetch_add(1, Ordering::SeqCst);
-    for _ in 0..PAUSES {
+    let begun = os::nanoseconds();
+    loop {
         if NAMING.load(Ordering::SeqCst) == 0 {
+            HANGS.store(false, Ordering::Relaxed);
+            return;
+        }
+        let time = os::nanoseconds().saturating_sub(begun);
+        if HANGS.load(Ordering::Relaxed) || time > LONGEST {
+            HANGS.store(true, Ordering::Relaxed);
             return;
         }
         os::nap(PAUSE);

@@ -95,7 +95,7 @@ impl Gpu {
             place: None,
             stream,
             key,
-            cost: known.map_or_else(|| self.overlap.apart(work.guess), |known| known.time),
+            cost: known.map_or(work.guess, |known| known.time),
             watch: if work.is_chained {
                 Watch::Seldom
             } else {
@@ -277,7 +277,26 @@ impl Gpu {
 
     /// How long the GPU should be busy with what is in flight.
     fn time_in_flight(&self) -> u64 {
-        self.overlap.together(self.in_flight.load(Ordering::SeqCst))
+        let in_flight = self.in_flight.load(Ordering::SeqCst);
+        if self.overlap.is_any() {
+            self.overlap.together(in_flight, self.busy_streams())
+        } else {
+            in_flight
+        }
+    }
+
+    /// What may be in flight if the GPU may be busy for so long.
+    fn apart(&self, time: u64) -> u64 {
+        if self.overlap.is_any() {
+            self.overlap.apart(time, self.busy_streams())
+        } else {
+            time
+        }
+    }
+
+    /// In how many streams anything is under way, as far as anybody has seen.
+    fn busy_streams(&self) -> usize {
+        self.streams.each().filter(|place| !place.is_done()).count()
     }
 
     /// This process's work, of which so much is in flight, as the turns want to know it.
@@ -394,10 +413,11 @@ impl Ticket {
             self.gpu.give_back(self.cost);
             return;
         };
-        let pending = place.add(self.key, self.cost);
-        if !self.is_sure {
-            place.doubt();
-        }
+        let pending = if self.is_sure {
+            place.add(self.key, self.cost)
+        } else {
+            place.add_unsure(self.key, self.cost)
+        };
         let lead = match self.watch {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
             Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,

@@ -38,19 +38,30 @@ impl Overlap {
             .store(times.saturating_sub(ONE), Ordering::Relaxed);
     }
 
-    fn times(&self) -> u64 {
-        ONE.saturating_add(self.more.load(Ordering::Relaxed))
+    /// Whether anything went on at the same time of late.
+    #[inline]
+    pub(super) fn is_any(&self) -> bool {
+        self.more.load(Ordering::Relaxed) != 0
     }
 
-    /// How long launches keep the GPU busy that should take so long by themselves.
-    pub(super) fn together(&self, estimated: u64) -> u64 {
-        let time = estimated.saturating_mul(ONE).checked_div(self.times());
+    /// In one stream one launch comes after the other, whatever was before.
+    fn times(&self, streams: usize) -> u64 {
+        let most = u64::try_from(streams).unwrap_or(u64::MAX).max(1);
+        let times = ONE.saturating_add(self.more.load(Ordering::Relaxed));
+        times.min(ONE.saturating_mul(most))
+    }
+
+    /// How long launches keep the GPU busy, in so many streams, that should take so long by themselves.
+    pub(super) fn together(&self, estimated: u64, streams: usize) -> u64 {
+        let time = estimated
+            .saturating_mul(ONE)
+            .checked_div(self.times(streams));
         time.unwrap_or(estimated)
     }
 
-    /// What launches that keep the GPU busy for so long should take by themselves.
-    pub(super) fn apart(&self, time: u64) -> u64 {
-        let whole = (time / ONE).saturating_mul(self.times());
+    /// What launches that keep the GPU busy for so long, in so many streams, should take by themselves.
+    pub(super) fn apart(&self, time: u64, streams: usize) -> u64 {
+        let whole = (time / ONE).saturating_mul(self.times(streams));
         whole.max(time)
     }
 }
@@ -81,13 +92,16 @@ mod tests {
     fn one_stream_overlaps_with_nothing() {
         let overlap = nothing();
         for time in [0, 1, MS, 1000 * MS] {
-            assert_eq!((overlap.together(time), overlap.apart(time)), (time, time));
+            assert_eq!(
+                (overlap.together(time, 8), overlap.apart(time, 8)),
+                (time, time)
+            );
         }
         streams(&overlap, 1, 100);
-        assert_eq!((overlap.together(MS), overlap.apart(MS)), (MS, MS));
+        assert!(!overlap.is_any());
         // What took longer than it should is nobody's reason to launch less.
         (0..100).for_each(|_| overlap.note(MS, 5 * MS));
-        assert_eq!((overlap.together(MS), overlap.apart(MS)), (MS, MS));
+        assert!(!overlap.is_any());
     }
 
     #[test]
@@ -96,8 +110,13 @@ mod tests {
             let overlap = nothing();
             streams(&overlap, count, 100);
             let near = |time: u64, wanted: u64| time.abs_diff(wanted) <= wanted / 5;
-            assert!(near(overlap.together(count * MS), MS), "{count}");
-            assert!(near(overlap.apart(MS), count * MS), "{count}");
+            assert!(near(overlap.together(count * MS, 8), MS), "{count}");
+            assert!(near(overlap.apart(MS, 8), count * MS), "{count}");
+            // Now all of it is in one.
+            for streams in [0, 1] {
+                assert_eq!(overlap.together(count * MS, streams), count * MS);
+                assert_eq!(overlap.apart(MS, streams), MS);
+            }
         }
     }
 
@@ -105,9 +124,9 @@ mod tests {
     fn there_is_a_bound_and_it_ends() {
         let overlap = nothing();
         streams(&overlap, 64, 100);
-        assert_eq!(overlap.apart(MS), 8 * MS);
-        assert_eq!(overlap.apart(u64::MAX), u64::MAX);
+        assert_eq!(overlap.apart(MS, 64), 8 * MS);
+        assert_eq!(overlap.apart(u64::MAX, 64), u64::MAX);
         streams(&overlap, 1, 200);
-        assert!(overlap.apart(MS) < MS + MS / 8);
+        assert!(overlap.apart(MS, 64) < MS + MS / 8);
     }
 }

@@ -25,7 +25,8 @@ pub(super) struct Streams {
 pub(super) struct Place {
     /// Whose place it is; 0 for nobody's.
     name: AtomicU64,
-    /// What was launched behind the last event: how often in the upper 16 bits, estimated nanoseconds in the others.
+    /// What was launched behind the last event: how often in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
+    /// lower 47.
     pending: AtomicU64,
     /// The work of that, if all is of one kind.
     kind: AtomicU64,
@@ -35,8 +36,6 @@ pub(super) struct Place {
     busy: AtomicU64,
     /// How many events were under way when somebody looked last.
     marked: AtomicUsize,
-    /// Whether it is not known of all of that how long it takes.
-    is_unsure: AtomicBool,
     /// The stream was given something that is no work of the GPU's: time begins anew behind it.
     is_broken: AtomicBool,
     /// Its context may end now: nobody but who ends it touches the events.
@@ -60,6 +59,8 @@ unsafe impl Sync for Place {}
 /// In [`Place::kind`]: different ones.
 const MIXED: u64 = u64::MAX;
 const COUNT: u64 = 1 << 48;
+/// In [`Place::pending`]: it is not known well of all how long it takes.
+const UNSURE: u64 = 1 << 47;
 
 /// What was launched behind an event.
 #[derive(Clone, Copy, Default)]
@@ -234,18 +235,30 @@ impl Place {
     #[inline]
     pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
         let before = self.pending.fetch_add(cost | COUNT, Ordering::Relaxed);
+        self.added(before, key);
+        of_word(before.wrapping_add(cost | COUNT), key.number())
+    }
+
+    /// The same for one of which it is not known well how long it takes.
+    #[cold]
+    pub(super) fn add_unsure(&self, key: Key, cost: u64) -> Pending {
+        let add = |word: u64| Some(word.wrapping_add(cost | COUNT) | UNSURE);
+        let added = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let before = added.unwrap_or(0);
+        self.added(before, key);
+        of_word(before.wrapping_add(cost | COUNT), key.number())
+    }
+
+    #[inline]
+    fn added(&self, before: u64, key: Key) {
         let kind = key.number();
         if before == 0 {
             self.kind.store(kind, Ordering::Relaxed);
         } else if self.kind.load(Ordering::Relaxed) != kind {
             self.kind.store(MIXED, Ordering::Relaxed);
         }
-        of_word(before.wrapping_add(cost | COUNT), kind)
-    }
-
-    /// Of what was launched just now it is not known how long it takes.
-    pub(super) fn doubt(&self) {
-        self.is_unsure.store(true, Ordering::Relaxed);
     }
 
     /// One more launch, like all since the last event known well, that takes so long: when it should be over.
@@ -308,21 +321,19 @@ impl Place {
     pub(super) fn take_pending(&self) -> Pending {
         let kind = self.kind.load(Ordering::Relaxed);
         self.over.store(0, Ordering::Relaxed);
-        Pending {
-            is_unsure: self.is_unsure.swap(false, Ordering::Relaxed),
-            ..of_word(self.pending.swap(0, Ordering::Relaxed), kind)
-        }
+        of_word(self.pending.swap(0, Ordering::Relaxed), kind)
     }
 
     /// It could not be marked: it is counted again with what comes next.
     pub(super) fn put_back(&self, work: Pending, expected: u64) {
-        let word = work.cost | work.count.wrapping_mul(COUNT);
-        self.pending.fetch_add(word, Ordering::Relaxed);
+        let more = work.cost | work.count.wrapping_mul(COUNT);
+        let unsure = if work.is_unsure { UNSURE } else { 0 };
+        let add = |word: u64| Some(word.wrapping_add(more) | unsure);
+        let _ = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         self.kind.store(MIXED, Ordering::Relaxed);
         self.over.store(expected, Ordering::Relaxed);
-        if work.is_unsure {
-            self.doubt();
-        }
     }
 
     /// Whether anything was.
@@ -439,7 +450,7 @@ impl Place {
 }
 
 fn cost_of(word: u64) -> u64 {
-    word & COUNT.wrapping_sub(1)
+    word & UNSURE.wrapping_sub(1)
 }
 
 fn of_word(word: u64, kind: u64) -> Pending {
@@ -447,7 +458,7 @@ fn of_word(word: u64, kind: u64) -> Pending {
         cost: cost_of(word),
         count: word >> 48,
         key: Key::from_number(kind).filter(|_| kind != MIXED),
-        is_unsure: false,
+        is_unsure: word & UNSURE != 0,
     }
 }
 

@@ -143,6 +143,23 @@ fn what_is_pending_is_counted_and_taken_once() {
 }
 
 #[test]
+fn what_is_not_known_well_is_told_with_all_that_is_pending() {
+    let streams = streams();
+    let place = streams.place(handle(0), CONTEXT).unwrap();
+    place.add(work(1), 700);
+    place.add_unsure(work(1), 500_000);
+    place.add(work(1), 700);
+    assert_eq!(place.pending_cost(), 501_400);
+    let all = place.take_pending();
+    assert_eq!((all.cost, all.count, all.is_unsure), (501_400, 3, true));
+    place.put_back(all, 0);
+    let again = place.take_pending();
+    assert_eq!((again.count, again.is_unsure), (3, true));
+    place.add(work(1), 700);
+    assert!(!place.take_pending().is_unsure);
+}
+
+#[test]
 fn launches_of_several_kinds_have_none_together() {
     let streams = streams();
     let place = streams.place(handle(0), CONTEXT).unwrap();

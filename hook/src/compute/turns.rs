@@ -58,8 +58,6 @@ pub(super) struct Turns {
     seen: AtomicU32,
     /// When it was seen, if somebody waits for its end; else long ago.
     seen_at: AtomicU64,
-    /// The last word that closed a turn.
-    closed: AtomicU32,
     /// What was in flight when this turn began, from one that was over long before: it may wait for a launch of this one.
     carried: AtomicU64,
     /// How many threads wait for a turn.
@@ -185,7 +183,6 @@ impl Turns {
         self.word.store(0, Ordering::Relaxed);
         self.ending.store(0, Ordering::Relaxed);
         self.seen.store(0, Ordering::Relaxed);
-        self.closed.store(0, Ordering::Relaxed);
         self.carried.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
         let seat = core::ptr::from_ref(seat).cast_mut();
@@ -234,7 +231,7 @@ impl Turns {
             }
             self.end(turn, now);
         } else {
-            self.close(turn, now);
+            self.close(seat, turn, now);
         }
         self.word.store(0, Ordering::SeqCst);
         if let Some(more) = self.answer(seat, flight, 1, now) {
@@ -267,10 +264,11 @@ impl Turns {
     }
 
     /// The arbiter closed a turn: it wants an answer also if nothing was launched in it.
-    fn close(&self, turn: u32, now: u64) {
-        let open = self.word.swap(0, Ordering::SeqCst);
-        let is_new = self.closed.swap(turn, Ordering::SeqCst) != turn;
-        if turn != 0 && turn & OPEN == 0 && (is_new || open != 0) {
+    fn close(&self, seat: &Seat, turn: u32, now: u64) {
+        self.word.store(0, Ordering::SeqCst);
+        // Not once only: a thread that answers an earlier word may forget that this one is ending.
+        let is_answered = turn == seat.done().load(Ordering::SeqCst);
+        if turn != 0 && turn & OPEN == 0 && !is_answered {
             self.end(turn, now);
         }
     }
@@ -311,9 +309,16 @@ impl Turns {
             seat.over()
                 .store(now.saturating_add(left), Ordering::Relaxed);
             self.say_done(seat, ending, wish);
-            self.ending.store(0, Ordering::SeqCst);
+            self.has_ended(ending);
         }
         None
+    }
+
+    /// That one is no longer ending, but maybe a later one is.
+    fn has_ended(&self, turn: u32) {
+        let _ = self
+            .ending
+            .compare_exchange(turn, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Says that this process is done with a turn, and what it wishes for then.
@@ -394,7 +399,7 @@ impl Turns {
         };
         let turn = seat.turn().load(Ordering::SeqCst);
         if turn & OPEN == 0 {
-            self.close(turn, now);
+            self.close(seat, turn, now);
             return self.finish(seat, now, flight);
         }
         if turn == seat.done().load(Ordering::Relaxed) {
@@ -460,14 +465,17 @@ impl Turns {
             return;
         }
         // Whoever launches from here on finds that it ends.
-        self.ending.store(turn, Ordering::SeqCst);
+        let begun = self
+            .ending
+            .compare_exchange(0, turn, Ordering::SeqCst, Ordering::SeqCst);
+        if begun.is_err() {
+            return;
+        }
         self.word.store(0, Ordering::SeqCst);
         if let Some(wish) = idle().filter(|_| self.wish() == 0) {
             self.say_done(seat, turn, wish);
         }
-        let _ = self
-            .ending
-            .compare_exchange(turn, 0, Ordering::SeqCst, Ordering::SeqCst);
+        self.has_ended(turn);
     }
 
     /// The word to wait for.

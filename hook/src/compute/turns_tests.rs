@@ -413,3 +413,41 @@ fn an_arbiter_is_not_missed_while_nobody_wants_anything() {
     assert!(matches!(stand.attend(late, MS, false), Duty::Look(_)));
     assert!(matches!(stand.attend(late + GONE, MS, false), Duty::End));
 }
+
+/// One thread answers a turn while the next words come, and another hears of them: none is forgotten.
+#[test]
+fn a_turn_that_ends_while_another_is_answered_is_answered_too() {
+    const ROUNDS: u32 = 5_000;
+    let stand = stand();
+    let round = AtomicU32::new(0);
+    let wait_for = |number: u32| {
+        while round.load(Ordering::SeqCst) != number {
+            std::thread::yield_now();
+        }
+    };
+    let mut forgotten = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=ROUNDS {
+                wait_for(2 * number);
+                // Its turn is over by the clock.
+                let _ = stand.may(END + 1, 0, 0);
+                round.store(2 * number + 1, Ordering::SeqCst);
+            }
+        });
+        for number in 1..=ROUNDS {
+            let first = stand.open(3 * number, CONTENDED);
+            round.store(2 * number, Ordering::SeqCst);
+            while stand.seat.done().load(Ordering::SeqCst) != first {
+                std::thread::yield_now();
+            }
+            stand.open(3 * number + 1, CONTENDED);
+            let last = stand.close(3 * number + 2);
+            let _ = stand.attend(END + 2, 0, true);
+            wait_for(2 * number + 1);
+            let _ = stand.attend(END + 3, 0, true);
+            forgotten.extend((stand.said().1 != last).then_some(number));
+        }
+    });
+    assert_eq!(forgotten, [0; 0]);
+}

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::super::Stream;
-use super::super::captures::Named;
+use super::super::captures::{Named, wait_for_others};
 use super::super::estimates::{Key, UNKNOWN};
 use super::super::marks::{Marks, Reached};
 use super::super::streams::Place;
@@ -50,7 +50,7 @@ impl Gpu {
             return;
         };
         if let Some(stream) = stream.filter(|_| time > LONG)
-            && let Some(_named) = Named::of(stream)
+            && let Some(_named) = Named::of(place, stream)
             && stream.is_busy()
         {
             marks.end_late(place, stream);
@@ -88,7 +88,7 @@ impl Gpu {
             return;
         }
         let known = self.estimates.of(ticket.key);
-        let cost = known.map_or_else(|| self.overlap.apart(UNKNOWN), |known| known.time);
+        let cost = known.map_or(UNKNOWN, |known| known.time);
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         let Some(place) = self.streams.place(stream, self.context()) else {
             self.count(cost, os::nanoseconds());
@@ -98,8 +98,7 @@ impl Gpu {
         if place.is_idle() {
             place.note(os::nanoseconds());
         }
-        place.add(ticket.key, cost);
-        place.doubt();
+        place.add_unsure(ticket.key, cost);
         relaxed(|| {
             place.try_marks(|place, marks| {
                 self.settle_marks(place, marks);
@@ -121,7 +120,7 @@ impl Gpu {
 
     /// The same where it is not certain that the stream is not captured.
     fn mark_end(&'static self, place: &Place, stream: Stream) {
-        if let Some(_named) = Named::of(stream) {
+        if let Some(_named) = Named::of(place, stream) {
             self.mark(place, stream, 0, 1);
         }
     }
@@ -131,8 +130,9 @@ impl Gpu {
         let Some(place) = self.streams.find(stream, self.context()) else {
             return;
         };
-        if place.has_pending() {
-            self.mark_end(place, stream);
+        // Nobody but this thread's program begins to capture it just now.
+        if place.has_pending() && !stream.is_capturing() {
+            self.mark(place, stream, 0, 1);
         }
         place.break_off();
     }
@@ -296,8 +296,10 @@ impl Gpu {
         {
             self.estimates.learn(key, self.without_waiting(key, each));
         }
-        if is_exact && !is_early && !work.is_unsure {
-            self.overlap.note(work.cost, time);
+        if is_exact && !is_early {
+            // What is not known well says nothing, but what was known before is not to stand for ever.
+            let estimated = if work.is_unsure { time } else { work.cost };
+            self.overlap.note(estimated, time);
         }
         self.count(time, now);
         self.give_back(work.cost);
@@ -327,8 +329,7 @@ impl Gpu {
         }
         // Less is left.
         let left = self.left(now, used);
-        self.ceiling
-            .fetch_min(self.overlap.apart(left), Ordering::SeqCst);
+        self.ceiling.fetch_min(self.apart(left), Ordering::SeqCst);
     }
 
     /// A stream is about to end.
@@ -339,6 +340,7 @@ impl Gpu {
                 self.mark_end(place, stream);
             }
             let lost = relaxed(|| place.end_stream());
+            wait_for_others();
             // What stands behind no event is charged as estimated.
             self.count(lost, os::nanoseconds());
             self.give_back(lost);

@@ -36,8 +36,8 @@ impl Gpu {
             match self.may(now, in_flight) {
                 May::Have(left) => {
                     // Two long ones, so that the GPU does not wait between them.
-                    let left = self.overlap.apart(left);
-                    let window = self.overlap.apart(self.window());
+                    let left = self.apart(left);
+                    let window = self.apart(self.window());
                     let most = left.min(window.max(cost.saturating_add(cost / 2)));
                     if self.count_in(cost, most) {
                         self.ceiling.store(left.min(window), Ordering::SeqCst);
