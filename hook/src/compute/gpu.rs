@@ -279,24 +279,28 @@ impl Gpu {
     fn time_in_flight(&self) -> u64 {
         let in_flight = self.in_flight.load(Ordering::SeqCst);
         if self.overlap.is_any() {
-            self.overlap.together(in_flight, self.busy_streams())
+            self.overlap
+                .together(in_flight, self.streams_since(u64::MAX))
         } else {
             in_flight
         }
     }
 
-    /// What may be in flight if the GPU may be busy for so long.
+    /// What may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
+        const OF_LATE: u64 = 50_000_000;
         if self.overlap.is_any() {
-            self.overlap.apart(time, self.busy_streams())
+            let since = os::nanoseconds().saturating_sub(OF_LATE);
+            self.overlap.apart(time, self.streams_since(since))
         } else {
             time
         }
     }
 
-    /// In how many streams anything is under way, as far as anybody has seen.
-    fn busy_streams(&self) -> usize {
-        self.streams.each().filter(|place| !place.is_done()).count()
+    /// In how many streams anything is under way, as far as anybody has seen, or was since then.
+    fn streams_since(&self, time: u64) -> usize {
+        let is_busy = |place: &&Place| !place.is_done() || place.since() >= time;
+        self.streams.each().filter(is_busy).count()
     }
 
     /// This process's work, of which so much is in flight, as the turns want to know it.

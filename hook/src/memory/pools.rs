@@ -57,9 +57,7 @@ fn allocate(
     };
     let gpu = *pool.gpu();
     let _busy = Busy::on(&gpu);
-    let Some(units) = reserve(&gpu, &pool, bytes as u64, stream, function, || {
-        pools::is_capturing(stream, form)
-    }) else {
+    let Some(units) = reserve(&gpu, &pool, bytes as u64, (stream, form), function) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let result = call();
@@ -74,16 +72,15 @@ fn reserve(
     gpu: &Limited,
     pool: &Pool,
     bytes: u64,
-    stream: CUstream,
+    (stream, form): (CUstream, Form),
     function: &CStr,
-    is_captured: impl FnOnce() -> bool,
 ) -> Option<u32> {
     let growth = units(bytes.div_ceil(STEP).saturating_mul(STEP));
     let with_step = growth.saturating_add(units(STEP));
     if gpu.reserve_quietly(with_step) {
         return Some(with_step);
     }
-    if is_captured() {
+    if pools::is_capturing(stream, form) {
         return Some(0);
     }
     if pool.unused() >= bytes && gpu.reserve_quietly(growth) {
@@ -91,12 +88,20 @@ fn reserve(
     }
     // What is freed in the order of a stream is the pool's again when the stream comes to it.
     for _ in 0..LONGEST_WAIT {
-        // SAFETY: the program's stream.
-        let result = pools::relaxed(|| unsafe { asked::cuStreamQuery(stream) });
+        let result = pools::relaxed(|| match form {
+            // SAFETY: the program's stream.
+            Form::Legacy => unsafe { asked::cuStreamQuery(stream) },
+            // SAFETY: as above.
+            Form::PerThread => unsafe { asked::cuStreamQuery_ptsz(stream) },
+        });
         if result != CUDA_ERROR_NOT_READY {
             // Only who waits for a stream is told that it came so far, though there is nothing to wait for any more.
-            // SAFETY: as above.
-            pools::relaxed(|| unsafe { real::cuStreamSynchronize(stream) });
+            pools::relaxed(|| match form {
+                // SAFETY: as above.
+                Form::Legacy => unsafe { real::cuStreamSynchronize(stream) },
+                // SAFETY: as above.
+                Form::PerThread => unsafe { real::cuStreamSynchronize_ptsz(stream) },
+            });
             break;
         }
         os::pause();
