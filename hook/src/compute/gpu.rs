@@ -278,23 +278,16 @@ impl Gpu {
     /// How long the GPU should be busy with what is in flight.
     fn time_in_flight(&self) -> u64 {
         let in_flight = self.in_flight.load(Ordering::SeqCst);
-        if self.overlap.is_any() {
-            self.overlap
-                .together(in_flight, self.streams_since(u64::MAX))
-        } else {
-            in_flight
-        }
+        self.overlap
+            .together(in_flight, || self.streams_since(u64::MAX))
     }
 
     /// What may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
         const OF_LATE: u64 = 50_000_000;
-        if self.overlap.is_any() {
-            let since = os::nanoseconds().saturating_sub(OF_LATE);
-            self.overlap.apart(time, self.streams_since(since))
-        } else {
-            time
-        }
+        self.overlap.apart(time, || {
+            self.streams_since(os::nanoseconds().saturating_sub(OF_LATE))
+        })
     }
 
     /// In how many streams anything is under way, as far as anybody has seen, or was since then.

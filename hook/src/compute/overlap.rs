@@ -38,21 +38,18 @@ impl Overlap {
             .store(times.saturating_sub(ONE), Ordering::Relaxed);
     }
 
-    /// Whether anything went on at the same time of late.
-    #[inline]
-    pub(super) fn is_any(&self) -> bool {
-        self.more.load(Ordering::Relaxed) != 0
-    }
-
-    /// In one stream one launch comes after the other, whatever was before.
-    fn times(&self, streams: usize) -> u64 {
-        let most = u64::try_from(streams).unwrap_or(u64::MAX).max(1);
-        let times = ONE.saturating_add(self.more.load(Ordering::Relaxed));
-        times.min(ONE.saturating_mul(most))
+    /// In one stream one launch comes after the other, whatever was before. Streams are counted only where that matters.
+    fn times(&self, streams: impl FnOnce() -> usize) -> u64 {
+        let more = self.more.load(Ordering::Relaxed);
+        if more == 0 {
+            return ONE;
+        }
+        let most = u64::try_from(streams()).unwrap_or(u64::MAX).max(1);
+        ONE.saturating_add(more).min(ONE.saturating_mul(most))
     }
 
     /// How long launches keep the GPU busy, in so many streams, that should take so long by themselves.
-    pub(super) fn together(&self, estimated: u64, streams: usize) -> u64 {
+    pub(super) fn together(&self, estimated: u64, streams: impl FnOnce() -> usize) -> u64 {
         let time = estimated
             .saturating_mul(ONE)
             .checked_div(self.times(streams));
@@ -60,7 +57,7 @@ impl Overlap {
     }
 
     /// What launches that keep the GPU busy for so long, in so many streams, should take by themselves.
-    pub(super) fn apart(&self, time: u64, streams: usize) -> u64 {
+    pub(super) fn apart(&self, time: u64, streams: impl FnOnce() -> usize) -> u64 {
         let whole = (time / ONE).saturating_mul(self.times(streams));
         whole.max(time)
     }
@@ -71,6 +68,11 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+
+    /// Nothing goes on at the same time, however many streams there are.
+    fn is_none(overlap: &Overlap) -> bool {
+        overlap.times(|| 8) == ONE
+    }
 
     fn nothing() -> Overlap {
         Overlap {
@@ -93,15 +95,15 @@ mod tests {
         let overlap = nothing();
         for time in [0, 1, MS, 1000 * MS] {
             assert_eq!(
-                (overlap.together(time, 8), overlap.apart(time, 8)),
+                (overlap.together(time, || 8), overlap.apart(time, || 8)),
                 (time, time)
             );
         }
         streams(&overlap, 1, 100);
-        assert!(!overlap.is_any());
+        assert!(is_none(&overlap));
         // What took longer than it should is nobody's reason to launch less.
         (0..100).for_each(|_| overlap.note(MS, 5 * MS));
-        assert!(!overlap.is_any());
+        assert!(is_none(&overlap));
     }
 
     #[test]
@@ -110,12 +112,12 @@ mod tests {
             let overlap = nothing();
             streams(&overlap, count, 100);
             let near = |time: u64, wanted: u64| time.abs_diff(wanted) <= wanted / 5;
-            assert!(near(overlap.together(count * MS, 8), MS), "{count}");
-            assert!(near(overlap.apart(MS, 8), count * MS), "{count}");
+            assert!(near(overlap.together(count * MS, || 8), MS), "{count}");
+            assert!(near(overlap.apart(MS, || 8), count * MS), "{count}");
             // Now all of it is in one.
             for streams in [0, 1] {
-                assert_eq!(overlap.together(count * MS, streams), count * MS);
-                assert_eq!(overlap.apart(MS, streams), MS);
+                assert_eq!(overlap.together(count * MS, || streams), count * MS);
+                assert_eq!(overlap.apart(MS, || streams), MS);
             }
         }
     }
@@ -124,9 +126,9 @@ mod tests {
     fn there_is_a_bound_and_it_ends() {
         let overlap = nothing();
         streams(&overlap, 64, 100);
-        assert_eq!(overlap.apart(MS, 64), 8 * MS);
-        assert_eq!(overlap.apart(u64::MAX, 64), u64::MAX);
+        assert_eq!(overlap.apart(MS, || 64), 8 * MS);
+        assert_eq!(overlap.apart(u64::MAX, || 64), u64::MAX);
         streams(&overlap, 1, 200);
-        assert!(overlap.apart(MS, 64) < MS + MS / 8);
+        assert!(overlap.apart(MS, || 64) < MS + MS / 8);
     }
 }

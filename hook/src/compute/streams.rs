@@ -14,6 +14,7 @@ use crate::os::{self, Lock};
 const PLACES: usize = 128;
 /// How often there are more at most: what is launched in still more streams at a time counts as estimated.
 const TABLES: usize = 64;
+
 /// All streams that were launched in.
 pub(super) struct Streams {
     places: [Place; PLACES],

@@ -244,7 +244,6 @@ impl Gpu {
             is_any = true;
         }
         if is_any && let Some(own) = self.own() {
-            // Relaxed: a sum and nothing else.
             let in_flight = self.time_in_flight();
             let here = marks.first_cost().unwrap_or_else(|| place.pending_cost());
             let next = if here > 0 { here } else { in_flight };
