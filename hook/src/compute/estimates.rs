@@ -103,6 +103,14 @@ impl Estimates {
         })
     }
 
+    /// What is to be learned of a launch that took so long at most: hardly more than is known, but some, or the shortest would
+    /// stand for ever.
+    pub(super) fn within(&self, key: Key, time: u64) -> u64 {
+        let known = self.of(key).map(|known| known.time);
+        let most = known.map(|known| known.saturating_add(known / 8));
+        most.map_or(time, |most| time.min(most))
+    }
+
     /// It took so long, once. The shortest of the first counts: others' work in between only makes it longer, most of all at
     /// the beginning. Later a quarter of what is new counts; what is far less counts at once, but not the first time: an
     /// event that another thread recorded may stand between.
@@ -190,6 +198,15 @@ mod tests {
         assert_eq!(with(&[1_500]), Some((40_000, false)));
         assert_eq!(with(&[1_500, 40_000]), Some((40_000, true)));
         assert_eq!(with(&[1_500, 1_600]), Some((1_600, true)));
+    }
+
+    #[test]
+    fn what_only_bounds_the_time_raises_it_slowly() {
+        let (estimates, key) = (none(), work(0x5000, 1));
+        assert_eq!(estimates.within(key, 90_000), 90_000);
+        (0..4).for_each(|_| estimates.learn(key, 8_000));
+        assert_eq!(estimates.within(key, 7_000), 7_000);
+        assert_eq!(estimates.within(key, 90_000), 9_000);
     }
 
     #[test]

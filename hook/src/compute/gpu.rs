@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 
 use super::covered::Covered;
 use super::estimates::{Estimate, Estimates, Key};
-use super::marks::{Base, Marks};
+use super::marks::{Alone, Base, Marks};
 use super::overlap::Overlap;
 use super::own::Own;
 use super::streams::{Place, Streams};
@@ -197,7 +197,8 @@ impl Gpu {
         let is_sample = one_of > 1 && is_drawn(arch::ticks(), one_of);
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
-        let is_behind = self.in_flight.load(Ordering::Relaxed) >= NEAR;
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let is_behind = in_flight.saturating_sub(ticket.cost) >= NEAR;
         let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
         if let Some(place) = place.filter(|_| is_light && !is_sample)
             && place.try_marks(|place, marks| {
@@ -235,7 +236,7 @@ impl Gpu {
                 }
                 (true, false) => {
                     if known.is_none() {
-                        marks.end(place, stream, 0, 1);
+                        marks.end(place, stream, None, 1);
                     }
                     false
                 }
@@ -415,7 +416,7 @@ impl Ticket {
         } else {
             place.add_unsure(self.key, self.cost)
         };
-        let lead = match self.watch {
+        let alone = match self.watch {
             Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
             Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
             Watch::Light => {
@@ -432,17 +433,21 @@ impl Ticket {
                 if pending.cost < MARK && pending.count < MARK_COUNT {
                     return;
                 }
-                0
+                None
             }
             // No longer: a call of the driver may last as long as the kernel.
             Watch::Since(begun) => {
-                let time = (os::nanoseconds() as u32).wrapping_sub(begun);
-                u64::from(time).min(WAY)
+                let now = os::nanoseconds();
+                let time = (now as u32).wrapping_sub(begun);
+                Some(Alone {
+                    lead: u64::from(time).min(WAY),
+                    handed_over: now,
+                })
             }
-            _ => 0,
+            _ => None,
         };
         let gpu = self.gpu;
-        gpu.mark(place, self.stream, lead, self.stands_for.into());
+        gpu.mark(place, self.stream, alone, self.stands_for.into());
     }
 }
 

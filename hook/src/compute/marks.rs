@@ -16,6 +16,13 @@ const MARKS: usize = 32;
 /// An event that is not reached so long after it was recorded stands behind work that is under way.
 const SOON: u64 = 20_000;
 
+/// What two events in an idle stream measure with nothing between them, in nanoseconds (docs/gpu-notes.md).
+const NOTHING: u64 = 400;
+
+/// An event that is reached no later than this after it was recorded was the last that the GPU waited for: as long as the way
+/// there takes, and some more.
+const AT_ONCE: u64 = 2_000;
+
 /// The events of a stream, oldest first.
 pub(super) struct Marks {
     ring: [Mark; MARKS],
@@ -42,8 +49,8 @@ pub(super) struct Mark {
     pub(super) is_early: bool,
     /// The work before it ended at some time before: it took what was estimated, at most.
     pub(super) is_late: bool,
-    /// So long after the begin the launch was handed over: the GPU waited for it.
-    pub(super) lead: u64,
+    /// The GPU waited for the one launch that it measures.
+    alone: Option<Alone>,
     /// It measures so many launches: its own, and those that are not measured.
     pub(super) stands_for: u64,
     /// When what is behind it began at the earliest, and when it was recorded, on the host's clock.
@@ -51,6 +58,15 @@ pub(super) struct Mark {
     recorded: u64,
     /// It was asked for later, and was not reached: the work before it ended no earlier.
     pub(super) was_awaited: bool,
+}
+
+/// How a launch came to an idle stream, on the host's clock.
+#[derive(Clone, Copy)]
+pub(super) struct Alone {
+    /// So long after time began it was handed over.
+    pub(super) lead: u64,
+    /// When that was.
+    pub(super) handed_over: u64,
 }
 
 /// An event that was reached.
@@ -63,6 +79,22 @@ pub(super) struct Reached {
     pub(super) is_start_early: bool,
     /// When this one was.
     pub(super) end: u64,
+}
+
+impl Reached {
+    /// When its work began: the time that the GPU waited for it is nobody's.
+    pub(super) fn began(&self) -> u64 {
+        let lead = (self.mark.alone).map_or(0, |alone| alone.lead.saturating_add(NOTHING));
+        self.start.saturating_add(lead).min(self.end)
+    }
+
+    /// Whether its work may have ended before the event was there, which tells no more than that it took no longer.
+    pub(super) fn is_bound(&self) -> bool {
+        let behind = |alone: Alone| self.mark.recorded.saturating_sub(alone.handed_over);
+        let behind = self.mark.alone.map(behind);
+        let took = self.end.saturating_sub(self.began());
+        behind.is_some_and(|behind| took <= behind.saturating_add(AT_ONCE))
+    }
 }
 
 /// The GPU's clock: events tell only the time between two of them.
@@ -157,11 +189,11 @@ impl Marks {
         &mut self,
         place: &Place,
         stream: Stream,
-        lead: u64,
+        alone: Option<Alone>,
         stands_for: u64,
     ) -> bool {
         self.end_as(place, stream, |mark| {
-            mark.lead = lead;
+            mark.alone = alone;
             mark.stands_for = stands_for;
         })
     }
@@ -291,7 +323,7 @@ impl Default for Mark {
             is_begin: false,
             is_early: false,
             is_late: false,
-            lead: 0,
+            alone: None,
             stands_for: 1,
             since: 0,
             recorded: 0,
@@ -358,5 +390,54 @@ unsafe fn record(event: CUevent, stream: Stream) -> CUresult {
     } else {
         // SAFETY: as above.
         unsafe { asked::cuEventRecord(event, stream.handle) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A launch on an idle stream: the GPU waited for it for so long, and the event behind it was recorded so long after it.
+    fn alone(lead: u64, behind: u64, took: u64) -> Reached {
+        let handed_over = 5_000_000;
+        Reached {
+            mark: Mark {
+                alone: Some(Alone { lead, handed_over }),
+                recorded: handed_over + behind,
+                ..Mark::default()
+            },
+            start: 1_000_000,
+            is_start_early: false,
+            end: 1_000_000 + lead + NOTHING + took,
+        }
+    }
+
+    fn took(reached: &Reached) -> u64 {
+        reached.end - reached.began()
+    }
+
+    #[test]
+    fn time_that_the_gpu_waited_for_a_launch_is_nobodys() {
+        for lead in [0, 3_000, 20_000] {
+            assert_eq!(took(&alone(lead, 1_500, 23_000)), 23_000);
+        }
+        let mut reached = alone(3_000, 1_500, 23_000);
+        reached.mark.alone = None;
+        assert_eq!(took(&reached), 23_000 + 3_000 + NOTHING);
+        // An interrupt between the two clocks.
+        reached = alone(20_000, 1_500, 23_000);
+        reached.end = 1_004_000;
+        assert_eq!(took(&reached), 0);
+    }
+
+    #[test]
+    fn an_event_that_came_late_tells_no_more_than_that_the_work_was_over() {
+        assert!(!alone(3_000, 1_500, 8_000).is_bound());
+        assert!(alone(3_000, 9_000, 10_000).is_bound());
+        // It waited for the work all the same.
+        assert!(!alone(3_000, 9_000, 50_000).is_bound());
+        let mut behind_others = alone(3_000, 9_000, 10_000);
+        behind_others.mark.alone = None;
+        assert!(!behind_others.is_bound());
     }
 }

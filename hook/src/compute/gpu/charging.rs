@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{CUcontext, CUstream};
 use super::super::Stream;
 use super::super::captures::{Named, wait_for_others};
 use super::super::estimates::{Key, UNKNOWN};
-use super::super::marks::{Marks, Reached};
+use super::super::marks::{Alone, Marks, Reached};
 use super::super::streams::Place;
 use super::{Gpu, LIGHT, Ticket};
 use crate::account::pools::relaxed;
@@ -108,12 +108,18 @@ impl Gpu {
     }
 
     /// Records an event behind what was launched.
-    pub(super) fn mark(&'static self, place: &Place, stream: Stream, lead: u64, stands_for: u64) {
+    pub(super) fn mark(
+        &'static self,
+        place: &Place,
+        stream: Stream,
+        alone: Option<Alone>,
+        stands_for: u64,
+    ) {
         let _errno = Errno::save();
         relaxed(|| {
             place.try_marks(|place, marks| {
                 self.settle_marks(place, marks);
-                marks.end(place, stream, lead, stands_for);
+                marks.end(place, stream, alone, stands_for);
             });
         });
     }
@@ -121,7 +127,7 @@ impl Gpu {
     /// The same where it is not certain that the stream is not captured.
     fn mark_end(&'static self, place: &Place, stream: Stream) {
         if let Some(_named) = Named::of(place, stream) {
-            self.mark(place, stream, 0, 1);
+            self.mark(place, stream, None, 1);
         }
     }
 
@@ -132,7 +138,7 @@ impl Gpu {
         };
         // Nobody but this thread's program begins to capture it just now.
         if place.has_pending() && !stream.is_capturing() {
-            self.mark(place, stream, 0, 1);
+            self.mark(place, stream, None, 1);
         }
         place.break_off();
     }
@@ -257,7 +263,7 @@ impl Gpu {
         if mark.is_begin {
             return;
         }
-        let start = reached.start.saturating_add(mark.lead).min(reached.end);
+        let start = reached.began();
         let is_early = reached.is_start_early || mark.is_late && self.turns.is_new(mark.since);
         let start = if is_early {
             start.max(reached.end.saturating_sub(work.cost))
@@ -265,7 +271,8 @@ impl Gpu {
             start
         };
         let is_timed = reached.start > 0 && reached.end > 0;
-        let is_exact = is_timed && !mark.is_late;
+        let is_bound = reached.is_bound();
+        let is_exact = is_timed && !mark.is_late && !is_bound;
         let end = if is_exact || mark.was_awaited {
             reached.end
         } else {
@@ -290,9 +297,15 @@ impl Gpu {
         } else {
             time.saturating_add(unseen(reached, time))
         };
-        if let Some(key) = work.key.filter(|_| is_exact && !is_early)
+        let teaches = is_timed && !mark.is_late && !is_early;
+        if let Some(key) = work.key.filter(|_| teaches)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
+            let each = if is_bound {
+                self.estimates.within(key, each)
+            } else {
+                each
+            };
             self.estimates.learn(key, self.without_waiting(key, each));
         }
         if is_exact && !is_early {
