@@ -12,6 +12,7 @@
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
 //!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
 //!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
+//! - While others wait, a job's processes have its turn one after the other (`parts`).
 //! - A job whose work on one GPU waits for that on another has its turns on both together (`gangs`).
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
@@ -22,6 +23,7 @@
 mod account;
 mod gangs;
 mod order;
+mod parts;
 #[cfg(test)]
 mod simulation;
 mod tenant;
@@ -33,6 +35,7 @@ use softmig_region::seat::{CONTENDED, OPEN};
 
 use account::Bounds;
 pub use gangs::{Gangs, Stand};
+use parts::Part;
 use tenant::{Seat, Tenant};
 
 /// Nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
@@ -167,6 +170,8 @@ struct Turn {
     ended: Option<Ended>,
     /// How long the last work of the turn before ran in this one.
     tail: Nanos,
+    /// Which of the job's processes has it, where they go one after the other.
+    part: Option<Part>,
 }
 
 /// A turn that is over, while the last work of it runs.
@@ -249,7 +254,8 @@ impl Turns {
         if let Some(turn) = began
             && gone.is_some_and(|gone| gone.is_in() && gone.wishes())
         {
-            tenant.account.note_used(now - turn.began);
+            let began = turn.part.map_or(turn.began, |part| part.from);
+            tenant.account.note_used((now - began).max(0));
         }
     }
 
@@ -297,7 +303,11 @@ impl Turns {
                 let next = Some(now);
                 return Look { orders, next };
             }
-            self.go_on(now, &mut orders);
+            if self.turn.is_some_and(|turn| turn.part.is_some()) {
+                self.go_on_in_parts(now, &mut orders);
+            } else {
+                self.go_on(now, &mut orders);
+            }
         } else {
             self.wait_for_the_last_work(now);
             if self.turn.is_none() {
@@ -422,7 +432,7 @@ impl Turns {
         };
         let until = turn.until.or_else(|| self.end_now_that_others_wait(now));
         until.is_some_and(|until| until <= now)
-            || is_given_back(holder, until.is_some())
+            || is_given_back(holder, until.is_some()) && !self.has_next_part(now)
             || turn.limit.is_some_and(|limit| limit <= now)
             || (turn.limit.is_none() && holder.account.is_capped() && holder.account.credit <= 0)
             || self.must_yield(holder, turn)
@@ -446,18 +456,18 @@ impl Turns {
         let has_credit = holder.is_some_and(|holder| self.missing(holder) <= 0);
         let Some(turn) = &mut self.turn else { return };
         if turn.until.is_some() {
-            return self.let_in(Seat::is_left_out, orders);
+            return self.let_in(|_, seat| seat.is_left_out(), orders);
         }
         if end.is_none() {
             // Others of the job may rest in the turn, or be busy with what waits for this one.
-            let is_let_in = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
-            return self.let_in(is_let_in, orders);
+            let comes = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
+            return self.let_in(|_, seat| comes(seat), orders);
         }
         turn.until = end;
         if let Some(holder) = self.tenants.get_mut(&turn.job) {
             holder.account.begin_bill();
         }
-        self.let_in(|seat| seat.is_in() || seat.is_left_out(), orders);
+        self.let_in(|_, seat| seat.is_in() || seat.is_left_out(), orders);
     }
 
     /// Whether somebody woke who has used so little of late that the holder is to make way.
@@ -477,11 +487,13 @@ impl Turns {
     }
 
     /// Gives the holder's seats a word that opens the turn, or tells them that somebody waits.
-    fn let_in(&mut self, which: impl Fn(&Seat) -> bool, orders: &mut Vec<Order>) {
+    fn let_in(&mut self, which: impl Fn(SeatId, &Seat) -> bool, orders: &mut Vec<Order>) {
         let Some(turn) = self.turn else { return };
-        let until = (turn.until.into_iter().chain(turn.limit).min())
-            .map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
-        let from = turn.from.try_into().unwrap_or(0);
+        let end_of_part = turn.part.map(|part| part.until);
+        let ends = turn.until.into_iter().chain(turn.limit).chain(end_of_part);
+        let until = (ends.min()).map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
+        let from = turn.part.map_or(turn.from, |part| part.from);
+        let from = from.try_into().unwrap_or(0);
         let flags = if turn.until.is_some() {
             OPEN | CONTENDED
         } else {
@@ -492,8 +504,9 @@ impl Turns {
         };
         let rest = u64::try_from(holder.account.credit).unwrap_or(0);
         let is_capped = holder.account.is_capped();
-        let comes = |seat: &Seat| !seat.is_late() && !seat.is_in() && which(seat);
-        let newcomers = holder.seats.values().filter(|seat| comes(seat)).count();
+        let comes =
+            |&(&id, seat): &(&SeatId, &Seat)| !seat.is_late() && !seat.is_in() && which(id, seat);
+        let newcomers = holder.seats.iter().filter(comes).count();
         let here = holder.present().filter(|seat| seat.is_in()).count();
         let is_alone = here + newcomers <= 1;
         if !is_alone {
@@ -502,7 +515,7 @@ impl Turns {
         // Who was alone in the turn is to know that it no longer is.
         let is_joined = here == 1 && newcomers > 0;
         for (&id, seat) in &mut holder.seats {
-            let is_meant = which(seat) || is_joined && seat.is_in();
+            let is_meant = which(id, seat) || is_joined && seat.is_in();
             if seat.is_late() || !is_meant {
                 continue;
             }
@@ -527,19 +540,26 @@ impl Turns {
         }
     }
 
+    /// How long an answer of the holder's processes is waited for.
+    fn patience(&self) -> Nanos {
+        let epoch = self.epoch();
+        let holder = self.turn.and_then(|turn| self.tenants.get(&turn.job));
+        let Some(holder) = holder else { return epoch };
+        // What spins for other GPUs does not end sooner if one waits.
+        let longest = match holder.is_together() {
+            true => 2 * epoch,
+            false => self.rules.patience,
+        };
+        epoch.saturating_add(holder.drain).min(longest)
+    }
+
     /// Ends the turn. It is another's when the last work of it has ended.
     fn close(&mut self, now: Nanos, orders: &mut Vec<Order>) {
-        let patience = self.epoch();
+        let patience = self.patience();
         let Some(turn) = &mut self.turn else { return };
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
-        // What spins for other GPUs does not end sooner if one waits.
-        let longest = match holder.is_together() {
-            true => 2 * patience,
-            false => self.rules.patience,
-        };
-        let patience = patience.saturating_add(holder.drain).min(longest);
         if turn.until.is_none() {
             // From here on somebody waits.
             holder.account.begin_bill();
@@ -564,11 +584,15 @@ impl Turns {
     fn wait_for_the_last_work(&mut self, now: Nanos) {
         let Some(turn) = self.turn else { return };
         let Some(ended) = turn.ended else { return };
+        let is_quiet = self.tenants.get(&turn.job).is_none_or(Tenant::is_quiet);
+        if is_quiet {
+            self.note_part(now);
+        }
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             self.turn = None;
             return;
         };
-        if !holder.is_quiet() {
+        if !is_quiet {
             if now < ended.deadline {
                 return;
             }
@@ -630,8 +654,11 @@ impl Turns {
             limit: (is_gang && is_capped).then_some(end),
             ended: None,
             tail: 0,
+            part: None,
         });
-        self.let_in(Seat::is_left_out, orders);
+        if !self.begin_part(now, orders) {
+            self.let_in(|_, seat| seat.is_left_out(), orders);
+        }
     }
 
     /// When there is something to do, if no seat says anything before.
@@ -647,7 +674,7 @@ impl Turns {
             }
             Some(turn) => match (turn.ended, turn.until) {
                 (Some(ended), _) => Some(ended.deadline),
-                (None, Some(until)) => Some(until),
+                (None, Some(until)) => Some(turn.part.map_or(until, |it| it.next().min(until))),
                 (None, None) => self.end_of_rest(now, turn.job),
             },
         };

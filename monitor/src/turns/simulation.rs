@@ -1,8 +1,8 @@
 //! A node with one GPU on a virtual clock: programs, the hook in them, the arbiter around [`Turns`], and what it costs
 //! to hand the GPU over.
 //!
-//! The hook is told as the contract in `softmig_region::seat` tells it. The GPU does one kernel after the other, in the
-//! order of their launches; another job's kernel costs a change of contexts.
+//! The hook is told as the contract in `softmig_region::seat` tells it. The GPU does one kernel after the other; another
+//! process's costs a change of contexts. Of a job's processes that all have work each has it for a [`SLICE`].
 
 mod figures;
 mod gangs;
@@ -42,8 +42,10 @@ const SECOND: Nanos = 1000 * MS;
 const WAKE_UP: Nanos = 20 * US;
 /// And how much later it may be: processors sleep, too.
 const LATE: Nanos = 250 * US;
-/// From the last kernel of one job to the first of another.
+/// From the last kernel of one process to the first of another.
 const SWITCH: Nanos = 140 * US;
+/// For how long the driver lets one of several processes have the GPU.
+const SLICE: Nanos = 2 * MS;
 /// How much later than another a rank goes on, at most.
 const UNEVEN: Nanos = 100 * US;
 /// The part of a collective that is no waiting.
@@ -169,7 +171,9 @@ pub(super) struct World {
     /// When that ends.
     gpu_at: Nanos,
     /// Whose context is on the GPU.
-    context: Option<Job>,
+    context: Option<usize>,
+    /// Since when.
+    context_since: Nanos,
     pub(super) busy: Nanos,
     random: u64,
 }
@@ -192,6 +196,7 @@ impl World {
             gpu: 0,
             gpu_at: Nanos::MAX,
             context: None,
+            context_since: 0,
             busy: 0,
             random: seed,
         };
@@ -383,6 +388,17 @@ impl World {
         ((bits ^ (bits >> 31)) >> 1) as Nanos % (most + 1)
     }
 
+    /// Which kernel comes in the place of the first: of the processes of a job, one goes on for a slice.
+    fn in_its_slice(&self, first: usize, spins: impl Fn(&Kernel) -> bool) -> usize {
+        let job_of = |it: &Kernel| self.processes[it.process].program.job;
+        let job = self.queue.get(first).map(job_of);
+        let is_over = self.now - self.context_since >= SLICE;
+        let goes_on = |it: &Kernel| (self.context == Some(it.process)) != is_over;
+        let mut kernels = self.queue.iter();
+        let next = kernels.position(|it| Some(job_of(it)) == job && !spins(it) && goes_on(it));
+        next.unwrap_or(first)
+    }
+
     fn start_kernel(&mut self) {
         if self.running.is_some() {
             return;
@@ -395,6 +411,7 @@ impl World {
         let Some(at) = self.queue.iter().position(|it| !spins(it)) else {
             return;
         };
+        let at = self.in_its_slice(at, spins);
         let Some(mut kernel) = self.queue.remove(at) else {
             return;
         };
@@ -406,8 +423,12 @@ impl World {
             self.spinning.push(kernel);
             return self.start_kernel();
         }
-        let switch = if self.context == Some(job) { 0 } else { SWITCH };
-        self.context = Some(job);
+        let is_same = self.context == Some(kernel.process);
+        let switch = if is_same { 0 } else { SWITCH };
+        if !is_same {
+            self.context = Some(kernel.process);
+            self.context_since = self.now;
+        }
         self.running = Some(kernel);
         self.gpu_at = self.now + switch + kernel.took;
         self.schedule(self.gpu_at, Event::Gpu);

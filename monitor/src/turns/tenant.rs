@@ -6,6 +6,7 @@ use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::STEP;
 
 use super::account::Account;
+use super::parts::Record;
 use super::{Nanos, Said, SeatId, Stand};
 
 /// A job, as all its processes.
@@ -26,6 +27,8 @@ pub(super) struct Tenant {
     pub(super) overruns: u64,
     /// How long its work ran on after the end of a turn, of late at most.
     pub(super) drain: Nanos,
+    /// How its processes got on one after the other.
+    pub(super) parts: Record,
     /// How it stands at its other GPUs, where it is to have turns on all of them together.
     pub(super) elsewhere: Option<Stand>,
 }
@@ -40,6 +43,8 @@ pub(super) struct Seat {
     /// that it launches no more in it. One to an earlier one does not: it was on its way when this one was written, and who
     /// finds this one open goes on.
     word: Option<u32>,
+    /// When it last had a part of a turn.
+    pub(super) served: Nanos,
     /// What it had used when its turn ended.
     used_in_time: u64,
     late: Option<Late>,
@@ -138,7 +143,7 @@ impl Seat {
         Nanos::try_from(used).map_or(now - ended, |used| used.min(now - ended))
     }
 
-    fn be_late(&mut self, ended: Nanos, now: Nanos) {
+    pub(super) fn be_late(&mut self, ended: Nanos, now: Nanos) {
         self.late = Some(Late {
             since: ended,
             until: now + (PUNISHMENT << self.lapses.min(MOST_DOUBLINGS)),
@@ -165,6 +170,7 @@ impl Tenant {
             turns: 0,
             overruns: 0,
             drain: 0,
+            parts: Record::default(),
             elsewhere: None,
         }
     }

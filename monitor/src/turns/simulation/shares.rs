@@ -67,13 +67,50 @@ fn unequal_shares_and_mixed_kernels_come_out() {
     }
 }
 
+/// One busy process in a job, and those of another job that has the same share: what both got, and the least and most of these.
+fn beside_one(programs: &[Program]) -> ([f64; 2], f64, f64) {
+    let mut all = vec![Program::hard(0, (1, 2), 100 * US)];
+    all.extend(programs);
+    let got = got(&all, 20);
+    let several = &got[1..];
+    let least = several.iter().copied().fold(1.0, f64::min);
+    let most = several.iter().copied().fold(0.0, f64::max);
+    ([got[0], several.iter().sum()], least, most)
+}
+
+/// The driver would change between them ten times as often.
 #[test]
 fn eight_processes_of_one_job_have_what_one_of_another_has() {
-    let mut programs = vec![Program::hard(0, (1, 2), MS)];
-    programs.extend([Program::hard(1, (1, 2), MS); 8]);
-    let got = got(&programs, 20);
-    let eight: f64 = got[1..].iter().sum();
-    assert!(near(got[0], 0.5) && near(eight, 0.5), "{got:?}");
+    for kernel in [100 * US, MS] {
+        let ([one, eight], least, most) = beside_one(&[Program::hard(1, (1, 2), kernel); 8]);
+        assert!(near(one, 0.5) && one - eight < 0.02, "{one} {eight}");
+        assert!(most - least < 0.01, "{least} {most}");
+    }
+}
+
+/// Together they keep the GPU busy; one after the other they would not.
+#[test]
+fn processes_that_do_not_keep_the_gpu_busy_have_the_turns_of_their_job_together() {
+    let step = Program::hard(1, (1, 2), 500 * US).paced(Pace::Steps(500 * US));
+    let ([_, one], ..) = beside_one(&[step]);
+    let ([_, eight], least, _) = beside_one(&[step; 8]);
+    assert!(
+        one < 0.3 && eight > 0.35 && least > 0.04,
+        "{one} {eight} {least}"
+    );
+}
+
+#[test]
+fn one_of_a_jobs_processes_that_works_little_is_not_kept_from_it() {
+    let burst = Pace::Bursts {
+        work: MS,
+        every: 200 * MS,
+    };
+    let busy = Program::hard(1, (1, 2), MS);
+    let programs = [busy, busy, busy, busy.paced(burst)];
+    let ([one, four], least, _) = beside_one(&programs);
+    assert!(near(one, 0.5) && one - four < 0.02, "{one} {four}");
+    assert!(least > 0.0045, "{least}");
 }
 
 #[test]
