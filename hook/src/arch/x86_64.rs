@@ -100,3 +100,6 @@ pub(crate) fn ticks() -> u64 {
 
 /// Some 20 us: the clocks of servers run at 2 to 3 GHz.
 pub(crate) const SOME_TICKS: u64 = 50_000;
+
+/// Some 0.4 ms.
+pub(crate) const MANY_TICKS: u64 = 1_000_000;

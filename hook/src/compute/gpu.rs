@@ -134,7 +134,8 @@ impl Gpu {
                 }
             }
         }
-        self.admit_watched(ticket, known, goes_on)
+        let has_rested = !goes_on || since > arch::MANY_TICKS;
+        self.admit_watched(ticket, known, goes_on, has_rested)
     }
 
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
@@ -172,6 +173,7 @@ impl Gpu {
         ticket: Ticket,
         known: Option<Estimate>,
         goes_on: bool,
+        has_rested: bool,
     ) -> Ticket {
         let _errno = Errno::save();
         self.turns.wake();
@@ -250,7 +252,10 @@ impl Gpu {
             // What comes next has the event that it needs.
             Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
-            Some(true) => Watch::Since(os::nanoseconds() as u32),
+            Some(true) => Watch::Since {
+                begun: os::nanoseconds() as u32,
+                has_rested,
+            },
             // Another thread has the events just now: time that was not begun is charged as estimated.
             None if place.is_some_and(Place::is_idle) => Watch::Light,
             _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
@@ -390,7 +395,7 @@ enum Watch {
     /// It is.
     End,
     /// It is, and time began at this one of the host's clock, of which these are the last digits: tickets are small.
-    Since(u32),
+    Since { begun: u32, has_rested: bool },
 }
 
 impl Ticket {
@@ -436,12 +441,13 @@ impl Ticket {
                 None
             }
             // No longer: a call of the driver may last as long as the kernel.
-            Watch::Since(begun) => {
+            Watch::Since { begun, has_rested } => {
                 let now = os::nanoseconds();
                 let time = (now as u32).wrapping_sub(begun);
                 Some(Alone {
                     lead: u64::from(time).min(WAY),
                     handed_over: now,
+                    has_rested,
                 })
             }
             _ => None,

@@ -19,6 +19,10 @@ const SOON: u64 = 20_000;
 /// What two events in an idle stream measure with nothing between them, in nanoseconds (docs/gpu-notes.md).
 const NOTHING: u64 = 400;
 
+/// Work that comes after a rest takes so much longer at most than it does else, or is taken for longer than it is: nothing of
+/// it is in a cache, on the GPU and here (docs/gpu-notes.md).
+const WAKING: u64 = 6_000;
+
 /// An event that is reached no later than this after it was recorded was the last that the GPU waited for: as long as the way
 /// there takes, and some more.
 const AT_ONCE: u64 = 2_000;
@@ -67,6 +71,8 @@ pub(super) struct Alone {
     pub(super) lead: u64,
     /// When that was.
     pub(super) handed_over: u64,
+    /// Nothing had been launched for a while.
+    pub(super) has_rested: bool,
 }
 
 /// An event that was reached.
@@ -88,12 +94,15 @@ impl Reached {
         self.start.saturating_add(lead).min(self.end)
     }
 
-    /// Whether its work may have ended before the event was there, which tells no more than that it took no longer.
+    /// Whether all that it tells is that its work takes no longer: it may have ended before the event was there, or after a
+    /// rest it took a little more than it should.
     pub(super) fn is_bound(&self) -> bool {
-        let behind = |alone: Alone| self.mark.recorded.saturating_sub(alone.handed_over);
-        let behind = self.mark.alone.map(behind);
         let took = self.end.saturating_sub(self.began());
-        behind.is_some_and(|behind| took <= behind.saturating_add(AT_ONCE))
+        self.mark.alone.is_some_and(|alone| {
+            let behind = self.mark.recorded.saturating_sub(alone.handed_over);
+            let expected = self.mark.work.cost.saturating_add(WAKING);
+            took <= behind.saturating_add(AT_ONCE) || alone.has_rested && took <= expected
+        })
     }
 }
 
@@ -402,7 +411,11 @@ mod tests {
         let handed_over = 5_000_000;
         Reached {
             mark: Mark {
-                alone: Some(Alone { lead, handed_over }),
+                alone: Some(Alone {
+                    lead,
+                    handed_over,
+                    has_rested: false,
+                }),
                 recorded: handed_over + behind,
                 ..Mark::default()
             },
@@ -431,11 +444,20 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_came_late_tells_no_more_than_that_the_work_was_over() {
+    fn an_event_that_came_late_or_after_a_rest_tells_no_more_than_that_the_work_was_over() {
         assert!(!alone(3_000, 1_500, 8_000).is_bound());
         assert!(alone(3_000, 9_000, 10_000).is_bound());
         // It waited for the work all the same.
         assert!(!alone(3_000, 9_000, 50_000).is_bound());
+        let mut after_a_rest = alone(3_000, 1_500, 13_000);
+        after_a_rest.mark.work.cost = 8_000;
+        assert!(!after_a_rest.is_bound());
+        if let Some(alone) = &mut after_a_rest.mark.alone {
+            alone.has_rested = true;
+        }
+        assert!(after_a_rest.is_bound());
+        after_a_rest.end += 2_000;
+        assert!(!after_a_rest.is_bound());
         let mut behind_others = alone(3_000, 9_000, 10_000);
         behind_others.mark.alone = None;
         assert!(!behind_others.is_bound());
