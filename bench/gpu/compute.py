@@ -98,7 +98,7 @@ def main():
                 print("the monitor says:", *node.said(), sep="\n  ", flush=True)
                 node.stop()
         import torch_part
-        torch_part.measure(record, subjects, extra, short)
+        torch_part.measure(record, subjects, extra)
         controls.end()
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -34,6 +34,7 @@ static const struct experiment {
     {"thread_without_context", thread_without_context},
     {"in_a_capture", in_a_capture},
     {"isolated", isolated},
+    {"pair", pair},
     {"waking", waking},
     {"host_waking", host_waking},
     {"programmatic", programmatic},

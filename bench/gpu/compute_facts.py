@@ -19,6 +19,7 @@ LIMIT = 12
 EXPERIMENTS = {
     "costs": ["costs"],
     "isolated": ["isolated"],
+    "pair": ["pair"],
     "waking": ["waking"],
     "threads": ["threads"],
     "handover, turns": ["handover", "turns"],

@@ -17,11 +17,13 @@ QUICK = {
 FULL = {share: ASYNC + SYNC + WAYS + DUTY for share in (10, 25, 50)} | {share: [("launch", 100, 1), ("launch", 1000, 1)] for share in (12.5, 33.3, 75)}
 
 
-def seconds_of(us, short):
-    if us >= 200000:
+def seconds_of(mode, us, n, share, short):
+    launch_us = us * n if mode == "graph" else us
+    if launch_us >= 200000:
         return 20.5
-    if us >= 20000:
-        return 4.5 if short else 10.5
+    if launch_us >= 20000:
+        # Enough of them that one more or less is little.
+        return max(4.5 if short else 10.5, 0.5 + 40 * launch_us / 1e6 / (share / 100))
     return 2.5 if short else 5.5
 
 
@@ -130,7 +132,7 @@ def measure(record, controls, subjects, wanted, quick):
                     nonlocal client
                     client = client or Client([controls.program], environment(subject, share)).begun()
                     try:
-                        said = client.run(controls.work(mode, us, n), seconds_of(us, controls.short))
+                        said = client.run(controls.work(mode, us, n), seconds_of(mode, us, n, share, controls.short))
                     except Exception:
                         client.end(kill=True)
                         client = None

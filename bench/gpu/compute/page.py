@@ -4,7 +4,7 @@ import json
 import costs
 import plot
 import summary
-from summary import JAIN, SUMS, WITHOUT, of, tolerance, yes
+from summary import JAIN, SUMS, WITHOUT, is_near, of, tolerance, yes
 
 
 def write(folder):
@@ -87,7 +87,7 @@ def jobs(cells):
         between = cell.get("handover") if subject != WITHOUT else None
         idle = f"{between['idle_us']['p50']:.0f}, {between['idle_us']['mean']:.0f} us, {between['a_s']:.0f}" if between else ""
         least = next((least for start, least in SUMS.items() if name.startswith(f"jobs {start},") and all(one["busy"] for one in tenants)), 0)
-        is_met = cell["worst"] <= 1 and (cell["jain"] or 1) >= JAIN and cell["sum"] >= least
+        is_met = is_near(name, cell) and (cell["jain"] or 1) >= JAIN and cell["sum"] >= least
         label = subject if subject == WITHOUT or cell.get("arbiter") else f"{subject}, no arbiter"
         lines.append(f"| {name.removeprefix('jobs ')} | {label} | {asked} | {got} | {cell['worst']:.2f} | {number(cell['jain'], '{:.4f}')} | {cell['sum']:.1f} % | {'' if 'soft,' in name else yes(is_met)} | {number(cv, '{:.3f}')} | {after} | {idle} | {spent} |")
     return lines + waiting(rows)

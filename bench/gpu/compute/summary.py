@@ -7,6 +7,9 @@ WITHOUT = "without"
 # What all jobs together get done, at least.
 SUMS = {"4 x 25": 97, "8 x 12.5": 96}
 JAIN = 0.99
+# Jobs that are to have the same, however many processes they are.
+EQUAL = "one process and eight"
+EQUAL_WITHIN = 2.0
 
 
 def of(cells, start):
@@ -23,6 +26,18 @@ def yes(is_met):
 
 def tolerance(us):
     return TOLERANCE.get(us, 1.0)
+
+
+def is_near(name, cell):
+    """Whether each of some jobs got what it should."""
+    if EQUAL in name:
+        return difference(cell) <= EQUAL_WITHIN
+    return cell["worst"] <= 1
+
+
+def difference(cell):
+    got = [one["got"] for one in cell["tenants"]]
+    return max(got) - min(got)
 
 
 OURS = "softmig"
@@ -58,8 +73,13 @@ def shares(cells):
 def jobs(cells):
     hard = [(name, cell) for name, cell in ours(cells, "jobs ") if cell.get("arbiter") and "soft" not in name]
     if hard:
-        off, name = max((cell["worst"], name) for name, cell in hard)
-        yield f"jobs side by side, {len(hard)} cells", f"{off:.2f} points off at most ({name.removeprefix('jobs ')})", "1 point", off <= 1
+        shared = [(cell["worst"], name) for name, cell in hard if EQUAL not in name]
+        if shared:
+            off, name = max(shared)
+            yield f"jobs side by side, {len(shared)} cells", f"{off:.2f} points off at most ({name.removeprefix('jobs ')})", "1 point", off <= 1
+        for name, cell in hard:
+            if EQUAL in name:
+                yield f"jobs {name.removeprefix('jobs ')}", f"{difference(cell):.2f} points between them", f"{EQUAL_WITHIN:g} points", is_near(name, cell)
         jain, name = min((cell["jain"], name) for name, cell in hard if cell["jain"])
         yield "Jain of got / asked", f"{jain:.4f} ({name.removeprefix('jobs ')})", f"{JAIN}", jain >= JAIN
         varied = [(one["cv"], name) for name, cell in hard for one in cell["tenants"] if one.get("cv") is not None and one["busy"] and "later" not in name and "20 ms" not in name]

@@ -8,14 +8,15 @@ from client import Client
 SCRIPT = pathlib.Path(__file__).with_name("torch_work.py")
 KINDS = ("training", "inference")
 SHARES = (25, 50)
+# Of each; in less, a few steps more or less would count.
+SECONDS = 8
 
 
 def names():
     return [f"torch {share} %: {kind}" for share in SHARES for kind in KINDS]
 
 
-def measure(record, subjects, wanted, short):
-    seconds = 3 if short else 8
+def measure(record, subjects, wanted):
     if not any(map(wanted, names())):
         return
     for subject, share in [(WITHOUT, None)] + [(subject, share) for subject in subjects for share in SHARES]:
@@ -28,7 +29,7 @@ def measure(record, subjects, wanted, short):
             def run():
                 nonlocal client
                 client = client or Client([sys.executable, SCRIPT], environment(subject, share)).begun(60)
-                said = client.ask(f"{kind} {seconds}", 60 + 4 * seconds)
+                said = client.ask(f"{kind} {SECONDS}", 60 + 4 * SECONDS)
                 control = record.kept["cells"].get(f"torch control: {kind}", {}).get("without", {})
                 if share is not None and "rate" in control:
                     said |= {"share": share, "got": round(said["rate"] / control["rate"] * 100, 3)}

@@ -78,6 +78,56 @@ static void isolated(char **arguments) {
     }
 }
 
+// One kernel or none between two events on an idle stream: what is left when the host's time from the return of the first
+// record to that of the launch is taken off, and what the kernel takes in a batch.
+static void pair(char **arguments) {
+    (void)arguments;
+    static const double lengths[] = {0, 5, 20, 100};
+    static const char *const after[] = {"at once", "after busy 200 us", "after sleeping for 10 ms"};
+    CUstream stream;
+    CUevent first, second;
+    uint64_t bytes;
+    float ms;
+    begin();
+    double rate = rounds_per_us();
+    CUfunction work = function("work");
+    CUdeviceptr log = new_log(65536, &bytes);
+    NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    NEED(cuEventCreate(&first, 0));
+    NEED(cuEventCreate(&second, 0));
+    for (int at = 0; at < 4; at++) {
+        uint64_t rounds = rounds_for(lengths[at], rate);
+        double batch = 0;
+        if (lengths[at] > 0) {
+            NEED(cuEventRecord(first, stream));
+            for (int i = 0; i < 1000; i++) NEED(launch(work, full_grid, rounds, log, stream));
+            NEED(cuEventRecord(second, stream));
+            NEED(cuStreamSynchronize(stream));
+            NEED(cuEventElapsedTime(&ms, first, second));
+            batch = ms;
+        }
+        for (int how = 0; how < 3; how++) {
+            long count = how == 2 ? 200 : 1000;
+            for (long i = 0; i < count; i++) {
+                if (how == 1) busy_ns(200e3);
+                if (how == 2) sleep_until(now_ns() + 10e6);
+                NEED(cuEventRecord(first, stream));
+                double recorded = now_ns();
+                if (lengths[at] > 0) NEED(launch(work, full_grid, rounds, log, stream));
+                double launched = now_ns();
+                NEED(cuEventRecord(second, stream));
+                // With nothing between them the GPU waits for the second record.
+                double waited = (lengths[at] > 0 ? launched : now_ns()) - recorded;
+                NEED(cuStreamSynchronize(stream));
+                NEED(cuEventElapsedTime(&ms, first, second));
+                samples[i] = ms * 1e3 - waited / 1e3 - batch;
+            }
+            sort(samples, count);
+            printf("{\"at\":\"%.0f us, %s\",\"batch_us\":%.2f,\"over_us\":{\"p1\":%.2f,\"p10\":%.2f,\"p50\":%.2f,\"p90\":%.2f,\"p99\":%.2f}}\n", lengths[at], after[how], batch, part(samples, count, 0.01), part(samples, count, 0.1), part(samples, count, 0.5), part(samples, count, 0.9), part(samples, count, 0.99));
+        }
+    }
+}
+
 // From the launch of a kernel until a thread knows of its end, in each way of waiting; how much CPU time that takes.
 static void waking(char **arguments) {
     (void)arguments;

@@ -125,6 +125,7 @@ impl Gpu {
                     };
                 }
                 let is_light = is_near && place.is_light() && self.is_light(known);
+                // Who is drawn here is drawn again below: behind others of its kind an event disturbs more.
                 if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
                     return Ticket {
                         place: Some(place),
