@@ -12,7 +12,7 @@
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
 //!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
 //!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
-//! - While others wait, a job's processes have its turn one after the other (`parts`).
+//! - In a turn that begins while others wait, a job's processes have the GPU one after the other (`parts`).
 //! - A job whose work on one GPU waits for that on another has its turns on both together (`gangs`).
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
@@ -432,7 +432,7 @@ impl Turns {
         };
         let until = turn.until.or_else(|| self.end_now_that_others_wait(now));
         until.is_some_and(|until| until <= now)
-            || is_given_back(holder, until.is_some()) && !self.has_next_part(now)
+            || (is_given_back(holder, until.is_some()) && !self.has_next_part(now))
             || turn.limit.is_some_and(|limit| limit <= now)
             || (turn.limit.is_none() && holder.account.is_capped() && holder.account.credit <= 0)
             || self.must_yield(holder, turn)

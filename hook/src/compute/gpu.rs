@@ -125,7 +125,6 @@ impl Gpu {
                     };
                 }
                 let is_light = is_near && place.is_light() && self.is_light(known);
-                // Who is drawn here is drawn again below: behind others of its kind an event disturbs more.
                 if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
                     return Ticket {
                         place: Some(place),
@@ -135,8 +134,7 @@ impl Gpu {
                 }
             }
         }
-        let has_rested = !goes_on || since > arch::MANY_TICKS;
-        self.admit_watched(ticket, known, goes_on, has_rested)
+        self.admit_watched(ticket, known, goes_on, [now.wrapping_sub(since), now])
     }
 
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
@@ -166,7 +164,8 @@ impl Gpu {
         context
     }
 
-    /// Where the GPU may be idle, the launch has to wait, or nothing is known of it.
+    /// Where the GPU may be idle, the launch has to wait, nothing is known of it, or it is to be measured. It came at the latter of
+    /// two times, and the launch before it at the other, in the processor's ticks.
     #[cold]
     #[inline(never)]
     fn admit_watched(
@@ -174,7 +173,7 @@ impl Gpu {
         ticket: Ticket,
         known: Option<Estimate>,
         goes_on: bool,
-        has_rested: bool,
+        [last, now]: [u64; 2],
     ) -> Ticket {
         let _errno = Errno::save();
         self.turns.wake();
@@ -197,7 +196,7 @@ impl Gpu {
         }
         let light = known.filter(|&known| self.is_light(known));
         let one_of = light.map_or(1, Estimate::one_of);
-        let is_sample = one_of > 1 && is_drawn(arch::ticks(), one_of);
+        let is_sample = one_of > 1 && is_drawn(now, one_of);
         // Behind much else nobody can tell when it is over, and little is gained.
         // Relaxed: a sum and nothing else.
         let in_flight = self.in_flight.load(Ordering::Relaxed);
@@ -217,6 +216,7 @@ impl Gpu {
                 ..ticket
             };
         }
+        let has_rested = arch::ticks().wrapping_sub(last) > arch::MANY_TICKS;
         // Time begins where nothing was under way, and ends before what nothing is known of.
         let begin = |place: &Place, marks: &mut Marks| {
             self.settle_marks(place, marks);
@@ -226,22 +226,22 @@ impl Gpu {
             match (has_pending, marks.is_empty()) {
                 (false, _) if is_broken => {
                     marks.begin(stream, is_early);
-                    false
+                    None
                 }
-                (false, false) => false,
-                (false, true) => marks.begin(stream, is_early),
+                (false, false) => None,
+                (false, true) => Some(stream.is_busy()).filter(|_| marks.begin(stream, is_early)),
                 // It may be over for long.
-                (true, true) => marks.end_late(place, stream),
+                (true, true) => Some(stream.is_busy()).filter(|_| marks.end_late(place, stream)),
                 // Not to be taken for what is known so well.
                 (true, false) if place.is_expected() => {
                     marks.end_late(place, stream);
-                    false
+                    None
                 }
                 (true, false) => {
                     if known.is_none() {
                         marks.end(place, stream, None, 1);
                     }
-                    false
+                    None
                 }
             }
         };
@@ -253,8 +253,9 @@ impl Gpu {
             // What comes next has the event that it needs.
             Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.watch,
             // Before the first there is nothing to overlap with.
-            Some(true) => Watch::Since {
+            Some(Some(is_behind)) => Watch::Since {
                 begun: os::nanoseconds() as u32,
+                is_behind,
                 has_rested,
             },
             // Another thread has the events just now: time that was not begun is charged as estimated.
@@ -395,8 +396,13 @@ enum Watch {
     Light,
     /// It is.
     End,
-    /// It is, and time began at this one of the host's clock, of which these are the last digits: tickets are small.
-    Since { begun: u32, has_rested: bool },
+    /// It is, and time began at this one of the host's clock, of which these are the last digits (tickets are small), or when
+    /// the work before it has ended, if there is any.
+    Since {
+        begun: u32,
+        is_behind: bool,
+        has_rested: bool,
+    },
 }
 
 impl Ticket {
@@ -441,20 +447,36 @@ impl Ticket {
                 }
                 None
             }
-            // No longer: a call of the driver may last as long as the kernel.
-            Watch::Since { begun, has_rested } => {
-                let now = os::nanoseconds();
-                let time = (now as u32).wrapping_sub(begun);
-                Some(Alone {
-                    lead: u64::from(time).min(WAY),
-                    handed_over: now,
-                    has_rested,
-                })
-            }
+            Watch::Since {
+                begun,
+                is_behind,
+                has_rested,
+            } => Some(self.alone(begun, is_behind, has_rested)),
             _ => None,
         };
         let gpu = self.gpu;
         gpu.mark(place, self.stream, alone, self.stands_for.into());
+    }
+
+    /// It was launched just now, and is measured by itself.
+    #[cold]
+    fn alone(&self, begun: u32, is_behind: bool, has_rested: bool) -> Alone {
+        let _errno = Errno::save();
+        let now = os::nanoseconds();
+        let time = (now as u32).wrapping_sub(begun);
+        // Some programs have the driver's call last as long as the kernel.
+        let was_over = !is_behind && !relaxed(|| self.stream.is_busy());
+        let lead = if was_over {
+            0
+        } else {
+            u64::from(time).min(WAY)
+        };
+        Alone {
+            lead: (!is_behind).then_some(lead),
+            handed_over: now,
+            has_rested,
+            was_over,
+        }
     }
 }
 

@@ -1,25 +1,30 @@
 //! A job's processes, one after the other.
 //!
 //! Of several processes that have work the driver gives each a slice of the GPU's time, so short that changing from one to
-//! the next takes a good part of it. So where other jobs wait, a job's turn goes from one of its processes to the next in
-//! parts that are longer.
+//! the next takes a good part of it. So in a turn that begins while other jobs wait, one of the job's processes after the other
+//! has the GPU for a longer part.
 //!
-//! Processes that do not keep the GPU busy by themselves, because they wait for the host or for each other, would waste the
-//! job's time so. Where parts are not used the job's processes have its turns together again, for some seconds: at most as
-//! many parts are lost as [`MOST_UNUSED`].
+//! That is right for processes that keep the GPU busy. Others, which wait for the host or for each other between their kernels,
+//! would keep their siblings waiting meanwhile, and be kept waiting by them. So where parts are not used all of the job's
+//! processes have its turns together again, for some seconds ([`Record`]); and so they have while one of them is late.
 
 use super::tenant::Seat;
 use super::{Ended, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
 
-/// The shortest part, where the turn is not shorter: each change takes some 0.15 ms, and each process has its part the later.
-const SHORTEST: Nanos = 8 * MS;
-/// So little is left to whom has it.
-const LITTLE: Nanos = 3 * MS / 2;
-/// What was shorter says nothing.
-const TELLING: Nanos = MS / 2;
-/// After so many parts in a row that were not used, all are let in together.
-const MOST_UNUSED: u32 = 3;
-/// For how long; doubled each time.
+/// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
+/// longer ones it takes more turns until each process had its part.
+const PART: Nanos = 8 * MS;
+/// With less of the turn left no other part begins.
+const REST: Nanos = 3 * MS / 2;
+/// Who gives a part back by so much before its end has no more work.
+const EARLY: Nanos = MS;
+/// A part that was not used weighs as much as so many that were.
+const UNUSED: u32 = 8;
+/// With so many weights of unused parts together the processes have turns together.
+const TOO_MANY: u32 = 2 * UNUSED + UNUSED / 2;
+/// After so many used parts with none that was not, it is as if there never had been any.
+const GOOD: u32 = 64;
+/// For how long they have turns together; doubled each time.
 const RETREAT: Nanos = 1000 * MS;
 /// How often it is doubled at most.
 const MOST_DOUBLINGS: u32 = 4;
@@ -44,10 +49,13 @@ impl Part {
     }
 }
 
-/// How a job got on with parts.
+/// How a job got on with parts: a few that are not used, while processes start or end, are no reason to give them up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
-    unused: u32,
+    /// Grows by [`UNUSED`] with a part that was not used, and falls by one with each that was.
+    weight: u32,
+    /// Used parts since that was nothing.
+    good: u32,
     retreats: u32,
     together_until: Nanos,
 }
@@ -55,15 +63,17 @@ pub(super) struct Record {
 impl Record {
     fn note(&mut self, is_used: bool, now: Nanos) {
         if is_used {
-            if self.unused == 0 {
-                self.retreats = 0;
+            self.weight = self.weight.saturating_sub(1);
+            self.good = if self.weight == 0 { self.good + 1 } else { 0 };
+            if self.good >= GOOD {
+                (self.good, self.retreats) = (0, 0);
             }
-            self.unused = 0;
             return;
         }
-        self.unused += 1;
-        if self.unused >= MOST_UNUSED {
-            self.unused = 0;
+        self.good = 0;
+        self.weight += UNUSED;
+        if self.weight >= TOO_MANY {
+            self.weight = 0;
             self.together_until = now + (RETREAT << self.retreats.min(MOST_DOUBLINGS));
             self.retreats += 1;
         }
@@ -82,10 +92,16 @@ impl Turns {
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return false;
         };
-        let before = turn.part.and_then(|part| holder.seats.get(&part.seat));
-        // Nobody waits longer than that for what another says.
-        let over = before.map(|seat| Nanos::try_from(seat.said.over).unwrap_or(Nanos::MAX));
-        let from = over.map_or(turn.from, |over| over.clamp(now, now + LONGEST_TAIL));
+        let from = match turn.part {
+            None => turn.from,
+            Some(before) => {
+                // What two of them say of the same time is charged once.
+                holder.account.bill_from(turn.began);
+                let over = holder.seats.get(&before.seat).map_or(0, |it| it.said.over);
+                // Nobody waits longer than that for what another says.
+                Nanos::try_from(over).map_or(now, |over| over.clamp(now, now + LONGEST_TAIL))
+            }
+        };
         let Some(seat) = holder.seats.get_mut(&next) else {
             return false;
         };
@@ -106,19 +122,21 @@ impl Turns {
         let turn = self.turn.filter(|turn| turn.ended.is_none())?;
         let holder = self.tenants.get(&turn.job)?;
         let until = turn.until.filter(|_| turn.met.is_none())?;
-        let is_first = turn.part.is_none();
         let rest = until - now;
-        if rest < LITTLE || now < holder.parts.together_until && is_first {
+        // Whoever does not answer keeps one turn, not one part after the other.
+        if rest < REST || holder.seats.values().any(Seat::is_unreliable) {
             return None;
         }
         let comes = |(_, seat): &(&SeatId, &Seat)| seat.wishes() && !seat.is_in();
         let waiting = || holder.seats.iter().filter(comes);
         let count = Nanos::try_from(waiting().count()).ok()?;
-        if count < if is_first { 2 } else { 1 } {
+        // A turn that is in parts stays so to its end.
+        let is_first = turn.part.is_none();
+        if is_first && (count < 2 || now < holder.parts.together_until) {
             return None;
         }
         let (&next, _) = waiting().min_by_key(|(_, seat)| seat.served)?;
-        let parts = (rest / SHORTEST).clamp(1, count);
+        let parts = (rest / PART).clamp(1, count.max(1));
         Some((next, now + rest / parts))
     }
 
@@ -156,10 +174,12 @@ impl Turns {
                 });
             }
             (Some(seat), Some(ended)) if ended.deadline <= now => {
+                // The next look ends the turn.
                 seat.be_late(ended.at, now);
                 holder.overruns += 1;
             }
-            _ => {}
+            // It has it, and it is not time.
+            (Some(_), _) => {}
         }
     }
 
@@ -172,14 +192,14 @@ impl Turns {
         let Some(holder) = self.tenants.get_mut(&turn) else {
             return;
         };
-        let seat = holder.seats.get(&part.seat);
-        let used = seat.map(|seat| seat.said.used.saturating_sub(part.used));
-        let (Some(used), time) = (used, now - part.from) else {
+        // Who has gone said nothing of it.
+        let Some(seat) = holder.seats.get(&part.seat) else {
             return;
         };
-        if time >= TELLING {
-            let used = Nanos::try_from(used).unwrap_or(Nanos::MAX);
-            holder.parts.note(used.saturating_mul(3) >= time * 2, now);
-        }
+        let used = seat.said.used.saturating_sub(part.used);
+        let used = Nanos::try_from(used).unwrap_or(Nanos::MAX);
+        let is_to_the_end = now >= part.until - EARLY;
+        let is_busy = used.saturating_mul(3) >= (now - part.from) * 2;
+        holder.parts.note(is_to_the_end && is_busy, now);
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Seat {
     /// that it launches no more in it. One to an earlier one does not: it was on its way when this one was written, and who
     /// finds this one open goes on.
     word: Option<u32>,
-    /// When it last had a part of a turn.
+    /// When it last had a part of a turn, if it had one.
     pub(super) served: Nanos,
     /// What it had used when its turn ended.
     used_in_time: u64,
@@ -108,6 +108,11 @@ impl Seat {
 
     pub(super) fn is_late(&self) -> bool {
         self.late.is_some()
+    }
+
+    /// Whether it is late, or was and has not been in time since.
+    pub(super) fn is_unreliable(&self) -> bool {
+        self.is_late() || self.lapses > 0
     }
 
     pub(super) fn is_late_until(&self) -> Option<Nanos> {

@@ -18,6 +18,8 @@ struct Paced<'a> {
     nanoseconds: &'a str,
     reach: &'a str,
     milliseconds: &'a str,
+    /// Each launch waits for its kernel.
+    is_blocking: bool,
 }
 
 impl<'a> Paced<'a> {
@@ -29,6 +31,7 @@ impl<'a> Paced<'a> {
             nanoseconds: "100000",
             reach: "linked",
             milliseconds: "500",
+            is_blocking: false,
         }
     }
 
@@ -59,6 +62,9 @@ impl<'a> Paced<'a> {
         let asked: f64 = percent.parse()?;
         let with = |mut command: Command| {
             command.env("REACH", self.reach);
+            if self.is_blocking {
+                command.env("CUDA_LAUNCH_BLOCKING", "1");
+            }
             share(command)
         };
         let free = in_some_try(
@@ -210,6 +216,20 @@ fn short_kernels_are_held() -> Result<()> {
         ..Paced::by("async")
     };
     client.is_held("25")
+}
+
+/// As debuggers have it. What the host needs for a launch has the kernel in it then.
+#[test]
+fn kernels_whose_launches_wait_for_them_are_held() -> Result<()> {
+    for nanoseconds in ["50000", "100000", "1000000", "10000000"] {
+        let client = Paced {
+            nanoseconds,
+            is_blocking: true,
+            ..Paced::by("async")
+        };
+        client.is_held("25")?;
+    }
+    Ok(())
 }
 
 #[test]

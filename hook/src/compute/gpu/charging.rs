@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{CUcontext, CUstream};
 use super::super::Stream;
 use super::super::captures::{Named, wait_for_others};
 use super::super::estimates::{Key, UNKNOWN};
-use super::super::marks::{Alone, Marks, Reached};
+use super::super::marks::{Alone, Marks, Reached, far_beyond};
 use super::super::streams::Place;
 use super::{Gpu, LIGHT, Ticket};
 use crate::account::pools::relaxed;
@@ -286,7 +286,7 @@ impl Gpu {
         } else {
             work.cost
         };
-        let time = if is_timed && !is_exact {
+        let time = if is_timed && mark.is_late {
             // It began no earlier than it was launched.
             time.min(now.saturating_sub(mark.since))
         } else {
@@ -400,12 +400,9 @@ impl Gpu {
 
 /// What others took of which only this one was measured, where it took far more than expected.
 fn unseen(reached: &Reached, time: u64) -> u64 {
-    /// What it may take longer than expected.
-    const SOME: u64 = 20_000;
     let (mark, work) = (&reached.mark, reached.mark.work);
     let is_alone = !mark.is_late && work.count == 1;
-    let expected = work.cost.saturating_mul(2).saturating_add(SOME);
-    if is_alone && time > expected {
+    if is_alone && time > far_beyond(work.cost) {
         time.saturating_sub(work.cost)
             .saturating_mul(mark.stands_for.saturating_sub(1))
     } else {

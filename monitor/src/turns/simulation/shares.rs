@@ -100,6 +100,21 @@ fn processes_that_do_not_keep_the_gpu_busy_have_the_turns_of_their_job_together(
     );
 }
 
+/// One that keeps the GPU busy would have whole turns, and the others a step in each.
+#[test]
+fn processes_that_wait_for_the_host_are_not_kept_waiting_by_a_busy_one_of_their_job() {
+    let busy = Program::hard(1, (1, 2), MS);
+    for gap in [500 * US, 5 * MS] {
+        let steps = Program::hard(1, (1, 2), 500 * US).paced(Pace::Steps(gap));
+        let ([_, both], least, _) = beside_one(&[busy, steps]);
+        let alone = beside_one(&[steps]).0[1];
+        assert!(
+            both > 0.4 && least > 0.35 * alone,
+            "{gap}: {both} {least} of {alone}"
+        );
+    }
+}
+
 #[test]
 fn one_of_a_jobs_processes_that_works_little_is_not_kept_from_it() {
     let burst = Pace::Bursts {

@@ -124,6 +124,23 @@ fn an_answer_that_crosses_a_new_word_does_not_end_the_turn() {
     }
 }
 
+/// All are let in together once one did not answer, so that they are late together, and not one turn after the other.
+#[test]
+fn several_that_are_stopped_do_not_keep_one_of_their_job_from_its_turns() {
+    let stopped = Program {
+        stopped: Some((SECOND, 1000 * SECOND)),
+        ..quarter()
+    };
+    let mut programs = vec![stopped; 8];
+    programs.extend([quarter(), Program::hard(2, (3, 4), MS)]);
+    let mut world = World::new(Rules::default(), &programs, 1);
+    world.run_until(SECOND);
+    for second in 1..20 {
+        let got = world.shares_over(second * SECOND, (second + 1) * SECOND);
+        assert!(got[8] > 0.1 && got[9] > 0.7, "{second}: {got:?}");
+    }
+}
+
 #[test]
 fn one_that_never_answers_costs_one_legal_turn() {
     let lies = Program {

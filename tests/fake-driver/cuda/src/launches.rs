@@ -1,6 +1,7 @@
 //! Launching kernels, in all the ways that programs do.
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 
 use softmig_driver_sys::cuda::*;
 
@@ -29,14 +30,16 @@ exports! {
     fn cuLaunchKernel [cuLaunchKernel 4000], cuLaunchKernel_ptsz [7000] (
         function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void
-    ) |per_thread| => locked(|driver| {
+    ) |per_thread| => {
         let shape = Shape {
             grid: [grid_x, grid_y, grid_z],
             block: [block_x, block_y, block_z],
             shared,
         };
-        launch(driver, function, shape, stream, (parameters, extra), per_thread)
-    });
+        let launched =
+            locked(|driver| launch(driver, function, shape, stream, (parameters, extra), per_thread));
+        launched.and_then(|()| wait_if_blocking(stream, per_thread))
+    };
 
     /// Launches a kernel all of whose blocks run at the same time.
     fn cuLaunchCooperativeKernel [cuLaunchCooperativeKernel 9000], cuLaunchCooperativeKernel_ptsz [9000] (
@@ -98,6 +101,17 @@ exports! {
         };
         launch(driver, function, shape, asked.hStream, (parameters, extra), per_thread)
     });
+}
+
+/// By CUDA_LAUNCH_BLOCKING a launch returns when its work is done.
+fn wait_if_blocking(stream: CUstream, per_thread: bool) -> Outcome {
+    static IS_SET: OnceLock<bool> = OnceLock::new();
+    let is_set = || std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|it| it == "1");
+    if *IS_SET.get_or_init(is_set) {
+        streams::synchronize(stream as usize, Default::of(per_thread))
+    } else {
+        Ok(())
+    }
 }
 
 /// A kernel's arguments: pointers to each, or a list with a buffer of all.

@@ -233,7 +233,7 @@ pub(crate) fn when_idle(driver: &mut Driver, number: usize, default: Default) ->
     ))
 }
 
-fn synchronize(number: usize, default: Default) -> Outcome {
+pub(crate) fn synchronize(number: usize, default: Default) -> Outcome {
     waiting::wait(|driver| {
         let number = resolve(driver, number, default)?;
         refuse_to_wait(driver, number)?;
