@@ -12,7 +12,7 @@
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
 //!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
 //!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
-//! - In a turn that begins while others wait, a job's processes have the GPU one after the other (`parts`).
+//! - In a turn that begins while others want one, a job's processes have the GPU one after the other (`parts`).
 //! - A job whose work on one GPU waits for that on another has its turns on both together (`gangs`).
 //!
 //! Nothing here reads a clock, a page or a file: [`Turns::hear`] is told what the seats say, [`Turns::look`] what time it
@@ -239,7 +239,7 @@ impl Turns {
             job,
             number: self.last_seat,
         };
-        tenant.seats.insert(seat, Seat::default());
+        tenant.seats.insert(seat, Seat::new(now));
         seat
     }
 
@@ -304,6 +304,7 @@ impl Turns {
                 return Look { orders, next };
             }
             if self.turn.is_some_and(|turn| turn.part.is_some()) {
+                self.note_that_others_wait(now);
                 self.go_on_in_parts(now, &mut orders);
             } else {
                 self.go_on(now, &mut orders);
@@ -454,7 +455,7 @@ impl Turns {
         let job = self.turn.map(|turn| turn.job);
         let holder = job.and_then(|job| self.tenants.get(&job));
         let has_credit = holder.is_some_and(|holder| self.missing(holder) <= 0);
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &self.turn else { return };
         if turn.until.is_some() {
             return self.let_in(|_, seat| seat.is_left_out(), orders);
         }
@@ -463,11 +464,21 @@ impl Turns {
             let comes = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
             return self.let_in(|_, seat| comes(seat), orders);
         }
+        self.note_that_others_wait(now);
+        self.let_in(|_, seat| seat.is_in() || seat.is_left_out(), orders);
+    }
+
+    /// The turn has an end if somebody began to wait for that.
+    fn note_that_others_wait(&mut self, now: Nanos) {
+        let end = self.end_now_that_others_wait(now);
+        let Some(turn) = &mut self.turn else { return };
+        if turn.until.is_some() || end.is_none() {
+            return;
+        }
         turn.until = end;
         if let Some(holder) = self.tenants.get_mut(&turn.job) {
             holder.account.begin_bill();
         }
-        self.let_in(|_, seat| seat.is_in() || seat.is_left_out(), orders);
     }
 
     /// Whether somebody woke who has used so little of late that the holder is to make way.
@@ -494,7 +505,7 @@ impl Turns {
         let until = (ends.min()).map_or(u64::MAX, |until| until.try_into().unwrap_or(0));
         let from = turn.part.map_or(turn.from, |part| part.from);
         let from = from.try_into().unwrap_or(0);
-        let flags = if turn.until.is_some() {
+        let flags = if turn.until.is_some() || turn.part.is_some() {
             OPEN | CONTENDED
         } else {
             OPEN
@@ -674,10 +685,13 @@ impl Turns {
             }
             Some(turn) => match (turn.ended, turn.until) {
                 (Some(ended), _) => Some(ended.deadline),
-                (None, Some(until)) => Some(turn.part.map_or(until, |it| it.next().min(until))),
+                (None, Some(until)) => Some(until),
+                (None, None) if turn.part.is_some() => self.others_waited_since(turn.job, now),
                 (None, None) => self.end_of_rest(now, turn.job),
             },
         };
+        let part = self.turn.filter(|turn| turn.ended.is_none());
+        let part = part.and_then(|turn| Some(turn.part?.next()));
         let limit = self.turn.and_then(|turn| turn.limit);
         let gang = self.next_of_gangs(now).into_iter();
         let limit = limit.filter(|_| self.turn.is_some_and(|turn| turn.ended.is_none()));
@@ -685,6 +699,7 @@ impl Turns {
             .into_iter()
             .chain(pardon)
             .chain(limit)
+            .chain(part)
             .chain(gang)
             .min()
     }

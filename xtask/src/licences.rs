@@ -49,7 +49,7 @@ struct Package {
 
 /// Checks every package that a build for Linux may use, tests included.
 pub(crate) fn check() -> Result<()> {
-    let output = cargo(&["metadata", "--offline", "--locked", "--format-version=1"])
+    let output = cargo(&["metadata", "--locked", "--format-version=1"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .args(["--features", "softmig-bindings/generate"])
         .stderr(std::process::Stdio::inherit())

@@ -1,21 +1,23 @@
 //! A job's processes, one after the other.
 //!
 //! Of several processes that have work the driver gives each a slice of the GPU's time, so short that changing from one to
-//! the next takes a good part of it. So in a turn that begins while other jobs wait, one of the job's processes after the other
-//! has the GPU for a longer part.
+//! the next takes a good part of it. So in a turn that begins while other jobs want the GPU, one of the job's processes after the
+//! other has it for a longer part.
 //!
 //! That is right for processes that keep the GPU busy. Others, which wait for the host or for each other between their kernels,
 //! would keep their siblings waiting meanwhile, and be kept waiting by them. So where parts are not used all of the job's
 //! processes have its turns together again, for some seconds ([`Record`]); and so they have while one of them is late.
 
 use super::tenant::Seat;
-use super::{Ended, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
+use super::{Ended, Job, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
 
 /// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
 /// longer ones it takes more turns until each process had its part.
 const PART: Nanos = 8 * MS;
 /// With less of the turn left no other part begins.
 const REST: Nanos = 3 * MS / 2;
+/// What a process does first says little of it: it launches what nobody has measured yet.
+const NEW: Nanos = 1000 * MS;
 /// Who gives a part back by so much before its end has no more work.
 const EARLY: Nanos = MS;
 /// A part that was not used weighs as much as so many that were.
@@ -49,7 +51,7 @@ impl Part {
     }
 }
 
-/// How a job got on with parts: a few that are not used, while processes start or end, are no reason to give them up.
+/// How a job got on with parts: a few that are not used are no reason to give them up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// Grows by [`UNUSED`] with a part that was not used, and falls by one with each that was.
@@ -121,10 +123,8 @@ impl Turns {
     fn next_part(&self, now: Nanos) -> Option<(SeatId, Nanos)> {
         let turn = self.turn.filter(|turn| turn.ended.is_none())?;
         let holder = self.tenants.get(&turn.job)?;
-        let until = turn.until.filter(|_| turn.met.is_none())?;
-        let rest = until - now;
         // Whoever does not answer keeps one turn, not one part after the other.
-        if rest < REST || holder.seats.values().any(Seat::is_unreliable) {
+        if turn.met.is_some() || holder.seats.values().any(Seat::is_unreliable) {
             return None;
         }
         let comes = |(_, seat): &(&SeatId, &Seat)| seat.wishes() && !seat.is_in();
@@ -136,14 +136,34 @@ impl Turns {
             return None;
         }
         let (&next, _) = waiting().min_by_key(|(_, seat)| seat.served)?;
+        // Others may not have the credit for a turn yet.
+        let Some(until) = turn.until else {
+            return self.others_wish(turn.job).then_some((next, now + PART));
+        };
+        let rest = until - now;
         let parts = (rest / PART).clamp(1, count.max(1));
-        Some((next, now + rest / parts))
+        (rest >= REST).then_some((next, now + rest / parts))
+    }
+
+    fn others_wish(&self, job: Job) -> bool {
+        let mut others = self.tenants.iter().filter(|&(&other, _)| other != job);
+        others.any(|(_, other)| other.wishes_since.is_some())
     }
 
     /// Whether the turn goes on with another process than the one that has it.
     pub(super) fn has_next_part(&self, now: Nanos) -> bool {
         let is_in_parts = self.turn.is_some_and(|turn| turn.part.is_some());
         is_in_parts && self.next_part(now).is_some()
+    }
+
+    /// Nobody else wants the GPU any more.
+    fn let_all_in(&mut self, now: Nanos, orders: &mut Vec<Order>) {
+        if let Some(turn) = &mut self.turn
+            && turn.until.is_none()
+        {
+            turn.part = None;
+            self.go_on(now, orders);
+        }
     }
 
     /// The turn goes on with the process that has it, or with the next one.
@@ -159,7 +179,9 @@ impl Turns {
         match (has_it, part.ended) {
             (None, _) => {
                 self.note_part(now);
-                self.begin_part(now, orders);
+                if !self.begin_part(now, orders) {
+                    self.let_all_in(now, orders);
+                }
             }
             (Some(seat), None) if part.until <= now => {
                 part.ended = Some(Ended {
@@ -193,7 +215,8 @@ impl Turns {
             return;
         };
         // Who has gone said nothing of it.
-        let Some(seat) = holder.seats.get(&part.seat) else {
+        let seat = holder.seats.get(&part.seat);
+        let Some(seat) = seat.filter(|seat| part.from - seat.since >= NEW) else {
             return;
         };
         let used = seat.said.used.saturating_sub(part.used);

@@ -43,6 +43,8 @@ pub(super) struct Seat {
     /// that it launches no more in it. One to an earlier one does not: it was on its way when this one was written, and who
     /// finds this one open goes on.
     word: Option<u32>,
+    /// Since when it is here.
+    pub(super) since: Nanos,
     /// When it last had a part of a turn, if it had one.
     pub(super) served: Nanos,
     /// What it had used when its turn ended.
@@ -67,6 +69,13 @@ const PUNISHMENT: Nanos = 5_000_000_000;
 const MOST_DOUBLINGS: u32 = 4;
 
 impl Seat {
+    pub(super) fn new(now: Nanos) -> Self {
+        Self {
+            since: now,
+            ..Self::default()
+        }
+    }
+
     /// Notes what the page says. Tells how much GPU time was used since it was last read.
     pub(super) fn hear(&mut self, said: Said) -> Nanos {
         let used = said.used.saturating_sub(self.said.used);

@@ -304,7 +304,8 @@ impl Gpu {
             let each = if is_bound {
                 self.estimates.within(key, each)
             } else {
-                each
+                // What is beyond that was charged for those that it stands for.
+                each.min(most_learned(mark.stands_for, work.cost))
             };
             self.estimates.learn(key, self.without_waiting(key, each));
         }
@@ -395,6 +396,15 @@ impl Gpu {
         let context = context as u64;
         let places = self.streams.each();
         places.filter(move |place| place.context() == context)
+    }
+}
+
+/// How long a launch may have been taken to last that stands for so many, and should take `cost`.
+fn most_learned(stands_for: u64, cost: u64) -> u64 {
+    if stands_for > 1 {
+        far_beyond(cost)
+    } else {
+        u64::MAX
     }
 }
 

@@ -88,6 +88,24 @@ fn eight_processes_of_one_job_have_what_one_of_another_has() {
     }
 }
 
+/// Also where the other job has to wait for its credit most of the time.
+#[test]
+fn eight_processes_of_a_job_that_meets_its_cap_go_on_one_after_the_other() {
+    for shares in [
+        [(1, 2), (1, 4)],
+        [(1, 4), (1, 2)],
+        [(7, 10), (3, 10)],
+        [(1, 2), (1, 2)],
+    ] {
+        let mut programs = vec![Program::hard(0, shares[0], 100 * US)];
+        programs.extend([Program::hard(1, shares[1], 100 * US); 8]);
+        let got = got(&programs, 20);
+        let eight: f64 = got[1..].iter().sum();
+        let part = f64::from(shares[1].0) / f64::from(shares[1].1);
+        assert!(eight > 0.96 * part, "{shares:?}: {eight} of {part}");
+    }
+}
+
 /// Together they keep the GPU busy; one after the other they would not.
 #[test]
 fn processes_that_do_not_keep_the_gpu_busy_have_the_turns_of_their_job_together() {

@@ -124,6 +124,44 @@ fn an_answer_that_crosses_a_new_word_does_not_end_the_turn() {
     }
 }
 
+/// The other job wants a turn too, but has had its share: when it can have one nobody waits for yet.
+#[test]
+fn processes_have_the_turn_one_after_the_other_before_anybody_else_can_have_it() {
+    let share = Share::new(1, 2).unwrap();
+    let mut turns = Turns::new(0, Rules::default());
+    let [first, second, other] = [0, 0, 1].map(|job| turns.sit(0, Job(job), share, Mode::Hard));
+    let wishes = Said {
+        wishes: true,
+        ..Said::default()
+    };
+    turns.hear(other, wishes);
+    let words = |look: Look| -> BTreeMap<SeatId, u32> {
+        let orders = look.orders.into_iter();
+        orders.map(|order| (order.seat, order.word)).collect()
+    };
+    let opened = words(turns.look(0));
+    // It has used up all that it had, and owes some.
+    let used = 60 * MS as u64;
+    let done = opened.get(&other).copied().unwrap();
+    turns.hear(
+        other,
+        Said {
+            used,
+            done,
+            ..wishes
+        },
+    );
+    turns.look(30 * MS);
+    turns.hear(first, wishes);
+    turns.hear(second, wishes);
+    let mut opened = BTreeMap::new();
+    for time in [30 * MS, 30 * MS + 1] {
+        opened.extend(words(turns.look(time)));
+    }
+    let is_open = |seat: SeatId| opened.get(&seat).is_some_and(|word| word & OPEN != 0);
+    assert!(is_open(first) != is_open(second), "{opened:?}");
+}
+
 /// All are let in together once one did not answer, so that they are late together, and not one turn after the other.
 #[test]
 fn several_that_are_stopped_do_not_keep_one_of_their_job_from_its_turns() {
