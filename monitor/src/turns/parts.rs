@@ -9,7 +9,8 @@
 //! processes have its turns together again, for some seconds ([`Record`]); and so they have while one of them is late.
 
 use super::tenant::Seat;
-use super::{Ended, Job, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
+use super::turn::Ended;
+use super::{Job, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
 
 /// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
 /// longer ones it takes more turns until each process had its part.
