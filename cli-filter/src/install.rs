@@ -65,7 +65,10 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
             // sbatch and salloc send it as it is, and job_submit makes figures of the job of it.
             Some(_) if !options::is_srun(table) => Ok(SUCCESS),
             // srun asks for its step in the same words, which job_submit does not see.
-            Some(option) => refuse(lua, &Refusal::per_gpu_with_srun(&grant, option)),
+            Some(option) => {
+                let refusal = Refusal::per_gpu_with_srun(&grant, option);
+                refuse(lua, &refusal.at(&policy))
+            }
             None => {
                 options::write(table, &grant.request)?;
                 Ok(SUCCESS)

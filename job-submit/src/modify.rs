@@ -14,7 +14,11 @@ pub(crate) fn modify(
     uid: &LuaValue,
 ) -> LuaResult<i32> {
     if edits_tag(change, record) {
-        refuse(lua, "job_modify", uid, &Refusal::tag_edit());
+        let refusal = match store::policy() {
+            (Some(policy), _) => Refusal::tag_edit().at(&policy),
+            (None, _) => Refusal::tag_edit(),
+        };
+        refuse(lua, "job_modify", uid, &refusal);
         return Ok(slurm::ACCESS_DENIED);
     }
     let changed = fields::read(change);

@@ -1,6 +1,8 @@
 //! The policy: which GPUs there are, how they may be cut, and what else an administrator decides in policy.toml.
 
 use crate::limits::{Limits, LimitsError, MAX_SHARDS_PER_GPU, Mode, Share, TypeName};
+use crate::messages::{self, Messages};
+use crate::refusal::Code;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,6 +13,7 @@ use std::ops::Range;
 pub struct Policy {
     gpus: BTreeMap<String, GpuType>,
     plain_types: Vec<String>,
+    messages: Messages,
     /// What becomes of shard requests that are no slice.
     pub raw_shards: RawShards,
     /// Where the tag travels.
@@ -169,6 +172,7 @@ impl Policy {
         }
         Ok(Self {
             gpus,
+            messages: Messages::check(file.messages, text)?,
             plain_types: file.plain_types,
             raw_shards: file.raw_shards,
             tag_field: file.tag.field,
@@ -180,6 +184,11 @@ impl Policy {
     /// The type of that exact name; Slurm's types are case sensitive.
     pub fn gpu(&self, name: &str) -> Option<&GpuType> {
         self.gpus.get(name)
+    }
+
+    /// The site's own line to a refusal.
+    pub fn message(&self, code: Code) -> Option<&str> {
+        self.messages.of(code)
     }
 
     /// All types, by name.
@@ -216,6 +225,8 @@ struct File {
     tag: TagTable,
     #[serde(default)]
     node: NodeTable,
+    #[serde(default)]
+    messages: messages::Table,
     #[serde(default)]
     gpu: BTreeMap<String, toml::Spanned<GpuTable>>,
 }
@@ -327,7 +338,7 @@ fn with_nearest_key(message: &str) -> String {
 }
 
 /// The word most like `word`, if any is much like it.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|key| (strsim::jaro_winkler(word, key), key))
         .filter(|(likeness, _)| *likeness > 0.8)
@@ -335,7 +346,7 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
         .map(|(_, key)| key)
 }
 
-fn line_of(text: &str, span: &Range<usize>) -> Option<usize> {
+pub(crate) fn line_of(text: &str, span: &Range<usize>) -> Option<usize> {
     Some(text.get(..span.start)?.matches('\n').count() + 1)
 }
 

@@ -69,7 +69,7 @@ pub fn decide(policy: &Policy, request: &Request, context: &Context) -> Verdict 
     }
     match grant(policy, request, context, &wanted) {
         Ok(grant) => Verdict::Granted(Box::new(grant)),
-        Err(refusal) => Verdict::Refused(refusal),
+        Err(refusal) => Verdict::Refused(refusal.at(policy)),
     }
 }
 

@@ -43,6 +43,8 @@ mod decide;
 #[cfg(feature = "std")]
 pub mod gres;
 #[cfg(feature = "std")]
+mod messages;
+#[cfg(feature = "std")]
 pub mod options;
 #[cfg(feature = "std")]
 mod refusal;

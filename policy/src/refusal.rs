@@ -1,5 +1,6 @@
 //! Refusals: what was asked, which rule says no, and what to type instead.
 
+use crate::catalogue::Policy;
 use crate::decide::Grant;
 use std::fmt;
 
@@ -34,6 +35,22 @@ pub enum Code {
 }
 
 impl Code {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::SliceIsWholeGpu,
+        Self::SliceSize,
+        Self::SliceCount,
+        Self::SliceMixed,
+        Self::SliceType,
+        Self::SliceNodes,
+        Self::SlicePerTask,
+        Self::SliceOption,
+        Self::RawShard,
+        Self::Malformed,
+        Self::PolicyUnreadable,
+        Self::TagEdit,
+    ];
+
     /// The name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,6 +79,8 @@ pub struct Refusal {
     pub message: String,
     /// What to type instead.
     pub hint: String,
+    /// What the site says besides.
+    pub site: Option<String>,
 }
 
 impl Refusal {
@@ -70,7 +89,14 @@ impl Refusal {
             code,
             message: plain(message.into()),
             hint: plain(hint.into()),
+            site: None,
         }
+    }
+
+    /// The same with the site's own line.
+    pub fn at(mut self, policy: &Policy) -> Self {
+        self.site = policy.message(self.code).map(str::to_string);
+        self
     }
 
     /// The refusal of an edit of softmig's own mark.
@@ -128,7 +154,7 @@ impl Refusal {
     }
 }
 
-/// Two lines: the refusal, and what to type instead. The same everywhere a user can see one.
+/// Two lines: the refusal, and what to type instead; and the site's own, if it has one. The same everywhere a user can see one.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -137,7 +163,11 @@ impl fmt::Display for Refusal {
             self.message,
             self.code.as_str(),
             self.hint
-        )
+        )?;
+        match &self.site {
+            Some(site) => write!(f, "\nsoftmig: {site}"),
+            None => Ok(()),
+        }
     }
 }
 

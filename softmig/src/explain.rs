@@ -194,6 +194,8 @@ struct Answer<'a> {
     code: Option<&'static str>,
     message: String,
     hint: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<&'a str>,
     tres_per_node: Option<&'a str>,
     limits: Option<JsonLimits<'a>>,
 }
@@ -227,6 +229,7 @@ impl<'a> Answer<'a> {
                 code: None,
                 message: UNCHANGED.to_string(),
                 hint: "",
+                site: None,
                 tres_per_node: None,
                 limits: None,
             },
@@ -235,6 +238,7 @@ impl<'a> Answer<'a> {
                 code: None,
                 message: granted(grant),
                 hint: "",
+                site: None,
                 tres_per_node: grant.request.tres_per_node.as_deref(),
                 limits: Some(JsonLimits::of(&grant.limits)),
             },
@@ -243,6 +247,7 @@ impl<'a> Answer<'a> {
                 code: Some(refusal.code.as_str()),
                 message: refusal.message.clone(),
                 hint: &refusal.hint,
+                site: refusal.site.as_deref(),
                 tres_per_node: None,
                 limits: None,
             },

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io::Write;
+
 use assert_cmd::Command;
 
 const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
@@ -45,6 +47,30 @@ fn a_refusal_says_what_to_type_and_exits_3() {
     softmig: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]
     softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time) or --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)
     ");
+}
+
+#[test]
+fn a_site_adds_its_own_line_to_a_refusal() {
+    let mut policy = tempfile::NamedTempFile::new().unwrap();
+    let ours = std::fs::read_to_string(POLICY).unwrap();
+    let any = "any = \"Questions: gpu-help@example.org\"";
+    let site = ours.replace("# any = \"Questions: gpu-help@example.org\"", any);
+    assert_ne!(ours, site);
+    policy.write_all(site.as_bytes()).unwrap();
+    let path = policy.path().to_str().unwrap();
+    let (status, text, _) = explain_by(path, &["--gpus=l40s.3:1"]);
+    assert_eq!(status, 3);
+    assert!(
+        text.ends_with("\nsoftmig: Questions: gpu-help@example.org\n"),
+        "{text}"
+    );
+    let (_, json, _) = explain_by(path, &["--json", "--gpus=l40s.3:1"]);
+    assert!(
+        json.contains("\"site\":\"Questions: gpu-help@example.org\""),
+        "{json}"
+    );
+    let (_, text, _) = explain_by(path, &["--gpus=l40s.4:1"]);
+    assert!(!text.contains("example.org"), "{text}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ on_each_slurm!(
     a_broken_policy_leaves_the_last_good_one_in_force,
     without_any_policy_slices_are_refused_and_the_rest_passes,
     a_changed_policy_holds_for_the_next_job,
+    the_sites_own_line_comes_with_each_refusal,
     the_sites_own_script_runs_first_and_its_answer_counts,
     an_error_in_the_sites_script_lets_no_slice_through,
     a_script_that_breaks_leaves_the_old_one_in_force,
@@ -99,6 +100,29 @@ fn a_changed_policy_holds_for_the_next_job(slurm: Slurm) -> Result<()> {
         conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=11366M\n"),
         "{conf}"
     );
+    Ok(())
+}
+
+fn the_sites_own_line_comes_with_each_refusal(slurm: Slurm) -> Result<()> {
+    let messages =
+        "[messages]\nany = \"Ask gpu-help@example.org\"\nSLICE_SIZE = \"Quarters only, 100%\"\n";
+    for cli_filter in [true, false] {
+        let cluster = installed(slurm).cli_filter(cli_filter).start()?;
+        let policy = cluster.read(POLICY)?.context("no policy")?;
+        cluster.write(POLICY, &policy.replace("[messages]\n", messages))?;
+        let refused = |option: &str| {
+            let alice = cluster.user("alice");
+            alice.try_sbatch(&["--hold", option], "true")?.refused()
+        };
+        let size = refused("--gres=gpu:l40s.3:1")?;
+        assert!(size.contains("softmig: Quarters only, 100%"), "{size}");
+        let count = refused("--gres=gpu:l40s.4:2")?;
+        assert!(
+            count.contains("softmig: Ask gpu-help@example.org"),
+            "{count}"
+        );
+        quarter(&cluster)?;
+    }
     Ok(())
 }
 
