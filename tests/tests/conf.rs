@@ -71,10 +71,9 @@ fn the_example_policy_shows_every_key() {
             known_keys(&format!("[{table}.x]")),
         ]
         .concat();
-        match inside.is_empty() {
-            true => assert!(shown(&table), "{table}"),
-            false => assert!(text.contains(&format!("\n[{table}")), "[{table}]"),
-        }
+        // The keys of some are a refusal's codes, or a site's own names.
+        let is_there = text.contains(&format!("\n[{table}"));
+        assert!(is_there || inside.is_empty() && shown(&table), "{table}");
         for key in inside {
             assert!(shown(&key), "[{table}] {key}");
             keys += 1;

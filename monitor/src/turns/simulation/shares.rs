@@ -256,8 +256,37 @@ fn programs() -> impl Strategy<Value = Vec<Program>> {
     })
 }
 
+/// Of one job: busy ones, ones that wait for each kernel, and ones that work now and then.
+fn processes() -> impl Strategy<Value = Vec<Program>> {
+    let kernel = 50 * US..5 * MS;
+    let pace = prop_oneof![
+        Just(Pace::Greedy),
+        (20 * US..10 * MS).prop_map(Pace::Steps),
+        (MS..5 * MS, 20 * MS..200 * MS).prop_map(|(work, every)| Pace::Bursts { work, every }),
+    ];
+    let process = (kernel, pace, 0..SECOND).prop_map(|(kernel, pace, from)| {
+        let program = Program::hard(1, (1, 2), kernel).paced(pace);
+        Program { from, ..program }
+    });
+    prop::collection::vec(process, 2..7)
+}
+
 proptest! {
     #![proptest_config(cases(48))]
+
+    /// Whatever they do, the job beside them has its share, they come to theirs together where one of them is busy, and none
+    /// is kept out.
+    #[test]
+    fn processes_of_all_kinds_share_the_turns_of_their_job(several in processes(), seed: u64) {
+        let mut programs = vec![Program::hard(0, (1, 2), 100 * US)];
+        programs.extend(&several);
+        let mut world = World::new(Rules::default(), &programs, seed);
+        let got = world.shares_over(2 * SECOND, 22 * SECOND);
+        prop_assert!(got[0] > 0.45, "{got:?}");
+        let is_busy = several.iter().any(|it| matches!(it.pace, Pace::Greedy));
+        prop_assert!(!is_busy || got[1..].iter().sum::<f64>() > 0.3, "{got:?}");
+        prop_assert!(got[1..].iter().all(|&got| got > 0.0005), "{got:?}");
+    }
 
     #[test]
     fn greedy_jobs_get_their_shares(programs in programs(), seed: u64) {
