@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalogue::{PolicyError, line_of, nearest};
-use crate::refusal::Code;
+use crate::refusal::{Code, is_plain};
 
 /// What `[messages]` holds.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,6 @@ impl Messages {
                 message: format!("[messages]: {message}"),
             };
             let message = message.into_inner();
-            let is_plain = |letter: char| letter == ' ' || letter.is_ascii_graphic();
             if message.trim().is_empty()
                 || message.len() > LONGEST
                 || !message.chars().all(is_plain)

@@ -171,17 +171,21 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// What may go to terminals and logs.
+pub(crate) fn is_plain(letter: char) -> bool {
+    letter == ' ' || letter.is_ascii_graphic()
+}
+
 /// Plain ASCII on one line, of bearable length: part of it comes from the user and goes to terminals and logs.
 fn plain(text: String) -> String {
     const LONGEST: usize = 500;
-    let plain = |letter: char| letter == ' ' || letter.is_ascii_graphic();
-    if text.len() <= LONGEST && text.chars().all(plain) {
+    if text.len() <= LONGEST && text.chars().all(is_plain) {
         return text;
     }
     let mut short: String = text
         .chars()
         .take(LONGEST)
-        .map(|letter| if plain(letter) { letter } else { '?' })
+        .map(|letter| if is_plain(letter) { letter } else { '?' })
         .collect();
     if text.chars().nth(LONGEST).is_some() {
         short.push_str("...");

@@ -8,9 +8,14 @@ use super::{Job, Nanos, Turns};
 impl Turns {
     /// Since when somebody else could have had the turn, from the last look on.
     pub(super) fn others_waited_since(&self, holder: Job, from: Nanos) -> Option<Nanos> {
-        let others = self.tenants.iter().filter(|&(&job, _)| job != holder);
-        let waited = others.filter_map(|(_, tenant)| self.ready_at(tenant, from));
+        let waited = self.others(holder).filter_map(|it| self.ready_at(it, from));
         waited.min()
+    }
+
+    /// All jobs but this one.
+    pub(super) fn others(&self, job: Job) -> impl Iterator<Item = &Tenant> {
+        let others = self.tenants.iter().filter(move |&(&other, _)| other != job);
+        others.map(|(_, tenant)| tenant)
     }
 
     /// When a job that wishes can have a turn, `from` on.
@@ -54,10 +59,9 @@ impl Turns {
             return 0;
         };
         let epoch = self.epoch();
-        let others = self.tenants.iter().filter(|&(&other, _)| other != job);
-        let waiting = others.filter(|(_, it)| it.wishes_since.is_some());
+        let waiting = self.others(job).filter(|it| it.wishes_since.is_some());
         // As each stood when it got its turn: in it one falls back.
-        let peaks: Vec<Nanos> = waiting.filter_map(|(_, it)| it.lag_before).collect();
+        let peaks: Vec<Nanos> = waiting.filter_map(|it| it.lag_before).collect();
         let behind = peaks
             .iter()
             .map(|peak| (own.lag() - peak).clamp(-epoch, epoch));

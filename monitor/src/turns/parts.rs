@@ -10,7 +10,7 @@
 
 use super::tenant::Seat;
 use super::turn::Ended;
-use super::{Job, LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
+use super::{LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
 
 /// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
 /// longer ones it takes more turns until each process had its part.
@@ -35,7 +35,7 @@ const MOST_DOUBLINGS: u32 = 4;
 /// A part of a turn: one process has the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    pub(super) seat: SeatId,
+    seat: SeatId,
     /// When the work before it should be over.
     pub(super) from: Nanos,
     pub(super) until: Nanos,
@@ -139,16 +139,13 @@ impl Turns {
         let (&next, _) = waiting().min_by_key(|(_, seat)| seat.served)?;
         // Others may not have the credit for a turn yet.
         let Some(until) = turn.until else {
-            return self.others_wish(turn.job).then_some((next, now + PART));
+            let mut others = self.others(turn.job);
+            let is_wished = others.any(|other| other.wishes_since.is_some());
+            return is_wished.then_some((next, now + PART));
         };
         let rest = until - now;
-        let parts = (rest / PART).clamp(1, count.max(1));
+        let parts = (rest / PART).clamp(1, count);
         (rest >= REST).then_some((next, now + rest / parts))
-    }
-
-    fn others_wish(&self, job: Job) -> bool {
-        let mut others = self.tenants.iter().filter(|&(&other, _)| other != job);
-        others.any(|(_, other)| other.wishes_since.is_some())
     }
 
     /// Whether the turn goes on with another process than the one that has it.
@@ -208,11 +205,9 @@ impl Turns {
 
     /// A part is over: whether the process used it.
     pub(super) fn note_part(&mut self, now: Nanos) {
-        let turn = self.turn.as_mut();
-        let Some((turn, part)) = turn.and_then(|turn| Some((turn.job, turn.part?))) else {
-            return;
-        };
-        let Some(holder) = self.tenants.get_mut(&turn) else {
+        let Some(turn) = self.turn else { return };
+        let Some(part) = turn.part else { return };
+        let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
         // Who has gone said nothing of it.

@@ -61,34 +61,34 @@ impl Turns {
 
     /// The turn goes on.
     pub(super) fn go_on(&mut self, now: Nanos, orders: &mut Vec<Order>) {
-        let end = self.end_now_that_others_wait(now);
-        let job = self.turn.map(|turn| turn.job);
-        let holder = job.and_then(|job| self.tenants.get(&job));
-        let has_credit = holder.is_some_and(|holder| self.missing(holder) <= 0);
         let Some(turn) = &self.turn else { return };
         if turn.until.is_some() {
             return self.let_in(|_, seat| seat.is_left_out(), orders);
         }
-        if end.is_none() {
-            // Others of the job may rest in the turn, or be busy with what waits for this one.
-            let comes = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
-            return self.let_in(|_, seat| comes(seat), orders);
+        let holder = self.tenants.get(&turn.job);
+        let has_credit = holder.is_some_and(|holder| self.missing(holder) <= 0);
+        if self.note_that_others_wait(now) {
+            return self.let_in(|_, seat| seat.is_in() || seat.is_left_out(), orders);
         }
-        self.note_that_others_wait(now);
-        self.let_in(|_, seat| seat.is_in() || seat.is_left_out(), orders);
+        // Others of the job may rest in the turn, or be busy with what waits for this one.
+        let comes = |seat: &Seat| seat.is_left_out() || has_credit && seat.wants_more();
+        self.let_in(|_, seat| comes(seat), orders);
     }
 
-    /// The turn has an end if somebody began to wait for that.
-    pub(super) fn note_that_others_wait(&mut self, now: Nanos) {
+    /// The turn has an end if somebody began to wait for that. Tells whether it has one since now.
+    pub(super) fn note_that_others_wait(&mut self, now: Nanos) -> bool {
         let end = self.end_now_that_others_wait(now);
-        let Some(turn) = &mut self.turn else { return };
+        let Some(turn) = &mut self.turn else {
+            return false;
+        };
         if turn.until.is_some() || end.is_none() {
-            return;
+            return false;
         }
         turn.until = end;
         if let Some(holder) = self.tenants.get_mut(&turn.job) {
             holder.account.begin_bill();
         }
+        true
     }
 
     /// Whether somebody woke who has used so little of late that the holder is to make way.
@@ -96,9 +96,8 @@ impl Turns {
         if turn.met.is_some() {
             return false;
         }
-        let others = self.tenants.iter().filter(|&(&job, _)| job != turn.job);
-        let mut others = others.filter(|(_, other)| other.elsewhere.is_none());
-        others.any(|(_, other)| {
+        let mut others = self.others(turn.job).filter(|it| it.elsewhere.is_none());
+        others.any(|other| {
             let woke = other.wishes_since.is_some_and(|since| since >= turn.began);
             let length = self.turn_length(other.account.share);
             let half = length / 2;
