@@ -2,7 +2,7 @@
 
 use crate::{fields, slurm, store};
 use mlua::prelude::*;
-use softmig_policy::catalogue::TagField;
+use softmig_policy::policy::TagField;
 use softmig_policy::tag::{self, Tag};
 
 /// The fields that the prolog looks into.

@@ -16,8 +16,8 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
     let request = fields::read_rest(job, gpus);
     let (policy, verdict) = answer(lua, &request, None);
     let line = match &verdict {
-        Verdict::Unchanged { gpus: false } => None,
-        Verdict::Unchanged { gpus: true } => Some("whole GPUs: unchanged".to_string()),
+        Verdict::Unchanged { gpus: false, .. } => None,
+        Verdict::Unchanged { gpus: true, .. } => Some("whole GPUs: unchanged".to_string()),
         Verdict::Granted(grant) => {
             fields::write(job, &request, &grant.request)?;
             Some(granted_line(&verdict))
@@ -51,7 +51,10 @@ pub(crate) fn answer(
     if let Some(complaint) = complaint {
         slurm::log_error(lua, &complaint);
     }
-    let context = Context { prefix };
+    let context = Context {
+        prefix,
+        ..Context::default()
+    };
     let verdict = match &policy {
         Some(policy) => decide(policy, request, &context),
         None => decide_without_policy(request),

@@ -1,8 +1,9 @@
 //! What slurmctld says a job got on a node: `scontrol -d -o show job`, for jobs that carry no tag.
 
-use crate::catalogue::{GpuType, Policy};
+use crate::catalogue::GpuType;
 use crate::gres::{Item, Name, items};
 use crate::limits::Limits;
+use crate::policy::Policy;
 
 /// A job's GPUs on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ impl Slice<'_> {
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
         let (each, number) = match self.part.place {
             Place::Node | Place::Job => return Ok(()),
-            Place::Task => ("task", tasks(request)),
+            Place::Task => ("task", request.tasks()),
             Place::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
         };
         if number <= 1 {
@@ -154,7 +154,7 @@ impl Slice<'_> {
         let Some(cpus) = per_gpu(&mut request.cpus_per_tres) else {
             return Ok(());
         };
-        let tasks = u64::from(tasks(request));
+        let tasks = u64::from(request.tasks());
         let per_task = u32::try_from(cpus / tasks).ok().filter(|&per_task| {
             cpus % tasks == 0
                 && per_task > 0
@@ -180,15 +180,6 @@ impl Slice<'_> {
             request.memory_per_node = Some(mib.min(MOST));
         }
     }
-}
-
-/// The job's tasks, all of them on one node.
-fn tasks(request: &Request) -> u32 {
-    request
-        .num_tasks
-        .or(request.ntasks_per_node)
-        .unwrap_or(1)
-        .max(1)
 }
 
 /// Takes the figure for GPUs out of a `gres:gpu:2` field; 0 is as good as none.

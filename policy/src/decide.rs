@@ -1,9 +1,13 @@
 //! The rules: what is a slice, and which requests for one can be granted.
 
-use crate::catalogue::{GpuType, Policy, RawShards};
+use crate::asker::Asker;
+use crate::catalogue::GpuType;
 use crate::convert;
-use crate::gres::{Gres, Item, Name, Prefix, items};
+use crate::entitlement::{self, Terms};
+use crate::gres::{Gres, Item, Name, Prefix, items, mps};
+use crate::legacy::Mps;
 use crate::limits::{Limits, decimal};
+use crate::policy::{Policy, RawShards};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Place, Request};
 use crate::tag::Tag;
@@ -13,6 +17,10 @@ use crate::tag::Tag;
 pub struct Context {
     /// How this Slurm marks a GRES, where that is known; otherwise the request's own way is kept.
     pub prefix: Option<Prefix>,
+    /// Who asks, and where the job is to run.
+    pub asker: Asker,
+    /// The time, in seconds since 1970.
+    pub now: i64,
 }
 
 /// The answer to a request.
@@ -22,6 +30,8 @@ pub enum Verdict {
     Unchanged {
         /// Whether the job may get whole GPUs.
         gpus: bool,
+        /// What is said and set besides.
+        terms: Terms,
     },
     /// A slice.
     Granted(Box<Grant>),
@@ -38,6 +48,8 @@ pub struct Grant {
     pub request: Request,
     /// What the job may take.
     pub limits: Limits,
+    /// What is said and set besides.
+    pub terms: Terms,
 }
 
 impl Verdict {
@@ -45,8 +57,17 @@ impl Verdict {
     pub fn tag(&self) -> Option<Tag> {
         match self {
             Self::Granted(grant) => Some(Tag::Slice(grant.limits)),
-            Self::Unchanged { gpus: true } => Some(Tag::Whole),
-            Self::Unchanged { gpus: false } | Self::Refused(_) => None,
+            Self::Unchanged { gpus: true, .. } => Some(Tag::Whole),
+            Self::Unchanged { gpus: false, .. } | Self::Refused(_) => None,
+        }
+    }
+
+    /// What is said and set besides; nothing for a refusal.
+    pub fn terms(&self) -> Option<&Terms> {
+        match self {
+            Self::Granted(grant) => Some(&grant.terms),
+            Self::Unchanged { terms, .. } => Some(terms),
+            Self::Refused(_) => None,
         }
     }
 }
@@ -61,21 +82,33 @@ impl Verdict {
 /// assert_eq!(refusal.code, Code::SliceSize);
 /// ```
 pub fn decide(policy: &Policy, request: &Request, context: &Context) -> Verdict {
-    let wanted = Wanted::read(request, |kind| policy.is_plain_type(kind));
-    if !wanted.is_ours() {
-        return Verdict::Unchanged {
-            gpus: wanted.whole || request.implies_gpus(),
-        };
-    }
-    match grant(policy, request, context, &wanted) {
-        Ok(grant) => Verdict::Granted(Box::new(grant)),
+    let wanted = Wanted::read(request, Some(policy));
+    match answer(policy, request, context, &wanted) {
+        Ok(verdict) => verdict,
         Err(refusal) => Verdict::Refused(refusal.at(policy)),
     }
 }
 
+fn answer(
+    policy: &Policy,
+    request: &Request,
+    context: &Context,
+    wanted: &Wanted<'_>,
+) -> Result<Verdict, Refusal> {
+    if !wanted.is_ours() {
+        return Ok(Verdict::Unchanged {
+            gpus: wanted.has_wholes() || request.implies_gpus(),
+            terms: entitlement::of_wholes(policy, request, context, wanted)?,
+        });
+    }
+    let mut grant = grant(policy, request, context, wanted)?;
+    grant.terms = entitlement::of_slice(policy, context, wanted, &mut grant)?;
+    Ok(Verdict::Granted(Box::new(grant)))
+}
+
 /// Decides when there is no policy: whatever might be a slice is refused, all else passes.
 pub fn decide_without_policy(request: &Request) -> Verdict {
-    let wanted = Wanted::read(request, |_| false);
+    let wanted = Wanted::read(request, None);
     if wanted.is_ours() {
         return Verdict::Refused(Refusal::new(
             Code::PolicyUnreadable,
@@ -84,18 +117,23 @@ pub fn decide_without_policy(request: &Request) -> Verdict {
         ));
     }
     Verdict::Unchanged {
-        gpus: wanted.whole || request.implies_gpus(),
+        gpus: wanted.has_wholes() || request.implies_gpus(),
+        terms: Terms::default(),
     }
 }
 
-/// The parts of a request that are about GPUs.
-struct Wanted<'a> {
+/// The parts of a request that are about GPUs, and the rest of it.
+pub(crate) struct Wanted<'a> {
     /// Slices and shards.
     parts: Vec<Part<'a>>,
     /// Something about slices or shards that cannot be read.
     malformed: Option<&'a str>,
-    /// Whether whole GPUs are wanted.
-    whole: bool,
+    /// Whole GPUs and MIG instances.
+    pub(crate) wholes: Vec<(Place, Gres<'a>)>,
+    /// A misspelt request for a whole GPU: Slurm has its own words for that.
+    misspelt: bool,
+    /// What is not about GPUs.
+    pub(crate) others: Vec<&'a str>,
 }
 
 /// One request for part of a GPU.
@@ -103,48 +141,66 @@ pub(crate) struct Part<'a> {
     pub(crate) place: Place,
     pub(crate) raw: &'a str,
     pub(crate) gres: Gres<'a>,
-    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards.
+    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards and units of mps.
     slice: Option<(&'a str, &'a str)>,
 }
 
 impl<'a> Wanted<'a> {
-    fn read(request: &'a Request, is_plain_type: impl Fn(&str) -> bool) -> Self {
+    fn read(request: &'a Request, policy: Option<&Policy>) -> Self {
         let mut wanted = Self {
             parts: Vec::new(),
             malformed: None,
-            whole: false,
+            wholes: Vec::new(),
+            misspelt: false,
+            others: Vec::new(),
         };
+        let has_mps = policy.is_some_and(|policy| policy.mps().is_some());
         for (place, text) in request.tres() {
             for (raw, item) in items(text) {
                 match item {
-                    Item::Other(_) => {}
-                    Item::Malformed(raw) if may_be_a_part(raw) => wanted.malformed = Some(raw),
-                    // A misspelt request for a whole GPU: Slurm has its own words for that.
-                    Item::Malformed(_) => wanted.whole = true,
-                    Item::Gpu(gres) => {
-                        let slice = gres
-                            .kind
-                            .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
-                            .and_then(split_slice);
-                        if slice.is_some() || gres.name == Name::Shard {
-                            wanted.parts.push(Part {
-                                place,
-                                raw,
-                                gres,
-                                slice,
-                            });
-                        } else {
-                            wanted.whole = true;
-                        }
-                    }
+                    Item::Other(raw) if has_mps => match mps(raw) {
+                        Item::Malformed(raw) => wanted.malformed = Some(raw),
+                        item => wanted.add(policy, place, raw, item),
+                    },
+                    item => wanted.add(policy, place, raw, item),
                 }
             }
         }
         wanted
     }
 
+    fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
+        match item {
+            Item::Other(raw) => self.others.push(raw),
+            Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
+            Item::Malformed(_) => self.misspelt = true,
+            Item::Gpu(gres) => {
+                let is_plain_type =
+                    |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
+                let slice = gres
+                    .kind
+                    .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
+                    .and_then(split_slice);
+                if slice.is_some() || gres.name != Name::Gpu {
+                    self.parts.push(Part {
+                        place,
+                        raw,
+                        gres,
+                        slice,
+                    });
+                } else {
+                    self.wholes.push((place, gres));
+                }
+            }
+        }
+    }
+
     fn is_ours(&self) -> bool {
         !self.parts.is_empty() || self.malformed.is_some()
+    }
+
+    pub(crate) fn has_wholes(&self) -> bool {
+        !self.wholes.is_empty() || self.misspelt
     }
 }
 
@@ -188,7 +244,7 @@ fn grant(
     if *slices != 1 {
         return Err(wrong_count(part, gpu, limits, *slices));
     }
-    if wanted.whole {
+    if wanted.has_wholes() {
         return Err(Refusal::new(
             Code::SliceMixed,
             format!("{}: one job cannot have a slice and whole GPUs", part.gres),
@@ -203,6 +259,7 @@ fn grant(
         asked: part.gres.to_string(),
         request: convert::to_shards(request, context, gpu, part, limits)?,
         limits: *limits,
+        terms: Terms::default(),
     })
 }
 
@@ -216,7 +273,10 @@ struct Found<'a> {
 
 fn limits_of<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
     let Some((name, size)) = part.slice else {
-        return shard_limits(policy, part);
+        return match policy.mps() {
+            Some(mps) if part.gres.name == Name::Mps => mps_limits(policy, mps, part),
+            _ => shard_limits(policy, part),
+        };
     };
     let gpu = policy
         .gpu(name)
@@ -303,6 +363,59 @@ fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Re
             ),
         ),
     }
+}
+
+/// Units of mps are the slice that they are part of a GPU's units for.
+fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
+    let (units, kind) = (part.gres.count(), mps.gpu_type());
+    let gpu = policy
+        .gpu(kind)
+        .filter(|_| part.gres.kind.is_none_or(|named| named == kind))
+        .ok_or_else(|| unknown_type(policy, part, part.gres.kind.unwrap_or(kind)))?;
+    let size = mps.size(units);
+    if let Some(limits) = size.and_then(|size| gpu.slice(size)) {
+        return Ok(Found {
+            gpu,
+            limits,
+            slices: 1,
+        });
+    }
+    let per_gpu = mps.units_per_gpu();
+    if units >= u64::from(per_gpu) {
+        return Err(Refusal::new(
+            Code::SliceIsWholeGpu,
+            format!(
+                "{}: {per_gpu} units are a whole {kind}, and a job can share one only",
+                part.gres
+            ),
+            format!("for a whole GPU use --gres=gpu:{kind}:1{}", or_a_slice(gpu)),
+        ));
+    }
+    let offered: Vec<String> = gpu
+        .slices()
+        .iter()
+        .filter_map(|&size| mps.units(size))
+        .map(|units| units.to_string())
+        .collect();
+    let asked = u64::from(per_gpu).checked_div(units);
+    let asked = asked.and_then(|size| u32::try_from(size).ok());
+    let nearest: Vec<String> = around(gpu, asked)
+        .filter_map(|size| {
+            let units = mps.units(size)?;
+            Some(format!(
+                "--gres=mps:{units}, which is --gres=gpu:{kind}.{size}:1"
+            ))
+        })
+        .collect();
+    Err(Refusal::new(
+        Code::SliceSize,
+        format!(
+            "{}: of the {per_gpu} units of one {kind} a job can have {}",
+            part.gres,
+            offered.join(", ")
+        ),
+        format!("use {}", nearest.join("; or ")),
+    ))
 }
 
 fn malformed(policy: &Policy, raw: &str) -> Refusal {
@@ -399,7 +512,7 @@ fn offer(gpu: &GpuType) -> String {
 }
 
 /// A slice with what it holds.
-fn with_limits(gpu: &GpuType, size: u32) -> Option<String> {
+pub(crate) fn with_limits(gpu: &GpuType, size: u32) -> Option<String> {
     let limits = gpu.slice(size)?;
     Some(format!(
         "--gres=gpu:{}.{size}:1 ({} MiB, {} % of the GPU's time)",
@@ -411,18 +524,20 @@ fn with_limits(gpu: &GpuType, size: u32) -> Option<String> {
 
 /// The slices around a size: the next larger part and the next smaller one.
 fn nearest_slices(gpu: &GpuType, size: Option<u32>) -> String {
-    let wanted = size.unwrap_or(u32::MAX);
-    let larger = gpu.slices().iter().rev().find(|&&size| size <= wanted);
-    let smaller = gpu.slices().iter().find(|&&size| size > wanted);
-    let slices: Vec<String> = [larger, smaller]
-        .into_iter()
-        .flatten()
-        .filter_map(|&size| with_limits(gpu, size))
+    let slices: Vec<String> = around(gpu, size)
+        .filter_map(|size| with_limits(gpu, size))
         .collect();
     match slices.as_slice() {
         [] => format!("--gres=gpu:{}:1 for a whole GPU", gpu.name()),
         slices => slices.join(" or "),
     }
+}
+
+fn around(gpu: &GpuType, size: Option<u32>) -> impl Iterator<Item = u32> {
+    let wanted = size.unwrap_or(u32::MAX);
+    let larger = gpu.slices().iter().rev().find(|&&size| size <= wanted);
+    let smaller = gpu.slices().iter().find(|&&size| size > wanted);
+    [larger, smaller].into_iter().flatten().copied()
 }
 
 /// The size that so many shards come nearest to.

@@ -36,13 +36,15 @@ impl Prefix {
     }
 }
 
-/// The two GRES that are about GPUs.
+/// The GRES that are about GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// `gpu`: whole GPUs, or a slice by its type's suffix.
     Gpu,
     /// `shard`: a count of shards.
     Shard,
+    /// `mps`: units of an older system. Only [`mps`] finds these.
+    Mps,
 }
 
 impl Name {
@@ -51,6 +53,7 @@ impl Name {
         match self {
             Self::Gpu => "gpu",
             Self::Shard => "shard",
+            Self::Mps => "mps",
         }
     }
 }
@@ -106,10 +109,27 @@ pub fn items(text: &str) -> impl Iterator<Item = (&str, Item<'_>)> {
 }
 
 fn item(raw: &str) -> Item<'_> {
+    item_of(raw, &[Name::Gpu, Name::Shard])
+}
+
+/// An item of another GRES read as units of mps, which mean part of a GPU where the policy says so.
+pub(crate) fn mps(raw: &str) -> Item<'_> {
+    item_of(raw, &[Name::Mps])
+}
+
+/// Whether an item is about the GRES of exactly that name, in whatever place of it Slurm would find the name.
+pub(crate) fn is_named(raw: &str, name: &str) -> bool {
+    let (_, rest) = Prefix::split(raw);
+    after_name(rest, name).is_some() || hides(raw, |rest| after_name(rest, name).is_some())
+}
+
+fn item_of<'a>(raw: &'a str, names: &[Name]) -> Item<'a> {
     let (prefix, rest) = Prefix::split(raw);
-    let (name, rest) = match split_name(rest) {
+    let (name, rest) = match split_name(rest, names) {
         Some(named) => named,
-        None if hides_gpus(raw) => return Item::Malformed(raw),
+        None if hides(raw, |rest| split_name(rest, names).is_some()) => {
+            return Item::Malformed(raw);
+        }
         None => return Item::Other(raw),
     };
     let parsed = match rest.chars().next() {
@@ -128,19 +148,23 @@ fn item(raw: &str) -> Item<'_> {
 }
 
 /// The name and what follows it, its separator first.
-fn split_name(text: &str) -> Option<(Name, &str)> {
-    [Name::Gpu, Name::Shard].into_iter().find_map(|name| {
-        let rest = text.strip_prefix(name.as_str())?;
-        (rest.is_empty() || rest.starts_with([':', '='])).then_some((name, rest))
-    })
+fn split_name<'a>(text: &'a str, names: &[Name]) -> Option<(Name, &'a str)> {
+    names
+        .iter()
+        .find_map(|&name| Some((name, after_name(text, name.as_str())?)))
+}
+
+fn after_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = text.strip_prefix(name)?;
+    (rest.is_empty() || rest.starts_with([':', '='])).then_some(rest)
 }
 
 /// Slurm looks for its prefix anywhere in an item, not only at the start; a request that only Slurm would see is
 /// not left to it.
-fn hides_gpus(raw: &str) -> bool {
+fn hides(raw: &str, is_ours: impl Fn(&str) -> bool) -> bool {
     raw.match_indices("gres").any(|(at, mark)| {
         let rest = &raw[at + mark.len()..];
-        split_name(rest.strip_prefix([':', '/']).unwrap_or(rest)).is_some()
+        is_ours(rest.strip_prefix([':', '/']).unwrap_or(rest))
     })
 }
 

@@ -14,8 +14,8 @@
 //! assert_eq!(grant.limits.memory_mib(), 11366);
 //! ```
 //!
-//! From request to limit: [`gres`] reads the text, [`catalogue`] knows the GPUs, [`decide()`] applies the rules and
-//! makes [`limits`], which the [`tag`] carries to the node and the [`conf`] into the job.
+//! From request to limit: [`gres`] reads the text, [`policy`] knows what an administrator wrote and [`catalogue`] the GPUs,
+//! [`decide()`] applies the rules and makes [`limits`], which the [`tag`] carries to the node and the [`conf`] into the job.
 //!
 //! Without the `std` feature only sizes, limits, tag, conf and the node's own settings ([`node_conf`]) remain: they need
 //! no allocator, for the hook.
@@ -35,31 +35,63 @@ pub mod tag;
 #[cfg(feature = "std")]
 pub mod allocation;
 #[cfg(feature = "std")]
+mod amount;
+#[cfg(feature = "std")]
+mod asker;
+#[cfg(feature = "std")]
 pub mod catalogue;
+#[cfg(feature = "std")]
+pub mod classes;
 #[cfg(feature = "std")]
 mod convert;
 #[cfg(feature = "std")]
 mod decide;
 #[cfg(feature = "std")]
+mod entitlement;
+#[cfg(feature = "std")]
+pub mod gates;
+#[cfg(feature = "std")]
 pub mod gres;
+#[cfg(feature = "std")]
+mod host;
+#[cfg(feature = "std")]
+pub mod legacy;
 #[cfg(feature = "std")]
 mod messages;
 #[cfg(feature = "std")]
+pub mod nodes;
+#[cfg(feature = "std")]
 pub mod options;
+#[cfg(feature = "std")]
+pub mod policy;
+#[cfg(feature = "std")]
+pub mod quota;
 #[cfg(feature = "std")]
 mod refusal;
 #[cfg(feature = "std")]
 mod request;
 #[cfg(feature = "std")]
+pub mod reservable;
+#[cfg(feature = "std")]
+pub mod routes;
+#[cfg(feature = "std")]
 pub mod slurm_conf;
+#[cfg(feature = "std")]
+mod wall_time;
 
 #[cfg(feature = "std")]
-pub use catalogue::Policy;
+pub use asker::{Asker, Fact};
 #[cfg(feature = "std")]
 pub use decide::{Context, Grant, Verdict, decide, decide_without_policy};
+#[cfg(feature = "std")]
+pub use entitlement::Terms;
 pub use limits::Limits;
+#[cfg(feature = "std")]
+pub use policy::Policy;
 #[cfg(feature = "std")]
 pub use refusal::{Code, Refusal};
 #[cfg(feature = "std")]
 pub use request::Request;
 pub use tag::Tag;
+#[cfg(feature = "std")]
+pub use wall_time::WallTime;

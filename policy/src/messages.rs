@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalogue::{PolicyError, line_of, nearest};
+use crate::policy::{PolicyError, line_of, nearest};
 use crate::refusal::{Code, is_plain};
 
 /// What `[messages]` holds.

@@ -1,7 +1,7 @@
 //! Refusals: what was asked, which rule says no, and what to type instead.
 
-use crate::catalogue::Policy;
 use crate::decide::Grant;
+use crate::policy::Policy;
 use std::fmt;
 
 /// Why a request was refused. The names are public and stable.
@@ -32,6 +32,20 @@ pub enum Code {
     PolicyUnreadable,
     /// An attempt to write softmig's own mark into the job's record.
     TagEdit,
+    /// Something that is only for jobs inside a reservation, by a job that names none.
+    GateNoReservation,
+    /// The same by a job that names another.
+    GateReservation,
+    /// More than the class may ever have, so that the job could never start.
+    LimitJob,
+    /// A QOS that is not for the user's jobs with GPUs.
+    LimitQos,
+    /// No refusal: what the class may have, said to a job that is granted.
+    LimitNotice,
+    /// A whole GPU for a class that has none.
+    WholeGpuClass,
+    /// A GPU that is kept for somebody else.
+    Reserved,
 }
 
 impl Code {
@@ -49,6 +63,13 @@ impl Code {
         Self::Malformed,
         Self::PolicyUnreadable,
         Self::TagEdit,
+        Self::GateNoReservation,
+        Self::GateReservation,
+        Self::LimitJob,
+        Self::LimitQos,
+        Self::LimitNotice,
+        Self::WholeGpuClass,
+        Self::Reserved,
     ];
 
     /// The name.
@@ -66,6 +87,13 @@ impl Code {
             Self::Malformed => "MALFORMED",
             Self::PolicyUnreadable => "POLICY_UNREADABLE",
             Self::TagEdit => "TAG_EDIT",
+            Self::GateNoReservation => "GATE_NO_RESERVATION",
+            Self::GateReservation => "GATE_RESERVATION",
+            Self::LimitJob => "LIMIT_JOB",
+            Self::LimitQos => "LIMIT_QOS",
+            Self::LimitNotice => "LIMIT_NOTICE",
+            Self::WholeGpuClass => "WHOLE_GPU_CLASS",
+            Self::Reserved => "RESERVED",
         }
     }
 }

@@ -37,8 +37,10 @@ pub struct Request {
     pub min_cpus: Option<u32>,
     /// `--sockets-per-node`.
     pub sockets_per_node: Option<u32>,
-    /// `--mem`, in MiB.
+    /// `--mem`, in MiB; 0 is all that the node has.
     pub memory_per_node: Option<u64>,
+    /// `--mem-per-cpu`, in MiB.
+    pub memory_per_cpu: Option<u64>,
     /// `--exclusive`.
     pub exclusive: bool,
 }
@@ -74,6 +76,31 @@ impl Request {
             Place::Socket => &mut self.tres_per_socket,
             Place::Task => &mut self.tres_per_task,
         }
+    }
+
+    /// The job's tasks, where all of them are on one node.
+    pub(crate) fn tasks(&self) -> u32 {
+        self.num_tasks.or(self.ntasks_per_node).unwrap_or(1).max(1)
+    }
+
+    /// The least nodes that it runs on.
+    pub(crate) fn nodes(&self) -> u64 {
+        u64::from(self.min_nodes.unwrap_or(1).max(1))
+    }
+
+    /// How many of something there will be that is asked for so often in that place; at least.
+    pub(crate) fn in_all(&self, place: Place, count: u64) -> u64 {
+        let times = match place {
+            Place::Job => 1,
+            Place::Node => self.nodes(),
+            Place::Socket => self.nodes() * u64::from(self.sockets_per_node.unwrap_or(1)),
+            Place::Task => match (self.num_tasks, self.ntasks_per_node) {
+                (Some(tasks), _) => u64::from(tasks),
+                (None, Some(per_node)) => self.nodes() * u64::from(per_node),
+                (None, None) => self.nodes(),
+            },
+        };
+        count.saturating_mul(times.max(1))
     }
 
     /// Whether Slurm may give this job GPUs though no field names one: a whole node with all that is in it, or as

@@ -4,7 +4,8 @@
 
 use softmig_policy::gres::Prefix;
 use softmig_policy::{
-    Code, Context, Grant, Policy, Refusal, Request, Tag, Verdict, decide, decide_without_policy,
+    Code, Context, Grant, Policy, Refusal, Request, Tag, Terms, Verdict, decide,
+    decide_without_policy,
 };
 
 fn policy() -> Policy {
@@ -105,6 +106,7 @@ fn a_granted_request_is_granted_again_unchanged() {
 fn a_request_without_the_releases_mark_gets_it_where_it_is_known() {
     let context = Context {
         prefix: Some(Prefix::Colon),
+        ..Context::default()
     };
     let Verdict::Granted(grant) = decide(&policy(), &per_node("gpu:l40s.4:1"), &context) else {
         panic!()
@@ -128,7 +130,8 @@ fn what_is_not_a_slice_passes() {
         ("", false),
     ] {
         let verdict = answer(&per_node(gres));
-        assert_eq!(verdict, Verdict::Unchanged { gpus }, "{gres}");
+        let terms = Terms::default();
+        assert_eq!(verdict, Verdict::Unchanged { gpus, terms }, "{gres}");
         let tag = gpus.then_some(Tag::Whole);
         assert_eq!(verdict.tag(), tag, "{gres}");
     }
@@ -156,7 +159,8 @@ fn a_job_that_gets_gpus_without_naming_them_is_tagged_whole() {
 fn a_type_listed_as_plain_is_no_slice() {
     let policy = Policy::parse("plain_types = [\"foo.2\"]\n").unwrap();
     let verdict = decide(&policy, &per_node("gpu:foo.2:1"), &Context::default());
-    assert_eq!(verdict, Verdict::Unchanged { gpus: true });
+    let terms = Terms::default();
+    assert_eq!(verdict, Verdict::Unchanged { gpus: true, terms });
 }
 
 #[test]

@@ -103,6 +103,7 @@ impl Explain {
         };
         let context = Context {
             prefix: Some(self.slurm_version.prefix()),
+            ..Context::default()
         };
         let verdict = decide(&policy, &request, &context);
         if self.json {

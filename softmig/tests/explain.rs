@@ -54,7 +54,7 @@ fn a_site_adds_its_own_line_to_a_refusal() {
     let mut policy = tempfile::NamedTempFile::new().unwrap();
     let ours = std::fs::read_to_string(POLICY).unwrap();
     let any = "any = \"Questions: gpu-help@example.org\"";
-    let site = ours.replace("# any = \"Questions: gpu-help@example.org\"", any);
+    let site = ours.replace("#any = \"Questions: gpu-help@example.org\"", any);
     assert_ne!(ours, site);
     policy.write_all(site.as_bytes()).unwrap();
     let path = policy.path().to_str().unwrap();

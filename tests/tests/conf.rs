@@ -54,12 +54,13 @@ fn the_example_policy_shows_every_key() {
     let text = text_of("policy.toml");
     let policy = Policy::parse(&text).unwrap();
     assert!(policy.gpus().count() > 1);
-    // A key that has no value by default stands in a comment.
+    // A key that has no value by default stands in an example.
     let shown = |key: &str| {
         text.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);
             line.strip_prefix(key)
                 .is_some_and(|rest| rest.trim_start().starts_with('='))
+                || line.starts_with('[') && line.ends_with(&format!(".{key}]"))
         })
     };
     let tables = known_keys("");
@@ -69,10 +70,13 @@ fn the_example_policy_shows_every_key() {
         let inside = [
             known_keys(&format!("[{table}]")),
             known_keys(&format!("[{table}.x]")),
+            known_keys(&format!("[[{table}]]")),
         ]
         .concat();
         // The keys of some are a refusal's codes, or a site's own names.
-        let is_there = text.contains(&format!("\n[{table}"));
+        let is_there = ["[", "#[", "#[["]
+            .iter()
+            .any(|mark| text.contains(&format!("\n{mark}{table}")));
         assert!(is_there || inside.is_empty() && shown(&table), "{table}");
         for key in inside {
             assert!(shown(&key), "[{table}] {key}");
@@ -80,6 +84,25 @@ fn the_example_policy_shows_every_key() {
         }
     }
     assert!(keys > 6, "only {keys} keys were looked at");
+}
+
+#[test]
+fn the_examples_in_the_policy_are_a_policy() {
+    let text = text_of("policy.toml");
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(example) if !example.is_empty() && !example.starts_with(' ') => example,
+            _ => line,
+        })
+        .collect();
+    let policy = Policy::parse(&lines.join("\n")).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(policy.standings().len(), 5);
+    assert_eq!(policy.gates().len(), 1);
+    assert_eq!(policy.reservables().len(), 2);
+    assert_eq!(policy.routes().len(), 1);
+    assert_eq!(policy.nodes().len(), 1);
+    assert!(policy.mps().is_some());
 }
 
 #[test]

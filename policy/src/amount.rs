@@ -1,0 +1,43 @@
+//! A number of policy.toml that may also be "unlimited".
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use std::fmt;
+
+/// So many, or as many as there are.
+///
+/// No limit has to be written: it never comes about by leaving something out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Amount(pub(crate) Option<u64>);
+
+const UNLIMITED: &str = "unlimited";
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Amount;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a number from 0 up, or \"{UNLIMITED}\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Amount, E> {
+                let amount = u64::try_from(value)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
+                Ok(Amount(Some(amount)))
+            }
+
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Amount, E> {
+                Ok(Amount(Some(value)))
+            }
+
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Amount, E> {
+                match value {
+                    UNLIMITED => Ok(Amount(None)),
+                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Number)
+    }
+}

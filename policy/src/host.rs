@@ -1,0 +1,112 @@
+//! The host's part of a slice: CPUs and memory by its shards, since Slurm's own defaults for GPUs do not see shards.
+
+use crate::classes::Standing;
+use crate::refusal::{Code, Refusal};
+use crate::request::Request;
+
+/// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow.
+pub(crate) fn fit(
+    request: &mut Request,
+    asked: &str,
+    shards: u32,
+    standing: &Standing,
+) -> Result<(), Refusal> {
+    let per_shard = &standing.quota.per_shard;
+    let shards = u64::from(shards);
+    let figure = |each: Option<u64>| each.map(|each| each.saturating_mul(shards));
+    let host = Host {
+        asked,
+        who: standing.called(),
+        shards,
+    };
+    let most = figure(per_shard.max_cpus);
+    host.fit_cpus(request, figure(per_shard.cpus.map(u64::from)), most)?;
+    let most = figure(per_shard.max_memory_mib);
+    host.fit_memory(request, figure(per_shard.memory_mib.map(u64::from)), most)
+}
+
+struct Host<'a> {
+    asked: &'a str,
+    who: String,
+    shards: u64,
+}
+
+impl Host<'_> {
+    fn fit_cpus(
+        &self,
+        request: &mut Request,
+        default: Option<u64>,
+        most: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let cpus = cpus(request);
+        // The clients say 1 also when nobody asked.
+        if let Some(default) = default.filter(|_| cpus <= 1 && request.tasks() == 1) {
+            let given = u32::try_from(default.min(most.unwrap_or(default))).unwrap_or(u32::MAX);
+            if request.cpus_per_task.is_none_or(|cpus| cpus <= 1) {
+                request.cpus_per_task = Some(given);
+                request.min_cpus = Some(given);
+            }
+            return Ok(());
+        }
+        match most {
+            Some(most) if cpus > most => Err(self.too_much(
+                format!("{cpus} CPUs"),
+                format!("{most}"),
+                format!(
+                    "use fewer: --cpus-per-task={}",
+                    (most / u64::from(request.tasks())).max(1)
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn fit_memory(
+        &self,
+        request: &mut Request,
+        default: Option<u64>,
+        most: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let asked = match (request.memory_per_node, request.memory_per_cpu) {
+            // Without a default, what is not asked for would be Slurm's own, which knows no shards.
+            (None, None) => {
+                let given = default.or(most);
+                request.memory_per_node = given.map(|given| given.min(most.unwrap_or(given)));
+                return Ok(());
+            }
+            (Some(mib), _) => mib,
+            (None, Some(mib)) => mib.saturating_mul(cpus(request)),
+        };
+        let Some(most) = most else { return Ok(()) };
+        let words = match asked {
+            0 => "all of a node's memory is".to_string(),
+            asked if asked > most => format!("{asked} MiB of host memory are"),
+            _ => return Ok(()),
+        };
+        Err(Refusal::new(
+            Code::LimitJob,
+            format!(
+                "{}: {words} asked for, and {} may have {most} MiB for {} shards",
+                self.asked, self.who, self.shards
+            ),
+            format!("use --mem={most}M or less"),
+        ))
+    }
+
+    fn too_much(&self, asked: String, most: String, hint: String) -> Refusal {
+        Refusal::new(
+            Code::LimitJob,
+            format!(
+                "{}: {asked} are asked for, and {} may have {most} for {} shards",
+                self.asked, self.who, self.shards
+            ),
+            hint,
+        )
+    }
+}
+
+/// The CPUs of the job; 1 where it asks for none.
+fn cpus(request: &Request) -> u64 {
+    let by_task = u64::from(request.tasks()) * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
+    by_task.max(u64::from(request.min_cpus.unwrap_or(0)))
+}

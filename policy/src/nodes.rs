@@ -1,0 +1,138 @@
+//! The inventory: which nodes have which GPUs. Slurm's configuration is made from it.
+
+use crate::catalogue::GpuType;
+use crate::policy::{PolicyError, line_of};
+use crate::reservable::Reservable;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// Nodes with the same GPUs.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    names: String,
+    gpus: Vec<NodeGpus>,
+    slurm: String,
+}
+
+/// GPUs of one type in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeGpus {
+    /// The type, as gres.conf and the request have it.
+    pub kind: String,
+    /// How many.
+    pub count: u32,
+}
+
+/// The table as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodesTable {
+    names: String,
+    gpus: Vec<String>,
+    #[serde(default)]
+    slurm: String,
+}
+
+/// No machine has more.
+const MOST_GPUS: u32 = 1024;
+
+impl NodesTable {
+    fn check(
+        self,
+        gpus: &BTreeMap<String, GpuType>,
+        plain_types: &[String],
+        reservables: &[Reservable],
+    ) -> Result<Nodes, String> {
+        let known = |byte: u8| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'[' | b']' | b',')
+        };
+        if self.names.is_empty() || !self.names.bytes().all(known) {
+            return Err(format!(
+                "names = \"{}\" is no list of nodes; write as in slurm.conf, for example \"gpu[01-04]\"",
+                self.names
+            ));
+        }
+        if self.gpus.is_empty() {
+            return Err("gpus is empty; nodes without GPUs need no table here".to_string());
+        }
+        let mut list = Vec::new();
+        for text in &self.gpus {
+            let parsed = text.rsplit_once(':').and_then(|(kind, count)| {
+                let count = count.parse::<u32>().ok()?;
+                (1..=MOST_GPUS)
+                    .contains(&count)
+                    .then(|| (kind.to_string(), count))
+            });
+            let (kind, count) = parsed.ok_or_else(|| {
+                format!("gpus has \"{text}\"; write TYPE:COUNT, for example \"l40s:4\"")
+            })?;
+            let known = gpus.contains_key(&kind)
+                || plain_types.contains(&kind)
+                || reservables
+                    .iter()
+                    .any(|reservable| reservable.kind() == kind);
+            if !known {
+                return Err(format!(
+                    "gpus has {kind}, which is no [gpu.*] table, no [[reservable]] type and not in plain_types"
+                ));
+            }
+            list.push(NodeGpus { kind, count });
+        }
+        check_slurm_words(&self.slurm)?;
+        Ok(Nodes {
+            names: self.names,
+            gpus: list,
+            slurm: self.slurm,
+        })
+    }
+}
+
+/// Words for a line of slurm.conf that end with it.
+pub(crate) fn check_slurm_words(words: &str) -> Result<(), String> {
+    let plain = words.chars().all(crate::refusal::is_plain);
+    if plain && !words.contains(['#', '\\']) {
+        return Ok(());
+    }
+    Err(format!(
+        "slurm = \"{words}\" is not one line of plain words for slurm.conf"
+    ))
+}
+
+/// Checks all that stand in policy.toml, of which `text` is all.
+pub(crate) fn check(
+    tables: Vec<Spanned<NodesTable>>,
+    gpus: &BTreeMap<String, GpuType>,
+    plain_types: &[String],
+    reservables: &[Reservable],
+    text: &str,
+) -> Result<Vec<Nodes>, PolicyError> {
+    tables
+        .into_iter()
+        .map(|table| {
+            let line = line_of(text, &table.span());
+            let checked = table.into_inner().check(gpus, plain_types, reservables);
+            checked.map_err(|message| PolicyError {
+                line,
+                message: format!("[[nodes]]: {message}"),
+            })
+        })
+        .collect()
+}
+
+impl Nodes {
+    /// Their names, as slurm.conf takes them.
+    pub fn names(&self) -> &str {
+        &self.names
+    }
+
+    /// Their GPUs, in the order of the devices.
+    pub fn gpus(&self) -> &[NodeGpus] {
+        &self.gpus
+    }
+
+    /// More words for their line in slurm.conf.
+    pub fn slurm(&self) -> &str {
+        &self.slurm
+    }
+}

@@ -1,0 +1,456 @@
+//! policy.toml: what an administrator decides, read and found consistent.
+
+use crate::asker::Asker;
+use crate::catalogue::{GpuTable, GpuType};
+use crate::classes::{Classes, Standing, Tables, Unknown};
+use crate::gates::{self, Gate, GateTable};
+use crate::legacy::{LegacyTable, Mps};
+use crate::messages::{self, Messages};
+use crate::nodes::{self, Nodes, NodesTable};
+use crate::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::refusal::Code;
+use crate::reservable::{self, Reservable, ReservableTable};
+use crate::routes::{self, Route, RouteTable};
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use toml::Spanned;
+
+/// A policy that was read and found consistent.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    gpus: BTreeMap<String, GpuType>,
+    plain_types: Vec<String>,
+    messages: Messages,
+    classes: Classes,
+    gates: Vec<Gate>,
+    reservables: Vec<Reservable>,
+    mps: Option<Mps>,
+    routes: Vec<Route>,
+    nodes: Vec<Nodes>,
+    /// What becomes of shard requests that are no slice.
+    pub raw_shards: RawShards,
+    /// Whether a granted job is told what its class may have.
+    pub limit_notice: bool,
+    /// Which GPU of a node fills first.
+    pub placement: Placement,
+    /// Where the tag travels.
+    pub tag_field: TagField,
+    /// What the prolog does for a job of which it can learn nothing.
+    pub on_unknown: OnUnknown,
+    /// A file that prolog and epilog log to besides the system's log.
+    pub node_log_file: Option<String>,
+}
+
+/// What becomes of a request for shards that is no slice: untyped, or of a count that is not offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RawShards {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is granted, up to one GPU.
+    Allow,
+}
+
+/// Which GPU of a node fills first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The first that has room, so that others stay free for whole-GPU jobs.
+    #[default]
+    Pack,
+    /// The least loaded, so that every GPU is used.
+    Spread,
+}
+
+/// The field of the job record that carries the tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TagField {
+    /// `extra` where it reaches the prolog and is free text, else `comment`.
+    #[default]
+    Auto,
+    /// `extra`.
+    Extra,
+    /// `comment`.
+    Comment,
+}
+
+/// What the prolog does for a job without a tag when slurmctld gives no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnUnknown {
+    /// The job gets the smallest slice of its GPU's type.
+    #[default]
+    Smallest,
+    /// The prolog fails, and Slurm drains the node.
+    Drain,
+}
+
+/// Why a policy.toml was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct PolicyError {
+    /// The line, counted from 1.
+    pub line: Option<usize>,
+    /// What is wrong there, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl Policy {
+    /// Where every part of softmig looks for it.
+    pub const PATH: &str = "/etc/softmig/policy.toml";
+
+    /// Reads a policy.toml. Times in it that have no offset are in the time zone of this machine.
+    ///
+    /// ```
+    /// use softmig_policy::Policy;
+    /// let error = Policy::parse("[gpu.l40s]\nmemory_mb = 46068\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "line 2: unknown key memory_mb; did you mean memory_mib?");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        Self::parse_in(text, TimeZone::system)
+    }
+
+    /// The same at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
+    pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
+        let zone = TimeZone::get(zone).map_err(|error| PolicyError {
+            line: None,
+            message: format!("{zone}: {error}"),
+        })?;
+        Self::parse_in(text, || zone)
+    }
+
+    fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
+        let file: File = toml::from_str(text).map_err(|error| reading_error(text, &error))?;
+        let gpus = check_gpus(file.gpu, text)?;
+        if let Some(log_file) = file
+            .node
+            .log_file
+            .as_deref()
+            .filter(|path| !path.starts_with('/'))
+        {
+            return Err(PolicyError {
+                line: None,
+                message: format!("[node]: log_file = \"{log_file}\" is not an absolute path"),
+            });
+        }
+        let tables = Tables {
+            default_class: file.default_class,
+            defaults: file.defaults,
+            classes: file.classes,
+            users: file.users,
+        };
+        let classes = Classes::check(tables, &gpus, text)?;
+        let reservables = match file.reservable.is_empty() {
+            true => Vec::new(),
+            // Only here, since it looks for the machine's time zone.
+            false => reservable::check(file.reservable, &gpus, &zone(), text)?,
+        };
+        let mps = file.legacy.check(&gpus);
+        Ok(Self {
+            messages: Messages::check(file.messages, text)?,
+            gates: gates::check(file.gate, &classes, text)?,
+            mps: mps.map_err(|(span, message)| PolicyError {
+                line: line_of(text, &span),
+                message: format!("[legacy.mps]: {message}"),
+            })?,
+            routes: routes::check(file.route, &gpus, text)?,
+            nodes: nodes::check(file.nodes, &gpus, &file.plain_types, &reservables, text)?,
+            gpus,
+            classes,
+            reservables,
+            plain_types: file.plain_types,
+            raw_shards: file.raw_shards,
+            limit_notice: file.limit_notice,
+            placement: file.placement.shards,
+            tag_field: file.tag.field,
+            on_unknown: file.node.on_unknown,
+            node_log_file: file.node.log_file,
+        })
+    }
+
+    /// The type of that exact name; Slurm's types are case sensitive.
+    pub fn gpu(&self, name: &str) -> Option<&GpuType> {
+        self.gpus.get(name)
+    }
+
+    /// All types, by name.
+    pub fn gpus(&self) -> impl Iterator<Item = &GpuType> {
+        self.gpus.values()
+    }
+
+    /// The site's own line to a refusal.
+    pub fn message(&self, code: Code) -> Option<&str> {
+        self.messages.of(code)
+    }
+
+    /// Everybody's place: that of people in no class, then of each class, then of single people.
+    pub fn standings(&self) -> &[Standing] {
+        self.classes.standings()
+    }
+
+    /// Whether a QOS is one that softmig puts jobs in.
+    pub fn is_qos(&self, name: &str) -> bool {
+        self.classes.is_qos(name)
+    }
+
+    /// The gates.
+    pub fn gates(&self) -> &[Gate] {
+        &self.gates
+    }
+
+    /// GPUs that are kept for somebody.
+    pub fn reservables(&self) -> &[Reservable] {
+        &self.reservables
+    }
+
+    /// What units of mps mean, where they mean anything.
+    pub fn mps(&self) -> Option<&Mps> {
+        self.mps.as_ref()
+    }
+
+    /// The partitions of slice jobs.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The inventory.
+    pub fn nodes(&self) -> &[Nodes] {
+        &self.nodes
+    }
+
+    /// The place of whoever asks. `Err` when it hangs on what is not known here.
+    pub(crate) fn standing(&self, asker: &Asker) -> Result<Option<&Standing>, Unknown> {
+        self.classes
+            .standing(asker.user.as_deref(), asker.account(), asker.group)
+    }
+
+    /// Whether a type that ends like a slice is listed as a plain type.
+    pub fn is_plain_type(&self, name: &str) -> bool {
+        self.gpus.contains_key(name) || self.plain_types.iter().any(|plain| plain == name)
+    }
+
+    /// The known type that a misspelt one most likely means.
+    pub fn nearest_type(&self, name: &str) -> Option<&GpuType> {
+        let same_letters = self
+            .gpus()
+            .find(|gpu| gpu.name().eq_ignore_ascii_case(name));
+        same_letters.or_else(|| {
+            let names = self.gpus.keys().map(String::as_str);
+            self.gpu(nearest(name, names)?)
+        })
+    }
+}
+
+/// policy.toml as it is written. Every key is described in conf/policy.toml.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    raw_shards: RawShards,
+    #[serde(default)]
+    plain_types: Vec<String>,
+    #[serde(default)]
+    limit_notice: bool,
+    default_class: Option<Spanned<String>>,
+    #[serde(default)]
+    tag: TagTable,
+    #[serde(default)]
+    node: NodeTable,
+    #[serde(default)]
+    placement: PlacementTable,
+    #[serde(default)]
+    messages: messages::Table,
+    #[serde(default)]
+    gpu: BTreeMap<String, Spanned<GpuTable>>,
+    defaults: Option<Spanned<DefaultsTable>>,
+    #[serde(default)]
+    classes: BTreeMap<String, Spanned<ClassTable>>,
+    #[serde(default)]
+    users: BTreeMap<String, Spanned<UserTable>>,
+    #[serde(default)]
+    gate: Vec<Spanned<GateTable>>,
+    #[serde(default)]
+    reservable: Vec<Spanned<ReservableTable>>,
+    #[serde(default)]
+    legacy: LegacyTable,
+    #[serde(default)]
+    route: Vec<Spanned<RouteTable>>,
+    #[serde(default)]
+    nodes: Vec<Spanned<NodesTable>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TagTable {
+    #[serde(default)]
+    field: TagField,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeTable {
+    #[serde(default)]
+    on_unknown: OnUnknown,
+    log_file: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlacementTable {
+    #[serde(default)]
+    shards: Placement,
+}
+
+fn check_gpus(
+    tables: BTreeMap<String, Spanned<GpuTable>>,
+    text: &str,
+) -> Result<BTreeMap<String, GpuType>, PolicyError> {
+    let checked = tables.into_iter().map(|(key, entry)| {
+        let line = line_of(text, &entry.span());
+        let gpu = entry.into_inner().check(&key);
+        let gpu = gpu.map_err(|message| PolicyError {
+            line,
+            message: format!("[gpu.{key}]: {message}"),
+        })?;
+        Ok((key, gpu))
+    });
+    checked.collect()
+}
+
+fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
+    PolicyError {
+        line: error.span().and_then(|span| line_of(text, &span)),
+        message: with_nearest_key(error.message()),
+    }
+}
+
+/// serde says "unknown field `a`, expected one of `b`, `c`"; say which of them was most likely meant.
+fn with_nearest_key(message: &str) -> String {
+    if message == "invalid type: map, expected a sequence" {
+        return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
+            .to_string();
+    }
+    let Some(rest) = message.strip_prefix("unknown field `") else {
+        return message.to_string();
+    };
+    let mut quoted = rest.split('`').step_by(2);
+    let unknown = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.filter(|key| !key.is_empty()).collect();
+    match nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key {unknown}; did you mean {key}?"),
+        None => format!("unknown key {unknown}; known here are {}", known.join(", ")),
+    }
+}
+
+/// The word most like `word`, if any is much like it.
+pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|key| (strsim::jaro_winkler(word, key), key))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, key)| key)
+}
+
+pub(crate) fn line_of(text: &str, span: &Range<usize>) -> Option<usize> {
+    Some(text.get(..span.start)?.matches('\n').count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Policy::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_policy_offers_nothing_and_lifts_nothing() {
+        let policy = Policy::parse("").unwrap();
+        assert_eq!(policy.gpus().count(), 0);
+        assert_eq!(policy.raw_shards, RawShards::Refuse);
+        assert_eq!(policy.on_unknown, OnUnknown::Smallest);
+    }
+
+    #[test]
+    fn every_divisor_is_on_offer_unless_the_table_says_otherwise() {
+        let policy = Policy::parse(
+            "[gpu.a]\nmemory_mib = 100\nreserved_mib = 0\nshards = 12\n\
+             [gpu.b]\nmemory_mib = 100\nreserved_mib = 0\nshards = 12\nslices = [6, 2, 2]\n",
+        )
+        .unwrap();
+        assert_eq!(policy.gpu("a").unwrap().slices(), [2, 3, 4, 6, 12]);
+        assert_eq!(policy.gpu("b").unwrap().slices(), [2, 6]);
+        assert_eq!(policy.gpu("b").unwrap().slice(4), None);
+        assert_eq!(policy.gpu("b").unwrap().slice_of_shards(2), Some(6));
+        assert_eq!(policy.gpu("b").unwrap().slice_of_shards(3), None);
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
+        assert_eq!(
+            error("\n[gpu.l40s]\nmemory_mib = 1\nreserved_mb = 1\n"),
+            "line 4: unknown key reserved_mb; did you mean reserved_mib?"
+        );
+        assert_eq!(
+            error("raw_shard = \"allow\"\n"),
+            "line 1: unknown key raw_shard; did you mean raw_shards?"
+        );
+        assert_eq!(
+            error("[mesages]\n"),
+            "line 1: unknown key mesages; did you mean messages?"
+        );
+        assert_eq!(
+            error("\n[gate]\nwhat = \"slice\"\n"),
+            "line 2: there can be several of these tables: write its name in double brackets, as in [[gate]]"
+        );
+        assert!(
+            error("zzz = 1\n").starts_with("line 1: unknown key zzz; known here are raw_shards,")
+        );
+    }
+
+    #[test]
+    fn a_missing_or_senseless_figure_is_an_error() {
+        let gpu = |body: &str| error(&format!("# first line\n[gpu.x]\n{body}"));
+        for (body, expected) in [
+            (
+                "memory_mib = 1\nreserved_mib = 0\n",
+                "line 2: missing field `shards`",
+            ),
+            (
+                "memory_mib = 100\nreserved_mib = 100\nshards = 4\n",
+                "line 2: [gpu.x]: reserved_mib = 100 leaves nothing of memory_mib = 100",
+            ),
+            (
+                "memory_mib = 100\nreserved_mib = 0\nshards = 0\n",
+                "line 2: [gpu.x]: shards = 0 is not from 1 to 100 (a shard is at least 1 % of a GPU)",
+            ),
+            (
+                "memory_mib = 100\nreserved_mib = 97\nshards = 4\n",
+                "line 2: [gpu.x]: 3 MiB in 4 shards leaves less than 1 MiB for one",
+            ),
+            (
+                "memory_mib = 100\nreserved_mib = 0\nshards = 8\nslices = [3]\n",
+                "line 2: [gpu.x]: slices has 3, which does not divide 8 shards; possible are 2, 4, 8",
+            ),
+        ] {
+            assert_eq!(gpu(body), expected);
+        }
+        assert!(gpu("memory_mib = -1\n").contains("line 3: invalid value"));
+        assert!(
+            gpu("mode = \"fair\"\n").contains("unknown variant `fair`, expected `hard` or `soft`")
+        );
+    }
+}

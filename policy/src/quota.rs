@@ -1,0 +1,178 @@
+//! How much people may have: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one before.
+
+use crate::amount::Amount;
+use crate::wall_time::{MaxWallTime, WallTime};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Who is in a class.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Members {
+    /// By name.
+    #[serde(default)]
+    pub(crate) users: Vec<String>,
+    /// By the Slurm account of the job.
+    #[serde(default)]
+    pub(crate) accounts: Vec<String>,
+    /// By primary group, in numbers: nobody looks up names inside slurmctld.
+    #[serde(default)]
+    pub(crate) groups: Vec<u32>,
+}
+
+/// Makes the tables, each with keys of its own and all that can be said at every level.
+macro_rules! layered {
+    ($($key:ident: $kind:ty,)+) => {
+        /// What one level says; what it leaves out is the level's below.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Layer {
+            $(pub(crate) $key: Option<$kind>,)+
+        }
+
+        impl Layer {
+            /// This over another.
+            pub(crate) fn over(&self, below: &Layer) -> Layer {
+                Layer {
+                    $($key: self.$key.clone().or_else(|| below.$key.clone()),)+
+                }
+            }
+
+            /// Whether nothing is said.
+            pub(crate) fn is_empty(&self) -> bool {
+                $(self.$key.is_none())&&+
+            }
+        }
+
+        layered!(@table "`[defaults]`." DefaultsTable {} $($key: $kind,)+);
+        layered!(@table "`[classes.NAME]`." ClassTable {
+            members: Option<Members>,
+            qos: Option<String>,
+        } $($key: $kind,)+);
+        layered!(@table "`[users.NAME]`." UserTable {
+            class: Option<String>,
+            qos: Option<String>,
+        } $($key: $kind,)+);
+    };
+    (@table $doc:literal $name:ident { $($own:ident: $type:ty,)* } $($key:ident: $kind:ty,)+) => {
+        #[doc = $doc]
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $(pub(crate) $own: $type,)*
+            $($key: Option<$kind>,)+
+        }
+
+        impl $name {
+            /// What it says of that which can be said at every level.
+            pub(crate) fn layer(&self) -> Layer {
+                Layer { $($key: self.$key.clone(),)+ }
+            }
+        }
+    };
+}
+
+layered! {
+    shards: Amount,
+    shards_of: BTreeMap<String, Amount>,
+    max_shards_per_job: Amount,
+    whole_gpus: Amount,
+    mig: BTreeMap<String, Amount>,
+    jobs: Amount,
+    cpus: Amount,
+    host_memory_mib: Amount,
+    wall_time: MaxWallTime,
+    priority: u32,
+    other_qos: Vec<String>,
+    cpus_per_shard: u32,
+    max_cpus_per_shard: Amount,
+    host_memory_mib_per_shard: u32,
+    max_host_memory_mib_per_shard: Amount,
+}
+
+/// What somebody may have. `None` is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Shards held at once; a whole GPU counts as its type's.
+    pub shards: Option<u64>,
+    /// Shards of a type held at once, for the types that have a limit of their own.
+    pub shards_of: BTreeMap<String, u64>,
+    /// Shards of one job.
+    pub max_shards_per_job: Option<u64>,
+    /// Whole GPUs held at once.
+    pub whole_gpus: Option<u64>,
+    /// MIG instances held at once, by type; a type that is missing here cannot be had. `None`: no limit.
+    pub mig: Option<BTreeMap<String, Option<u64>>>,
+    /// Jobs with GPUs that run at once.
+    pub jobs: Option<u64>,
+    /// CPUs of those jobs.
+    pub cpus: Option<u64>,
+    /// Host memory of those jobs, in MiB.
+    pub host_memory_mib: Option<u64>,
+    /// The longest job.
+    pub wall_time: Option<WallTime>,
+    /// Slurm's QOS priority.
+    pub priority: Option<u32>,
+    /// What else than the class's own QOS a job may name.
+    pub other_qos: Vec<String>,
+    /// What a slice job gets of the host for each shard.
+    pub per_shard: PerShard,
+}
+
+/// The host's part of a slice, for each shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerShard {
+    /// CPUs, where the job asks for none.
+    pub cpus: Option<u32>,
+    /// The most CPUs.
+    pub max_cpus: Option<u64>,
+    /// Memory in MiB, where the job asks for none.
+    pub memory_mib: Option<u32>,
+    /// The most memory in MiB.
+    pub max_memory_mib: Option<u64>,
+}
+
+impl Quota {
+    /// Whether Slurm has to hold anything of it, which takes a QOS.
+    pub fn needs_qos(&self) -> bool {
+        self.shards.is_some()
+            || !self.shards_of.is_empty()
+            || self.max_shards_per_job.is_some()
+            || self.whole_gpus.is_some()
+            || self.mig.is_some()
+            || self.jobs.is_some()
+            || self.cpus.is_some()
+            || self.host_memory_mib.is_some()
+            || self.wall_time.is_some()
+            || self.priority.is_some()
+    }
+
+    pub(crate) fn of(layer: &Layer) -> Self {
+        let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
+        let shards_of = layer.shards_of.iter().flatten();
+        Self {
+            shards: limit(layer.shards),
+            shards_of: shards_of
+                .filter_map(|(name, amount)| Some((name.clone(), amount.0?)))
+                .collect(),
+            max_shards_per_job: limit(layer.max_shards_per_job),
+            whole_gpus: limit(layer.whole_gpus),
+            mig: layer.mig.as_ref().map(|mig| {
+                mig.iter()
+                    .map(|(name, amount)| (name.clone(), amount.0))
+                    .collect()
+            }),
+            jobs: limit(layer.jobs),
+            cpus: limit(layer.cpus),
+            host_memory_mib: limit(layer.host_memory_mib),
+            wall_time: layer.wall_time.and_then(|MaxWallTime(time)| time),
+            priority: layer.priority,
+            other_qos: layer.other_qos.clone().unwrap_or_default(),
+            per_shard: PerShard {
+                cpus: layer.cpus_per_shard,
+                max_cpus: limit(layer.max_cpus_per_shard),
+                memory_mib: layer.host_memory_mib_per_shard,
+                max_memory_mib: limit(layer.max_host_memory_mib_per_shard),
+            },
+        }
+    }
+}

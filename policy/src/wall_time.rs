@@ -1,0 +1,134 @@
+//! Time limits as Slurm's options take them: `30`, `4:00:00`, `7-00:00:00`.
+
+use serde::de::{self, Deserialize, Deserializer};
+use std::fmt;
+
+/// A time limit, in minutes as slurmctld counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WallTime(u32);
+
+impl WallTime {
+    /// Slurm's words for a time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
+    /// days-hours:minutes:seconds. Seconds count as the minute that they begin, as in Slurm.
+    ///
+    /// ```
+    /// use softmig_policy::WallTime;
+    /// assert_eq!(WallTime::parse("1-12").unwrap().minutes(), 36 * 60);
+    /// assert_eq!(WallTime::parse("1-12").unwrap().to_string(), "1-12:00:00");
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        let (days, rest) = match text.split_once('-') {
+            Some((days, rest)) => (Some(number(days)?), rest),
+            None => (None, text),
+        };
+        let parts: Vec<u64> = rest.split(':').map(number).collect::<Option<_>>()?;
+        let (hours, minutes, seconds) = match (days, parts.as_slice()) {
+            (None, &[minutes]) => (0, minutes, 0),
+            (None, &[minutes, seconds]) => (0, minutes, seconds),
+            (_, &[hours, minutes, seconds]) => (hours, minutes, seconds),
+            (Some(_), &[hours]) => (hours, 0, 0),
+            (Some(_), &[hours, minutes]) => (hours, minutes, 0),
+            _ => return None,
+        };
+        let hours = days.unwrap_or(0).checked_mul(24)?.checked_add(hours)?;
+        let minutes = hours
+            .checked_mul(60)?
+            .checked_add(minutes)?
+            .checked_add(seconds.div_ceil(60))?;
+        // Slurm has numbers of its own for "not set" and "unlimited" at the end of this range.
+        u32::try_from(minutes)
+            .ok()
+            .filter(|minutes| (1..u32::MAX - 1).contains(minutes))
+            .map(Self)
+    }
+
+    /// So many minutes.
+    pub fn minutes(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, hours, minutes) = (self.0 / 1440, self.0 / 60 % 24, self.0 % 60);
+        match days {
+            0 => write!(f, "{hours:02}:{minutes:02}:00"),
+            days => write!(f, "{days}-{hours:02}:{minutes:02}:00"),
+        }
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+impl<'de> Deserialize<'de> for WallTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| {
+            de::Error::custom(format!(
+                "\"{text}\" is no time; write as for sbatch --time, for example \"4:00:00\" or \"7-00:00:00\""
+            ))
+        })
+    }
+}
+
+/// A time limit of policy.toml that may also be "unlimited".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaxWallTime(pub(crate) Option<WallTime>);
+
+impl<'de> Deserialize<'de> for MaxWallTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "unlimited" {
+            return Ok(Self(None));
+        }
+        let time = WallTime::parse(&text).ok_or_else(|| {
+            de::Error::custom(format!(
+                "\"{text}\" is no time; write as for sbatch --time, for example \"4:00:00\", or \"unlimited\""
+            ))
+        })?;
+        Ok(Self(Some(time)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_slurm_is_read() {
+        for (text, minutes) in [
+            ("30", 30),
+            ("30:01", 31),
+            ("4:00:00", 240),
+            ("1-0", 1440),
+            ("1-2:30", 1590),
+            ("7-00:00:00", 10080),
+        ] {
+            let time = WallTime::parse(text).unwrap();
+            assert_eq!(time.minutes(), minutes, "{text}");
+            assert_eq!(WallTime::parse(&time.to_string()), Some(time), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for text in [
+            "",
+            "0",
+            "-1",
+            "1-",
+            "x",
+            "4h",
+            "1:2:3:4",
+            "1-1-1",
+            "99999999999",
+            "+1",
+            "4294967295",
+        ] {
+            assert_eq!(WallTime::parse(text), None, "{text}");
+        }
+    }
+}
