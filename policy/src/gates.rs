@@ -197,6 +197,10 @@ impl Gate {
         &self.partitions
     }
 
+    pub(crate) fn names_accounts(&self) -> bool {
+        !self.accounts.is_empty()
+    }
+
     /// Whether a reservation of that name opens it.
     pub fn opens(&self, reservation: &str) -> bool {
         self.names.is_match(reservation.as_bytes())

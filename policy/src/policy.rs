@@ -7,9 +7,9 @@ use crate::gates::{self, Gate, GateTable};
 use crate::legacy::{LegacyTable, Mps};
 use crate::messages::{self, Messages};
 use crate::nodes::{self, Nodes, NodesTable};
-use crate::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::quota::{ClassTable, DefaultsTable, Quota, UserTable, Weights};
 use crate::refusal::Code;
-use crate::reservable::{self, Reservable, ReservableTable};
+use crate::reservable::{self, Holder, Reservable, ReservableTable};
 use crate::routes::{self, Route, RouteTable};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -25,6 +25,7 @@ pub struct Policy {
     plain_types: Vec<String>,
     messages: Messages,
     classes: Classes,
+    weights: Weights,
     gates: Vec<Gate>,
     reservables: Vec<Reservable>,
     mps: Option<Mps>,
@@ -168,6 +169,7 @@ impl Policy {
             })?,
             routes: routes::check(file.route, &gpus, text)?,
             nodes: nodes::check(file.nodes, &gpus, &file.plain_types, &reservables, text)?,
+            weights: weights(&gpus),
             gpus,
             classes,
             reservables,
@@ -201,9 +203,45 @@ impl Policy {
         self.classes.standings()
     }
 
+    /// What a whole GPU weighs against a shard.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
     /// Whether a QOS is one that softmig puts jobs in.
     pub fn is_qos(&self, name: &str) -> bool {
         self.classes.is_qos(name)
+    }
+
+    /// Whether any rule hangs on who asks, or on where the job is to run.
+    pub fn looks_at_people(&self) -> bool {
+        self.standings().len() > 1
+            || self
+                .standings()
+                .iter()
+                .any(|standing| standing.quota != Quota::default())
+            || !self.gates.is_empty()
+            || !self.reservables.is_empty()
+            || !self.routes.is_empty()
+    }
+
+    /// Whether any rule knows people by name.
+    pub fn names_users(&self) -> bool {
+        let mut holders = self.reservables.iter().map(Reservable::holder);
+        self.classes.names_users() || holders.any(|holder| matches!(holder, Holder::User(_)))
+    }
+
+    /// Whether any rule knows Slurm accounts.
+    pub fn names_accounts(&self) -> bool {
+        let mut holders = self.reservables.iter().map(Reservable::holder);
+        self.classes.names_accounts()
+            || self.gates.iter().any(Gate::names_accounts)
+            || holders.any(|holder| matches!(holder, Holder::Account(_)))
+    }
+
+    /// Whether any rule knows partitions.
+    pub fn names_partitions(&self) -> bool {
+        self.gates.iter().any(|gate| !gate.partitions().is_empty())
     }
 
     /// The gates.
@@ -328,6 +366,17 @@ fn check_gpus(
         Ok((key, gpu))
     });
     checked.collect()
+}
+
+fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
+    let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
+    let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
+    let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);
+    if alike && wholes().count() == gpus.len() {
+        return Weights::Same(first);
+    }
+    let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
+    Weights::ByType(by_type.collect())
 }
 
 fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
