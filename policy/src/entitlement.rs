@@ -314,20 +314,10 @@ impl<'a> Asked<'a> {
 
     /// Every gate about `what` has to be open.
     fn pass(&self, asker: &Asker, what: &What, text: &str) -> Result<(), Refusal> {
-        let gates = self
-            .policy
-            .gates()
-            .iter()
-            .filter(|gate| gate.is_about(what));
-        for gate in gates {
-            // Only now: who somebody is need not be known for most requests.
-            let class = self.policy.standing(asker);
-            let class = class.map(|standing| standing?.class.as_deref());
-            if let Some(closed) = gate.closed(asker, class) {
-                return Err(refused_at(gate, &closed, text));
-            }
+        match self.policy.closed_gate(what, asker) {
+            Some((gate, closed)) => Err(refused_at(gate, &closed, text)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The same for GRES that are not about GPUs.

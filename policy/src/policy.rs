@@ -3,7 +3,7 @@
 use crate::asker::Asker;
 use crate::catalogue::{GpuTable, GpuType};
 use crate::classes::{Classes, Standing, Tables, Unknown};
-use crate::gates::{self, Gate, GateTable};
+use crate::gates::{Closed, Gate, GateTable, Gates, What};
 use crate::legacy::{LegacyTable, Mps};
 use crate::messages::{self, Messages};
 use crate::nodes::{self, Nodes, NodesTable};
@@ -26,7 +26,7 @@ pub struct Policy {
     messages: Messages,
     classes: Classes,
     weights: Weights,
-    gates: Vec<Gate>,
+    gates: Gates,
     reservables: Vec<Reservable>,
     mps: Option<Mps>,
     routes: Vec<Route>,
@@ -162,7 +162,7 @@ impl Policy {
         let mps = file.legacy.check(&gpus);
         Ok(Self {
             messages: Messages::check(file.messages, text)?,
-            gates: gates::check(file.gate, &classes, text)?,
+            gates: Gates::check(file.gate, &classes, text)?,
             mps: mps.map_err(|(span, message)| PolicyError {
                 line: line_of(text, &span),
                 message: format!("[legacy.mps]: {message}"),
@@ -220,7 +220,7 @@ impl Policy {
                 .standings()
                 .iter()
                 .any(|standing| standing.quota != Quota::default())
-            || !self.gates.is_empty()
+            || !self.gates.list().is_empty()
             || !self.reservables.is_empty()
             || !self.routes.is_empty()
     }
@@ -235,18 +235,34 @@ impl Policy {
     pub fn names_accounts(&self) -> bool {
         let mut holders = self.reservables.iter().map(Reservable::holder);
         self.classes.names_accounts()
-            || self.gates.iter().any(Gate::names_accounts)
+            || self.gates.list().iter().any(Gate::names_accounts)
             || holders.any(|holder| matches!(holder, Holder::Account(_)))
     }
 
     /// Whether any rule knows partitions.
     pub fn names_partitions(&self) -> bool {
-        self.gates.iter().any(|gate| !gate.partitions().is_empty())
+        self.gates
+            .list()
+            .iter()
+            .any(|gate| !gate.partitions().is_empty())
     }
 
     /// The gates.
     pub fn gates(&self) -> &[Gate] {
-        &self.gates
+        self.gates.list()
+    }
+
+    /// Whether a reservation of that name opens the gate of that number.
+    pub fn gate_opens(&self, gate: usize, reservation: &str) -> bool {
+        self.gates.opens(gate, reservation)
+    }
+
+    /// The first gate about `what` that is closed to somebody, and why.
+    pub(crate) fn closed_gate(&self, what: &What, asker: &Asker) -> Option<(&Gate, Closed)> {
+        self.gates.first_closed(what, asker, || {
+            let standing = self.standing(asker)?;
+            Ok(standing.and_then(|standing| standing.class.as_deref()))
+        })
     }
 
     /// GPUs that are kept for somebody.
