@@ -9,6 +9,7 @@ mod install;
 mod monitor;
 mod node;
 mod run;
+mod slurm;
 mod smi;
 
 use clap::{Parser, Subcommand};
