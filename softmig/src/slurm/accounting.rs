@@ -61,7 +61,7 @@ mod tests {
     fn all_that_is_limited_or_weighs_is_counted() {
         let policy = Policy::parse(&format!("{GPUS}[defaults]\nshards = 2\n")).unwrap();
         let accounting = of(&policy).unwrap();
-        assert_eq!(accounting.tres, ["gres/gpu", "gres/gpu:l40s", "gres/shard"]);
+        assert_eq!(accounting.tres, ["gres/gpu", "gres/shard"]);
         assert!(accounting.weights.is_some() && !accounting.priority);
         let policy = Policy::parse(&format!("{GPUS}[defaults]\ncpus = 2\npriority = 1\n")).unwrap();
         let accounting = of(&policy).unwrap();

@@ -10,15 +10,26 @@ use std::fmt;
 pub(crate) struct BillingWeights(BTreeMap<String, u64>);
 
 impl BillingWeights {
-    /// A shard weighs 1, a whole GPU what its type has in shards. MIG instances and GPUs that are kept for somebody weigh
-    /// nothing, since they have limits of their own.
+    /// A shard weighs 1, a whole GPU what its type has in shards.
+    ///
+    /// What all types have at least is the weight of any GPU, and a type's weight is what it has more: Slurm adds the two.
+    /// Only so does a request that names no type count before it is placed. MIG instances are GPUs to Slurm and shall weigh
+    /// nothing, so where there are any each type has its own weight alone.
     pub(crate) fn of(policy: &Policy) -> Self {
-        let mut weights = BTreeMap::from([("gres/shard".to_string(), 1)]);
-        for gpu in policy.gpus().filter(|gpu| !gpu.is_mig()) {
-            let name = format!("gres/gpu:{}", gpu.name());
-            weights.insert(name, u64::from(gpu.shards_per_gpu()));
-        }
-        Self(weights)
+        let whole = || policy.gpus().filter(|gpu| !gpu.is_mig());
+        let least = match policy.gpus().any(|gpu| gpu.is_mig()) {
+            true => 0,
+            false => whole().map(|gpu| gpu.shards_per_gpu()).min().unwrap_or(0),
+        };
+        let types = whole().map(|gpu| {
+            let more = gpu.shards_per_gpu() - least;
+            (format!("gres/gpu:{}", gpu.name()), u64::from(more))
+        });
+        let all = [("gres/gpu".to_string(), u64::from(least))]
+            .into_iter()
+            .chain(types)
+            .chain([("gres/shard".to_string(), 1)]);
+        Self(all.filter(|(_, weight)| *weight > 0).collect())
     }
 
     /// Each name, as in `gres/gpu:l40s`, and what it weighs.
@@ -121,7 +132,17 @@ mod tests {
                         [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n";
 
     #[test]
-    fn a_whole_gpu_weighs_its_shards_and_a_mig_instance_nothing() {
+    fn a_whole_gpu_weighs_its_shards() {
+        let without_mig = GPUS.split("[gpu.m]").next().unwrap();
+        let policy = Policy::parse(without_mig).unwrap();
+        assert_eq!(
+            BillingWeights::of(&policy).to_string(),
+            "GRES/gpu=4,GRES/gpu:h200=4,GRES/shard=1"
+        );
+    }
+
+    #[test]
+    fn a_mig_instance_weighs_nothing() {
         let policy = Policy::parse(GPUS).unwrap();
         assert_eq!(
             BillingWeights::of(&policy).to_string(),
