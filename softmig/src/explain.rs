@@ -139,7 +139,7 @@ impl Explain {
     }
 }
 
-fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
             "{}: use --policy FILE, or run this where softmig is installed",

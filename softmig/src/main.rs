@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
 mod ending;
 mod etc;
 mod explain;
@@ -26,6 +27,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Explain(Box<explain::Explain>),
+    Config(config::Config),
     Node(node::Node),
     Run(run::Run),
     Smi(smi::Smi),
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     }
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
+        Command::Config(config) => config.run(),
         Command::Node(node) => finish("node", node.run()),
         Command::Run(run) => run.run(),
         Command::Smi(smi) => smi.run(),
