@@ -9,6 +9,7 @@ mod explain;
 mod install;
 mod monitor;
 mod node;
+mod probe;
 mod run;
 mod slurm;
 mod smi;
@@ -29,6 +30,7 @@ enum Command {
     Explain(Box<explain::Explain>),
     Config(config::Config),
     Node(node::Node),
+    Probe(probe::Probe),
     Run(run::Run),
     Smi(smi::Smi),
     Install(install::Install),
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Explain(explain) => explain.run(),
         Command::Config(config) => config.run(),
         Command::Node(node) => finish("node", node.run()),
+        Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),
         Command::Run(run) => run.run(),
         Command::Smi(smi) => smi.run(),
         Command::Install(install) => finish("install", install.run()),
@@ -54,9 +57,11 @@ fn main() -> ExitCode {
 fn finish(command: &str, done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("softmig {command}: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(command, &error),
     }
+}
+
+fn fail(command: &str, error: &anyhow::Error) -> ExitCode {
+    eprintln!("softmig {command}: {error:#}");
+    ExitCode::FAILURE
 }
