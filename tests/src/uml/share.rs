@@ -100,6 +100,7 @@ impl Share {
             epilog: brought("/usr/libexec/softmig-epilog"),
             debug: "debug".into(),
             lines: uml.lines.clone(),
+            include: None,
         };
         for (path, text) in [
             ("/etc/slurm/slurm.conf", config.slurm_conf()),
