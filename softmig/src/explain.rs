@@ -217,7 +217,7 @@ fn wall_time(text: &str) -> Result<WallTime, String> {
     WallTime::parse(text).ok_or_else(|| "write for example 4:00:00 or 7-00:00:00".to_string())
 }
 
-fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
             "{}: use --policy FILE, or run this where softmig is installed",

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
 mod ending;
 mod etc;
 mod explain;
@@ -10,6 +11,7 @@ mod monitor;
 mod node;
 mod probe;
 mod run;
+mod slurm;
 mod smi;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Explain(Box<explain::Explain>),
+    Config(config::Config),
     Node(node::Node),
     Probe(probe::Probe),
     Run(run::Run),
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     }
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
+        Command::Config(config) => config.run(),
         Command::Node(node) => finish("node", node.run()),
         Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),
         Command::Run(run) => run.run(),

@@ -1,6 +1,6 @@
 //! What becomes of a cluster's jobs and nodes, asked of slurmctld or waited for.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,15 @@ const POLL: Duration = Duration::from_millis(20);
 impl Cluster {
     /// What `sinfo` says of each node.
     pub fn sinfo_states(&self) -> Result<Vec<String>> {
-        let sinfo = ["sinfo", "--noheader", "--Node", "--format=%N %T"];
-        let said = self.run("root", &sinfo)?.ok()?;
+        let said = self
+            .run("root", &["sinfo", "--noheader", "--Node", "--format=%N %T"])?
+            .ok()?;
         // A node has a line for each of its partitions.
-        let nodes: BTreeMap<&str, &str> = said
-            .lines()
-            .filter_map(|line| line.trim().split_once(' '))
-            .collect();
-        Ok(nodes.into_values().map(str::to_owned).collect())
+        let lines: BTreeSet<&str> = said.lines().collect();
+        let states = lines
+            .iter()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        Ok(states.map(str::to_owned).collect())
     }
 
     /// A job's state, such as `PENDING`; nothing when slurmctld does not know it.
