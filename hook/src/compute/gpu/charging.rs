@@ -118,8 +118,12 @@ impl Gpu {
         let _errno = Errno::save();
         relaxed(|| {
             place.try_marks(|place, marks| {
+                // What is measured by itself is over soon, and an event that comes later than that tells little.
+                let is_marked = alone.is_some() && marks.end(place, stream, alone, stands_for);
                 self.settle_marks(place, marks);
-                marks.end(place, stream, alone, stands_for);
+                if !is_marked {
+                    marks.end(place, stream, alone, stands_for);
+                }
             });
         });
     }
