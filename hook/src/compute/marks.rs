@@ -262,10 +262,6 @@ impl Marks {
         if self.count >= MARKS {
             return false;
         }
-        if self.count == 0 {
-            // The driver is quicker with what it had last.
-            self.first = 0;
-        }
         let at = self.first.wrapping_add(self.count) % MARKS;
         let Some(mark) = self.ring.get_mut(at) else {
             return false;

@@ -217,21 +217,6 @@ fn a_launch_that_is_measured_has_its_event_at_once() -> Result<()> {
     Ok(())
 }
 
-/// The driver takes longer with events that it has not seen for a while.
-#[test]
-fn who_waits_for_each_kernel_is_measured_by_the_same_few_events() -> Result<()> {
-    let stand = Stand::new()?;
-    let client = Paced {
-        nanoseconds: "20000",
-        ..Paced::by("sync")
-    };
-    run(stand.limited("50", &client.words()))?;
-    let recorded = stand.gpus.all_calls("cuEventRecord");
-    let made = stand.gpus.all_calls("cuEventCreate");
-    ensure!(recorded > 50 && made < 16, "{recorded} times {made} events");
-    Ok(())
-}
-
 /// One of them is a point of the time that is measured.
 #[test]
 fn long_kernels_are_held() -> Result<()> {
