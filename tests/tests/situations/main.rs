@@ -4,6 +4,7 @@
 mod classes;
 mod courses;
 mod kept;
+mod mig;
 
 use anyhow::{Context, Result};
 use softmig_tests::builder::unique_tag;
