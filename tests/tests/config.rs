@@ -96,12 +96,8 @@ const KEPT: &str = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"a
 
 fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
-    let policy = policy(&tag, "[\"l40s:1\", \"l40s_r:1\", \"l40s:2\"]", KEPT);
-    let gpus = [
-        Gpus::l40s(1),
-        Gpus::new("l40s_r", "NVIDIA L40S", 1),
-        Gpus::l40s(2),
-    ];
+    let policy = policy(&tag, "[\"l40s_r:1\", \"l40s:3\"]", KEPT);
+    let gpus = [Gpus::new("l40s_r", "NVIDIA L40S", 1), Gpus::l40s(3)];
     let cluster = site(slurm, &tag, &policy)?.gpus(gpus).start()?;
     takes_every_line(&cluster)?;
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
@@ -121,12 +117,12 @@ fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     assert!(said.contains("SOFTMIG_MODE=whole\n"), "{said}");
     assert!(said.ends_with("\nmain\nstep\n"), "{said}");
 
-    // The one that is kept for somebody: the third device, and nobody else's.
-    let devices = "echo $SLURM_JOB_GPUS; sleep 60";
+    // The one that is kept for somebody: the first device, and nobody else's.
+    let devices = "echo $SLURM_JOB_GPUS $(head -c0 /dev/nvidia0 2>&1 | grep -q permitted || echo allowed); sleep 60";
     let kept = alice.sbatch(&["--gres=gpu:l40s_r:1"], devices)?;
     cluster.wait_job(kept, "RUNNING")?;
     cluster.wait_until("the job has said its device", || {
-        Ok(alice.job_output(kept)? == "1\n")
+        Ok(alice.job_output(kept)? == "0 allowed\n")
     })?;
     let refused = bob
         .try_sbatch(&["--gres=gpu:l40s_r:1"], "true")?
