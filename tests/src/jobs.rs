@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(read("gpu:l40s:3(IDX:0-1,3)"), [0, 1, 3]);
         assert_eq!(read("gpu:l40s:0(IDX:),gpu:l40s_r:1(IDX:3)"), [3]);
         assert_eq!(read("shard:l40s:2(0/4,2/4,0/4,-/4)"), [1]);
-        assert_eq!(read(""), []);
+        assert_eq!(read(""), [0u32; 0]);
         assert!(indexes("gpu:1(IDX:x)").is_err());
     }
 }
