@@ -1,7 +1,7 @@
 //! Who may have how much: classes, their members, and people with a table of their own.
 
 use crate::catalogue::GpuType;
-use crate::policy::{PolicyError, line_of, nearest};
+use crate::policy::{PolicyError, line_of, meant};
 use crate::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
@@ -212,14 +212,9 @@ impl Classes {
             standing.user.is_none() && standing.class.as_deref() == Some(class)
         });
         found.ok_or_else(|| {
-            let names = self
-                .standings
-                .iter()
-                .filter_map(|standing| standing.class.as_deref());
-            match nearest(class, names) {
-                Some(name) => format!("there is no class {class}; did you mean {name}?"),
-                None => format!("there is no class {class}; [classes.{class}] would make it"),
-            }
+            let names = self.standings.iter();
+            let names = names.filter_map(|standing| standing.class.as_deref());
+            format!("there is no class {class}; {}", meant(class, names))
         })
     }
 

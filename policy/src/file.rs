@@ -5,7 +5,7 @@ use crate::gates::GateTable;
 use crate::legacy::LegacyTable;
 use crate::messages;
 use crate::nodes::NodesTable;
-use crate::policy::{OnUnknown, Placement, PolicyError, RawShards, TagField, line_of, nearest};
+use crate::policy::{OnUnknown, Placement, PolicyError, RawShards, TagField, line_of, meant};
 use crate::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::reservable::ReservableTable;
 use crate::routes::RouteTable;
@@ -98,9 +98,6 @@ fn with_nearest_key(message: &str) -> String {
     };
     let mut quoted = rest.split('`').step_by(2);
     let unknown = quoted.next().unwrap_or_default();
-    let known: Vec<&str> = quoted.filter(|key| !key.is_empty()).collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key {unknown}; did you mean {key}?"),
-        None => format!("unknown key {unknown}; known here are {}", known.join(", ")),
-    }
+    let known = quoted.filter(|key| !key.is_empty());
+    format!("unknown key {unknown}; {}", meant(unknown, known))
 }

@@ -2,7 +2,7 @@
 
 use crate::asker::Asker;
 use crate::classes::{Classes, Unknown};
-use crate::policy::{PolicyError, line_of, nearest};
+use crate::policy::{PolicyError, line_of, meant};
 use crate::refusal::{Code, Refusal};
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
@@ -93,12 +93,10 @@ impl GateTable {
         }
         for class in &self.exempt_classes {
             if !classes.is_class(class) {
-                return Err(match nearest(class, classes.class_names()) {
-                    Some(meant) => format!("exempt_classes has {class}; did you mean {meant}?"),
-                    None => {
-                        format!("exempt_classes has {class}, and there is no [classes.{class}]")
-                    }
-                });
+                let meant = meant(class, classes.class_names());
+                return Err(format!(
+                    "exempt_classes: there is no class {class}; {meant}"
+                ));
             }
         }
         let lower = |account: &String| account.to_lowercase();

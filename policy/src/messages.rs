@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::{PolicyError, line_of, nearest};
+use crate::policy::{PolicyError, line_of, meant};
 use crate::refusal::{Code, is_plain};
 
 /// What `[messages]` holds.
@@ -57,14 +57,8 @@ impl Messages {
 }
 
 fn unknown(key: &str) -> String {
-    let known = || Code::ALL.iter().map(|code| code.as_str()).chain([ANY]);
-    match nearest(key, known()) {
-        Some(known) => format!("unknown code {key}; did you mean {known}?"),
-        None => {
-            let known: Vec<&str> = known().collect();
-            format!("unknown code {key}; known are {}", known.join(", "))
-        }
-    }
+    let known = Code::ALL.iter().map(|code| code.as_str()).chain([ANY]);
+    format!("unknown code {key}; {}", meant(key, known))
 }
 
 #[cfg(test)]
@@ -95,7 +89,9 @@ mod tests {
             error("SLICE_SIZES = \"x\""),
             "line 3: [messages]: unknown code SLICE_SIZES; did you mean SLICE_SIZE?"
         );
-        assert!(error("zzz = \"x\"").contains("unknown code zzz; known are SLICE_IS_WHOLE_GPU,"));
+        assert!(
+            error("zzz = \"x\"").contains("unknown code zzz; known here are SLICE_IS_WHOLE_GPU,")
+        );
         let plain =
             "line 3: [messages]: TAG_EDIT is not one line of plain ASCII with 1 to 300 characters";
         let long = "x".repeat(301);

@@ -356,8 +356,18 @@ fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
     Weights::ByType(by_type.collect())
 }
 
+/// What is to be said behind a word that is not known: the one that was most likely meant, or all that are.
+pub(crate) fn meant<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    match nearest(word, known.iter().copied()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None if known.is_empty() => "none is known here".to_string(),
+        None => format!("known here are {}", known.join(", ")),
+    }
+}
+
 /// The word most like `word`, if any is much like it.
-pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known
         .map(|key| (strsim::jaro_winkler(word, key), key))
         .filter(|(likeness, _)| *likeness > 0.8)

@@ -890,7 +890,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\nexempt_classes = [\"x\"]",
-            "exempt_classes has x, and there is no [classes.x]",
+            "exempt_classes: there is no class x; none is known here",
         ),
         (
             "[gate]\nwhat = \"slice\"",

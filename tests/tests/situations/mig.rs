@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use softmig_tests::site::made;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
+use std::time::Duration;
 
 on_each_slurm!(
     a_class_holds_instances_where_there_are_and_else_whole_gpus,
@@ -121,10 +122,10 @@ fn an_instance_carries_slices_only_if_the_policy_says_so(slurm: Slurm) -> Result
         assert!(refusal.contains("softmig: "), "{gres}: {refusal}");
     }
     let half = run(&cluster, "alice", "--gres=gpu:h100_3g.40gb.2:1")?;
-    let conf = cluster
-        .node(2)
-        .read(format!("/var/run/softmig/{half}.conf"))?;
-    let conf = conf.context("no conf")?;
+    let conf = cluster.wait_for("its conf", Duration::from_secs(20), || {
+        let path = format!("/var/run/softmig/{half}.conf");
+        cluster.node(2).read(path)
+    })?;
     assert!(
         conf.starts_with("CUDA_DEVICE_MEMORY_LIMIT=20094M\n"),
         "{conf}"
