@@ -34,7 +34,7 @@ pub(crate) fn of_wholes(
     wanted: &Wanted<'_>,
 ) -> Result<Terms, Refusal> {
     let asker = &context.asker;
-    if asker.is_exempt {
+    if asker.is_exempt || !policy.looks_at_people() {
         return Ok(Terms::default());
     }
     let asked = Asked::wholes(policy, request, wanted);
@@ -69,7 +69,7 @@ pub(crate) fn of_slice(
     wanted: &Wanted<'_>,
     grant: &mut Grant,
 ) -> Result<Terms, Refusal> {
-    if context.asker.is_exempt {
+    if context.asker.is_exempt || !policy.looks_at_people() {
         return Ok(Terms::default());
     }
     let gpu_type = grant.limits.gpu_type();

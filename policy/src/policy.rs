@@ -32,6 +32,7 @@ pub struct Policy {
     mps: Option<Mps>,
     routes: Vec<Route>,
     nodes: Vec<Nodes>,
+    looks_at_people: bool,
     /// What becomes of shard requests that are no slice.
     pub raw_shards: RawShards,
     /// Whether a granted job is told what its class may have.
@@ -161,14 +162,22 @@ impl Policy {
             false => reservable::check(file.reservable, &gpus, &zone(), text)?,
         };
         let mps = file.legacy.check(&gpus);
+        let gates = Gates::check(file.gate, &classes, text)?;
+        let routes = routes::check(file.route, &gpus, text)?;
+        let limits = |standing: &Standing| standing.quota != Quota::default();
         Ok(Self {
+            looks_at_people: classes.standings().len() > 1
+                || classes.standings().iter().any(limits)
+                || !gates.list().is_empty()
+                || !reservables.is_empty()
+                || !routes.is_empty(),
             messages: Messages::check(file.messages, text)?,
-            gates: Gates::check(file.gate, &classes, text)?,
+            gates,
             mps: mps.map_err(|(span, message)| PolicyError {
                 line: line_of(text, &span),
                 message: format!("[legacy.mps]: {message}"),
             })?,
-            routes: routes::check(file.route, &gpus, text)?,
+            routes,
             nodes: nodes::check(file.nodes, &gpus, &file.plain_types, &reservables, text)?,
             weights: weights(&gpus),
             gpus,
@@ -216,14 +225,7 @@ impl Policy {
 
     /// Whether any rule hangs on who asks, or on where the job is to run.
     pub fn looks_at_people(&self) -> bool {
-        self.standings().len() > 1
-            || self
-                .standings()
-                .iter()
-                .any(|standing| standing.quota != Quota::default())
-            || !self.gates.list().is_empty()
-            || !self.reservables.is_empty()
-            || !self.routes.is_empty()
+        self.looks_at_people
     }
 
     /// Whether any rule knows people by name.
