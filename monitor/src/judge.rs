@@ -21,6 +21,7 @@ use nvml_wrapper::error::NvmlError;
 use owner::owner;
 use reading::Reading;
 use report::Report;
+use softmig_nvml::explained;
 use softmig_prolog::node::Node;
 use std::path::Path;
 use std::time::SystemTime;
@@ -71,7 +72,7 @@ impl Judge {
     fn reading(&mut self) -> Result<Reading, NvmlError> {
         let nvml = match self.nvml.take() {
             Some(nvml) => nvml,
-            None => reading::open()?,
+            None => softmig_nvml::open()?,
         };
         // After a failure it is started anew: the driver may have been replaced.
         let reading = reading::read(&nvml)?;
@@ -79,19 +80,5 @@ impl Judge {
             self.nvml = Some(nvml);
         }
         Ok(reading)
-    }
-}
-
-/// Says what it means for this node.
-fn explained(error: &NvmlError) -> String {
-    match error {
-        NvmlError::LibloadingError(_) => {
-            "there is no NVML here (libnvidia-ml.so.1 of the NVIDIA driver)".into()
-        }
-        NvmlError::DriverNotLoaded => "the NVIDIA driver is not loaded".into(),
-        NvmlError::LibRmVersionMismatch => {
-            "NVML and the loaded driver are of different versions: the driver was replaced, and not loaded yet".into()
-        }
-        error => format!("NVML does not answer: {error}"),
     }
 }

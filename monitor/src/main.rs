@@ -11,7 +11,6 @@ use softmig_monitor::judge::{Judge, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
-use softmig_policy::cgroup::{Place, place};
 use softmig_prolog::dir::Dir;
 use softmig_prolog::node::Node;
 use softmig_prolog::report as log;
@@ -75,38 +74,7 @@ fn be_outside() -> anyhow::Result<()> {
         rustix::process::geteuid().is_root(),
         "only root is shown all processes; try it with sudo"
     );
-    let list = std::fs::read("/proc/self/cgroup").context("reading /proc/self/cgroup")?;
-    ensure!(
-        !matches!(place(&list), Place::Job(_)),
-        "this is a job, which is shown its own processes only; run it outside of jobs"
-    );
-    ensure!(
-        is_in_first_cgroup_namespace(),
-        "this is a container, from which no control group of a job can be seen; run it on the node itself"
-    );
-    let limits = [
-        "CUDA_DEVICE_MEMORY_LIMIT",
-        "CUDA_DEVICE_SM_LIMIT",
-        "SOFTMIG_RUN",
-    ];
-    let is_limit = |name: &str| limits.iter().any(|limit| name.starts_with(limit));
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        ensure!(
-            !is_limit(&name),
-            "{name} is set, which limits what is shown; unset it"
-        );
-    }
-    Ok(())
-}
-
-/// The kernel's number of the one that it starts with.
-const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
-
-fn is_in_first_cgroup_namespace() -> bool {
-    // A kernel without such namespaces has no file for them.
-    std::fs::read_link("/proc/self/ns/cgroup")
-        .map_or(true, |name| name.as_os_str() == FIRST_CGROUP_NAMESPACE)
+    Ok(softmig_nvml::whole_node()?)
 }
 
 /// Looks and tells.

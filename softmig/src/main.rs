@@ -8,6 +8,7 @@ mod explain;
 mod install;
 mod monitor;
 mod node;
+mod probe;
 mod run;
 mod smi;
 
@@ -26,6 +27,7 @@ struct Cli {
 enum Command {
     Explain(Box<explain::Explain>),
     Node(node::Node),
+    Probe(probe::Probe),
     Run(run::Run),
     Smi(smi::Smi),
     Install(install::Install),
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Explain(explain) => explain.run(),
         Command::Node(node) => finish("node", node.run()),
+        Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),
         Command::Run(run) => run.run(),
         Command::Smi(smi) => smi.run(),
         Command::Install(install) => finish("install", install.run()),
@@ -50,9 +53,11 @@ fn main() -> ExitCode {
 fn finish(command: &str, done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("softmig {command}: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(command, &error),
     }
+}
+
+fn fail(command: &str, error: &anyhow::Error) -> ExitCode {
+    eprintln!("softmig {command}: {error:#}");
+    ExitCode::FAILURE
 }

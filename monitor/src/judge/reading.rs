@@ -3,13 +3,12 @@
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use serde::Serialize;
-use std::ffi::OsStr;
+use softmig_nvml::memory;
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-/// The name that a node without development files has.
-const LIBRARY: &str = "libnvidia-ml.so.1";
+pub use softmig_nvml::Memory;
 
 /// How often a list is asked for whose length changes at the same time.
 const TRIES: usize = 4;
@@ -42,19 +41,6 @@ pub struct Gpu {
     pub error: Option<String>,
 }
 
-/// A GPU's memory, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// All of it.
-    pub total: u64,
-    /// What the driver keeps for itself.
-    pub reserved: u64,
-    /// What somebody has.
-    pub used: u64,
-    /// What is left.
-    pub free: u64,
-}
-
 /// A process on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
@@ -78,11 +64,6 @@ pub enum Kind {
     Graphics,
     /// CUDA through an MPS server.
     Mps,
-}
-
-/// Loads NVML and starts it.
-pub(crate) fn open() -> Result<Nvml, NvmlError> {
-    Nvml::builder().lib_path(OsStr::new(LIBRARY)).init()
 }
 
 /// Reads all GPUs. An error is NVML's as a whole; that of one GPU is in its place.
@@ -118,15 +99,6 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
     gpu.users = users(&device).map_err(|why| failed("processes", why)).ok();
     gpu.error = error;
     gpu
-}
-
-fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
-    device.memory_info().map(|info| Memory {
-        total: info.total,
-        reserved: info.reserved,
-        used: info.used,
-        free: info.free,
-    })
 }
 
 /// Every process on a GPU, once.

@@ -88,7 +88,7 @@ impl Description {
     /// Everything that runs kernels and has memory of its own: GPUs that are whole, and the parts of those that are not.
     pub fn all_devices(&self) -> impl Iterator<Item = Device<'_>> {
         self.gpus.iter().flat_map(|gpu| {
-            let whole = gpu.instances().is_empty().then_some(None);
+            let whole = gpu.is_whole().then_some(None);
             let parts = gpu.instances().iter().map(Some);
             whole
                 .into_iter()
@@ -156,6 +156,7 @@ mod tests {
             Gpu::l40s(0),
             Gpu::a100_divided(1, &["3g.20gb", "1g.5gb"]),
             Gpu::a100(2),
+            Gpu::a100_divided(3, &[]),
         ];
         let node = Description::new(&gpus);
         let names: Vec<_> = node.all_devices().map(|device| device.name()).collect();

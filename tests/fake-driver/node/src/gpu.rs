@@ -31,6 +31,21 @@ pub struct Gpu {
     pub clock: u32,
     /// Whether it can be divided, and into what it is.
     pub mig: Mig,
+    /// Whether MIG will be on after the next reset, where that differs from now.
+    pub mig_pending: Option<bool>,
+    /// What NVML can tell of it. CUDA knows nothing of this.
+    pub answers: Answers,
+}
+
+/// What NVML can tell of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answers {
+    /// Everything.
+    All,
+    /// No memory info v2, and so not what the driver keeps.
+    NoMemoryV2,
+    /// Nothing: it fell off the bus, and is counted all the same.
+    Nothing,
 }
 
 /// Whether a GPU can be divided.
@@ -47,7 +62,7 @@ pub enum Mig {
 /// A part of a GPU that the hardware fences off: one GPU instance with one compute instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// As in `1g.5gb`.
+    /// As in `1g.5gb`, or `1c.3g.20gb` for one slice of three.
     pub profile: String,
     /// `MIG-...`.
     pub uuid: String,
@@ -81,6 +96,13 @@ impl Gpu {
         self
     }
 
+    /// The same GPU with less to say to NVML.
+    #[must_use]
+    pub fn answering(mut self, answers: Answers) -> Gpu {
+        self.answers = answers;
+        self
+    }
+
     /// What CUDA can hand out.
     #[must_use]
     pub fn usable(&self) -> u64 {
@@ -94,5 +116,21 @@ impl Gpu {
             Mig::Enabled(instances) => instances,
             Mig::Incapable | Mig::Disabled => &[],
         }
+    }
+
+    /// Whether it is one device: MIG without parts is none.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !matches!(self.mig, Mig::Enabled(_))
+    }
+}
+
+impl Instance {
+    /// Its compute slices, which are all of its slices unless its profile says otherwise.
+    #[must_use]
+    pub fn compute_slices(&self) -> u32 {
+        let first = self.profile.split('.').next();
+        let compute = first.and_then(|first| first.strip_suffix('c')?.parse().ok());
+        compute.unwrap_or(self.slices)
     }
 }

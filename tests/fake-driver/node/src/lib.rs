@@ -55,7 +55,7 @@ pub use calls::Function;
 pub use checkpoint::Stage;
 pub use description::{Clock, Description, Device};
 pub use error::{AttachError, CheckpointError, MemoryError, NodeError};
-pub use gpu::{Gpu, Instance, Mig};
+pub use gpu::{Answers, Gpu, Instance, Mig};
 pub use install::install;
 pub use kind::{Bytes, Kind};
 pub use membership::{Membership, Standing};

@@ -9,7 +9,7 @@ mod hopper;
 mod older;
 
 use crate::MIB;
-use crate::gpu::{Gpu, Mig};
+use crate::gpu::{Answers, Gpu, Mig};
 
 /// What all of a model's GPUs have in common. Sizes are MiB.
 struct Model {
@@ -42,6 +42,8 @@ impl Model {
             context: self.context * MIB,
             clock: self.clock,
             mig: self.mig,
+            mig_pending: None,
+            answers: Answers::All,
         }
     }
 }

@@ -44,7 +44,7 @@ exports! {
             sharedJpegCount: 0,
             sharedOfaCount: 0,
             gpuInstanceSliceCount: part.slices,
-            computeInstanceSliceCount: part.slices,
+            computeInstanceSliceCount: part.compute_slices(),
             memorySizeMB: part.memory >> 20,
         })
     });

@@ -2,6 +2,7 @@
 
 use softmig_driver_sys::nvml::*;
 use softmig_driver_sys::struct_version;
+use softmig_fake_node::Answers;
 
 use crate::exports::exports;
 use crate::session::Session;
@@ -25,6 +26,9 @@ exports! {
         if version != struct_version::<nvmlMemory_v2_t>(2) {
             // Of all codes this one, on an H200.
             return Err(NVML_ERROR_FUNCTION_NOT_FOUND);
+        }
+        if unit.gpu.answers == Answers::NoMemoryV2 {
+            return Err(NVML_ERROR_NOT_SUPPORTED);
         }
         let figures = Figures::of(session, unit)?;
         out.set(nvmlMemory_v2_t {

@@ -13,9 +13,9 @@ const MOST_PARTS: u32 = 7;
 exports! {
     /// Whether a GPU is divided, now and after a reset.
     fn nvmlDeviceGetMigMode(device: nvmlDevice_t, current: Out<u32>, pending: Out<u32>) => unit(device, |_, unit| {
-        let mode = u32::from(divided(&unit.gpu.mig).ok_or(NVML_ERROR_NOT_SUPPORTED)?);
-        current.set(mode)?;
-        pending.set(mode)
+        let mode = divided(&unit.gpu.mig).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
+        current.set(u32::from(mode))?;
+        pending.set(u32::from(unit.gpu.mig_pending.unwrap_or(mode)))
     });
 
     /// Divides a GPU. These stay as they were described.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use softmig_driver_sys::nvml::*;
-use softmig_fake_node::{AttachError, Gpu, Membership, Process, Standing};
+use softmig_fake_node::{Answers, AttachError, Gpu, Membership, Process, Standing};
 
 use crate::Outcome;
 use crate::exports::exports;
@@ -90,7 +90,11 @@ impl Session {
             return Err(NVML_ERROR_INVALID_ARGUMENT);
         }
         let gpus = &self.node.description().gpus;
-        gpus.get(number).ok_or(NVML_ERROR_INVALID_ARGUMENT)
+        let gpu = gpus.get(number).ok_or(NVML_ERROR_INVALID_ARGUMENT)?;
+        match gpu.answers {
+            Answers::Nothing => Err(NVML_ERROR_GPU_IS_LOST),
+            Answers::All | Answers::NoMemoryV2 => Ok(gpu),
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 mod support;
 
 use softmig_driver_sys::nvml::*;
-use softmig_fake_node::{Gpu, PLACE_VARIABLE};
+use softmig_driver_sys::struct_version;
+use softmig_fake_node::{Answers, Gpu, PLACE_VARIABLE};
 use support::{Nvml, cu, on, text};
 
 #[test]
@@ -140,6 +141,45 @@ fn gpus_are_found_by_all_their_names() {
                 text(|out| cu!(nvml, nvmlSystemGetNVMLVersion(out, 96u32))),
                 "13.580.159.04"
             );
+        },
+    );
+}
+
+#[test]
+fn what_a_gpu_cannot_tell_is_an_error_of_its_own() {
+    let mut to_be_divided = Gpu::a100(0);
+    to_be_divided.mig_pending = Some(true);
+    let gpus = [
+        to_be_divided,
+        Gpu::l40s(1).answering(Answers::NoMemoryV2),
+        Gpu::l40s(2).answering(Answers::Nothing),
+    ];
+    on(
+        "what_a_gpu_cannot_tell_is_an_error_of_its_own",
+        &gpus,
+        |_| {
+            let nvml = Nvml::start();
+            assert_eq!(nvml.count(), 3);
+            let mut lost = 0usize;
+            assert_eq!(
+                cu!(nvml, nvmlDeviceGetHandleByIndex_v2(2u32, &raw mut lost)),
+                NVML_ERROR_GPU_IS_LOST
+            );
+            let old = nvml.device(1);
+            // SAFETY: a struct of numbers.
+            let mut memory: nvmlMemory_v2_t = unsafe { std::mem::zeroed() };
+            memory.version = struct_version::<nvmlMemory_v2_t>(2);
+            assert_eq!(
+                cu!(nvml, nvmlDeviceGetMemoryInfo_v2(old, &raw mut memory)),
+                NVML_ERROR_NOT_SUPPORTED
+            );
+            let (mut mode, mut pending) = (9u32, 9u32);
+            let first = nvml.device(0);
+            let code = cu!(
+                nvml,
+                nvmlDeviceGetMigMode(first, &raw mut mode, &raw mut pending)
+            );
+            assert_eq!((code, mode, pending), (0, 0, 1));
         },
     );
 }

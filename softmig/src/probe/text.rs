@@ -1,0 +1,253 @@
+//! A node's GPUs for people to read, and the entries for them to paste.
+
+use super::Findings;
+use softmig_nvml::{Gpu, Memory, Standing};
+use std::fmt::Write;
+
+/// All of it. Writing into a text cannot fail, so what `write!` says of that is dropped.
+pub(super) fn of(findings: &Findings) -> String {
+    let devices = &findings.devices;
+    let driver = devices.driver.as_deref().unwrap_or("unknown");
+    let mut text = format!("{}: NVIDIA driver {driver}\n\n", findings.host);
+    for gpu in &devices.gpus {
+        add_gpu(&mut text, gpu);
+    }
+    let _ = writeln!(
+        text,
+        "{}, {}, {}",
+        counted(devices.gpus.len(), "physical GPU"),
+        counted(devices.instances(), "MIG instance"),
+        counted(devices.usable(), "usable device"),
+    );
+    for note in &findings.notes {
+        let _ = write!(text, "\n{}\n  {}\n", note.what, note.remedy);
+    }
+    if !findings.catalogue.entries.is_empty() {
+        add_entries(&mut text, findings);
+    }
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+fn add_gpu(text: &mut String, gpu: &Gpu) {
+    let name = gpu.name.as_deref().unwrap_or("not readable");
+    let _ = writeln!(text, "GPU {}: {name}", gpu.index);
+    if let Some(uuid) = &gpu.uuid {
+        let _ = writeln!(text, "  UUID    {uuid}");
+    }
+    if let Some(minor) = gpu.minor {
+        let _ = writeln!(text, "  device  /dev/nvidia{minor}");
+    }
+    if let Some(memory) = &gpu.memory {
+        let memory = match gpu.standing {
+            Standing::Whole | Standing::Unreadable => in_words(memory),
+            // Nobody can have it as a whole.
+            Standing::Divided | Standing::Empty => total(memory),
+        };
+        let _ = writeln!(text, "  memory  {memory}");
+    }
+    if gpu.standing != Standing::Unreadable {
+        let _ = writeln!(text, "  MIG     {}", mig(gpu));
+    }
+    let longest = gpu.instances.iter().map(|part| part.profile.len()).max();
+    for part in &gpu.instances {
+        let memory = match &part.memory {
+            Some(memory) => in_words(memory),
+            None => "memory not told".to_owned(),
+        };
+        let width = longest.unwrap_or_default();
+        let _ = writeln!(text, "    {:width$}  {memory}  {}", part.profile, part.uuid);
+    }
+    if let Some(error) = &gpu.error {
+        let _ = writeln!(text, "  error   {error}");
+    }
+    text.push('\n');
+}
+
+fn mig(gpu: &Gpu) -> String {
+    match (gpu.standing, gpu.mig) {
+        (Standing::Divided, _) => format!("on, {}", counted(gpu.instances.len(), "instance")),
+        (Standing::Empty, _) => "on, and no instances: UNUSABLE".to_owned(),
+        (_, Some(_)) => "off".to_owned(),
+        (_, None) => "not possible".to_owned(),
+    }
+}
+
+fn in_words(memory: &Memory) -> String {
+    format!("{}: {} MiB usable", total(memory), memory.usable_mib())
+}
+
+fn total(memory: &Memory) -> String {
+    format!(
+        "{} MiB, {} of it reserved",
+        memory.total_mib(),
+        memory.reserved_mib()
+    )
+}
+
+fn add_entries(text: &mut String, findings: &Findings) {
+    *text += "\n# For policy.toml. A type must be called as in gres.conf, letter for letter: change it here where yours differs.\n";
+    for entry in &findings.catalogue.entries {
+        text.push('\n');
+        *text += &entry.toml();
+    }
+    text.push('\n');
+    let node = findings.catalogue.node_toml(&findings.host);
+    match findings.is_complete() {
+        true => *text += &node,
+        false => {
+            *text += "# Not complete, see above:\n";
+            for line in node.lines() {
+                let _ = writeln!(text, "# {line}");
+            }
+        }
+    }
+}
+
+/// GPUs for tests.
+#[cfg(test)]
+pub(super) mod samples {
+    use softmig_nvml::{Gpu, Instance, Memory, Mig, Standing};
+
+    const MIB: u64 = 1 << 20;
+
+    /// One of which nothing is known.
+    pub(crate) fn gpu(index: u32) -> Gpu {
+        Gpu {
+            index,
+            error: Some("device fell off the bus".into()),
+            ..Gpu::default()
+        }
+    }
+
+    /// One that cannot be divided, with the figures of an L40S.
+    pub(crate) fn whole(index: u32, name: &str) -> Gpu {
+        Gpu {
+            index,
+            minor: Some(index),
+            uuid: Some(format!("GPU-{index}")),
+            name: Some(name.into()),
+            memory: Some(memory(46_068, 604)),
+            standing: Standing::Whole,
+            ..Gpu::default()
+        }
+    }
+
+    /// One with instances of these profiles.
+    pub(crate) fn divided(index: u32, name: &str, profiles: &[&str]) -> Gpu {
+        let instance = |(index, profile): (u32, &&str)| Instance {
+            index,
+            uuid: format!("MIG-{index}"),
+            profile: (*profile).into(),
+            memory: Some(memory(9856, 0)),
+            shares_memory: false,
+        };
+        Gpu {
+            mig: Some(Mig {
+                current: true,
+                pending: true,
+            }),
+            instances: (0..).zip(profiles).map(instance).collect(),
+            standing: match profiles {
+                [] => Standing::Empty,
+                _ => Standing::Divided,
+            },
+            ..whole(index, name)
+        }
+    }
+
+    fn memory(total_mib: u64, reserved_mib: u64) -> Memory {
+        Memory {
+            total: total_mib * MIB,
+            reserved: reserved_mib * MIB,
+            used: 0,
+            free: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::{divided, gpu, whole};
+    use super::*;
+    use softmig_nvml::{Devices, Mig};
+    use softmig_prolog::gpu::Card;
+
+    fn said(gpus: Vec<Gpu>, cards: &[Card], container: bool) -> String {
+        let devices = Devices {
+            driver: Some("580.159.04".into()),
+            gpus,
+        };
+        of(&Findings::new("gpu1".into(), devices, cards, container))
+    }
+
+    #[test]
+    fn everything_has_its_place() {
+        let gpus = vec![
+            whole(0, "NVIDIA L40S"),
+            divided(1, "NVIDIA A100-SXM4-40GB", &["3g.20gb", "1g.5gb"]),
+            divided(2, "NVIDIA A100-SXM4-40GB", &[]),
+        ];
+        insta::assert_snapshot!(said(gpus, &[], false));
+    }
+
+    #[test]
+    fn a_node_without_gpus_has_no_entries() {
+        assert_eq!(
+            said(Vec::new(), &[], false),
+            "gpu1: NVIDIA driver 580.159.04\n\n0 physical GPUs, 0 MIG instances, 0 usable devices\n"
+        );
+    }
+
+    #[test]
+    fn what_is_not_all_of_the_node_is_no_inventory() {
+        let card = |minor| Card {
+            minor,
+            uuid: None,
+            model: "NVIDIA L40S".into(),
+        };
+        let one = || vec![whole(0, "NVIDIA L40S")];
+        assert!(said(one(), &[card(0)], false).contains("\n[[nodes]]\n"));
+        let fenced = said(one(), &[card(1), card(0)], false);
+        assert!(
+            fenced.contains("/dev/nvidia1 (NVIDIA L40S) is in the driver's list"),
+            "{fenced}"
+        );
+        assert!(fenced.contains("\n# [[nodes]]\n"), "{fenced}");
+        let lost = said(vec![whole(0, "NVIDIA L40S"), gpu(1)], &[], false);
+        assert!(
+            lost.contains("2 physical GPUs, 0 MIG instances, 1 usable device\n"),
+            "{lost}"
+        );
+        assert!(
+            lost.contains("GPU 1: device fell off the bus; it is not counted"),
+            "{lost}"
+        );
+        assert!(lost.contains("\n# [[nodes]]\n"), "{lost}");
+    }
+
+    #[test]
+    fn what_will_be_otherwise_and_where_this_runs_is_said() {
+        let mut gpu = whole(0, "NVIDIA H200");
+        gpu.mig = Some(Mig {
+            current: false,
+            pending: true,
+        });
+        let text = said(vec![gpu], &[], true);
+        assert!(
+            text.contains("GPU 0: MIG is off, and on after the next reset"),
+            "{text}"
+        );
+        assert!(text.contains("This looks like a container"), "{text}");
+        assert!(
+            text.contains("1 physical GPU, 0 MIG instances, 1 usable device\n"),
+            "{text}"
+        );
+    }
+}
