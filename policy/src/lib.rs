@@ -43,6 +43,8 @@ pub mod catalogue;
 #[cfg(feature = "std")]
 pub mod classes;
 #[cfg(feature = "std")]
+pub mod configured;
+#[cfg(feature = "std")]
 mod convert;
 #[cfg(feature = "std")]
 mod decide;
