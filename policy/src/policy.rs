@@ -237,6 +237,11 @@ impl Policy {
             .standing(asker.user.as_deref(), asker.account(), asker.group)
     }
 
+    /// Types that are never cut.
+    pub fn plain_types(&self) -> &[String] {
+        &self.plain_types
+    }
+
     /// Whether a type that ends like a slice is listed as a plain type.
     pub fn is_plain_type(&self, name: &str) -> bool {
         self.gpus.contains_key(name) || self.plain_types.iter().any(|plain| plain == name)

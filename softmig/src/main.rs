@@ -10,6 +10,7 @@ mod monitor;
 mod node;
 mod probe;
 mod run;
+mod slurm;
 mod smi;
 
 use clap::{Parser, Subcommand};

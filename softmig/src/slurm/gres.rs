@@ -1,0 +1,186 @@
+//! The GRES of a node, as slurm.conf and gres.conf are to have them.
+
+use softmig_policy::Policy;
+use softmig_policy::nodes::Nodes;
+use softmig_policy::reservable::Window;
+use std::fmt;
+
+/// The GPUs of one type on one node, or of each of several alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TypeGres {
+    /// The type.
+    pub(crate) kind: String,
+    /// How many there are.
+    pub(crate) gpus: u32,
+    /// Into how many shards Slurm counts one; `None` where they are not shared.
+    pub(crate) shards_per_gpu: Option<u32>,
+    /// Whether they are MIG instances.
+    pub(crate) mig: bool,
+    /// N of `/dev/nvidiaN` of each; empty where that is not known, since MIG instances have no such number and do not say how
+    /// many GPUs they are on.
+    pub(crate) minors: Vec<u32>,
+}
+
+impl TypeGres {
+    /// The shards of all of them, where they are shared.
+    pub(crate) fn shards(&self) -> Option<u64> {
+        Some(u64::from(self.gpus) * u64::from(self.shards_per_gpu?))
+    }
+}
+
+/// The GRES of one node, or of each of several alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeGres {
+    /// The nodes, as slurm.conf takes them.
+    pub(crate) names: String,
+    /// By type, in the order of the devices.
+    pub(crate) types: Vec<TypeGres>,
+}
+
+/// Those of all nodes in the inventory at a time, in seconds since 1970.
+pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
+    let nodes = policy.nodes().iter();
+    nodes
+        .map(|nodes| NodeGres::of(policy, nodes, now))
+        .collect()
+}
+
+/// What a type of [[nodes]] is at that time: GPUs that were kept for somebody are what they were before.
+pub(crate) fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
+    let mut of = None;
+    for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {
+        match reservable.window(now) {
+            Window::Over => of = Some(reservable.of()),
+            Window::Ahead | Window::Open => return kind,
+        }
+    }
+    of.unwrap_or(kind)
+}
+
+/// Into how many shards Slurm counts one GPU of a type, where it is shared at all.
+pub(crate) fn shards_of_type(policy: &Policy, kind: &str) -> Option<u32> {
+    let shards = policy.gpu(kind)?.shards_per_gpu();
+    // One shard would be the whole GPU, which is asked for as such.
+    (shards > 1).then_some(shards)
+}
+
+impl NodeGres {
+    /// Those of one entry of the inventory.
+    pub(crate) fn of(policy: &Policy, nodes: &Nodes, now: i64) -> Self {
+        let mut types: Vec<TypeGres> = Vec::new();
+        let mut minor = Some(0u32);
+        for gpus in nodes.gpus() {
+            let kind = kind_at(policy, &gpus.kind, now);
+            let mig = policy.gpu(kind).is_some_and(|gpu| gpu.is_mig());
+            if mig {
+                minor = None;
+            }
+            let minors = minor.map_or(0..0, |first| first..first + gpus.count);
+            minor = minor.map(|first| first + gpus.count);
+            match types.iter_mut().find(|known| known.kind == kind) {
+                Some(known) => {
+                    // Either all of a type are known or none.
+                    match known.minors.len() == known.gpus as usize && !minors.is_empty() {
+                        true => known.minors.extend(minors),
+                        false => known.minors.clear(),
+                    }
+                    known.gpus += gpus.count;
+                }
+                None => types.push(TypeGres {
+                    kind: kind.to_string(),
+                    gpus: gpus.count,
+                    shards_per_gpu: shards_of_type(policy, kind),
+                    mig,
+                    minors: minors.collect(),
+                }),
+            }
+        }
+        Self {
+            names: nodes.names().to_string(),
+            types,
+        }
+    }
+
+    /// Whether there are MIG instances among them.
+    pub(crate) fn has_mig(&self) -> bool {
+        self.types.iter().any(|gres| gres.mig)
+    }
+}
+
+impl fmt::Display for NodeGres {
+    /// The value of `Gres=`: `gpu:l40s:4,shard:l40s:16`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gpus = self.types.iter();
+        let gpus = gpus.map(|gres| format!("gpu:{}:{}", gres.kind, gres.gpus));
+        let shards = self.types.iter().filter_map(|gres| {
+            let shards = gres.shards()?;
+            Some(format!("shard:{}:{shards}", gres.kind))
+        });
+        let items: Vec<String> = gpus.chain(shards).collect();
+        f.write_str(&items.join(","))
+    }
+}
+
+/// `/dev/nvidia[0-2,5]`.
+pub(crate) fn device_files(minors: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &minor in minors {
+        match runs.last_mut() {
+            Some((_, last)) if minor == *last + 1 => *last = minor,
+            _ => runs.push((minor, minor)),
+        }
+    }
+    let single = matches!(runs.as_slice(), [(first, last)] if first == last);
+    let runs: Vec<String> = runs
+        .into_iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    match single {
+        true => format!("/dev/nvidia{}", runs.join("")),
+        false => format!("/dev/nvidia[{}]", runs.join(",")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPUS: &str = "plain_types = [\"p\"]\n\
+                        [gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n\
+                        [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nreason = \"x\"\n\
+                        start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n";
+
+    fn gres(gpus: &str, now: i64) -> NodeGres {
+        let policy =
+            Policy::parse(&format!("{GPUS}[[nodes]]\nnames = \"n1\"\ngpus = {gpus}\n")).unwrap();
+        all(&policy, now).remove(0)
+    }
+
+    #[test]
+    fn a_reserved_gpu_has_no_shards_until_its_time_is_over() {
+        let gpus = "[\"l40s:2\", \"l40s_r:1\", \"l40s:1\"]";
+        for now in [0, 60, 119] {
+            let gres = gres(gpus, now);
+            assert_eq!(gres.to_string(), "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
+            assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia[0-1,3]");
+            assert_eq!(device_files(&gres.types[1].minors), "/dev/nvidia2");
+        }
+        let gres = gres(gpus, 120);
+        assert_eq!(gres.to_string(), "gpu:l40s:4,shard:l40s:16");
+        assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia[0-3]");
+    }
+
+    #[test]
+    fn numbers_of_devices_end_where_mig_begins() {
+        let gres = gres("[\"p:1\", \"l40s:2\", \"m:7\", \"p:1\"]", 0);
+        assert_eq!(gres.to_string(), "gpu:p:2,gpu:l40s:2,gpu:m:7,shard:l40s:8");
+        assert!(gres.has_mig());
+        assert!(gres.types[0].minors.is_empty());
+        assert_eq!(gres.types[1].minors, [1, 2]);
+        assert!(gres.types[2].minors.is_empty());
+    }
+}

@@ -1,0 +1,173 @@
+//! The partitions that a policy needs: those of its routes, and what things weigh in all of them.
+
+use crate::slurm::gres;
+use softmig_policy::{Policy, WallTime};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// TRESBillingWeights: shards as what everything is counted in, so that one limit holds for slices and whole GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BillingWeights(BTreeMap<String, u64>);
+
+impl BillingWeights {
+    /// A shard weighs 1, a whole GPU what its type has in shards.
+    ///
+    /// What all types have at least is the weight of any GPU, and a type's weight is what it has more: Slurm adds the two.
+    /// Only so does a request that names no type count before it is placed. MIG instances are GPUs to Slurm and shall weigh
+    /// nothing, so where there are any each type has its own weight alone.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let whole = || policy.gpus().filter(|gpu| !gpu.is_mig());
+        let least = match policy.gpus().any(|gpu| gpu.is_mig()) {
+            true => 0,
+            false => whole().map(|gpu| gpu.shards_per_gpu()).min().unwrap_or(0),
+        };
+        let types = whole().map(|gpu| {
+            let more = gpu.shards_per_gpu() - least;
+            (format!("gres/gpu:{}", gpu.name()), u64::from(more))
+        });
+        let all = [("gres/gpu".to_string(), u64::from(least))]
+            .into_iter()
+            .chain(types)
+            .chain([("gres/shard".to_string(), 1)]);
+        Self(all.filter(|(_, weight)| *weight > 0).collect())
+    }
+
+    /// Each name, as in `gres/gpu:l40s`, and what it weighs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(name, weight)| (name.as_str(), *weight))
+    }
+}
+
+impl fmt::Display for BillingWeights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (name, weight)) in self.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{}={weight}", name.replacen("gres", "GRES", 1))?;
+        }
+        Ok(())
+    }
+}
+
+/// A partition that routes lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Partition {
+    /// Its name.
+    pub(crate) name: String,
+    /// The names of its nodes, as in [[nodes]]; none where the inventory has none that fit.
+    pub(crate) nodes: Vec<String>,
+    /// MaxTime: the longest of its routes.
+    pub(crate) max_time: Option<WallTime>,
+    /// More words of the site's.
+    pub(crate) words: Vec<String>,
+}
+
+/// All that a policy's routes lead to. Several routes can lead to one partition.
+pub(crate) fn all(policy: &Policy, now: i64) -> Vec<Partition> {
+    let mut all: Vec<Partition> = Vec::new();
+    for route in policy.routes() {
+        let takes = |kind: &str| match route.types() {
+            [] => gres::shards_of_type(policy, kind).is_some(),
+            types => types.iter().any(|own| own == kind),
+        };
+        let nodes = policy.nodes().iter().filter(|nodes| {
+            let mut gpus = nodes.gpus().iter();
+            gpus.any(|gpus| takes(gres::kind_at(policy, &gpus.kind, now)))
+        });
+        let nodes = nodes.map(|nodes| nodes.names().to_string());
+        let at = all.iter().position(|known| known.name == route.partition());
+        let known = match at.and_then(|at| all.get_mut(at)) {
+            Some(known) => {
+                // A route for jobs of any length is for the longest.
+                known.max_time = known.max_time.zip(route.max_time()).map(|(a, b)| a.max(b));
+                known
+            }
+            None => {
+                all.push(Partition {
+                    name: route.partition().to_string(),
+                    nodes: Vec::new(),
+                    max_time: route.max_time(),
+                    words: Vec::new(),
+                });
+                let Some(new) = all.last_mut() else { continue };
+                new
+            }
+        };
+        for name in nodes {
+            if !known.nodes.contains(&name) {
+                known.nodes.push(name);
+            }
+        }
+        for word in route.slurm().split_ascii_whitespace() {
+            if !known.words.iter().any(|other| other == word) {
+                known.words.push(word.to_string());
+            }
+        }
+    }
+    all
+}
+
+impl fmt::Display for Partition {
+    /// The line of slurm.conf.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PartitionName={}", self.name)?;
+        if !self.nodes.is_empty() {
+            write!(f, " Nodes={}", self.nodes.join(","))?;
+        }
+        if let Some(time) = self.max_time {
+            write!(f, " MaxTime={time}")?;
+        }
+        for word in &self.words {
+            write!(f, " {word}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.h200]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n\
+                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n";
+
+    #[test]
+    fn a_whole_gpu_weighs_its_shards() {
+        let without_mig = GPUS.split("[gpu.m]").next().unwrap();
+        let policy = Policy::parse(without_mig).unwrap();
+        assert_eq!(
+            BillingWeights::of(&policy).to_string(),
+            "GRES/gpu=4,GRES/gpu:h200=4,GRES/shard=1"
+        );
+    }
+
+    #[test]
+    fn a_mig_instance_weighs_nothing() {
+        let policy = Policy::parse(GPUS).unwrap();
+        assert_eq!(
+            BillingWeights::of(&policy).to_string(),
+            "GRES/gpu:h200=8,GRES/gpu:l40s=4,GRES/shard=1"
+        );
+    }
+
+    #[test]
+    fn routes_to_one_partition_make_one_line() {
+        let policy = Policy::parse(&format!(
+            "{GPUS}[[route]]\npartition = \"quick\"\ntypes = [\"l40s\"]\nmax_time = \"1:00:00\"\nslurm = \"PriorityTier=10\"\n\
+             [[route]]\npartition = \"quick\"\ntypes = [\"h200\"]\nmax_time = \"4:00:00\"\nslurm = \"PriorityTier=10\"\n\
+             [[route]]\npartition = \"slow\"\n\
+             [[nodes]]\nnames = \"a[1-2]\"\ngpus = [\"l40s:2\", \"h200:2\"]\n\
+             [[nodes]]\nnames = \"b\"\ngpus = [\"m:7\"]\n\
+             [[nodes]]\nnames = \"c\"\ngpus = [\"h200:8\"]\n"
+        ))
+        .unwrap();
+        let lines: Vec<String> = all(&policy, 0).iter().map(Partition::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "PartitionName=quick Nodes=a[1-2],c MaxTime=04:00:00 PriorityTier=10",
+                "PartitionName=slow Nodes=a[1-2],c"
+            ]
+        );
+    }
+}
