@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod ending;
 mod etc;
 mod explain;
@@ -26,6 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Check),
     Explain(Box<explain::Explain>),
     Node(node::Node),
     Probe(probe::Probe),
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         return smi.run();
     }
     match Cli::parse().command {
+        Command::Check(check) => check.run().unwrap_or_else(|error| fail("check", &error)),
         Command::Explain(explain) => explain.run(),
         Command::Node(node) => finish("node", node.run()),
         Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),

@@ -1,0 +1,42 @@
+//! What the facts mean. Nothing here looks at anything: the same facts give the same findings.
+
+mod accounting;
+#[cfg(test)]
+mod example;
+mod gres;
+mod lua;
+mod machine;
+mod names;
+mod others;
+mod settings;
+mod site;
+
+use crate::check::facts::Cluster;
+use crate::check::finding::Finding;
+pub(crate) use machine::{difference, judge as machine};
+pub(crate) use names::windows;
+pub(crate) use others::answers;
+use softmig_policy::Policy;
+
+/// Slurm's configuration against the policy.
+pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if cluster.version.is_none() {
+        found.push(Finding::skip(
+            "Slurm's release",
+            "it is not known, and settings mean different things to different ones: --slurm-version YY.MM says it",
+        ));
+    }
+    found.extend(settings::judge(policy, cluster));
+    found.extend(lua::judge(cluster));
+    found.extend(gres::judge(policy, cluster, now));
+    found.extend(accounting::judge(policy, cluster));
+    found.extend(site::judge(policy, cluster));
+    found.extend(names::judge(policy, cluster));
+    found
+}
+
+/// Whether any GPUs are cut.
+fn shares(policy: &Policy) -> bool {
+    policy.gpus().any(|gpu| gpu.shards_per_gpu() > 1)
+}
