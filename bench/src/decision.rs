@@ -3,7 +3,7 @@
 use crate::figure::{Figure, Question, Target};
 use anyhow::{Context as _, Result, ensure};
 use softmig_policy::options::Options;
-use softmig_policy::{Context, Policy, Request, Verdict, decide};
+use softmig_policy::{Asker, Context, Fact, Policy, Request, Verdict, decide};
 use softmig_tests::Slurm;
 use std::hint::black_box;
 use std::time::Instant;
@@ -35,21 +35,113 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
         }
     }
     let [granted, refused, unchanged] = &rounds;
+    let large = large_site()?;
     let question = Question {
         what: "decide() in process".into(),
         unit: "us",
         result_unit: "us",
         target: Some(Target::Under(2.0)),
     };
-    Ok(vec![question.answer(
+    Ok(vec![
+        question.answer(
+            &[
+                ("granted", granted),
+                ("refused", refused),
+                ("not ours", unchanged),
+            ],
+            // The two that have work to do, as often the one as the other.
+            |values| f64::midpoint(values[0], values[1]),
+        ),
+        large,
+    ])
+}
+
+/// The same with many people, classes and gates, all of which the request has to pass.
+fn large_site() -> Result<Figure> {
+    let policy = Policy::parse(&large_policy()).context("the policy of a large site")?;
+    let request = |gres: &str| Request {
+        tres_per_node: Some(gres.into()),
+        ..Request::default()
+    };
+    let asker = |user: &str, account: &str| Asker {
+        user: Some(user.into()),
+        account: Fact::Is(account.into()),
+        partition: Fact::Is("course".into()),
+        reservation: Some("course_gpu_7".into()),
+        batch: true,
+        ..Asker::default()
+    };
+    let kinds = [
+        ("granted", "gpu:l40s.4:1", asker("user150", "account3")),
+        (
+            "granted by account",
+            "gpu:l40s.4:1",
+            asker("somebody", "account19"),
+        ),
+        ("refused", "gpu:l40s:1", asker("user150", "account3")),
+    ];
+    let mut rounds: [Vec<f64>; 3] = Default::default();
+    for _ in 0..ROUNDS {
+        for ((_, gres, asker), rounds) in kinds.iter().zip(&mut rounds) {
+            let context = Context {
+                asker: asker.clone(),
+                ..Context::default()
+            };
+            let request = request(gres);
+            let start = Instant::now();
+            for _ in 0..TIMES {
+                black_box(decide(&policy, black_box(&request), &context));
+            }
+            rounds.push(start.elapsed().as_secs_f64() * 1e6 / TIMES as f64);
+        }
+    }
+    for (kind, gres, asker) in kinds {
+        let context = Context {
+            asker,
+            ..Context::default()
+        };
+        let verdict = decide(&policy, &request(gres), &context);
+        let refused = matches!(verdict, Verdict::Refused(_));
+        ensure!(refused == (kind == "refused"), "{kind}: {verdict:?}");
+    }
+    let question = Question {
+        what: "decide() in process with 200 users, 20 classes and 50 gates".into(),
+        unit: "us",
+        result_unit: "us",
+        target: Some(Target::Under(3.0)),
+    };
+    let [granted, by_account, refused] = &rounds;
+    Ok(question.answer(
         &[
             ("granted", granted),
+            ("granted by account", by_account),
             ("refused", refused),
-            ("not ours", unchanged),
         ],
-        // The two that have work to do, as often the one as the other.
-        |values| f64::midpoint(values[0], values[1]),
-    )])
+        |values| values[0].max(values[1]).max(values[2]),
+    ))
+}
+
+/// 20 classes of 10 users and an account each, 50 gates.
+fn large_policy() -> String {
+    let mut text = format!("{POLICY}\n[defaults]\nshards = 1\nwhole_gpus = 0\nmig = {{}}\n");
+    for class in 0..20 {
+        let users: Vec<String> = (0..10)
+            .map(|user| format!("\"user{}\"", class * 10 + user))
+            .collect();
+        text += &format!(
+            "[classes.class{class}]\nmembers = {{ users = [{}], accounts = [\"account{class}\"], groups = [{class}] }}\n\
+             shards = 4\nmax_cpus_per_shard = 4\ncpus_per_shard = 2\n",
+            users.join(", ")
+        );
+    }
+    for gate in 0..50 {
+        text += &format!(
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"lab_{gate}\", \"course_[a-z]+_[0-9]+\"]\npartitions = [\"course\"]\n\
+             exempt_classes = [\"class{}\"]\n",
+            gate % 15
+        );
+    }
+    text
 }
 
 /// Microseconds a decision.

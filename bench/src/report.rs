@@ -47,7 +47,7 @@ fn markdown(host: &Host, table: &str) -> String {
 }
 
 /// A table that can be read as it is and as Markdown.
-fn table(figures: &[Figure]) -> String {
+pub(crate) fn table(figures: &[Figure]) -> String {
     let mut rows = vec![["What", "Measured", "Result", "Target", "Met"].map(str::to_owned)];
     rows.extend(figures.iter().map(row));
     let widths: [usize; 5] = std::array::from_fn(|column| {

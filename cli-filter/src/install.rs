@@ -2,8 +2,9 @@
 
 use crate::options;
 use mlua::prelude::*;
-use softmig_policy::{Context, Policy, Refusal, Verdict, decide};
+use softmig_policy::{Asker, Context, Policy, Refusal, Verdict, decide};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::SystemTime;
 
 /// The site's function runs first. Slurm also wants the other two functions to exist.
 const AROUND: &str = r#"
@@ -59,7 +60,16 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     // A login node may have no policy; slurmctld has.
     let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
     let policy = Policy::parse(&text).map_err(LuaError::external)?;
-    match decide(&policy, &request, &Context::default()) {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let context = Context {
+        asker: match policy.looks_at_people() {
+            true => options::asker(table),
+            false => Asker::default(),
+        },
+        now: since.map_or(0, |since| since.as_secs().cast_signed()),
+        ..Context::default()
+    };
+    match decide(&policy, &request, &context) {
         Verdict::Unchanged { .. } => Ok(SUCCESS),
         Verdict::Granted(grant) => match options::per_gpu(table) {
             // sbatch and salloc send it as it is, and job_submit makes figures of the job of it.

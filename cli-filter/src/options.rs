@@ -1,9 +1,9 @@
 //! The client's options as a request, and a decided request written back into them.
 
 use mlua::prelude::*;
-use softmig_policy::Request;
 use softmig_policy::gres::Prefix;
 use softmig_policy::options::Options;
+use softmig_policy::{Asker, Fact, Request};
 
 /// A set option; Slurm marks the unset ones with a word of its own in some releases.
 fn option(table: &LuaTable, name: &str) -> Option<String> {
@@ -104,6 +104,29 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
         }
     };
     options.to_request_marked(Prefix::None).ok()
+}
+
+/// Who asks, as far as it is known here: the user's default account and partition are not.
+pub(crate) fn asker(table: &LuaTable) -> Asker {
+    if is_step(table) {
+        return Asker {
+            is_exempt: true,
+            ..Asker::default()
+        };
+    }
+    let user = uzers::get_user_by_uid(uzers::get_current_uid());
+    let name = user.as_ref().and_then(|user| user.name().to_str());
+    Asker {
+        user: name.map(str::to_string),
+        group: user.as_ref().map(|user| user.primary_group_id()),
+        account: Fact::typed(option(table, "account")),
+        named_partition: option(table, "partition").is_some(),
+        partition: Fact::typed(option(table, "partition")),
+        reservation: option(table, "reservation"),
+        qos: option(table, "qos"),
+        batch: option(table, "type").is_some_and(|client| client == "sbatch"),
+        ..Asker::default()
+    }
 }
 
 /// The options that count something for each GPU, and the variable by which a job hands each to the srun inside it.

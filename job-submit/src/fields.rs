@@ -1,7 +1,7 @@
 //! Slurm's job description as a request, and a decided request written back into it.
 
 use mlua::prelude::*;
-use softmig_policy::Request;
+use softmig_policy::{Request, Terms};
 
 /// Slurm's "not set", in the widths that job descriptions have.
 const NO_VAL16: u32 = 0xfffe;
@@ -18,8 +18,33 @@ pub(crate) fn text(table: &LuaTable, name: &str) -> Option<String> {
         .map(|text| text.to_string_lossy())
 }
 
+/// A user's or group's number, of which 0 is one.
+pub(crate) fn id(table: &LuaTable, name: &str) -> Option<u32> {
+    let value = table.get::<Option<f64>>(name).ok().flatten()?;
+    (0.0..f64::from(NO_VAL))
+        .contains(&value)
+        .then_some(value as u32)
+}
+
+/// The same of a value.
+pub(crate) fn id_of(value: &LuaValue) -> Option<u32> {
+    match value {
+        LuaValue::Integer(id) => u32::try_from(*id).ok(),
+        LuaValue::Number(id) => (0.0..f64::from(NO_VAL)).contains(id).then_some(*id as u32),
+        _ => None,
+    }
+}
+
+/// MiB of memory; 0 is all that a node has.
+fn memory(table: &LuaTable, name: &str) -> Option<u64> {
+    // Beyond what any node has are Slurm's marks for "not set".
+    const MOST: f64 = (1u64 << 50) as f64;
+    let value = table.get::<Option<f64>>(name).ok().flatten()?;
+    (0.0..MOST).contains(&value).then_some(value as u64)
+}
+
 /// A number; `None` when unset. Lua 5.4 hands all of Slurm's numbers over as floats.
-fn number(table: &LuaTable, name: &str) -> Option<u32> {
+pub(crate) fn number(table: &LuaTable, name: &str) -> Option<u32> {
     let value = table.get::<Option<f64>>(name).ok().flatten()?;
     let unset = value < 1.0 || value >= f64::from(NO_VAL);
     (!unset).then_some(value as u32)
@@ -67,9 +92,20 @@ pub(crate) fn read_rest(table: &LuaTable, gpus: Request) -> Request {
         cpus_per_task: short(table, "cpus_per_task"),
         min_cpus: number(table, "min_cpus"),
         sockets_per_node: short(table, "sockets_per_node"),
-        memory_per_node: None,
+        memory_per_node: memory(table, "min_mem_per_node"),
+        memory_per_cpu: memory(table, "min_mem_per_cpu"),
         ..gpus
     }
+}
+
+/// Writes what is set besides the request itself.
+pub(crate) fn write_terms(table: &LuaTable, terms: &Terms) -> LuaResult<()> {
+    for (name, text) in [("qos", &terms.qos), ("partition", &terms.partition)] {
+        if let Some(text) = text {
+            table.set(name, text.as_str())?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes what differs between the request as it came and as it was decided.
@@ -115,7 +151,9 @@ pub(crate) fn write(table: &LuaTable, came: &Request, decided: &Request) -> LuaR
     )?;
     number("min_cpus", came.min_cpus, decided.min_cpus, NO_VAL)?;
     match decided.memory_per_node {
-        Some(mib) => table.set("min_mem_per_node", mib),
-        None => Ok(()),
+        Some(mib) if came.memory_per_node != decided.memory_per_node => {
+            table.set("min_mem_per_node", mib)
+        }
+        _ => Ok(()),
     }
 }

@@ -33,11 +33,13 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
     let refuse_slice = lua.create_function(|lua, (job, _): (LuaTable, LuaMultiValue)| {
         Ok(guard::refuse_slice(lua, &job))
     })?;
-    let ours = lua.create_function(|lua, (job, _parts, uid): (LuaTable, LuaValue, LuaValue)| {
-        Ok(guard::guarded(lua, &job, || {
-            submit::submit(lua, &job, &uid)
-        }))
-    })?;
+    let ours = lua.create_function(
+        |lua, (job, partitions, uid): (LuaTable, LuaValue, LuaValue)| {
+            Ok(guard::guarded(lua, &job, || {
+                submit::submit(lua, &job, &partitions, &uid)
+            }))
+        },
+    )?;
     put_around(lua, "slurm_job_submit", ours, &refuse_slice)?;
     let ours = lua.create_function(
         |lua, (job, record, _parts, uid): (LuaTable, LuaTable, LuaValue, LuaValue)| {

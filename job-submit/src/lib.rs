@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asker;
 mod fields;
 mod guard;
 mod install;

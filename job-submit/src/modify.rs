@@ -1,10 +1,10 @@
 //! A change to a job that Slurm already has: `scontrol update`, hold, release, requeue.
 
-use crate::submit::{answer, granted_line, id, refuse};
-use crate::{fields, marks, slurm, store};
+use crate::submit::{answer, granted_line, id, now, policy, refuse};
+use crate::{asker, fields, marks, slurm, store};
 use mlua::prelude::*;
 use softmig_policy::tag::{self, Tag};
-use softmig_policy::{Refusal, Request, Verdict};
+use softmig_policy::{Asker, Context, Refusal, Request, Verdict};
 
 /// Decides on the job as it would be after the change.
 pub(crate) fn modify(
@@ -22,21 +22,39 @@ pub(crate) fn modify(
         return Ok(slurm::ACCESS_DENIED);
     }
     let changed = fields::read(change);
-    let names_gpus = [
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .any(|name| fields::text(change, name).is_some())
+    };
+    let names_gpus = names(&[
         "tres_per_node",
         "tres_per_job",
         "tres_per_socket",
         "tres_per_task",
-    ]
-    .into_iter()
-    .any(|name| fields::text(change, name).is_some());
-    if !names_gpus && changed == Request::default() {
+    ]);
+    let time = |job| fields::number(job, "time_limit");
+    let moves = names(&["account", "partition", "qos", "reservation"])
+        || time(change).is_some_and(|new| time(record).is_none_or(|old| new > old));
+    if !names_gpus && !moves && changed == Request::default() {
         // Nothing about the GPUs changes; only the user's words around the tag may.
         return keep_tag(change, record, current_tag(record));
     }
     let after = applied(change, &changed, record);
-    let (_, verdict) = answer(lua, &after, fields::read_gpus(record).prefix());
+    let policy = policy(lua);
+    let context = Context {
+        prefix: fields::read_gpus(record).prefix(),
+        asker: policy.as_deref().map_or_else(Asker::default, |policy| {
+            asker::of_change(policy, change, record, fields::id_of(uid))
+        }),
+        now: now(),
+        is_change: true,
+    };
+    let verdict = answer(policy.as_deref(), &after, &context);
     match &verdict {
+        // What the job asks for was granted once; by whatever policy, that is not at issue now.
+        Verdict::Refused(refusal)
+            if changed == Request::default() && !refusal.is_about_people() => {}
         Verdict::Refused(refusal) => return Ok(refuse(lua, "job_modify", uid, refusal)),
         Verdict::Granted(grant) if names_gpus => {
             write_change(change, &grant.request, &after)?;
@@ -52,6 +70,9 @@ pub(crate) fn modify(
             change.set("max_nodes", 1)?;
         }
         Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
+    }
+    if let Some(terms) = verdict.terms() {
+        fields::write_terms(change, terms)?;
     }
     let tag = current_tag(record);
     if names_gpus && verdict.tag() != tag {
@@ -137,6 +158,15 @@ fn applied(change: &LuaTable, changed: &Request, record: &LuaTable) -> Request {
         ),
         min_nodes: changed.min_nodes.or(recorded.min_nodes),
         max_nodes: changed.max_nodes.or(recorded.max_nodes),
+        min_cpus: changed.min_cpus.or(recorded.min_cpus),
+        memory_per_node: match changed.memory_per_cpu {
+            Some(_) => None,
+            None => changed.memory_per_node.or(recorded.memory_per_node),
+        },
+        memory_per_cpu: match changed.memory_per_node {
+            Some(_) => None,
+            None => changed.memory_per_cpu.or(recorded.memory_per_cpu),
+        },
         ..changed.clone()
     }
 }

@@ -1,20 +1,36 @@
 //! A job on its way into Slurm.
 
-use crate::{fields, marks, slurm, store};
+use crate::{asker, fields, marks, slurm, store};
 use mlua::prelude::*;
-use softmig_policy::gres::Prefix;
-use softmig_policy::{Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy};
+use softmig_policy::{
+    Asker, Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy,
+};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Decides on a new job and writes the answer into it.
-pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32> {
+pub(crate) fn submit(
+    lua: &Lua,
+    job: &LuaTable,
+    partitions: &LuaValue,
+    uid: &LuaValue,
+) -> LuaResult<i32> {
     let gpus = fields::read_gpus(job);
-    if gpus == Request::default() {
+    let names_qos = fields::text(job, "qos").is_some_and(|qos| !qos.is_empty());
+    if gpus == Request::default() && !names_qos {
         marks::strip(job)?;
         return Ok(slurm::SUCCESS);
     }
     let request = fields::read_rest(job, gpus);
-    let (policy, verdict) = answer(lua, &request, None);
+    let policy = policy(lua);
+    let context = Context {
+        asker: policy.as_deref().map_or_else(Asker::default, |policy| {
+            asker::of_submission(policy, job, partitions)
+        }),
+        now: now(),
+        ..Context::default()
+    };
+    let verdict = answer(policy.as_deref(), &request, &context);
     let line = match &verdict {
         Verdict::Unchanged { gpus: false, .. } => None,
         Verdict::Unchanged { gpus: true, .. } => Some("whole GPUs: unchanged".to_string()),
@@ -24,6 +40,12 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
         }
         Verdict::Refused(refusal) => return Ok(refuse(lua, "job_submit", uid, refusal)),
     };
+    if let Some(terms) = verdict.terms() {
+        fields::write_terms(job, terms)?;
+        if let Some(notice) = &terms.notice {
+            slurm::log_user(lua, notice);
+        }
+    }
     let choice = policy
         .as_deref()
         .map_or_else(Default::default, |policy| policy.tag_field);
@@ -40,26 +62,29 @@ pub(crate) fn submit(lua: &Lua, job: &LuaTable, uid: &LuaValue) -> LuaResult<i32
     Ok(slurm::SUCCESS)
 }
 
-/// Decides by the policy in force, and logs when that is not the one in the file. `prefix` is how this Slurm is known to
-/// mark a GRES; it is never learned from what users write.
-pub(crate) fn answer(
-    lua: &Lua,
-    request: &Request,
-    prefix: Option<Prefix>,
-) -> (Option<Arc<Policy>>, Verdict) {
+/// The policy in force; logs when that is not the one in the file.
+pub(crate) fn policy(lua: &Lua) -> Option<Arc<Policy>> {
     let (policy, complaint) = store::policy();
     if let Some(complaint) = complaint {
         slurm::log_error(lua, &complaint);
     }
-    let context = Context {
-        prefix,
-        ..Context::default()
-    };
-    let verdict = match &policy {
-        Some(policy) => decide(policy, request, &context),
+    policy
+}
+
+/// Decides by the policy, if there is one.
+pub(crate) fn answer(policy: Option<&Policy>, request: &Request, context: &Context) -> Verdict {
+    match policy {
+        Some(policy) => decide(policy, request, context),
         None => decide_without_policy(request),
-    };
-    (policy, verdict)
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
 }
 
 /// What the log says of a granted slice.

@@ -57,10 +57,15 @@ pub struct Asker {
     pub reservation: Option<String>,
     /// The QOS that the user named.
     pub qos: Option<String>,
+    /// The QOS that the job has already.
+    pub qos_now: Option<String>,
     /// The job's time limit in minutes, where the user gave one.
     pub time_limit: Option<u32>,
     /// Whether the job has a script; otherwise somebody waits for it.
     pub batch: bool,
+    /// Whether no class or gate stands in the way: an administrator changes somebody's job, or a step takes its part of a
+    /// job that was decided on before.
+    pub is_exempt: bool,
 }
 
 impl Asker {

@@ -61,7 +61,7 @@ impl Classes {
             None => (Layer::default(), None),
         };
         let mut classes = Self::default();
-        classes.add(None, None, None, &defaults);
+        classes.add(&site, None, None, None, &defaults);
         for (name, table) in &tables.classes {
             let wrong = error_at(text, table.span().start, format!("classes.{name}"));
             check_name(name).map_err(&wrong)?;
@@ -74,6 +74,7 @@ impl Classes {
                 check_name(qos).map_err(&wrong)?;
             }
             classes.add(
+                &site,
                 Some(name),
                 None,
                 table.qos.as_deref().or(Some(name)),
@@ -116,8 +117,16 @@ impl Classes {
         Ok(classes)
     }
 
-    fn add(&mut self, class: Option<&str>, user: Option<&str>, qos: Option<&str>, layer: &Layer) {
-        let quota = Quota::of(layer);
+    fn add(
+        &mut self,
+        site: &Site<'_>,
+        class: Option<&str>,
+        user: Option<&str>,
+        qos: Option<&str>,
+        layer: &Layer,
+    ) {
+        let mig_types = site.gpus.values().filter(|gpu| gpu.is_mig());
+        let quota = Quota::of(layer, mig_types.map(GpuType::name));
         let qos = qos.unwrap_or(QOS_OF_OTHERS).to_string();
         self.standings.push(Standing {
             class: class.map(str::to_string),
@@ -191,7 +200,7 @@ impl Classes {
                 None => qos_of_user(name),
             };
             check_name(&qos)?;
-            self.add(class_name.as_deref(), Some(name), Some(&qos), &layer);
+            self.add(site, class_name.as_deref(), Some(name), Some(&qos), &layer);
             self.standings.len() - 1
         };
         self.of_users.insert(name.to_string(), at);
@@ -272,6 +281,14 @@ impl Classes {
 
     pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
         self.members.keys().map(String::as_str)
+    }
+
+    pub(crate) fn names_users(&self) -> bool {
+        !self.of_users.is_empty()
+    }
+
+    pub(crate) fn names_accounts(&self) -> bool {
+        !self.of_accounts.is_empty()
     }
 
     /// Whether any QOS is softmig's.

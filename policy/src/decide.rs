@@ -21,6 +21,8 @@ pub struct Context {
     pub asker: Asker,
     /// The time, in seconds since 1970.
     pub now: i64,
+    /// Whether the job is in Slurm already: then it keeps what it has of the host.
+    pub is_change: bool,
 }
 
 /// The answer to a request.

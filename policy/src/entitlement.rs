@@ -34,6 +34,9 @@ pub(crate) fn of_wholes(
     wanted: &Wanted<'_>,
 ) -> Result<Terms, Refusal> {
     let asker = &context.asker;
+    if asker.is_exempt {
+        return Ok(Terms::default());
+    }
     let asked = Asked::of(policy, request, wanted);
     asked.take_reserved(context)?;
     if asked.wholes > 0 || request.implies_gpus() {
@@ -66,6 +69,9 @@ pub(crate) fn of_slice(
     wanted: &Wanted<'_>,
     grant: &mut Grant,
 ) -> Result<Terms, Refusal> {
+    if context.asker.is_exempt {
+        return Ok(Terms::default());
+    }
     let gpu_type = grant.limits.gpu_type();
     let shards = grant.limits.share().shards();
     let asked = Asked {
@@ -106,7 +112,13 @@ pub(crate) fn of_slice(
         }
     };
     asked.fit(standing, asker)?;
-    host::fit(&mut grant.request, &grant.asked, shards, standing)?;
+    host::fit(
+        &mut grant.request,
+        &grant.asked,
+        shards,
+        standing,
+        context.is_change,
+    )?;
     Ok(Terms {
         partition,
         ..asked.terms(standing, asker)?
@@ -302,20 +314,10 @@ impl<'a> Asked<'a> {
 
     /// Every gate about `what` has to be open.
     fn pass(&self, asker: &Asker, what: &What, text: &str) -> Result<(), Refusal> {
-        let gates = self
-            .policy
-            .gates()
-            .iter()
-            .filter(|gate| gate.is_about(what));
-        for gate in gates {
-            // Only now: who somebody is need not be known for most requests.
-            let class = self.policy.standing(asker);
-            let class = class.map(|standing| standing?.class.as_deref());
-            if let Some(closed) = gate.closed(asker, class) {
-                return Err(refused_at(gate, &closed, text));
-            }
+        match self.policy.closed_gate(what, asker) {
+            Some((gate, closed)) => Err(refused_at(gate, &closed, text)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The same for GRES that are not about GPUs.
@@ -343,20 +345,30 @@ impl<'a> Asked<'a> {
         if quota.jobs == Some(0) {
             return refuse(Code::LimitJob, format!("{who} may run no jobs with GPUs"));
         }
-        if let Some(mig) = &quota.mig {
-            for (gpu, count) in &self.mig {
-                let most = mig.get(gpu.name()).copied().unwrap_or(Some(0));
-                if most.is_some_and(|most| *count > most) {
-                    return refuse(
-                        Code::LimitJob,
-                        format!(
-                            "{count} MIG instances of type {} are asked for, and {who} may hold {} at once",
-                            gpu.name(),
-                            most.unwrap_or(0)
-                        ),
-                    );
-                }
+        for (gpu, count) in &self.mig {
+            if let Some(most) = quota.mig.get(gpu.name()).filter(|most| count > most) {
+                return refuse(
+                    Code::LimitJob,
+                    format!(
+                        "MIG instances of type {} asked for are {count}, and {who} may hold {most} at once",
+                        gpu.name()
+                    ),
+                );
             }
+        }
+        if self.untyped && quota.shards.is_some() && self.policy.weights().by_type() {
+            let types = self.policy.gpus().filter(|gpu| !gpu.is_mig());
+            let types: Vec<String> = types
+                .map(|gpu| format!("--gres=gpu:{}:1", gpu.name()))
+                .collect();
+            return Err(Refusal::new(
+                Code::LimitJob,
+                format!(
+                    "{}: names no type of GPU, and types count differently in what {who} may hold",
+                    self.text
+                ),
+                format!("name the type: {}", types.join(" or ")),
+            ));
         }
         match quota.whole_gpus {
             Some(0) if self.wholes > 0 => {
@@ -469,15 +481,17 @@ impl<'a> Asked<'a> {
     fn qos(&self, standing: &Standing, asker: &Asker) -> Result<Option<String>, Refusal> {
         let own = standing.qos.as_deref();
         refuse_foreign_qos(self.policy, asker, own, &self.text)?;
-        let (Some(own), Some(named)) = (own, asker.qos.as_deref()) else {
-            return Ok(own.map(str::to_string));
-        };
-        let same = |other: &str| other.eq_ignore_ascii_case(named);
-        if same(own) {
-            return Ok(None);
-        }
+        let Some(own) = own else { return Ok(None) };
         let others = &standing.quota.other_qos;
-        if others.iter().any(|other| same(other)) {
+        let may_be = |name: &str| {
+            let mut names = others.iter().map(String::as_str).chain([own]);
+            names.any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let Some(named) = asker.qos.as_deref() else {
+            let stays = asker.qos_now.as_deref().is_some_and(may_be);
+            return Ok((!stays).then(|| own.to_string()));
+        };
+        if may_be(named) {
             return Ok(None);
         }
         let hint = match others.as_slice() {

@@ -3,7 +3,7 @@
 use crate::asker::Asker;
 use crate::classes::{Classes, Unknown};
 use crate::policy::{PolicyError, line_of, nearest};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -13,7 +13,6 @@ pub struct Gate {
     what: What,
     /// The expressions as they are written.
     reservations: Vec<String>,
-    names: Regex,
     accounts: Vec<String>,
     partitions: Vec<String>,
     exempt_classes: Vec<String>,
@@ -56,8 +55,8 @@ pub(crate) struct GateTable {
     exempt_classes: Vec<String>,
 }
 
-/// The most that the compiled expressions of one gate may take.
-const REGEX_BYTES: usize = 1 << 20;
+/// The most that the compiled expressions may take.
+const REGEX_BYTES: usize = 4 << 20;
 
 impl GateTable {
     fn check(self, classes: &Classes) -> Result<Gate, String> {
@@ -77,13 +76,10 @@ impl GateTable {
                 "reservation is empty, so nobody could ever pass; name at least one".to_string(),
             );
         }
-        for expression in &self.reservation {
-            // By itself first: the error is about this one, and none reaches out of its group below.
-            build(expression).map_err(|error| {
-                format!("reservation = \"{expression}\" is no regular expression: {error}")
-            })?;
+        // By itself first, where it could reach out of the group that it is put into.
+        for expression in self.reservation.iter().filter(|text| text.contains(')')) {
+            check_expression(expression)?;
         }
-        let names = compile(&self.reservation).map_err(|error| format!("reservation: {error}"))?;
         for (key, list) in [
             ("accounts", &self.accounts),
             ("partitions", &self.partitions),
@@ -108,7 +104,6 @@ impl GateTable {
         Ok(Gate {
             what: What::parse(&self.what),
             reservations: self.reservation,
-            names,
             accounts: self
                 .accounts
                 .unwrap_or_default()
@@ -121,50 +116,125 @@ impl GateTable {
     }
 }
 
-/// One expression for all, anchored at both ends.
-fn compile(expressions: &[String]) -> Result<Regex, String> {
+/// One expression for all of a gate's, anchored at both ends.
+fn anchored(expressions: &[String]) -> String {
     let groups: Vec<String> = expressions
         .iter()
         .map(|expression| format!("(?:{expression})"))
         .collect();
-    build(&format!("^(?:{})$", groups.join("|")))
+    format!("^(?:{})$", groups.join("|"))
 }
 
-fn build(expression: &str) -> Result<Regex, String> {
-    RegexBuilder::new(expression)
+fn check_expression(expression: &str) -> Result<(), String> {
+    let built = RegexSetBuilder::new([expression])
         .unicode(false)
         .size_limit(REGEX_BYTES)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => "it is too large".to_string(),
-            // The parser's words end with the reason.
-            other => {
-                let text = other.to_string();
-                let reason = text.lines().last().unwrap_or_default();
-                reason.trim_start_matches("error: ").to_string()
-            }
-        })
+        .build();
+    let reason = match built {
+        Ok(_) => return Ok(()),
+        Err(regex::Error::CompiledTooBig(_)) => "it is too large".to_string(),
+        // The parser's words end with the reason.
+        Err(other) => {
+            let text = other.to_string();
+            let reason = text.lines().last().unwrap_or_default();
+            reason.trim_start_matches("error: ").to_string()
+        }
+    };
+    Err(format!(
+        "reservation = \"{expression}\" is no regular expression: {reason}"
+    ))
 }
 
-/// Checks all that stand in policy.toml, of which `text` is all.
-pub(crate) fn check(
-    tables: Vec<Spanned<GateTable>>,
-    classes: &Classes,
-    text: &str,
-) -> Result<Vec<Gate>, PolicyError> {
-    tables
-        .into_iter()
-        .map(|table| {
+/// All gates. Their expressions are one set, so that a name is looked at once however many there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gates {
+    list: Vec<Gate>,
+    names: RegexSet,
+}
+
+impl Gates {
+    /// Checks what stands in policy.toml, of which `text` is all.
+    pub(crate) fn check(
+        tables: Vec<Spanned<GateTable>>,
+        classes: &Classes,
+        text: &str,
+    ) -> Result<Self, PolicyError> {
+        let mut list = Vec::new();
+        for table in tables {
             let line = line_of(text, &table.span());
-            table
-                .into_inner()
-                .check(classes)
-                .map_err(|message| PolicyError {
-                    line,
-                    message: format!("[[gate]]: {message}"),
-                })
-        })
-        .collect()
+            let wrong = |message| PolicyError {
+                line,
+                message: format!("[[gate]]: {message}"),
+            };
+            let gate = table.into_inner().check(classes).map_err(wrong)?;
+            // Most are right, and then one look at all of them will do.
+            list.push((gate, line));
+        }
+        let built = RegexSetBuilder::new(list.iter().map(|(gate, _)| anchored(&gate.reservations)))
+            .unicode(false)
+            .size_limit(REGEX_BYTES)
+            .build();
+        let names = built.map_err(|_| {
+            let expressions = list.iter().flat_map(|(gate, line)| {
+                let own = gate.reservations.iter();
+                own.map(move |expression| (expression, *line))
+            });
+            let wrong = expressions
+                .filter_map(|(expression, line)| Some((check_expression(expression).err()?, line)))
+                .next();
+            let (message, line) = wrong.unwrap_or_else(|| {
+                (
+                    "the expressions of all gates together are too large".to_string(),
+                    None,
+                )
+            });
+            PolicyError {
+                line,
+                message: format!("[[gate]]: {message}"),
+            }
+        })?;
+        let list = list.into_iter().map(|(gate, _)| gate).collect();
+        Ok(Self { list, names })
+    }
+
+    pub(crate) fn list(&self) -> &[Gate] {
+        &self.list
+    }
+
+    /// Whether a reservation of that name opens a gate.
+    pub(crate) fn opens(&self, gate: usize, reservation: &str) -> bool {
+        self.names.matches(reservation.as_bytes()).matched(gate)
+    }
+
+    /// The first gate about `what` that is closed to somebody, and why.
+    pub(crate) fn first_closed<'p>(
+        &self,
+        what: &What,
+        asker: &Asker,
+        class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
+    ) -> Option<(&Gate, Closed)> {
+        let gates = self.list.iter().enumerate();
+        let mut about = gates.filter(|(_, gate)| gate.what == *what).peekable();
+        about.peek()?;
+        // Only now: who somebody is need not be known for most requests.
+        let class = class();
+        let mut fits: Option<Vec<(&str, SetMatches)>> = None;
+        for (index, gate) in about.filter(|(_, gate)| gate.stands_before(asker, class)) {
+            let Some(reservations) = asker.reservations() else {
+                return Some((gate, Closed::NoReservation));
+            };
+            let fits = fits.get_or_insert_with(|| {
+                let names = reservations.split(',');
+                names
+                    .map(|name| (name, self.names.matches(name.as_bytes())))
+                    .collect()
+            });
+            if let Some((name, _)) = fits.iter().find(|(_, gates)| !gates.matched(index)) {
+                return Some((gate, Closed::Reservation((*name).to_string())));
+            }
+        }
+        None
+    }
 }
 
 /// Why a gate is closed.
@@ -197,9 +267,8 @@ impl Gate {
         &self.partitions
     }
 
-    /// Whether a reservation of that name opens it.
-    pub fn opens(&self, reservation: &str) -> bool {
-        self.names.is_match(reservation.as_bytes())
+    pub(crate) fn names_accounts(&self) -> bool {
+        !self.accounts.is_empty()
     }
 
     /// The GRES that it is about, where that is not GPUs.
@@ -210,48 +279,30 @@ impl Gate {
         }
     }
 
-    pub(crate) fn is_about(&self, what: &What) -> bool {
-        self.what == *what
-    }
-
-    /// Whether somebody may pass; `None` when that hangs on what is not known here.
-    pub(crate) fn closed(
-        &self,
-        asker: &Asker,
-        class: Result<Option<&str>, Unknown>,
-    ) -> Option<Closed> {
-        if !self.partitions.is_empty() {
-            let partitions = asker.partitions().ok()?;
-            if !partitions.is_some_and(|list| {
-                list.split(',')
-                    .any(|name| self.partitions.iter().any(|own| own == name))
-            }) {
-                return None;
-            }
-        }
-        if !self.accounts.is_empty() {
-            let account = asker.account().ok()?;
-            if !account.is_some_and(|name| {
-                self.accounts
-                    .iter()
-                    .any(|own| own.eq_ignore_ascii_case(name))
-            }) {
-                return None;
-            }
-        }
-        if !self.exempt_classes.is_empty()
-            && class
-                .ok()?
-                .is_some_and(|class| self.exempt_classes.iter().any(|own| own == class))
-        {
-            return None;
-        }
-        let Some(reservations) = asker.reservations() else {
-            return Some(Closed::NoReservation);
+    /// Whether somebody meets it at all. What hangs on something that is not known here is left to slurmctld.
+    fn stands_before(&self, asker: &Asker, class: Result<Option<&str>, Unknown>) -> bool {
+        let partitions = || asker.partitions().ok().flatten();
+        let account = || asker.account().ok().flatten();
+        let in_partition = || {
+            partitions().is_some_and(|list| {
+                let mut names = list.split(',');
+                names.any(|name| self.partitions.iter().any(|own| own == name))
+            })
         };
-        reservations
-            .split(',')
-            .find(|name| !self.opens(name))
-            .map(|name| Closed::Reservation(name.to_string()))
+        let on_account = || {
+            account().is_some_and(|name| {
+                let mut accounts = self.accounts.iter();
+                accounts.any(|own| own.eq_ignore_ascii_case(name))
+            })
+        };
+        let is_exempt = || match class {
+            Ok(class) => {
+                class.is_some_and(|class| self.exempt_classes.iter().any(|own| own == class))
+            }
+            Err(Unknown) => true,
+        };
+        (self.partitions.is_empty() || in_partition())
+            && (self.accounts.is_empty() || on_account())
+            && (self.exempt_classes.is_empty() || !is_exempt())
     }
 }

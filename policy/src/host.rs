@@ -4,12 +4,14 @@ use crate::classes::Standing;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;
 
-/// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow.
+/// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow. A job that is in
+/// Slurm already has something of each: nothing is given to it.
 pub(crate) fn fit(
     request: &mut Request,
     asked: &str,
     shards: u32,
     standing: &Standing,
+    is_change: bool,
 ) -> Result<(), Refusal> {
     let per_shard = &standing.quota.per_shard;
     let shards = u64::from(shards);
@@ -18,6 +20,7 @@ pub(crate) fn fit(
         asked,
         who: standing.called(),
         shards,
+        is_change,
     };
     let most = figure(per_shard.max_cpus);
     host.fit_cpus(request, figure(per_shard.cpus.map(u64::from)), most)?;
@@ -29,6 +32,7 @@ struct Host<'a> {
     asked: &'a str,
     who: String,
     shards: u64,
+    is_change: bool,
 }
 
 impl Host<'_> {
@@ -40,7 +44,9 @@ impl Host<'_> {
     ) -> Result<(), Refusal> {
         let cpus = cpus(request);
         // The clients say 1 also when nobody asked.
-        if let Some(default) = default.filter(|_| cpus <= 1 && request.tasks() == 1) {
+        if let Some(default) =
+            default.filter(|_| cpus <= 1 && request.tasks() == 1 && !self.is_change)
+        {
             let given = u32::try_from(default.min(most.unwrap_or(default))).unwrap_or(u32::MAX);
             if request.cpus_per_task.is_none_or(|cpus| cpus <= 1) {
                 request.cpus_per_task = Some(given);
@@ -69,6 +75,7 @@ impl Host<'_> {
     ) -> Result<(), Refusal> {
         let asked = match (request.memory_per_node, request.memory_per_cpu) {
             // Without a default, what is not asked for would be Slurm's own, which knows no shards.
+            (None, None) if self.is_change => return Ok(()),
             (None, None) => {
                 let given = default.or(most);
                 request.memory_per_node = given.map(|given| given.min(most.unwrap_or(given)));

@@ -80,11 +80,49 @@ impl NodesTable {
             list.push(NodeGpus { kind, count });
         }
         check_slurm_words(&self.slurm)?;
+        check_beside_mig(&list, gpus, reservables)?;
         Ok(Nodes {
             names: self.names,
             gpus: list,
             slurm: self.slurm,
         })
+    }
+}
+
+/// Shards beside MIG instances: gres.conf cannot say which GPU has which there, so all have equally many.
+fn check_beside_mig(
+    list: &[NodeGpus],
+    gpus: &BTreeMap<String, GpuType>,
+    reservables: &[Reservable],
+) -> Result<(), String> {
+    let otherwise = |kind: &str| {
+        let mut reservables = reservables.iter();
+        reservables.find_map(|own| (own.kind() == kind).then(|| own.of()))
+    };
+    let types = || {
+        let kinds = list
+            .iter()
+            .map(|gpus| otherwise(&gpus.kind).unwrap_or(&gpus.kind));
+        kinds.filter_map(|kind| gpus.get(kind))
+    };
+    let Some(mig) = types().find(|gpu| gpu.is_mig()) else {
+        return Ok(());
+    };
+    let mut shared = types().filter(|gpu| gpu.shards_per_gpu() > 1);
+    let Some(first) = shared.next() else {
+        return Ok(());
+    };
+    match shared.find(|gpu| gpu.shards_per_gpu() != first.shards_per_gpu()) {
+        None => Ok(()),
+        Some(other) => Err(format!(
+            "{} has {} shards and {} has {}, beside MIG instances ({}); Slurm counts the same shards on each GPU of such a \
+             node: give both types equally many",
+            first.name(),
+            first.shards_per_gpu(),
+            other.name(),
+            other.shards_per_gpu(),
+            mig.name()
+        )),
     }
 }
 
@@ -134,5 +172,38 @@ impl Nodes {
     /// More words for their line in slurm.conf.
     pub fn slurm(&self) -> &str {
         &self.slurm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Policy;
+
+    const GPUS: &str = "[gpu.a]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.b]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n\
+                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n\
+                        [[reservable]]\ntype = \"b_r\"\nof = \"b\"\nuser = \"alice\"\nend = 2027-01-01T00:00:00Z\nreason = \"x\"\n";
+
+    fn parse(gpus: &str) -> Result<Policy, String> {
+        let text = format!("{GPUS}[[nodes]]\nnames = \"n[1-2]\"\ngpus = {gpus}\n");
+        Policy::parse(&text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn beside_mig_all_types_have_equally_many_shards() {
+        for gpus in ["[\"a:2\", \"b:2\"]", "[\"a:2\", \"m:7\"]", "[\"m:7\"]"] {
+            parse(gpus).unwrap();
+        }
+        for gpus in [
+            "[\"a:2\", \"m:7\", \"b:1\"]",
+            "[\"b_r:2\", \"m:7\", \"a:1\"]",
+        ] {
+            let error = parse(gpus).unwrap_err();
+            assert!(
+                error.starts_with("line 20: [[nodes]]: ")
+                    && error.contains("beside MIG instances (m)"),
+                "{error}"
+            );
+        }
     }
 }

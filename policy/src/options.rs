@@ -86,6 +86,10 @@ pub struct Options {
     pub ntasks_per_gpu: Option<u32>,
     /// `--gpu-freq`.
     pub gpu_freq: Option<String>,
+    /// `--mem`.
+    pub mem: Option<String>,
+    /// `--mem-per-cpu`.
+    pub mem_per_cpu: Option<String>,
 }
 
 /// An option's value that Slurm's own client would not take.
@@ -123,7 +127,11 @@ impl Options {
             Some(nodes) => nodes_of(nodes)?,
             None => (None, None),
         };
-        let mib = self.mem_per_gpu.as_deref().map(memory_of).transpose()?;
+        let memory = |option, text: &Option<String>| {
+            let text = text.as_deref();
+            text.map(|text| memory_of(option, text)).transpose()
+        };
+        let mib = memory("mem-per-gpu", &self.mem_per_gpu)?;
         let per_gpu = |figure: &dyn fmt::Display| format!("{}gpu:{figure}", prefix.as_str());
         Ok(Request {
             tres_per_node: join(per_node),
@@ -141,6 +149,8 @@ impl Options {
             cpus_per_task: self.cpus_per_task,
             sockets_per_node: self.sockets_per_node,
             exclusive: self.exclusive,
+            memory_per_node: memory("mem", &self.mem)?,
+            memory_per_cpu: memory("mem-per-cpu", &self.mem_per_cpu)?,
             ..Request::default()
         })
     }
@@ -189,7 +199,7 @@ fn nodes_of(text: &str) -> Result<(Option<u32>, Option<u32>), OptionError> {
 }
 
 /// Slurm's host memory: MiB without a unit, otherwise K, M, G or T; part of a MiB counts as one.
-fn memory_of(text: &str) -> Result<u64, OptionError> {
+fn memory_of(option: &'static str, text: &str) -> Result<u64, OptionError> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let number = digits.parse::<u64>().ok();
     let mib = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -200,7 +210,7 @@ fn memory_of(text: &str) -> Result<u64, OptionError> {
         _ => None,
     };
     mib.ok_or(OptionError {
-        option: "mem-per-gpu",
+        option,
         value: text.to_string(),
         reason: "write for example 4G or 4096M",
     })

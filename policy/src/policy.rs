@@ -3,13 +3,13 @@
 use crate::asker::Asker;
 use crate::catalogue::{GpuTable, GpuType};
 use crate::classes::{Classes, Standing, Tables, Unknown};
-use crate::gates::{self, Gate, GateTable};
+use crate::gates::{Closed, Gate, GateTable, Gates, What};
 use crate::legacy::{LegacyTable, Mps};
 use crate::messages::{self, Messages};
 use crate::nodes::{self, Nodes, NodesTable};
-use crate::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::quota::{ClassTable, DefaultsTable, Quota, UserTable, Weights};
 use crate::refusal::Code;
-use crate::reservable::{self, Reservable, ReservableTable};
+use crate::reservable::{self, Holder, Reservable, ReservableTable};
 use crate::routes::{self, Route, RouteTable};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -25,7 +25,8 @@ pub struct Policy {
     plain_types: Vec<String>,
     messages: Messages,
     classes: Classes,
-    gates: Vec<Gate>,
+    weights: Weights,
+    gates: Gates,
     reservables: Vec<Reservable>,
     mps: Option<Mps>,
     routes: Vec<Route>,
@@ -161,13 +162,14 @@ impl Policy {
         let mps = file.legacy.check(&gpus);
         Ok(Self {
             messages: Messages::check(file.messages, text)?,
-            gates: gates::check(file.gate, &classes, text)?,
+            gates: Gates::check(file.gate, &classes, text)?,
             mps: mps.map_err(|(span, message)| PolicyError {
                 line: line_of(text, &span),
                 message: format!("[legacy.mps]: {message}"),
             })?,
             routes: routes::check(file.route, &gpus, text)?,
             nodes: nodes::check(file.nodes, &gpus, &file.plain_types, &reservables, text)?,
+            weights: weights(&gpus),
             gpus,
             classes,
             reservables,
@@ -201,14 +203,66 @@ impl Policy {
         self.classes.standings()
     }
 
+    /// What a whole GPU weighs against a shard.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
     /// Whether a QOS is one that softmig puts jobs in.
     pub fn is_qos(&self, name: &str) -> bool {
         self.classes.is_qos(name)
     }
 
+    /// Whether any rule hangs on who asks, or on where the job is to run.
+    pub fn looks_at_people(&self) -> bool {
+        self.standings().len() > 1
+            || self
+                .standings()
+                .iter()
+                .any(|standing| standing.quota != Quota::default())
+            || !self.gates.list().is_empty()
+            || !self.reservables.is_empty()
+            || !self.routes.is_empty()
+    }
+
+    /// Whether any rule knows people by name.
+    pub fn names_users(&self) -> bool {
+        let mut holders = self.reservables.iter().map(Reservable::holder);
+        self.classes.names_users() || holders.any(|holder| matches!(holder, Holder::User(_)))
+    }
+
+    /// Whether any rule knows Slurm accounts.
+    pub fn names_accounts(&self) -> bool {
+        let mut holders = self.reservables.iter().map(Reservable::holder);
+        self.classes.names_accounts()
+            || self.gates.list().iter().any(Gate::names_accounts)
+            || holders.any(|holder| matches!(holder, Holder::Account(_)))
+    }
+
+    /// Whether any rule knows partitions.
+    pub fn names_partitions(&self) -> bool {
+        self.gates
+            .list()
+            .iter()
+            .any(|gate| !gate.partitions().is_empty())
+    }
+
     /// The gates.
     pub fn gates(&self) -> &[Gate] {
-        &self.gates
+        self.gates.list()
+    }
+
+    /// Whether a reservation of that name opens the gate of that number.
+    pub fn gate_opens(&self, gate: usize, reservation: &str) -> bool {
+        self.gates.opens(gate, reservation)
+    }
+
+    /// The first gate about `what` that is closed to somebody, and why.
+    pub(crate) fn closed_gate(&self, what: &What, asker: &Asker) -> Option<(&Gate, Closed)> {
+        self.gates.first_closed(what, asker, || {
+            let standing = self.standing(asker)?;
+            Ok(standing.and_then(|standing| standing.class.as_deref()))
+        })
     }
 
     /// GPUs that are kept for somebody.
@@ -333,6 +387,17 @@ fn check_gpus(
         Ok((key, gpu))
     });
     checked.collect()
+}
+
+fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
+    let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
+    let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
+    let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);
+    if alike && wholes().count() == gpus.len() {
+        return Weights::Same(first);
+    }
+    let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
+    Weights::ByType(by_type.collect())
 }
 
 fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {

@@ -100,8 +100,8 @@ pub struct Quota {
     pub max_shards_per_job: Option<u64>,
     /// Whole GPUs held at once.
     pub whole_gpus: Option<u64>,
-    /// MIG instances held at once, by type; a type that is missing here cannot be had. `None`: no limit.
-    pub mig: Option<BTreeMap<String, Option<u64>>>,
+    /// MIG instances held at once, for the types that have a limit.
+    pub mig: BTreeMap<String, u64>,
     /// Jobs with GPUs that run at once.
     pub jobs: Option<u64>,
     /// CPUs of those jobs.
@@ -138,7 +138,7 @@ impl Quota {
             || !self.shards_of.is_empty()
             || self.max_shards_per_job.is_some()
             || self.whole_gpus.is_some()
-            || self.mig.is_some()
+            || !self.mig.is_empty()
             || self.jobs.is_some()
             || self.cpus.is_some()
             || self.host_memory_mib.is_some()
@@ -146,7 +146,7 @@ impl Quota {
             || self.priority.is_some()
     }
 
-    pub(crate) fn of(layer: &Layer) -> Self {
+    pub(crate) fn of<'a>(layer: &Layer, mig_types: impl Iterator<Item = &'a str>) -> Self {
         let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
         let shards_of = layer.shards_of.iter().flatten();
         Self {
@@ -156,9 +156,11 @@ impl Quota {
                 .collect(),
             max_shards_per_job: limit(layer.max_shards_per_job),
             whole_gpus: limit(layer.whole_gpus),
-            mig: layer.mig.as_ref().map(|mig| {
-                mig.iter()
-                    .map(|(name, amount)| (name.clone(), amount.0))
+            mig: layer.mig.as_ref().map_or_else(BTreeMap::new, |mig| {
+                // A type that is not named cannot be had.
+                let most = |name: &str| mig.get(name).copied().unwrap_or(Amount(Some(0)));
+                mig_types
+                    .filter_map(|name| Some((name.to_string(), most(name).0?)))
                     .collect()
             }),
             jobs: limit(layer.jobs),
@@ -174,5 +176,21 @@ impl Quota {
                 max_memory_mib: limit(layer.max_host_memory_mib_per_shard),
             },
         }
+    }
+}
+
+/// What a whole GPU weighs against a shard, for Slurm to add up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Every GPU has as many shards.
+    Same(u32),
+    /// GPUs of different types, or MIG instances, which weigh nothing. Slurm cannot weigh a request that names no type until
+    /// it has started, so such a request has to name one.
+    ByType(BTreeMap<String, u32>),
+}
+
+impl Weights {
+    pub(crate) fn by_type(&self) -> bool {
+        matches!(self, Self::ByType(_))
     }
 }

@@ -127,6 +127,19 @@ impl Refusal {
         self
     }
 
+    /// Whether it is about who asks, or where the job is to run, and not about what is asked for.
+    pub fn is_about_people(&self) -> bool {
+        matches!(
+            self.code,
+            Code::GateNoReservation
+                | Code::GateReservation
+                | Code::LimitJob
+                | Code::LimitQos
+                | Code::WholeGpuClass
+                | Code::Reserved
+        )
+    }
+
     /// The refusal of an edit of softmig's own mark.
     pub fn tag_edit() -> Self {
         Self::new(

@@ -4,9 +4,13 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use softmig_policy::options::{Options, SlurmVersion};
-use softmig_policy::{Context, Grant, Limits, Policy, Verdict, decide};
+use softmig_policy::{
+    Asker, Context, Fact, Grant, Limits, Policy, Terms, Verdict, WallTime, decide,
+};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
+use uzers::User;
 
 /// Shows what would happen to a request for GPUs, without submitting it.
 ///
@@ -64,16 +68,31 @@ pub(crate) struct Explain {
     /// As for sbatch
     #[arg(long, value_name = "WORD")]
     gpu_freq: Option<String>,
-    /// As for sbatch; no rule depends on it yet
-    #[arg(long, value_name = "NAME")]
+    /// As for sbatch
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "SIZE")]
+    mem_per_cpu: Option<String>,
+    /// As for sbatch
+    #[arg(long, value_name = "NAME[,...]")]
     reservation: Option<String>,
-    /// As for sbatch; no rule depends on it yet
-    #[arg(long, short = 'p', value_name = "NAME")]
+    /// As for sbatch; without it rules for partitions are not looked at
+    #[arg(long, short = 'p', value_name = "NAME[,...]")]
     partition: Option<String>,
-    /// As for sbatch; no rule depends on it yet
+    /// As for sbatch; without it rules for accounts are not looked at
     #[arg(long, short = 'A', value_name = "NAME")]
     account: Option<String>,
-    /// Whose request it would be; no rule depends on it yet
+    /// As for sbatch
+    #[arg(long, short = 'q', value_name = "NAME")]
+    qos: Option<String>,
+    /// As for sbatch
+    #[arg(long, short = 't', value_name = "TIME", value_parser = wall_time)]
+    time: Option<WallTime>,
+    /// The job has no script, as with salloc and srun
+    #[arg(long)]
+    interactive: bool,
+    /// Whose request it would be; yours without it
     #[arg(long, short = 'u', value_name = "NAME")]
     user: Option<String>,
     /// The policy to decide by
@@ -101,20 +120,73 @@ impl Explain {
             Ok(policy) => policy,
             Err(error) => return fail(POLICY_UNREADABLE, &format!("{error:#}")),
         };
+        let asker = match self.asker(&policy) {
+            Ok(asker) => asker,
+            Err(error) => return fail(WRONG_USAGE, &error),
+        };
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let context = Context {
             prefix: Some(self.slurm_version.prefix()),
-            ..Context::default()
+            asker,
+            now: since.map_or(0, |since| since.as_secs().cast_signed()),
+            is_change: false,
         };
         let verdict = decide(&policy, &request, &context);
+        let unseen = self.unseen(&policy);
         if self.json {
-            println!("{}", Answer::of(&verdict).to_json());
+            println!("{}", Answer::of(&verdict, &unseen).to_json());
         } else {
             println!("{}", for_people(&verdict));
+            for what in unseen {
+                println!("softmig: not looked at: {what}");
+            }
         }
         match verdict {
             Verdict::Refused(_) => ExitCode::from(REFUSED),
             Verdict::Granted(_) | Verdict::Unchanged { .. } => ExitCode::SUCCESS,
         }
+    }
+
+    /// Who asks; the same that slurmctld knows, as far as it is given here.
+    fn asker(&self, policy: &Policy) -> Result<Asker, String> {
+        let user = match &self.user {
+            Some(name) => uzers::get_user_by_name(name),
+            None => uzers::get_user_by_uid(uzers::get_current_uid()),
+        };
+        if let (Some(name), None) = (&self.user, &user)
+            && policy.looks_at_people()
+        {
+            return Err(format!("--user={name}: this machine knows no such user"));
+        }
+        let name = user.as_ref().and_then(|user| user.name().to_str());
+        Ok(Asker {
+            user: name.map(str::to_string),
+            group: user.as_ref().map(User::primary_group_id),
+            account: Fact::typed(self.account.clone()),
+            partition: Fact::typed(self.partition.clone()),
+            named_partition: self.partition.is_some(),
+            reservation: self.reservation.clone(),
+            qos: self.qos.clone(),
+            time_limit: self.time.map(WallTime::minutes),
+            batch: !self.interactive,
+            ..Asker::default()
+        })
+    }
+
+    /// What the answer leaves open.
+    fn unseen(&self, policy: &Policy) -> Vec<&'static str> {
+        let rules = [
+            (
+                self.account.is_none() && policy.names_accounts(),
+                "rules for Slurm accounts; add --account=NAME, the user's default account if the job names none",
+            ),
+            (
+                self.partition.is_none() && policy.names_partitions(),
+                "rules for partitions; add --partition=NAME, Slurm's default if the job names none",
+            ),
+        ];
+        let open = rules.into_iter().filter(|(is_open, _)| *is_open);
+        open.map(|(_, what)| what).collect()
     }
 
     fn options(&self) -> Options {
@@ -135,11 +207,17 @@ impl Explain {
             cpus_per_gpu: self.cpus_per_gpu,
             ntasks_per_gpu: self.ntasks_per_gpu,
             gpu_freq: self.gpu_freq.clone(),
+            mem: self.mem.clone(),
+            mem_per_cpu: self.mem_per_cpu.clone(),
         }
     }
 }
 
-fn read_policy(path: &Path) -> anyhow::Result<Policy> {
+fn wall_time(text: &str) -> Result<WallTime, String> {
+    WallTime::parse(text).ok_or_else(|| "write for example 4:00:00 or 7-00:00:00".to_string())
+}
+
+pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     let text = std::fs::read_to_string(path).with_context(|| {
         format!(
             "{}: use --policy FILE, or run this where softmig is installed",
@@ -159,11 +237,13 @@ const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm g
 fn for_people(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Refused(refusal) => refusal.to_string(),
-        Verdict::Unchanged { .. } => format!("softmig: unchanged: {UNCHANGED}"),
+        Verdict::Unchanged { terms, .. } => {
+            format!("softmig: unchanged: {UNCHANGED}{}", set_besides(terms))
+        }
         Verdict::Granted(grant) => {
             let limits = &grant.limits;
             format!(
-                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on one node",
+                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on one node{}",
                 granted(grant),
                 limits.memory_mib(),
                 limits.percent(),
@@ -171,10 +251,36 @@ fn for_people(verdict: &Verdict) -> String {
                     softmig_policy::limits::Mode::Hard => "a cap, also while the GPU is idle",
                     softmig_policy::limits::Mode::Soft => "more while nobody else wants it",
                 },
-                grant.request.tres_per_node.as_deref().unwrap_or_default()
+                grant.request.tres_per_node.as_deref().unwrap_or_default(),
+                host(grant) + &set_besides(&grant.terms)
             )
         }
     }
+}
+
+/// What the job has of the host, where that is said.
+fn host(grant: &Grant) -> String {
+    let mut text = String::new();
+    if let Some(cpus) = grant.request.cpus_per_task {
+        text += &format!("\n  CPUs        {cpus} for each task");
+    }
+    if let Some(mib) = grant.request.memory_per_node {
+        text += &format!("\n  memory      {mib} MiB of the node's");
+    }
+    text
+}
+
+fn set_besides(terms: &Terms) -> String {
+    let mut text = String::new();
+    for (name, value) in [("QOS", &terms.qos), ("partition", &terms.partition)] {
+        if let Some(value) = value {
+            text += &format!("\n  {name:<10}  {value}");
+        }
+    }
+    if let Some(notice) = &terms.notice {
+        text += &format!("\n{notice}");
+    }
+    text
 }
 
 fn granted(grant: &Grant) -> String {
@@ -199,6 +305,14 @@ struct Answer<'a> {
     site: Option<&'a str>,
     tres_per_node: Option<&'a str>,
     limits: Option<JsonLimits<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qos: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    not_looked_at: &'a [&'static str],
 }
 
 #[derive(Serialize)]
@@ -223,25 +337,29 @@ impl<'a> JsonLimits<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn of(verdict: &'a Verdict) -> Self {
+    fn of(verdict: &'a Verdict, not_looked_at: &'a [&'static str]) -> Self {
+        let terms = verdict.terms();
+        let answer = Self {
+            verdict: "unchanged",
+            code: None,
+            message: UNCHANGED.to_string(),
+            hint: "",
+            site: None,
+            tres_per_node: None,
+            limits: None,
+            qos: terms.and_then(|terms| terms.qos.as_deref()),
+            partition: terms.and_then(|terms| terms.partition.as_deref()),
+            notice: terms.and_then(|terms| terms.notice.as_deref()),
+            not_looked_at,
+        };
         match verdict {
-            Verdict::Unchanged { .. } => Self {
-                verdict: "unchanged",
-                code: None,
-                message: UNCHANGED.to_string(),
-                hint: "",
-                site: None,
-                tres_per_node: None,
-                limits: None,
-            },
+            Verdict::Unchanged { .. } => answer,
             Verdict::Granted(grant) => Self {
                 verdict: "granted",
-                code: None,
                 message: granted(grant),
-                hint: "",
-                site: None,
                 tres_per_node: grant.request.tres_per_node.as_deref(),
                 limits: Some(JsonLimits::of(&grant.limits)),
+                ..answer
             },
             Verdict::Refused(refusal) => Self {
                 verdict: "refused",
@@ -249,8 +367,7 @@ impl<'a> Answer<'a> {
                 message: refusal.message.clone(),
                 hint: &refusal.hint,
                 site: refusal.site.as_deref(),
-                tres_per_node: None,
-                limits: None,
+                ..answer
             },
         }
     }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod config;
 mod ending;
 mod etc;
 mod explain;
@@ -29,6 +30,7 @@ struct Cli {
 enum Command {
     Check(check::Check),
     Explain(Box<explain::Explain>),
+    Config(config::Config),
     Node(node::Node),
     Probe(probe::Probe),
     Run(run::Run),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(check) => check.run().unwrap_or_else(|error| fail("check", &error)),
         Command::Explain(explain) => explain.run(),
+        Command::Config(config) => config.run(),
         Command::Node(node) => finish("node", node.run()),
         Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),
         Command::Run(run) => run.run(),

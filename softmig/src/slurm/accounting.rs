@@ -34,6 +34,9 @@ pub(crate) fn of(policy: &Policy) -> Option<Accounting> {
         .collect();
     // Slurm counts a type only beside all types.
     tres.extend(["gres/gpu", "gres/shard"].map(str::to_string));
+    // So that they can be reserved.
+    let kept = policy.reservables().iter();
+    tres.extend(kept.map(|kept| format!("gres/gpu:{}", kept.kind())));
     let shards = all.iter().any(|qos| qos.per_user.get("billing").is_some());
     let weights = shards.then(|| BillingWeights::of(policy));
     if let Some(weights) = &weights {

@@ -12,8 +12,11 @@ pub(crate) struct TypeGres {
     pub(crate) kind: String,
     /// How many there are.
     pub(crate) gpus: u32,
-    /// Into how many shards Slurm counts one; `None` where they are not shared.
-    pub(crate) shards_per_gpu: Option<u32>,
+    /// Into how many shards Slurm counts one; 0 where the node has no shared GPUs.
+    pub(crate) shards_per_gpu: u32,
+    /// Whether these shards can be asked for. Where a node has shared GPUs, Slurm (from 23.11 on) drains it unless each of
+    /// its types has shards; those of a type that is not shared nobody can ask for.
+    pub(crate) shared: bool,
     /// Whether they are MIG instances.
     pub(crate) mig: bool,
     /// N of `/dev/nvidiaN` of each; empty where that is not known, since MIG instances have no such number and do not say how
@@ -22,9 +25,9 @@ pub(crate) struct TypeGres {
 }
 
 impl TypeGres {
-    /// The shards of all of them, where they are shared.
-    pub(crate) fn shards(&self) -> Option<u64> {
-        Some(u64::from(self.gpus) * u64::from(self.shards_per_gpu?))
+    /// The shards of all of them.
+    pub(crate) fn shards(&self) -> u64 {
+        u64::from(self.gpus) * u64::from(self.shards_per_gpu)
     }
 }
 
@@ -89,21 +92,42 @@ impl NodeGres {
                 None => types.push(TypeGres {
                     kind: kind.to_string(),
                     gpus: gpus.count,
-                    shards_per_gpu: shards_of_type(policy, kind),
+                    shards_per_gpu: shards_of_type(policy, kind).unwrap_or(0),
+                    shared: shards_of_type(policy, kind).is_some(),
                     mig,
                     minors: minors.collect(),
                 }),
             }
         }
-        Self {
+        let mut gres = Self {
             names: nodes.names().to_string(),
             types,
+        };
+        gres.fill_up();
+        gres
+    }
+
+    /// Gives shards that nobody can ask for to the types that are not shared, beside those that are.
+    fn fill_up(&mut self) {
+        let shared = self.types.iter().filter(|gres| gres.shared);
+        let Some(shards) = shared.map(|gres| gres.shards_per_gpu).max() else {
+            return;
+        };
+        // gres.conf cannot name a MIG instance for its shards, so each GPU of such a node has equally many.
+        let each = if self.has_mig() { shards } else { 1 };
+        for gres in self.types.iter_mut().filter(|gres| !gres.shared) {
+            gres.shards_per_gpu = each;
         }
     }
 
     /// Whether there are MIG instances among them.
     pub(crate) fn has_mig(&self) -> bool {
         self.types.iter().any(|gres| gres.mig)
+    }
+
+    /// All shards that Slurm counts on such a node.
+    pub(crate) fn shards(&self) -> u64 {
+        self.types.iter().map(TypeGres::shards).sum()
     }
 }
 
@@ -112,10 +136,8 @@ impl fmt::Display for NodeGres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gpus = self.types.iter();
         let gpus = gpus.map(|gres| format!("gpu:{}:{}", gres.kind, gres.gpus));
-        let shards = self.types.iter().filter_map(|gres| {
-            let shards = gres.shards()?;
-            Some(format!("shard:{}:{shards}", gres.kind))
-        });
+        let shards = self.types.iter().filter(|gres| gres.shards() > 0);
+        let shards = shards.map(|gres| format!("shard:{}:{}", gres.kind, gres.shards()));
         let items: Vec<String> = gpus.chain(shards).collect();
         f.write_str(&items.join(","))
     }
@@ -161,11 +183,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_gpu_has_no_shards_until_its_time_is_over() {
+    fn a_reserved_gpu_has_one_shard_of_its_own_until_its_time_is_over() {
         let gpus = "[\"l40s:2\", \"l40s_r:1\", \"l40s:1\"]";
         for now in [0, 60, 119] {
             let gres = gres(gpus, now);
-            assert_eq!(gres.to_string(), "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
+            assert_eq!(
+                gres.to_string(),
+                "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1"
+            );
+            assert!(gres.types[0].shared && !gres.types[1].shared);
             assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia[0-1,3]");
             assert_eq!(device_files(&gres.types[1].minors), "/dev/nvidia2");
         }
@@ -175,10 +201,20 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_shared_gpus_has_no_shards() {
+        assert_eq!(gres("[\"p:2\", \"m:7\"]", 0).to_string(), "gpu:p:2,gpu:m:7");
+        assert_eq!(gres("[\"l40s_r:2\"]", 60).to_string(), "gpu:l40s_r:2");
+    }
+
+    #[test]
     fn numbers_of_devices_end_where_mig_begins() {
         let gres = gres("[\"p:1\", \"l40s:2\", \"m:7\", \"p:1\"]", 0);
-        assert_eq!(gres.to_string(), "gpu:p:2,gpu:l40s:2,gpu:m:7,shard:l40s:8");
+        assert_eq!(
+            gres.to_string(),
+            "gpu:p:2,gpu:l40s:2,gpu:m:7,shard:p:8,shard:l40s:8,shard:m:28"
+        );
         assert!(gres.has_mig());
+        assert_eq!(gres.shards(), 11 * 4);
         assert!(gres.types[0].minors.is_empty());
         assert_eq!(gres.types[1].minors, [1, 2]);
         assert!(gres.types[2].minors.is_empty());

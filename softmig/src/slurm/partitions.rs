@@ -1,6 +1,7 @@
 //! The partitions that a policy needs: those of its routes, and what things weigh in all of them.
 
 use crate::slurm::gres;
+use softmig_policy::quota::Weights;
 use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,25 +12,22 @@ pub(crate) struct BillingWeights(BTreeMap<String, u64>);
 
 impl BillingWeights {
     /// A shard weighs 1, a whole GPU what its type has in shards.
-    ///
-    /// What all types have at least is the weight of any GPU, and a type's weight is what it has more: Slurm adds the two.
-    /// Only so does a request that names no type count before it is placed. MIG instances are GPUs to Slurm and shall weigh
-    /// nothing, so where there are any each type has its own weight alone.
     pub(crate) fn of(policy: &Policy) -> Self {
-        let whole = || policy.gpus().filter(|gpu| !gpu.is_mig());
-        let least = match policy.gpus().any(|gpu| gpu.is_mig()) {
-            true => 0,
-            false => whole().map(|gpu| gpu.shards_per_gpu()).min().unwrap_or(0),
-        };
-        let types = whole().map(|gpu| {
-            let more = gpu.shards_per_gpu() - least;
-            (format!("gres/gpu:{}", gpu.name()), u64::from(more))
-        });
-        let all = [("gres/gpu".to_string(), u64::from(least))]
-            .into_iter()
-            .chain(types)
-            .chain([("gres/shard".to_string(), 1)]);
-        Self(all.filter(|(_, weight)| *weight > 0).collect())
+        let mut weights = BTreeMap::from([("gres/shard".to_string(), 1)]);
+        match policy.weights() {
+            Weights::Same(shards) => {
+                weights.insert("gres/gpu".to_string(), u64::from(*shards));
+            }
+            // Never beside one of all GPUs: Slurm would add the two.
+            Weights::ByType(types) => {
+                weights.extend(
+                    types
+                        .iter()
+                        .map(|(kind, shards)| (format!("gres/gpu:{kind}"), u64::from(*shards))),
+                );
+            }
+        }
+        Self(weights)
     }
 
     /// Each name, as in `gres/gpu:l40s`, and what it weighs.
@@ -133,19 +131,11 @@ mod tests {
 
     #[test]
     fn a_whole_gpu_weighs_its_shards() {
-        let without_mig = GPUS.split("[gpu.m]").next().unwrap();
-        let policy = Policy::parse(without_mig).unwrap();
+        let weights = |text: &str| BillingWeights::of(&Policy::parse(text).unwrap()).to_string();
+        let l40s = GPUS.split("[gpu.h200]").next().unwrap();
+        assert_eq!(weights(l40s), "GRES/gpu=4,GRES/shard=1");
         assert_eq!(
-            BillingWeights::of(&policy).to_string(),
-            "GRES/gpu=4,GRES/gpu:h200=4,GRES/shard=1"
-        );
-    }
-
-    #[test]
-    fn a_mig_instance_weighs_nothing() {
-        let policy = Policy::parse(GPUS).unwrap();
-        assert_eq!(
-            BillingWeights::of(&policy).to_string(),
+            weights(GPUS),
             "GRES/gpu:h200=8,GRES/gpu:l40s=4,GRES/shard=1"
         );
     }

@@ -65,13 +65,8 @@ fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
         Some(most) => per_user.limit("gres/gpu", most),
         None => {}
     }
-    if let Some(mig) = &quota.mig {
-        for gpu in policy.gpus().filter(|gpu| gpu.is_mig()) {
-            // A type that the class does not name is not for it.
-            if let Some(most) = mig.get(gpu.name()).copied().unwrap_or(Some(0)) {
-                per_user.limit(format!("gres/gpu:{}", gpu.name()), most);
-            }
-        }
+    for (kind, &most) in &quota.mig {
+        per_user.limit(format!("gres/gpu:{kind}"), most);
     }
     if let Some(cpus) = quota.cpus {
         per_user.limit("cpu", cpus);

@@ -1,0 +1,98 @@
+//! `softmig config`: what Slurm needs, made from policy.toml alone.
+
+mod cgroup_conf;
+mod gres_conf;
+mod qos;
+mod reservations;
+mod softmig_conf;
+mod text;
+mod write;
+
+use crate::explain::read_policy;
+use clap::Args;
+use softmig_policy::Policy;
+use softmig_policy::options::SlurmVersion;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use text::Generated;
+use write::Written;
+
+/// Prints the configuration that Slurm needs, made from policy.toml alone.
+///
+/// softmig.conf is for slurm.conf to include, above the site's own lines of nodes and partitions; gres.conf and cgroup.conf
+/// lie beside it. softmig-qos.sh and softmig-reservations.sh are run as Slurm's administrator after each change. docs/config.md
+/// has the steps. The same policy, Slurm release and, where GPUs are kept for somebody, time make the same text.
+///
+/// Exit status: 0 done, 3 files are there that differ and were left, 2 wrong usage, 1 the policy cannot be read or a file
+/// cannot be written.
+#[derive(Args)]
+pub(crate) struct Config {
+    /// The Slurm release that is to read it; `sinfo --version` shows it
+    #[arg(long, value_name = "YY.MM")]
+    slurm_version: SlurmVersion,
+    /// The policy
+    #[arg(long, value_name = "FILE", default_value = Policy::PATH)]
+    policy: PathBuf,
+    /// Write the files to this folder. One that is there and differs is left, and the new one goes beside it as NAME.new
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
+    /// Replace files that differ; each old one stays beside its new one as NAME.old
+    #[arg(long, requires = "write")]
+    force: bool,
+}
+
+const FILES_DIFFER: u8 = 3;
+
+impl Config {
+    pub(crate) fn run(&self) -> ExitCode {
+        self.make().unwrap_or_else(|error| {
+            eprintln!("softmig config: {error:#}");
+            ExitCode::FAILURE
+        })
+    }
+
+    fn make(&self) -> anyhow::Result<ExitCode> {
+        let policy = read_policy(&self.policy)?;
+        let files = files(&policy, self.slurm_version, now());
+        let Some(folder) = &self.write else {
+            print!("{}", as_one(&files));
+            return Ok(ExitCode::SUCCESS);
+        };
+        let mut code = ExitCode::SUCCESS;
+        for written in write::all(&files, folder, self.force)? {
+            println!("{written}");
+            if matches!(written, Written::Beside { .. }) {
+                code = ExitCode::from(FILES_DIFFER);
+            }
+        }
+        Ok(code)
+    }
+}
+
+/// All files for a release of Slurm at a time, in seconds since 1970.
+fn files(policy: &Policy, version: SlurmVersion, now: i64) -> Vec<Generated> {
+    vec![
+        softmig_conf::make(policy, version, now),
+        gres_conf::make(policy, now),
+        cgroup_conf::make(),
+        qos::make(policy),
+        reservations::make(policy, version, now),
+    ]
+}
+
+/// All texts below each other, each below its name.
+fn as_one(files: &[Generated]) -> String {
+    let texts = files
+        .iter()
+        .map(|file| format!("==> {} <==\n{}", file.name, file.text));
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs().cast_signed())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! gres.conf: the devices of each node, and the shards that each is counted in.
+
+use super::text::{Generated, Text};
+use crate::slurm::gres::{self, NodeGres, TypeGres, device_files};
+use softmig_policy::Policy;
+
+pub(super) fn make(policy: &Policy, now: i64) -> Generated {
+    let mut text = Text::default();
+    text.note(
+        "gres.conf: the GPUs of each node and their shards, made from policy.toml by `softmig config`.\n\
+         The same file for all nodes, beside slurm.conf.",
+    );
+    text.why(
+        "Off, so that a type is called what policy.toml calls it; NVML's own names are longer.",
+    );
+    text.line("AutoDetect=off");
+    let all = gres::all(policy, now);
+    if all.is_empty() {
+        text.why(
+            "policy.toml has no [[nodes]]. With them the lines of all nodes would stand here, such as\n  \
+             [[nodes]]\n  names = \"gpu[01-04]\"\n  gpus = [\"TYPE:COUNT\"]\n\
+             All GPUs of a node belong here in the order of their devices: softmig takes Slurm's index of a GPU for the\n\
+             number of its device.",
+        );
+    }
+    for node in &all {
+        match node.has_mig() {
+            true => with_mig(&mut text, node),
+            false => without_mig(&mut text, node),
+        }
+    }
+    text.file("gres.conf")
+}
+
+/// Each GPU has its device, in their order: softmig takes Slurm's index of a GPU for the number of its device.
+fn without_mig(text: &mut Text, node: &NodeGres) {
+    let names = &node.names;
+    text.why(&format!("{names}: {node}"));
+    let runs = runs(node);
+    for (gres, minors) in &runs {
+        let (kind, files) = (&gres.kind, device_files(minors));
+        text.line(format!(
+            "NodeName={names} Name=gpu Type={kind} File={files}"
+        ));
+    }
+    if node.types.iter().any(|gres| gres.shared) {
+        text.note("A shard is part of one GPU. The type stands here and on the node's line in softmig.conf.");
+    }
+    if node
+        .types
+        .iter()
+        .any(|gres| gres.shards() > 0 && !gres.shared)
+    {
+        text.note(
+            "Nobody can ask for the shard of a GPU that is not shared; Slurm drains a node where only some GPUs have shards.",
+        );
+    }
+    for (gres, minors) in runs.iter().filter(|(gres, _)| gres.shards() > 0) {
+        let count = minors.len() as u64 * u64::from(gres.shards_per_gpu);
+        let (kind, files) = (&gres.kind, device_files(minors));
+        text.line(format!(
+            "NodeName={names} Name=shard Type={kind} Count={count} File={files}"
+        ));
+    }
+}
+
+/// The types in the order of the devices, each with those that lie side by side.
+fn runs(node: &NodeGres) -> Vec<(&TypeGres, Vec<u32>)> {
+    let devices = node.types.iter();
+    let mut devices: Vec<(u32, &TypeGres)> = devices
+        .flat_map(|gres| gres.minors.iter().map(move |minor| (*minor, gres)))
+        .collect();
+    devices.sort_by_key(|(minor, _)| *minor);
+    let mut runs: Vec<(&TypeGres, Vec<u32>)> = Vec::new();
+    for (minor, gres) in devices {
+        match runs.last_mut() {
+            Some((last, minors)) if last.kind == gres.kind => minors.push(minor),
+            _ => runs.push((gres, vec![minor])),
+        }
+    }
+    runs
+}
+
+/// MIG instances have no numbers that policy.toml could give: NVML says what there is.
+fn with_mig(text: &mut Text, node: &NodeGres) {
+    let names = &node.names;
+    text.why(&format!(
+        "{names}: {node}\n\
+         MIG instances are found through NVML; `slurmd -G` on the node lists them. A type in policy.toml must be part of the\n\
+         name that NVML gives, in lower case and with '_' for blanks."
+    ));
+    text.line(format!("NodeName={names} AutoDetect=nvml"));
+    if node.shards() > 0 {
+        text.note(
+            "No line can name a MIG instance for its shards, so Slurm spreads them evenly over all GPUs of the node. Those of types\n\
+             that are not shared nobody can ask for.",
+        );
+        text.line(format!(
+            "NodeName={names} Name=shard Count={}",
+            node.shards()
+        ));
+    }
+}

@@ -1,0 +1,112 @@
+//! softmig-reservations.sh: Slurm's reservations for GPUs that are kept for somebody.
+
+use super::softmig_conf::cpus;
+use super::text::{Generated, Text};
+use crate::slurm::accounting;
+use softmig_policy::Policy;
+use softmig_policy::options::SlurmVersion;
+use softmig_policy::reservable::{Holder, Reservable, Window};
+
+/// The first release that can reserve single GPUs.
+const RESERVES_GPUS: SlurmVersion = SlurmVersion {
+    major: 23,
+    minor: 11,
+};
+
+/// What the script does with each.
+pub(super) const FUNCTIONS: &str = include_str!("reservations.sh");
+
+pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {
+    let mut text = Text::default();
+    text.line("#!/bin/sh");
+    let why_not = why_not(policy, version);
+    if let Some(why_not) = why_not {
+        text.note(&format!(
+            "softmig-reservations.sh: nothing to do. {why_not}"
+        ));
+        return text.file("softmig-reservations.sh");
+    }
+    text.note(
+        "softmig-reservations.sh: Slurm's reservations for GPUs that are kept for somebody, made from policy.toml by\n\
+         `softmig config`.\n\
+         \n\
+         Run it as Slurm's administrator after each change, and once after a time is over. Others are kept off such a GPU by its\n\
+         type alone; the reservation also keeps CPUs for its holder, whose jobs are drawn in without --reservation (MAGNETIC).",
+    );
+    text.line(FUNCTIONS.trim_end());
+    for reservable in policy.reservables() {
+        one(&mut text, policy, reservable, now);
+    }
+    text.why("Those whose time is over, or that policy.toml has no longer.");
+    text.line("tidy");
+    text.file("softmig-reservations.sh")
+}
+
+/// Why there can be no reservation.
+fn why_not(policy: &Policy, version: SlurmVersion) -> Option<String> {
+    let keeps = "The type of its own keeps others off such a GPU, but not off the node's CPUs; a reservation of the whole node would:\n  \
+                 scontrol create reservation ReservationName=NAME Nodes=NODE Users=USER StartTime=... EndTime=... Flags=IGNORE_JOBS";
+    if policy.reservables().is_empty() {
+        return Some("policy.toml has no [[reservable]].".to_string());
+    }
+    if version < RESERVES_GPUS {
+        return Some(format!(
+            "Slurm {version} cannot reserve single GPUs ({RESERVES_GPUS} can).\n{keeps}"
+        ));
+    }
+    if accounting::of(policy).is_none() {
+        return Some(format!(
+            "Slurm reserves only what slurmdbd counts, and no class in policy.toml\nhas a limit that needs it.\n{keeps}"
+        ));
+    }
+    None
+}
+
+fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
+    let kind = reservable.kind();
+    text.why(&format!(
+        "{kind} for {}, {}: {}",
+        reservable.holder().called(),
+        reservable.utc(),
+        reservable.reason()
+    ));
+    if reservable.window(now) == Window::Over {
+        text.note("This time is over.");
+        return;
+    }
+    let mut gpus = 0;
+    let mut cores = 0;
+    for nodes in policy.nodes() {
+        let all: u64 = nodes.gpus().iter().map(|gpus| u64::from(gpus.count)).sum();
+        let own = nodes.gpus().iter().filter(|gpus| gpus.kind == kind);
+        let own: u64 = own.map(|gpus| u64::from(gpus.count)).sum();
+        gpus += own;
+        // The GPU's part of its node, and one CPU at least.
+        cores += (cpus(nodes).unwrap_or(0) * own / all.max(1)).max(own);
+    }
+    if gpus == 0 {
+        text.note("[[nodes]] in policy.toml has no such GPU.");
+        return;
+    }
+    let holder = match reservable.holder() {
+        Holder::User(name) => format!("Users={name}"),
+        Holder::Account(name) => format!("Accounts={name}"),
+    };
+    let (start, begins) = match (reservable.start_local(), reservable.start()) {
+        (Some(start), Some(begins)) => (start, begins),
+        _ => ("now".to_string(), 0),
+    };
+    text.line(format!(
+        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,IGNORE_JOBS TRES=cpu={cores},gres/gpu={gpus},gres/gpu:{kind}={gpus}",
+        name_of(reservable),
+        reservable.end_local(),
+        reservable.end()
+    ));
+}
+
+/// The same while its end is put off, so that a running one is changed and not made anew.
+fn name_of(reservable: &Reservable) -> String {
+    let start = reservable.start_local().unwrap_or_default();
+    let start: String = start.chars().filter(char::is_ascii_digit).collect();
+    format!("softmig_{}_{start}", reservable.kind())
+}

@@ -1,0 +1,231 @@
+//! softmig.conf: what slurm.conf includes.
+
+use super::text::{Generated, Text};
+use crate::slurm::accounting::{self, Accounting, ENFORCE};
+use crate::slurm::gres;
+use crate::slurm::partitions;
+use softmig_policy::Policy;
+use softmig_policy::nodes::Nodes;
+use softmig_policy::options::SlurmVersion;
+use softmig_policy::policy::Placement;
+
+/// The first release that knows LL_SHARED_GRES.
+const SPREADS: SlurmVersion = SlurmVersion {
+    major: 23,
+    minor: 11,
+};
+
+pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {
+    let accounting = accounting::of(policy);
+    let mut text = Text::default();
+    text.note(&format!(
+        "softmig.conf: what softmig needs of Slurm {version}, made from policy.toml by `softmig config`.\n\
+         \n\
+         Make it again after a change of policy.toml. slurm.conf takes it in above the site's own lines of nodes and partitions:\n  \
+         include softmig.conf\n\
+         Of a setting that stands here and in slurm.conf the last one counts."
+    ));
+    programs(&mut text);
+    scheduling(&mut text, policy, version);
+    control_groups(&mut text);
+    host_memory(&mut text, policy);
+    limits(&mut text, accounting.as_ref());
+    nodes(&mut text, policy, now);
+    all_partitions(&mut text, policy, accounting.as_ref(), now);
+    text.file("softmig.conf")
+}
+
+fn programs(text: &mut Text) {
+    text.why(
+        "Decides on requests for part of a GPU, in slurmctld, by job_submit.lua beside slurm.conf.",
+    );
+    text.line("JobSubmitPlugins=lua");
+    text.note(
+        "The same answer in the user's own sbatch, salloc and srun, by cli_filter.lua beside slurm.conf. Without it srun cannot\n\
+         ask for a slice.",
+    );
+    text.line("CliFilterPlugins=lua");
+    text.why(
+        "Write a job's limits on its node before it starts, and remove them after its end. A site that has programs of its own\n\
+         puts all of them into one folder and writes a pattern here.",
+    );
+    text.line("Prolog=/usr/libexec/softmig-prolog");
+    text.line("Epilog=/usr/libexec/softmig-epilog");
+    text.note(
+        "The prolog runs when nodes are given to a job, not at its first step; and what a user starts over ssh counts as the job's.",
+    );
+    text.line("PrologFlags=Contain");
+}
+
+fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
+    text.why("A slice is a number of shards of one GPU.");
+    match policy.mps() {
+        None => text.line("GresTypes=gpu,shard"),
+        Some(mps) => {
+            text.note(&format!(
+                "mps, because policy.toml has [legacy.mps]: Slurm's clients send --gres=mps:{} only where they know the name. No node\n\
+                 has any.",
+                mps.units_per_gpu()
+            ));
+            text.line("GresTypes=gpu,shard,mps");
+        }
+    }
+    text.line("SelectType=select/cons_tres");
+    let spread = policy.placement == Placement::Spread;
+    match (spread, version >= SPREADS) {
+        (true, true) => text.note(
+            "LL_SHARED_GRES: a slice goes to the GPU of its node with the most shards free ([placement] shards = \"spread\").",
+        ),
+        (true, false) => text.note(&format!(
+            "[placement] shards = \"spread\" needs Slurm {SPREADS}: this release always fills one GPU after the other, and does not\n\
+             start with LL_SHARED_GRES."
+        )),
+        (false, _) => text.note(
+            "A node's GPUs fill one after the other, so that others stay free for jobs on whole ones ([placement] shards = \"pack\").",
+        ),
+    }
+    text.note("Never MULTIPLE_SHARING_GRES_PJ: it spreads one slice over several GPUs.");
+    match spread && version >= SPREADS {
+        true => text.line("SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES"),
+        false => text.line("SelectTypeParameters=CR_Core_Memory"),
+    }
+}
+
+fn control_groups(text: &mut Text) {
+    text.why(
+        "A job lives in a control group: that is how a process is known to be the job's, and what fences it off from other GPUs\n\
+         (cgroup.conf).",
+    );
+    text.line("ProctrackType=proctrack/cgroup");
+    text.line("TaskPlugin=task/cgroup");
+}
+
+/// Under CR_Core_Memory a job that names no memory takes the node's.
+fn host_memory(text: &mut Text, policy: &Policy) {
+    let each = policy.nodes().iter().map(memory_per_cpu);
+    let least = each
+        .collect::<Option<Vec<u64>>>()
+        .and_then(|each| each.into_iter().min());
+    text.why("A job that names no memory would take the node's, and no second slice would fit beside it.");
+    match least {
+        Some(memory) => {
+            text.note("This is what each CPU has of it on the node that has the least.");
+            text.line(format!("DefMemPerCPU={memory}"));
+        }
+        None => text.note(
+            "Add to slurm.conf, as far as it is not there:\n  DefMemPerCPU=4000\n\
+             [[nodes]] with CPUs= and RealMemory= in `slurm` would let this be worked out.",
+        ),
+    }
+}
+
+fn memory_per_cpu(nodes: &Nodes) -> Option<u64> {
+    let memory: u64 = word(nodes.slurm(), "RealMemory")?.parse().ok()?;
+    let memory = memory.checked_div(cpus(nodes)?)?;
+    (memory > 0).then_some(memory)
+}
+
+/// The CPUs of a node, where its words say so.
+pub(super) fn cpus(nodes: &Nodes) -> Option<u64> {
+    word(nodes.slurm(), "CPUs")?.parse().ok()
+}
+
+/// The value of a word such as CPUs=64; Slurm takes any case.
+fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {
+    let mut pairs = words
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once('='));
+    pairs.find_map(|(name, value)| name.eq_ignore_ascii_case(key).then_some(value))
+}
+
+fn limits(text: &mut Text, accounting: Option<&Accounting>) {
+    let Some(accounting) = accounting else {
+        text.why(
+            "No class in policy.toml has a limit or a priority, so Slurm has nothing to count, and slurmdbd is not needed.",
+        );
+        return;
+    };
+    text.why(
+        "What a class may hold is counted by slurmctld in a QOS for each class, which slurmdbd keeps (softmig-qos.sh). Where slurmdbd\n\
+         is, AccountingStorageHost, is for slurm.conf to say. Without slurmdbd slurmctld does not start with these lines.",
+    );
+    text.line("AccountingStorageType=accounting_storage/slurmdbd");
+    text.line(format!(
+        "AccountingStorageTRES={}",
+        accounting.tres.join(",")
+    ));
+    text.line(format!("AccountingStorageEnforce={}", ENFORCE.join(",")));
+    if accounting.priority {
+        text.note(
+            "Classes have priorities, which count only where a QOS counts in a job's priority. The weight is the site's to choose\n\
+             beside its other PriorityWeight lines.",
+        );
+        text.line("PriorityType=priority/multifactor");
+        text.line("PriorityWeightQOS=10000");
+    }
+}
+
+fn nodes(text: &mut Text, policy: &Policy, now: i64) {
+    if policy.nodes().is_empty() {
+        text.why(
+            "policy.toml has no [[nodes]], so the lines of the nodes are for slurm.conf. Each names its GPUs and their shards, both\n\
+             with the type: with untyped shards jobs start, but every step in them fails. For COUNT GPUs of a type that is",
+        );
+        for gpu in policy.gpus() {
+            let shards = gres::shards_of_type(policy, gpu.name());
+            text.note(&match shards {
+                Some(shards) => format!(
+                    "  NodeName=... Gres=gpu:{name}:COUNT,shard:{name}:COUNT times {shards}",
+                    name = gpu.name()
+                ),
+                None => format!("  NodeName=... Gres=gpu:{}:COUNT", gpu.name()),
+            });
+        }
+        return;
+    }
+    text.why(
+        "The nodes of policy.toml. Shards are named with their type: with untyped ones jobs start, but every step in them fails.",
+    );
+    for (nodes, gres) in policy.nodes().iter().zip(gres::all(policy, now)) {
+        // GRES of the site's own, such as licences of a node.
+        let own = word(nodes.slurm(), "Gres").map_or(String::new(), |own| format!(",{own}"));
+        let mut line = format!("NodeName={} Gres={gres}{own}", nodes.names());
+        for word in nodes.slurm().split_ascii_whitespace() {
+            let is_gres = word
+                .split_once('=')
+                .is_some_and(|(name, _)| name.eq_ignore_ascii_case("Gres"));
+            if !is_gres {
+                line.push(' ');
+                line += word;
+            }
+        }
+        text.line(line);
+    }
+}
+
+fn all_partitions(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>, now: i64) {
+    if let Some(weights) = accounting.and_then(|accounting| accounting.weights.as_ref()) {
+        text.why(
+            "A whole GPU counts as its shards in every partition below, here and in slurm.conf, so that one limit holds for slices\n\
+             and whole GPUs. Nothing else weighs anything: a job without GPUs is never held up by it.",
+        );
+        text.line(format!(
+            "PartitionName=DEFAULT TRESBillingWeights=\"{weights}\""
+        ));
+    }
+    let partitions = partitions::all(policy, now);
+    if partitions.is_empty() {
+        return;
+    }
+    text.why("Where slice jobs go whose users name no partition ([[route]]). slurm.conf has no line of its own for these.");
+    for partition in partitions {
+        if partition.nodes.is_empty() {
+            text.note(&format!(
+                "[[nodes]] in policy.toml has no GPUs for {}; write its nodes in slurm.conf:\n  {partition} Nodes=...",
+                partition.name
+            ));
+        } else {
+            text.line(partition);
+        }
+    }
+}
