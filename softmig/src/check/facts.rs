@@ -61,9 +61,14 @@ impl Settings {
             .or_insert_with(|| value.to_string());
     }
 
+    /// Sets one anew.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.remove(key);
+        self.add(key, value);
+    }
+
     /// Takes one out.
-    #[cfg(test)]
-    pub(crate) fn remove(&mut self, key: &str) {
+    fn remove(&mut self, key: &str) {
         self.0.remove(&key.to_ascii_lowercase());
     }
 

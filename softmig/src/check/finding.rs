@@ -94,6 +94,7 @@ codes! {
     ShardsPerGpu Error "SHARDS_PER_GPU",
     ShardsUnknown Error "SHARDS_UNKNOWN",
     ShardsMissing Warn "SHARDS_MISSING",
+    ShardsOfAllTypes Error "SHARDS_OF_ALL_TYPES",
     ReservableShared Error "RESERVABLE_SHARED",
     MigShared Error "MIG_SHARED",
     NodeMissing Error "NODE_MISSING",

@@ -78,7 +78,8 @@ pub(crate) fn running(commands: &Commands) -> anyhow::Result<Cluster> {
 pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Result<Cluster> {
     let conf = files::slurm_conf(path).context("reading Slurm's configuration")?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let nothing = || "files do not say".to_string();
+    let nothing =
+        || "files do not have it; without --slurm-conf the running Slurm is asked".to_string();
     Ok(Cluster {
         version,
         cgroup: files::cgroup_conf(&folder.join("cgroup.conf")),

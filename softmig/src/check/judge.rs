@@ -11,7 +11,7 @@ mod others;
 mod settings;
 mod site;
 
-use crate::check::facts::Cluster;
+use crate::check::facts::{Cluster, Node};
 use crate::check::finding::Finding;
 pub(crate) use machine::{difference, judge as machine};
 pub(crate) use names::windows;
@@ -39,4 +39,10 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
 /// Whether any GPUs are cut.
 fn shares(policy: &Policy) -> bool {
     policy.gpus().any(|gpu| gpu.shards_per_gpu() > 1)
+}
+
+/// Whether slices of a type can be on a node. Types that are not shared may have shards that nobody can ask for.
+fn has_slices(policy: &Policy, node: &Node, kind: &str) -> bool {
+    let gpu = policy.gpu(kind);
+    gpu.is_some_and(|gpu| gpu.shards_per_gpu() > 1) && node.count("shard", kind) > 0
 }

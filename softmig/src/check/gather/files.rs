@@ -18,6 +18,9 @@ pub(crate) struct SlurmConf {
     pub(crate) partitions: Vec<Partition>,
 }
 
+/// Settings of which all lines count. Of others the last one does.
+const REPEATED: [&str; 3] = ["Prolog", "Epilog", "SlurmctldHost"];
+
 /// How deep files may include files.
 const DEEPEST: u32 = 5;
 
@@ -84,7 +87,10 @@ fn parse(lines: &[String]) -> SlurmConf {
             "downnodes" | "frontendname" => {}
             _ => {
                 for (key, value) in &pairs {
-                    conf.settings.add(key, value);
+                    match REPEATED.iter().any(|own| own.eq_ignore_ascii_case(key)) {
+                        true => conf.settings.add(key, value),
+                        false => conf.settings.set(key, value),
+                    }
                 }
             }
         }
@@ -204,7 +210,7 @@ pub(crate) fn read(path: &Path) -> Seen<String> {
 mod tests {
     use super::*;
 
-    const CONF: &str = "ClusterName=c # it\nSelectType=select/cons_tres SelectTypeParameters=CR_Core,\\\nLL_SHARED_GRES\n\
+    const CONF: &str = "ClusterName=c # it\nSelectType=select/cons_tres SelectTypeParameters=CR_Core,\\\nLL_SHARED_GRES\nPrologFlags=X11\nPrologFlags=Contain\n\
         NodeName=DEFAULT CPUs=16\nNodeName=gpu[1-2] Gres=gpu:l40s:4,shard:l40s:16 Feature=a,b\n\
         NodeName=cpu1 Sockets=2 CPUs=8\nNodeSet=withgpus Feature=b\n\
         PartitionName=DEFAULT MaxTime=60 TRESBillingWeights=\"GRES/shard=1\"\n\
@@ -215,6 +221,7 @@ mod tests {
         let conf = parse(&lines(CONF));
         assert_eq!(conf.settings.get("SelectType"), "select/cons_tres");
         assert!(conf.settings.has("SelectTypeParameters", "LL_SHARED_GRES"));
+        assert_eq!(conf.settings.get("PrologFlags"), "Contain");
         assert_eq!(conf.nodes.len(), 3);
         assert_eq!(conf.nodes[1].count("shard", "l40s"), 16);
         assert_eq!(

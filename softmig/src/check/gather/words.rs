@@ -20,7 +20,7 @@ pub(crate) fn value<'a>(line: &'a str, key: &str) -> &'a str {
 
 /// The lines of a configuration file, without comments, and those that end with a backslash put together.
 pub(crate) fn lines(text: &str) -> Vec<String> {
-    let joined = text.replace('\r', "").replace("\\\n", " ");
+    let joined = text.replace('\r', "").replace("\\\n", "");
     let lines = joined
         .lines()
         .map(|line| without_comment(line).trim().to_string());
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn a_file_is_read_as_slurm_reads_it() {
         let text = "# a comment\nA=1 # another\n\nB=x,\\\ny\nC=\\#1\n";
-        assert_eq!(lines(text), ["A=1", "B=x, y", "C=\\#1"]);
+        assert_eq!(lines(text), ["A=1", "B=x,y", "C=\\#1"]);
         let pairs = conf_pairs("NodeName = n1  Gres=gpu:1 Reason=\"a = b\" X=\"\"");
         let pairs: Vec<(&str, &str)> = pairs
             .iter()

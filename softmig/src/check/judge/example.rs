@@ -21,14 +21,6 @@ pub(crate) fn policy_with(more: &str) -> Policy {
     Policy::parse(&format!("{more}{GPUS}")).unwrap()
 }
 
-impl Settings {
-    /// Sets a value anew.
-    pub(crate) fn set(&mut self, key: &str, value: &str) {
-        self.remove(key);
-        self.add(key, value);
-    }
-}
-
 pub(crate) fn node(name: &str, gres: &str) -> Node {
     Node {
         name: name.into(),

@@ -1,11 +1,12 @@
 //! The nodes' GPUs and shards, as slurm.conf and gres.conf have them, against the policy.
 
-use crate::check::facts::{Cluster, Node};
+use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
 use crate::check::hostlist::{compress, expand};
 use crate::slurm::gres::NodeGres;
 use softmig_policy::Policy;
 use softmig_policy::configured::Configured;
+use softmig_policy::options::SlurmVersion;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NODE_LINE: &str = "the NodeName line and gres.conf";
@@ -14,7 +15,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
     let mut found = Vec::new();
     let groups = groups(&cluster.nodes);
     for group in &groups {
-        found.extend(group.judge(policy));
+        found.extend(group.judge(policy, cluster.version));
     }
     found.extend(inventory(policy, cluster, now));
     found.extend(gres_conf(cluster, groups.len() == 1));
@@ -45,20 +46,15 @@ fn groups(nodes: &[Node]) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    fn judge(&self, policy: &Policy) -> Vec<Finding> {
+    fn judge(&self, policy: &Policy, version: Option<SlurmVersion>) -> Vec<Finding> {
         let mut found = Vec::new();
+        let node = self.node;
+        if node.has("mps") && node.has("shard") {
+            found.push(mps_and_shard(&self.names));
+        }
         let mut say = |code, what: String, remedy: String| {
             found.push(Finding::new(code, &self.names, what, remedy));
         };
-        let node = self.node;
-        if node.has("mps") && node.has("shard") {
-            say(
-                Code::MpsAndShard,
-                "mps and shard on one node: Slurm fills the same GPUs twice".into(),
-                "take mps out of Gres= and gres.conf; [legacy.mps] translates requests for it"
-                    .into(),
-            );
-        }
         if let Some(gpus) = node.of("gpu").find(|gpus| gpus.kind.is_none())
             && policy.gpus().next().is_some()
         {
@@ -84,15 +80,36 @@ impl Group<'_> {
                 ),
             );
         }
+        // What is not typed is of any type.
+        let untyped = |name: &str| node.of(name).any(|gres| gres.kind.is_none());
         for kind in kinds(node, "shard") {
-            if let Some((code, what, remedy)) = shards(policy, node, kind) {
+            if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu")) {
                 say(code, what, remedy);
             }
         }
+        let drains = node.has("shard") && version.is_none_or(|own| own >= DRAINS);
         for kind in kinds(node, "gpu") {
             let gpus = node.count("gpu", kind);
+            let without = node.count("shard", kind) == 0 && !untyped("shard");
+            if without && drains {
+                let each = per_gpu(policy, node, kind);
+                say(
+                    Code::ShardsOfAllTypes,
+                    format!(
+                        "gpu:{kind}:{gpus} has no shards beside types that have some, and this Slurm drains the node"
+                    ),
+                    format!(
+                        "add shard:{kind}:{} to {NODE_LINE}{}",
+                        gpus * each,
+                        match policy.gpu(kind) {
+                            Some(gpu) if gpu.shards_per_gpu() > 1 => "",
+                            _ => "; nobody can ask for those",
+                        }
+                    ),
+                );
+            }
             match policy.gpu(kind) {
-                Some(gpu) if gpu.shards_per_gpu() > 1 && node.count("shard", kind) == 0 => say(
+                Some(gpu) if gpu.shards_per_gpu() > 1 && without && !drains => say(
                     Code::ShardsMissing,
                     format!(
                         "gpu:{kind}:{gpus} without shards: no slice of {kind} ever starts here"
@@ -118,6 +135,31 @@ impl Group<'_> {
     }
 }
 
+/// From where on Slurm drains a node with shards of some of its GPUs' types and not of others.
+const DRAINS: SlurmVersion = SlurmVersion {
+    major: 23,
+    minor: 11,
+};
+
+/// The shards that one GPU of a type is to have on this node. One that is not shared has some that nobody can ask for, where
+/// others are: as many as those have where MIG instances are among them, since gres.conf cannot name these for shards.
+fn per_gpu(policy: &Policy, node: &Node, kind: &str) -> u64 {
+    let own = |kind: &str| {
+        policy
+            .gpu(kind)
+            .map_or(0, |gpu| u64::from(gpu.shards_per_gpu()))
+    };
+    let most = kinds(node, "gpu").into_iter().map(own).max().unwrap_or(0);
+    let mut types = kinds(node, "gpu").into_iter();
+    let has_mig = types.any(|kind| policy.gpu(kind).is_some_and(|gpu| gpu.is_mig()));
+    match own(kind) {
+        2.. => own(kind),
+        _ if most < 2 => 0,
+        _ if has_mig => most,
+        _ => 1,
+    }
+}
+
 /// The types that a node has of a GRES.
 fn kinds<'a>(node: &'a Node, name: &'a str) -> BTreeSet<&'a str> {
     node.of(name)
@@ -130,58 +172,60 @@ fn is_reservable(policy: &Policy, kind: &str) -> bool {
 }
 
 /// What is wrong with the shards of one type on a node.
-fn shards(policy: &Policy, node: &Node, kind: &str) -> Option<(Code, String, String)> {
+fn shards(
+    policy: &Policy,
+    node: &Node,
+    kind: &str,
+    untyped: bool,
+) -> Option<(Code, String, String)> {
     let (gpus, shards) = (node.count("gpu", kind), node.count("shard", kind));
+    let per_gpu = per_gpu(policy, node, kind);
+    if shards == gpus * per_gpu || (gpus == 0 && untyped) {
+        return None;
+    }
     let gres = format!("shard:{kind}:{shards}");
-    let take_out = format!("take {gres} out of {NODE_LINE}");
-    if is_reservable(policy, kind) {
-        let what = format!(
-            "{gres}: GPUs of type {kind} are kept for somebody, and with shards others' slices are on them"
-        );
-        return Some((Code::ReservableShared, what, take_out));
-    }
-    let Some(gpu) = policy.gpu(kind) else {
-        let what =
-            format!("{gres}, and there is no [gpu.{kind}] in policy.toml, so nobody can have them");
-        return Some((
-            Code::ShardsUnknown,
-            what,
-            format!("add [gpu.{kind}], or {take_out}"),
-        ));
+    let remedy = match gpus * per_gpu {
+        0 => format!("take {gres} out of {NODE_LINE}"),
+        right => format!("write shard:{kind}:{right} in {NODE_LINE}"),
     };
-    let per_gpu = u64::from(gpu.shards_per_gpu());
-    if gpu.is_mig() && per_gpu == 1 {
-        let what = format!(
-            "{gres}, and {kind} is a MIG instance that policy.toml does not cut (shards = 1)"
-        );
-        return Some((Code::MigShared, what, take_out));
-    }
-    if per_gpu == 1 {
-        let what = format!("{gres}, and policy.toml has shards = 1 for {kind}: it is not cut");
-        return Some((Code::ShardsPerGpu, what, take_out));
-    }
-    let right = match gpus {
-        0 => take_out,
-        gpus => format!("write shard:{kind}:{} in {NODE_LINE}", gpus * per_gpu),
-    };
-    match shards.checked_rem(gpus) {
-        None => {
-            let what = format!("{gres} without any gpu:{kind}");
-            Some((Code::ShardsUneven, what, right))
-        }
-        Some(rest) if rest != 0 => {
-            let what = format!("{gres} on {gpus} GPUs is not the same number for each");
-            Some((Code::ShardsUneven, what, right))
-        }
-        Some(_) if shards != gpus * per_gpu => {
-            let what = format!(
+    let shared = policy.gpu(kind).filter(|gpu| gpu.shards_per_gpu() > 1);
+    let (code, what) = match (shared, policy.gpu(kind)) {
+        (Some(_), _) if gpus == 0 => (Code::ShardsUneven, format!("{gres} without any gpu:{kind}")),
+        (Some(_), _) if shards % gpus != 0 => (
+            Code::ShardsUneven,
+            format!("{gres} on {gpus} GPUs is not the same number for each"),
+        ),
+        (Some(_), _) => (
+            Code::ShardsPerGpu,
+            format!(
                 "{gres} is {} for each of {gpus} GPUs, and policy.toml has shards = {per_gpu}: limits and GPUs do not fit",
                 shards / gpus
-            );
-            Some((Code::ShardsPerGpu, what, right))
-        }
-        Some(_) => None,
-    }
+            ),
+        ),
+        (None, _) if is_reservable(policy, kind) => (
+            Code::ReservableShared,
+            format!("{gres}: GPUs of type {kind} are kept for somebody and are not for slices"),
+        ),
+        (None, Some(gpu)) if gpu.is_mig() => (
+            Code::MigShared,
+            format!(
+                "{gres}, and {kind} is a MIG instance that policy.toml does not cut (shards = 1)"
+            ),
+        ),
+        (None, Some(_)) => (
+            Code::ShardsPerGpu,
+            format!("{gres}, and policy.toml has shards = 1 for {kind}: it is not cut"),
+        ),
+        (None, None) if policy.is_plain_type(kind) => (
+            Code::ShardsUnknown,
+            format!("{gres}, and {kind} is in plain_types of policy.toml: it is not cut"),
+        ),
+        (None, None) => (
+            Code::ShardsUnknown,
+            format!("{gres}, and there is no [gpu.{kind}] in policy.toml, so nobody can have them"),
+        ),
+    };
+    Some((code, what, remedy))
 }
 
 /// [[nodes]] against Slurm's nodes.
@@ -264,19 +308,36 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
         Err(why) => return vec![Finding::skip("gres.conf", why)],
     };
     let mut wrong: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut twice: Vec<&str> = Vec::new();
     for node in &cluster.nodes {
+        let own = |name: &str| {
+            let of_node = lines
+                .iter()
+                .filter(move |line| line.is_for(&node.name) && (alike || !line.nodes.is_empty()));
+            let named: Vec<&GresLine> = of_node.filter(|line| line.name == name).collect();
+            named
+        };
+        if node.has("shard") && own("mps").iter().any(|line| line.count != Some(0)) {
+            twice.push(&node.name);
+        }
         for name in ["gpu", "shard"] {
+            let lines = own(name);
             for kind in kinds(node, name) {
-                let own = lines.iter().filter(|line| {
-                    line.name == name
-                        && line.kind.as_deref() == Some(kind)
-                        && line.is_for(&node.name)
-                        && (alike || !line.nodes.is_empty())
-                });
-                let counts = own.map(|line| line.count.unwrap_or(line.files.len().max(1) as u64));
+                let in_node = node.count(name, kind);
+                let typed = lines
+                    .iter()
+                    .filter(|line| line.kind.as_deref() == Some(kind));
+                let counts = typed.map(|line| line.count.unwrap_or(line.files.len().max(1) as u64));
                 let counts: Vec<u64> = counts.collect();
-                let (in_file, in_node) = (counts.iter().sum::<u64>(), node.count(name, kind));
-                if !counts.is_empty() && in_file != in_node {
+                // Shards without a type are spread over all GPUs; GPUs without a line are found by NVML.
+                let elsewhere = match name {
+                    "shard" => {
+                        lines.iter().any(|line| line.kind.is_none()) || own("gpu").is_empty()
+                    }
+                    _ => true,
+                };
+                let in_file = counts.iter().sum::<u64>();
+                if in_file != in_node && !(counts.is_empty() && elsewhere) {
                     let what = format!(
                         "{in_file} of {name}:{kind}, and Gres= of the NodeName line has {in_node}"
                     );
@@ -285,22 +346,30 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
             }
         }
     }
+    let place = |names: Vec<&str>| format!("gres.conf for {}", compress(names));
     let found = wrong.into_iter().map(|(what, names)| {
-        let place = format!("gres.conf for {}", compress(names));
-        Finding::new(
-            Code::GresConf,
-            place,
-            what,
-            "make both the same; Slurm drains a node that has less than it says",
-        )
+        let remedy = "make both the same; Slurm drains a node that has less than it says";
+        Finding::new(Code::GresConf, place(names), what, remedy)
     });
-    found.collect()
+    let mut found: Vec<Finding> = found.collect();
+    if !twice.is_empty() {
+        found.push(mps_and_shard(&place(twice)));
+    }
+    found
+}
+
+fn mps_and_shard(place: &str) -> Finding {
+    Finding::new(
+        Code::MpsAndShard,
+        place,
+        "mps and shard on one node: Slurm fills the same GPUs twice",
+        "take mps out of Gres= and gres.conf; [legacy.mps] translates requests for it",
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::facts::GresLine;
     use crate::check::judge::example::{cluster, codes, node, policy, policy_with};
 
     fn found_in(policy: &Policy, gres: &str) -> Vec<&'static str> {
@@ -321,8 +390,8 @@ mod tests {
                 "gpu:l40s:4,shard:l40s:16,mps:l40s:400",
                 &["MPS_AND_SHARD"][..],
             ),
-            ("gpu:4,shard:l40s:16", &["GPUS_UNTYPED", "SHARDS_UNEVEN"]),
-            ("gpu:l40s:4,shard:16", &["SHARDS_UNTYPED", "SHARDS_MISSING"]),
+            ("gpu:4,shard:l40s:16", &["GPUS_UNTYPED"]),
+            ("gpu:l40s:4,shard:16", &["SHARDS_UNTYPED"]),
             ("gpu:l40s:4,shard:l40s:15", &["SHARDS_UNEVEN"]),
             ("gpu:l40s:4,shard:l40s:32", &["SHARDS_PER_GPU"]),
             ("gpu:l40s:4,shard:l40s:16,shard:h200:8", &["SHARDS_UNEVEN"]),
@@ -356,6 +425,37 @@ mod tests {
         assert_eq!(found_in(&mig(1), gres), ["MIG_SHARED"]);
         assert!(found_in(&mig(2), gres).is_empty());
         assert!(found_in(&mig(1), "gpu:h100_1g.10gb:7").is_empty());
+        // Beside shared GPUs each has as many, and nobody can ask for those of an instance.
+        let beside = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:28";
+        assert!(found_in(&mig(1), beside).is_empty());
+        let other = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:7";
+        assert_eq!(found_in(&mig(1), other), ["MIG_SHARED"]);
+    }
+
+    #[test]
+    fn each_type_beside_shared_ones_has_shards_from_23_11_on() {
+        let plain = policy_with("plain_types = [\"v100\"]\n");
+        let mut cluster = cluster();
+        let mut found = |gres: &str, version: &str| {
+            cluster.nodes = vec![node("n1", gres)];
+            cluster.version = version.parse().ok();
+            codes(&judge(&plain, &cluster, 0))
+        };
+        let without = "gpu:l40s:3,gpu:v100:1,shard:l40s:12";
+        assert_eq!(found(without, "24.11"), ["SHARDS_OF_ALL_TYPES"]);
+        assert!(found(without, "22.05").is_empty());
+        let with = "gpu:l40s:3,gpu:v100:1,shard:l40s:12,shard:v100:1";
+        for version in ["22.05", "24.11"] {
+            assert!(found(with, version).is_empty(), "{version}");
+        }
+        let shared = "gpu:l40s:3,gpu:h200:1,shard:l40s:12";
+        assert_eq!(found(shared, "24.11"), ["SHARDS_OF_ALL_TYPES"]);
+        assert_eq!(found(shared, "22.05"), ["SHARDS_MISSING"]);
+        assert!(found("gpu:v100:4", "24.11").is_empty());
+        assert_eq!(
+            found("gpu:v100:4,shard:v100:4", "24.11"),
+            ["SHARDS_UNKNOWN"]
+        );
     }
 
     /// Kept for alice from the 60th to the 120th second.
@@ -363,11 +463,12 @@ mod tests {
         start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n";
 
     #[test]
-    fn a_gpu_that_is_kept_for_somebody_has_no_shards() {
+    fn a_gpu_that_is_kept_for_somebody_is_not_for_slices() {
         let kept = policy_with(KEPT);
         let shared = "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:4";
         assert_eq!(found_in(&kept, shared), ["RESERVABLE_SHARED"]);
-        assert!(found_in(&kept, "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12").is_empty());
+        let right = "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1";
+        assert!(found_in(&kept, right).is_empty());
     }
 
     #[test]
@@ -390,7 +491,10 @@ mod tests {
         let entry = "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
         let kept = policy_with(&format!("{KEPT}{entry}"));
         let mut cluster = cluster();
-        cluster.nodes = vec![node("n1", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12")];
+        cluster.nodes = vec![node(
+            "n1",
+            "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
+        )];
         for now in [0, 90, 200] {
             assert!(judge(&kept, &cluster, now).is_empty(), "{now}");
         }
@@ -416,6 +520,17 @@ mod tests {
         assert!(with(vec![line(&["gpu1", "gpu2"], 16)]).is_empty());
         assert!(with(vec![line(&["gpu1"], 8), line(&["gpu1"], 8)]).is_empty());
         assert_eq!(with(vec![line(&["gpu1", "gpu2"], 8)]), ["GRES_CONF"]);
+        let gpus = GresLine {
+            name: "gpu".into(),
+            count: Some(4),
+            ..line(&["gpu1"], 4)
+        };
+        assert_eq!(with(vec![gpus]), ["GRES_CONF"]);
+        let mps = GresLine {
+            name: "mps".into(),
+            ..line(&["gpu1"], 400)
+        };
+        assert_eq!(with(vec![mps]), ["MPS_AND_SHARD"]);
         // Nodes differ, so this may be one node's own file.
         assert!(with(vec![line(&[], 8)]).is_empty());
         let mut cluster = cluster();

@@ -2,7 +2,9 @@
 
 use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};
+use crate::check::judge::has_slices;
 use softmig_policy::Policy;
+use softmig_policy::catalogue::GpuType;
 use softmig_policy::configured::Configured;
 use softmig_policy::reservable::Window;
 
@@ -12,7 +14,9 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     match &cluster.reservations {
         Ok(reservations) => {
             let invaded = reservations.iter();
-            found.extend(invaded.filter_map(|reservation| invaded_by_slices(cluster, reservation)));
+            found.extend(
+                invaded.filter_map(|reservation| invaded_by_slices(policy, cluster, reservation)),
+            );
         }
         Err(why) => found.push(Finding::skip("reservations", why)),
     }
@@ -21,6 +25,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 
 fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
+    let shared = || policy.gpus().map(GpuType::name);
     for route in policy.routes() {
         let name = route.partition();
         let place = format!("[[route]] to {name}");
@@ -42,8 +47,8 @@ fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             .iter()
             .filter(|node| partition.nodes.contains(&node.name));
         let has = |node: &Node| match route.types() {
-            [] => node.has("shard"),
-            types => types.iter().any(|kind| node.count("shard", kind) > 0),
+            [] => shared().any(|kind| has_slices(policy, node, kind)),
+            types => types.iter().any(|kind| has_slices(policy, node, kind)),
         };
         if !nodes.into_iter().any(has) {
             let types = match route.types() {
@@ -63,7 +68,7 @@ fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 
 fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
-    for gate in policy.gates() {
+    for (number, gate) in policy.gates().iter().enumerate() {
         let place = format!("[[gate]] for {}", gate.what());
         let partitions = gate.partitions().iter();
         let unknown = partitions.filter(|name| {
@@ -87,7 +92,7 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
         if let Ok(reservations) = &cluster.reservations
             && !reservations
                 .iter()
-                .any(|reservation| gate.opens(&reservation.name))
+                .any(|reservation| policy.gate_opens(number, &reservation.name))
         {
             found.push(Finding::new(
                 Code::GateReservation,
@@ -101,7 +106,11 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 }
 
 /// A reservation of GPUs keeps off whole-GPU jobs, and not slices: those are on shards, which cannot be reserved.
-fn invaded_by_slices(cluster: &Cluster, reservation: &Reservation) -> Option<Finding> {
+fn invaded_by_slices(
+    policy: &Policy,
+    cluster: &Cluster,
+    reservation: &Reservation,
+) -> Option<Finding> {
     let nodes = || {
         let nodes = cluster.nodes.iter();
         nodes.filter(|node| reservation.nodes.is_empty() || reservation.nodes.contains(&node.name))
@@ -115,8 +124,11 @@ fn invaded_by_slices(cluster: &Cluster, reservation: &Reservation) -> Option<Fin
     // Slurm prints both, all and by type.
     let typed = gpus.iter().any(|gres| gres.kind.is_some());
     let shared = gpus.iter().find(|gres| match &gres.kind {
-        Some(kind) => nodes().any(|node| node.count("shard", kind) > 0),
-        None => !typed && nodes().any(|node| node.has("shard")),
+        Some(kind) => nodes().any(|node| has_slices(policy, node, kind)),
+        None => {
+            let mut kinds = policy.gpus().map(GpuType::name);
+            !typed && kinds.any(|kind| nodes().any(|node| has_slices(policy, node, kind)))
+        }
     })?;
     let kind = shared.kind.as_deref().unwrap_or("any type");
     Some(Finding::new(
@@ -238,9 +250,10 @@ mod tests {
     fn a_reservation_of_shared_gpus_is_none() {
         let found = |nodes: &[&str], tres: &str| {
             let mut cluster = cluster();
-            cluster
-                .nodes
-                .push(node("gpu4", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12"));
+            cluster.nodes.push(node(
+                "gpu4",
+                "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
+            ));
             cluster.reservations = Ok(vec![reservation("r", nodes, tres)]);
             codes(&judge(&policy(), &cluster))
         };
@@ -280,7 +293,10 @@ mod tests {
             codes(&windows(&kept, Some(&cluster), 60)),
             ["RESERVABLE_TYPE"]
         );
-        cluster.nodes[0] = node("gpu1", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
+        cluster.nodes[0] = node(
+            "gpu1",
+            "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
+        );
         assert_eq!(
             codes(&windows(&kept, Some(&cluster), 60)),
             ["RESERVABLE_WINDOW"]
@@ -296,7 +312,10 @@ mod tests {
             start = 1970-01-01T00:10:00Z\nend = 1970-01-01T00:20:00Z\n";
         let both = policy_with(&format!("{KEPT}{next}"));
         let mut cluster = cluster();
-        cluster.nodes[0] = node("gpu1", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
+        cluster.nodes[0] = node(
+            "gpu1",
+            "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
+        );
         let found = windows(&both, Some(&cluster), 120);
         assert_eq!(codes(&found), ["RESERVABLE_OVER", "RESERVABLE_WINDOW"]);
         assert_eq!(found[0].remedy, "take it out of policy.toml");

@@ -5,7 +5,7 @@ use crate::check::facts::{Cluster, Node, Partition};
 use crate::check::finding::{Code, Finding};
 use crate::check::hostlist::compress;
 use crate::check::judge::accounting::{partitions_with_gpus, weights};
-use crate::check::judge::shares;
+use crate::check::judge::{has_slices, shares};
 use crate::slurm::accounting;
 use softmig_policy::Policy;
 
@@ -99,7 +99,7 @@ fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
 fn slices(policy: &Policy, node: &Node) -> u64 {
     let gpus = policy
         .gpus()
-        .filter(|gpu| node.count("shard", gpu.name()) > 0);
+        .filter(|gpu| has_slices(policy, node, gpu.name()));
     let slices = gpus.map(|gpu| {
         let finest = gpu.slices().iter().max().copied().unwrap_or(1);
         node.count("gpu", gpu.name()) * u64::from(finest)
