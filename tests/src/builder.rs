@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 
+use crate::accounting::Accounting;
 use crate::cluster::Cluster;
-use crate::config::{Config, cgroups_usable};
+use crate::config::{Config, GRES_TYPES, SELECT, cgroups_usable};
 use crate::gpus::{Gpu, Gpus};
 use crate::machine::{Machine, default_program};
 use crate::programs;
@@ -27,6 +28,9 @@ pub struct Builder {
     cli_filter: Option<bool>,
     prolog: Option<bool>,
     epilog: Option<bool>,
+    accounting: Option<Accounting>,
+    select: String,
+    gres_types: String,
     debug: String,
     lines: Vec<String>,
     spec: Spec,
@@ -46,6 +50,9 @@ impl Builder {
             cli_filter: None,
             prolog: None,
             epilog: None,
+            accounting: None,
+            select: SELECT.into(),
+            gres_types: GRES_TYPES.into(),
             debug: "verbose".into(),
             lines: Vec::new(),
             spec: Spec {
@@ -111,6 +118,24 @@ impl Builder {
         self
     }
 
+    /// Accounts, QOS and limits: slurmdbd over MariaDB, which take about a second to start.
+    pub fn accounting(mut self, accounting: Accounting) -> Builder {
+        self.accounting = Some(accounting);
+        self
+    }
+
+    /// SelectTypeParameters; `CR_Core_Memory` without it.
+    pub fn select(mut self, parameters: impl Into<String>) -> Builder {
+        self.select = parameters.into();
+        self
+    }
+
+    /// GresTypes; `gpu,shard` without it.
+    pub fn gres_types(mut self, names: impl Into<String>) -> Builder {
+        self.gres_types = names.into();
+        self
+    }
+
     /// SlurmctldDebug and SlurmdDebug; `verbose` without it.
     pub fn debug(mut self, level: impl Into<String>) -> Builder {
         self.debug = level.into();
@@ -167,7 +192,7 @@ impl Builder {
         let program = self.program.clone().map_or_else(default_program, Ok)?;
         let tag = self.tag.clone().unwrap_or_else(unique_tag);
         let kinds = |node| self.gpus_of.get(&node).unwrap_or(&self.gpus).clone();
-        let config = Config {
+        let mut config = Config {
             slurm: self.slurm,
             nodes: (0..self.nodes)
                 .map(|node| (format!("{tag}n{}", node + 1), kinds(node)))
@@ -177,11 +202,21 @@ impl Builder {
             cli_filter: self.wanted(self.cli_filter, "/etc/slurm/cli_filter.lua"),
             prolog: self.wanted(self.prolog, "/usr/libexec/softmig-prolog"),
             epilog: self.wanted(self.epilog, "/usr/libexec/softmig-epilog"),
+            select: self.select,
+            gres_types: self.gres_types,
             debug: self.debug,
             lines: self.lines,
         };
 
         let mut spec = self.spec;
+        if let Some(accounting) = &self.accounting {
+            let gpus = config.nodes.iter().flat_map(|(_, kinds)| kinds);
+            let lines = accounting.slurm_conf(gpus);
+            // First, so that a test's own lines come later and hold.
+            config.lines.splice(0..0, lines);
+            spec.files
+                .insert(0, Accounting::slurmdbd_conf(&config.debug));
+        }
         for (node, (name, kinds)) in config.nodes.iter().enumerate() {
             spec.nodes.push(NodeSpec {
                 name: name.clone(),
@@ -196,7 +231,11 @@ impl Builder {
         ];
         spec.files.splice(0..0, generated);
 
-        Cluster::start(Machine::start(&spec, &program)?, &config)
+        Cluster::start(
+            Machine::start(&spec, &program)?,
+            &config,
+            self.accounting.as_ref(),
+        )
     }
 
     /// What was asked for; else whether the file that it needs will be there.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::accounting::Accounting;
 use crate::builder::Builder;
 use crate::command::{Call, Output};
 use crate::config::Config;
@@ -28,13 +29,23 @@ impl Cluster {
         Builder::new(slurm)
     }
 
-    pub(crate) fn start(machine: Machine, config: &Config) -> Result<Cluster> {
+    pub(crate) fn start(
+        machine: Machine,
+        config: &Config,
+        accounting: Option<&Accounting>,
+    ) -> Result<Cluster> {
         let cluster = Cluster {
             slurm: config.slurm,
             cgroups: config.cgroups,
             machine,
         };
+        if let Some(accounting) = accounting {
+            accounting.start(&cluster)?;
+        }
         cluster.start_slurmctld()?;
+        if accounting.is_some() {
+            cluster.wait_for_registration()?;
+        }
         for node in cluster.nodes() {
             cluster.start_slurmd(node)?;
         }
@@ -115,6 +126,9 @@ impl Cluster {
     /// The last lines of every daemon's log.
     pub fn log_tails(&self) -> String {
         let mut logs = vec![("slurmctld".to_owned(), self.slurmctld_log())];
+        if let Ok(Some(log)) = self.read("/cluster/log/slurmdbd.log") {
+            logs.push(("slurmdbd".into(), Ok(log)));
+        }
         logs.extend(
             self.nodes()
                 .iter()

@@ -15,6 +15,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
+use crate::init::USERS;
+
 /// The PATH of every command in the machine.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -144,10 +146,12 @@ impl Call {
             .arg(there)
             .arg("--");
         if self.user != "root" {
+            let known = USERS.iter().find(|user| user.name == self.user);
+            let group = known.map_or(self.user.as_str(), |user| user.group);
             // Found in the machine's own root, as its users are.
             command.arg("setpriv").args([
                 format!("--reuid={}", self.user),
-                format!("--regid={}", self.user),
+                format!("--regid={group}"),
                 "--init-groups".into(),
                 "--".into(),
             ]);

@@ -13,6 +13,12 @@ pub const CONTROLLER_PORT: u16 = 6817;
 /// The port of the first node's slurmd; each further node takes the next one.
 pub const FIRST_NODE_PORT: u16 = 17000;
 
+/// SelectTypeParameters where a test wants no other.
+pub const SELECT: &str = "CR_Core_Memory";
+
+/// GresTypes where a test wants no others.
+pub const GRES_TYPES: &str = "gpu,shard";
+
 /// What the files are made from.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -30,6 +36,10 @@ pub struct Config {
     pub prolog: bool,
     /// Epilog=/usr/libexec/softmig-epilog
     pub epilog: bool,
+    /// SelectTypeParameters
+    pub select: String,
+    /// GresTypes
+    pub gres_types: String,
     /// SlurmctldDebug and SlurmdDebug
     pub debug: String,
     /// Lines added to slurm.conf as they are.
@@ -56,7 +66,7 @@ impl Config {
             // Contain needs proctrack/cgroup.
             false => ("linuxproc", "none", "Alloc"),
         };
-        let debug = &self.debug;
+        let (debug, select, gres_types) = (&self.debug, &self.select, &self.gres_types);
         let mut text = format!(
             "\
 ClusterName=softmig
@@ -82,8 +92,8 @@ JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 MailProg=/bin/true
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-GresTypes=gpu,shard
+SelectTypeParameters={select}
+GresTypes={gres_types}
 DefMemPerCPU=100
 ReturnToService=2
 JobRequeue=1
@@ -186,6 +196,8 @@ mod tests {
             cli_filter: false,
             prolog: true,
             epilog: false,
+            select: SELECT.into(),
+            gres_types: GRES_TYPES.into(),
             debug: "info".into(),
             lines: vec!["MinJobAge=2".into()],
         }

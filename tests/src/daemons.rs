@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// The process a pid file names, if it is there.
-    fn alive(&self, pid_file: &str) -> Result<Option<String>> {
+    pub(crate) fn alive(&self, pid_file: &str) -> Result<Option<String>> {
         let text = self.read(pid_file)?.unwrap_or_default();
         let pid = text.trim();
         Ok(if pid.is_empty() || self.is_gone(pid)? {
@@ -105,7 +105,7 @@ impl Cluster {
         })
     }
 
-    fn is_gone(&self, pid: &str) -> Result<bool> {
+    pub(crate) fn is_gone(&self, pid: &str) -> Result<bool> {
         Ok(!self.path(format!("/proc/{pid}/stat"))?.exists())
     }
 
@@ -118,7 +118,7 @@ impl Cluster {
     }
 
     /// Whether somebody listens on this port of the cluster's own network.
-    fn listens(&self, port: u16) -> Result<bool> {
+    pub(crate) fn listens(&self, port: u16) -> Result<bool> {
         let wanted = format!(":{port:04X}");
         let table = format!("/proc/{}/net/tcp", self.machine().init());
         let table = std::fs::read_to_string(&table).with_context(|| format!("reading {table}"))?;

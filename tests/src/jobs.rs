@@ -58,6 +58,25 @@ impl Cluster {
         waited.with_context(|| format!("job {job} was last seen as {seen:?}"))
     }
 
+    /// Waits until a job waits for this reason, such as `QOSMaxGRESPerUser`.
+    pub fn wait_reason(&self, job: impl Display, reason: &str) -> Result<()> {
+        let mut seen = None;
+        let waited = self.wait_until(&format!("job {job} waits: {reason}"), || {
+            if self.job_state(&job)?.as_deref() != Some("PENDING") {
+                bail!("job {job} does not wait");
+            }
+            seen = self.job_field(&job, "Reason")?;
+            Ok(seen.as_deref() == Some(reason))
+        });
+        waited.with_context(|| format!("job {job} was last seen to wait for {seen:?}"))
+    }
+
+    /// The GPUs that a job has on its first node, as Slurm counts them; none before it starts.
+    pub fn job_gpus(&self, job: impl Display) -> Result<Vec<u32>> {
+        let gres = self.job_field(job, "GRES")?.unwrap_or_default();
+        indexes(&gres).with_context(|| format!("GRES={gres}"))
+    }
+
     /// Waits for something to become true, looking every 20 ms, and fails naming `what` after a minute.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
         self.wait_for(what, PATIENCE, || Ok(holds()?.then_some(())))
@@ -83,5 +102,41 @@ impl Cluster {
                 }
             }
         }
+    }
+}
+
+/// The GPUs in Slurm's account of a job: `shard:l40s:1(IDX:0-1)` in 22.05, `shard:l40s:1(0/4,1/4,0/4)` later on.
+fn indexes(gres: &str) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for part in gres.split('(').skip(1) {
+        let list = part.split(')').next().unwrap_or_default();
+        let Some(ranges) = list.strip_prefix("IDX:") else {
+            let held = (0..).zip(list.split(','));
+            let held =
+                held.filter(|(_, share)| !share.starts_with("0/") && !share.starts_with('-'));
+            found.extend(held.map(|(index, _)| index));
+            continue;
+        };
+        for range in ranges.split(',').filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            found.extend(first.parse::<u32>()?..=last.parse()?);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::indexes;
+
+    #[test]
+    fn the_gpus_of_a_job_are_read_in_both_spellings() {
+        let read = |gres: &str| indexes(gres).unwrap();
+        assert_eq!(read("shard:l40s:1(IDX:2)"), [2]);
+        assert_eq!(read("gpu:l40s:3(IDX:0-1,3)"), [0, 1, 3]);
+        assert_eq!(read("gpu:l40s:0(IDX:),gpu:l40s_r:1(IDX:3)"), [3]);
+        assert_eq!(read("shard:l40s:2(0/4,2/4,0/4,-/4)"), [1]);
+        assert_eq!(read(""), []);
+        assert!(indexes("gpu:1(IDX:x)").is_err());
     }
 }

@@ -22,6 +22,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the test cluster is made of Linux namespaces");
 
+pub mod accounting;
 pub mod builder;
 pub mod cluster;
 pub mod command;
@@ -49,6 +50,7 @@ pub mod supervisor;
 pub mod uml;
 pub mod user;
 
+pub use accounting::Accounting;
 pub use builder::Builder;
 pub use cluster::Cluster;
 pub use command::{Call, Client, Output};

@@ -32,9 +32,11 @@ impl Slurm {
             Slurm::V22_05 => &[
                 "slurmctld",
                 "slurmd",
+                "slurmdbd",
                 "slurm-client",
                 "slurmrestd",
                 "munge",
+                "mariadb-server-core",
                 "iproute2",
                 "procps",
                 "lua5.1",
@@ -54,9 +56,11 @@ impl Slurm {
             Slurm::V24_11 => &[
                 "slurmctld",
                 "slurmd",
+                "slurmdbd",
                 "slurm-client",
                 "slurmrestd",
                 "munge",
+                "mariadb-server-core",
                 "iproute2",
                 "procps",
             ],

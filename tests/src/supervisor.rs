@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use crate::spec::Spec;
-use crate::{Cluster, Node, Slurm, holder, init};
+use crate::{Accounting, Cluster, Node, Slurm, holder, init};
 
 /// The whole of the `softmig-cluster` program: one of its roles, by its first argument.
 pub fn main() -> ExitCode {
@@ -24,7 +24,7 @@ pub fn main() -> ExitCode {
         Some("node") => holder::main(),
         Some("hold") => hold(),
         _ => Err(anyhow::anyhow!(
-            "started by softmig's tests; by hand: hold 22.05 [NODES], or hold 24.11 [NODES]"
+            "started by softmig's tests; by hand: hold 22.05|24.11 [NODES [accounting]]"
         )),
     };
     match done {
@@ -47,7 +47,13 @@ fn hold() -> Result<()> {
         .next()
         .map_or(Ok(1), |count| count.parse())
         .context("how many nodes?")?;
-    let cluster = Cluster::builder(slurm).nodes(nodes).start()?;
+    let mut builder = Cluster::builder(slurm).nodes(nodes);
+    match words.next().as_deref() {
+        None => {}
+        Some("accounting") => builder = builder.accounting(Accounting::new()),
+        Some(word) => bail!("{word}: not known; `accounting` adds slurmdbd"),
+    }
+    let cluster = builder.start()?;
     let names: Vec<&str> = cluster.nodes().iter().map(Node::name).collect();
     let machine = cluster.machine();
     init::say(&(machine.init(), machine.supervisor(), names))?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use softmig_tests::supervisor::node_cgroups;
-use softmig_tests::{Cluster, Gpus, Node, Root, Slurm, on_each_slurm};
+use softmig_tests::{Accounting, Cluster, Gpus, Node, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_batch_job_runs,
@@ -406,7 +406,10 @@ fn alive(pid: u32) -> bool {
 }
 
 fn nothing_is_left_after_drop(slurm: Slurm) -> Result<()> {
-    let cluster = Cluster::builder(slurm).nodes(2).start()?;
+    let cluster = Cluster::builder(slurm)
+        .nodes(2)
+        .accounting(Accounting::new())
+        .start()?;
     let job = cluster
         .user("alice")
         .sbatch(&["-N2", "--gres=gpu:1"], "srun sleep 600")?;
@@ -436,9 +439,9 @@ fn nothing_is_left_after_drop(slurm: Slurm) -> Result<()> {
 }
 
 fn nothing_is_left_when_the_test_is_killed(slurm: Slurm) -> Result<()> {
-    // A process of its own stands for the test; it holds a cluster with one node until it is killed.
+    // A process of its own stands for the test; it holds a cluster with one node and accounts until it is killed.
     let mut holder = Command::new(env!("CARGO_BIN_EXE_softmig-cluster"))
-        .args(["hold", &slurm.to_string()])
+        .args(["hold", &slurm.to_string(), "1", "accounting"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

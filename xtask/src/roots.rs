@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use softmig_tests::Slurm;
+use softmig_tests::accounting::{DATABASE, MAKE_DATABASE};
 use softmig_tests::slurm::roots_dir;
 
 use crate::packages::need;
@@ -49,7 +50,8 @@ pub(crate) fn build_for(versions: &[Slurm]) -> Result<()> {
 
 /// What the stamp of an up-to-date root says.
 fn stamp(slurm: Slurm) -> String {
-    format!("{}\n{}\n", slurm.suite(), slurm.packages().join("\n"))
+    let packages = slurm.packages().join("\n");
+    format!("{}\n{packages}\n{MAKE_DATABASE}{DATABASE}", slurm.suite())
 }
 
 fn is_current(slurm: Slurm) -> bool {
@@ -62,7 +64,9 @@ fn build_one(slurm: Slurm) -> Result<()> {
     println!("Building a Debian {suite} root with Slurm {slurm}: 300 to 650 MB, a minute or two.");
     let new = beside(&root, "new")?;
     let log_path = beside(&root, "log")?;
-    let log = File::create(&log_path).context("making the log of debootstrap")?;
+    let log_file = File::create(&log_path).context("making the log of debootstrap")?;
+    let log = || log_file.try_clone();
+    let told = |what: &str| format!("{what} the {suite} root; {} tells more", log_path.display());
 
     remove(&new)?;
     // In mounts of its own: an interrupted debootstrap leaves none of its mounts behind.
@@ -73,14 +77,17 @@ fn build_one(slurm: Slurm) -> Result<()> {
         .arg(suite)
         .arg(&new)
         .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log);
-    run(&mut debootstrap).with_context(|| {
-        format!(
-            "building the {suite} root; {} tells more",
-            log_path.display()
-        )
-    })?;
+        .stdout(log()?)
+        .stderr(log()?);
+    run(&mut debootstrap).with_context(|| told("building"))?;
+
+    run(as_root("chroot")
+        .arg(&new)
+        .args(["sh", "-e", "-c", MAKE_DATABASE, "sh", DATABASE])
+        .stdin(Stdio::null())
+        .stdout(log()?)
+        .stderr(log()?))
+    .with_context(|| told("making the database of"))?;
 
     let mark = beside(&root, "stamp")?;
     fs::write(&mark, stamp(slurm)).context("writing the stamp")?;

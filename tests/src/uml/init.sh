@@ -65,11 +65,13 @@ name_machine() {
     # glibc looks up IPv4 names for Slurm only where there is an address that is not the loopback's.
     ip link set lo up && ip address add 10.99.0.1/32 dev lo || fail "no network"
     for user in $USERS; do
-        name=${user%:*} id=${user#*:}
-        echo "$name:x:$id:$id::/home/$name:/bin/bash" >>/etc/passwd
-        echo "$name:x:$id:" >>/etc/group
+        IFS=: read -r name id group gid <<END
+$user
+END
+        echo "$name:x:$id:$gid::/home/$name:/bin/bash" >>/etc/passwd
+        grep -q "^$group:" /etc/group || echo "$group:x:$gid:" >>/etc/group
         echo "$name:*:19000::::::" >>/etc/shadow # su turns away who has no line here
-        install -d -o "$id" -g "$id" "/home/$name"
+        install -d -o "$id" -g "$gid" "/home/$name"
     done
 }
 

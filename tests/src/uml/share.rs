@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::kernel::Kernel;
 use super::{Uml, UmlOutput};
-use crate::config::Config;
+use crate::config::{Config, GRES_TYPES, SELECT};
 use crate::gpus::Gpu;
 use crate::init::{HOST, USERS};
 use crate::place;
@@ -98,6 +98,8 @@ impl Share {
             cli_filter: brought("/etc/slurm/cli_filter.lua"),
             prolog: brought("/usr/libexec/softmig-prolog"),
             epilog: brought("/usr/libexec/softmig-epilog"),
+            select: SELECT.into(),
+            gres_types: GRES_TYPES.into(),
             debug: "debug".into(),
             lines: uml.lines.clone(),
         };
@@ -170,7 +172,7 @@ fn settings(gpus: &[Gpu], script_time: Duration) -> String {
     let minors: Vec<String> = gpus.iter().map(|gpu| gpu.minor.to_string()).collect();
     let users: Vec<String> = USERS
         .iter()
-        .map(|(name, id)| format!("{name}:{id}"))
+        .map(|user| format!("{}:{}:{}:{}", user.name, user.uid, user.group, user.gid))
         .collect();
     format!(
         "HOST={HOST}\nNODE={NODE}\nMINORS='{}'\nUSERS='{}'\nSCRIPT_SECONDS={}\n",
@@ -190,7 +192,9 @@ mod tests {
         let gpus = Gpu::of_node(0, &[Gpus::l40s(2)]);
         assert_eq!(
             settings(&gpus, Duration::from_secs(90)),
-            "HOST=softmig\nNODE=n1\nMINORS='0 1'\nUSERS='alice:2001 bob:2002'\nSCRIPT_SECONDS=90\n"
+            "HOST=softmig\nNODE=n1\nMINORS='0 1'\n\
+             USERS='alice:2001:alice:2001 bob:2002:bob:2002 carol:2003:carol:2003 dave:2004:dave:2004 \
+             erin:2005:course:3100 frank:2006:course:3100'\nSCRIPT_SECONDS=90\n"
         );
     }
 }
