@@ -36,8 +36,11 @@ pub(crate) struct Check {
     /// The Slurm release that the files are for
     #[arg(long, value_name = "YY.MM", requires = "slurm_conf")]
     slurm_version: Option<SlurmVersion>,
+    /// Look at Slurm only, and not at this machine
+    #[arg(long)]
+    slurm: bool,
     /// Look at this machine only, as a node with GPUs
-    #[arg(long, conflicts_with = "nodes")]
+    #[arg(long, conflicts_with_all = ["nodes", "slurm"])]
     node: bool,
     /// Also run 'softmig check --node' on these nodes, or on all with GPUs, each as a job step of a minute at most
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
@@ -108,7 +111,8 @@ impl Check {
                 }
             },
         };
-        let here = self.node || (self.slurm_conf.is_none() && gather::machine::is_node());
+        let slurm_only = self.slurm || self.slurm_conf.is_some();
+        let here = self.node || (!slurm_only && gather::machine::is_node());
         let same_as = self.same_as.as_deref();
         let difference = same_as.map(|other| gather::machine::compare(&self.policy, other));
         Ok(Seen {

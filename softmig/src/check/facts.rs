@@ -116,6 +116,8 @@ pub(crate) struct Node {
     pub(crate) gres: Vec<Configured>,
     /// Its CPUs, where they are known.
     pub(crate) cpus: Option<u64>,
+    /// Its state as Slurm writes it; empty where it is not known.
+    pub(crate) state: String,
 }
 
 impl Node {

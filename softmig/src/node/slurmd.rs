@@ -47,7 +47,7 @@ pub(crate) fn jobs_with_steps() -> BTreeSet<JobId> {
         .collect()
 }
 
-/// What the kernel says of the control groups of each process that a step here has started, beside its number.
+/// What the kernel says of the control groups of each process that a step here has started, beside its job.
 pub(crate) fn places_of_steps() -> Vec<(JobId, Vec<u8>)> {
     let steps = processes("slurmstepd").filter_map(|step| {
         let number = step.folder.file_name()?.to_str()?.to_string();
@@ -66,6 +66,11 @@ pub(crate) fn places_of_steps() -> Vec<(JobId, Vec<u8>)> {
             .nth(1)?
             .to_string();
         let (_, job) = steps.iter().find(|(number, _)| *number == parent)?;
+        // Until a step's child runs another program, it is on its way to its place. In this order: it may get there now.
+        let program = fs::read_link(folder.join("exe")).ok()?;
+        if is_named(program.file_name()?.as_bytes(), "slurmstepd") {
+            return None;
+        }
         Some((*job, fs::read(folder.join("cgroup")).ok()?))
     });
     places.collect()

@@ -11,13 +11,19 @@ use serde::Deserialize;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a node may take, from srun's start to the answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// How long srun may take to give up its job.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// States in which a node starts no job, in the words of Slurm's that hold them.
+const STARTS_NONE: [&str; 6] = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWER", "*"];
 
 /// How long srun waits for a free CPU, in seconds.
 const IMMEDIATE: &str = "--immediate=30";
@@ -79,6 +85,14 @@ pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> 
 }
 
 fn ask_one(cluster: &Cluster, node: &str, policy: &[u8], srun: &Path) -> Result<Vec<Told>, String> {
+    let known = cluster.nodes.iter().find(|known| known.name == node);
+    let known = known.ok_or("Slurm has no such node")?;
+    if STARTS_NONE.iter().any(|word| known.state.contains(word)) {
+        return Err(format!(
+            "it starts no jobs: Slurm has it as {}",
+            known.state
+        ));
+    }
     let of_node = |partition: &&crate::check::facts::Partition| {
         partition.nodes.iter().any(|name| name == node)
     };
@@ -120,7 +134,6 @@ fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String
     // With a group of its own, so that what srun has started ends with it.
     command.process_group(0);
     let mut child = command.spawn().map_err(|error| format!("srun: {error}"))?;
-    let deadline = Instant::now() + patience;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     std::thread::scope(|scope| {
         // A node that reads nothing must hold up nobody.
@@ -134,19 +147,13 @@ fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String
         };
         let out = read(stdout.map(|pipe| Box::new(pipe) as _));
         let err = read(stderr.map(|pipe| Box::new(pipe) as _));
-        let ended = loop {
-            match child.try_wait() {
-                Ok(None) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(20))
-                }
-                Ok(None) => break false,
-                Ok(Some(_)) | Err(_) => break true,
-            }
-        };
-        if !ended {
-            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
+        if !ends_by(&mut child, Instant::now() + patience) {
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let send = |signal| group.map(|group| kill_process_group(group, signal));
+            // It then gives up the job that it waits for.
+            let _ = send(Signal::TERM);
+            ends_by(&mut child, Instant::now() + FAREWELL);
+            let _ = send(Signal::KILL);
             let _ = child.wait();
             return Err(format!("no answer within {} s", patience.as_secs()));
         }
@@ -155,6 +162,18 @@ fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String
             err.join().unwrap_or_default(),
         ))
     })
+}
+
+/// Waits for its end until then.
+fn ends_by(child: &mut Child, deadline: Instant) -> bool {
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended => return !matches!(ended, Ok(None)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ fn parse(lines: &[String]) -> SlurmConf {
                         name,
                         gres: Configured::parse(settings.get("Gres")),
                         cpus: cpus(&settings),
+                        state: String::new(),
                     });
                 }
             }

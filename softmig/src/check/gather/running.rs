@@ -81,6 +81,7 @@ fn nodes(answer: &str) -> Vec<Node> {
             name: value(line, "NodeName").to_string(),
             gres: Configured::parse(value(line, "Gres")),
             cpus: value(line, "CPUTot").parse().ok(),
+            state: value(line, "State").to_string(),
         })
         .collect()
 }
