@@ -3,6 +3,7 @@
 use crate::asker::Asker;
 use crate::classes::{Classes, Unknown};
 use crate::policy::{PolicyError, line_of, nearest};
+use crate::refusal::{Code, Refusal};
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
 use toml::Spanned;
@@ -276,6 +277,41 @@ impl Gate {
         match &self.what {
             What::Gres(name) => Some(name),
             What::Slice | What::Whole | What::Mig => None,
+        }
+    }
+
+    /// The refusal of `text` at this self.
+    pub(crate) fn refusal(&self, closed: &Closed, text: &str) -> Refusal {
+        let what = match self.what() {
+            "slice" => "parts of GPUs are",
+            "whole" => "whole GPUs are",
+            "mig" => "MIG instances are",
+            _ => "this is",
+        };
+        let place = match self.partitions() {
+            [] => String::new(),
+            [one] => format!(" in partition {one}"),
+            several => format!(" in partitions {}", several.join(", ")),
+        };
+        let names = self.reservations().join(" or ");
+        let hint = format!(
+            "use --reservation=NAME with one that is called {names}; 'scontrol show reservation' lists those that there are"
+        );
+        match closed {
+            Closed::NoReservation => Refusal::new(
+                Code::GateNoReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
+                ),
+                hint,
+            ),
+            Closed::Reservation(name) => Refusal::new(
+                Code::GateReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and {name} is not one of them"
+                ),
+                hint,
+            ),
         }
     }
 

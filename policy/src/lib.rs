@@ -37,9 +37,13 @@ pub mod allocation;
 #[cfg(feature = "std")]
 mod amount;
 #[cfg(feature = "std")]
+mod asked;
+#[cfg(feature = "std")]
 mod asker;
 #[cfg(feature = "std")]
 pub mod catalogue;
+#[cfg(feature = "std")]
+mod ceilings;
 #[cfg(feature = "std")]
 pub mod classes;
 #[cfg(feature = "std")]
@@ -50,6 +54,8 @@ mod convert;
 mod decide;
 #[cfg(feature = "std")]
 mod entitlement;
+#[cfg(feature = "std")]
+mod file;
 #[cfg(feature = "std")]
 pub mod gates;
 #[cfg(feature = "std")]
@@ -62,6 +68,8 @@ pub mod legacy;
 mod messages;
 #[cfg(feature = "std")]
 pub mod nodes;
+#[cfg(feature = "std")]
+mod offers;
 #[cfg(feature = "std")]
 pub mod options;
 #[cfg(feature = "std")]

@@ -3,14 +3,15 @@
 use crate::asker::Asker;
 use crate::catalogue::{GpuTable, GpuType};
 use crate::classes::{Classes, Standing, Tables, Unknown};
-use crate::gates::{Closed, Gate, GateTable, Gates, What};
-use crate::legacy::{LegacyTable, Mps};
-use crate::messages::{self, Messages};
-use crate::nodes::{self, Nodes, NodesTable};
-use crate::quota::{ClassTable, DefaultsTable, Quota, UserTable, Weights};
+use crate::file::File;
+use crate::gates::{Closed, Gate, Gates, What};
+use crate::legacy::Mps;
+use crate::messages::Messages;
+use crate::nodes::{self, Nodes};
+use crate::quota::{Quota, Weights};
 use crate::refusal::Code;
-use crate::reservable::{self, Holder, Reservable, ReservableTable};
-use crate::routes::{self, Route, RouteTable};
+use crate::reservable::{self, Holder, Reservable};
+use crate::routes::{self, Route};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -134,7 +135,7 @@ impl Policy {
     }
 
     fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
-        let file: File = toml::from_str(text).map_err(|error| reading_error(text, &error))?;
+        let file = File::read(text)?;
         let gpus = check_gpus(file.gpu, text)?;
         if let Some(log_file) = file
             .node
@@ -270,6 +271,21 @@ impl Policy {
         &self.reservables
     }
 
+    /// Whether a type is one of those.
+    pub fn is_reservable(&self, kind: &str) -> bool {
+        self.reservables.iter().any(|one| one.kind() == kind)
+    }
+
+    /// What to type for a whole GPU whose type has to be named.
+    pub(crate) fn name_a_type(&self) -> String {
+        let types: Vec<String> = self
+            .gpus()
+            .filter(|gpu| !gpu.is_mig())
+            .map(|gpu| format!("--gres=gpu:{}:1", gpu.name()))
+            .collect();
+        format!("name the type: {}", types.join(" or "))
+    }
+
     /// What units of mps mean, where they mean anything.
     pub fn mps(&self) -> Option<&Mps> {
         self.mps.as_ref()
@@ -313,66 +329,6 @@ impl Policy {
     }
 }
 
-/// policy.toml as it is written. Every key is described in conf/policy.toml.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    raw_shards: RawShards,
-    #[serde(default)]
-    plain_types: Vec<String>,
-    #[serde(default)]
-    limit_notice: bool,
-    default_class: Option<Spanned<String>>,
-    #[serde(default)]
-    tag: TagTable,
-    #[serde(default)]
-    node: NodeTable,
-    #[serde(default)]
-    placement: PlacementTable,
-    #[serde(default)]
-    messages: messages::Table,
-    #[serde(default)]
-    gpu: BTreeMap<String, Spanned<GpuTable>>,
-    defaults: Option<Spanned<DefaultsTable>>,
-    #[serde(default)]
-    classes: BTreeMap<String, Spanned<ClassTable>>,
-    #[serde(default)]
-    users: BTreeMap<String, Spanned<UserTable>>,
-    #[serde(default)]
-    gate: Vec<Spanned<GateTable>>,
-    #[serde(default)]
-    reservable: Vec<Spanned<ReservableTable>>,
-    #[serde(default)]
-    legacy: LegacyTable,
-    #[serde(default)]
-    route: Vec<Spanned<RouteTable>>,
-    #[serde(default)]
-    nodes: Vec<Spanned<NodesTable>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TagTable {
-    #[serde(default)]
-    field: TagField,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeTable {
-    #[serde(default)]
-    on_unknown: OnUnknown,
-    log_file: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PlacementTable {
-    #[serde(default)]
-    shards: Placement,
-}
-
 fn check_gpus(
     tables: BTreeMap<String, Spanned<GpuTable>>,
     text: &str,
@@ -398,31 +354,6 @@ fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
     }
     let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
     Weights::ByType(by_type.collect())
-}
-
-fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
-    PolicyError {
-        line: error.span().and_then(|span| line_of(text, &span)),
-        message: with_nearest_key(error.message()),
-    }
-}
-
-/// serde says "unknown field `a`, expected one of `b`, `c`"; say which of them was most likely meant.
-fn with_nearest_key(message: &str) -> String {
-    if message == "invalid type: map, expected a sequence" {
-        return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
-            .to_string();
-    }
-    let Some(rest) = message.strip_prefix("unknown field `") else {
-        return message.to_string();
-    };
-    let mut quoted = rest.split('`').step_by(2);
-    let unknown = quoted.next().unwrap_or_default();
-    let known: Vec<&str> = quoted.filter(|key| !key.is_empty()).collect();
-    match nearest(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key {unknown}; did you mean {key}?"),
-        None => format!("unknown key {unknown}; known here are {}", known.join(", ")),
-    }
 }
 
 /// The word most like `word`, if any is much like it.

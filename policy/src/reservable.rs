@@ -6,6 +6,7 @@
 use crate::asker::Asker;
 use crate::catalogue::GpuType;
 use crate::policy::{PolicyError, line_of};
+use crate::refusal::{Code, Refusal};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
@@ -178,6 +179,52 @@ fn instant(key: &str, time: &Datetime, zone: &TimeZone) -> Result<Timestamp, Str
     Ok(zoned.map_err(|_| wrong())?.timestamp())
 }
 
+/// Lets only the holder ask for GPUs of a type that is kept for somebody, and only in its time. `all` is every entry,
+/// `text` the request.
+pub(crate) fn pass(
+    all: &[Reservable],
+    kind: &str,
+    text: &str,
+    asker: &Asker,
+    now: i64,
+) -> Result<(), Refusal> {
+    let of_kind = || all.iter().filter(|one| one.kind == kind);
+    let (message, of) = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
+        // What is not known here is left to slurmctld.
+        if open.holder.is(asker) != Some(false) {
+            return Ok(());
+        }
+        let (holder, end, reason) = (open.holder.called(), open.end_local(), &open.reason);
+        (
+            format!("kept for {holder} until {end} ({reason})"),
+            &open.of,
+        )
+    } else if let Some(next) = of_kind()
+        .filter(|one| one.window(now) == Window::Ahead)
+        .min_by_key(|one| one.start)
+    {
+        let (holder, end, reason) = (next.holder.called(), next.end_local(), &next.reason);
+        let start = next.start_local().unwrap_or_default();
+        (
+            format!("kept for {holder} from {start} to {end} ({reason})"),
+            &next.of,
+        )
+    } else if let Some(last) = of_kind().max_by_key(|one| one.end) {
+        let (holder, end) = (last.holder.called(), last.end_local());
+        (
+            format!("was kept for {holder} until {end}, and is not given back to all yet"),
+            &last.of,
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        Code::Reserved,
+        format!("{text}: {message}"),
+        format!("ask for another GPU, for example --gres=gpu:{of}:1"),
+    ))
+}
+
 /// Checks all that stand in policy.toml, of which `text` is all. Times without offset are of `zone`.
 pub(crate) fn check(
     tables: Vec<Spanned<ReservableTable>>,
@@ -279,11 +326,6 @@ impl Reservable {
         } else {
             Window::Open
         }
-    }
-
-    /// Whether somebody is the holder; `None` when that is not known here.
-    pub(crate) fn is_held_by(&self, asker: &Asker) -> Option<bool> {
-        self.holder.is(asker)
     }
 
     fn collides(&self, other: &Self) -> bool {

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::accounting::Accounting;
 use crate::cluster::Cluster;
-use crate::config::{Config, GRES_TYPES, SELECT, cgroups_usable};
+use crate::config::{Config, GRES_TYPES, Include, SELECT, cgroups_usable};
 use crate::gpus::{Gpu, Gpus};
 use crate::machine::{Machine, default_program};
 use crate::programs;
@@ -33,6 +33,7 @@ pub struct Builder {
     gres_types: String,
     debug: String,
     lines: Vec<String>,
+    include: Option<Include>,
     spec: Spec,
     program: Option<PathBuf>,
 }
@@ -55,6 +56,7 @@ impl Builder {
             gres_types: GRES_TYPES.into(),
             debug: "verbose".into(),
             lines: Vec::new(),
+            include: None,
             spec: Spec {
                 root: slurm.root(),
                 ..Spec::default()
@@ -148,6 +150,15 @@ impl Builder {
         self
     }
 
+    /// Includes a file in slurm.conf, which has none of the settings and nodes in it then. It is written as well.
+    pub fn include(mut self, name: impl Into<String>, text: impl Into<String>) -> Builder {
+        let (name, text) = (name.into(), text.into());
+        let file = File::new(format!("/etc/slurm/{name}"), text.as_str());
+        self.spec.files.push(file);
+        self.include = Some(Include { name, text });
+        self
+    }
+
     /// Lays a tree arranged like `/` over the root: an installation of softmig.
     pub fn stage(mut self, tree: impl Into<PathBuf>) -> Builder {
         self.spec.stages.push(tree.into());
@@ -206,6 +217,7 @@ impl Builder {
             gres_types: self.gres_types,
             debug: self.debug,
             lines: self.lines,
+            include: self.include,
         };
 
         let mut spec = self.spec;
@@ -253,9 +265,9 @@ impl Builder {
     }
 }
 
-/// Short, and different from that of every other cluster that runs on this machine: from the number of this
-/// process and of the cluster within it.
-fn unique_tag() -> String {
+/// What node names can begin with: short, and different from that of every other cluster that runs on this machine. It is
+/// made from the number of this process and of the cluster within it.
+pub fn unique_tag() -> String {
     static CLUSTERS: AtomicU32 = AtomicU32::new(0);
     let mut number = (u64::from(std::process::id()) << 12)
         + u64::from(CLUSTERS.fetch_add(1, Ordering::Relaxed) & 0xfff);

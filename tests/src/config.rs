@@ -44,6 +44,27 @@ pub struct Config {
     pub debug: String,
     /// Lines added to slurm.conf as they are.
     pub lines: Vec<String>,
+    /// What slurm.conf includes, as a site takes it over: slurm.conf has none of the settings and nodes in it.
+    pub include: Option<Include>,
+}
+
+/// A file that slurm.conf includes.
+#[derive(Clone, Debug)]
+pub struct Include {
+    /// Its name, beside slurm.conf.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+impl Include {
+    /// Whether it says this itself: has such a setting, or a line of nodes.
+    fn says(&self, line: &str) -> bool {
+        let key = |line: &str| line.split('=').next().unwrap_or_default().to_lowercase();
+        let own = key(line);
+        // A site has partitions of its own, too.
+        own != "partitionname" && self.text.lines().any(|line| key(line) == own)
+    }
 }
 
 /// Whether this machine has the control groups (version 1) that Slurm needs to hold jobs and fence devices.
@@ -126,7 +147,22 @@ SlurmdParameters=config_overrides
             );
         }
         text += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
-        text
+        match &self.include {
+            Some(include) => self.with(include, &text),
+            None => text,
+        }
+    }
+
+    /// The text as it is below a line that includes another.
+    fn with(&self, include: &Include, text: &str) -> String {
+        let needs_cgroups = ["ProctrackType=", "TaskPlugin=", "PrologFlags="];
+        let stays = |line: &&str| {
+            // What stands further down holds.
+            let differs = !self.cgroups && needs_cgroups.iter().any(|key| line.starts_with(key));
+            differs || !include.says(line)
+        };
+        let own: Vec<&str> = text.lines().filter(stays).collect();
+        format!("include {}\n{}\n", include.name, own.join("\n"))
     }
 
     /// gres.conf
@@ -200,6 +236,7 @@ mod tests {
             gres_types: GRES_TYPES.into(),
             debug: "info".into(),
             lines: vec!["MinJobAge=2".into()],
+            include: None,
         }
     }
 
@@ -219,6 +256,25 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\nMinJobAge=2\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_included_is_not_said_twice() {
+        let mut config = config(vec![Gpus::l40s(1)]);
+        config.include = Some(Include {
+            name: "site.conf".into(),
+            text: "# Why\nGresTypes=gpu\nNodeName=n9\nPartitionName=p Nodes=n9\n".into(),
+        });
+        let text = config.slurm_conf();
+        assert!(
+            text.starts_with("include site.conf\nClusterName="),
+            "{text}"
+        );
+        assert!(
+            !text.contains("GresTypes") && !text.contains("NodeName"),
+            "{text}"
+        );
+        assert!(text.contains("\nPartitionName=main "), "{text}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What becomes of a cluster's jobs and nodes, asked of slurmctld or waited for.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,14 @@ impl Cluster {
     /// What `sinfo` says of each node.
     pub fn sinfo_states(&self) -> Result<Vec<String>> {
         let said = self
-            .run("root", &["sinfo", "--noheader", "--Node", "--format=%T"])?
+            .run("root", &["sinfo", "--noheader", "--Node", "--format=%N %T"])?
             .ok()?;
-        Ok(said.lines().map(|line| line.trim().to_owned()).collect())
+        // A node has a line for each of its partitions.
+        let lines: BTreeSet<&str> = said.lines().collect();
+        let states = lines
+            .iter()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        Ok(states.map(str::to_owned).collect())
     }
 
     /// A job's state, such as `PENDING`; nothing when slurmctld does not know it.
@@ -136,7 +142,7 @@ mod tests {
         assert_eq!(read("gpu:l40s:3(IDX:0-1,3)"), [0, 1, 3]);
         assert_eq!(read("gpu:l40s:0(IDX:),gpu:l40s_r:1(IDX:3)"), [3]);
         assert_eq!(read("shard:l40s:2(0/4,2/4,0/4,-/4)"), [1]);
-        assert_eq!(read(""), []);
+        assert_eq!(read(""), [0u32; 0]);
         assert!(indexes("gpu:1(IDX:x)").is_err());
     }
 }

@@ -102,6 +102,7 @@ impl Share {
             gres_types: GRES_TYPES.into(),
             debug: "debug".into(),
             lines: uml.lines.clone(),
+            include: None,
         };
         for (path, text) in [
             ("/etc/slurm/slurm.conf", config.slurm_conf()),

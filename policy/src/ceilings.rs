@@ -1,0 +1,165 @@
+//! What a class may never hold: a job that asks for that would wait for ever.
+
+use crate::asked::Asked;
+use crate::asker::Asker;
+use crate::catalogue::GpuType;
+use crate::classes::Standing;
+use crate::offers::with_limits;
+use crate::policy::Policy;
+use crate::refusal::{Code, Refusal};
+
+/// Refuses a job that could never start.
+pub(crate) fn fit(
+    policy: &Policy,
+    asked: &Asked<'_>,
+    standing: &Standing,
+    asker: &Asker,
+) -> Result<(), Refusal> {
+    let ceilings = Ceilings {
+        policy,
+        asked,
+        standing,
+        who: standing.called(),
+    };
+    if standing.quota.jobs == Some(0) {
+        return Err(ceilings.refuse(
+            Code::LimitJob,
+            format!("{} may run no jobs with GPUs", ceilings.who),
+        ));
+    }
+    ceilings.mig()?;
+    ceilings.wholes()?;
+    ceilings.shards()?;
+    ceilings.wall_time(asker)
+}
+
+struct Ceilings<'a> {
+    policy: &'a Policy,
+    asked: &'a Asked<'a>,
+    standing: &'a Standing,
+    who: String,
+}
+
+impl Ceilings<'_> {
+    fn refuse(&self, code: Code, message: String) -> Refusal {
+        Refusal::new(
+            code,
+            format!("{}: {message}", self.asked.text),
+            self.instead(),
+        )
+    }
+
+    fn mig(&self) -> Result<(), Refusal> {
+        for (gpu, count) in &self.asked.mig {
+            let most = self.standing.quota.mig.get(gpu.name());
+            if let Some(most) = most.filter(|most| count > most) {
+                return Err(self.refuse(
+                    Code::LimitJob,
+                    format!(
+                        "MIG instances of type {} asked for are {count}, and {} may hold {most} at once",
+                        gpu.name(),
+                        self.who
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn wholes(&self) -> Result<(), Refusal> {
+        let (quota, asked) = (&self.standing.quota, self.asked);
+        match quota.whole_gpus {
+            Some(0) if asked.wholes > 0 => {
+                let message = format!("{} may have no whole GPUs", self.who);
+                return Err(self.refuse(Code::WholeGpuClass, message));
+            }
+            Some(most) if asked.wholes > most => {
+                let message = format!(
+                    "{} whole GPUs are asked for, and {} may hold {most} at once",
+                    asked.wholes, self.who
+                );
+                return Err(self.refuse(Code::LimitJob, message));
+            }
+            _ => {}
+        }
+        if asked.is_untyped && quota.shards.is_some() && self.policy.weights().by_type() {
+            return Err(Refusal::new(
+                Code::LimitJob,
+                format!(
+                    "{}: names no type of GPU, and types count differently in what {} may hold",
+                    asked.text, self.who
+                ),
+                self.policy.name_a_type(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn shards(&self) -> Result<(), Refusal> {
+        let (quota, asked) = (&self.standing.quota, self.asked);
+        let refuse = |shards: u64, may: String| {
+            let counted = match asked.wholes {
+                0 => format!("{shards} shards are asked for"),
+                _ => format!("this counts as {shards} shards"),
+            };
+            self.refuse(
+                Code::LimitJob,
+                format!("{counted}, and {} may {may}", self.who),
+            )
+        };
+        let shards = asked.shards();
+        if let Some(most) = quota.shards.filter(|&most| shards > most) {
+            return Err(refuse(shards, format!("hold {most} at once")));
+        }
+        if let Some(most) = quota.max_shards_per_job.filter(|&most| shards > most) {
+            return Err(refuse(shards, format!("have {most} in one job")));
+        }
+        for (kind, most) in &quota.shards_of {
+            let shards = asked.shards_of(kind);
+            if shards > *most {
+                return Err(refuse(
+                    shards,
+                    format!("hold {most} of type {kind} at once"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn wall_time(&self, asker: &Asker) -> Result<(), Refusal> {
+        match (self.standing.quota.wall_time, asker.time_limit) {
+            (Some(most), Some(asked)) if asked > most.minutes() => Err(Refusal::new(
+                Code::LimitJob,
+                format!(
+                    "{}: {asked} minutes are asked for, and {} may have {most}",
+                    self.asked.text, self.who
+                ),
+                format!("use --time={most} or less"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The largest slice that the class may have, of the type that was asked for if there is one.
+    fn instead(&self) -> String {
+        let quota = &self.standing.quota;
+        let slice = self.asked.slice.map(|(gpu, _)| gpu);
+        let named = slice.or(self.asked.of_types.first().map(|(gpu, _)| *gpu));
+        let fits = |gpu: &GpuType, size: &u32| {
+            let shards = u64::from(gpu.shards_per_gpu() / size);
+            let of_type = quota.shards_of.get(gpu.name()).copied();
+            quota.jobs != Some(0)
+                && [quota.shards, quota.max_shards_per_job, of_type]
+                    .into_iter()
+                    .flatten()
+                    .all(|most| shards <= most)
+        };
+        for gpu in named.into_iter().chain(self.policy.gpus()) {
+            let size = gpu.slices().iter().find(|size| fits(gpu, size));
+            if let Some(slice) = size.and_then(|&size| with_limits(gpu, size)) {
+                return format!("use {slice}");
+            }
+        }
+        format!("ask your administrator what {} may have", self.who)
+    }
+}

@@ -1,0 +1,106 @@
+//! policy.toml as it is written, and the errors of one that cannot be read.
+
+use crate::catalogue::GpuTable;
+use crate::gates::GateTable;
+use crate::legacy::LegacyTable;
+use crate::messages;
+use crate::nodes::NodesTable;
+use crate::policy::{OnUnknown, Placement, PolicyError, RawShards, TagField, line_of, nearest};
+use crate::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::reservable::ReservableTable;
+use crate::routes::RouteTable;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// The whole. Every key is described in conf/policy.toml.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(default)]
+    pub(crate) raw_shards: RawShards,
+    #[serde(default)]
+    pub(crate) plain_types: Vec<String>,
+    #[serde(default)]
+    pub(crate) limit_notice: bool,
+    pub(crate) default_class: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(crate) tag: TagTable,
+    #[serde(default)]
+    pub(crate) node: NodeTable,
+    #[serde(default)]
+    pub(crate) placement: PlacementTable,
+    #[serde(default)]
+    pub(crate) messages: messages::Table,
+    #[serde(default)]
+    pub(crate) gpu: BTreeMap<String, Spanned<GpuTable>>,
+    pub(crate) defaults: Option<Spanned<DefaultsTable>>,
+    #[serde(default)]
+    pub(crate) classes: BTreeMap<String, Spanned<ClassTable>>,
+    #[serde(default)]
+    pub(crate) users: BTreeMap<String, Spanned<UserTable>>,
+    #[serde(default)]
+    pub(crate) gate: Vec<Spanned<GateTable>>,
+    #[serde(default)]
+    pub(crate) reservable: Vec<Spanned<ReservableTable>>,
+    #[serde(default)]
+    pub(crate) legacy: LegacyTable,
+    #[serde(default)]
+    pub(crate) route: Vec<Spanned<RouteTable>>,
+    #[serde(default)]
+    pub(crate) nodes: Vec<Spanned<NodesTable>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagTable {
+    #[serde(default)]
+    pub(crate) field: TagField,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeTable {
+    #[serde(default)]
+    pub(crate) on_unknown: OnUnknown,
+    pub(crate) log_file: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlacementTable {
+    #[serde(default)]
+    pub(crate) shards: Placement,
+}
+
+impl File {
+    /// Reads all of it.
+    pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
+        toml::from_str(text).map_err(|error| reading_error(text, &error))
+    }
+}
+
+fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
+    PolicyError {
+        line: error.span().and_then(|span| line_of(text, &span)),
+        message: with_nearest_key(error.message()),
+    }
+}
+
+/// serde says "unknown field `a`, expected one of `b`, `c`"; say which of them was most likely meant.
+fn with_nearest_key(message: &str) -> String {
+    if message == "invalid type: map, expected a sequence" {
+        return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
+            .to_string();
+    }
+    let Some(rest) = message.strip_prefix("unknown field `") else {
+        return message.to_string();
+    };
+    let mut quoted = rest.split('`').step_by(2);
+    let unknown = quoted.next().unwrap_or_default();
+    let known: Vec<&str> = quoted.filter(|key| !key.is_empty()).collect();
+    match nearest(unknown, known.iter().copied()) {
+        Some(key) => format!("unknown key {unknown}; did you mean {key}?"),
+        None => format!("unknown key {unknown}; known here are {}", known.join(", ")),
+    }
+}
