@@ -36,10 +36,13 @@ impl Site {
     fn new(policy: &Path, version: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let site = Self {
-            policy: policy.to_path_buf(),
+            policy: folder.path().join("policy.toml"),
             version,
             folder,
         };
+        // Times that are ahead for as long as anybody runs this.
+        let text = fs::read_to_string(policy).unwrap();
+        site.write("policy.toml", &text.replace("= 2027-", "= 2199-"));
         let folder = site.folder.path().to_str().unwrap();
         let policy = site.policy.to_str().unwrap();
         let made = softmig(&[

@@ -297,7 +297,9 @@ mod tests {
             .filter_map(|row| {
                 let (code, rest) = row.split_once("` | ")?;
                 let level = rest.split(' ').next()?;
-                Some((code.to_string(), level.to_string()))
+                // Another table shows commands.
+                let is_code = !code.contains(' ');
+                is_code.then(|| (code.to_string(), level.to_string()))
             })
             .collect();
         let codes = Code::ALL.iter();

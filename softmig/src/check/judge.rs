@@ -4,9 +4,11 @@ mod accounting;
 #[cfg(test)]
 mod example;
 mod gres;
+mod inventory;
 mod lua;
 mod machine;
 mod names;
+mod nvml;
 mod others;
 mod settings;
 mod site;
@@ -29,7 +31,8 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     }
     found.extend(settings::judge(policy, cluster));
     found.extend(lua::judge(cluster));
-    found.extend(gres::judge(policy, cluster, now));
+    found.extend(gres::judge(policy, cluster));
+    found.extend(inventory::judge(policy, cluster, now));
     found.extend(accounting::judge(policy, cluster));
     found.extend(site::judge(policy, cluster));
     found.extend(names::judge(policy, cluster));

@@ -26,6 +26,7 @@ impl Tres {
     }
 
     /// Whether there are none.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

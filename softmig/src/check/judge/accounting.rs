@@ -215,8 +215,7 @@ fn compare(wanted: &qos::Qos, accounting: &Accounting) -> Vec<Finding> {
         found.push(say(Code::QosFlags, what, CONFIG));
     }
     let without = accounting.associations.iter();
-    let without =
-        without.filter(|association| !association.qos.iter().any(|name| *name == wanted.name));
+    let without = without.filter(|association| !association.qos.contains(&wanted.name));
     let without: Vec<String> = without.map(|association| association.called()).collect();
     if let Some(first) = without.first() {
         let others = match without.len() {

@@ -1,12 +1,14 @@
 //! A cluster on which everything is as it should be, for tests to change one thing of.
 
 use crate::check::facts::{
-    Accounting, Association, Cluster, Lua, LuaModule, LuaVersion, Node, Partition, Qos, Scripts,
-    Settings,
+    Accounting, Association, Cgroups, Cluster, Lua, LuaModule, LuaVersion, Machine, Node,
+    Partition, Qos, Scripts,
 };
 use crate::check::finding::Finding;
+use softmig_nvml::{Devices, Gpu, Memory, Standing};
 use softmig_policy::Policy;
 use softmig_policy::configured::Configured;
+use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
 use std::collections::BTreeMap;
 
 /// Two types of GPUs, of which one is shared finely.
@@ -122,3 +124,51 @@ pub(crate) fn cluster() -> Cluster {
 pub(crate) fn codes(found: &[Finding]) -> Vec<&'static str> {
     found.iter().map(|finding| finding.code.as_str()).collect()
 }
+
+const MIB: u64 = 1 << 20;
+
+pub(crate) fn memory_of(total: u64, reserved: u64) -> Option<Memory> {
+    Some(Memory {
+        total: total * MIB,
+        reserved: reserved * MIB,
+        used: 0,
+        free: (total - reserved) * MIB,
+    })
+}
+
+pub(crate) fn l40s(minor: u32) -> Gpu {
+    Gpu {
+        index: minor,
+        minor: Some(minor),
+        memory: memory_of(46068, 604),
+        standing: Standing::Whole,
+        ..Gpu::default()
+    }
+}
+
+/// A node of that cluster.
+pub(crate) fn machine() -> Machine {
+    Machine {
+        name: "gpu1".into(),
+        node_conf: Ok(Some(NodeConf {
+            mode: NodeMode::Enforce,
+            identity: Identity::Cgroup,
+        })),
+        preloaded: Ok(vec!["/usr/lib/softmig/libsoftmig.so".into()]),
+        missing: Ok(Vec::new()),
+        monitor: true,
+        bad_programs: Vec::new(),
+        cgroups: Ok(Cgroups {
+            usable: true,
+            ..Cgroups::default()
+        }),
+        nvml: Ok(Devices {
+            driver: None,
+            gpus: (0..4).map(l40s).collect(),
+        }),
+    }
+}
+
+/// Kept for alice from the 60th to the 120th second.
+pub(crate) const KEPT: &str = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nreason = \"x\"\n\
+    start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n";
