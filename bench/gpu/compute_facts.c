@@ -12,6 +12,8 @@
 
 #include "compute_facts/times.c"
 
+#include "compute_facts/fills.c"
+
 #include "compute_facts/overlap.c"
 
 #include "compute_facts/threads.c"
@@ -35,6 +37,7 @@ static const struct experiment {
     {"in_a_capture", in_a_capture},
     {"isolated", isolated},
     {"pair", pair},
+    {"fills", fills},
     {"waking", waking},
     {"host_waking", host_waking},
     {"programmatic", programmatic},

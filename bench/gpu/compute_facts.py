@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "costs": ["costs"],
     "isolated": ["isolated"],
     "pair": ["pair"],
+    "fills": ["fills"],
     "waking": ["waking"],
     "threads": ["threads"],
     "handover, turns": ["handover", "turns"],

@@ -80,6 +80,7 @@ impl NodesTable {
             list.push(NodeGpus { kind, count });
         }
         check_slurm_words(&self.slurm)?;
+        check_order(&list, reservables)?;
         check_beside_mig(&list, gpus, reservables)?;
         Ok(Nodes {
             names: self.names,
@@ -89,20 +90,46 @@ impl NodesTable {
     }
 }
 
+/// What a type is while nobody holds it.
+fn otherwise<'a>(kind: &'a str, reservables: &'a [Reservable]) -> &'a str {
+    let mut reservables = reservables.iter();
+    let of = reservables.find_map(|own| (own.kind() == kind).then(|| own.of()));
+    of.unwrap_or(kind)
+}
+
+/// Slurm numbers a node's GPUs type by type. Its numbers are those of the devices only where each type is in one place.
+fn check_order(list: &[NodeGpus], reservables: &[Reservable]) -> Result<(), String> {
+    let kinds = || list.iter().map(|gpus| gpus.kind.as_str());
+    let shared_again: Vec<&str> = kinds().map(|kind| otherwise(kind, reservables)).collect();
+    for kinds in [kinds().collect(), shared_again] {
+        if let Some((kind, between)) = apart(&kinds) {
+            return Err(format!(
+                "gpus has {kind} in two places, with {between} between; Slurm numbers a node's GPUs type by type, and \
+                 softmig takes its numbers for those of the devices. Keep the GPUs of a type together: reserve the first or \
+                 the last ones of them"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A type that is in two places of a list, and what is between them.
+pub fn apart<'a>(kinds: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    kinds.windows(2).enumerate().find_map(|(at, pair)| {
+        let &[kind, next] = pair else { return None };
+        let again = kind != next && kinds.get(at + 2..)?.contains(&kind);
+        again.then_some((kind, next))
+    })
+}
+
 /// Shards beside MIG instances: gres.conf cannot say which GPU has which there, so all have equally many.
 fn check_beside_mig(
     list: &[NodeGpus],
     gpus: &BTreeMap<String, GpuType>,
     reservables: &[Reservable],
 ) -> Result<(), String> {
-    let otherwise = |kind: &str| {
-        let mut reservables = reservables.iter();
-        reservables.find_map(|own| (own.kind() == kind).then(|| own.of()))
-    };
     let types = || {
-        let kinds = list
-            .iter()
-            .map(|gpus| otherwise(&gpus.kind).unwrap_or(&gpus.kind));
+        let kinds = list.iter().map(|gpus| otherwise(&gpus.kind, reservables));
         kinds.filter_map(|kind| gpus.get(kind))
     };
     let Some(mig) = types().find(|gpu| gpu.is_mig()) else {
@@ -187,6 +214,34 @@ mod tests {
     fn parse(gpus: &str) -> Result<Policy, String> {
         let text = format!("{GPUS}[[nodes]]\nnames = \"n[1-2]\"\ngpus = {gpus}\n");
         Policy::parse(&text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_gpus_of_a_type_are_together() {
+        for gpus in [
+            "[\"b_r:1\", \"b:1\", \"a:1\"]",
+            "[\"a:1\", \"a:1\", \"b:2\"]",
+        ] {
+            parse(gpus).unwrap();
+        }
+        for (gpus, said) in [
+            (
+                "[\"b:1\", \"a:1\", \"b:1\"]",
+                "b in two places, with a between",
+            ),
+            (
+                "[\"b:1\", \"b_r:1\", \"b:1\"]",
+                "b in two places, with b_r between",
+            ),
+            // After its time.
+            (
+                "[\"b_r:1\", \"a:1\", \"b:1\"]",
+                "b in two places, with a between",
+            ),
+        ] {
+            let error = parse(gpus).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod qos;
 mod reservations;
 mod softmig_conf;
 mod text;
+mod words;
 mod write;
 
 use crate::explain::read_policy;

@@ -7,12 +7,15 @@ use anyhow::{Context, Result, ensure};
 use softmig_tests::builder::unique_tag;
 use softmig_tests::config::{FIRST_NODE_PORT, cgroups_usable};
 use softmig_tests::softmig::{installed, stage};
-use softmig_tests::{Builder, Cluster, Gpus, Slurm, on_each_slurm};
+use softmig_tests::{Accounting, Builder, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_cluster_comes_up_from_what_config_prints,
     slices_are_spread_where_slurm_can,
     units_of_mps_reach_slurm,
+    classes_are_held_to_their_limits,
+    the_qos_script_changes_what_changed,
+    a_kept_gpu_is_reserved_where_slurm_can,
 );
 
 /// The files that `softmig config --write` makes, by name.
@@ -45,7 +48,7 @@ fn policy(tag: &str, gpus: &str, more: &str) -> String {
     format!(
         "{more}\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
          [[nodes]]\nnames = \"{tag}n1\"\ngpus = {gpus}\n\
-         slurm = \"NodeHostname=softmig NodeAddr=127.0.0.1 Port={FIRST_NODE_PORT} CPUs={cpus} RealMemory=2000\"\n"
+         slurm = \"NodeHostname=softmig NodeAddr=127.0.0.1 Port={FIRST_NODE_PORT} CPUs={cpus} CoresPerSocket={cpus} RealMemory=2000\"\n"
     )
 }
 
@@ -96,12 +99,8 @@ const KEPT: &str = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"a
 
 fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
-    let policy = policy(&tag, "[\"l40s:1\", \"l40s_r:1\", \"l40s:2\"]", KEPT);
-    let gpus = [
-        Gpus::l40s(1),
-        Gpus::new("l40s_r", "NVIDIA L40S", 1),
-        Gpus::l40s(2),
-    ];
+    let policy = policy(&tag, "[\"l40s_r:1\", \"l40s:3\"]", KEPT);
+    let gpus = [Gpus::new("l40s_r", "NVIDIA L40S", 1), Gpus::l40s(3)];
     let cluster = site(slurm, &tag, &policy)?.gpus(gpus).start()?;
     takes_every_line(&cluster)?;
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
@@ -121,12 +120,12 @@ fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     assert!(said.contains("SOFTMIG_MODE=whole\n"), "{said}");
     assert!(said.ends_with("\nmain\nstep\n"), "{said}");
 
-    // The one that is kept for somebody: the third device, and nobody else's.
-    let devices = "echo $SLURM_JOB_GPUS; sleep 60";
+    // The one that is kept for somebody: the first device, and nobody else's.
+    let devices = "echo $SLURM_JOB_GPUS $(head -c0 /dev/nvidia0 2>&1 | grep -q permitted || echo allowed); sleep 60";
     let kept = alice.sbatch(&["--gres=gpu:l40s_r:1"], devices)?;
     cluster.wait_job(kept, "RUNNING")?;
     cluster.wait_until("the job has said its device", || {
-        Ok(alice.job_output(kept)? == "1\n")
+        Ok(alice.job_output(kept)? == "0 allowed\n")
     })?;
     let refused = bob
         .try_sbatch(&["--gres=gpu:l40s_r:1"], "true")?
@@ -192,5 +191,166 @@ fn units_of_mps_reach_slurm(slurm: Slurm) -> Result<()> {
     cluster.wait_job(job, "COMPLETED")?;
     let said = alice.job_output(job)?;
     assert!(said.contains("SOFTMIG_SHARDS=1/4\n"), "{said}");
+    Ok(())
+}
+
+const CLASSES: &str = "default_class = \"student\"\n\
+                       [classes.student]\nshards = 2\nwhole_gpus = 0\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n\
+                       [classes.researcher]\nmembers = { users = [\"bob\"] }\nshards = 6\nshards_of = { l40s = 5 }\n\
+                       max_shards_per_job = 4\nwhole_gpus = 1\ncpus = 32\nhost_memory_mib = 131072\npriority = 50\n";
+
+/// All of softmig's QOS: name, limits per user and job, jobs, time, priority, flags.
+fn qos(cluster: &Cluster) -> Result<String> {
+    let words = "show qos where name=student,researcher \
+                 format=name,maxtrespu,maxtres,maxjobspu,maxwall,priority,flags";
+    cluster.sacctmgr(words)
+}
+
+/// Slurm shows the memory in a larger unit.
+const BEFORE: &str = "researcher|billing=6,cpu=32,gres/gpu:l40s=1,gres/gpu=1,gres/shard:l40s=5,mem=128G|gres/shard=4|||50|DenyOnLimit\n\
+                      student|billing=2,gres/gpu=0||3|1-00:00:00|10|DenyOnLimit\n";
+const AFTER: &str = "researcher|billing=6,gres/gpu=1,mem=128G||||50|DenyOnLimit\n\
+                     student|billing=2,cpu=3,gres/gpu=0||||0|DenyOnLimit\n";
+
+fn run(cluster: &Cluster, script: &str) -> Result<()> {
+    cluster.run("root", &["sh", script])?.ok()?;
+    cluster.settle_accounts()
+}
+
+fn classes_are_held_to_their_limits(slurm: Slurm) -> Result<()> {
+    let tag = unique_tag();
+    let policy = policy(&tag, "[\"l40s:4\"]", CLASSES);
+    let cluster = site(slurm, &tag, &policy)?
+        .accounting(Accounting::new())
+        .start()?;
+    takes_every_line(&cluster)?;
+    run(&cluster, "/root/softmig-qos.sh")?;
+    let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
+    let small = "--mem=10";
+
+    // A student has two quarters, and the third waits.
+    let student: Vec<u32> = (0..3)
+        .map(|_| alice.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60"))
+        .collect::<Result<_>>()?;
+    cluster.wait_job(student[0], "RUNNING")?;
+    // Two CPUs at least are everywhere.
+    cluster.wait_job(student[1], "RUNNING")?;
+    cluster.wait_until("the third waits for the first two", || {
+        let reason = cluster.job_field(student[2], "Reason")?;
+        Ok(reason.as_deref() == Some("QOSMaxBillingPerUser"))
+    })?;
+    assert_eq!(
+        cluster.job_field(student[0], "QOS")?.as_deref(),
+        Some("student")
+    );
+    cluster.run("root", &["scancel", "-u", "alice"])?.ok()?;
+
+    // A whole GPU counts as its four shards, so that of six only one more is left beside a quarter.
+    let whole = bob.sbatch(&[small, "--gres=gpu:l40s:1"], "sleep 60")?;
+    cluster.wait_job(whole, "RUNNING")?;
+    let quarter = bob.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
+    cluster.wait_job(quarter, "RUNNING")?;
+    let half = bob.sbatch(&[small, "--gres=gpu:l40s.2:1"], "sleep 60")?;
+    cluster.wait_until("the half waits for the others", || {
+        let reason = cluster.job_field(half, "Reason")?;
+        Ok(reason.as_deref() == Some("QOSMaxBillingPerUser"))
+    })?;
+    assert_eq!(
+        cluster.job_field(whole, "QOS")?.as_deref(),
+        Some("researcher")
+    );
+    Ok(())
+}
+
+fn the_qos_script_changes_what_changed(slurm: Slurm) -> Result<()> {
+    let tag = unique_tag();
+    let before = policy(&tag, "[\"l40s:4\"]", CLASSES);
+    let cluster = site(slurm, &tag, &before)?
+        .accounting(Accounting::new())
+        .start()?;
+    // A list of her own, which lacks softmig's.
+    cluster.sacctmgr("add qos own")?;
+    cluster.sacctmgr("modify user alice set qos=own")?;
+    let script = "/root/softmig-qos.sh";
+    for _ in 0..2 {
+        run(&cluster, script)?;
+        assert_eq!(qos(&cluster)?, BEFORE);
+        let held = cluster.sacctmgr("show assoc where user=alice,bob format=user,qos")?;
+        assert_eq!(
+            held,
+            "alice|own,researcher,student\nbob|normal,researcher,student\n"
+        );
+    }
+    // Limits that are gone, and others that have come.
+    let after = CLASSES
+        .replace("shards_of = { l40s = 5 }", "")
+        .replace("cpus = 32", "")
+        .replace("max_shards_per_job = 4", "")
+        .replace("jobs = 3", "")
+        .replace("wall_time = \"1-00:00:00\"", "")
+        .replace("priority = 10", "cpus = 3");
+    let files = made(slurm, &policy(&tag, "[\"l40s:4\"]", &after))?;
+    cluster.write(script, &files["softmig-qos.sh"])?;
+    for _ in 0..2 {
+        run(&cluster, script)?;
+        assert_eq!(qos(&cluster)?, AFTER);
+    }
+    Ok(())
+}
+
+fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
+    let tag = unique_tag();
+    let gpus = "[\"l40s:3\", \"l40s_r:1\"]";
+    let kept = policy(&tag, gpus, &format!("{CLASSES}{KEPT}"));
+    let cluster = site(slurm, &tag, &kept)?
+        .gpus([Gpus::l40s(3), Gpus::new("l40s_r", "NVIDIA L40S", 1)])
+        .accounting(Accounting::new())
+        .start()?;
+    run(&cluster, "/root/softmig-qos.sh")?;
+    let script = "/root/softmig-reservations.sh";
+    let show = ["scontrol", "-o", "show", "reservation"];
+    for _ in 0..2 {
+        run(&cluster, script)?;
+        let shown = cluster.run("root", &show)?.ok()?;
+        if slurm < Slurm::V24_11 {
+            assert!(shown.contains("No reservations"), "{shown}");
+            continue;
+        }
+        for word in [
+            "ReservationName=softmig_l40s_r_ ",
+            " Users=alice ",
+            "EndTime=2099-01-01T00:00:00 ",
+            " CoreCnt=1 ",
+        ] {
+            assert!(shown.contains(word), "{word}: {shown}");
+        }
+    }
+    // Its holder has it, by no other words than on a release without reservations, and slices as before.
+    let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
+    let small = "--mem=10";
+    let whole = alice.sbatch(&[small, "--gres=gpu:l40s_r:1"], "sleep 60")?;
+    cluster.wait_job(whole, "RUNNING")?;
+    let slice = bob.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
+    cluster.wait_job(slice, "RUNNING")?;
+    cluster.run("root", &["scancel", "--state=RUNNING"])?.ok()?;
+    let slice = alice.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
+    cluster.wait_job(slice, "RUNNING")?;
+    // When nobody holds it any longer, the reservation goes.
+    cluster
+        .run("root", &["scancel", &slice.to_string()])?
+        .ok()?;
+    cluster.wait_job(slice, "CANCELLED")?;
+    let over = made(
+        slurm,
+        &policy(
+            &tag,
+            gpus,
+            &format!("{CLASSES}{}", KEPT.replace("2099", "2020")),
+        ),
+    )?;
+    cluster.write(script, &over["softmig-reservations.sh"])?;
+    run(&cluster, script)?;
+    let shown = cluster.run("root", &show)?.ok()?;
+    assert!(shown.contains("No reservations"), "{shown}");
     Ok(())
 }

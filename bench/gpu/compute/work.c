@@ -142,7 +142,8 @@ static long launch_on(double end, long *step_count) {
     long done[BATCHES] = {0};
     bool waits = run.mode == SYNC || run.mode == DUTY || run.mode == THINK;
     double next = now_ns();
-    for (long b = 0; now_ns() < end; b++) {
+    long b = 0;
+    for (; now_ns() < end; b++) {
         if (waits) {
             double begun = now_ns();
             for (long i = 0; i < (run.mode == SYNC ? run.n : 1); i++) launch_one(launched++);
@@ -169,6 +170,11 @@ static long launch_on(double end, long *step_count) {
         }
         for (int s = 0; s < run.streams; s++) NEED(cuEventRecord(events[s][slot], run.stream[s]));
         done[slot] = launched;
+    }
+    // The last batches end too: a limiter holds launches back, so that they may have for long.
+    for (long last = b > slots ? b - slots : 0; last < b && run.mode == MEMSET; last++) {
+        NEED(cuEventSynchronize(events[0][last % slots]));
+        see(done[last % slots]);
     }
     for (int s = 0; s < run.streams; s++)
         for (int b = 0; b < BATCHES; b++) NEED(cuEventDestroy(events[s][b]));

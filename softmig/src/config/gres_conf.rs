@@ -1,7 +1,7 @@
 //! gres.conf: the devices of each node, and the shards that each is counted in.
 
 use super::text::{Generated, Text};
-use crate::slurm::gres::{self, NodeGres, TypeGres, device_files};
+use crate::slurm::gres::{self, NodeGres, device_files};
 use softmig_policy::Policy;
 
 pub(super) fn make(policy: &Policy, now: i64) -> Generated {
@@ -36,49 +36,28 @@ pub(super) fn make(policy: &Policy, now: i64) -> Generated {
 fn without_mig(text: &mut Text, node: &NodeGres) {
     let names = &node.names;
     text.why(&format!("{names}: {node}"));
-    let runs = runs(node);
-    for (gres, minors) in &runs {
-        let (kind, files) = (&gres.kind, device_files(minors));
+    for gres in &node.types {
+        let (kind, files) = (&gres.kind, device_files(&gres.minors));
         text.line(format!(
             "NodeName={names} Name=gpu Type={kind} File={files}"
         ));
     }
-    if node.types.iter().any(|gres| gres.shared) {
+    let shared = node.types.iter().any(|gres| gres.shared);
+    if shared {
         text.note("A shard is part of one GPU. The type stands here and on the node's line in softmig.conf.");
     }
-    if node
-        .types
-        .iter()
-        .any(|gres| gres.shards() > 0 && !gres.shared)
-    {
+    if shared && node.types.iter().any(|gres| !gres.shared) {
         text.note(
             "Nobody can ask for the shard of a GPU that is not shared; Slurm drains a node where only some GPUs have shards.",
         );
     }
-    for (gres, minors) in runs.iter().filter(|(gres, _)| gres.shards() > 0) {
-        let count = minors.len() as u64 * u64::from(gres.shards_per_gpu);
-        let (kind, files) = (&gres.kind, device_files(minors));
+    for gres in node.types.iter().filter(|gres| gres.shards() > 0) {
+        let (kind, files) = (&gres.kind, device_files(&gres.minors));
+        let count = gres.shards();
         text.line(format!(
             "NodeName={names} Name=shard Type={kind} Count={count} File={files}"
         ));
     }
-}
-
-/// The types in the order of the devices, each with those that lie side by side.
-fn runs(node: &NodeGres) -> Vec<(&TypeGres, Vec<u32>)> {
-    let devices = node.types.iter();
-    let mut devices: Vec<(u32, &TypeGres)> = devices
-        .flat_map(|gres| gres.minors.iter().map(move |minor| (*minor, gres)))
-        .collect();
-    devices.sort_by_key(|(minor, _)| *minor);
-    let mut runs: Vec<(&TypeGres, Vec<u32>)> = Vec::new();
-    for (minor, gres) in devices {
-        match runs.last_mut() {
-            Some((last, minors)) if last.kind == gres.kind => minors.push(minor),
-            _ => runs.push((gres, vec![minor])),
-        }
-    }
-    runs
 }
 
 /// MIG instances have no numbers that policy.toml could give: NVML says what there is.

@@ -41,9 +41,10 @@ pub(super) fn make(policy: &Policy) -> Generated {
     let names: Vec<&str> = all.iter().map(|qos| qos.name.as_str()).collect();
     text.why(
         "Everybody may have every QOS as far as Slurm is concerned. Which one a job has is decided by job_submit, from policy.toml; a\n\
-         user cannot choose another. Accounts and users with a list of their own get them added there.",
+         user cannot choose another. Each account gets them, since slurmctld of Slurm 24.11 learns what the account root gets for\n\
+         the accounts below it, but not for their users.",
     );
-    for whom in ["root", "account", "user"] {
+    for whom in ["account", "user"] {
         text.line(format!("allow {whom} {}", names.join(" ")));
     }
     text.why(

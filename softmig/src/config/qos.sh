@@ -34,14 +34,13 @@ qos() { # NAME LIMITS_PER_USER LIMITS_PER_JOB WORD...
         ${per_user:+MaxTRESPerUser="$per_user"} ${per_job:+MaxTRESPerJob="$per_job"}
 }
 
-# Allows them to those accounts or users of the cluster that lack one.
-allow() { # root|account|user QOS...
+# Allows them to those accounts, or users with a list of their own, that lack one.
+allow() { # account|user QOS...
     whom=$1
     shift
     associations=$(sacctmgr -nP show assoc where cluster="$cluster" format=account,user,partition,qos)
     printf '%s\n' "$associations" | while IFS='|' read -r account user partition held; do
         case "$whom:$account:$user" in
-        root:root:) where="account where name=root" ;;
         account:?*:) where="account where name=$account" ;;
         user:?*:?*) where="user where name=$user account=$account${partition:+ partition=$partition}" ;;
         *) continue ;;

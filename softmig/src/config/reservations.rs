@@ -1,9 +1,10 @@
 //! softmig-reservations.sh: Slurm's reservations for GPUs that are kept for somebody.
 
-use super::softmig_conf::cpus;
 use super::text::{Generated, Text};
+use super::words::cores_in_sockets;
 use crate::slurm::accounting;
 use softmig_policy::Policy;
+use softmig_policy::nodes::NodeGpus;
 use softmig_policy::options::SlurmVersion;
 use softmig_policy::reservable::{Holder, Reservable, Window};
 
@@ -31,7 +32,8 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          `softmig config`.\n\
          \n\
          Run it as Slurm's administrator after each change, and once after a time is over. Others are kept off such a GPU by its\n\
-         type alone; the reservation also keeps CPUs for its holder, whose jobs are drawn in without --reservation (MAGNETIC).",
+         type alone; the reservation also keeps its part of the node's cores for its holder, whose jobs are drawn in without\n\
+         --reservation (MAGNETIC).",
     );
     text.line(FUNCTIONS.trim_end());
     for reservable in policy.reservables() {
@@ -74,18 +76,30 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         text.note("This time is over.");
         return;
     }
-    let mut gpus = 0;
-    let mut cores = 0;
+    let (mut gpus, mut cores) = (0, 0);
     for nodes in policy.nodes() {
-        let all: u64 = nodes.gpus().iter().map(|gpus| u64::from(gpus.count)).sum();
-        let own = nodes.gpus().iter().filter(|gpus| gpus.kind == kind);
-        let own: u64 = own.map(|gpus| u64::from(gpus.count)).sum();
+        let count = |own: &dyn Fn(&NodeGpus) -> bool| -> u64 {
+            let gpus = nodes.gpus().iter().filter(|gpus| own(gpus));
+            gpus.map(|gpus| u64::from(gpus.count)).sum()
+        };
+        let own = count(&|gpus| gpus.kind == kind);
+        if own == 0 {
+            continue;
+        }
+        let Some(all_cores) = cores_in_sockets(nodes) else {
+            text.note(&format!(
+                "No reservation, since [[nodes]] does not say what sockets {names} has: Slurm takes a core of each socket with a\n\
+                 GPU, and without Sockets= and CoresPerSocket= in `slurm` each CPU is one.",
+                names = nodes.names()
+            ));
+            return;
+        };
         gpus += own;
-        // The GPU's part of its node, and one CPU at least.
-        cores += (cpus(nodes).unwrap_or(0) * own / all.max(1)).max(own);
+        // The GPU's part of its node, and one core at least.
+        cores += (all_cores * own / count(&|_| true)).max(own);
     }
     if gpus == 0 {
-        text.note("[[nodes]] in policy.toml has no such GPU.");
+        text.note("No reservation, since [[nodes]] has no such GPU.");
         return;
     }
     let holder = match reservable.holder() {
@@ -97,7 +111,7 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         _ => ("now".to_string(), 0),
     };
     text.line(format!(
-        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,IGNORE_JOBS TRES=cpu={cores},gres/gpu={gpus},gres/gpu:{kind}={gpus}",
+        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,IGNORE_JOBS TRES=cpu={cores},gres/gpu:{kind}={gpus}",
         name_of(reservable),
         reservable.end_local(),
         reservable.end()

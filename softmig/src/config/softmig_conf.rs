@@ -1,11 +1,11 @@
 //! softmig.conf: what slurm.conf includes.
 
 use super::text::{Generated, Text};
+use super::words::{self, word};
 use crate::slurm::accounting::{self, Accounting, ENFORCE};
 use crate::slurm::gres;
 use crate::slurm::partitions;
 use softmig_policy::Policy;
-use softmig_policy::nodes::Nodes;
 use softmig_policy::options::SlurmVersion;
 use softmig_policy::policy::Placement;
 
@@ -102,7 +102,7 @@ fn control_groups(text: &mut Text) {
 
 /// Under CR_Core_Memory a job that names no memory takes the node's.
 fn host_memory(text: &mut Text, policy: &Policy) {
-    let each = policy.nodes().iter().map(memory_per_cpu);
+    let each = policy.nodes().iter().map(words::memory_per_cpu);
     let least = each
         .collect::<Option<Vec<u64>>>()
         .and_then(|each| each.into_iter().min());
@@ -117,25 +117,6 @@ fn host_memory(text: &mut Text, policy: &Policy) {
              [[nodes]] with CPUs= and RealMemory= in `slurm` would let this be worked out.",
         ),
     }
-}
-
-fn memory_per_cpu(nodes: &Nodes) -> Option<u64> {
-    let memory: u64 = word(nodes.slurm(), "RealMemory")?.parse().ok()?;
-    let memory = memory.checked_div(cpus(nodes)?)?;
-    (memory > 0).then_some(memory)
-}
-
-/// The CPUs of a node, where its words say so.
-pub(super) fn cpus(nodes: &Nodes) -> Option<u64> {
-    word(nodes.slurm(), "CPUs")?.parse().ok()
-}
-
-/// The value of a word such as CPUs=64; Slurm takes any case.
-fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {
-    let mut pairs = words
-        .split_ascii_whitespace()
-        .filter_map(|word| word.split_once('='));
-    pairs.find_map(|(name, value)| name.eq_ignore_ascii_case(key).then_some(value))
 }
 
 fn limits(text: &mut Text, accounting: Option<&Accounting>) {

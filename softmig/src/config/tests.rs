@@ -70,7 +70,7 @@ fn after_its_time_a_gpu_is_shared_again() {
         .unwrap();
     assert_eq!(
         *node,
-        "NodeName=ds01 Gres=gpu:l40s:4,shard:l40s:16 CPUs=64 RealMemory=512000"
+        "NodeName=ds01 Gres=gpu:l40s:4,shard:l40s:16 CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=512000"
     );
     let script = &after["softmig-reservations.sh"];
     assert!(script.contains("\n# This time is over.\n"), "{script}");
@@ -119,7 +119,7 @@ fn without_an_inventory_it_says_what_to_add() {
     insta::assert_snapshot!(conf.unwrap());
     let script = files["softmig-reservations.sh"].replace(reservations::FUNCTIONS, "");
     assert!(
-        script.contains("[[nodes]] in policy.toml has no such GPU."),
+        script.contains("since [[nodes]] has no such GPU."),
         "{script}"
     );
 }

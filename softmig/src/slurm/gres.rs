@@ -1,7 +1,7 @@
 //! The GRES of a node, as slurm.conf and gres.conf are to have them.
 
 use softmig_policy::Policy;
-use softmig_policy::nodes::Nodes;
+use softmig_policy::nodes::{Nodes, apart};
 use softmig_policy::reservable::Window;
 use std::fmt;
 
@@ -49,7 +49,7 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
 }
 
 /// What a type of [[nodes]] is at that time: GPUs that were kept for somebody are what they were before.
-pub(crate) fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
+fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
     let mut of = None;
     for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {
         match reservable.window(now) {
@@ -58,6 +58,21 @@ pub(crate) fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a st
         }
     }
     of.unwrap_or(kind)
+}
+
+/// The types of a node's GPUs at that time. One that would be in two places stays what it was: Slurm numbers GPUs type by type.
+fn kinds_at<'a>(policy: &'a Policy, nodes: &'a Nodes, now: i64) -> Vec<&'a str> {
+    let written = || nodes.gpus().iter().map(|gpus| gpus.kind.as_str());
+    let mut kinds: Vec<&str> = written().map(|kind| kind_at(policy, kind, now)).collect();
+    for (at, own) in written().enumerate() {
+        if apart(&kinds).is_none() {
+            break;
+        }
+        if let Some(kind) = kinds.get_mut(at) {
+            *kind = own;
+        }
+    }
+    kinds
 }
 
 /// Into how many shards Slurm counts one GPU of a type, where it is shared at all.
@@ -72,8 +87,7 @@ impl NodeGres {
     pub(crate) fn of(policy: &Policy, nodes: &Nodes, now: i64) -> Self {
         let mut types: Vec<TypeGres> = Vec::new();
         let mut minor = Some(0u32);
-        for gpus in nodes.gpus() {
-            let kind = kind_at(policy, &gpus.kind, now);
+        for (gpus, kind) in nodes.gpus().iter().zip(kinds_at(policy, nodes, now)) {
             let mig = policy.gpu(kind).is_some_and(|gpu| gpu.is_mig());
             if mig {
                 minor = None;
@@ -82,11 +96,7 @@ impl NodeGres {
             minor = minor.map(|first| first + gpus.count);
             match types.iter_mut().find(|known| known.kind == kind) {
                 Some(known) => {
-                    // Either all of a type are known or none.
-                    match known.minors.len() == known.gpus as usize && !minors.is_empty() {
-                        true => known.minors.extend(minors),
-                        false => known.minors.clear(),
-                    }
+                    known.minors.extend(minors);
                     known.gpus += gpus.count;
                 }
                 None => types.push(TypeGres {
@@ -184,20 +194,34 @@ mod tests {
 
     #[test]
     fn a_reserved_gpu_has_one_shard_of_its_own_until_its_time_is_over() {
-        let gpus = "[\"l40s:2\", \"l40s_r:1\", \"l40s:1\"]";
+        let gpus = "[\"l40s_r:1\", \"l40s:2\", \"l40s:1\"]";
         for now in [0, 60, 119] {
             let gres = gres(gpus, now);
             assert_eq!(
                 gres.to_string(),
-                "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1"
+                "gpu:l40s_r:1,gpu:l40s:3,shard:l40s_r:1,shard:l40s:12"
             );
-            assert!(gres.types[0].shared && !gres.types[1].shared);
-            assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia[0-1,3]");
-            assert_eq!(device_files(&gres.types[1].minors), "/dev/nvidia2");
+            assert!(!gres.types[0].shared && gres.types[1].shared);
+            assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia0");
+            assert_eq!(device_files(&gres.types[1].minors), "/dev/nvidia[1-3]");
         }
         let gres = gres(gpus, 120);
         assert_eq!(gres.to_string(), "gpu:l40s:4,shard:l40s:16");
         assert_eq!(device_files(&gres.types[0].minors), "/dev/nvidia[0-3]");
+    }
+
+    #[test]
+    fn a_gpu_is_shared_again_once_its_type_is_in_one_place() {
+        let later = "[[reservable]]\ntype = \"l40s_q\"\nof = \"l40s\"\nuser = \"bob\"\nreason = \"x\"\nend = 1970-01-01T00:03:00Z\n";
+        let gpus = "[\"l40s:2\", \"l40s_q:1\", \"l40s_r:1\"]";
+        let gres = |now| {
+            let text = format!("{GPUS}{later}[[nodes]]\nnames = \"n1\"\ngpus = {gpus}\n");
+            all(&Policy::parse(&text).unwrap(), now)[0].to_string()
+        };
+        let apart =
+            "gpu:l40s:2,gpu:l40s_q:1,gpu:l40s_r:1,shard:l40s:8,shard:l40s_q:1,shard:l40s_r:1";
+        assert_eq!((gres(0), gres(150)), (apart.to_string(), apart.to_string()));
+        assert_eq!(gres(200), "gpu:l40s:4,shard:l40s:16");
     }
 
     #[test]
@@ -208,15 +232,14 @@ mod tests {
 
     #[test]
     fn numbers_of_devices_end_where_mig_begins() {
-        let gres = gres("[\"p:1\", \"l40s:2\", \"m:7\", \"p:1\"]", 0);
+        let gres = gres("[\"l40s:2\", \"m:7\", \"p:2\"]", 0);
         assert_eq!(
             gres.to_string(),
-            "gpu:p:2,gpu:l40s:2,gpu:m:7,shard:p:8,shard:l40s:8,shard:m:28"
+            "gpu:l40s:2,gpu:m:7,gpu:p:2,shard:l40s:8,shard:m:28,shard:p:8"
         );
         assert!(gres.has_mig());
         assert_eq!(gres.shards(), 11 * 4);
-        assert!(gres.types[0].minors.is_empty());
-        assert_eq!(gres.types[1].minors, [1, 2]);
-        assert!(gres.types[2].minors.is_empty());
+        assert_eq!(gres.types[0].minors, [0, 1]);
+        assert!(gres.types[1].minors.is_empty() && gres.types[2].minors.is_empty());
     }
 }

@@ -67,11 +67,9 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<Partition> {
             [] => gres::shards_of_type(policy, kind).is_some(),
             types => types.iter().any(|own| own == kind),
         };
-        let nodes = policy.nodes().iter().filter(|nodes| {
-            let mut gpus = nodes.gpus().iter();
-            gpus.any(|gpus| takes(gres::kind_at(policy, &gpus.kind, now)))
-        });
-        let nodes = nodes.map(|nodes| nodes.names().to_string());
+        let nodes = gres::all(policy, now).into_iter();
+        let nodes = nodes.filter(|node| node.types.iter().any(|gres| takes(&gres.kind)));
+        let nodes = nodes.map(|node| node.names);
         let at = all.iter().position(|known| known.name == route.partition());
         let known = match at.and_then(|at| all.get_mut(at)) {
             Some(known) => {

@@ -151,7 +151,7 @@ mod tests {
         let qos = only(&format!("{GPUS}[defaults]\nshards = 1\n"));
         assert_eq!(qos.name, "softmig");
         assert_eq!(qos.per_user.to_string(), "billing=1");
-        assert!(qos.per_job.is_empty());
+        assert_eq!(qos.per_job, Tres::default());
         assert_eq!(
             qos.to_string(),
             "MaxJobsPerUser=-1 MaxWall=-1 Priority=0 Flags+=DenyOnLimit"

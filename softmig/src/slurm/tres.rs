@@ -24,12 +24,6 @@ impl Tres {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
-
-    /// Whether there are none.
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Display for Tres {

@@ -198,6 +198,25 @@ fn who_waits_for_each_kernel_is_held() -> Result<()> {
     client.is_held("25")
 }
 
+/// Asking for other events takes as long as a short kernel, whose end nobody would see.
+#[test]
+fn a_launch_that_is_measured_has_its_event_at_once() -> Result<()> {
+    let stand = Stand::new()?;
+    let client = Paced {
+        nanoseconds: "20000",
+        ..Paced::by("sync")
+    };
+    run(stand.limited("50", &client.words()))?;
+    let all = stand.gpus.all_calls("cuEventRecord");
+    let late = stand
+        .gpus
+        .all_calls("cuEventRecord after asking for another event");
+    ensure!(all > 50, "only {all} events were recorded");
+    // Not those of work that comes behind other work.
+    ensure!(late < all / 10, "{late} of {all} events were late");
+    Ok(())
+}
+
 /// One of them is a point of the time that is measured.
 #[test]
 fn long_kernels_are_held() -> Result<()> {

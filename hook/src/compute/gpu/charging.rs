@@ -118,8 +118,12 @@ impl Gpu {
         let _errno = Errno::save();
         relaxed(|| {
             place.try_marks(|place, marks| {
+                // What is measured by itself is over soon, and an event that comes later than that tells little.
+                let is_marked = alone.is_some() && marks.end(place, stream, alone, stands_for);
                 self.settle_marks(place, marks);
-                marks.end(place, stream, alone, stands_for);
+                if !is_marked {
+                    marks.end(place, stream, alone, stands_for);
+                }
             });
         });
     }
@@ -287,8 +291,7 @@ impl Gpu {
             work.cost
         };
         let time = if is_timed && mark.is_late {
-            // It began no earlier than it was launched.
-            time.min(now.saturating_sub(mark.since))
+            since_launched(time, now.saturating_sub(mark.since), work.cost)
         } else {
             time
         };
@@ -399,6 +402,14 @@ impl Gpu {
     }
 }
 
+/// How long work took that nobody saw begin, by the time since the event before it, if it was launched so long before
+/// somebody saw that it was over. It may have been over for a while by then: what can have been as expected is charged as such.
+fn since_launched(time: u64, most: u64, cost: u64) -> u64 {
+    let is_plausible = time > most && most <= far_beyond(cost);
+    let expected = if is_plausible { cost } else { u64::MAX };
+    time.min(most).min(expected)
+}
+
 /// How long a launch may have been taken to last that stands for so many, and should take `cost`.
 fn most_learned(stands_for: u64, cost: u64) -> u64 {
     if stands_for > 1 {
@@ -417,5 +428,26 @@ fn unseen(reached: &Reached, time: u64) -> u64 {
             .saturating_mul(mark.stands_for.saturating_sub(1))
     } else {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_nobody_saw_begin_takes_as_long_as_it_should_unless_it_took_far_longer() {
+        // The first of a turn: the event before it was the last of the one before.
+        let first = |most, cost| since_launched(9_000_000, most, cost);
+        assert_eq!(first(190_000, 120_000), 120_000);
+        assert_eq!(first(100_000, 120_000), 100_000);
+        let far = far_beyond(120_000);
+        assert_eq!(
+            [first(far, 120_000), first(far + 1, 120_000)],
+            [120_000, far + 1]
+        );
+        // The event before it was reached while it was in the queue.
+        assert_eq!(since_launched(150_000, 190_000, 120_000), 150_000);
+        assert_eq!(since_launched(190_000, 190_000, 120_000), 190_000);
     }
 }

@@ -13,6 +13,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::pools;
 use crate::streams::{self, Default};
+use crate::thread;
 use crate::waiting::{self, Wait};
 use crate::work::{Mark, Op};
 use softmig_fake_node::Function;
@@ -49,6 +50,9 @@ const EXTERNAL: u32 = 1;
 /// A graph does not show it: what is behind such an event in the stream is not what it was before.
 static RECORDED_IN_CAPTURE: Function = Function::new("cuEventRecord in a capture");
 
+/// By the thread that launched the kernel before it: that may have ended meanwhile.
+static RECORDED_LATE: Function = Function::new("cuEventRecord after asking for another event");
+
 exports! {
     static SYMBOLS;
 
@@ -82,6 +86,7 @@ exports! {
 
     /// Whether it is reached.
     fn cuEventQuery [cuEventQuery 2000] (event: CUevent) => locked(|driver| {
+        thread::asks();
         match reached(driver, event as usize)? {
             Wait::Done => Ok(()),
             Wait::Until(_) | Wait::Unknown => Err(CUDA_ERROR_NOT_READY),
@@ -127,6 +132,9 @@ fn record(
     let stream = streams::resolve(driver, stream, default)?;
     let recorded = match streams::get(driver, stream)?.capture {
         None => {
+            if thread::records() {
+                RECORDED_LATE.count(driver.node);
+            }
             let mark = Mark::new();
             streams::run(driver, stream, Op::Mark(mark.clone()))?;
             Recorded::Mark(mark)

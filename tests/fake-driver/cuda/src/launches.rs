@@ -16,6 +16,7 @@ use crate::export::exports;
 use crate::functions;
 use crate::image::Act;
 use crate::streams::{self, Default};
+use crate::thread;
 use crate::work::{Deed, Kernel, Op, Shape};
 
 /// Threads in a block.
@@ -125,6 +126,7 @@ fn launch(
     (parameters, extra): Arguments,
     per_thread: bool,
 ) -> Outcome {
+    thread::launches();
     let (context, _) = driver.contexts.current()?;
     let kernel = kernel(driver, function as usize, shape, (parameters, extra))?;
     #[cfg(not(feature = "old"))]

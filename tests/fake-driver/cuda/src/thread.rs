@@ -7,7 +7,36 @@ use softmig_driver_sys::cuda::*;
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
+    static LAUNCHED: Cell<Launched> = const { Cell::new(Launched::Nothing) };
     static CAPTURE_MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
+}
+
+/// What this thread did since it recorded an event.
+#[derive(Clone, Copy)]
+enum Launched {
+    Nothing,
+    /// It launched a kernel, and asked for no event since then.
+    Kernel,
+    /// It did ask.
+    KernelAndAsked,
+}
+
+/// It launches a kernel.
+pub(crate) fn launches() {
+    LAUNCHED.set(Launched::Kernel);
+}
+
+/// It asks whether an event is reached.
+pub(crate) fn asks() {
+    if matches!(LAUNCHED.get(), Launched::Kernel) {
+        LAUNCHED.set(Launched::KernelAndAsked);
+    }
+}
+
+/// It records an event. Whether it asked for another since the launch before.
+pub(crate) fn records() -> bool {
+    let before = LAUNCHED.replace(Launched::Nothing);
+    matches!(before, Launched::KernelAndAsked)
 }
 
 /// A number for this thread that no other has or had.

@@ -1,0 +1,117 @@
+//! `softmig config` as an administrator runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use assert_cmd::Command;
+use std::path::Path;
+
+const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
+
+/// Exit status, standard output and standard error.
+fn config(words: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("softmig")
+        .unwrap()
+        .arg("config")
+        .args(words)
+        .output()
+        .unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+fn write(policy: &str, folder: &Path, more: &[&str]) -> (i32, String) {
+    let folder = folder.to_str().unwrap();
+    let words = [
+        "--slurm-version",
+        "24.11",
+        "--policy",
+        policy,
+        "--write",
+        folder,
+    ];
+    let (status, said, error) = config(&[&words, more].concat());
+    assert_eq!(error, "");
+    (status, said.replace(folder, "DIR"))
+}
+
+#[test]
+fn without_a_folder_all_is_printed() {
+    let (status, text, _) = config(&["--slurm-version", "24.11", "--policy", POLICY]);
+    assert_eq!(status, 0);
+    let names: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("==> ")?.strip_suffix(" <=="))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "softmig.conf",
+            "gres.conf",
+            "cgroup.conf",
+            "softmig-qos.sh",
+            "softmig-reservations.sh"
+        ]
+    );
+}
+
+#[test]
+fn files_that_differ_are_left_and_make_the_status_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let (status, said) = write(POLICY, folder.path(), &[]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!(said, @r"
+    DIR/softmig.conf: written
+    DIR/gres.conf: written
+    DIR/cgroup.conf: written
+    DIR/softmig-qos.sh: written
+    DIR/softmig-reservations.sh: written
+    ");
+    std::fs::write(folder.path().join("gres.conf"), "AutoDetect=nvml\n").unwrap();
+    let (status, said) = write(POLICY, folder.path(), &[]);
+    assert_eq!(status, 3);
+    insta::assert_snapshot!(said, @r"
+    DIR/softmig.conf: unchanged
+    DIR/gres.conf: differs, and is left as it is; see what would change with
+      diff -u DIR/gres.conf DIR/gres.conf.new
+    and take it over with
+      mv DIR/gres.conf.new DIR/gres.conf
+    DIR/cgroup.conf: unchanged
+    DIR/softmig-qos.sh: unchanged
+    DIR/softmig-reservations.sh: unchanged
+    ");
+    let (status, said) = write(POLICY, folder.path(), &["--force"]);
+    assert_eq!(status, 0);
+    let replaced = "DIR/gres.conf: written; what was there is DIR/gres.conf.old\n";
+    assert!(said.contains(replaced), "{said}");
+    assert_eq!(write(POLICY, folder.path(), &[]).0, 0);
+}
+
+#[test]
+fn a_wrong_policy_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    std::fs::write(&path, "\n[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:1\"]\n").unwrap();
+    let path = path.to_str().unwrap();
+    let (status, said, error) = config(&["--slurm-version", "22.05", "--policy", path]);
+    assert_eq!((status, said.as_str()), (1, ""));
+    assert!(
+        error.starts_with(&format!(
+            "softmig config: {path}: line 2: [[nodes]]: gpus has l40s"
+        )),
+        "{error}"
+    );
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for words in [
+        &["--policy", POLICY][..],
+        &["--slurm-version", "24"],
+        &["--slurm-version", "24.11", "--force"],
+    ] {
+        assert_eq!(config(words).0, 2, "{words:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! A GPU that is kept for somebody for a week, and given back.
+
+use super::{cluster, end, refused, run, stay};
+use anyhow::{Context, Result};
+use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    a_kept_gpu_is_its_holders_even_when_all_others_are_full,
+    after_its_time_config_gives_the_gpu_back,
+);
+
+fn policy(end: &str) -> String {
+    format!(
+        "default_class = \"student\"\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
+         [classes.student]\nshards = 16\nwhole_gpus = 0\n[classes.admin]\nmembers = {{ users = [\"dave\"] }}\n\
+         shards = \"unlimited\"\nwhole_gpus = \"unlimited\"\npriority = 100\n\
+         [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nstart = 2020-01-01T00:00:00Z\nend = {end}\n\
+         reason = \"paper deadline\"\n"
+    )
+}
+
+fn kept(slurm: Slurm) -> Result<Cluster> {
+    let kinds = [Gpus::l40s(3), Gpus::new("l40s_r", "NVIDIA L40S", 1)];
+    cluster(
+        slurm,
+        &policy("2999-01-01T00:00:00Z"),
+        "[\"l40s:3\", \"l40s_r:1\"]",
+        &kinds,
+    )
+}
+
+fn a_kept_gpu_is_its_holders_even_when_all_others_are_full(slurm: Slurm) -> Result<()> {
+    let cluster = kept(slurm)?;
+    for _ in 0..12 {
+        run(&cluster, "bob", "--gres=gpu:l40s.4:1")?;
+    }
+    let slice = stay(&cluster, "bob", &["--gres=gpu:l40s.4:1"])?;
+    let whole = stay(&cluster, "dave", &["--gres=gpu:l40s:1"])?;
+    cluster.wait_reason(whole, "Resources")?;
+    for (user, gres) in [
+        ("bob", "--gres=gpu:l40s_r:1"),
+        ("dave", "--gres=gpu:l40s_r:1"),
+        ("dave", "--gres=gpu:1"),
+        ("dave", "--gpus=1"),
+    ] {
+        let refusal = refused(&cluster, user, &[gres])?;
+        assert!(refusal.contains("[RESERVED]"), "{user} {gres}: {refusal}");
+    }
+    // Though her class has no whole GPUs, and others were first.
+    let hers = cluster
+        .user("alice")
+        .sbatch(&["--gres=gpu:l40s_r:1", "--time=20"], "sleep 600")?;
+    cluster.wait_job(hers, "RUNNING")?;
+    assert_eq!(cluster.job_gpus(hers)?, [3]);
+    let options = ["--gres=gpu:l40s_r:1", "--time=10"];
+    let second = cluster.user("alice").sbatch(&options, "sleep 600")?;
+    let waits =
+        |job: u32| -> Result<bool> { Ok(cluster.job_state(job)?.as_deref() == Some("PENDING")) };
+    assert!(waits(second)? && waits(slice)? && waits(whole)?);
+    end(&cluster, hers)?;
+    cluster.wait_job(second, "RUNNING")?;
+    assert_eq!(cluster.job_gpus(second)?, [3]);
+    assert!(waits(slice)? && waits(whole)?);
+    Ok(())
+}
+
+fn after_its_time_config_gives_the_gpu_back(slurm: Slurm) -> Result<()> {
+    // The same policy, after its time: what config prints now is four GPUs for all.
+    let over = policy("2020-02-01T00:00:00Z");
+    let cluster = cluster(slurm, &over, "[\"l40s:3\", \"l40s_r:1\"]", &[Gpus::l40s(4)])?;
+    let conf = cluster
+        .read("/etc/slurm/softmig.conf")?
+        .context("softmig.conf")?;
+    assert!(
+        conf.contains("gpu:l40s:4") && !conf.contains("Gres=gpu:l40s_r"),
+        "{conf}"
+    );
+    let mut gpus = Vec::new();
+    for _ in 0..16 {
+        let job = run(&cluster, "bob", "--gres=gpu:l40s.4:1")?;
+        gpus.extend(cluster.job_gpus(job)?);
+    }
+    assert!(gpus.contains(&3), "{gpus:?}");
+    let refusal = refused(&cluster, "alice", &["--gres=gpu:l40s_r:1"])?;
+    assert!(
+        refusal.contains("was kept for user alice until 2020-02-01"),
+        "{refusal}"
+    );
+    Ok(())
+}
