@@ -90,7 +90,7 @@ impl Allocation {
 }
 
 /// Without `(IDX:0)` and the like, which hold commas of their own.
-fn without_places(gres: &str) -> String {
+pub(crate) fn without_places(gres: &str) -> String {
     let mut depth = 0u32;
     gres.chars()
         .filter(|letter| {

@@ -47,6 +47,8 @@ mod ceilings;
 #[cfg(feature = "std")]
 pub mod classes;
 #[cfg(feature = "std")]
+pub mod configured;
+#[cfg(feature = "std")]
 mod convert;
 #[cfg(feature = "std")]
 mod decide;

@@ -16,6 +16,9 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read.
 const LONGEST: u64 = 1 << 20;
 
+/// The longest answer about a whole cluster: some kilobytes for each of its nodes or people.
+const LONGEST_OF_ALL: u64 = 256 << 20;
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -78,7 +81,19 @@ impl Commands {
     pub fn answer(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
         let mut command = self.command(&self.folder.join(program));
         command.args(arguments);
-        output(command, PATIENCE)
+        output(command, PATIENCE, LONGEST)
+    }
+
+    /// The same where the answer is about all nodes or all people of a cluster.
+    pub fn long_answer(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
+        let mut command = self.command(&self.folder.join(program));
+        command.args(arguments);
+        output(command, PATIENCE, LONGEST_OF_ALL)
+    }
+
+    /// The folder that they are in.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// A command that gets nothing of our environment.
@@ -97,7 +112,7 @@ impl Commands {
 }
 
 /// What the command writes, if it ends in time and well.
-fn output(mut command: Command, patience: Duration) -> Result<String, AskError> {
+fn output(mut command: Command, patience: Duration, longest: u64) -> Result<String, AskError> {
     let deadline = Instant::now() + patience;
     let mut child = command
         .stdin(Stdio::null())
@@ -105,7 +120,7 @@ fn output(mut command: Command, patience: Duration) -> Result<String, AskError> 
         // slurmd keeps what its prolog says there.
         .stderr(Stdio::inherit())
         .spawn()?;
-    let answer = read_until(&mut child, deadline);
+    let answer = read_until(&mut child, deadline, longest);
     let ended = answer.is_some().then(|| wait_until(&mut child, deadline));
     let Some(Ok(Some(status))) = ended else {
         // It may have ended by itself just now; then there is nothing to kill and it is waited for all the same.
@@ -120,12 +135,12 @@ fn output(mut command: Command, patience: Duration) -> Result<String, AskError> 
 }
 
 /// A thread reads, so that this one can stop waiting.
-fn read_until(child: &mut Child, deadline: Instant) -> Option<String> {
+fn read_until(child: &mut Child, deadline: Instant, longest: u64) -> Option<String> {
     let stdout = child.stdout.take()?;
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().spawn(move || {
         let mut bytes = Vec::new();
-        let _ = stdout.take(LONGEST).read_to_end(&mut bytes);
+        let _ = stdout.take(longest).read_to_end(&mut bytes);
         // Nobody listens any more when it was too late.
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
     });
@@ -159,15 +174,15 @@ mod tests {
 
     #[test]
     fn an_answer_is_read() {
-        let answer = output(shell("echo Nodes=n1"), PATIENCE).unwrap();
+        let answer = output(shell("echo Nodes=n1"), PATIENCE, LONGEST).unwrap();
         assert_eq!(answer, "Nodes=n1\n");
     }
 
     #[test]
     fn a_failing_scontrol_gives_no_answer() {
-        let failed = output(shell("echo Nodes=n1; exit 1"), PATIENCE);
+        let failed = output(shell("echo Nodes=n1; exit 1"), PATIENCE, LONGEST);
         assert!(matches!(failed, Err(AskError::Failed(_))));
-        let missing = output(Command::new("/nonexistent/scontrol"), PATIENCE);
+        let missing = output(Command::new("/nonexistent/scontrol"), PATIENCE, LONGEST);
         assert!(matches!(missing, Err(AskError::Run(_))));
     }
 
@@ -175,7 +190,7 @@ mod tests {
     fn a_hanging_scontrol_is_killed_in_time() {
         for script in ["exec sleep 60", "exec >&-; exec sleep 60"] {
             let start = Instant::now();
-            let late = output(shell(script), Duration::from_millis(100));
+            let late = output(shell(script), Duration::from_millis(100), LONGEST);
             assert!(matches!(late, Err(AskError::Late)), "{script}");
             assert!(start.elapsed() < Duration::from_secs(10), "{script}");
         }
@@ -188,7 +203,7 @@ mod tests {
             slurm_conf: Some("/etc/slurm/slurm.conf".into()),
         };
         let env = commands.command(Path::new("/usr/bin/env"));
-        let seen = output(env, Duration::from_secs(10)).unwrap();
+        let seen = output(env, Duration::from_secs(10), LONGEST).unwrap();
         let mut seen: Vec<&str> = seen.lines().collect();
         seen.sort_unstable();
         assert_eq!(

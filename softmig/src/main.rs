@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod config;
 mod ending;
 mod etc;
@@ -27,6 +28,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Check),
     Explain(Box<explain::Explain>),
     Config(config::Config),
     Node(node::Node),
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         return smi.run();
     }
     match Cli::parse().command {
+        Command::Check(check) => check.run().unwrap_or_else(|error| fail("check", &error)),
         Command::Explain(explain) => explain.run(),
         Command::Config(config) => config.run(),
         Command::Node(node) => finish("node", node.run()),

@@ -3,7 +3,7 @@
 mod jobs;
 mod refusals;
 mod settings;
-mod slurmd;
+pub(crate) mod slurmd;
 
 use crate::etc::{Etc, be_root};
 use crate::install::preload;

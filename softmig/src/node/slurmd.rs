@@ -47,6 +47,35 @@ pub(crate) fn jobs_with_steps() -> BTreeSet<JobId> {
         .collect()
 }
 
+/// What the kernel says of the control groups of each process that a step here has started, beside its job.
+pub(crate) fn places_of_steps() -> Vec<(JobId, Vec<u8>)> {
+    let steps = processes("slurmstepd").filter_map(|step| {
+        let number = step.folder.file_name()?.to_str()?.to_string();
+        Some((number, job_of_title(&step.line())?))
+    });
+    let steps: Vec<(String, JobId)> = steps.collect();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    let places = folders.filter_map(|folder| {
+        // PID (NAME) STATE PARENT: a name may hold anything, so from its end.
+        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        let parent = stat
+            .rsplit_once(')')?
+            .1
+            .split_ascii_whitespace()
+            .nth(1)?
+            .to_string();
+        let (_, job) = steps.iter().find(|(number, _)| *number == parent)?;
+        // Until a step's child runs another program, it is on its way to its place. In this order: it may get there now.
+        let program = fs::read_link(folder.join("exe")).ok()?;
+        if is_named(program.file_name()?.as_bytes(), "slurmstepd") {
+            return None;
+        }
+        Some((*job, fs::read(folder.join("cgroup")).ok()?))
+    });
+    places.collect()
+}
+
 /// Reads `slurmstepd: [7.extern]`.
 fn job_of_title(title: &[u8]) -> Option<JobId> {
     let title = std::str::from_utf8(title).ok()?;
@@ -115,7 +144,7 @@ fn mounts_of(process: &Path) -> Option<PathBuf> {
 }
 
 /// The host's name without its domain, as slurmd looks for itself in slurm.conf.
-fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim()
         .split('.')

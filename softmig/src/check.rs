@@ -1,0 +1,147 @@
+//! `softmig check`: whether Slurm and this node are what policy.toml needs them to be.
+//!
+//! `gather` looks at things, `facts` is what it saw, `judge` makes `finding`s of that.
+
+mod facts;
+mod finding;
+mod gather;
+mod hostlist;
+mod judge;
+
+use anyhow::Context;
+use clap::Args;
+use facts::{Answer, Cluster, Difference, Machine};
+use finding::{Finding, Findings, Level};
+use softmig_policy::Policy;
+use softmig_policy::options::SlurmVersion;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Compares policy.toml with Slurm's configuration, and with this node.
+///
+/// Looks at the running Slurm, or with --slurm-conf at files; on a machine with GPUs also at the library, the monitor,
+/// control groups and NVML. Prints a line for each finding: its level, its code, where, what, and what to do. Changes
+/// nothing. docs/check.md explains each code.
+///
+/// Exit status: 0 no errors, 3 errors, 2 wrong usage, 1 something that was asked for could not be looked at.
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The policy
+    #[arg(long, value_name = "FILE", default_value = Policy::PATH)]
+    policy: PathBuf,
+    /// Look at this slurm.conf, and at gres.conf and cgroup.conf beside it, instead of the running Slurm
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["node", "nodes"])]
+    slurm_conf: Option<PathBuf>,
+    /// The Slurm release that the files are for
+    #[arg(long, value_name = "YY.MM", requires = "slurm_conf")]
+    slurm_version: Option<SlurmVersion>,
+    /// Look at Slurm only, and not at this machine
+    #[arg(long)]
+    slurm: bool,
+    /// Look at this machine only, as a node with GPUs
+    #[arg(long, conflicts_with_all = ["nodes", "slurm"])]
+    node: bool,
+    /// Also run 'softmig check --node' on these nodes, or on all with GPUs, each as a job step of a minute at most
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    nodes: Option<String>,
+    /// Report when the policy here is another than this one; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "slurm_conf")]
+    same_as: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const ERRORS: u8 = 3;
+
+/// All that was looked at.
+struct Seen {
+    cluster: Option<Cluster>,
+    machine: Option<Machine>,
+    answers: Vec<Answer>,
+    /// Where the policy is another one than it should be.
+    difference: Option<Difference>,
+    /// What was asked for and could not be looked at.
+    missing: Vec<Finding>,
+}
+
+impl Check {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let text = std::fs::read(&self.policy).with_context(|| {
+            format!(
+                "{}: use --policy FILE, or run this where softmig is installed",
+                self.policy.display()
+            )
+        })?;
+        let policy = Policy::parse(&String::from_utf8_lossy(&text))
+            .with_context(|| format!("{}", self.policy.display()))?;
+        let seen = self.look(&text)?;
+        let failed = !seen.missing.is_empty();
+        let findings = judge(&policy, seen, now());
+        match self.json {
+            true => println!("{}", findings.to_json()),
+            false => println!("{findings}"),
+        }
+        Ok(match findings.count(Level::Error) {
+            0 if failed => ExitCode::FAILURE,
+            0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(ERRORS),
+        })
+    }
+
+    fn look(&self, policy: &[u8]) -> anyhow::Result<Seen> {
+        let mut missing = Vec::new();
+        let mut answers = Vec::new();
+        let cluster = match &self.slurm_conf {
+            Some(path) => Some(gather::given(path, self.slurm_version)?),
+            None if self.node => None,
+            None => match gather::commands().and_then(|commands| {
+                let cluster = gather::running(&commands)?;
+                if let Some(list) = &self.nodes {
+                    let srun = commands.folder().join("srun");
+                    answers = gather::across::ask(&cluster, list, policy, &srun);
+                }
+                Ok(cluster)
+            }) {
+                Ok(cluster) => Some(cluster),
+                Err(error) => {
+                    missing.push(Finding::skip("Slurm", format!("{error:#}")));
+                    None
+                }
+            },
+        };
+        let slurm_only = self.slurm || self.slurm_conf.is_some();
+        let here = self.node || (!slurm_only && gather::machine::is_node());
+        let same_as = self.same_as.as_deref();
+        let difference = same_as.map(|other| gather::machine::compare(&self.policy, other));
+        Ok(Seen {
+            cluster,
+            machine: here.then(gather::machine::look),
+            answers,
+            difference: difference.transpose()?,
+            missing,
+        })
+    }
+}
+
+fn judge(policy: &Policy, seen: Seen, now: i64) -> Findings {
+    let mut found = seen.missing;
+    if let Some(cluster) = &seen.cluster {
+        found.extend(judge::cluster(policy, cluster, now));
+    }
+    if let Some(machine) = &seen.machine {
+        found.extend(judge::machine(policy, machine, seen.cluster.as_ref(), now));
+    }
+    found.extend(judge::windows(policy, seen.cluster.as_ref(), now));
+    found.extend(judge::difference(seen.difference.as_ref()));
+    found.extend(judge::answers(&seen.answers));
+    Findings::sorted(found)
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    })
+}

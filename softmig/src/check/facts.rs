@@ -1,0 +1,319 @@
+//! What was found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
+
+use crate::check::gather::across::Told;
+use softmig_nvml::Devices;
+use softmig_policy::configured::Configured;
+use softmig_policy::node_conf::NodeConf;
+use softmig_policy::options::SlurmVersion;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Something that was looked at, or why it could not be.
+pub(crate) type Seen<T> = Result<T, String>;
+
+/// Slurm's configuration: that of a running slurmctld, or what files say.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    /// Its release, where it is known.
+    pub(crate) version: Option<SlurmVersion>,
+    /// slurm.conf.
+    pub(crate) settings: Settings,
+    /// cgroup.conf.
+    pub(crate) cgroup: Seen<Settings>,
+    /// The nodes, with and without GPUs.
+    pub(crate) nodes: Vec<Node>,
+    /// gres.conf.
+    pub(crate) gres_conf: Seen<Vec<GresLine>>,
+    /// The partitions.
+    pub(crate) partitions: Vec<Partition>,
+    /// The reservations that there are now.
+    pub(crate) reservations: Seen<Vec<Reservation>>,
+    /// What slurmdbd holds.
+    pub(crate) accounting: Seen<Accounting>,
+    /// The scripts beside slurm.conf.
+    pub(crate) scripts: Scripts,
+    /// slurmctld's Lua.
+    pub(crate) lua: Seen<Lua>,
+    /// The text of slurm.conf without the files that it includes: all that the Lua modules look at.
+    pub(crate) slurm_conf: Seen<String>,
+    /// The text of a site's own Prolog and Epilog, where they can be read.
+    pub(crate) own_scripts: BTreeMap<String, String>,
+}
+
+/// KEY=VALUE of a configuration file. Keys are the same in upper and lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settings(BTreeMap<String, String>);
+
+impl Settings {
+    /// Adds one. Values of one key follow each other, as `Prolog[0]` and `Prolog[1]` do.
+    pub(crate) fn add(&mut self, key: &str, value: &str) {
+        let key = key.split('[').next().unwrap_or(key).to_ascii_lowercase();
+        let value = match value {
+            "(null)" | "N/A" | "" => return,
+            value => value.trim_matches('"'),
+        };
+        self.0
+            .entry(key)
+            .and_modify(|old| {
+                old.push(',');
+                old.push_str(value);
+            })
+            .or_insert_with(|| value.to_string());
+    }
+
+    /// Sets one anew.
+    pub(crate) fn set(&mut self, key: &str, value: &str) {
+        self.remove(key);
+        self.add(key, value);
+    }
+
+    /// Takes one out.
+    fn remove(&mut self, key: &str) {
+        self.0.remove(&key.to_ascii_lowercase());
+    }
+
+    /// The value; empty where there is none.
+    pub(crate) fn get(&self, key: &str) -> &str {
+        let value = self.0.get(&key.to_ascii_lowercase());
+        value.map_or("", String::as_str)
+    }
+
+    /// The words of a list, as they are written.
+    pub(crate) fn words(&self, key: &str) -> impl Iterator<Item = &str> {
+        let words = self.get(key).split(',').map(str::trim);
+        words.filter(|word| !word.is_empty())
+    }
+
+    /// Whether a list has a word, in whatever case.
+    pub(crate) fn has(&self, key: &str, word: &str) -> bool {
+        self.words(key).any(|own| own.eq_ignore_ascii_case(word))
+    }
+
+    /// Whether it is yes.
+    pub(crate) fn is_yes(&self, key: &str) -> bool {
+        let value = self.get(key).to_ascii_lowercase();
+        matches!(value.as_str(), "yes" | "true" | "1" | "on" | "up")
+    }
+}
+
+/// Reads `KEY=VALUE` pairs, one after the other.
+impl<'a> FromIterator<(&'a str, &'a str)> for Settings {
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Self {
+        let mut settings = Self::default();
+        for (key, value) in pairs {
+            settings.add(key, value);
+        }
+        settings
+    }
+}
+
+/// A node as Slurm's configuration has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it has.
+    pub(crate) gres: Vec<Configured>,
+    /// Its CPUs, where they are known.
+    pub(crate) cpus: Option<u64>,
+    /// Its state as Slurm writes it; empty where it is not known.
+    pub(crate) state: String,
+}
+
+impl Node {
+    /// How many of a GRES and type it has.
+    pub(crate) fn count(&self, name: &str, kind: &str) -> u64 {
+        let of_kind = |gres: &&Configured| gres.name == name && gres.kind.as_deref() == Some(kind);
+        self.gres
+            .iter()
+            .filter(of_kind)
+            .map(|gres| gres.count)
+            .sum()
+    }
+
+    /// Whether it has any of a GRES.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.of(name).next().is_some()
+    }
+
+    /// Its items of a GRES.
+    pub(crate) fn of(&self, name: &str) -> impl Iterator<Item = &Configured> {
+        let named = move |gres: &&Configured| gres.name == name && gres.count > 0;
+        self.gres.iter().filter(named)
+    }
+}
+
+/// A line of gres.conf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GresLine {
+    /// The nodes that it is for; none is all.
+    pub(crate) nodes: Vec<String>,
+    /// `gpu`, `shard` and so on.
+    pub(crate) name: String,
+    /// Its type.
+    pub(crate) kind: Option<String>,
+    /// How many, where it says so.
+    pub(crate) count: Option<u64>,
+    /// Its devices.
+    pub(crate) files: Vec<String>,
+}
+
+impl GresLine {
+    /// Whether it is for that node.
+    pub(crate) fn is_for(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.iter().any(|name| name == node)
+    }
+}
+
+/// A partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Partition {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its nodes.
+    pub(crate) nodes: Vec<String>,
+    /// All that its line says.
+    pub(crate) settings: Settings,
+}
+
+/// A reservation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its nodes.
+    pub(crate) nodes: Vec<String>,
+    /// What it has of GRES and others: `cpu=4,gres/gpu:l40s=1`.
+    pub(crate) tres: String,
+}
+
+/// What slurmdbd holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accounting {
+    /// The QOS.
+    pub(crate) qos: Vec<Qos>,
+    /// Who may use what.
+    pub(crate) associations: Vec<Association>,
+}
+
+/// A QOS, each of its limits as sacctmgr prints it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Qos {
+    /// Its name.
+    pub(crate) name: String,
+    /// By sacctmgr's names of columns.
+    pub(crate) fields: Settings,
+}
+
+/// The association of a user, or of an account where there is no user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Association {
+    /// The account.
+    pub(crate) account: String,
+    /// The user; empty for the account's own.
+    pub(crate) user: String,
+    /// The QOS that are allowed.
+    pub(crate) qos: Vec<String>,
+    /// Its limits by TRES, all of them: `gres/gpu=4`.
+    pub(crate) limits: String,
+}
+
+impl Association {
+    /// "account teaching", "alice in teaching".
+    pub(crate) fn called(&self) -> String {
+        match self.user.as_str() {
+            "" => format!("account {}", self.account),
+            user => format!("{user} in {}", self.account),
+        }
+    }
+}
+
+/// The Lua scripts that Slurm loads.
+#[derive(Clone, Debug)]
+pub(crate) struct Scripts {
+    /// job_submit.lua; `None` where it is not there.
+    pub(crate) job_submit: Seen<Option<String>>,
+    /// cli_filter.lua.
+    pub(crate) cli_filter: Seen<Option<String>>,
+}
+
+/// A Lua version, such as 5.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LuaVersion(pub(crate) u8, pub(crate) u8);
+
+impl std::fmt::Display for LuaVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The Lua of Slurm's plugins, and softmig's modules for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lua {
+    /// What Slurm's job_submit_lua.so is linked with.
+    pub(crate) slurm: LuaVersion,
+    /// A library that Slurm tries before that: its path, and its version.
+    pub(crate) first: Option<(PathBuf, LuaVersion)>,
+    /// The modules that the scripts load for that version.
+    pub(crate) modules: Vec<LuaModule>,
+}
+
+/// One of softmig's Lua modules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LuaModule {
+    /// Where it belongs.
+    pub(crate) path: PathBuf,
+    /// What it is built for; `None` where there is no such file.
+    pub(crate) built_for: Option<Seen<LuaVersion>>,
+}
+
+/// A machine with GPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Its name in Slurm.
+    pub(crate) name: String,
+    /// node.conf; `None` where there is none.
+    pub(crate) node_conf: Seen<Option<NodeConf>>,
+    /// The library, as /etc/ld.so.preload names it.
+    pub(crate) preloaded: Seen<Vec<String>>,
+    /// Libraries named there that are not on the machine.
+    pub(crate) missing: Seen<Vec<String>>,
+    /// Whether the monitor runs.
+    pub(crate) monitor: bool,
+    /// Programs of softmig's that are not there or cannot be run.
+    pub(crate) bad_programs: Vec<String>,
+    /// What this machine's control groups are like.
+    pub(crate) cgroups: Seen<Cgroups>,
+    /// The GPUs.
+    pub(crate) nvml: Seen<Devices>,
+}
+
+/// Where a policy.toml is another than one it is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// What it is compared with.
+    pub(crate) with: String,
+    /// The first line that differs; `None` where they are the same.
+    pub(crate) line: Option<usize>,
+}
+
+/// The control groups of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cgroups {
+    /// Whether there is a hierarchy of version 2 with controllers, or one of version 1 with devices or freezer: where
+    /// Slurm makes groups for jobs.
+    pub(crate) usable: bool,
+    /// Of steps that run here: what the kernel says of where they are, and no job can be read from.
+    pub(crate) unknown: Vec<String>,
+    /// Whether this is inside a job, whose own place counts then.
+    pub(crate) in_job: bool,
+}
+
+/// What another node said of itself, or why it did not.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The node.
+    pub(crate) node: String,
+    /// Its findings.
+    pub(crate) told: Seen<Vec<Told>>,
+}

@@ -1,0 +1,328 @@
+//! A finding: what is wrong, where, and what to do about it.
+
+use serde::Serialize;
+use std::fmt;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// Slices do not work, or somebody gets what the policy does not give.
+    Error,
+    /// It works, and not as somebody may expect.
+    Warn,
+    /// It could not be looked at, so nothing is known.
+    Skip,
+    /// Nothing is wrong.
+    Info,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "ERROR",
+            Self::Warn => "WARN",
+            Self::Skip => "SKIP",
+            Self::Info => "INFO",
+        })
+    }
+}
+
+/// Makes the codes, their names and their levels from one list.
+macro_rules! codes {
+    ($($name:ident $level:ident $text:literal,)+) => {
+        /// What is found. The names are public and stable; docs/check.md explains each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($name,)+
+        }
+
+        impl Code {
+            /// All of them.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The name.
+            pub(crate) const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+
+            /// The one of that name.
+            pub(crate) fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|code| code.as_str() == name)
+            }
+
+            /// How much it matters.
+            pub(crate) const fn level(self) -> Level {
+                match self {
+                    $(Self::$name => Level::$level,)+
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    // Slurm's settings.
+    SelectType Error "SELECT_TYPE",
+    LlSharedGresTooOld Error "LL_SHARED_GRES_TOO_OLD",
+    MultipleSharingGresPj Error "MULTIPLE_SHARING_GRES_PJ",
+    Placement Warn "PLACEMENT",
+    PlacementAlwaysPacks Warn "PLACEMENT_ALWAYS_PACKS",
+    GresTypes Error "GRES_TYPES",
+    Prolog Error "PROLOG",
+    Epilog Error "EPILOG",
+    PrologFlags Error "PROLOG_FLAGS",
+    PrologRunInJob Warn "PROLOG_RUN_IN_JOB",
+    JobSubmit Error "JOB_SUBMIT",
+    CliFilter Warn "CLI_FILTER",
+    LuaModule Error "LUA_MODULE",
+    LuaVersion Error "LUA_VERSION",
+    LuaStray Warn "LUA_STRAY",
+    Proctrack Error "PROCTRACK",
+    ConstrainDevices Error "CONSTRAIN_DEVICES",
+    CgroupSluid Warn "CGROUP_SLUID",
+    TagField Error "TAG_FIELD",
+    LegacyMps Warn "LEGACY_MPS",
+    // The GPUs of the nodes.
+    MpsAndShard Error "MPS_AND_SHARD",
+    GpusUntyped Error "GPUS_UNTYPED",
+    GpusUnknown Warn "GPUS_UNKNOWN",
+    ShardsUntyped Error "SHARDS_UNTYPED",
+    ShardsUneven Error "SHARDS_UNEVEN",
+    ShardsPerGpu Error "SHARDS_PER_GPU",
+    ShardsUnknown Error "SHARDS_UNKNOWN",
+    ShardsMissing Warn "SHARDS_MISSING",
+    ShardsOfAllTypes Error "SHARDS_OF_ALL_TYPES",
+    ReservableShared Error "RESERVABLE_SHARED",
+    MigShared Error "MIG_SHARED",
+    NodeMissing Error "NODE_MISSING",
+    NodeGpus Error "NODE_GPUS",
+    NodeUnlisted Warn "NODE_UNLISTED",
+    GresConf Error "GRES_CONF",
+    // Who may have how much.
+    Accounting Error "ACCOUNTING",
+    AccountingTres Error "ACCOUNTING_TRES",
+    AccountingEnforce Error "ACCOUNTING_ENFORCE",
+    BillingWeights Error "BILLING_WEIGHTS",
+    BillingMaxTres Error "BILLING_MAX_TRES",
+    PriorityUnused Warn "PRIORITY_UNUSED",
+    QosMissing Error "QOS_MISSING",
+    QosLimits Error "QOS_LIMITS",
+    QosPriority Error "QOS_PRIORITY",
+    QosFlags Error "QOS_FLAGS",
+    QosNotAllowed Error "QOS_NOT_ALLOWED",
+    QosPartition Error "QOS_PARTITION",
+    OtherQos Warn "OTHER_QOS",
+    // Settings of the site that see whole GPUs only.
+    DefPerGpu Warn "DEF_PER_GPU",
+    CpusBelowSlices Warn "CPUS_BELOW_SLICES",
+    LimitGpuOnly Warn "LIMIT_GPU_ONLY",
+    BillingGpuOnly Warn "BILLING_GPU_ONLY",
+    // What the policy says of names that Slurm has.
+    RoutePartition Error "ROUTE_PARTITION",
+    RouteGpus Warn "ROUTE_GPUS",
+    GatePartition Warn "GATE_PARTITION",
+    GateReservation Warn "GATE_RESERVATION",
+    ReservationInvaded Error "RESERVATION_INVADED",
+    ReservableOver Warn "RESERVABLE_OVER",
+    ReservableType Warn "RESERVABLE_TYPE",
+    ReservableWindow Info "RESERVABLE_WINDOW",
+    // This node.
+    PolicyDiffers Error "POLICY_DIFFERS",
+    NodeConf Error "NODE_CONF",
+    NodeMode Warn "NODE_MODE",
+    Preload Error "PRELOAD",
+    PreloadBroken Error "PRELOAD_BROKEN",
+    Monitor Warn "MONITOR",
+    NodePrograms Error "NODE_PROGRAMS",
+    CgroupLayout Error "CGROUP_LAYOUT",
+    NvmlMemory Error "NVML_MEMORY",
+    NvmlGpus Error "NVML_GPUS",
+    MigEmpty Error "MIG_EMPTY",
+    MigDivided Error "MIG_DIVIDED",
+    // What could not be looked at.
+    NotLookedAt Skip "NOT_LOOKED_AT",
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Which.
+    pub(crate) code: Code,
+    /// The file, setting, node, partition or table.
+    pub(crate) place: String,
+    /// What is the case.
+    pub(crate) what: String,
+    /// What to do; empty where nothing has to be done.
+    pub(crate) remedy: String,
+}
+
+impl Finding {
+    pub(crate) fn new(
+        code: Code,
+        place: impl Into<String>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            code,
+            place: place.into(),
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// Something of which nothing is known.
+    pub(crate) fn skip(place: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::new(Code::NotLookedAt, place, why, "")
+    }
+}
+
+/// One line for people.
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (level, code) = (self.code.level(), self.code.as_str());
+        write!(f, "{level:<5} {code} {}: {}", self.place, self.what)?;
+        if !self.remedy.is_empty() {
+            write!(f, "; {}", self.remedy)?;
+        }
+        Ok(())
+    }
+}
+
+/// The public JSON form of one finding.
+#[derive(Serialize)]
+struct JsonFinding<'a> {
+    level: Level,
+    code: &'static str,
+    r#where: &'a str,
+    what: &'a str,
+    remedy: &'a str,
+}
+
+/// The public JSON form of all.
+#[derive(Serialize)]
+struct JsonFindings<'a> {
+    errors: usize,
+    warnings: usize,
+    not_looked_at: usize,
+    findings: Vec<JsonFinding<'a>>,
+}
+
+/// All that was found, the worst first.
+#[derive(Debug, Default)]
+pub(crate) struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// In the order of their levels, and in each as they were found. The same is said once.
+    pub(crate) fn sorted(found: Vec<Finding>) -> Self {
+        let mut unique: Vec<Finding> = Vec::new();
+        for finding in found {
+            if !unique.contains(&finding) {
+                unique.push(finding);
+            }
+        }
+        unique.sort_by_key(|finding| finding.code.level());
+        Self(unique)
+    }
+
+    /// How many are of that level.
+    pub(crate) fn count(&self, level: Level) -> usize {
+        let of_level = self
+            .0
+            .iter()
+            .filter(|finding| finding.code.level() == level);
+        of_level.count()
+    }
+
+    pub(crate) fn to_json(&self) -> String {
+        let findings = self.0.iter().map(|finding| JsonFinding {
+            level: finding.code.level(),
+            code: finding.code.as_str(),
+            r#where: &finding.place,
+            what: &finding.what,
+            remedy: &finding.remedy,
+        });
+        let all = JsonFindings {
+            errors: self.count(Level::Error),
+            warnings: self.count(Level::Warn),
+            not_looked_at: self.count(Level::Skip),
+            findings: findings.collect(),
+        };
+        serde_json::to_string(&all).unwrap_or_default()
+    }
+}
+
+/// A line for each, and one that sums up.
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.0 {
+            writeln!(f, "{finding}")?;
+        }
+        let counted = |level, one: &str, more: &str| match self.count(level) {
+            1 => format!("1 {one}"),
+            count => format!("{count} {more}"),
+        };
+        write!(
+            f,
+            "softmig check: {}, {}, {} not looked at",
+            counted(Level::Error, "error", "errors"),
+            counted(Level::Warn, "warning", "warnings"),
+            counted(Level::Skip, "thing", "things"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn codes_are_named_once() {
+        let names: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn the_page_has_every_code_with_its_level() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/check.md"))
+                .unwrap();
+        let rows: BTreeSet<(String, String)> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|row| {
+                let (code, rest) = row.split_once("` | ")?;
+                let level = rest.split(' ').next()?;
+                // Another table shows commands.
+                let is_code = !code.contains(' ');
+                is_code.then(|| (code.to_string(), level.to_string()))
+            })
+            .collect();
+        let codes = Code::ALL.iter();
+        let codes = codes.map(|code| (code.as_str().to_string(), code.level().to_string()));
+        assert_eq!(rows, codes.collect());
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_nothing_twice() {
+        let warn = Finding::new(Code::Monitor, "n1", "b", "");
+        let error = Finding::new(Code::Preload, "n1", "a", "do it");
+        let findings = Findings::sorted(vec![
+            Finding::skip("NVML", "there is none here"),
+            warn.clone(),
+            error,
+            warn,
+        ]);
+        insta::assert_snapshot!(findings, @r"
+        ERROR PRELOAD n1: a; do it
+        WARN  MONITOR n1: b
+        SKIP  NOT_LOOKED_AT NVML: there is none here
+        softmig check: 1 error, 1 warning, 1 thing not looked at
+        ");
+        insta::assert_snapshot!(findings.to_json(), @r#"{"errors":1,"warnings":1,"not_looked_at":1,"findings":[{"level":"error","code":"PRELOAD","where":"n1","what":"a","remedy":"do it"},{"level":"warn","code":"MONITOR","where":"n1","what":"b","remedy":""},{"level":"skip","code":"NOT_LOOKED_AT","where":"NVML","what":"there is none here","remedy":""}]}"#);
+    }
+}

@@ -1,0 +1,207 @@
+//! The nodes, each asked by a step of its own: `srun` runs `softmig check --node` there, with the policy of this machine to
+//! compare with.
+//!
+//! This takes no daemon and no shared folder. The step is a job of whoever runs it, so it is also the best witness of how
+//! jobs' control groups are called.
+
+use crate::check::facts::{Answer, Cluster};
+use crate::check::hostlist::expand;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a node may take, from srun's start to the answer.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// How long srun may take to give up its job.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// States in which a node starts no job, in the words of Slurm's that hold them.
+const STARTS_NONE: [&str; 6] = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWER", "*"];
+
+/// How long srun waits for a free CPU, in seconds.
+const IMMEDIATE: &str = "--immediate=30";
+
+/// How many nodes are asked at the same time.
+const AT_ONCE: usize = 16;
+
+/// What a node's `softmig check --json` says.
+#[derive(Debug, Deserialize)]
+struct Report {
+    findings: Vec<Told>,
+}
+
+/// One of its findings.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Told {
+    /// Its level, in lower case.
+    pub(crate) level: String,
+    /// Its code.
+    pub(crate) code: String,
+    /// Where on the node.
+    pub(crate) r#where: String,
+    /// What is the case.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) remedy: String,
+}
+
+/// Asks the nodes of a list, or all that have GPUs.
+pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> Vec<Answer> {
+    let names = match list {
+        "" => {
+            let with_gpus = cluster.nodes.iter().filter(|node| node.has("gpu"));
+            with_gpus.map(|node| node.name.clone()).collect()
+        }
+        list => expand(list),
+    };
+    let next = AtomicUsize::new(0);
+    let answers = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE.min(names.len()) {
+            scope.spawn(|| {
+                while let Some(node) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let told = ask_one(cluster, node, policy, srun);
+                    let answer = Answer {
+                        node: node.clone(),
+                        told,
+                    };
+                    if let Ok(mut answers) = answers.lock() {
+                        answers.push(answer);
+                    }
+                }
+            });
+        }
+    });
+    let mut answers = answers.into_inner().unwrap_or_default();
+    answers.sort_by(|one, two| one.node.cmp(&two.node));
+    answers
+}
+
+fn ask_one(cluster: &Cluster, node: &str, policy: &[u8], srun: &Path) -> Result<Vec<Told>, String> {
+    let known = cluster.nodes.iter().find(|known| known.name == node);
+    let known = known.ok_or("Slurm has no such node")?;
+    if STARTS_NONE.iter().any(|word| known.state.contains(word)) {
+        return Err(format!(
+            "it starts no jobs: Slurm has it as {}",
+            known.state
+        ));
+    }
+    let of_node = |partition: &&crate::check::facts::Partition| {
+        partition.nodes.iter().any(|name| name == node)
+    };
+    let partition = cluster.partitions.iter().find(of_node);
+    let partition = partition.ok_or("it is in no partition")?;
+    let mut command = Command::new(srun);
+    command
+        .arg(format!("--nodelist={node}"))
+        .arg(format!("--partition={}", partition.name))
+        .args([
+            "--nodes=1",
+            "--ntasks=1",
+            "--cpus-per-task=1",
+            "--mem=64M",
+            "--time=2",
+            "--quiet",
+        ])
+        .args([IMMEDIATE, "--job-name=softmig-check", "--chdir=/", "--"])
+        .args(["softmig", "check", "--node", "--json", "--same-as=-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let (stdout, stderr) = run(command, policy, PATIENCE)?;
+    let report: Result<Report, _> = serde_json::from_str(stdout.trim());
+    match report {
+        Ok(report) => Ok(report.findings),
+        Err(_) => {
+            let said = stderr.lines().chain(stdout.lines()).next();
+            Err(format!(
+                "no answer: {}",
+                said.unwrap_or("srun said nothing")
+            ))
+        }
+    }
+}
+
+/// What a command writes, in bounded time.
+fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String, String), String> {
+    // With a group of its own, so that what srun has started ends with it.
+    command.process_group(0);
+    let mut child = command.spawn().map_err(|error| format!("srun: {error}"))?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        // A node that reads nothing must hold up nobody.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+        let read = |pipe: Option<Box<dyn std::io::Read + Send>>| {
+            scope.spawn(move || {
+                let mut bytes = Vec::new();
+                let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+                String::from_utf8_lossy(&bytes).into_owned()
+            })
+        };
+        let out = read(stdout.map(|pipe| Box::new(pipe) as _));
+        let err = read(stderr.map(|pipe| Box::new(pipe) as _));
+        if !ends_by(&mut child, Instant::now() + patience) {
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let send = |signal| group.map(|group| kill_process_group(group, signal));
+            // It then gives up the job that it waits for.
+            let _ = send(Signal::TERM);
+            ends_by(&mut child, Instant::now() + FAREWELL);
+            let _ = send(Signal::KILL);
+            let _ = child.wait();
+            return Err(format!("no answer within {} s", patience.as_secs()));
+        }
+        Ok((
+            out.join().unwrap_or_default(),
+            err.join().unwrap_or_default(),
+        ))
+    })
+}
+
+/// Waits for its end until then.
+fn ends_by(child: &mut Child, deadline: Instant) -> bool {
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ended => return !matches!(ended, Ok(None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn a_node_gets_the_policy_and_answers() {
+        let long = vec![b'x'; 1 << 20];
+        let (out, err) = run(shell("wc -c; echo no >&2"), &long, PATIENCE).unwrap();
+        assert_eq!((out.trim(), err.trim()), ("1048576", "no"));
+    }
+
+    #[test]
+    fn a_node_that_does_not_answer_holds_up_nobody() {
+        let start = Instant::now();
+        let silent = run(shell("sleep 60"), b"x", Duration::from_millis(100));
+        assert!(silent.is_err());
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,174 @@
+//! A cluster on which everything is as it should be, for tests to change one thing of.
+
+use crate::check::facts::{
+    Accounting, Association, Cgroups, Cluster, Lua, LuaModule, LuaVersion, Machine, Node,
+    Partition, Qos, Scripts,
+};
+use crate::check::finding::Finding;
+use softmig_nvml::{Devices, Gpu, Memory, Standing};
+use softmig_policy::Policy;
+use softmig_policy::configured::Configured;
+use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use std::collections::BTreeMap;
+
+/// Two types of GPUs, of which one is shared finely.
+pub(crate) const GPUS: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
+    [gpu.h200]\nmemory_mib = 143771\nreserved_mib = 616\nshards = 8\n";
+
+pub(crate) fn policy() -> Policy {
+    Policy::parse(GPUS).unwrap()
+}
+
+pub(crate) fn policy_with(more: &str) -> Policy {
+    Policy::parse(&format!("{more}{GPUS}")).unwrap()
+}
+
+pub(crate) fn node(name: &str, gres: &str) -> Node {
+    Node {
+        name: name.into(),
+        gres: Configured::parse(gres),
+        cpus: Some(64),
+        state: String::new(),
+    }
+}
+
+pub(crate) fn partition(name: &str, nodes: &[&str]) -> Partition {
+    Partition {
+        name: name.into(),
+        nodes: nodes.iter().map(|name| name.to_string()).collect(),
+        settings: [("AllowQos", "ALL"), ("MaxCPUsPerNode", "UNLIMITED")]
+            .into_iter()
+            .collect(),
+    }
+}
+
+pub(crate) fn qos(name: &str, fields: &[(&str, &str)]) -> Qos {
+    Qos {
+        name: name.into(),
+        fields: fields.iter().copied().collect(),
+    }
+}
+
+pub(crate) fn association(account: &str, user: &str, qos: &[&str]) -> Association {
+    Association {
+        account: account.into(),
+        user: user.into(),
+        qos: qos.iter().map(|name| name.to_string()).collect(),
+        limits: String::new(),
+    }
+}
+
+pub(crate) fn cluster() -> Cluster {
+    let module = |name: &str| LuaModule {
+        path: format!("/usr/lib/softmig/lua/5.1/{name}.so").into(),
+        built_for: Some(Ok(LuaVersion(5, 1))),
+    };
+    Cluster {
+        version: "24.11".parse().ok(),
+        settings: [
+            ("SelectType", "select/cons_tres"),
+            ("SelectTypeParameters", "CR_CORE_MEMORY"),
+            ("GresTypes", "gpu,shard"),
+            ("Prolog", "/usr/libexec/softmig-prolog"),
+            ("Epilog", "/usr/libexec/softmig-epilog"),
+            ("PrologFlags", "Alloc,Contain"),
+            ("JobSubmitPlugins", "lua"),
+            ("CliFilterPlugins", "lua"),
+            ("ProctrackType", "proctrack/cgroup"),
+            ("TaskPlugin", "task/affinity,task/cgroup"),
+            ("AccountingStorageType", "accounting_storage/slurmdbd"),
+            (
+                "AccountingStorageTRES",
+                "cpu,mem,billing,gres/gpu,gres/gpu:l40s,gres/gpu:h200,gres/shard",
+            ),
+            ("AccountingStorageEnforce", "associations,limits,qos"),
+            ("PriorityType", "priority/multifactor"),
+            ("PriorityWeightQOS", "1000"),
+        ]
+        .into_iter()
+        .collect(),
+        cgroup: Ok([("ConstrainDevices", "yes")].into_iter().collect()),
+        nodes: vec![
+            node("gpu1", "gpu:l40s:4,shard:l40s:16"),
+            node("gpu2", "gpu:l40s:4,shard:l40s:16"),
+            node("gpu3", "gpu:h200:8,shard:h200:64"),
+            node("cpu1", ""),
+        ],
+        gres_conf: Ok(Vec::new()),
+        partitions: vec![
+            partition("gpu", &["gpu1", "gpu2", "gpu3"]),
+            partition("cpu", &["cpu1"]),
+        ],
+        reservations: Ok(Vec::new()),
+        accounting: Ok(Accounting {
+            qos: vec![qos("normal", &[("Priority", "0")])],
+            associations: vec![
+                association("root", "", &["normal"]),
+                association("teaching", "alice", &["normal"]),
+            ],
+        }),
+        scripts: Scripts {
+            job_submit: Ok(Some(include_str!("../../../../conf/job_submit.lua").into())),
+            cli_filter: Ok(Some(include_str!("../../../../conf/cli_filter.lua").into())),
+        },
+        lua: Ok(Lua {
+            slurm: LuaVersion(5, 1),
+            first: None,
+            modules: vec![module("softmig_job_submit"), module("softmig_cli_filter")],
+        }),
+        slurm_conf: Ok(String::new()),
+        own_scripts: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn codes(found: &[Finding]) -> Vec<&'static str> {
+    found.iter().map(|finding| finding.code.as_str()).collect()
+}
+
+const MIB: u64 = 1 << 20;
+
+pub(crate) fn memory_of(total: u64, reserved: u64) -> Option<Memory> {
+    Some(Memory {
+        total: total * MIB,
+        reserved: reserved * MIB,
+        used: 0,
+        free: (total - reserved) * MIB,
+    })
+}
+
+pub(crate) fn l40s(minor: u32) -> Gpu {
+    Gpu {
+        index: minor,
+        minor: Some(minor),
+        memory: memory_of(46068, 604),
+        standing: Standing::Whole,
+        ..Gpu::default()
+    }
+}
+
+/// A node of that cluster.
+pub(crate) fn machine() -> Machine {
+    Machine {
+        name: "gpu1".into(),
+        node_conf: Ok(Some(NodeConf {
+            mode: NodeMode::Enforce,
+            identity: Identity::Cgroup,
+        })),
+        preloaded: Ok(vec!["/usr/lib/softmig/libsoftmig.so".into()]),
+        missing: Ok(Vec::new()),
+        monitor: true,
+        bad_programs: Vec::new(),
+        cgroups: Ok(Cgroups {
+            usable: true,
+            ..Cgroups::default()
+        }),
+        nvml: Ok(Devices {
+            driver: None,
+            gpus: (0..4).map(l40s).collect(),
+        }),
+    }
+}
+
+/// Kept for alice from the 60th to the 120th second.
+pub(crate) const KEPT: &str = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nreason = \"x\"\n\
+    start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n";

@@ -1,0 +1,227 @@
+//! One machine with GPUs: whether jobs on it are held to anything. Its GPUs are `nvml`'s.
+
+use crate::check::facts::{Cluster, Difference, Machine};
+use crate::check::finding::{Code, Finding};
+use crate::check::judge::nvml;
+use crate::monitor::START;
+use softmig_policy::Policy;
+use softmig_policy::node_conf::{Identity, NodeMode};
+
+/// Whether the policy is the one that it is compared with.
+pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
+    let difference = difference?;
+    let line = difference.line?;
+    Some(Finding::new(
+        Code::PolicyDiffers,
+        "policy.toml",
+        format!(
+            "it is another one than {} from line {line} on",
+            difference.with
+        ),
+        "copy the controller's to all nodes and login nodes",
+    ))
+}
+
+pub(crate) fn judge(
+    policy: &Policy,
+    machine: &Machine,
+    cluster: Option<&Cluster>,
+    now: i64,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    settings(machine, &mut found);
+    library(machine, &mut found);
+    match &machine.nvml {
+        Err(why) => found.push(Finding::skip("NVML", why)),
+        Ok(devices) => nvml::judge(policy, machine, cluster, devices, now, &mut found),
+    }
+    found
+}
+
+fn settings(machine: &Machine, found: &mut Vec<Finding>) {
+    let place = crate::node::PATH;
+    let mut identity = Identity::Cgroup;
+    match &machine.node_conf {
+        Err(why) => found.push(Finding::new(Code::NodeConf, place, why, "")),
+        Ok(None) => found.push(Finding::new(
+            Code::NodeConf,
+            place,
+            "there is none, so softmig does nothing here",
+            "run 'softmig install --hook'",
+        )),
+        Ok(Some(conf)) => {
+            identity = conf.identity;
+            if conf.mode != NodeMode::Enforce {
+                found.push(Finding::new(
+                    Code::NodeMode,
+                    place,
+                    format!("the mode is {}: jobs are held to nothing", conf.mode),
+                    "'softmig node enforce' changes that",
+                ));
+            }
+        }
+    }
+    if identity != Identity::Cgroup {
+        return;
+    }
+    const REMEDY: &str =
+        "see docs/how-the-hook-works.md for the layouts that are known, and report this one";
+    match &machine.cgroups {
+        Err(why) => found.push(Finding::skip("control groups", why)),
+        Ok(cgroups) => {
+            if !cgroups.usable {
+                found.push(Finding::new(
+                    Code::CgroupLayout,
+                    "/sys/fs/cgroup",
+                    "neither control groups of version 2 nor the devices of version 1 are mounted, so Slurm can make none \
+                     for jobs",
+                    "mount them; or, where that cannot be, SOFTMIG_IDENTITY=env in node.conf, which jobs can change",
+                ));
+            }
+            if let Some(first) = cgroups.unknown.first() {
+                found.push(Finding::new(
+                    Code::CgroupLayout,
+                    "control groups",
+                    format!("the library cannot tell a job by where its processes are ({first})"),
+                    REMEDY,
+                ));
+            }
+        }
+    }
+}
+
+fn library(machine: &Machine, found: &mut Vec<Finding>) {
+    const INSTALL: &str = "run 'softmig install --hook'";
+    match &machine.preloaded {
+        Err(why) => found.push(Finding::skip("/etc/ld.so.preload", why)),
+        Ok(paths) if paths.is_empty() => found.push(Finding::new(
+            Code::Preload,
+            "/etc/ld.so.preload",
+            "libsoftmig.so is not in it, so no process is held to anything",
+            INSTALL,
+        )),
+        Ok(_) => {}
+    }
+    for path in machine.missing.iter().flatten() {
+        found.push(Finding::new(
+            Code::PreloadBroken,
+            "/etc/ld.so.preload",
+            format!("{path} is in it and not on this machine, and every process complains"),
+            "run 'softmig install --hook', or 'softmig uninstall --hook'",
+        ));
+    }
+    if !machine.monitor {
+        found.push(Finding::new(
+            Code::Monitor,
+            "softmig-monitor",
+            "it does not run, so jobs take no turns: each has a cap on its own",
+            format!("run {START}"),
+        ));
+    }
+    for path in &machine.bad_programs {
+        found.push(Finding::new(
+            Code::NodePrograms,
+            path,
+            "it is not there or not executable, and Slurm drains a node whose prolog fails",
+            "install softmig's package on this node",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::facts::Cgroups;
+    use crate::check::judge::example::{cluster, codes, machine, policy};
+    use softmig_policy::node_conf::NodeConf;
+
+    fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
+        let mut machine = machine();
+        change(&mut machine);
+        codes(&judge(&policy(), &machine, Some(&cluster()), 0))
+    }
+
+    #[test]
+    fn a_node_in_order_is_clean() {
+        assert!(found(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn what_a_node_lacks_is_found() {
+        let mode = |mode| {
+            Ok(Some(NodeConf {
+                mode,
+                identity: Identity::Cgroup,
+            }))
+        };
+        assert_eq!(found(|machine| machine.node_conf = Ok(None)), ["NODE_CONF"]);
+        assert_eq!(
+            found(|machine| machine.node_conf = Err("broken".into())),
+            ["NODE_CONF"]
+        );
+        assert_eq!(
+            found(|machine| machine.node_conf = mode(NodeMode::Observe)),
+            ["NODE_MODE"]
+        );
+        assert_eq!(
+            found(|machine| machine.node_conf = mode(NodeMode::Off)),
+            ["NODE_MODE"]
+        );
+        assert_eq!(
+            found(|machine| machine.preloaded = Ok(Vec::new())),
+            ["PRELOAD"]
+        );
+        assert_eq!(
+            found(|machine| machine.missing = Ok(vec!["/a.so".into()])),
+            ["PRELOAD_BROKEN"]
+        );
+        assert_eq!(found(|machine| machine.monitor = false), ["MONITOR"]);
+        assert_eq!(
+            found(|machine| machine.bad_programs = vec!["/p".into()]),
+            ["NODE_PROGRAMS"]
+        );
+        assert_eq!(
+            found(|machine| machine.nvml = Err("none".into())),
+            ["NOT_LOOKED_AT"]
+        );
+    }
+
+    #[test]
+    fn jobs_are_known_by_their_control_groups() {
+        let none = Cgroups::default();
+        assert_eq!(
+            found(|machine| machine.cgroups = Ok(none.clone())),
+            ["CGROUP_LAYOUT"]
+        );
+        let other = Cgroups {
+            usable: true,
+            unknown: vec!["job 7: 0::/batch/7".into()],
+            in_job: false,
+        };
+        assert_eq!(
+            found(|machine| machine.cgroups = Ok(other.clone())),
+            ["CGROUP_LAYOUT"]
+        );
+        let by_environment = found(|machine| {
+            machine.cgroups = Ok(none.clone());
+            machine.node_conf = Ok(Some(NodeConf {
+                mode: NodeMode::Enforce,
+                identity: Identity::Env,
+            }));
+        });
+        assert!(by_environment.is_empty());
+    }
+
+    #[test]
+    fn another_policy_is_found_with_its_line() {
+        let other = |line| Difference {
+            with: "standard input".into(),
+            line,
+        };
+        assert!(difference(None).is_none());
+        assert!(difference(Some(&other(None))).is_none());
+        let found = difference(Some(&other(Some(12)))).unwrap();
+        assert_eq!(found.code, Code::PolicyDiffers);
+        assert!(found.what.ends_with("from line 12 on"), "{found}");
+    }
+}

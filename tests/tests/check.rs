@@ -1,0 +1,412 @@
+//! `softmig check` on a real Slurm: a right one is clean, and what is changed is found, whichever way Slurm prints it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use softmig_tests::config::cgroups_usable;
+use softmig_tests::programs::{LIBRARY, PRELOAD};
+use softmig_tests::softmig::installed;
+use softmig_tests::{Accounting, Builder, Cluster, Gpus, Output, Slurm, on_each_slurm};
+
+on_each_slurm!(
+    a_right_cluster_is_clean,
+    what_slurm_has_otherwise_is_found,
+    gres_conf_and_scripts_are_found_beside_slurm_conf,
+    reservations_partitions_and_times_are_looked_at,
+    qos_are_what_the_policy_makes_them,
+    a_node_is_looked_at_from_inside,
+    nodes_answer_by_steps_of_their_own,
+    a_slurmctld_that_is_silent_holds_up_nobody,
+);
+
+const POLICY: &str = "/etc/softmig/policy.toml";
+
+const GPUS: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+
+/// A cluster with the policy for its GPUs.
+fn site(slurm: Slurm) -> Builder {
+    installed(slurm).file(POLICY, GPUS)
+}
+
+/// What `softmig check` says.
+#[derive(Debug)]
+struct Said {
+    status: i32,
+    /// The codes of errors and warnings.
+    codes: Vec<String>,
+    /// Where something could not be looked at.
+    skipped: Vec<String>,
+    all: Vec<Value>,
+}
+
+impl Said {
+    fn of(output: &Output) -> Result<Said> {
+        let json: Value =
+            serde_json::from_str(&output.stdout).with_context(|| output.to_string())?;
+        let all = json["findings"].as_array().context("no findings")?.clone();
+        let text =
+            |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        let of = |levels: &[&str], key: &str| {
+            let found = all
+                .iter()
+                .filter(|finding| levels.contains(&text(finding, "level").as_str()));
+            found
+                .map(|finding| text(finding, key))
+                .collect::<Vec<String>>()
+        };
+        Ok(Said {
+            status: output.status.code().context("killed")?,
+            codes: of(&["error", "warn"], "code"),
+            skipped: of(&["skip"], "where"),
+            all,
+        })
+    }
+
+    fn has(&self, code: &str) -> bool {
+        self.codes.iter().any(|own| own == code)
+    }
+}
+
+fn check_with(cluster: &Cluster, words: &[&str]) -> Result<Said> {
+    Said::of(&cluster.run("root", &[&["softmig", "check", "--json"], words].concat())?)
+}
+
+/// What it says of Slurm. The machine of slurmctld has devices here that a controller has not.
+fn check(cluster: &Cluster) -> Result<Said> {
+    check_with(cluster, &["--slurm"])
+}
+
+/// What a machine without control groups for Slurm cannot have right.
+fn beside_control_groups(codes: &[String]) -> Vec<&str> {
+    let own = codes.iter().map(String::as_str);
+    own.filter(|code| {
+        cgroups_usable() || !["PROCTRACK", "CONSTRAIN_DEVICES", "CGROUP_LAYOUT"].contains(code)
+    })
+    .collect()
+}
+
+fn a_right_cluster_is_clean(slurm: Slurm) -> Result<()> {
+    let cluster = site(slurm).nodes(2).start()?;
+    let said = check(&cluster)?;
+    assert_eq!(beside_control_groups(&said.codes), [""; 0], "{said:?}");
+    ensure!(!cgroups_usable() || said.status == 0, "{said:?}");
+    // Nobody is limited, so slurmdbd is not missed; all else could be looked at.
+    assert_eq!(said.skipped, [""; 0], "{said:?}");
+    // Everybody may look.
+    let output = cluster.run("alice", &["softmig", "check", "--slurm"])?;
+    ensure!(
+        output
+            .stdout
+            .ends_with("0 warnings, 0 things not looked at\n"),
+        "{output}"
+    );
+    Ok(())
+}
+
+fn what_slurm_has_otherwise_is_found(slurm: Slurm) -> Result<()> {
+    let mut builder = site(slurm)
+        .gpus([Gpus::l40s(4).shards(8)])
+        .job_submit(false)
+        .prolog(false)
+        .slurm_conf("DefCpuPerGPU=4")
+        .slurm_conf("PartitionName=DEFAULT MaxCPUsPerNode=4");
+    let mut expected = vec![
+        "PROLOG",
+        "JOB_SUBMIT",
+        "SHARDS_PER_GPU",
+        "DEF_PER_GPU",
+        "CPUS_BELOW_SLICES",
+    ];
+    // 22.05 does not start with these.
+    if slurm == Slurm::V24_11 {
+        builder = builder.select("CR_Core_Memory,LL_SHARED_GRES,MULTIPLE_SHARING_GRES_PJ");
+        expected.extend(["MULTIPLE_SHARING_GRES_PJ", "PLACEMENT"]);
+    }
+    let cluster = builder.start()?;
+    let said = check(&cluster)?;
+    assert_eq!(said.status, 3, "{said:?}");
+    let mut found = beside_control_groups(&said.codes);
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected, "{said:?}");
+    // The files alone say the same, but for what Slurm takes from elsewhere.
+    let from_files = check_with(
+        &cluster,
+        &[
+            "--slurm-conf=/etc/slurm/slurm.conf",
+            "--slurm-version",
+            &slurm.to_string(),
+        ],
+    )?;
+    let mut from_files: Vec<&str> = beside_control_groups(&from_files.codes);
+    from_files.sort_unstable();
+    assert_eq!(from_files, expected);
+    Ok(())
+}
+
+fn gres_conf_and_scripts_are_found_beside_slurm_conf(slurm: Slurm) -> Result<()> {
+    let cluster = site(slurm).start()?;
+    let gres = cluster.read("/etc/slurm/gres.conf")?.context("gres.conf")?;
+    cluster.write(
+        "/etc/slurm/gres.conf",
+        &gres.replace("Count=4 File=/dev/nvidia0", "Count=2 File=/dev/nvidia0"),
+    )?;
+    cluster.write("/etc/slurm/job_submit.lua", "return slurm.SUCCESS\n")?;
+    let said = check(&cluster)?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        ["JOB_SUBMIT", "GRES_CONF"],
+        "{said:?}"
+    );
+
+    // The module of another Lua, and none.
+    let modules = "cd /usr/lib/softmig/lua && cp 5.4/softmig_job_submit.so 5.1/ && rm 5.1/softmig_cli_filter.so";
+    cluster.run("root", &["sh", "-c", modules])?.ok()?;
+    let said = check(&cluster)?;
+    ensure!(
+        said.has("LUA_VERSION") && said.has("LUA_MODULE"),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+fn reservations_partitions_and_times_are_looked_at(slurm: Slurm) -> Result<()> {
+    let policy = format!(
+        "{GPUS}[[gate]]\nwhat = \"slice\"\nreservation = [\"course_[0-9]+\"]\n\
+         [[route]]\npartition = \"quick\"\n\
+         [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nend = 2020-01-01T00:00:00Z\nreason = \"x\"\n\
+         [[reservable]]\ntype = \"l40s_s\"\nof = \"l40s\"\nuser = \"alice\"\nend = 2199-01-01T00:00:00Z\nreason = \"x\"\n"
+    );
+    let cluster = site(slurm)
+        .file(POLICY, policy)
+        .accounting(Accounting::new())
+        .start()?;
+    let said = check(&cluster)?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        [
+            "ROUTE_PARTITION",
+            "GATE_RESERVATION",
+            "RESERVABLE_OVER",
+            "RESERVABLE_TYPE"
+        ],
+        "{said:?}"
+    );
+    let reserve = |words: &str| {
+        let line =
+            format!("scontrol create reservation StartTime=now Duration=60 Users=alice {words}");
+        cluster.run("root", &["sh", "-c", &line])?.ok()
+    };
+    reserve("ReservationName=course_7 Nodes=ALL Flags=IGNORE_JOBS,OVERLAP")?;
+    let said = check(&cluster)?;
+    ensure!(!said.has("GATE_RESERVATION"), "{said:?}");
+    // 22.05 reserves no GRES.
+    if slurm == Slurm::V24_11 {
+        cluster
+            .run("root", &["scontrol", "delete", "ReservationName=course_7"])?
+            .ok()?;
+        reserve("ReservationName=course_8 TRES=cpu=1,gres/gpu:l40s=1")?;
+        let said = check(&cluster)?;
+        ensure!(said.has("RESERVATION_INVADED"), "{said:?}");
+    }
+    Ok(())
+}
+
+fn qos_are_what_the_policy_makes_them(slurm: Slurm) -> Result<()> {
+    let policy = format!(
+        "{GPUS}[defaults]\nshards = 2\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\nhost_memory_mib = 4096\n"
+    );
+    let cluster = site(slurm)
+        .file(POLICY, policy)
+        .accounting(Accounting::new())
+        .start()?;
+    let said = check(&cluster)?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        ["BILLING_WEIGHTS", "QOS_MISSING"],
+        "{said:?}"
+    );
+
+    // What config prints makes it right.
+    let config = format!(
+        "mkdir /root/made && softmig config --slurm-version {slurm} --write /root/made && sh /root/made/softmig-qos.sh"
+    );
+    cluster.run("root", &["sh", "-c", &config])?.ok()?;
+    let made = cluster
+        .read("/root/made/softmig.conf")?
+        .context("softmig.conf")?;
+    let weights = made
+        .lines()
+        .find(|line| line.contains("TRESBillingWeights="));
+    let conf = cluster
+        .read("/etc/slurm/slurm.conf")?
+        .context("slurm.conf")?;
+    let with = conf.replace(
+        "PartitionName=main",
+        &format!("{}\nPartitionName=main", weights.context("no weights")?),
+    );
+    cluster.write("/etc/slurm/slurm.conf", &with)?;
+    cluster.restart_slurmctld()?;
+    let said = check(&cluster)?;
+    assert_eq!(beside_control_groups(&said.codes), [""; 0], "{said:?}");
+
+    // Somebody changes it by hand.
+    for (words, code) in [
+        (
+            "modify qos softmig set MaxTRESPerUser=billing=9",
+            "QOS_LIMITS",
+        ),
+        (
+            "modify qos softmig set MaxTRESPerUser=billing=2,mem=4G MaxWall=2-00:00:00",
+            "QOS_LIMITS",
+        ),
+        (
+            "modify qos softmig set MaxWall=1-00:00:00 Priority=1",
+            "QOS_PRIORITY",
+        ),
+        (
+            "modify qos softmig set Priority=10 Flags-=DenyOnLimit",
+            "QOS_FLAGS",
+        ),
+        ("modify qos softmig set Flags+=DenyOnLimit", ""),
+        ("modify user bob set qos=normal", "QOS_NOT_ALLOWED"),
+        ("modify user bob set qos=normal,softmig", ""),
+        ("add qos long GrpTRES=gres/gpu=4", "LIMIT_GPU_ONLY"),
+        ("delete qos long", ""),
+        ("modify user bob set MaxTRES=gres/gpu=1", "LIMIT_GPU_ONLY"),
+    ] {
+        cluster.sacctmgr(words)?;
+        let said = check(&cluster)?;
+        let expected: Vec<&str> = Some(code)
+            .filter(|code| !code.is_empty())
+            .into_iter()
+            .collect();
+        assert_eq!(
+            beside_control_groups(&said.codes),
+            expected,
+            "{words}: {said:?}"
+        );
+    }
+
+    // A slurmdbd that is away is no clean bill.
+    cluster.stop_slurmdbd()?;
+    let said = check(&cluster)?;
+    ensure!(
+        said.skipped.contains(&"QOS and associations".to_string()),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+fn a_node_is_looked_at_from_inside(slurm: Slurm) -> Result<()> {
+    let cluster = site(slurm).programs().gpus([Gpus::l40s(2)]).start()?;
+    let node = cluster.node(0);
+    let look = || -> Result<Said> { Said::of(&node.run_as_root(&["softmig", "check", "--json"])?) };
+    let at_node = || -> Result<Said> {
+        Said::of(&node.run_as_root(&["softmig", "check", "--json", "--node"])?)
+    };
+    let said = at_node()?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        ["NODE_CONF", "PRELOAD", "MONITOR"],
+        "{said:?}"
+    );
+    ensure!(said.skipped.contains(&"NVML".to_string()), "{said:?}");
+
+    let _driver = node.start_driver()?;
+    cluster.write("/etc/softmig/node.conf", "SOFTMIG_NODE=observe\n")?;
+    cluster.write(PRELOAD, &format!("{LIBRARY}\n"))?;
+    let said = look()?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        ["NODE_MODE", "MONITOR"],
+        "{said:?}"
+    );
+    ensure!(!said.skipped.contains(&"NVML".to_string()), "{said:?}");
+
+    // More memory than there is; a GPU more than there is.
+    cluster.write(POLICY, &GPUS.replace("46068", "50000"))?;
+    let said = look()?;
+    let too_much = said
+        .codes
+        .iter()
+        .filter(|code| *code == "NVML_MEMORY")
+        .count();
+    assert_eq!(too_much, 2, "{said:?}");
+    node.run_as_root(&["rm", "/dev/nvidia1"])?.ok()?;
+    ensure!(look()?.has("NVML_GPUS"));
+
+    cluster.write(PRELOAD, "/usr/lib/softmig/gone.so\n")?;
+    ensure!(look()?.has("PRELOAD"));
+    Ok(())
+}
+
+fn nodes_answer_by_steps_of_their_own(slurm: Slurm) -> Result<()> {
+    let cluster = site(slurm).nodes(2).start()?;
+    cluster.write("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")?;
+    let said = check_with(&cluster, &["--slurm", "--nodes"])?;
+    let about = |said: &Said, code: &str| -> Vec<String> {
+        let found = said.all.iter().filter(|finding| finding["code"] == code);
+        found
+            .map(|finding| finding["where"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    // Both say the same, together. The job's control groups are known, and its policy is this machine's.
+    let both = format!("{}[1-2]: ", cluster.node(0).name().trim_end_matches('1'));
+    let preload = about(&said, "PRELOAD");
+    ensure!(
+        preload.iter().any(|place| place.starts_with(&both)),
+        "{said:?}"
+    );
+    ensure!(!said.has("POLICY_DIFFERS"), "{said:?}");
+    ensure!(!cgroups_usable() || !said.has("CGROUP_LAYOUT"), "{said:?}");
+
+    let other = format!("# the new one\n{GPUS}");
+    cluster.write("/root/policy.toml", &other)?;
+    let said = check_with(
+        &cluster,
+        &["--slurm", "--nodes", "--policy=/root/policy.toml"],
+    )?;
+    let differs = about(&said, "POLICY_DIFFERS");
+    assert_eq!(differs, [format!("{both}policy.toml")], "{said:?}");
+
+    // One that does not answer is no clean one.
+    cluster.kill_slurmd(cluster.node(1))?;
+    cluster
+        .run(
+            "root",
+            &[
+                "scontrol",
+                "update",
+                &format!("NodeName={}", cluster.node(1).name()),
+                "State=DOWN",
+                "Reason=x",
+            ],
+        )?
+        .ok()?;
+    let said = check_with(&cluster, &["--slurm", "--nodes"])?;
+    ensure!(
+        said.skipped.contains(&cluster.node(1).name().to_string()),
+        "{said:?}"
+    );
+    Ok(())
+}
+
+fn a_slurmctld_that_is_silent_holds_up_nobody(slurm: Slurm) -> Result<()> {
+    let cluster = site(slurm).start()?;
+    let pid = cluster.slurmctld_pid()?.context("slurmctld")?;
+    cluster.run("root", &["kill", "-STOP", &pid])?.ok()?;
+    let start = Instant::now();
+    let said = check(&cluster);
+    cluster.run("root", &["kill", "-CONT", &pid])?.ok()?;
+    let said = said?;
+    ensure!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!((said.status, said.skipped.len()), (1, 1), "{said:?}");
+    assert_eq!(said.skipped, ["Slurm"], "{said:?}");
+    Ok(())
+}
