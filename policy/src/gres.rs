@@ -43,7 +43,7 @@ pub enum Name {
     Gpu,
     /// `shard`: a count of shards.
     Shard,
-    /// `mps`: units of an older system. Only [`mps`] finds these.
+    /// `mps`: units of an older system. Only units of mps that a policy knows are read as these.
     Mps,
 }
 
