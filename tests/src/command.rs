@@ -251,7 +251,12 @@ impl Client {
             let end_or_stop =
                 WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             waitid(WaitId::Pid(nsenter), end_or_stop).context("stopping a command")?;
-            kill_below(nsenter);
+            if kill_below(nsenter) {
+                // So that it takes notice of its child's end: without it, that is left to process 1 of this machine,
+                // which may take a second, and so long the namespace cannot end.
+                kill_process(nsenter, Signal::CONT).context("letting a command end")?;
+                self.ended_within(Duration::from_secs(1))?;
+            }
         }
         self.child.kill().context("killing a command")?;
         self.child.wait().context("waiting for a command")?;
@@ -283,17 +288,19 @@ impl Drop for Client {
     }
 }
 
-/// Kills the children of a process, and theirs.
-fn kill_below(parent: Pid) {
+/// Kills the children of a process, and theirs; says whether it has any.
+fn kill_below(parent: Pid) -> bool {
     let list = format!("/proc/{parent}/task/{parent}/children");
     let list = std::fs::read_to_string(list).unwrap_or_default();
-    let children = list
+    let children: Vec<Pid> = list
         .split_whitespace()
-        .filter_map(|child| Pid::from_raw(child.parse().ok()?));
-    for child in children {
+        .filter_map(|child| Pid::from_raw(child.parse().ok()?))
+        .collect();
+    for &child in &children {
         kill_below(child);
         let _ = kill_process(child, Signal::KILL);
     }
+    !children.is_empty()
 }
 
 /// The whole file. The command writes at the offset it shares with us, which must therefore stay where it is.

@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cluster::Cluster;
-use crate::command::{Call, Output};
+use crate::command::{Call, Output, PATIENCE};
 
 /// A user of a cluster. Commands run in the user's home, which all nodes share.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +64,29 @@ impl<'a> User<'a> {
     /// Runs a job to its end: `srun` with these words.
     pub fn srun(&self, words: &[&str]) -> Result<Output> {
         self.run(&[&["srun"], words].concat())
+    }
+
+    /// Takes an allocation without any process, which stays until it is cancelled, and returns the job's id once it runs.
+    ///
+    /// It starts at once, where a batch job waits up to a second for Slurm's next round.
+    pub fn allocate(&self, options: &[&str]) -> Result<u32> {
+        let mut salloc = self
+            .command(&[&["salloc", "--no-shell"], options].concat())
+            .spawn()?;
+        let job = self.cluster.wait_for("an allocation", PATIENCE, || {
+            let ended = !salloc.runs()?;
+            let said = salloc.stderr()?;
+            let granted = said.split_once("Granted job allocation ");
+            match granted.and_then(|(_, rest)| rest.split_once('\n')) {
+                Some((id, _)) => Ok(Some(id.trim().parse::<u32>().context(said)?)),
+                None if ended => bail!("{said}"),
+                None => Ok(None),
+            }
+        })?;
+        // It asks whether the nodes are ready, and slurmctld looks when it is asked. In 22.05 it asks once in three seconds.
+        self.cluster.wait_job(job, "RUNNING")?;
+        salloc.kill()?;
+        Ok(job)
     }
 
     /// What a batch job has written to its `slurm-ID.out` so far.

@@ -22,11 +22,9 @@ fn stay(cluster: &Cluster, user: &str, options: &[&str]) -> Result<u32> {
     cluster.user(user).sbatch(options, "sleep 600")
 }
 
-/// Submits a job that stays, and waits until it runs.
+/// Starts a job that stays until it is cancelled.
 fn run(cluster: &Cluster, user: &str, options: &[&str]) -> Result<u32> {
-    let job = stay(cluster, user, options)?;
-    cluster.wait_job(job, "RUNNING")?;
-    Ok(job)
+    cluster.user(user).allocate(options)
 }
 
 /// Ends a job and waits until it is gone from its GPU.
