@@ -10,6 +10,8 @@ on_each_slurm!(
     a_cluster_comes_up_from_what_config_prints,
     slices_are_spread_where_slurm_can,
     units_of_mps_reach_slurm,
+    mig_instances_of_one_type_are_shared,
+    beside_mig_instances_gpus_are_had_whole,
     classes_are_held_to_their_limits,
     the_qos_script_changes_what_changed,
     a_kept_gpu_is_reserved_where_slurm_can,
@@ -160,6 +162,65 @@ fn units_of_mps_reach_slurm(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
+/// There is no NVML here that Slurm could ask, so the instances are devices that gres.conf names.
+fn mig_site(slurm: Slurm, gpus: &str, kinds: [Gpus; 2], found: &[&str]) -> Result<Cluster> {
+    let tag = unique_tag();
+    let types = "[gpu.\"l40s_1g\"]\nmemory_mib = 9856\nreserved_mib = 4\nshards = 1\nmig = true\n\
+                 [gpu.\"l40s_2g\"]\nmemory_mib = 19712\nreserved_mib = 8\nshards = 2\nmig = true\n";
+    let policy = policy(&tag, gpus, types);
+    let found = found
+        .iter()
+        .map(|gpu| format!("NodeName={tag}n1 Name=gpu {gpu}\n"));
+    let gres = made(slurm, &policy)?.remove("gres.conf");
+    let asks = format!("NodeName={tag}n1 AutoDetect=nvml\n");
+    let gres = gres.filter(|gres| gres.contains(&asks));
+    let gres = gres
+        .context("NVML is not asked")?
+        .replace(&asks, &found.collect::<String>());
+    let cluster = whole_site(slurm, &tag, &policy)?
+        .gpus(kinds)
+        .file("/etc/slurm/gres.conf", gres)
+        .start()?;
+    takes_every_line(&cluster)?;
+    Ok(cluster)
+}
+
+fn mig_instances_of_one_type_are_shared(slurm: Slurm) -> Result<()> {
+    let kinds = [
+        Gpus::new("l40s_2g", "NVIDIA L40S", 1),
+        Gpus::new("l40s_2g", "NVIDIA L40S", 1),
+    ];
+    let found = ["Type=l40s_2g File=/dev/nvidia[0-1]"];
+    let cluster = mig_site(slurm, "[\"l40s_2g:2\"]", kinds, &found)?;
+    let alice = cluster.user("alice");
+    let slice = ["--gres=gpu:l40s_2g.2:1", "--mem=10"];
+    let jobs: Vec<u32> = (0..2)
+        .map(|_| alice.sbatch(&slice, "srun sleep 60"))
+        .collect::<Result<_>>()?;
+    for job in jobs {
+        cluster.wait_job(job, "RUNNING")?;
+        // One after the other.
+        assert_eq!(cluster.job_gpus(job)?, [0]);
+    }
+    Ok(())
+}
+
+fn beside_mig_instances_gpus_are_had_whole(slurm: Slurm) -> Result<()> {
+    let kinds = [Gpus::l40s(1), Gpus::new("l40s_1g", "NVIDIA L40S", 3)];
+    let found = [
+        "Type=l40s File=/dev/nvidia0",
+        "Type=l40s_1g File=/dev/nvidia[1-3]",
+    ];
+    let cluster = mig_site(slurm, "[\"l40s:1\", \"l40s_1g:3\"]", kinds, &found)?;
+    let alice = cluster.user("alice");
+    for (gres, gpu) in [("gpu:l40s:1", 0), ("gpu:l40s_1g:1", 1)] {
+        let job = alice.sbatch(&[&format!("--gres={gres}"), "--mem=10"], "srun sleep 60")?;
+        cluster.wait_job(job, "RUNNING")?;
+        assert_eq!(cluster.job_gpus(job)?, [gpu]);
+    }
+    Ok(())
+}
+
 const CLASSES: &str = "default_class = \"student\"\n\
                        [classes.student]\nshards = 2\nwhole_gpus = 0\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n\
                        [classes.researcher]\nmembers = { users = [\"bob\"] }\nshards = 6\nshards_of = { l40s = 5 }\n\
@@ -306,9 +367,9 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
     cluster.wait_job(slice, "RUNNING")?;
     // When nobody holds it any longer, the reservation goes.
     cluster
-        .run("root", &["scancel", &slice.to_string()])?
+        .run("root", &["scancel", &whole.to_string()])?
         .ok()?;
-    cluster.wait_job(slice, "CANCELLED")?;
+    cluster.wait_job(whole, "CANCELLED")?;
     let over = made(
         slurm,
         &policy(
