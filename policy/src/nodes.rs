@@ -81,7 +81,6 @@ impl NodesTable {
         }
         check_slurm_words(&self.slurm)?;
         check_order(&list, reservables)?;
-        check_beside_mig(&list, gpus, reservables)?;
         Ok(Nodes {
             names: self.names,
             gpus: list,
@@ -120,37 +119,6 @@ pub fn apart<'a>(kinds: &[&'a str]) -> Option<(&'a str, &'a str)> {
         let again = kind != next && kinds.get(at + 2..)?.contains(&kind);
         again.then_some((kind, next))
     })
-}
-
-/// Shards beside MIG instances: gres.conf cannot say which GPU has which there, so all have equally many.
-fn check_beside_mig(
-    list: &[NodeGpus],
-    gpus: &BTreeMap<String, GpuType>,
-    reservables: &[Reservable],
-) -> Result<(), String> {
-    let types = || {
-        let kinds = list.iter().map(|gpus| otherwise(&gpus.kind, reservables));
-        kinds.filter_map(|kind| gpus.get(kind))
-    };
-    let Some(mig) = types().find(|gpu| gpu.is_mig()) else {
-        return Ok(());
-    };
-    let mut shared = types().filter(|gpu| gpu.shards_per_gpu() > 1);
-    let Some(first) = shared.next() else {
-        return Ok(());
-    };
-    match shared.find(|gpu| gpu.shards_per_gpu() != first.shards_per_gpu()) {
-        None => Ok(()),
-        Some(other) => Err(format!(
-            "{} has {} shards and {} has {}, beside MIG instances ({}); Slurm counts the same shards on each GPU of such a \
-             node: give both types equally many",
-            first.name(),
-            first.shards_per_gpu(),
-            other.name(),
-            other.shards_per_gpu(),
-            mig.name()
-        )),
-    }
 }
 
 /// Words for a line of slurm.conf that end with it.
@@ -208,7 +176,6 @@ mod tests {
 
     const GPUS: &str = "[gpu.a]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
                         [gpu.b]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n\
-                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n\
                         [[reservable]]\ntype = \"b_r\"\nof = \"b\"\nuser = \"alice\"\nend = 2027-01-01T00:00:00Z\nreason = \"x\"\n";
 
     fn parse(gpus: &str) -> Result<Policy, String> {
@@ -241,24 +208,6 @@ mod tests {
         ] {
             let error = parse(gpus).unwrap_err();
             assert!(error.contains(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn beside_mig_all_types_have_equally_many_shards() {
-        for gpus in ["[\"a:2\", \"b:2\"]", "[\"a:2\", \"m:7\"]", "[\"m:7\"]"] {
-            parse(gpus).unwrap();
-        }
-        for gpus in [
-            "[\"a:2\", \"m:7\", \"b:1\"]",
-            "[\"b_r:2\", \"m:7\", \"a:1\"]",
-        ] {
-            let error = parse(gpus).unwrap_err();
-            assert!(
-                error.starts_with("line 20: [[nodes]]: ")
-                    && error.contains("beside MIG instances (m)"),
-                "{error}"
-            );
         }
     }
 }

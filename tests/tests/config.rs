@@ -1,45 +1,21 @@
 //! What `softmig config` prints, on a real Slurm as it stands: only ports, paths and the like are the cluster's own.
 
-use std::collections::BTreeMap;
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use softmig_tests::builder::unique_tag;
 use softmig_tests::config::{FIRST_NODE_PORT, cgroups_usable};
-use softmig_tests::softmig::{installed, stage};
+use softmig_tests::site::{made, site};
 use softmig_tests::{Accounting, Builder, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_cluster_comes_up_from_what_config_prints,
     slices_are_spread_where_slurm_can,
     units_of_mps_reach_slurm,
+    mig_instances_of_one_type_are_shared,
+    beside_mig_instances_gpus_are_had_whole,
     classes_are_held_to_their_limits,
     the_qos_script_changes_what_changed,
     a_kept_gpu_is_reserved_where_slurm_can,
 );
-
-/// The files that `softmig config --write` makes, by name.
-fn made(slurm: Slurm, policy: &str) -> Result<BTreeMap<String, String>> {
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("policy.toml");
-    std::fs::write(&path, policy)?;
-    let output = Command::new(stage().join("usr/bin/softmig"))
-        .args(["config", "--slurm-version", &slurm.to_string()])
-        .arg("--policy")
-        .arg(&path)
-        .arg("--write")
-        .arg(folder.path())
-        .output()?;
-    ensure!(output.status.success(), "{output:?}");
-    std::fs::remove_file(path)?;
-    std::fs::read_dir(folder.path())?
-        .map(|entry| {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            Ok((name, std::fs::read_to_string(entry.path())?))
-        })
-        .collect()
-}
 
 /// A policy for one node with four L40S.
 fn policy(tag: &str, gpus: &str, more: &str) -> String {
@@ -52,24 +28,16 @@ fn policy(tag: &str, gpus: &str, more: &str) -> String {
     )
 }
 
-/// A cluster of softmig with nothing but these files, besides what is the cluster's own.
-fn site(slurm: Slurm, tag: &str, policy: &str) -> Result<Builder> {
-    let files = made(slurm, policy)?;
-    let text = |name: &str| files.get(name).with_context(|| format!("no {name}"));
-    let mut builder = installed(slurm)
-        .tag(tag)
-        .file("/etc/softmig/policy.toml", policy)
-        .include("softmig.conf", text("softmig.conf")?)
-        .file("/etc/slurm/gres.conf", text("gres.conf")?);
-    for script in ["softmig-qos.sh", "softmig-reservations.sh"] {
-        builder = builder.file(format!("/root/{script}"), text(script)?);
+/// A cluster of softmig with nothing but what `softmig config` prints, besides what is the cluster's own.
+fn whole_site(slurm: Slurm, tag: &str, policy: &str) -> Result<Builder> {
+    let builder = site(slurm, tag, policy)?;
+    if !cgroups_usable() {
+        return Ok(builder);
     }
-    if cgroups_usable() {
-        let own = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n";
-        let cgroup = text("cgroup.conf")?;
-        builder = builder.file("/etc/slurm/cgroup.conf", format!("{cgroup}{own}"));
-    }
-    Ok(builder)
+    let own = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n";
+    let cgroup = made(slurm, policy)?.remove("cgroup.conf");
+    let cgroup = cgroup.context("no cgroup.conf")?;
+    Ok(builder.file("/etc/slurm/cgroup.conf", format!("{cgroup}{own}")))
 }
 
 /// Fails when Slurm complains of a line.
@@ -101,7 +69,7 @@ fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let policy = policy(&tag, "[\"l40s_r:1\", \"l40s:3\"]", KEPT);
     let gpus = [Gpus::new("l40s_r", "NVIDIA L40S", 1), Gpus::l40s(3)];
-    let cluster = site(slurm, &tag, &policy)?.gpus(gpus).start()?;
+    let cluster = whole_site(slurm, &tag, &policy)?.gpus(gpus).start()?;
     takes_every_line(&cluster)?;
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
 
@@ -150,7 +118,7 @@ fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
 fn slices_are_spread_where_slurm_can(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let policy = policy(&tag, "[\"l40s:4\"]", "[placement]\nshards = \"spread\"\n");
-    let cluster = site(slurm, &tag, &policy)?.start()?;
+    let cluster = whole_site(slurm, &tag, &policy)?.start()?;
     takes_every_line(&cluster)?;
     let alice = cluster.user("alice");
     let mut devices = Vec::new();
@@ -179,7 +147,7 @@ fn units_of_mps_reach_slurm(slurm: Slurm) -> Result<()> {
         .iter()
         .map(|name| format!("function slurm_cli_{name}() return slurm.SUCCESS end\n"))
         .collect();
-    let cluster = site(slurm, &tag, &policy)?
+    let cluster = whole_site(slurm, &tag, &policy)?
         .file("/etc/slurm/cli_filter.lua", filter)
         .start()?;
     takes_every_line(&cluster)?;
@@ -191,6 +159,65 @@ fn units_of_mps_reach_slurm(slurm: Slurm) -> Result<()> {
     cluster.wait_job(job, "COMPLETED")?;
     let said = alice.job_output(job)?;
     assert!(said.contains("SOFTMIG_SHARDS=1/4\n"), "{said}");
+    Ok(())
+}
+
+/// There is no NVML here that Slurm could ask, so the instances are devices that gres.conf names.
+fn mig_site(slurm: Slurm, gpus: &str, kinds: [Gpus; 2], found: &[&str]) -> Result<Cluster> {
+    let tag = unique_tag();
+    let types = "[gpu.\"l40s_1g\"]\nmemory_mib = 9856\nreserved_mib = 4\nshards = 1\nmig = true\n\
+                 [gpu.\"l40s_2g\"]\nmemory_mib = 19712\nreserved_mib = 8\nshards = 2\nmig = true\n";
+    let policy = policy(&tag, gpus, types);
+    let found = found
+        .iter()
+        .map(|gpu| format!("NodeName={tag}n1 Name=gpu {gpu}\n"));
+    let gres = made(slurm, &policy)?.remove("gres.conf");
+    let asks = format!("NodeName={tag}n1 AutoDetect=nvml\n");
+    let gres = gres.filter(|gres| gres.contains(&asks));
+    let gres = gres
+        .context("NVML is not asked")?
+        .replace(&asks, &found.collect::<String>());
+    let cluster = whole_site(slurm, &tag, &policy)?
+        .gpus(kinds)
+        .file("/etc/slurm/gres.conf", gres)
+        .start()?;
+    takes_every_line(&cluster)?;
+    Ok(cluster)
+}
+
+fn mig_instances_of_one_type_are_shared(slurm: Slurm) -> Result<()> {
+    let kinds = [
+        Gpus::new("l40s_2g", "NVIDIA L40S", 1),
+        Gpus::new("l40s_2g", "NVIDIA L40S", 1),
+    ];
+    let found = ["Type=l40s_2g File=/dev/nvidia[0-1]"];
+    let cluster = mig_site(slurm, "[\"l40s_2g:2\"]", kinds, &found)?;
+    let alice = cluster.user("alice");
+    let slice = ["--gres=gpu:l40s_2g.2:1", "--mem=10"];
+    let jobs: Vec<u32> = (0..2)
+        .map(|_| alice.sbatch(&slice, "srun sleep 60"))
+        .collect::<Result<_>>()?;
+    for job in jobs {
+        cluster.wait_job(job, "RUNNING")?;
+        // One after the other.
+        assert_eq!(cluster.job_gpus(job)?, [0]);
+    }
+    Ok(())
+}
+
+fn beside_mig_instances_gpus_are_had_whole(slurm: Slurm) -> Result<()> {
+    let kinds = [Gpus::l40s(1), Gpus::new("l40s_1g", "NVIDIA L40S", 3)];
+    let found = [
+        "Type=l40s File=/dev/nvidia0",
+        "Type=l40s_1g File=/dev/nvidia[1-3]",
+    ];
+    let cluster = mig_site(slurm, "[\"l40s:1\", \"l40s_1g:3\"]", kinds, &found)?;
+    let alice = cluster.user("alice");
+    for (gres, gpu) in [("gpu:l40s:1", 0), ("gpu:l40s_1g:1", 1)] {
+        let job = alice.sbatch(&[&format!("--gres={gres}"), "--mem=10"], "srun sleep 60")?;
+        cluster.wait_job(job, "RUNNING")?;
+        assert_eq!(cluster.job_gpus(job)?, [gpu]);
+    }
     Ok(())
 }
 
@@ -220,7 +247,7 @@ fn run(cluster: &Cluster, script: &str) -> Result<()> {
 fn classes_are_held_to_their_limits(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let policy = policy(&tag, "[\"l40s:4\"]", CLASSES);
-    let cluster = site(slurm, &tag, &policy)?
+    let cluster = whole_site(slurm, &tag, &policy)?
         .accounting(Accounting::new())
         .start()?;
     takes_every_line(&cluster)?;
@@ -265,7 +292,7 @@ fn classes_are_held_to_their_limits(slurm: Slurm) -> Result<()> {
 fn the_qos_script_changes_what_changed(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let before = policy(&tag, "[\"l40s:4\"]", CLASSES);
-    let cluster = site(slurm, &tag, &before)?
+    let cluster = whole_site(slurm, &tag, &before)?
         .accounting(Accounting::new())
         .start()?;
     // A list of her own, which lacks softmig's.
@@ -302,7 +329,7 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let gpus = "[\"l40s:3\", \"l40s_r:1\"]";
     let kept = policy(&tag, gpus, &format!("{CLASSES}{KEPT}"));
-    let cluster = site(slurm, &tag, &kept)?
+    let cluster = whole_site(slurm, &tag, &kept)?
         .gpus([Gpus::l40s(3), Gpus::new("l40s_r", "NVIDIA L40S", 1)])
         .accounting(Accounting::new())
         .start()?;
@@ -325,21 +352,24 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
             assert!(shown.contains(word), "{word}: {shown}");
         }
     }
-    // Its holder has it, by no other words than on a release without reservations, and slices as before.
+    // Its holder has it, by no other words than on a release without reservations, and slices beside it.
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
     let small = "--mem=10";
     let whole = alice.sbatch(&[small, "--gres=gpu:l40s_r:1"], "sleep 60")?;
     cluster.wait_job(whole, "RUNNING")?;
-    let slice = bob.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
-    cluster.wait_job(slice, "RUNNING")?;
-    cluster.run("root", &["scancel", "--state=RUNNING"])?.ok()?;
     let slice = alice.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
     cluster.wait_job(slice, "RUNNING")?;
-    // When nobody holds it any longer, the reservation goes.
+    // What is not reserved is everybody's.
     cluster
         .run("root", &["scancel", &slice.to_string()])?
         .ok()?;
-    cluster.wait_job(slice, "CANCELLED")?;
+    let slice = bob.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
+    cluster.wait_job(slice, "RUNNING")?;
+    // When nobody holds it any longer, the reservation goes.
+    cluster
+        .run("root", &["scancel", &whole.to_string()])?
+        .ok()?;
+    cluster.wait_job(whole, "CANCELLED")?;
     let over = made(
         slurm,
         &policy(
@@ -349,7 +379,9 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
         ),
     )?;
     cluster.write(script, &over["softmig-reservations.sh"])?;
-    run(&cluster, script)?;
+    cluster.wait_until("the job has left the reservation", || {
+        Ok(cluster.run("root", &["sh", script])?.success())
+    })?;
     let shown = cluster.run("root", &show)?.ok()?;
     assert!(shown.contains("No reservations"), "{shown}");
     Ok(())

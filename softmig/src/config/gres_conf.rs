@@ -25,7 +25,7 @@ pub(super) fn make(policy: &Policy, now: i64) -> Generated {
     }
     for node in &all {
         match node.has_mig() {
-            true => with_mig(&mut text, node),
+            true => with_mig(&mut text, policy, node),
             false => without_mig(&mut text, node),
         }
     }
@@ -61,7 +61,7 @@ fn without_mig(text: &mut Text, node: &NodeGres) {
 }
 
 /// MIG instances have no numbers that policy.toml could give: NVML says what there is.
-fn with_mig(text: &mut Text, node: &NodeGres) {
+fn with_mig(text: &mut Text, policy: &Policy, node: &NodeGres) {
     let names = &node.names;
     text.why(&format!(
         "{names}: {node}\n\
@@ -69,14 +69,23 @@ fn with_mig(text: &mut Text, node: &NodeGres) {
          name that NVML gives, in lower case and with '_' for blanks."
     ));
     text.line(format!("NodeName={names} AutoDetect=nvml"));
-    if node.shards() > 0 {
-        text.note(
-            "No line can name a MIG instance for its shards, so Slurm spreads them evenly over all GPUs of the node. Those of types\n\
-             that are not shared nobody can ask for.",
-        );
+    for gres in node.types.iter().filter(|gres| gres.shards() > 0) {
+        let (kind, count) = (&gres.kind, gres.shards());
+        text.note("No line can name an instance for its shards; Slurm spreads them evenly.");
         text.line(format!(
-            "NodeName={names} Name=shard Count={}",
-            node.shards()
+            "NodeName={names} Name=shard Type={kind} Count={count}"
+        ));
+    }
+    let elsewhere = |kind: &str| gres::shards_of_type(policy, kind).is_some();
+    let types = node
+        .types
+        .iter()
+        .filter(|gres| !gres.shared && elsewhere(&gres.kind));
+    let types: Vec<&str> = types.map(|gres| gres.kind.as_str()).collect();
+    if !types.is_empty() {
+        text.note(&format!(
+            "No shards of {} here: beside MIG instances Slurm cannot say which GPUs have them. They can be had whole.",
+            types.join(" and ")
         ));
     }
 }

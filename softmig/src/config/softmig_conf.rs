@@ -59,17 +59,25 @@ fn programs(text: &mut Text) {
 
 fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
     text.why("A slice is a number of shards of one GPU.");
-    match policy.mps() {
-        None => text.line("GresTypes=gpu,shard"),
-        Some(mps) => {
-            text.note(&format!(
-                "mps, because policy.toml has [legacy.mps]: Slurm's clients send --gres=mps:{} only where they know the name. No node\n\
-                 has any.",
-                mps.units_per_gpu()
-            ));
-            text.line("GresTypes=gpu,shard,mps");
+    let mut names = vec!["gpu", "shard"];
+    if let Some(mps) = policy.mps() {
+        text.note(&format!(
+            "mps, because policy.toml has [legacy.mps]: Slurm's clients send --gres=mps:{} only where they know the name. No node\n\
+             has any.",
+            mps.units_per_gpu()
+        ));
+        names.push("mps");
+    }
+    let own = policy
+        .nodes()
+        .iter()
+        .filter_map(|nodes| word(nodes.slurm(), "Gres"));
+    for name in own.flat_map(|own| own.split(',').filter_map(|gres| gres.split(':').next())) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
+    text.line(format!("GresTypes={}", names.join(",")));
     text.line("SelectType=select/cons_tres");
     let spread = policy.placement == Placement::Spread;
     match (spread, version >= SPREADS) {

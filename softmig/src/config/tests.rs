@@ -186,7 +186,7 @@ fn any_policy() -> impl Strategy<Value = String> {
             }
             text
         })
-        // Not every mixture can be had beside MIG.
+        // The types of a node lie side by side.
         .prop_filter("a policy that is refused makes no files", |text| {
             Policy::parse(text).is_ok()
         })

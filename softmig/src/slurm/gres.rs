@@ -19,8 +19,7 @@ pub(crate) struct TypeGres {
     pub(crate) shared: bool,
     /// Whether they are MIG instances.
     pub(crate) mig: bool,
-    /// N of `/dev/nvidiaN` of each; empty where that is not known, since MIG instances have no such number and do not say how
-    /// many GPUs they are on.
+    /// N of `/dev/nvidiaN` of each; empty on nodes with MIG instances, which do not say how many GPUs they are on.
     pub(crate) minors: Vec<u32>,
 }
 
@@ -86,14 +85,10 @@ impl NodeGres {
     /// Those of one entry of the inventory.
     pub(crate) fn of(policy: &Policy, nodes: &Nodes, now: i64) -> Self {
         let mut types: Vec<TypeGres> = Vec::new();
-        let mut minor = Some(0u32);
+        let mut first = 0;
         for (gpus, kind) in nodes.gpus().iter().zip(kinds_at(policy, nodes, now)) {
-            let mig = policy.gpu(kind).is_some_and(|gpu| gpu.is_mig());
-            if mig {
-                minor = None;
-            }
-            let minors = minor.map_or(0..0, |first| first..first + gpus.count);
-            minor = minor.map(|first| first + gpus.count);
+            let minors = first..first + gpus.count;
+            first = minors.end;
             match types.iter_mut().find(|known| known.kind == kind) {
                 Some(known) => {
                     known.minors.extend(minors);
@@ -104,7 +99,7 @@ impl NodeGres {
                     gpus: gpus.count,
                     shards_per_gpu: shards_of_type(policy, kind).unwrap_or(0),
                     shared: shards_of_type(policy, kind).is_some(),
-                    mig,
+                    mig: policy.gpu(kind).is_some_and(|gpu| gpu.is_mig()),
                     minors: minors.collect(),
                 }),
             }
@@ -113,31 +108,32 @@ impl NodeGres {
             names: nodes.names().to_string(),
             types,
         };
-        gres.fill_up();
+        gres.fit();
         gres
     }
 
-    /// Gives shards that nobody can ask for to the types that are not shared, beside those that are.
-    fn fill_up(&mut self) {
-        let shared = self.types.iter().filter(|gres| gres.shared);
-        let Some(shards) = shared.map(|gres| gres.shards_per_gpu).max() else {
-            return;
-        };
-        // gres.conf cannot name a MIG instance for its shards, so each GPU of such a node has equally many.
-        let each = if self.has_mig() { shards } else { 1 };
-        for gres in self.types.iter_mut().filter(|gres| !gres.shared) {
-            gres.shards_per_gpu = each;
+    /// What Slurm makes of shards where not all GPUs are alike.
+    fn fit(&mut self) {
+        if self.has_mig() {
+            // gres.conf can name no instance for its shards, so they are those of all GPUs, which are of one type then.
+            let alone = self.types.len() == 1;
+            for gres in &mut self.types {
+                gres.minors.clear();
+                if !alone {
+                    gres.shards_per_gpu = 0;
+                    gres.shared = false;
+                }
+            }
+        } else if self.types.iter().any(|gres| gres.shared) {
+            for gres in self.types.iter_mut().filter(|gres| !gres.shared) {
+                gres.shards_per_gpu = 1;
+            }
         }
     }
 
     /// Whether there are MIG instances among them.
     pub(crate) fn has_mig(&self) -> bool {
         self.types.iter().any(|gres| gres.mig)
-    }
-
-    /// All shards that Slurm counts on such a node.
-    pub(crate) fn shards(&self) -> u64 {
-        self.types.iter().map(TypeGres::shards).sum()
     }
 }
 
@@ -231,15 +227,18 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_devices_end_where_mig_begins() {
+    fn beside_mig_instances_no_gpu_is_shared() {
         let gres = gres("[\"l40s:2\", \"m:7\", \"p:2\"]", 0);
-        assert_eq!(
-            gres.to_string(),
-            "gpu:l40s:2,gpu:m:7,gpu:p:2,shard:l40s:8,shard:m:28,shard:p:8"
-        );
-        assert!(gres.has_mig());
-        assert_eq!(gres.shards(), 11 * 4);
-        assert_eq!(gres.types[0].minors, [0, 1]);
-        assert!(gres.types[1].minors.is_empty() && gres.types[2].minors.is_empty());
+        assert_eq!(gres.to_string(), "gpu:l40s:2,gpu:m:7,gpu:p:2");
+        assert!(gres.has_mig() && gres.types.iter().all(|gres| !gres.shared));
+        assert!(gres.types.iter().all(|gres| gres.minors.is_empty()));
+    }
+
+    #[test]
+    fn mig_instances_of_one_type_can_be_shared() {
+        let gpus = GPUS.replace("shards = 1\nmig", "shards = 2\nmig");
+        let text = format!("{gpus}[[nodes]]\nnames = \"n1\"\ngpus = [\"m:3\"]\n");
+        let gres = all(&Policy::parse(&text).unwrap(), 0).remove(0);
+        assert_eq!(gres.to_string(), "gpu:m:3,shard:m:6");
     }
 }

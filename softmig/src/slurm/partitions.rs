@@ -1,6 +1,6 @@
 //! The partitions that a policy needs: those of its routes, and what things weigh in all of them.
 
-use crate::slurm::gres;
+use crate::slurm::gres::{self, TypeGres};
 use softmig_policy::quota::Weights;
 use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
@@ -63,12 +63,12 @@ pub(crate) struct Partition {
 pub(crate) fn all(policy: &Policy, now: i64) -> Vec<Partition> {
     let mut all: Vec<Partition> = Vec::new();
     for route in policy.routes() {
-        let takes = |kind: &str| match route.types() {
-            [] => gres::shards_of_type(policy, kind).is_some(),
-            types => types.iter().any(|own| own == kind),
+        let takes = |gres: &TypeGres| {
+            let types = route.types();
+            gres.shared && (types.is_empty() || types.contains(&gres.kind))
         };
         let nodes = gres::all(policy, now).into_iter();
-        let nodes = nodes.filter(|node| node.types.iter().any(|gres| takes(&gres.kind)));
+        let nodes = nodes.filter(|node| node.types.iter().any(takes));
         let nodes = nodes.map(|node| node.names);
         let at = all.iter().position(|known| known.name == route.partition());
         let known = match at.and_then(|at| all.get_mut(at)) {
