@@ -5,9 +5,19 @@ use mlua::prelude::*;
 use softmig_policy::{Asker, Fact, Policy};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Names by number. Slurm looks a name up with the system's name service, which may be slow: once for each user.
-static NAMES: Mutex<Option<HashMap<u32, String>>> = Mutex::new(None);
+/// Names by number. Slurm looks a name up with the system's name service, which may be slow.
+static NAMES: Mutex<Option<HashMap<u32, Name>>> = Mutex::new(None);
+
+/// A user's name, and when it was looked up.
+struct Name {
+    name: String,
+    since: Instant,
+}
+
+/// How long a name is believed: a number may become somebody else's.
+const BELIEVED: Duration = Duration::from_secs(3600);
 
 /// Who submits `job`.
 pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaValue) -> Asker {
@@ -73,11 +83,21 @@ fn user(policy: &Policy, job: &LuaTable) -> Option<String> {
     let uid = fields::id(job, "user_id")?;
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
-    if let Some(name) = names.get(&uid) {
-        return Some(name.clone());
+    if let Some(known) = names
+        .get(&uid)
+        .filter(|known| known.since.elapsed() < BELIEVED)
+    {
+        return Some(known.name.clone());
     }
     let name = fields::text(job, "user_name").filter(|name| !name.is_empty())?;
-    names.insert(uid, name.clone());
+    let since = Instant::now();
+    names.insert(
+        uid,
+        Name {
+            name: name.clone(),
+            since,
+        },
+    );
     Some(name)
 }
 
