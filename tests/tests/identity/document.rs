@@ -1,4 +1,4 @@
-//! docs/threat-model.md names every test of these, and none that does not exist, here, in the monitor or in the hook.
+//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor or the hook.
 
 use anyhow::Result;
 use softmig_tests::documents::{functions, named, page, plain_tests, root};
@@ -9,6 +9,7 @@ fn the_threat_model_names_the_tests_there_are() -> Result<()> {
     assert!(named.len() > 40, "{named:?}");
     let mut all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
     for folder in [
+        "../policy/tests",
         "../monitor/src",
         "../monitor/tests",
         "../hook/region/src",
