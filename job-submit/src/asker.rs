@@ -27,7 +27,7 @@ pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaVal
     let field = |name| fields::text(job, name).filter(|text| !text.is_empty());
     let named = field("partition");
     Asker {
-        user: user(policy, job),
+        user: user(policy, fields::id(job, "user_id"), job),
         group: fields::id(job, "group_id"),
         account: Fact::known(field("account").or_else(|| field("default_account"))),
         named_partition: named.is_some(),
@@ -35,18 +35,20 @@ pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaVal
         reservation: field("reservation"),
         qos: field("qos"),
         qos_now: None,
-        time_limit: fields::number(job, "time_limit"),
+        time_limit: fields::time_limit(job),
         batch: field("script").is_some(),
         is_exempt: false,
     }
 }
 
-/// Who the job will be of, and where it will run, once `change` is made to `record`.
+/// Who the job will be of, and where it will run, once `change` is made to `record`. `had_gpus` is whether it asked for GPUs
+/// before.
 pub(crate) fn of_change(
     policy: &Policy,
     change: &LuaTable,
     record: &LuaTable,
     uid: Option<u32>,
+    had_gpus: bool,
 ) -> Asker {
     if !policy.looks_at_people() {
         return Asker::default();
@@ -57,30 +59,30 @@ pub(crate) fn of_change(
         Some(new) => Some(new).filter(|new| !new.is_empty()),
         None => old,
     };
+    let names_qos = fields::text(change, "qos").is_some();
+    let owner = fields::id(record, "user_id");
     Asker {
-        user: user(policy, record),
+        // The record has no name; a user's own change has his.
+        user: user(policy, owner, change),
         group: fields::id(record, "group_id"),
         account: Fact::known(after("account", recorded("account"))),
         partition: Fact::known(after("partition", recorded("partition"))),
         named_partition: true,
-        reservation: after(
-            "reservation",
-            recorded("resv_name").or_else(|| recorded("reservation")),
-        ),
+        // A list is one name in the record of some releases, and each of its names was looked at when it came.
+        reservation: after("reservation", recorded("resv_name")),
         qos: after("qos", None),
-        qos_now: recorded("qos"),
-        time_limit: fields::number(change, "time_limit")
-            .or_else(|| fields::number(record, "time_limit")),
+        // The record shows one QOS of a list, and a job without GPUs may have any list.
+        qos_now: recorded("qos").filter(|_| had_gpus && !names_qos),
+        time_limit: fields::time_limit(change),
         batch: false,
-        is_exempt: uid == Some(0),
+        // Slurm lets nobody else change it but administrators, and the accounts' coordinators.
+        is_exempt: matches!((uid, owner), (Some(uid), Some(owner)) if uid != owner),
     }
 }
 
-fn user(policy: &Policy, job: &LuaTable) -> Option<String> {
-    if !policy.names_users() {
-        return None;
-    }
-    let uid = fields::id(job, "user_id")?;
+/// The name of user number `uid`, who may be the one that `job` is about.
+fn user(policy: &Policy, uid: Option<u32>, job: &LuaTable) -> Option<String> {
+    let uid = uid.filter(|_| policy.names_users())?;
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
     if let Some(known) = names
@@ -88,6 +90,9 @@ fn user(policy: &Policy, job: &LuaTable) -> Option<String> {
         .filter(|known| known.since.elapsed() < BELIEVED)
     {
         return Some(known.name.clone());
+    }
+    if fields::id(job, "user_id") != Some(uid) {
+        return None;
     }
     let name = fields::text(job, "user_name").filter(|name| !name.is_empty())?;
     let since = Instant::now();

@@ -50,6 +50,13 @@ pub(crate) fn number(table: &LuaTable, name: &str) -> Option<u32> {
     (!unset).then_some(value as u32)
 }
 
+/// A time limit in minutes; no limit at all is the longest.
+pub(crate) fn time_limit(table: &LuaTable) -> Option<u32> {
+    let value = table.get::<Option<f64>>("time_limit").ok().flatten()?;
+    let unset = value < 1.0 || value == f64::from(NO_VAL);
+    (!unset).then_some(value as u32)
+}
+
 /// A number that is 16 bits wide in Slurm.
 fn short(table: &LuaTable, name: &str) -> Option<u32> {
     number(table, name).filter(|&value| value < NO_VAL16)
@@ -91,6 +98,7 @@ pub(crate) fn read_rest(table: &LuaTable, gpus: Request) -> Request {
         ntasks_per_node: short(table, "ntasks_per_node"),
         cpus_per_task: short(table, "cpus_per_task"),
         min_cpus: number(table, "min_cpus"),
+        min_cpus_per_node: short(table, "pn_min_cpus"),
         sockets_per_node: short(table, "sockets_per_node"),
         memory_per_node: memory(table, "min_mem_per_node"),
         memory_per_cpu: memory(table, "min_mem_per_cpu"),
@@ -104,6 +112,11 @@ pub(crate) fn write_terms(table: &LuaTable, terms: &Terms) -> LuaResult<()> {
         if let Some(text) = text {
             table.set(name, text.as_str())?;
         }
+    }
+    if let Some(nodes) = &terms.off_nodes {
+        let own = text(table, "exc_nodes").filter(|own| !own.is_empty());
+        let all = own.map_or_else(|| nodes.clone(), |own| format!("{own},{nodes}"));
+        table.set("exc_nodes", all)?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::submit::{answer, granted_line, id, now, policy, refuse};
 use crate::{asker, fields, marks, slurm, store};
 use mlua::prelude::*;
 use softmig_policy::tag::{self, Tag};
-use softmig_policy::{Asker, Context, Refusal, Request, Verdict};
+use softmig_policy::{Asker, Context, Refusal, Request, Terms, Verdict};
 
 /// Decides on the job as it would be after the change.
 pub(crate) fn modify(
@@ -33,19 +33,28 @@ pub(crate) fn modify(
         "tres_per_socket",
         "tres_per_task",
     ]);
-    let time = |job| fields::number(job, "time_limit");
-    let moves = names(&["account", "partition", "qos", "reservation"])
-        || time(change).is_some_and(|new| time(record).is_none_or(|old| new > old));
+    let raises_time = fields::time_limit(change)
+        .is_some_and(|new| fields::time_limit(record).is_none_or(|old| new > old));
+    let moves = raises_time
+        || names(&["account", "partition", "qos", "reservation", "exc_nodes"])
+        || asks_for_kept(record);
     if !names_gpus && !moves && changed == Request::default() {
         // Nothing about the GPUs changes; only the user's words around the tag may.
         return keep_tag(change, record, current_tag(record));
     }
-    let after = applied(change, &changed, record);
+    let tag = current_tag(record);
+    let mut after = applied(change, &changed, record);
+    // What gives a job GPUs without naming them is not in its record, but in its tag.
+    let named = after.tres_per_node.is_some()
+        || after.tres_per_job.is_some()
+        || after.tres_per_socket.is_some()
+        || after.tres_per_task.is_some();
+    after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !named;
     let policy = policy(lua);
     let context = Context {
         prefix: fields::read_gpus(record).prefix(),
         asker: policy.as_deref().map_or_else(Asker::default, |policy| {
-            asker::of_change(policy, change, record, fields::id_of(uid))
+            asker::of_change(policy, change, record, fields::id_of(uid), tag.is_some())
         }),
         now: now(),
         is_change: true,
@@ -72,13 +81,33 @@ pub(crate) fn modify(
         Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
     }
     if let Some(terms) = verdict.terms() {
-        fields::write_terms(change, terms)?;
+        write_terms(change, terms)?;
     }
-    let tag = current_tag(record);
     if names_gpus && verdict.tag() != tag {
         return have_prolog_ask(lua, change, record);
     }
     keep_tag(change, record, tag)
+}
+
+/// Whether the job is for a GPU that is kept for somebody: its time may be over, and any change, also its release, is an
+/// occasion to look.
+fn asks_for_kept(record: &LuaTable) -> bool {
+    let (policy, _) = store::policy();
+    policy.is_some_and(|policy| {
+        !policy.reservables().is_empty() && policy.asks_for_kept(&fields::read_gpus(record))
+    })
+}
+
+/// What is set besides. The nodes to stay off are in the record already, unless the change names others.
+fn write_terms(change: &LuaTable, terms: &Terms) -> LuaResult<()> {
+    if fields::text(change, "exc_nodes").is_some() {
+        return fields::write_terms(change, terms);
+    }
+    let terms = Terms {
+        off_nodes: None,
+        ..terms.clone()
+    };
+    fields::write_terms(change, &terms)
 }
 
 /// Whether the change writes a tag that is not the job's own.
@@ -159,6 +188,7 @@ fn applied(change: &LuaTable, changed: &Request, record: &LuaTable) -> Request {
         min_nodes: changed.min_nodes.or(recorded.min_nodes),
         max_nodes: changed.max_nodes.or(recorded.max_nodes),
         min_cpus: changed.min_cpus.or(recorded.min_cpus),
+        min_cpus_per_node: changed.min_cpus_per_node.or(recorded.min_cpus_per_node),
         memory_per_node: match changed.memory_per_cpu {
             Some(_) => None,
             None => changed.memory_per_node.or(recorded.memory_per_node),

@@ -114,7 +114,11 @@ pub(crate) fn refuse(lua: &Lua, call: &str, uid: &LuaValue, refusal: &Refusal) -
             refusal.code.as_str()
         ),
     );
-    slurm::INVALID_GRES
+    // Before 23.02 the code's own text is all that scontrol shows of a refused change.
+    match refusal.is_about_people() {
+        true => slurm::ACCESS_DENIED,
+        false => slurm::INVALID_GRES,
+    }
 }
 
 /// A number as a number, also where Lua made a float of it.

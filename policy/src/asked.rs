@@ -2,9 +2,8 @@
 
 use crate::catalogue::GpuType;
 use crate::decide::Wanted;
-use crate::gres::Gres;
 use crate::policy::Policy;
-use crate::request::{Place, Request};
+use crate::request::Request;
 
 /// What a job asks for. A count is the least that it can come to.
 #[derive(Default)]
@@ -21,10 +20,18 @@ pub(crate) struct Asked<'a> {
     pub(crate) of_types: Vec<(&'a GpuType, u64)>,
     /// Whether any type will do.
     pub(crate) is_untyped: bool,
+    /// A type that the policy does not know.
+    pub(crate) unknown_type: Option<&'a str>,
     /// MIG instances.
     pub(crate) mig: Vec<(&'a GpuType, u64)>,
     /// Types of GPUs that are kept for somebody.
     pub(crate) reserved: Vec<&'a str>,
+}
+
+/// How many of one type, or of any, each field asks for. Several fields speak of the same GPUs.
+struct Count<'a> {
+    kind: Option<&'a str>,
+    by_place: [u64; 4],
 }
 
 impl<'a> Asked<'a> {
@@ -40,11 +47,20 @@ impl<'a> Asked<'a> {
     /// Whole GPUs and MIG instances.
     pub(crate) fn wholes(policy: &'a Policy, request: &Request, wanted: &Wanted<'a>) -> Self {
         let mut asked = Self::default();
-        for (place, gres) in &wanted.wholes {
-            asked.add(policy, request, *place, gres);
+        for Count { kind, by_place } in asked.count(request, wanted) {
+            let count = by_place.into_iter().max().unwrap_or(0);
+            if count > 0 {
+                asked.add(policy, kind, count);
+            }
         }
         if wanted.misspelt {
-            asked.add_any(policy, 1);
+            asked.add(policy, None, 1);
+        }
+        if let (Some(tasks), false) = (request.ntasks_per_tres, wanted.has_wholes()) {
+            // Slurm adds as many GPUs as the tasks need, of any type.
+            let gpus = u64::from(request.tasks()).div_ceil(u64::from(tasks.max(1)));
+            asked.text = format!("--ntasks-per-gpu={tasks}");
+            asked.add(policy, None, gpus);
         }
         if asked.text.is_empty() {
             asked.text = match request.exclusive {
@@ -55,30 +71,44 @@ impl<'a> Asked<'a> {
         asked
     }
 
-    fn add(&mut self, policy: &'a Policy, request: &Request, place: Place, gres: &Gres<'a>) {
-        if !self.text.is_empty() {
-            self.text.push(',');
+    fn count(&mut self, request: &Request, wanted: &Wanted<'a>) -> Vec<Count<'a>> {
+        let mut counts: Vec<Count<'a>> = Vec::new();
+        for (place, gres) in &wanted.wholes {
+            if !self.text.is_empty() {
+                self.text.push(',');
+            }
+            self.text += &gres.to_string();
+            let at = counts.iter().position(|count| count.kind == gres.kind);
+            let at = at.unwrap_or_else(|| {
+                counts.push(Count {
+                    kind: gres.kind,
+                    by_place: [0; 4],
+                });
+                counts.len() - 1
+            });
+            let count = &mut counts[at].by_place[*place as usize];
+            *count = count.saturating_add(request.in_all(*place, gres.count()));
         }
-        self.text += &gres.to_string();
-        let count = request.in_all(place, gres.count());
-        if count == 0 {
-            return;
-        }
-        match gres.kind.map(|kind| (kind, policy.gpu(kind))) {
+        counts
+    }
+
+    fn add(&mut self, policy: &'a Policy, kind: Option<&'a str>, count: u64) {
+        match kind.map(|kind| (kind, policy.gpu(kind))) {
             Some((_, Some(gpu))) if gpu.is_mig() => self.mig.push((gpu, count)),
             Some((_, Some(gpu))) => {
                 self.add_wholes(count, gpu.shards_per_gpu());
                 self.of_types.push((gpu, count));
             }
             Some((kind, None)) if policy.is_reservable(kind) => self.reserved.push(kind),
-            Some((_, None)) => self.add_wholes(count, least_shards(policy)),
-            None => self.add_any(policy, count),
+            unknown => {
+                match unknown {
+                    Some((kind, _)) if policy.is_plain_type(kind) => {}
+                    Some((kind, _)) => self.unknown_type = Some(kind),
+                    None => self.is_untyped = true,
+                }
+                self.add_wholes(count, least_shards(policy));
+            }
         }
-    }
-
-    fn add_any(&mut self, policy: &Policy, count: u64) {
-        self.is_untyped = true;
-        self.add_wholes(count, least_shards(policy));
     }
 
     fn add_wholes(&mut self, count: u64, shards_each: u32) {

@@ -7,6 +7,7 @@ use crate::classes::Standing;
 use crate::offers::with_limits;
 use crate::policy::Policy;
 use crate::refusal::{Code, Refusal};
+use crate::wall_time::WallTime;
 
 /// Refuses a job that could never start.
 pub(crate) fn fit(
@@ -56,8 +57,10 @@ impl Ceilings<'_> {
                 return Err(self.refuse(
                     Code::LimitJob,
                     format!(
-                        "MIG instances of type {} asked for are {count}, and {} may hold {most} at once",
+                        "{} of type {} {} asked for, and {} may hold {most} at once",
+                        number(*count, "MIG instance"),
                         gpu.name(),
+                        is(*count),
                         self.who
                     ),
                 ));
@@ -75,14 +78,17 @@ impl Ceilings<'_> {
             }
             Some(most) if asked.wholes > most => {
                 let message = format!(
-                    "{} whole GPUs are asked for, and {} may hold {most} at once",
-                    asked.wholes, self.who
+                    "{} asked for, and {} may hold {most} at once",
+                    are(asked.wholes, "whole GPU"),
+                    self.who
                 );
                 return Err(self.refuse(Code::LimitJob, message));
             }
             _ => {}
         }
-        if asked.is_untyped && quota.shards.is_some() && self.policy.weights().by_type() {
+        let is_weighed = self.policy.weights().by_type()
+            && (quota.shards.is_some() || quota.whole_gpus.is_some());
+        if asked.is_untyped && (is_weighed || !quota.shards_of.is_empty()) {
             return Err(Refusal::new(
                 Code::LimitJob,
                 format!(
@@ -99,8 +105,8 @@ impl Ceilings<'_> {
         let (quota, asked) = (&self.standing.quota, self.asked);
         let refuse = |shards: u64, may: String| {
             let counted = match asked.wholes {
-                0 => format!("{shards} shards are asked for"),
-                _ => format!("this counts as {shards} shards"),
+                0 => format!("{} asked for", are(shards, "shard")),
+                _ => format!("this counts as {}", number(shards, "shard")),
             };
             self.refuse(
                 Code::LimitJob,
@@ -131,8 +137,10 @@ impl Ceilings<'_> {
             (Some(most), Some(asked)) if asked > most.minutes() => Err(Refusal::new(
                 Code::LimitJob,
                 format!(
-                    "{}: {asked} minutes are asked for, and {} may have {most}",
-                    self.asked.text, self.who
+                    "{}: {} asked for, and {} may have {most}",
+                    self.asked.text,
+                    time(asked),
+                    self.who
                 ),
                 format!("use --time={most} or less"),
             )),
@@ -161,5 +169,30 @@ impl Ceilings<'_> {
             }
         }
         format!("ask your administrator what {} may have", self.who)
+    }
+}
+
+/// "1 shard", "2 shards".
+pub(crate) fn number(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// "1 shard is", "2 shards are".
+fn are(count: u64, what: &str) -> String {
+    format!("{} {}", number(count, what), is(count))
+}
+
+fn is(count: u64) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// A time that is asked for, in minutes.
+fn time(minutes: u32) -> String {
+    match WallTime::of_minutes(minutes) {
+        Some(time) => format!("{time} is"),
+        None => "an unlimited time is".to_string(),
     }
 }

@@ -406,6 +406,11 @@ fn qos_of_user(name: &str) -> String {
 fn check_name(name: &str) -> Result<(), String> {
     let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
     let starts = name.starts_with(|first: char| first.is_ascii_lowercase());
+    if name == "normal" {
+        return Err(
+            "\"normal\" is the QOS that Slurm gives everybody; choose another name, or qos = \"NAME\"".to_string(),
+        );
+    }
     if starts && name.len() <= 30 && name.bytes().all(known) {
         return Ok(());
     }

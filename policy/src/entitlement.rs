@@ -5,6 +5,7 @@
 
 use crate::asked::Asked;
 use crate::asker::{Asker, Fact};
+use crate::ceilings::number;
 use crate::classes::{Standing, Unknown};
 use crate::decide::{Context, Grant, Wanted};
 use crate::gates::{Gate, What};
@@ -14,6 +15,7 @@ use crate::refusal::{Code, Refusal};
 use crate::request::Request;
 use crate::reservable::Reservable;
 use crate::{ceilings, host, reservable};
+use std::collections::BTreeSet;
 
 /// What is said to a job that passes, and set in its record, besides its GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Terms {
     pub qos: Option<String>,
     /// The partition that it is to have; `None` leaves what it has.
     pub partition: Option<String>,
+    /// Nodes that it is to stay off, as slurm.conf names them.
+    pub off_nodes: Option<String>,
     /// A line for its user.
     pub notice: Option<String>,
 }
@@ -38,7 +42,9 @@ pub(crate) fn of_wholes(
         return Ok(Terms::default());
     }
     let asked = Asked::wholes(policy, request, wanted);
+    refuse_unknown_type(policy, &asked)?;
     pass_reserved(policy, &asked, context)?;
+    let off_nodes = off_kept_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
         pass_gates(policy, asker, &What::Whole, &asked.text)?;
     }
@@ -50,13 +56,19 @@ pub(crate) fn of_wholes(
     match policy.standing(asker) {
         Ok(Some(standing)) if gpus => {
             ceilings::fit(policy, &asked, standing, asker)?;
-            terms(policy, &asked, standing, asker)
+            Ok(Terms {
+                off_nodes,
+                ..terms(policy, &asked, standing, asker)?
+            })
         }
         // A job on nothing but GPUs that are kept for it, or without any.
         Ok(standing) => {
             let own = standing.and_then(|standing| standing.qos.as_deref());
             refuse_foreign_qos(policy, asker, own, &asked.text)?;
-            Ok(Terms::default())
+            Ok(Terms {
+                off_nodes,
+                ..Terms::default()
+            })
         }
         Err(Unknown) => Ok(Terms::default()),
     }
@@ -151,19 +163,60 @@ fn pass_gates(policy: &Policy, asker: &Asker, what: &What, text: &str) -> Result
     }
 }
 
-/// The same for GRES that are not about GPUs.
+/// The same for GRES that are not about GPUs, each name once.
 fn pass_gates_of_others(
     policy: &Policy,
     asker: &Asker,
     wanted: &Wanted<'_>,
 ) -> Result<(), Refusal> {
-    for name in policy.gates().iter().filter_map(Gate::gres_name) {
-        let what = What::Gres(name.to_string());
-        for raw in wanted.others.iter().filter(|raw| is_named(raw, name)) {
-            pass_gates(policy, asker, &what, raw)?;
+    let names: BTreeSet<&str> = policy.gates().iter().filter_map(Gate::gres_name).collect();
+    for name in names {
+        if let Some(raw) = wanted.others.iter().find(|raw| is_named(raw, name)) {
+            pass_gates(policy, asker, &What::Gres(name.to_string()), raw)?;
         }
     }
     Ok(())
+}
+
+/// Where it matters which type a GPU is of, only known ones can be named. Slurm knows types by a number that it makes of
+/// their names, and other names have the same.
+fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let matters = policy.weights().by_type()
+        || !policy.reservables().is_empty()
+        || policy
+            .standings()
+            .iter()
+            .any(|standing| !standing.quota.shards_of.is_empty());
+    match asked.unknown_type {
+        Some(kind) if matters => Err(Refusal::new(
+            Code::SliceType,
+            format!("{}: no GPU here is of type {kind}", asked.text),
+            policy.name_a_type(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The nodes that a job with all of a node must stay off, since it would get GPUs that are kept for somebody.
+fn off_kept_nodes(
+    policy: &Policy,
+    request: &Request,
+    asked: &Asked<'_>,
+) -> Result<Option<String>, Refusal> {
+    if !request.exclusive || policy.reservables().is_empty() {
+        return Ok(None);
+    }
+    if let Some(nodes) = policy.nodes_with_kept_gpus() {
+        return Ok(Some(nodes));
+    }
+    Err(Refusal::new(
+        Code::Reserved,
+        format!(
+            "{}: --exclusive takes all GPUs of a node, also those that are kept for somebody",
+            asked.text
+        ),
+        "leave --exclusive out; with [[nodes]] in policy.toml your administrator can have other nodes chosen",
+    ))
 }
 
 /// What the job's record gets, and its user hears.
@@ -176,6 +229,7 @@ fn terms(
     Ok(Terms {
         qos: qos(policy, asked, standing, asker)?,
         partition: None,
+        off_nodes: None,
         notice: policy.limit_notice.then(|| notice(standing)).flatten(),
     })
 }
@@ -199,7 +253,8 @@ fn qos(
         let stays = asker.qos_now.as_deref().is_some_and(may_be);
         return Ok((!stays).then(|| own.to_string()));
     };
-    if may_be(named) {
+    // Newer releases take a list, of which any may come to hold.
+    if named.split(',').all(may_be) {
         return Ok(None);
     }
     let hint = match others.as_slice() {
@@ -231,9 +286,10 @@ fn refuse_foreign_qos(
         return Ok(());
     };
     let named = named.to_ascii_lowercase();
-    if !policy.is_qos(&named) || own == Some(&*named) {
+    let is_foreign = |name: &&str| policy.is_qos(name) && own != Some(*name);
+    let Some(named) = named.split(',').find(is_foreign) else {
         return Ok(());
-    }
+    };
     Err(Refusal::new(
         Code::LimitQos,
         format!("{text}: QOS {named} is for another class of users"),
@@ -246,19 +302,19 @@ fn notice(standing: &Standing) -> Option<String> {
     let quota = &standing.quota;
     let mut may = Vec::new();
     if let Some(shards) = quota.shards {
-        may.push(format!("{shards} shards"));
+        may.push(number(shards, "shard"));
     }
     may.extend(
         quota
             .shards_of
             .iter()
-            .map(|(kind, most)| format!("{most} shards of type {kind}")),
+            .map(|(kind, most)| format!("{} of type {kind}", number(*most, "shard"))),
     );
     if let Some(wholes) = quota.whole_gpus {
-        may.push(format!("{wholes} whole GPUs"));
+        may.push(number(wholes, "whole GPU"));
     }
     if let Some(jobs) = quota.jobs {
-        may.push(format!("{jobs} jobs with GPUs"));
+        may.push(format!("{} with GPUs", number(jobs, "job")));
     }
     if may.is_empty() {
         return None;

@@ -56,6 +56,8 @@ pub(crate) struct GateTable {
     exempt_classes: Vec<String>,
 }
 
+/// The most reservations of one job: all are looked at while slurmctld waits.
+const MOST_NAMES: usize = 64;
 /// The most that the compiled expressions may take.
 const REGEX_BYTES: usize = 4 << 20;
 
@@ -77,9 +79,9 @@ impl GateTable {
                 "reservation is empty, so nobody could ever pass; name at least one".to_string(),
             );
         }
-        // By itself first, where it could reach out of the group that it is put into.
-        for expression in self.reservation.iter().filter(|text| text.contains(')')) {
-            check_expression(expression)?;
+        for expression in &self.reservation {
+            // By itself: it must not reach out of the group that it is put into.
+            check_syntax(expression)?;
         }
         for (key, list) in [
             ("accounts", &self.accounts),
@@ -124,24 +126,41 @@ fn anchored(expressions: &[String]) -> String {
     format!("^(?:{})$", groups.join("|"))
 }
 
+/// Cheaper than building it. A comment (`(?x)`) would swallow the group's end.
+fn check_syntax(expression: &str) -> Result<(), String> {
+    if expression.contains('#') {
+        return Err(format!(
+            "reservation = \"{expression}\" has a #, and no name of a reservation has"
+        ));
+    }
+    let parsed = regex_syntax::ParserBuilder::new()
+        .unicode(false)
+        .utf8(false)
+        .build()
+        .parse(expression);
+    match parsed {
+        Ok(_) => Ok(()),
+        Err(error) => Err(no_expression(expression, &error.to_string())),
+    }
+}
+
+/// The parser's words end with the reason.
+fn no_expression(expression: &str, error: &str) -> String {
+    let reason = error.lines().last().unwrap_or_default();
+    let reason = reason.trim_start_matches("error: ");
+    format!("reservation = \"{expression}\" is no regular expression: {reason}")
+}
+
 fn check_expression(expression: &str) -> Result<(), String> {
     let built = RegexSetBuilder::new([expression])
         .unicode(false)
         .size_limit(REGEX_BYTES)
         .build();
-    let reason = match built {
-        Ok(_) => return Ok(()),
-        Err(regex::Error::CompiledTooBig(_)) => "it is too large".to_string(),
-        // The parser's words end with the reason.
-        Err(other) => {
-            let text = other.to_string();
-            let reason = text.lines().last().unwrap_or_default();
-            reason.trim_start_matches("error: ").to_string()
-        }
-    };
-    Err(format!(
-        "reservation = \"{expression}\" is no regular expression: {reason}"
-    ))
+    match built {
+        Ok(_) => Ok(()),
+        Err(regex::Error::CompiledTooBig(_)) => Err(no_expression(expression, "it is too large")),
+        Err(other) => Err(no_expression(expression, &other.to_string())),
+    }
 }
 
 /// All gates. Their expressions are one set, so that a name is looked at once however many there are.
@@ -222,6 +241,9 @@ impl Gates {
             let Some(reservations) = asker.reservations() else {
                 return Some((gate, Closed::NoReservation));
             };
+            if reservations.split(',').count() > MOST_NAMES {
+                return Some((gate, Closed::TooMany));
+            }
             let fits = fits.get_or_insert_with(|| {
                 let names = reservations.split(',');
                 names
@@ -243,6 +265,8 @@ pub(crate) enum Closed {
     NoReservation,
     /// One is named that does not open it.
     Reservation(String),
+    /// More are named than anybody means.
+    TooMany,
 }
 
 impl Gate {
@@ -300,6 +324,13 @@ impl Gate {
                 Code::GateNoReservation,
                 format!(
                     "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
+                ),
+                hint,
+            ),
+            Closed::TooMany => Refusal::new(
+                Code::GateReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and this job names more than {MOST_NAMES}"
                 ),
                 hint,
             ),

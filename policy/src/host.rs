@@ -1,5 +1,6 @@
 //! The host's part of a slice: CPUs and memory by its shards, since Slurm's own defaults for GPUs do not see shards.
 
+use crate::ceilings::number;
 use crate::classes::Standing;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;
@@ -58,10 +59,7 @@ impl Host<'_> {
             Some(most) if cpus > most => Err(self.too_much(
                 format!("{cpus} CPUs"),
                 format!("{most}"),
-                format!(
-                    "use fewer: --cpus-per-task={}",
-                    (most / u64::from(request.tasks())).max(1)
-                ),
+                format!("ask for {most} CPUs or fewer in all, by --ntasks times --cpus-per-task"),
             )),
             _ => Ok(()),
         }
@@ -93,8 +91,10 @@ impl Host<'_> {
         Err(Refusal::new(
             Code::LimitJob,
             format!(
-                "{}: {words} asked for, and {} may have {most} MiB for {} shards",
-                self.asked, self.who, self.shards
+                "{}: {words} asked for, and {} may have {most} MiB for {}",
+                self.asked,
+                self.who,
+                number(self.shards, "shard")
             ),
             format!("use --mem={most}M or less"),
         ))
@@ -104,8 +104,10 @@ impl Host<'_> {
         Refusal::new(
             Code::LimitJob,
             format!(
-                "{}: {asked} are asked for, and {} may have {most} for {} shards",
-                self.asked, self.who, self.shards
+                "{}: {asked} are asked for, and {} may have {most} for {}",
+                self.asked,
+                self.who,
+                number(self.shards, "shard")
             ),
             hint,
         )
@@ -115,5 +117,6 @@ impl Host<'_> {
 /// The CPUs of the job; 1 where it asks for none.
 fn cpus(request: &Request) -> u64 {
     let by_task = u64::from(request.tasks()) * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
-    by_task.max(u64::from(request.min_cpus.unwrap_or(0)))
+    let least = request.min_cpus.max(request.min_cpus_per_node);
+    by_task.max(u64::from(least.unwrap_or(0)))
 }

@@ -5,11 +5,13 @@ use crate::catalogue::{GpuTable, GpuType};
 use crate::classes::{Classes, Standing, Tables, Unknown};
 use crate::file::File;
 use crate::gates::{Closed, Gate, Gates, What};
+use crate::gres::{Item, items};
 use crate::legacy::Mps;
 use crate::messages::Messages;
 use crate::nodes::{self, Nodes};
 use crate::quota::{Quota, Weights};
 use crate::refusal::Code;
+use crate::request::Request;
 use crate::reservable::{self, Holder, Reservable};
 use crate::routes::{self, Route};
 use jiff::tz::TimeZone;
@@ -163,6 +165,17 @@ impl Policy {
         };
         let mps = file.legacy.check(&gpus);
         let gates = Gates::check(file.gate, &classes, text)?;
+        if mps.as_ref().is_ok_and(Option::is_some)
+            && gates
+                .list()
+                .iter()
+                .any(|gate| gate.gres_name() == Some("mps"))
+        {
+            return Err(PolicyError {
+                line: None,
+                message: "[[gate]]: what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"".to_string(),
+            });
+        }
         let routes = routes::check(file.route, &gpus, text)?;
         let limits = |standing: &Standing| standing.quota != Quota::default();
         Ok(Self {
@@ -276,6 +289,30 @@ impl Policy {
     /// Whether a type is one of those.
     pub fn is_reservable(&self, kind: &str) -> bool {
         self.reservables.iter().any(|one| one.kind() == kind)
+    }
+
+    /// Whether a request names one of those.
+    pub fn asks_for_kept(&self, request: &Request) -> bool {
+        let mut items = request.tres().flat_map(|(_, text)| items(text));
+        items.any(|(_, item)| match item {
+            Item::Gpu(gres) => gres.kind.is_some_and(|kind| self.is_reservable(kind)),
+            Item::Malformed(_) | Item::Other(_) => false,
+        })
+    }
+
+    /// The nodes that have such a GPU, where the inventory knows.
+    pub fn nodes_with_kept_gpus(&self) -> Option<String> {
+        let has_kept = |nodes: &&Nodes| {
+            let mut gpus = nodes.gpus().iter();
+            gpus.any(|gpus| self.is_reservable(&gpus.kind))
+        };
+        let names: Vec<&str> = self
+            .nodes
+            .iter()
+            .filter(has_kept)
+            .map(Nodes::names)
+            .collect();
+        (!names.is_empty()).then(|| names.join(","))
     }
 
     /// What to type for a whole GPU whose type has to be named.

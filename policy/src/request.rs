@@ -35,6 +35,8 @@ pub struct Request {
     pub cpus_per_task: Option<u32>,
     /// The CPUs the job needs in all, as the client adds them up.
     pub min_cpus: Option<u32>,
+    /// `--mincpus`.
+    pub min_cpus_per_node: Option<u32>,
     /// `--sockets-per-node`.
     pub sockets_per_node: Option<u32>,
     /// `--mem`, in MiB; 0 is all that the node has.

@@ -42,6 +42,13 @@ impl WallTime {
             .map(Self)
     }
 
+    /// So many minutes, unless they are as good as no limit.
+    pub(crate) fn of_minutes(minutes: u32) -> Option<Self> {
+        (1..u32::MAX - 1)
+            .contains(&minutes)
+            .then_some(Self(minutes))
+    }
+
     /// So many minutes.
     pub fn minutes(self) -> u32 {
         self.0

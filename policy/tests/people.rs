@@ -17,7 +17,8 @@ const NOW: i64 = 1_795_305_600;
 
 fn policy(text: &str) -> Policy {
     // Keys of the top level come before any table.
-    Policy::parse_at(&format!("{text}\n{GPUS}"), "UTC").unwrap_or_else(|error| panic!("{error}"))
+    let text = format!("plain_types = [\"v100\", \"h100\"]\n{text}\n{GPUS}");
+    Policy::parse_at(&text, "UTC").unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn wrong(text: &str) -> String {
@@ -308,12 +309,12 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
     softmig: gpu:h200.2:1: 4 shards are asked for, and class student may hold 2 at once [LIMIT_JOB]
     softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
     ");
-    insta::assert_snapshot!(students("gpu:h100_1g.10gb:1").message, @"gpu:h100_1g.10gb:1: MIG instances of type h100_1g.10gb asked for are 1, and class student may hold 0 at once");
+    insta::assert_snapshot!(students("gpu:h100_1g.10gb:1").message, @"gpu:h100_1g.10gb:1: 1 MIG instance of type h100_1g.10gb is asked for, and class student may hold 0 at once");
     let research = |gres| refused(ask(&policy, gres, researcher()));
     insta::assert_snapshot!(research("gpu:l40s:3").message, @"gpu:l40s:3: 3 whole GPUs are asked for, and class researcher may hold 2 at once");
     insta::assert_snapshot!(research("gpu:h200:1").message, @"gpu:h200:1: this counts as 8 shards, and class researcher may hold 4 of type h200 at once");
     insta::assert_snapshot!(research("gpu:titanrtx.4:1").message, @"gpu:titanrtx.4:1: 20 shards are asked for, and class researcher may hold 16 at once");
-    insta::assert_snapshot!(research("gpu:h100_1g.10gb:3").message, @"gpu:h100_1g.10gb:3: MIG instances of type h100_1g.10gb asked for are 3, and class researcher may hold 2 at once");
+    insta::assert_snapshot!(research("gpu:h100_1g.10gb:3").message, @"gpu:h100_1g.10gb:3: 3 MIG instances of type h100_1g.10gb are asked for, and class researcher may hold 2 at once");
     for gres in [
         "gpu:l40s:2",
         "gpu:h200.2:1",
@@ -340,7 +341,7 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
         ..researcher()
     };
     insta::assert_snapshot!(refused(ask(&policy, "gpu:l40s.4:1", long)), @r"
-    softmig: gpu:l40s.4:1: 1441 minutes are asked for, and class researcher may have 1-00:00:00 [LIMIT_JOB]
+    softmig: gpu:l40s.4:1: 1-00:01:00 is asked for, and class researcher may have 1-00:00:00 [LIMIT_JOB]
     softmig: use --time=1-00:00:00 or less
     ");
 }
@@ -691,6 +692,13 @@ fn a_slice_has_its_part_of_the_host() {
         ),
         (
             Request {
+                min_cpus_per_node: Some(9),
+                ..half.clone()
+            },
+            "9 CPUs are asked for",
+        ),
+        (
+            Request {
                 num_tasks: Some(9),
                 ..half.clone()
             },
@@ -893,6 +901,22 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
             "exempt_classes: there is no class x; none is known here",
         ),
         (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"[a\", \"b]\"]",
+            "reservation = \"[a\" is no regular expression: unclosed character class",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"(?x)a # b\"]",
+            "has a #, and no name of a reservation has",
+        ),
+        (
+            "[[gate]]\nwhat = \"mps\"\nreservation = [\"a\"]\n[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 320",
+            "what = \"mps\" would never be met",
+        ),
+        (
+            "default_class = \"normal\"\n[classes.normal]\nshards = 1\nwhole_gpus = 1\nmig = {}",
+            "[classes.normal]: \"normal\" is the QOS that Slurm gives everybody",
+        ),
+        (
             "[gate]\nwhat = \"slice\"",
             "line 1: there can be several of these tables: write its name in double brackets",
         ),
@@ -1008,4 +1032,133 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
     policy(&RESERVED.replace("start = 2026-11-21T08:00:00\n", ""));
     let next = RESERVED.replace("11-28", "12-05").replace("11-21", "11-28");
     policy(&format!("{RESERVED}{next}"));
+}
+
+#[test]
+fn gpus_that_no_field_names_are_counted_too() {
+    let policy = policy(CLASSES);
+    let tasks = |tasks, per_gpu| Request {
+        ntasks_per_tres: Some(per_gpu),
+        num_tasks: Some(tasks),
+        ..Request::default()
+    };
+    let refusal = refused(ask_for(&policy, &tasks(1, 1), alice()));
+    insta::assert_snapshot!(refusal, @r"
+    softmig: --ntasks-per-gpu=1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
+    ");
+    let refusal = refused(ask_for(&policy, &tasks(2, 1), researcher()));
+    assert!(
+        refusal.message.contains("names no type of GPU"),
+        "{refusal}"
+    );
+    let reserved = self::policy(RESERVED);
+    assert_eq!(
+        refused(ask_for(&reserved, &tasks(1, 1), alice())).code,
+        Code::Reserved
+    );
+    // Beside GPUs that are named it only says how many tasks each has.
+    let named = Request {
+        tres_per_job: Some("gpu:l40s:1".into()),
+        ..tasks(2, 2)
+    };
+    passed(ask_for(&policy, &named, researcher()));
+}
+
+#[test]
+fn several_fields_speak_of_the_same_gpus() {
+    let policy = policy(CLASSES);
+    let both = Request {
+        tres_per_node: Some("gpu:l40s:2".into()),
+        tres_per_job: Some("gpu:l40s:2".into()),
+        ..Request::default()
+    };
+    passed(ask_for(&policy, &both, researcher()));
+    let more = Request {
+        min_nodes: Some(2),
+        ..both
+    };
+    refused(ask_for(&policy, &more, researcher()));
+}
+
+#[test]
+fn a_type_that_nobody_knows_is_refused_where_types_matter() {
+    // Slurm takes some other names for a known type.
+    for policy in [policy(CLASSES), policy(RESERVED)] {
+        let refusal = refused(ask(&policy, "gpu:a40sjr:1", researcher()));
+        assert_eq!(refusal.code, Code::SliceType, "{refusal}");
+        passed(ask(&policy, "gpu:v100:1", researcher()));
+    }
+    let same = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[defaults]\nshards = 8\nwhole_gpus = 2\n";
+    let same = Policy::parse(same).unwrap();
+    passed(ask(&same, "gpu:other:1", alice()));
+}
+
+#[test]
+fn a_job_that_takes_a_whole_node_stays_off_kept_gpus() {
+    let exclusive = |gres: Option<&str>| Request {
+        exclusive: true,
+        tres_per_node: gres.map(str::to_string),
+        ..Request::default()
+    };
+    let bare = policy(RESERVED);
+    assert_eq!(
+        refused(ask_for(&bare, &exclusive(None), alice())).code,
+        Code::Reserved
+    );
+    let nodes = "[[nodes]]\nnames = \"gpu[1-2]\"\ngpus = [\"l40s:4\"]\n[[nodes]]\nnames = \"gpu3\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
+    let known = policy(&format!("{RESERVED}{nodes}"));
+    for gres in [None, Some("gpu:l40s:1")] {
+        let terms = passed(ask_for(&known, &exclusive(gres), alice()));
+        assert_eq!(terms.off_nodes.as_deref(), Some("gpu3"));
+    }
+    assert_eq!(passed(ask(&known, "gpu:l40s:1", alice())).off_nodes, None);
+}
+
+#[test]
+fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
+    let policy = policy(CLASSES);
+    let qos = |asker: Asker, qos: &str, gres| {
+        ask(
+            &policy,
+            gres,
+            Asker {
+                qos: Some(qos.into()),
+                ..asker
+            },
+        )
+    };
+    passed(qos(researcher(), "researcher,long", "gpu:l40s:1"));
+    for list in ["student,normal", "normal,student", "student,admin"] {
+        assert_eq!(
+            refused(qos(alice(), list, "gpu:l40s.4:1")).code,
+            Code::LimitQos,
+            "{list}"
+        );
+    }
+    for list in [
+        "normal,researcher",
+        "researcher,normal",
+        "student,researcher",
+    ] {
+        assert_eq!(
+            refused(qos(alice(), list, "license:1")).code,
+            Code::LimitQos,
+            "{list}"
+        );
+    }
+}
+
+#[test]
+fn more_reservations_than_anybody_means_open_nothing() {
+    let policy = policy(GATE);
+    let list = vec!["course_1"; 65].join(",");
+    let asker = Asker {
+        reservation: Some(list),
+        ..alice()
+    };
+    assert_eq!(
+        refused(ask(&policy, "gpu:l40s.4:1", asker)).code,
+        Code::GateReservation
+    );
 }

@@ -410,6 +410,7 @@ fn a_slice_job_gets_its_part_of_the_host(slurm: Slurm) -> Result<()> {
             ["--mem=801M"],
             ["--mem=0"],
             ["--mem-per-cpu=1G"],
+            ["--mincpus=7"],
         ] {
             let options = [&["--gres=gpu:l40s.2:1"], &options[..]].concat();
             let refusal = user.try_sbatch(&options, "true")?.refused()?;

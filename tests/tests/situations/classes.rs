@@ -10,6 +10,7 @@ on_each_slurm!(
     a_class_is_known_by_account_and_by_primary_group,
     the_priority_of_the_class_decides_who_gets_the_freed_slice,
     nobody_borrows_another_classes_qos,
+    nobody_leaves_his_class_by_a_change,
     a_changed_policy_changes_the_limits,
 );
 
@@ -237,4 +238,52 @@ fn a_changed_policy_changes_the_limits(slurm: Slurm) -> Result<()> {
     cluster.write("/root/again.sh", &script["softmig-qos.sh"])?;
     cluster.run("root", &["sh", "/root/again.sh"])?.ok()?;
     cluster.wait_job(waits, "RUNNING")
+}
+
+fn nobody_leaves_his_class_by_a_change(slurm: Slurm) -> Result<()> {
+    let cluster = four_gpus(slurm)?;
+    let update = |job: u32, change: &str| {
+        let update = ["scontrol", "update", &format!("jobid={job}"), change];
+        cluster.user("alice").run(&update)
+    };
+    let qos = |job: u32| cluster.job_field(job, "QOS");
+    let hold = |options: &[&str]| stay(&cluster, "alice", &[&["--hold"], options].concat());
+
+    // A whole node is in the class's QOS, in which it can never start, and stays there.
+    let node = hold(&["--exclusive"])?;
+    assert_eq!(qos(node)?.as_deref(), Some("student"));
+    update(node, "qos=normal")?.refused()?;
+    // GPUs for tasks are GPUs.
+    let refusal = refused(&cluster, "alice", &["--ntasks-per-gpu=1", "-n1"])?;
+    assert!(refusal.contains("[WHOLE_GPU_CLASS]"), "{refusal}");
+
+    // An empty name is Slurm's default, or an error, and never another QOS.
+    let quarter = hold(&[QUARTER])?;
+    update(quarter, "qos=").ok();
+    assert_eq!(qos(quarter)?.as_deref(), Some("student"));
+    // A job without GPUs may have any QOS that is nobody's; with them it comes into the class's.
+    let cpu = hold(&["--qos=normal"])?;
+    update(cpu, "gres=gpu:l40s.4:1")?.ok()?;
+    assert_eq!(qos(cpu)?.as_deref(), Some("student"));
+    if slurm >= Slurm::V24_11 {
+        let list = hold(&["--qos=student,normal"])?;
+        update(list, "gres=gpu:l40s.4:1")?.ok()?;
+        let record = softmig_tests::softmig::record(&cluster, list)?;
+        assert!(
+            record.contains("QOS=student ") && !record.contains("normal"),
+            "{record}"
+        );
+        for qos in ["--qos=student,admin", "--qos=normal,admin"] {
+            let refusal = refused(&cluster, "alice", &[qos])?;
+            assert!(refusal.contains("[LIMIT_QOS]"), "{qos}: {refusal}");
+        }
+    }
+    // slurmctld forgets names when it stops, and knows people all the same.
+    let admins = stay(&cluster, "dave", &["--hold"])?;
+    cluster.restart_slurmctld()?;
+    let change = format!("jobid={admins}");
+    let update = ["scontrol", "update", &change, "gres=gpu:l40s:2"];
+    cluster.user("dave").run(&update)?.ok()?;
+    assert_eq!(qos(admins)?.as_deref(), Some("admin"));
+    Ok(())
 }
