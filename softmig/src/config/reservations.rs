@@ -33,7 +33,7 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          \n\
          Run it as Slurm's administrator after each change, and once after a time is over. Others are kept off such a GPU by its\n\
          type alone; the reservation also keeps its part of the node's cores for its holder, whose jobs are drawn in without\n\
-         --reservation (MAGNETIC).",
+         --reservation (MAGNETIC). They go on when its time is over (FLEX), as Slurm would else end all that it drew in.",
     );
     text.line(FUNCTIONS.trim_end());
     for reservable in policy.reservables() {
@@ -111,7 +111,7 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         _ => ("now".to_string(), 0),
     };
     text.line(format!(
-        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,IGNORE_JOBS TRES=cpu={cores},gres/gpu:{kind}={gpus}",
+        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS TRES=cpu={cores},gres/gpu:{kind}={gpus}",
         name_of(reservable),
         reservable.end_local(),
         reservable.end()

@@ -1,11 +1,12 @@
 //! A GPU that is kept for somebody for a week, and given back.
 
-use super::{cluster, end, refused, run, stay};
+use super::{cluster, end, refused, run, running, stay};
 use anyhow::{Context, Result};
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_kept_gpu_is_its_holders_even_when_all_others_are_full,
+    jobs_that_began_in_its_time_go_on_after_it,
     after_its_time_config_gives_the_gpu_back,
 );
 
@@ -65,6 +66,34 @@ fn a_kept_gpu_is_its_holders_even_when_all_others_are_full(slurm: Slurm) -> Resu
     cluster.wait_job(second, "RUNNING")?;
     assert_eq!(cluster.job_gpus(second)?, [3]);
     assert!(waits(slice)? && waits(whole)?);
+    Ok(())
+}
+
+/// Slurm draws all of the holder's jobs into a reservation that is MAGNETIC, and ends them with it unless it is FLEX.
+fn jobs_that_began_in_its_time_go_on_after_it(slurm: Slurm) -> Result<()> {
+    let cluster = kept(slurm)?;
+    let jobs = [
+        run(&cluster, "alice", "--gres=gpu:l40s_r:1")?,
+        run(&cluster, "alice", "--gres=gpu:l40s.4:1")?,
+    ];
+    let show = ["scontrol", "-o", "show", "reservation"];
+    let shown = cluster.run("root", &show)?.ok()?;
+    let Some(name) = shown
+        .split_whitespace()
+        .find(|word| word.starts_with("ReservationName=softmig_"))
+    else {
+        assert!(slurm < Slurm::V24_11, "{shown}");
+        return Ok(());
+    };
+    let end = ["scontrol", "update", "reservation", name, "EndTime=now+2"];
+    cluster.run("root", &end)?.ok()?;
+    cluster.wait_until("the reservation is over", || {
+        Ok(cluster
+            .run("root", &show)?
+            .ok()?
+            .contains("No reservations"))
+    })?;
+    assert_eq!(running(&cluster, &jobs)?, 2);
     Ok(())
 }
 
