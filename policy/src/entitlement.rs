@@ -63,8 +63,7 @@ pub(crate) fn of_wholes(
         }
         // A job on nothing but GPUs that are kept for it, or without any.
         Ok(standing) => {
-            let own = standing.and_then(|standing| standing.qos.as_deref());
-            refuse_foreign_qos(policy, asker, own, &asked.text)?;
+            refuse_foreign_qos(policy, asker, standing, &asked.text)?;
             Ok(Terms {
                 off_nodes,
                 ..Terms::default()
@@ -242,7 +241,7 @@ fn qos(
     asker: &Asker,
 ) -> Result<Option<String>, Refusal> {
     let own = standing.qos.as_deref();
-    refuse_foreign_qos(policy, asker, own, &asked.text)?;
+    refuse_foreign_qos(policy, asker, Some(standing), &asked.text)?;
     let Some(own) = own else { return Ok(None) };
     let others = &standing.quota.other_qos;
     let may_be = |name: &str| {
@@ -279,21 +278,33 @@ fn qos(
 fn refuse_foreign_qos(
     policy: &Policy,
     asker: &Asker,
-    own: Option<&str>,
+    standing: Option<&Standing>,
     text: &str,
 ) -> Result<(), Refusal> {
+    let own = standing.and_then(|standing| standing.qos.as_deref());
+    let others = standing.map_or(&[][..], |standing| &standing.quota.other_qos);
     let Some(named) = asker.qos.as_deref() else {
         return Ok(());
     };
     let named = named.to_ascii_lowercase();
     let is_foreign = |name: &&str| policy.is_qos(name) && own != Some(*name);
-    let Some(named) = named.split(',').find(is_foreign) else {
+    // Slurm keeps a list when one of its names is set later, and any of it may come to hold.
+    let leads_out = |name: &&str| {
+        let names_own = own.is_some_and(|own| named.split(',').any(|name| name == own));
+        let may_be =
+            own == Some(*name) || others.iter().any(|other| other.eq_ignore_ascii_case(name));
+        names_own && !may_be
+    };
+    let mut names = named.split(',');
+    let Some(named) = names.find(|name| is_foreign(name) || leads_out(name)) else {
         return Ok(());
     };
     Err(Refusal::new(
         Code::LimitQos,
-        format!("{text}: QOS {named} is for another class of users"),
-        "leave --qos out",
+        format!(
+            "{text}: QOS {named} is for another class of users, or is named beside a class's own"
+        ),
+        "leave --qos out, or name one that is yours",
     ))
 }
 

@@ -1140,6 +1140,8 @@ fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
         "normal,researcher",
         "researcher,normal",
         "student,researcher",
+        "student,normal",
+        "normal,student",
     ] {
         assert_eq!(
             refused(qos(alice(), list, "license:1")).code,

@@ -43,11 +43,12 @@ fn a_kept_gpu_is_its_holders_even_when_all_others_are_full(slurm: Slurm) -> Resu
         ("dave", "--gres=gpu:l40s_r:1"),
         ("dave", "--gres=gpu:1"),
         ("dave", "--gpus=1"),
-        ("dave", "--ntasks-per-gpu=1"),
     ] {
         let refusal = refused(&cluster, user, &[gres])?;
         assert!(refusal.contains("[RESERVED]"), "{user} {gres}: {refusal}");
     }
+    let refusal = refused(&cluster, "dave", &["--ntasks-per-gpu=1", "-n1"])?;
+    assert!(refusal.contains("[RESERVED]"), "{refusal}");
     // A job that takes all of a node is kept off the one node that there is.
     let all = cluster.user("dave").try_sbatch(&["--exclusive"], "true")?;
     assert!(!all.success(), "{all}");

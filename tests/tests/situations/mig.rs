@@ -91,11 +91,11 @@ fn a_class_holds_instances_where_there_are_and_else_whole_gpus(slurm: Slurm) -> 
     for (options, words) in [
         (
             "--gres=gpu:h100_1g.10gb:3",
-            "asked for are 3, and class student may hold 2 at once [LIMIT_JOB]",
+            "h100_1g.10gb are asked for, and class student may hold 2 at once [LIMIT_JOB]",
         ),
         (
             "--gres=gpu:h100_3g.40gb:1",
-            "asked for are 1, and class student may hold 0 at once [LIMIT_JOB]",
+            "h100_3g.40gb is asked for, and class student may hold 0 at once [LIMIT_JOB]",
         ),
         (
             "--gres=gpu:l40s:1",
