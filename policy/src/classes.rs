@@ -270,6 +270,15 @@ impl Classes {
         &self.standings
     }
 
+    pub(crate) fn standing_of_others(&self) -> Option<&Standing> {
+        self.standings.get(self.of_others)
+    }
+
+    pub(crate) fn has_groups(&self, class: &str) -> bool {
+        let members = self.members.get(class);
+        members.is_some_and(|members| !members.groups.is_empty())
+    }
+
     pub(crate) fn is_class(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }

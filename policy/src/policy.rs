@@ -226,6 +226,16 @@ impl Policy {
         self.classes.standings()
     }
 
+    /// The place of people whom no rule names.
+    pub fn standing_of_others(&self) -> Option<&Standing> {
+        self.classes.standing_of_others()
+    }
+
+    /// Whether a class has members by their primary group.
+    pub fn has_groups(&self, class: &str) -> bool {
+        self.classes.has_groups(class)
+    }
+
     /// What a whole GPU weighs against a shard.
     pub fn weights(&self) -> &Weights {
         &self.weights

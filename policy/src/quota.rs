@@ -3,7 +3,7 @@
 use crate::amount::Amount;
 use crate::wall_time::{MaxWallTime, WallTime};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is in a class.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -146,6 +146,57 @@ impl Quota {
             || self.priority.is_some()
     }
 
+    /// The keys of what is limited here more strictly than there.
+    pub fn stricter_than(&self, other: &Self) -> BTreeSet<&'static str> {
+        let mut keys = BTreeSet::new();
+        let mut compare = |key, own: Option<u64>, others: Option<u64>| {
+            if own.is_some_and(|own| others.is_none_or(|others| own < others)) {
+                keys.insert(key);
+            }
+        };
+        let minutes = |quota: &Self| quota.wall_time.map(|time| u64::from(time.minutes()));
+        for (key, of) in [
+            ("shards", (|quota| quota.shards) as fn(&Self) -> _),
+            ("whole_gpus", |quota| quota.whole_gpus),
+            ("jobs", |quota| quota.jobs),
+            ("cpus", |quota| quota.cpus),
+            ("host_memory_mib", |quota| quota.host_memory_mib),
+            ("max_cpus_per_shard", |quota| quota.per_shard.max_cpus),
+            ("max_host_memory_mib_per_shard", |quota| {
+                quota.per_shard.max_memory_mib
+            }),
+        ] {
+            compare(key, of(self), of(other));
+        }
+        if self.max_shards_per_job.is_some() {
+            // No job has more shards than its user may hold.
+            let of = |quota: &Self| {
+                let limits = [quota.max_shards_per_job, quota.shards];
+                limits.into_iter().flatten().min()
+            };
+            compare("max_shards_per_job", of(self), of(other));
+        }
+        compare("wall_time", minutes(self), minutes(other));
+        for kind in self.shards_of.keys() {
+            compare(
+                "shards_of",
+                self.shards_of_type(kind),
+                other.shards_of_type(kind),
+            );
+        }
+        for kind in self.mig.keys() {
+            let of = |quota: &Self| quota.mig.get(kind).copied();
+            compare("mig", of(self), of(other));
+        }
+        keys
+    }
+
+    /// Nobody holds more of a type than of all.
+    fn shards_of_type(&self, kind: &str) -> Option<u64> {
+        let limits = [self.shards_of.get(kind).copied(), self.shards];
+        limits.into_iter().flatten().min()
+    }
+
     pub(crate) fn of<'a>(layer: &Layer, mig_types: impl Iterator<Item = &'a str>) -> Self {
         let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
         let shards_of = layer.shards_of.iter().flatten();
@@ -192,5 +243,41 @@ pub enum Weights {
 impl Weights {
     pub(crate) fn by_type(&self) -> bool {
         matches!(self, Self::ByType(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_stricter_where_a_limit_of_it_is_smaller() {
+        let own = Quota {
+            shards: Some(4),
+            shards_of: [("a".to_string(), 3), ("b".to_string(), 9)].into(),
+            max_shards_per_job: Some(8),
+            jobs: Some(2),
+            mig: [("m".to_string(), 0)].into(),
+            ..Quota::default()
+        };
+        let keys = |other: &Quota| own.stricter_than(other).into_iter().collect::<Vec<_>>();
+        assert!(keys(&own).is_empty());
+        let all = ["jobs", "max_shards_per_job", "mig", "shards", "shards_of"];
+        assert_eq!(keys(&Quota::default()), all);
+        assert!(Quota::default().stricter_than(&own).is_empty());
+        // Limits that another one makes pointless count for nothing.
+        let other = Quota {
+            shards: Some(3),
+            jobs: Some(2),
+            mig: [("m".to_string(), 0)].into(),
+            ..Quota::default()
+        };
+        assert!(keys(&other).is_empty());
+        let time = |text: &str| Quota {
+            wall_time: WallTime::parse(text),
+            ..Quota::default()
+        };
+        let stricter = time("1:00:00").stricter_than(&time("2:00:00"));
+        assert_eq!(stricter, ["wall_time"].into());
     }
 }

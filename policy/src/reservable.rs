@@ -46,7 +46,7 @@ impl Holder {
     }
 
     /// Whether somebody is it; `None` when that is not known here.
-    fn is(&self, asker: &Asker) -> Option<bool> {
+    pub fn is(&self, asker: &Asker) -> Option<bool> {
         match self {
             Self::User(name) => Some(asker.user.as_ref() == Some(name)),
             Self::Account(name) => {

@@ -76,7 +76,7 @@ impl Check {
         })?;
         let policy = Policy::parse(&String::from_utf8_lossy(&text))
             .with_context(|| format!("{}", self.policy.display()))?;
-        let seen = self.look(&text)?;
+        let seen = self.look(&text, &policy)?;
         let failed = !seen.missing.is_empty();
         let findings = judge(&policy, seen, now());
         match self.json {
@@ -90,17 +90,17 @@ impl Check {
         })
     }
 
-    fn look(&self, policy: &[u8]) -> anyhow::Result<Seen> {
+    fn look(&self, text: &[u8], policy: &Policy) -> anyhow::Result<Seen> {
         let mut missing = Vec::new();
         let mut answers = Vec::new();
         let cluster = match &self.slurm_conf {
             Some(path) => Some(gather::given(path, self.slurm_version)?),
             None if self.node => None,
             None => match gather::commands().and_then(|commands| {
-                let cluster = gather::running(&commands)?;
+                let cluster = gather::running(&commands, !policy.reservables().is_empty())?;
                 if let Some(list) = &self.nodes {
                     let srun = commands.folder().join("srun");
-                    answers = gather::across::ask(&cluster, list, policy, &srun);
+                    answers = gather::across::ask(&cluster, list, text, &srun);
                 }
                 Ok(cluster)
             }) {

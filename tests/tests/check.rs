@@ -14,6 +14,7 @@ on_each_slurm!(
     what_slurm_has_otherwise_is_found,
     gres_conf_and_scripts_are_found_beside_slurm_conf,
     reservations_partitions_and_times_are_looked_at,
+    ways_past_the_policy_are_found,
     qos_are_what_the_policy_makes_them,
     a_node_is_looked_at_from_inside,
     nodes_answer_by_steps_of_their_own,
@@ -209,6 +210,59 @@ fn reservations_partitions_and_times_are_looked_at(slurm: Slurm) -> Result<()> {
         reserve("ReservationName=course_8 TRES=cpu=1,gres/gpu:l40s=1")?;
         let said = check(&cluster)?;
         ensure!(said.has("RESERVATION_INVADED"), "{said:?}");
+    }
+    Ok(())
+}
+
+fn ways_past_the_policy_are_found(slurm: Slurm) -> Result<()> {
+    let kept_for = |user: &str| {
+        format!(
+            "{GPUS}[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"{user}\"\nend = 2199-01-01T00:00:00Z\nreason = \"x\"\n"
+        )
+    };
+    let kept = Gpus::new("l40s_r", "NVIDIA L40S", 1).shards(1);
+    let cluster = site(slurm)
+        .gpus([Gpus::l40s(1), kept, Gpus::l40s(2)])
+        .slurm_conf("PartitionName=DEFAULT OverSubscribe=EXCLUSIVE")
+        .file(POLICY, kept_for("alice"))
+        .start()?;
+    // One that waits, and one that runs, whichever option asks for the GPU.
+    let alice = cluster.user("alice");
+    let waits = alice.sbatch(&["--begin=now+1hour", "--gpus=l40s_r:1"], "true")?;
+    let runs = alice.sbatch(&["--gres=gpu:l40s_r:1"], "sleep 600")?;
+    cluster.wait_job(runs, "RUNNING")?;
+    let from_settings = ["GPUS_ORDER", "PARTITION_EXCLUSIVE"];
+    let said = check(&cluster)?;
+    assert_eq!(
+        beside_control_groups(&said.codes),
+        from_settings,
+        "{said:?}"
+    );
+
+    // Both outlive the time in which they were let in.
+    cluster.write(POLICY, &kept_for("bob"))?;
+    let named = |said: &Said| -> Vec<u32> {
+        let found = said.all.iter();
+        let texts = found.filter(|finding| finding["code"] == "RESERVABLE_JOBS");
+        let texts: Vec<&str> = texts
+            .filter_map(|finding| finding["what"].as_str())
+            .collect();
+        let is_named = |job: &u32| {
+            texts
+                .iter()
+                .any(|text| text.contains(&format!("{job} (alice")))
+        };
+        [waits, runs].into_iter().filter(is_named).collect()
+    };
+    assert_eq!(named(&check(&cluster)?), [waits, runs]);
+    cluster
+        .run("root", &["scontrol", "hold", &waits.to_string()])?
+        .ok()?;
+    assert_eq!(named(&check(&cluster)?), [runs]);
+    cluster.run("root", &["scancel", &runs.to_string()])?.ok()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !named(&check(&cluster)?).is_empty() {
+        ensure!(Instant::now() < deadline, "job {runs} does not end");
     }
     Ok(())
 }

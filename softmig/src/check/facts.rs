@@ -28,6 +28,8 @@ pub(crate) struct Cluster {
     pub(crate) partitions: Vec<Partition>,
     /// The reservations that there are now.
     pub(crate) reservations: Seen<Vec<Reservation>>,
+    /// The jobs that wait or run and are not held by an administrator; none where the policy keeps no GPU for anybody.
+    pub(crate) jobs: Seen<Vec<Job>>,
     /// What slurmdbd holds.
     pub(crate) accounting: Seen<Accounting>,
     /// The scripts beside slurm.conf.
@@ -185,6 +187,19 @@ pub(crate) struct Reservation {
     pub(crate) nodes: Vec<String>,
     /// What it has of GRES and others: `cpu=4,gres/gpu:l40s=1`.
     pub(crate) tres: String,
+}
+
+/// A job that waits or runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Job {
+    /// Its number as scancel takes it: `12`, `12_[0-3]`.
+    pub(crate) id: String,
+    /// Its user.
+    pub(crate) user: String,
+    /// Its account.
+    pub(crate) account: String,
+    /// What it asks for, whichever option says so. The counts are each option's own.
+    pub(crate) gres: Vec<Configured>,
 }
 
 /// What slurmdbd holds.

@@ -97,6 +97,7 @@ codes! {
     ShardsOfAllTypes Error "SHARDS_OF_ALL_TYPES",
     ReservableShared Error "RESERVABLE_SHARED",
     MigShared Error "MIG_SHARED",
+    GpusOrder Error "GPUS_ORDER",
     NodeMissing Error "NODE_MISSING",
     NodeGpus Error "NODE_GPUS",
     NodeUnlisted Warn "NODE_UNLISTED",
@@ -115,6 +116,8 @@ codes! {
     QosNotAllowed Error "QOS_NOT_ALLOWED",
     QosPartition Error "QOS_PARTITION",
     OtherQos Warn "OTHER_QOS",
+    PartitionExclusive Error "PARTITION_EXCLUSIVE",
+    ClassGroups Warn "CLASS_GROUPS",
     // Settings of the site that see whole GPUs only.
     DefPerGpu Warn "DEF_PER_GPU",
     CpusBelowSlices Warn "CPUS_BELOW_SLICES",
@@ -128,6 +131,7 @@ codes! {
     ReservationInvaded Error "RESERVATION_INVADED",
     ReservableOver Warn "RESERVABLE_OVER",
     ReservableType Warn "RESERVABLE_TYPE",
+    ReservableJobs Warn "RESERVABLE_JOBS",
     ReservableWindow Info "RESERVABLE_WINDOW",
     // This node.
     PolicyDiffers Error "POLICY_DIFFERS",

@@ -33,9 +33,9 @@ pub(crate) fn commands() -> anyhow::Result<Commands> {
     })
 }
 
-/// The configuration that is in force.
-pub(crate) fn running(commands: &Commands) -> anyhow::Result<Cluster> {
-    let running = running::ask(commands).map_err(|error| match error {
+/// The configuration that is in force, and the jobs where they matter.
+pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cluster> {
+    let running = running::ask(commands, with_jobs).map_err(|error| match error {
         AskError::Late => anyhow!("slurmctld did not answer in time; is it running?"),
         error => {
             anyhow!("{error}; is slurmctld running? --slurm-conf FILE looks at files without it")
@@ -65,6 +65,7 @@ pub(crate) fn running(commands: &Commands) -> anyhow::Result<Cluster> {
         gres_conf: files::gres_conf(&folder.join("gres.conf")),
         partitions: running.partitions,
         reservations: running.reservations,
+        jobs: running.jobs,
         accounting: running.accounting,
         scripts: scripts(folder, on_controller),
         lua,
@@ -87,6 +88,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
         gres_conf: files::gres_conf(&folder.join("gres.conf")),
         partitions: conf.partitions,
         reservations: Err(nothing()),
+        jobs: Err(nothing()),
         accounting: Err(nothing()),
         scripts: scripts(folder, false),
         lua: Err(nothing()),

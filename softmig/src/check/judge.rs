@@ -9,7 +9,9 @@ mod lua;
 mod machine;
 mod names;
 mod nvml;
+mod order;
 mod others;
+mod people;
 mod settings;
 mod site;
 
@@ -33,7 +35,9 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     found.extend(lua::judge(cluster));
     found.extend(gres::judge(policy, cluster));
     found.extend(inventory::judge(policy, cluster, now));
+    found.extend(order::judge(policy, cluster));
     found.extend(accounting::judge(policy, cluster));
+    found.extend(people::judge(policy, cluster, now));
     found.extend(site::judge(policy, cluster));
     found.extend(names::judge(policy, cluster));
     found

@@ -47,7 +47,7 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
         .collect()
 }
 
-/// What a type of [[nodes]] is at that time: GPUs that were kept for somebody are what they were before.
+/// What a type of `[[nodes]]` is at that time: GPUs that were kept for somebody are what they were before.
 fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
     let mut of = None;
     for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {

@@ -1,7 +1,7 @@
 //! The configuration of a running Slurm, as its own commands print it.
 
 use crate::check::facts::{
-    Accounting, Association, Node, Partition, Qos, Reservation, Seen, Settings,
+    Accounting, Association, Job, Node, Partition, Qos, Reservation, Seen, Settings,
 };
 use crate::check::gather::words::{pairs, value};
 use crate::check::hostlist::expand;
@@ -21,17 +21,23 @@ pub(crate) struct Running {
     pub(crate) partitions: Vec<Partition>,
     /// The reservations.
     pub(crate) reservations: Seen<Vec<Reservation>>,
+    /// The jobs, where they were asked for.
+    pub(crate) jobs: Seen<Vec<Job>>,
     /// What slurmdbd holds.
     pub(crate) accounting: Seen<Accounting>,
 }
 
 /// Asks for all of it.
-pub(crate) fn ask(commands: &Commands) -> Result<Running, AskError> {
+pub(crate) fn ask(commands: &Commands, with_jobs: bool) -> Result<Running, AskError> {
     let scontrol = |words: &[&str]| commands.long_answer("scontrol", words);
     let (settings, cgroup) = config(&scontrol(&["show", "config"])?);
     let nodes = nodes(&scontrol(&["-o", "show", "node"])?);
     let partitions = partitions(&scontrol(&["-a", "-o", "show", "partition"])?);
     let reservations = scontrol(&["-a", "-o", "show", "reservation"]);
+    let jobs = match with_jobs {
+        true => jobs(commands),
+        false => Ok(Vec::new()),
+    };
     let accounting = accounting(commands, &settings);
     Ok(Running {
         settings,
@@ -41,6 +47,7 @@ pub(crate) fn ask(commands: &Commands) -> Result<Running, AskError> {
         reservations: reservations
             .map(|answer| reservations_of(&answer))
             .map_err(|error| error.to_string()),
+        jobs,
         accounting,
     })
 }
@@ -110,6 +117,61 @@ fn reservations_of(answer: &str) -> Vec<Reservation> {
             tres: value(line, "TRES").to_string(),
         })
         .collect()
+}
+
+/// The columns of a job. GPUs may be asked for by each of the last four.
+const JOB_COLUMNS: [&str; 8] = [
+    "JobArrayID:64|",
+    "UserName:64|",
+    "Account:64|",
+    "Reason:32|",
+    "tres-per-job:128|",
+    "tres-per-node:128|",
+    "tres-per-socket:128|",
+    "tres-per-task:128|",
+];
+
+fn jobs(commands: &Commands) -> Seen<Vec<Job>> {
+    let format = format!("--Format={}", JOB_COLUMNS.join(","));
+    let answer = commands.long_answer(
+        "squeue",
+        &[
+            "--noheader",
+            "--all",
+            "--local",
+            "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED",
+            &format,
+        ],
+    );
+    let answer = answer.map_err(|error| format!("squeue did not say: {error}"))?;
+    Ok(answer.lines().filter_map(job_of).collect())
+}
+
+fn job_of(line: &str) -> Option<Job> {
+    let mut columns = line.split('|').map(|column| column.trim().to_string());
+    let id = columns.next().filter(|id| !id.is_empty())?;
+    let (user, account) = (columns.next()?, columns.next()?);
+    // Its user cannot release it.
+    if columns.next()? == "JobHeldAdmin" {
+        return None;
+    }
+    let gres = columns.flat_map(|asked| {
+        // gres:gpu:l40s:1, gres/gpu:l40s:1 and gres/gpu:l40s=1 are of one release or another.
+        let words = asked.split(',').map(|word| {
+            let own = word.strip_prefix("gres");
+            own.and_then(|own| own.strip_prefix([':', '/']))
+                .unwrap_or(word)
+                .replace('=', ":")
+        });
+        Configured::parse(&words.collect::<Vec<_>>().join(","))
+    });
+    let gres = gres.collect();
+    Some(Job {
+        id,
+        user,
+        account,
+        gres,
+    })
 }
 
 /// The columns of a QOS, by sacctmgr's names.
@@ -220,6 +282,28 @@ mod tests {
             "cpu=1,gres/gpu:l40s=1"
         );
         assert!(reservations_of("No reservations in the system\n").is_empty());
+    }
+
+    #[test]
+    fn what_squeue_prints_is_read() {
+        let job = |reason: &str, asked: &str| {
+            job_of(&format!("12_[0-3]  |alice   |teaching |{reason} |{asked}|"))
+        };
+        let kinds = |asked: &str| -> Vec<String> {
+            let job = job("Priority", asked).unwrap();
+            let gpus = job.gres.into_iter().filter(|gres| gres.name == "gpu");
+            gpus.filter_map(|gres| gres.kind).collect()
+        };
+        let own = job("None", "N/A |N/A |N/A |N/A ").unwrap();
+        assert_eq!(
+            [own.id, own.user, own.account],
+            ["12_[0-3]", "alice", "teaching"]
+        );
+        assert_eq!(kinds("N/A |gres:gpu:l40s_r:1 |N/A |N/A "), ["l40s_r"]);
+        assert_eq!(kinds("gres/gpu:l40s_r |N/A |N/A |N/A "), ["l40s_r"]);
+        assert_eq!(kinds("N/A|N/A|N/A|cpu=2,gres/gpu:l40s_r=1 "), ["l40s_r"]);
+        assert!(job("JobHeldAdmin", "N/A|gres/gpu:l40s_r:1|N/A|N/A").is_none());
+        assert!(job_of("").is_none());
     }
 
     #[test]

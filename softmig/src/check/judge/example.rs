@@ -100,6 +100,7 @@ pub(crate) fn cluster() -> Cluster {
             partition("cpu", &["cpu1"]),
         ],
         reservations: Ok(Vec::new()),
+        jobs: Ok(Vec::new()),
         accounting: Ok(Accounting {
             qos: vec![qos("normal", &[("Priority", "0")])],
             associations: vec![

@@ -1,4 +1,4 @@
-//! [[nodes]] and gres.conf against the nodes as Slurm has them.
+//! `[[nodes]]` and gres.conf against the nodes as Slurm has them.
 
 use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
@@ -13,7 +13,8 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
     found.extend(gres_conf(cluster, groups(&cluster.nodes).len() == 1));
     found
 }
-/// [[nodes]] against Slurm's nodes.
+
+/// `[[nodes]]` against Slurm's nodes.
 fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut listed: BTreeSet<String> = BTreeSet::new();
@@ -85,8 +86,21 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     found
 }
 
-/// gres.conf against Gres= of the same nodes. Lines for no node in particular count only where all nodes are alike: each
+/// The lines of gres.conf about a GRES of a node. Those for no node in particular count only where all nodes are alike: each
 /// node may have a file of its own.
+pub(crate) fn lines_for<'a>(
+    lines: &'a [GresLine],
+    node: &Node,
+    alike: bool,
+    name: &str,
+) -> Vec<&'a GresLine> {
+    let is_its = |line: &&GresLine| {
+        line.name == name && line.is_for(&node.name) && (alike || !line.nodes.is_empty())
+    };
+    lines.iter().filter(is_its).collect()
+}
+
+/// gres.conf against Gres= of the same nodes.
 fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
     let lines = match &cluster.gres_conf {
         Ok(lines) => lines,
@@ -95,13 +109,7 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
     let mut wrong: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut twice: Vec<&str> = Vec::new();
     for node in &cluster.nodes {
-        let own = |name: &str| {
-            let of_node = lines
-                .iter()
-                .filter(move |line| line.is_for(&node.name) && (alike || !line.nodes.is_empty()));
-            let named: Vec<&GresLine> = of_node.filter(|line| line.name == name).collect();
-            named
-        };
+        let own = |name: &str| lines_for(lines, node, alike, name);
         if node.has("shard") && own("mps").iter().any(|line| line.count != Some(0)) {
             twice.push(&node.name);
         }

@@ -1,0 +1,269 @@
+//! Ways past what the policy gives to whom, which only Slurm's settings, its queue or the choice of members can close.
+
+use crate::check::facts::{Cluster, Job, Partition};
+use crate::check::finding::{Code, Finding};
+use crate::check::judge::accounting::partitions_with_gpus;
+use softmig_policy::reservable::{Holder, Reservable, Window};
+use softmig_policy::{Asker, Fact, Policy};
+use std::collections::BTreeSet;
+
+/// So many jobs are named.
+const NAMED: usize = 5;
+
+pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(exclusive(policy, cluster));
+    found.extend(groups(policy));
+    found.extend(jobs(policy, cluster, now));
+    found
+}
+
+/// Partitions in which a job gets whole nodes without asking for a GPU.
+fn exclusive(policy: &Policy, cluster: &Cluster) -> Option<Finding> {
+    let mut standings = policy.standings().iter();
+    let has_classes =
+        policy.standings().len() > 1 || standings.any(|standing| standing.quota.needs_qos());
+    if !has_classes && policy.reservables().is_empty() {
+        return None;
+    }
+    let is_exclusive = |partition: &&Partition| {
+        // The second is its name of old.
+        ["OverSubscribe", "Shared"].iter().any(|key| {
+            let value = partition.settings.get(key);
+            value.eq_ignore_ascii_case("EXCLUSIVE")
+        })
+    };
+    let names = partitions_with_gpus(cluster)
+        .filter(is_exclusive)
+        .map(|partition| partition.name.as_str());
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| {
+        Finding::new(
+            Code::PartitionExclusive,
+            format!("partition {}", names.join(", ")),
+            "OverSubscribe=EXCLUSIVE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
+             so nobody is held to what policy.toml says",
+            "write OverSubscribe=NO, or take the nodes with GPUs out of the partition",
+        )
+    })
+}
+
+/// A primary group is that of the process that asks, and whoever has a second one may change it.
+fn groups(policy: &Policy) -> Vec<Finding> {
+    let Some(others) = policy.standing_of_others() else {
+        return Vec::new();
+    };
+    let found = policy.standings().iter().filter_map(|standing| {
+        let class = standing.class.as_deref()?;
+        if standing.user.is_some() || !policy.has_groups(class) {
+            return None;
+        }
+        let stricter = standing.quota.stricter_than(&others.quota);
+        let keys: Vec<&str> = stricter.into_iter().collect();
+        (!keys.is_empty()).then(|| {
+            Finding::new(
+                Code::ClassGroups,
+                format!("[classes.{class}]"),
+                format!(
+                    "it has members by groups, and {} may have more ({}): whoever has a second group leaves the class with sg \
+                     or newgrp",
+                    others.called(),
+                    keys.join(", ")
+                ),
+                "name its members by users or accounts, or make what holds for people in no class the strictest",
+            )
+        })
+    });
+    found.collect()
+}
+
+/// Jobs on GPUs that are kept for others now: a job that was let in for one window outlives it.
+fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+    if policy.reservables().is_empty() {
+        return Vec::new();
+    }
+    let jobs = match &cluster.jobs {
+        Ok(jobs) => jobs,
+        Err(why) => return vec![Finding::skip("jobs", why)],
+    };
+    let kinds: BTreeSet<&str> = policy.reservables().iter().map(Reservable::kind).collect();
+    let found = kinds.into_iter().filter_map(|kind| {
+        let mut all = policy.reservables().iter();
+        let open = all.find(|own| own.kind() == kind && own.window(now) == Window::Open);
+        let holder = open.map(Reservable::holder);
+        let others = jobs.iter().filter(|job| {
+            let asks = |job: &Job| {
+                job.gres
+                    .iter()
+                    .any(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind))
+            };
+            asks(job) && !holder.is_some_and(|holder| is_holders(holder, job))
+        });
+        let others: Vec<&Job> = others.collect();
+        (!others.is_empty()).then(|| others_jobs(kind, holder, &others))
+    });
+    found.collect()
+}
+
+fn is_holders(holder: &Holder, job: &Job) -> bool {
+    let asker = Asker {
+        user: Some(job.user.clone()),
+        account: Fact::known(Some(job.account.clone())),
+        ..Asker::default()
+    };
+    holder.is(&asker) == Some(true)
+}
+
+fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
+    let list = |each: fn(&Job) -> String, between: &str, more: &str| {
+        let named = jobs.iter().take(NAMED).map(|job| each(job));
+        let named = named.collect::<Vec<_>>().join(between);
+        match jobs.len().saturating_sub(NAMED) {
+            0 => named,
+            count => format!("{named}{}", more.replace("{}", &count.to_string())),
+        }
+    };
+    let called = |job: &Job| format!("{} ({} in {})", job.id, job.user, job.account);
+    let (word, ask) = match jobs {
+        [_] => ("job", "asks"),
+        _ => ("jobs", "ask"),
+    };
+    let whose = match holder {
+        Some(holder) => format!("kept for {}", holder.called()),
+        None => "kept for nobody".to_string(),
+    };
+    Finding::new(
+        Code::ReservableJobs,
+        format!("[[reservable]] {kind}"),
+        format!(
+            "{word} {} {ask} for gpu:{kind}, which is {whose} now",
+            list(called, ", ", " and {} more")
+        ),
+        format!(
+            "cancel with scancel {}, or hold what waits with scontrol hold",
+            list(|job| job.id.clone(), " ", " ...")
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::judge::example::{KEPT, cluster, codes, policy, policy_with};
+    use softmig_policy::configured::Configured;
+
+    const LIMITS: &str = "[defaults]\nshards = 2\n";
+
+    #[test]
+    fn a_right_cluster_is_clean() {
+        for policy in [policy(), policy_with(LIMITS), policy_with(KEPT)] {
+            assert!(judge(&policy, &cluster(), 60).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_exclusive_partition_with_gpus_holds_nobody_to_anything() {
+        let found = |policy: &Policy, at: usize, key: &str, value: &str| {
+            let mut cluster = cluster();
+            cluster.partitions[at].settings.set(key, value);
+            codes(&judge(policy, &cluster, 60))
+        };
+        for policy in [policy_with(LIMITS), policy_with(KEPT)] {
+            for (key, value) in [("OverSubscribe", "EXCLUSIVE"), ("Shared", "Exclusive")] {
+                assert_eq!(found(&policy, 0, key, value), ["PARTITION_EXCLUSIVE"]);
+                // There are no GPUs.
+                assert!(found(&policy, 1, key, value).is_empty());
+            }
+            assert!(found(&policy, 0, "OverSubscribe", "FORCE:4").is_empty());
+        }
+        assert!(found(&policy(), 0, "OverSubscribe", "EXCLUSIVE").is_empty());
+    }
+
+    #[test]
+    fn a_class_that_sg_leads_out_of_is_no_stricter_than_none() {
+        let found = |defaults: u32, members: &str, default_class: &str| {
+            let policy = policy_with(&format!(
+                "{default_class}[defaults]\nwhole_gpus = 1\nshards = {defaults}\n\
+                 [classes.student]\nmembers = {{ {members} }}\nshards = 4\n[classes.guest]\nshards = 9\n"
+            ));
+            let found = judge(&policy, &cluster(), 60);
+            found.iter().map(Finding::to_string).collect::<Vec<_>>()
+        };
+        let left = found(8, "groups = [2000]", "");
+        assert_eq!(
+            left,
+            [
+                "WARN  CLASS_GROUPS [classes.student]: it has members by groups, and people in no class may have more (shards): \
+              whoever has a second group leaves the class with sg or newgrp; name its members by users or accounts, or make what \
+              holds for people in no class the strictest"
+            ]
+        );
+        assert!(found(4, "groups = [2000]", "").is_empty());
+        assert!(found(8, "accounts = [\"course\"]", "").is_empty());
+        // People in no class are in that one.
+        let guests = found(2, "groups = [2000]", "default_class = \"guest\"\n");
+        assert_eq!(guests.len(), 1);
+        assert!(guests[0].contains("and class guest may have more (shards)"));
+    }
+
+    fn job(id: &str, user: &str, account: &str, gres: &str) -> Job {
+        Job {
+            id: id.into(),
+            user: user.into(),
+            account: account.into(),
+            gres: Configured::parse(gres),
+        }
+    }
+
+    #[test]
+    fn jobs_on_a_gpu_that_is_kept_for_others_are_named() {
+        let next = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\naccount = \"Course\"\nreason = \"x\"\n\
+            start = 1970-01-01T00:02:00Z\nend = 1970-01-01T00:03:00Z\n";
+        let policy = policy_with(&format!("{KEPT}{next}"));
+        let mut cluster = cluster();
+        cluster.jobs = Ok(vec![
+            job("7", "alice", "a", "gpu:l40s_r:1"),
+            job("8_[0-3]", "bob", "course", "cpu:2,gpu:l40s_r:1"),
+            job("9", "carol", "c", "gpu:l40s:1"),
+        ]);
+        let at = |now: i64| {
+            let found = judge(&policy, &cluster, now);
+            found.iter().map(Finding::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            at(60),
+            [
+                "WARN  RESERVABLE_JOBS [[reservable]] l40s_r: job 8_[0-3] (bob in course) asks for gpu:l40s_r, which is kept for \
+              user alice now; cancel with scancel 8_[0-3], or hold what waits with scontrol hold"
+            ]
+        );
+        // Alice's outlives its window.
+        assert!(at(120)[0].contains(
+            "job 7 (alice in a) asks for gpu:l40s_r, which is kept for account Course now"
+        ));
+        let over = at(180);
+        assert!(over[0].contains("jobs 7 (alice in a), 8_[0-3] (bob in course) ask for"));
+        assert!(over[0].contains("kept for nobody now; cancel with scancel 7 8_[0-3],"));
+    }
+
+    #[test]
+    fn many_jobs_are_counted_and_unknown_ones_are_said_to_be() {
+        let kept = policy_with(KEPT);
+        let mut cluster = cluster();
+        let ids = 1..=8;
+        let jobs = ids.map(|id| job(&id.to_string(), "bob", "b", "gpu:l40s_r:1"));
+        cluster.jobs = Ok(jobs.collect());
+        let found = judge(&kept, &cluster, 60).remove(0);
+        assert!(
+            found.what.contains("5 (bob in b) and 3 more ask"),
+            "{found}"
+        );
+        assert!(
+            found.remedy.contains("scancel 1 2 3 4 5 ..., or"),
+            "{found}"
+        );
+        cluster.jobs = Err("squeue did not say".into());
+        assert_eq!(codes(&judge(&kept, &cluster, 60)), ["NOT_LOOKED_AT"]);
+        assert!(judge(&policy(), &cluster, 60).is_empty());
+    }
+}
