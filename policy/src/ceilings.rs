@@ -87,7 +87,9 @@ impl Ceilings<'_> {
             _ => {}
         }
         let is_weighed = self.policy.weights().by_type()
-            && (quota.shards.is_some() || quota.whole_gpus.is_some());
+            && (quota.shards.is_some()
+                || quota.max_shards_per_job.is_some()
+                || quota.whole_gpus.is_some());
         if asked.is_untyped && (is_weighed || !quota.shards_of.is_empty()) {
             return Err(Refusal::new(
                 Code::LimitJob,

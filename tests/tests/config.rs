@@ -234,7 +234,7 @@ fn qos(cluster: &Cluster) -> Result<String> {
 }
 
 /// Slurm shows the memory in a larger unit.
-const BEFORE: &str = "researcher|billing=6,cpu=32,gres/gpu:l40s=1,gres/gpu=1,gres/shard:l40s=5,mem=128G|gres/shard=4|||50|DenyOnLimit\n\
+const BEFORE: &str = "researcher|billing=6,cpu=32,gres/gpu:l40s=1,gres/gpu=1,gres/shard:l40s=5,mem=128G|billing=4|||50|DenyOnLimit\n\
                       student|billing=2,gres/gpu=0||3|1-00:00:00|10|DenyOnLimit\n";
 const AFTER: &str = "researcher|billing=6,gres/gpu=1,mem=128G||||50|DenyOnLimit\n\
                      student|billing=2,cpu=3,gres/gpu=0||||0|DenyOnLimit\n";

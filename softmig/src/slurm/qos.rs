@@ -52,7 +52,7 @@ fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
         }
     }
     if let Some(shards) = quota.max_shards_per_job {
-        per_job.limit("gres/shard", shards);
+        per_job.limit("billing", shards);
     }
     let has_mig = policy.gpus().any(|gpu| gpu.is_mig());
     match quota.whole_gpus {
@@ -139,7 +139,7 @@ mod tests {
             qos.per_user.to_string(),
             "billing=9,cpu=5,gres/gpu=2,gres/gpu:h200=1,gres/shard:h200=9,mem=6"
         );
-        assert_eq!(qos.per_job.to_string(), "gres/shard=4");
+        assert_eq!(qos.per_job.to_string(), "billing=4");
         assert_eq!(
             qos.to_string(),
             "MaxJobsPerUser=3 MaxWall=1-00:00:00 Priority=7 Flags+=DenyOnLimit"

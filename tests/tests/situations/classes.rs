@@ -11,6 +11,7 @@ on_each_slurm!(
     the_priority_of_the_class_decides_who_gets_the_freed_slice,
     nobody_borrows_another_classes_qos,
     nobody_leaves_his_class_by_a_change,
+    a_job_that_grows_by_a_change_is_held_to_its_size,
     a_changed_policy_changes_the_limits,
 );
 
@@ -284,5 +285,45 @@ fn nobody_leaves_his_class_by_a_change(slurm: Slurm) -> Result<()> {
     let update = ["scontrol", "update", &change, "gres=gpu:l40s:2"];
     cluster.user("dave").run(&update)?.ok()?;
     assert_eq!(qos(admins)?.as_deref(), Some("admin"));
+    Ok(())
+}
+
+fn a_job_that_grows_by_a_change_is_held_to_its_size(slurm: Slurm) -> Result<()> {
+    let policy = POLICY.replace(
+        "whole_gpus = 2\n",
+        "whole_gpus = 2\nmax_shards_per_job = 4\n",
+    );
+    assert_ne!(policy, POLICY);
+    let cluster = cluster(slurm, &policy, "[\"l40s:4\"]", &[Gpus::l40s(4)])?;
+    let refusal = refused(&cluster, "carol", &["--gres=gpu:l40s:2"])?;
+    assert!(
+        refusal.contains("class researcher may have 4 in one job [LIMIT_JOB]"),
+        "{refusal}"
+    );
+    // What a job's tasks come to is not in its record: Slurm counts it.
+    let job = stay(&cluster, "carol", &["--hold", "--ntasks=2"])?;
+    let mark = match slurm {
+        Slurm::V22_05 => "gres:gpu:l40s:1",
+        Slurm::V24_11 => "gres/gpu:l40s=1",
+    };
+    let update = [
+        "scontrol",
+        "update",
+        &format!("jobid={job}"),
+        &format!("TresPerTask={mark}"),
+    ];
+    let changed = cluster.user("carol").run(&update)?;
+    if changed.success() {
+        cluster
+            .run("root", &["scontrol", "release", &job.to_string()])?
+            .ok()?;
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let state = cluster.job_state(job)?;
+        let gpus = cluster.job_gpus(job)?;
+        assert!(
+            state.as_deref() == Some("PENDING") || gpus.len() < 2,
+            "{state:?} {gpus:?}"
+        );
+    }
     Ok(())
 }
