@@ -1,0 +1,271 @@
+//! Who is in which class, and what that may hold.
+
+use super::*;
+
+#[test]
+fn people_are_in_the_class_that_names_them_then_their_account_then_their_group() {
+    let policy = policy(CLASSES);
+    let qos = |asker| passed(ask(&policy, "gpu:l40s.4:1", asker)).qos;
+    let named = |name: &str| Some(name.to_string());
+    assert_eq!(qos(alice()), named("student"));
+    assert_eq!(
+        qos(Asker {
+            account: Fact::Is("research".into()),
+            ..alice()
+        }),
+        named("student")
+    );
+    assert_eq!(qos(researcher()), named("researcher"));
+    assert_eq!(
+        qos(Asker {
+            group: Some(3001),
+            ..researcher()
+        }),
+        named("researcher")
+    );
+    let nobody = Asker {
+        user: Some("zoe".into()),
+        account: Fact::Missing,
+        ..alice()
+    };
+    assert_eq!(
+        qos(Asker {
+            group: Some(3001),
+            ..nobody.clone()
+        }),
+        named("student")
+    );
+    assert_eq!(qos(nobody), named("softmig"));
+    assert_eq!(
+        qos(Asker {
+            user: Some("carol".into()),
+            ..alice()
+        }),
+        None,
+        "nothing to hold"
+    );
+    let dave = Asker {
+        user: Some("dave".into()),
+        account: Fact::Is("research".into()),
+        ..alice()
+    };
+    assert_eq!(qos(dave), named("user_dave"), "accounts are not looked at");
+    assert_eq!(
+        qos(Asker {
+            account: Fact::Unknown,
+            ..researcher()
+        }),
+        None
+    );
+    let text = CLASSES.replace("[defaults]", "default_class = \"student\"\n[defaults]");
+    let policy = self::policy(&text);
+    let nobody = Asker {
+        user: Some("zoe".into()),
+        account: Fact::Missing,
+        ..alice()
+    };
+    assert_eq!(
+        passed(ask(&policy, "gpu:l40s.4:1", nobody)).qos,
+        named("student")
+    );
+}
+
+#[test]
+fn a_job_that_could_never_start_is_refused_with_the_figures() {
+    let policy = policy(CLASSES);
+    let students = |gres| refused(ask(&policy, gres, alice()));
+    insta::assert_snapshot!(students("gpu:l40s:1"), @r"
+    softmig: gpu:l40s:1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time)
+    ");
+    insta::assert_snapshot!(students("gpu:h200.2:1"), @r"
+    softmig: gpu:h200.2:1: 4 shards are asked for, and class student may hold 2 at once [LIMIT_JOB]
+    softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
+    ");
+    insta::assert_snapshot!(students("gpu:h100_1g.10gb:1").message, @"gpu:h100_1g.10gb:1: 1 MIG instance of type h100_1g.10gb is asked for, and class student may hold 0 at once");
+    let research = |gres| refused(ask(&policy, gres, researcher()));
+    insta::assert_snapshot!(research("gpu:l40s:3").message, @"gpu:l40s:3: 3 whole GPUs are asked for, and class researcher may hold 2 at once");
+    insta::assert_snapshot!(research("gpu:h200:1").message, @"gpu:h200:1: this counts as 8 shards, and class researcher may hold 4 of type h200 at once");
+    insta::assert_snapshot!(research("gpu:titanrtx.4:1").message, @"gpu:titanrtx.4:1: 20 shards are asked for, and class researcher may hold 16 at once");
+    insta::assert_snapshot!(research("gpu:h100_1g.10gb:3").message, @"gpu:h100_1g.10gb:3: 3 MIG instances of type h100_1g.10gb are asked for, and class researcher may hold 2 at once");
+    for gres in [
+        "gpu:l40s:2",
+        "gpu:h200.2:1",
+        "gpu:h100_1g.10gb:2",
+        "gpu:v100:2",
+    ] {
+        assert_eq!(
+            passed(ask(&policy, gres, researcher())).qos.as_deref(),
+            Some("researcher"),
+            "{gres}"
+        );
+    }
+    insta::assert_snapshot!(research("gpu:1"), @r"
+    softmig: gpu:1: names no type of GPU, and types count differently in what class researcher may hold [LIMIT_JOB]
+    softmig: name the type: --gres=gpu:h200:1 or --gres=gpu:l40s:1 or --gres=gpu:titanrtx:1
+    ");
+    let carol = Asker {
+        user: Some("carol".into()),
+        ..alice()
+    };
+    passed(ask(&policy, "gpu:h200:64", carol));
+    let long = Asker {
+        time_limit: Some(1441),
+        ..researcher()
+    };
+    insta::assert_snapshot!(refused(ask(&policy, "gpu:l40s.4:1", long)), @r"
+    softmig: gpu:l40s.4:1: 1-00:01:00 is asked for, and class researcher may have 1-00:00:00 [LIMIT_JOB]
+    softmig: use --time=1-00:00:00 or less
+    ");
+}
+
+#[test]
+fn a_job_is_in_its_class_qos_and_in_no_other_class() {
+    let policy = policy(CLASSES);
+    let qos = |asker: Asker, qos: &str, gres| {
+        ask(
+            &policy,
+            gres,
+            Asker {
+                qos: Some(qos.into()),
+                ..asker
+            },
+        )
+    };
+    assert_eq!(passed(qos(alice(), "student", "gpu:l40s.4:1")).qos, None);
+    assert_eq!(passed(qos(researcher(), "LONG", "gpu:l40s:1")).qos, None);
+    insta::assert_snapshot!(refused(qos(alice(), "long", "gpu:l40s.4:1")), @r"
+    softmig: gpu:l40s.4:1: jobs with GPUs of class student are not in QOS long [LIMIT_QOS]
+    softmig: leave --qos out, or use --qos=student
+    ");
+    for (who, other) in [
+        (alice(), "researcher"),
+        (researcher(), "Student"),
+        (alice(), "user_dave"),
+    ] {
+        let refusal = refused(qos(who.clone(), other, "gpu:l40s.4:1"));
+        assert_eq!(refusal.code, Code::LimitQos);
+        // Also a job without any GPU may not borrow another class's priority.
+        let cpu = Request::default();
+        let asker = Asker {
+            qos: Some(other.into()),
+            ..who
+        };
+        assert_eq!(refused(ask_for(&policy, &cpu, asker)).code, Code::LimitQos);
+    }
+    assert_eq!(passed(qos(alice(), "normal", "license:1")).qos, None);
+    assert_eq!(passed(ask(&policy, "license:1", alice())).qos, None);
+    let now = Asker {
+        qos_now: Some("normal".into()),
+        ..alice()
+    };
+    assert_eq!(
+        passed(ask(&policy, "gpu:l40s.4:1", now)).qos.as_deref(),
+        Some("student")
+    );
+    let now = Asker {
+        qos_now: Some("long".into()),
+        ..researcher()
+    };
+    assert_eq!(passed(ask(&policy, "gpu:l40s.4:1", now)).qos, None);
+}
+
+#[test]
+fn a_granted_job_can_be_told_its_limits() {
+    let policy = policy(&format!("limit_notice = true\n{CLASSES}"));
+    let notice = passed(ask(&policy, "gpu:l40s.4:1", alice()))
+        .notice
+        .unwrap();
+    insta::assert_snapshot!(notice, @"softmig: class student may hold at once: 2 shards, 0 whole GPUs; a job beyond that waits in the queue [LIMIT_NOTICE]");
+    let carol = Asker {
+        user: Some("carol".into()),
+        ..alice()
+    };
+    assert_eq!(passed(ask(&policy, "gpu:l40s.4:1", carol)).notice, None);
+}
+
+#[test]
+fn an_administrators_change_meets_no_class_and_no_gate() {
+    let policy = policy(&format!("{CLASSES}{GATE}"));
+    let root = Asker {
+        is_exempt: true,
+        qos: Some("researcher".into()),
+        ..alice()
+    };
+    assert_eq!(
+        passed(ask(&policy, "gpu:l40s:4", root.clone())),
+        Terms::default()
+    );
+    granted(ask(&policy, "gpu:l40s.2:1", root.clone()));
+    // What a slice is remains what it is.
+    refused(ask(&policy, "gpu:l40s.3:1", root));
+}
+
+#[test]
+fn levels_lie_over_each_other() {
+    let policy = policy(
+        "[defaults]\nshards = 1\nwhole_gpus = 0\nmig = {}\npriority = 5\nwall_time = \"1:00:00\"\n\
+         [classes.a]\nmembers = { users = [\"u\"] }\nshards = 2\nwall_time = \"unlimited\"\n\
+         [users.u]\nshards = \"unlimited\"\n[users.v]\n",
+    );
+    let of = |called: &str| {
+        let mut all = policy.standings().iter();
+        &all.find(|standing| standing.called() == called)
+            .unwrap()
+            .quota
+    };
+    let (defaults, class, user) = (of("people in no class"), of("class a"), of("user u"));
+    assert_eq!(
+        (defaults.shards, defaults.wall_time),
+        (Some(1), WallTime::parse("60"))
+    );
+    assert_eq!(
+        (class.shards, class.wall_time, class.priority),
+        (Some(2), None, Some(5))
+    );
+    assert_eq!(
+        (user.shards, user.whole_gpus, user.priority),
+        (None, Some(0), Some(5))
+    );
+    assert_eq!(
+        policy.standings().len(),
+        3,
+        "a table that says nothing makes no QOS"
+    );
+}
+
+#[test]
+fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
+    let policy = policy(CLASSES);
+    let qos = |asker: Asker, qos: &str, gres| {
+        ask(
+            &policy,
+            gres,
+            Asker {
+                qos: Some(qos.into()),
+                ..asker
+            },
+        )
+    };
+    passed(qos(researcher(), "researcher,long", "gpu:l40s:1"));
+    for list in ["student,normal", "normal,student", "student,admin"] {
+        assert_eq!(
+            refused(qos(alice(), list, "gpu:l40s.4:1")).code,
+            Code::LimitQos,
+            "{list}"
+        );
+    }
+    for list in [
+        "normal,researcher",
+        "researcher,normal",
+        "student,researcher",
+        "student,normal",
+        "normal,student",
+    ] {
+        assert_eq!(
+            refused(qos(alice(), list, "license:1")).code,
+            Code::LimitQos,
+            "{list}"
+        );
+    }
+}

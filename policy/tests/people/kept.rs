@@ -1,0 +1,106 @@
+//! GPUs that are kept for somebody.
+
+use super::*;
+
+#[test]
+fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
+    let open = policy(RESERVED);
+    let bob = || Asker {
+        user: Some("bob".into()),
+        ..alice()
+    };
+    passed(ask(&open, "gpu:l40s_r:1", alice()));
+    insta::assert_snapshot!(refused(ask(&open, "gpu:l40s_r:1", bob())), @r"
+    softmig: gpu:l40s_r:1: kept for user alice until 2026-11-28T08:00:00 (paper deadline) [RESERVED]
+    softmig: ask for another GPU, for example --gres=gpu:l40s:1
+    ");
+    let ahead = policy(&RESERVED.replace("11-21", "11-23"));
+    let over = policy(
+        &RESERVED
+            .replace("11-28", "11-22T00")
+            .replace("T00T08", "T00"),
+    );
+    for who in [alice(), bob()] {
+        let refusal = refused(ask(&ahead, "gpu:l40s_r:1", who.clone()));
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(refusal.message, @"gpu:l40s_r:1: kept for user alice from 2026-11-23T08:00:00 to 2026-11-28T08:00:00 (paper deadline)");
+        }
+        let refusal = refused(ask(&over, "gpu:l40s_r:1", who));
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(refusal.message, @"gpu:l40s_r:1: was kept for user alice until 2026-11-22T00:00:00, and is not given back to all yet");
+        }
+    }
+    for policy in [&open, &ahead, &over] {
+        // There are no slices of it, and nobody gets it by leaving the type out.
+        assert_eq!(
+            refused(ask(policy, "gpu:l40s_r.4:1", alice())).code,
+            Code::SliceType
+        );
+        assert_eq!(
+            refused(ask(policy, "shard:l40s_r:1", alice())).code,
+            Code::SliceType
+        );
+        assert_eq!(refused(ask(policy, "gpu:1", bob())).code, Code::Reserved);
+        passed(ask(policy, "gpu:l40s:1", bob()));
+        granted(ask(policy, "gpu:l40s.4:1", bob()));
+    }
+}
+
+#[test]
+fn a_holder_needs_no_whole_gpus_of_his_class() {
+    let policy = policy(&format!(
+        "{CLASSES}{RESERVED}{}",
+        GATE.replace("slice", "whole")
+    ));
+    assert_eq!(passed(ask(&policy, "gpu:l40s_r:1", alice())).qos, None);
+    let both = refused(ask(&policy, "gpu:l40s_r:1,gpu:l40s:1", alice()));
+    assert_eq!(both.code, Code::GateNoReservation);
+}
+
+#[test]
+fn an_account_can_hold_a_gpu_and_times_have_offsets() {
+    let text = RESERVED
+        .replace("user = \"alice\"", "account = \"Research\"")
+        .replace("2026-11-21T08:00:00", "2026-11-22T01:00:00+01:00");
+    let policy = policy(&text);
+    passed(ask(&policy, "gpu:l40s_r:1", researcher()));
+    assert_eq!(
+        refused(ask(&policy, "gpu:l40s_r:1", alice())).code,
+        Code::Reserved
+    );
+    passed(ask(
+        &policy,
+        "gpu:l40s_r:1",
+        Asker {
+            account: Fact::Unknown,
+            ..alice()
+        },
+    ));
+    let window = &policy.reservables()[0];
+    assert_eq!(window.utc(), "2026-11-22T00:00:00Z to 2026-11-28T08:00:00Z");
+    let there = Policy::parse_at(&format!("{RESERVED}{GPUS}"), "Europe/Amsterdam").unwrap();
+    let window = &there.reservables()[0];
+    assert_eq!(window.utc(), "2026-11-21T07:00:00Z to 2026-11-28T07:00:00Z");
+    assert_eq!(window.end_local(), "2026-11-28T08:00:00");
+}
+
+#[test]
+fn a_job_that_takes_a_whole_node_stays_off_kept_gpus() {
+    let exclusive = |gres: Option<&str>| Request {
+        exclusive: true,
+        tres_per_node: gres.map(str::to_string),
+        ..Request::default()
+    };
+    let bare = policy(RESERVED);
+    assert_eq!(
+        refused(ask_for(&bare, &exclusive(None), alice())).code,
+        Code::Reserved
+    );
+    let nodes = "[[nodes]]\nnames = \"gpu[1-2]\"\ngpus = [\"l40s:4\"]\n[[nodes]]\nnames = \"gpu3\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
+    let known = policy(&format!("{RESERVED}{nodes}"));
+    for gres in [None, Some("gpu:l40s:1")] {
+        let terms = passed(ask_for(&known, &exclusive(gres), alice()));
+        assert_eq!(terms.off_nodes.as_deref(), Some("gpu3"));
+    }
+    assert_eq!(passed(ask(&known, "gpu:l40s:1", alice())).off_nodes, None);
+}

@@ -1,0 +1,298 @@
+//! What is asked for, counted and made fit: units of mps, routes, the host's part.
+
+use super::*;
+
+#[test]
+fn whole_gpus_are_counted_however_they_are_asked_for() {
+    let policy = policy(CLASSES);
+    let tres = |text: &str| Some(text.to_string());
+    for request in [
+        Request {
+            tres_per_node: tres("gpu:l40s:1"),
+            min_nodes: Some(3),
+            ..Request::default()
+        },
+        Request {
+            tres_per_job: tres("gpu:l40s:3"),
+            ..Request::default()
+        },
+        Request {
+            tres_per_task: tres("gres/gpu:l40s=1"),
+            num_tasks: Some(3),
+            ..Request::default()
+        },
+        Request {
+            tres_per_socket: tres("gpu:l40s:2"),
+            sockets_per_node: Some(2),
+            ..Request::default()
+        },
+        Request {
+            tres_per_node: tres("gpu:l40s:2,gpu:h100:1"),
+            ..Request::default()
+        },
+        Request {
+            tres_per_node: tres("gpu:l40s:18446744073709551615"),
+            min_nodes: Some(9),
+            ..Request::default()
+        },
+    ] {
+        let refusal = refused(ask_for(&policy, &request, researcher()));
+        assert_eq!(refusal.code, Code::LimitJob, "{request:?}");
+    }
+}
+
+#[test]
+fn units_of_mps_are_slices_where_the_policy_says_so() {
+    let plain = policy("");
+    passed(ask(&plain, "mps:80", alice()));
+    let policy = policy("[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 320\n");
+    for (units, shards) in [(80, 20), (40, 10), (32, 8), (20, 5), (16, 4)] {
+        for gres in [
+            format!("gres:mps:{units}"),
+            format!("gres:mps:titanrtx:{units}"),
+        ] {
+            let grant = granted(ask(&policy, &gres, alice()));
+            let expected = format!("gres:shard:titanrtx:{shards}");
+            assert_eq!(grant.request.tres_per_node, Some(expected), "{gres}");
+        }
+    }
+    insta::assert_snapshot!(refused(ask(&policy, "mps:50", alice())), @r"
+    softmig: mps:50: of the 320 units of one titanrtx a job can have 80, 40, 32, 20, 16 [SLICE_SIZE]
+    softmig: use --gres=mps:80, which is --gres=gpu:titanrtx.4:1; or --gres=mps:40, which is --gres=gpu:titanrtx.8:1
+    ");
+    insta::assert_snapshot!(refused(ask(&policy, "mps:320", alice())).message, @"mps:320: 320 units are a whole titanrtx, and a job can share one only");
+    for (gres, code) in [
+        ("mps", Code::SliceSize),
+        ("mps:0", Code::SliceSize),
+        ("mps:160", Code::SliceSize),
+        ("mps:1000", Code::SliceIsWholeGpu),
+        ("mps:l40s:80", Code::SliceType),
+        ("mps:80,gpu:l40s.4:1", Code::SliceCount),
+        ("mps:80,gpu:1", Code::SliceMixed),
+        ("mps:x:y", Code::Malformed),
+        ("xgres/mps:80", Code::Malformed),
+    ] {
+        assert_eq!(refused(ask(&policy, gres, alice())).code, code, "{gres}");
+    }
+}
+
+#[test]
+fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
+    let policy = policy(
+        "[[route]]\npartition = \"quick\"\ntypes = [\"l40s\"]\nmax_time = \"4:00:00\"\njobs = \"interactive\"\n\
+         [[route]]\npartition = \"short\"\nmax_time = \"1:00:00\"\n\
+         [[route]]\npartition = \"slices\"\njobs = \"batch\"\n\
+         [[gate]]\nwhat = \"slice\"\nreservation = [\"x\"]\npartitions = [\"short\"]\n",
+    );
+    let route = |gres, asker| passed(ask(&policy, gres, asker)).partition;
+    let quick = Asker {
+        batch: false,
+        time_limit: Some(240),
+        ..alice()
+    };
+    assert_eq!(
+        route("gpu:l40s.4:1", quick.clone()).as_deref(),
+        Some("quick")
+    );
+    assert_eq!(route("gpu:h200.4:1", quick.clone()), None);
+    assert_eq!(
+        route(
+            "gpu:l40s.4:1",
+            Asker {
+                time_limit: Some(241),
+                ..quick.clone()
+            }
+        ),
+        None
+    );
+    assert_eq!(
+        route(
+            "gpu:l40s.4:1",
+            Asker {
+                time_limit: None,
+                ..quick.clone()
+            }
+        ),
+        None
+    );
+    assert_eq!(route("gpu:l40s.4:1", alice()).as_deref(), Some("slices"));
+    assert_eq!(
+        route(
+            "gpu:l40s.4:1",
+            Asker {
+                named_partition: true,
+                ..alice()
+            }
+        ),
+        None
+    );
+    assert_eq!(
+        route("gpu:l40s:1", alice()),
+        None,
+        "whole GPUs stay where they are"
+    );
+    // It is the partition that it goes to whose gates count.
+    let short = Asker {
+        time_limit: Some(60),
+        ..alice()
+    };
+    assert_eq!(
+        refused(ask(&policy, "gpu:l40s.4:1", short)).code,
+        Code::GateNoReservation
+    );
+}
+
+#[test]
+fn a_slice_has_its_part_of_the_host() {
+    let policy = policy(
+        "[defaults]\ncpus_per_shard = 2\nmax_cpus_per_shard = 4\nhost_memory_mib_per_shard = 1000\nmax_host_memory_mib_per_shard = 2000\n",
+    );
+    let half = Request {
+        tres_per_node: Some("gpu:l40s.2:1".into()),
+        ..Request::default()
+    };
+    let ask = |request: Request| ask_for(&policy, &request, alice());
+    let given = granted(ask(half.clone())).request;
+    assert_eq!(
+        (given.cpus_per_task, given.min_cpus, given.memory_per_node),
+        (Some(4), Some(4), Some(2000))
+    );
+    let own = Request {
+        cpus_per_task: Some(8),
+        memory_per_node: Some(4000),
+        ..half.clone()
+    };
+    assert_eq!(
+        granted(ask(own.clone())).request,
+        Request {
+            min_nodes: Some(1),
+            max_nodes: Some(1),
+            tres_per_node: Some("shard:l40s:2".into()),
+            ..own
+        }
+    );
+    for (request, message) in [
+        (
+            Request {
+                cpus_per_task: Some(9),
+                ..half.clone()
+            },
+            "9 CPUs are asked for, and people in no class may have 8 for 2 shards",
+        ),
+        (
+            Request {
+                min_cpus_per_node: Some(9),
+                ..half.clone()
+            },
+            "9 CPUs are asked for",
+        ),
+        (
+            Request {
+                num_tasks: Some(9),
+                ..half.clone()
+            },
+            "9 CPUs are asked for",
+        ),
+        (
+            Request {
+                memory_per_node: Some(4001),
+                ..half.clone()
+            },
+            "4001 MiB of host memory are asked for, and people in no class may have 4000 MiB for 2 shards",
+        ),
+        (
+            Request {
+                memory_per_node: Some(0),
+                ..half.clone()
+            },
+            "all of a node's memory is asked for",
+        ),
+        (
+            Request {
+                memory_per_cpu: Some(1001),
+                cpus_per_task: Some(4),
+                ..half.clone()
+            },
+            "4004 MiB of host memory",
+        ),
+    ] {
+        let refusal = refused(ask(request));
+        assert_eq!(refusal.code, Code::LimitJob);
+        assert!(refusal.message.contains(message), "{refusal}");
+    }
+    // A job that Slurm has already keeps what it has.
+    let context = Context {
+        asker: alice(),
+        is_change: true,
+        ..Context::default()
+    };
+    let kept = granted(decide(&policy, &half, &context)).request;
+    assert_eq!((kept.cpus_per_task, kept.memory_per_node), (None, None));
+    let capped = self::policy("[defaults]\nmax_host_memory_mib_per_shard = 2000\n");
+    let given = granted(ask_for(&capped, &half, alice())).request;
+    assert_eq!(
+        (given.cpus_per_task, given.memory_per_node),
+        (None, Some(4000)),
+        "not Slurm's own default"
+    );
+}
+
+#[test]
+fn gpus_that_no_field_names_are_counted_too() {
+    let policy = policy(CLASSES);
+    let tasks = |tasks, per_gpu| Request {
+        ntasks_per_tres: Some(per_gpu),
+        num_tasks: Some(tasks),
+        ..Request::default()
+    };
+    let refusal = refused(ask_for(&policy, &tasks(1, 1), alice()));
+    insta::assert_snapshot!(refusal, @r"
+    softmig: --ntasks-per-gpu=1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
+    ");
+    let refusal = refused(ask_for(&policy, &tasks(2, 1), researcher()));
+    assert!(
+        refusal.message.contains("names no type of GPU"),
+        "{refusal}"
+    );
+    let reserved = self::policy(RESERVED);
+    assert_eq!(
+        refused(ask_for(&reserved, &tasks(1, 1), alice())).code,
+        Code::Reserved
+    );
+    // Beside GPUs that are named it only says how many tasks each has.
+    let named = Request {
+        tres_per_job: Some("gpu:l40s:1".into()),
+        ..tasks(2, 2)
+    };
+    passed(ask_for(&policy, &named, researcher()));
+}
+
+#[test]
+fn several_fields_speak_of_the_same_gpus() {
+    let policy = policy(CLASSES);
+    let both = Request {
+        tres_per_node: Some("gpu:l40s:2".into()),
+        tres_per_job: Some("gpu:l40s:2".into()),
+        ..Request::default()
+    };
+    passed(ask_for(&policy, &both, researcher()));
+    let more = Request {
+        min_nodes: Some(2),
+        ..both
+    };
+    refused(ask_for(&policy, &more, researcher()));
+}
+
+#[test]
+fn a_type_that_nobody_knows_is_refused_where_types_matter() {
+    // Slurm takes some other names for a known type.
+    for policy in [policy(CLASSES), policy(RESERVED)] {
+        let refusal = refused(ask(&policy, "gpu:a40sjr:1", researcher()));
+        assert_eq!(refusal.code, Code::SliceType, "{refusal}");
+        passed(ask(&policy, "gpu:v100:1", researcher()));
+    }
+    let same = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[defaults]\nshards = 8\nwhole_gpus = 2\n";
+    let same = Policy::parse(same).unwrap();
+    passed(ask(&same, "gpu:other:1", alice()));
+}

@@ -1,0 +1,256 @@
+//! Policies that say too little, or contradict themselves.
+
+use super::*;
+
+#[test]
+fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
+    for (text, expected) in [
+        (
+            "[classes.a]\nmembers = { users = [\"x\"] }",
+            "line 1: [classes.a]: shards is set neither here nor in [defaults]; write a number, or shards = \"unlimited\"",
+        ),
+        (
+            "[classes.a]\nshards = 1",
+            "line 1: [classes.a]: whole_gpus is set neither here nor in [defaults]",
+        ),
+        (
+            "[classes.a]\nshards = 1\nwhole_gpus = 1",
+            "line 1: [classes.a]: mig is set neither here nor in [defaults]",
+        ),
+        (
+            "[classes.a]\nshards = 1\nwhole_gpus = 1\nmig = {}",
+            "[defaults], which holds for people in no class: shards is set neither here nor in [defaults]; write a number, or shards = \"unlimited\"; or name a default_class",
+        ),
+        (
+            "[defaults]\nshards = -1",
+            "line 2: invalid value: integer `-1`, expected a number from 0 up, or \"unlimited\"",
+        ),
+        (
+            "[defaults]\nshards = \"lots\"",
+            "line 2: invalid value: string \"lots\"",
+        ),
+        (
+            "[defaults]\nshards = 1.5",
+            "line 2: invalid type: floating point",
+        ),
+        (
+            "[defaults]\nwall_time = \"4h\"",
+            "line 2: \"4h\" is no time; write as for sbatch --time",
+        ),
+        (
+            "[defaults]\nshard = 1",
+            "line 2: unknown key shard; did you mean shards?",
+        ),
+        (
+            "[defaults]\ncpus_per_shard = 0",
+            "line 1: [defaults]: cpus_per_shard = 0 would give a job nothing; leave it out",
+        ),
+        (
+            "[defaults]\nshards_of = { l40 = 1 }",
+            "line 1: [defaults]: shards_of names l40; [gpu.*] tables are h100_1g.10gb, h200, l40s, titanrtx",
+        ),
+        (
+            "[defaults]\nmig = { l40s = 1 }",
+            "line 1: [defaults]: mig names l40s; [gpu.*] tables with mig = true are h100_1g.10gb",
+        ),
+        (
+            "default_class = \"studnet\"\n[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.student]",
+            "line 1: default_class: there is no class studnet; did you mean student?",
+        ),
+        (
+            "[classes.Student]\n",
+            "line 1: [classes.Student]: \"Student\" cannot be the name of a class and QOS",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\nmembers = { users = [\"x\"] }",
+            "line 7: [classes.b]: user x is in class a already",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { accounts = [\"x\"] }\n[classes.b]\nmembers = { accounts = [\"X\"] }",
+            "line 7: [classes.b]: account X is in class a already",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [1, 1] }",
+            "line 5: [classes.a]: group 1 is in class a already",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = [\"x\"]",
+            "line 6: invalid type: string \"x\", expected a sequence",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [\"students\"] }",
+            "line 6: invalid type: string \"students\", expected u32",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\n[users.x]\nclass = \"b\"",
+            "line 8: [users.x]: class says otherwise than class a, which has them in members",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\n[classes.b]\nqos = \"a\"",
+            "QOS a would be that of class a and of class b; give one of them another with qos = \"NAME\"",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\n",
+            "line 1: missing field `reservation`",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = []",
+            "line 1: [[gate]]: reservation is empty, so nobody could ever pass; name at least one",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a(\"]",
+            "line 1: [[gate]]: reservation = \"a(\" is no regular expression: unclosed group",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a)|(.*\"]",
+            "is no regular expression: unopened group",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"(a{1000}){1000}\"]",
+            "it is too large",
+        ),
+        (
+            "[[gate]]\nwhat = \"gres/mps\"\nreservation = [\"a\"]",
+            "line 1: [[gate]]: what = \"gres/mps\" is neither \"slice\" nor \"whole\" nor the name of a GRES",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\npartitions = []",
+            "partitions = [] would make a gate for nobody",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\nexempt_classes = [\"x\"]",
+            "exempt_classes: there is no class x; none is known here",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"[a\", \"b]\"]",
+            "reservation = \"[a\" is no regular expression: unclosed character class",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"(?x)a # b\"]",
+            "has a #, and no name of a reservation has",
+        ),
+        (
+            "[[gate]]\nwhat = \"mps\"\nreservation = [\"a\"]\n[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 320",
+            "what = \"mps\" would never be met",
+        ),
+        (
+            "default_class = \"normal\"\n[classes.normal]\nshards = 1\nwhole_gpus = 1\nmig = {}",
+            "[classes.normal]: \"normal\" is the QOS that Slurm gives everybody",
+        ),
+        (
+            "[gate]\nwhat = \"slice\"",
+            "line 1: there can be several of these tables: write its name in double brackets",
+        ),
+        (
+            "[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 0",
+            "line 1: [legacy.mps]: units_per_gpu = 0 means nothing",
+        ),
+        (
+            "[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 100",
+            "units_per_gpu = 100 cannot be cut in 8, which slices of [gpu.titanrtx] has",
+        ),
+        (
+            "[legacy.mps]\ntype = \"x\"\nunits_per_gpu = 100",
+            "type = \"x\" names no [gpu.*] table",
+        ),
+        (
+            "[[route]]\npartition = \"\"",
+            "line 1: [[route]]: partition = \"\" is no name of a partition",
+        ),
+        (
+            "[[route]]\npartition = \"a\"\ntypes = [\"x\"]",
+            "types has x, and there is no [gpu.x]",
+        ),
+        (
+            "[[route]]\npartition = \"a\"\njobs = \"all\"",
+            "unknown variant `all`, expected `batch` or `interactive`",
+        ),
+        (
+            "[[nodes]]\nnames = \"n1 n2\"\ngpus = [\"l40s:1\"]",
+            "line 1: [[nodes]]: names = \"n1 n2\" is no list of nodes",
+        ),
+        (
+            "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s\"]",
+            "gpus has \"l40s\"; write TYPE:COUNT",
+        ),
+        (
+            "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:0\"]",
+            "gpus has \"l40s:0\"; write TYPE:COUNT",
+        ),
+        (
+            "[[nodes]]\nnames = \"n1\"\ngpus = [\"v100:4\"]",
+            "gpus has v100, which is no [gpu.*] table",
+        ),
+        (
+            "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:1\"]\nslurm = \"a\\nPartitionName=x\"",
+            "is not one line of plain words",
+        ),
+    ] {
+        let error = wrong(text);
+        assert!(error.contains(expected), "{text}\n{error}\n{expected}");
+    }
+    for (from, to, expected) in [
+        (
+            "end = 2026-11-28T08:00:00",
+            "end = 2026-11-21T08:00:00",
+            "start is not before end",
+        ),
+        ("end = 2026-11-28T08:00:00\n", "", "missing field `end`"),
+        (
+            "end = 2026-11-28T08:00:00",
+            "end = \"tomorrow\"",
+            "line 6: ",
+        ),
+        (
+            "end = 2026-11-28T08:00:00",
+            "end = 08:00:00",
+            "end = 08:00:00 is no time",
+        ),
+        (
+            "user = \"alice\"\n",
+            "",
+            "for whom? write user = \"NAME\" or account = \"NAME\"",
+        ),
+        (
+            "user = \"alice\"\n",
+            "user = \"a\"\naccount = \"b\"\n",
+            "user and account are both set; write one",
+        ),
+        (
+            "\"l40s_r\"",
+            "\"h200\"",
+            "type = \"h200\" also has a table [gpu.h200]",
+        ),
+        (
+            "of = \"l40s\"",
+            "of = \"x\"",
+            "of = \"x\" names no [gpu.*] table",
+        ),
+        (
+            "reason = \"paper deadline\"",
+            "reason = \"\"",
+            "reason is not one line of plain ASCII",
+        ),
+        (
+            "reason = \"paper deadline\"\n",
+            "",
+            "missing field `reason`",
+        ),
+    ] {
+        let text = RESERVED.replace(from, to);
+        assert_ne!(text, RESERVED);
+        let error = wrong(&text);
+        assert!(error.contains(expected), "{error}\n{expected}");
+    }
+    let twice = wrong(&format!("{RESERVED}{RESERVED}"));
+    assert!(
+        twice.contains(
+            "line 8: [[reservable]]: type l40s_r is kept for user alice until 2026-11-28T08:00:00"
+        ),
+        "{twice}"
+    );
+    // Since ever, and one after the other.
+    policy(&RESERVED.replace("start = 2026-11-21T08:00:00\n", ""));
+    let next = RESERVED.replace("11-28", "12-05").replace("11-21", "11-28");
+    policy(&format!("{RESERVED}{next}"));
+}
