@@ -3,27 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use assert_cmd::Command;
+use support::softmig;
 
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policies");
 const CONF: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf");
-
-fn softmig(words: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("softmig")
-        .unwrap()
-        .env("TZ", "UTC")
-        .args(words)
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
-}
 
 /// A site's own files around those that `softmig config` makes.
 struct Site {

@@ -2,24 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use assert_cmd::Command;
+mod support;
+
 use std::path::Path;
+use support::softmig;
 
 const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
 
 /// Exit status, standard output and standard error.
 fn config(words: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("softmig")
-        .unwrap()
-        .arg("config")
-        .args(words)
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    softmig(&[&["config"], words].concat())
 }
 
 fn write(policy: &str, folder: &Path, more: &[&str]) -> (i32, String) {

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod support;
+
 use std::io::Write;
 
-use assert_cmd::Command;
+use support::softmig;
 
 const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
 
@@ -14,17 +16,7 @@ fn explain(words: &[&str]) -> (i32, String, String) {
 }
 
 fn explain_by(policy: &str, words: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("softmig")
-        .unwrap()
-        .args(["explain", "--policy", policy])
-        .args(words)
-        .output()
-        .unwrap();
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    )
+    softmig(&[&["explain", "--policy", policy], words].concat())
 }
 
 #[test]

@@ -64,6 +64,23 @@ impl Cluster {
         waited.with_context(|| format!("job {job} was last seen as {seen:?}"))
     }
 
+    /// Reserves all nodes for jobs of these users, from now on and beside any other reservation.
+    pub fn reserve_nodes(&self, name: &str, users: &str) -> Result<()> {
+        let create = [
+            "scontrol",
+            "create",
+            "reservation",
+            &format!("reservationname={name}"),
+            &format!("users={users}"),
+            "starttime=now",
+            "duration=120",
+            "nodes=ALL",
+            "flags=overlap,ignore_jobs",
+        ];
+        let made = self.run("root", &create)?.ok();
+        made.map(drop).with_context(|| format!("reserving {name}"))
+    }
+
     /// Waits until a job waits for this reason, such as `QOSMaxGRESPerUser`.
     pub fn wait_reason(&self, job: impl Display, reason: &str) -> Result<()> {
         let mut seen = None;

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::json;
 use softmig_tests::softmig::{installed, tag};
-use softmig_tests::{Builder, Cluster, Gpus, Output, Slurm, User, on_each_slurm};
+use softmig_tests::{Builder, Gpus, Output, Slurm, User, on_each_slurm};
 
 on_each_slurm!(
     outside_a_reservation_no_form_of_a_slice_passes,
@@ -28,27 +28,6 @@ fn with_policy(slurm: Slurm, more: &str) -> Builder {
 
 const GATE: &str =
     "[[gate]]\nwhat = \"slice\"\nreservation = [\"jhl_homework_gpu_.*\", \"course_[0-9]+\"]\n";
-
-/// A reservation of all nodes, in which alice's jobs can run.
-fn reserve(cluster: &Cluster, name: &str) -> Result<()> {
-    cluster
-        .run(
-            "root",
-            &[
-                "scontrol",
-                "create",
-                "reservation",
-                &format!("reservationname={name}"),
-                "starttime=now",
-                "duration=120",
-                "nodes=ALL",
-                "users=alice,root",
-                "flags=overlap,ignore_jobs",
-            ],
-        )?
-        .ok()
-        .map(drop)
-}
 
 /// A quarter in every form that a user can give a request.
 fn forms(user: User<'_>, reservation: Option<&str>) -> Vec<(&'static str, Result<Output>)> {
@@ -109,7 +88,7 @@ fn outside_a_reservation_no_form_of_a_slice_passes(slurm: Slurm) -> Result<()> {
 
 fn inside_a_reservation_every_form_passes(slurm: Slurm) -> Result<()> {
     let cluster = with_policy(slurm, GATE).start()?;
-    reserve(&cluster, "course_7")?;
+    cluster.reserve_nodes("course_7", "alice,root")?;
     for (form, output) in forms(cluster.user("alice"), Some("course_7")) {
         output?.ok().context(form)?;
     }
@@ -124,7 +103,7 @@ fn a_name_that_almost_fits_does_not_fit(slurm: Slurm) -> Result<()> {
         "xcourse_7",
         "course_",
     ] {
-        reserve(&cluster, name)?;
+        cluster.reserve_nodes(name, "alice,root")?;
         for (form, output) in forms(cluster.user("alice"), Some(name)) {
             let refusal = output?.refused().context(form)?;
             assert!(refusal.contains("[GATE_RESERVATION]"), "{form}: {refusal}");
@@ -140,7 +119,7 @@ fn a_name_that_almost_fits_does_not_fit(slurm: Slurm) -> Result<()> {
 fn every_reservation_of_a_list_has_to_fit(slurm: Slurm) -> Result<()> {
     let cluster = with_policy(slurm, GATE).cli_filter(false).start()?;
     for name in ["course_7", "course_8", "other"] {
-        reserve(&cluster, name)?;
+        cluster.reserve_nodes(name, "alice,root")?;
     }
     let ask = |list: &str| {
         let reservation = format!("--reservation={list}");
@@ -158,7 +137,7 @@ fn every_reservation_of_a_list_has_to_fit(slurm: Slurm) -> Result<()> {
 fn a_change_meets_the_same_gate(slurm: Slurm) -> Result<()> {
     let cluster = with_policy(slurm, GATE).start()?;
     for name in ["course_7", "course_8", "other"] {
-        reserve(&cluster, name)?;
+        cluster.reserve_nodes(name, "alice,root")?;
     }
     let user = cluster.user("alice");
     let update = |by: &str, job: u32, change: &str| {

@@ -43,18 +43,7 @@ fn spread(slurm: Slurm) -> Result<Cluster> {
 fn students_of_a_course_share_its_gpus(slurm: Slurm) -> Result<()> {
     let cluster = course(slurm)?;
     for name in ["jhl_homework_gpu_1", "evil_jhl_homework_gpu_1"] {
-        let create = [
-            "scontrol",
-            "create",
-            "reservation",
-            &format!("reservationname={name}"),
-            "starttime=now",
-            "duration=120",
-            "nodes=ALL",
-            "users=alice,bob",
-            "flags=overlap,ignore_jobs",
-        ];
-        cluster.run("root", &create)?.ok()?;
+        cluster.reserve_nodes(name, "alice,bob")?;
     }
     let inside = "--reservation=jhl_homework_gpu_1";
     for (options, code) in [

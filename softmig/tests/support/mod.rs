@@ -1,0 +1,18 @@
+//! The program as somebody types it.
+
+use assert_cmd::Command;
+
+/// Exit status, standard output and standard error of `softmig` with these words, at a place whose time is UTC.
+pub fn softmig(words: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("softmig")
+        .unwrap()
+        .env("TZ", "UTC")
+        .args(words)
+        .output()
+        .unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
