@@ -2,9 +2,8 @@
 
 use crate::options;
 use mlua::prelude::*;
-use softmig_policy::{Asker, Context, Policy, Refusal, Verdict, decide};
+use softmig_policy::{Asker, Context, Policy, Refusal, Verdict, decide, now};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::SystemTime;
 
 /// The site's function runs first. Slurm also wants the other two functions to exist.
 const AROUND: &str = r#"
@@ -60,13 +59,12 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     // A login node may have no policy; slurmctld has.
     let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
     let policy = Policy::parse(&text).map_err(LuaError::external)?;
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let context = Context {
         asker: match policy.looks_at_people() {
             true => options::asker(table),
             false => Asker::default(),
         },
-        now: since.map_or(0, |since| since.as_secs().cast_signed()),
+        now: now(),
         ..Context::default()
     };
     match decide(&policy, &request, &context) {

@@ -108,11 +108,9 @@ fn user(policy: &Policy, uid: Option<u32>, job: &LuaTable) -> Option<String> {
 
 /// Slurm fills it in later; only a gate wants to know it.
 fn default_partition(policy: &Policy, partitions: &LuaValue) -> Option<String> {
-    let is_wanted = policy
-        .gates()
-        .iter()
-        .any(|gate| !gate.partitions().is_empty());
-    let partitions = partitions.as_table().filter(|_| is_wanted)?;
+    let partitions = partitions
+        .as_table()
+        .filter(|_| policy.names_partitions())?;
     partitions
         .pairs::<String, LuaTable>()
         .filter_map(Result::ok)

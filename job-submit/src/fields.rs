@@ -20,19 +20,15 @@ pub(crate) fn text(table: &LuaTable, name: &str) -> Option<String> {
 
 /// A user's or group's number, of which 0 is one.
 pub(crate) fn id(table: &LuaTable, name: &str) -> Option<u32> {
-    let value = table.get::<Option<f64>>(name).ok().flatten()?;
-    (0.0..f64::from(NO_VAL))
-        .contains(&value)
-        .then_some(value as u32)
+    id_of(&table.get::<LuaValue>(name).ok()?)
 }
 
 /// The same of a value.
 pub(crate) fn id_of(value: &LuaValue) -> Option<u32> {
-    match value {
-        LuaValue::Integer(id) => u32::try_from(*id).ok(),
-        LuaValue::Number(id) => (0.0..f64::from(NO_VAL)).contains(id).then_some(*id as u32),
-        _ => None,
-    }
+    let value = value.as_f64()?;
+    (0.0..f64::from(NO_VAL))
+        .contains(&value)
+        .then_some(value as u32)
 }
 
 /// MiB of memory; 0 is all that a node has.
@@ -106,19 +102,22 @@ pub(crate) fn read_rest(table: &LuaTable, gpus: Request) -> Request {
     }
 }
 
-/// Writes what is set besides the request itself.
+/// Writes the QOS and the partition that the job is to have.
 pub(crate) fn write_terms(table: &LuaTable, terms: &Terms) -> LuaResult<()> {
     for (name, text) in [("qos", &terms.qos), ("partition", &terms.partition)] {
         if let Some(text) = text {
             table.set(name, text.as_str())?;
         }
     }
-    if let Some(nodes) = &terms.off_nodes {
-        let own = text(table, "exc_nodes").filter(|own| !own.is_empty());
-        let all = own.map_or_else(|| nodes.clone(), |own| format!("{own},{nodes}"));
-        table.set("exc_nodes", all)?;
-    }
     Ok(())
+}
+
+/// Keeps the job off more nodes than its user names.
+pub(crate) fn keep_off(table: &LuaTable, nodes: &str) -> LuaResult<()> {
+    match text(table, "exc_nodes").filter(|own| !own.is_empty()) {
+        Some(own) => table.set("exc_nodes", format!("{own},{nodes}")),
+        None => table.set("exc_nodes", nodes),
+    }
 }
 
 /// Writes what differs between the request as it came and as it was decided.

@@ -1,10 +1,10 @@
 //! A change to a job that Slurm already has: `scontrol update`, hold, release, requeue.
 
-use crate::submit::{answer, granted_line, id, now, policy, refuse};
-use crate::{asker, fields, marks, slurm, store};
+use crate::submit::{answer, granted_line, id, policy, refuse};
+use crate::{asker, fields, marks, slurm};
 use mlua::prelude::*;
 use softmig_policy::tag::{self, Tag};
-use softmig_policy::{Asker, Context, Refusal, Request, Terms, Verdict};
+use softmig_policy::{Asker, Context, Policy, Refusal, Request, Verdict, now};
 
 /// Decides on the job as it would be after the change.
 pub(crate) fn modify(
@@ -13,11 +13,13 @@ pub(crate) fn modify(
     record: &LuaTable,
     uid: &LuaValue,
 ) -> LuaResult<i32> {
+    let policy = policy(lua);
+    let policy = policy.as_deref();
     if edits_tag(change, record) {
-        let refusal = match store::policy() {
-            (Some(policy), _) => Refusal::tag_edit().at(&policy),
-            (None, _) => Refusal::tag_edit(),
-        };
+        let mut refusal = Refusal::tag_edit();
+        if let Some(policy) = policy {
+            refusal = refusal.at(policy);
+        }
         refuse(lua, "job_modify", uid, &refusal);
         return Ok(slurm::ACCESS_DENIED);
     }
@@ -37,7 +39,7 @@ pub(crate) fn modify(
         .is_some_and(|new| fields::time_limit(record).is_none_or(|old| new > old));
     let moves = raises_time
         || names(&["account", "partition", "qos", "reservation", "exc_nodes"])
-        || asks_for_kept(record);
+        || policy.is_some_and(|policy| asks_for_kept(policy, record));
     if !names_gpus && !moves && changed == Request::default() {
         // Nothing about the GPUs changes; only the user's words around the tag may.
         return keep_tag(change, record, current_tag(record));
@@ -45,21 +47,16 @@ pub(crate) fn modify(
     let tag = current_tag(record);
     let mut after = applied(change, &changed, record);
     // What gives a job GPUs without naming them is not in its record, but in its tag.
-    let named = after.tres_per_node.is_some()
-        || after.tres_per_job.is_some()
-        || after.tres_per_socket.is_some()
-        || after.tres_per_task.is_some();
-    after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !named;
-    let policy = policy(lua);
+    after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !after.names_tres();
     let context = Context {
         prefix: fields::read_gpus(record).prefix(),
-        asker: policy.as_deref().map_or_else(Asker::default, |policy| {
+        asker: policy.map_or_else(Asker::default, |policy| {
             asker::of_change(policy, change, record, fields::id_of(uid), tag.is_some())
         }),
         now: now(),
         is_change: true,
     };
-    let verdict = answer(policy.as_deref(), &after, &context);
+    let verdict = answer(policy, &after, &context);
     match &verdict {
         // What the job asks for was granted once; by whatever policy, that is not at issue now.
         Verdict::Refused(refusal)
@@ -81,33 +78,22 @@ pub(crate) fn modify(
         Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
     }
     if let Some(terms) = verdict.terms() {
-        write_terms(change, terms)?;
+        fields::write_terms(change, terms)?;
+        // In the record they are excluded already, unless the change names others.
+        if let (Some(nodes), Some(_)) = (&terms.off_nodes, fields::text(change, "exc_nodes")) {
+            fields::keep_off(change, nodes)?;
+        }
     }
     if names_gpus && verdict.tag() != tag {
-        return have_prolog_ask(lua, change, record);
+        return have_prolog_ask(lua, policy, change, record);
     }
     keep_tag(change, record, tag)
 }
 
 /// Whether the job is for a GPU that is kept for somebody: its time may be over, and any change, also its release, is an
 /// occasion to look.
-fn asks_for_kept(record: &LuaTable) -> bool {
-    let (policy, _) = store::policy();
-    policy.is_some_and(|policy| {
-        !policy.reservables().is_empty() && policy.asks_for_kept(&fields::read_gpus(record))
-    })
-}
-
-/// What is set besides. The nodes to stay off are in the record already, unless the change names others.
-fn write_terms(change: &LuaTable, terms: &Terms) -> LuaResult<()> {
-    if fields::text(change, "exc_nodes").is_some() {
-        return fields::write_terms(change, terms);
-    }
-    let terms = Terms {
-        off_nodes: None,
-        ..terms.clone()
-    };
-    fields::write_terms(change, &terms)
+fn asks_for_kept(policy: &Policy, record: &LuaTable) -> bool {
+    !policy.reservables().is_empty() && policy.asks_for_kept(&fields::read_gpus(record))
 }
 
 /// Whether the change writes a tag that is not the job's own.
@@ -146,9 +132,13 @@ fn keep_tag(change: &LuaTable, record: &LuaTable, tag: Option<Tag>) -> LuaResult
 }
 
 /// Has the prolog ask slurmctld what the job got; why no limits are written here, [`Tag::Ask`] says.
-fn have_prolog_ask(lua: &Lua, change: &LuaTable, record: &LuaTable) -> LuaResult<i32> {
+fn have_prolog_ask(
+    lua: &Lua,
+    policy: Option<&Policy>,
+    change: &LuaTable,
+    record: &LuaTable,
+) -> LuaResult<i32> {
     let old = |name| fields::text(record, name).unwrap_or_default();
-    let (policy, _) = store::policy();
     let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
     let field = marks::FIELDS
         .into_iter()

@@ -3,10 +3,9 @@
 use crate::{asker, fields, marks, slurm, store};
 use mlua::prelude::*;
 use softmig_policy::{
-    Asker, Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy,
+    Asker, Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy, now,
 };
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Decides on a new job and writes the answer into it.
 pub(crate) fn submit(
@@ -42,6 +41,9 @@ pub(crate) fn submit(
     };
     if let Some(terms) = verdict.terms() {
         fields::write_terms(job, terms)?;
+        if let Some(nodes) = &terms.off_nodes {
+            fields::keep_off(job, nodes)?;
+        }
         if let Some(notice) = &terms.notice {
             slurm::log_user(lua, notice);
         }
@@ -79,14 +81,6 @@ pub(crate) fn answer(policy: Option<&Policy>, request: &Request, context: &Conte
     }
 }
 
-/// Seconds since 1970.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    })
-}
-
 /// What the log says of a granted slice.
 pub(crate) fn granted_line(verdict: &Verdict) -> String {
     let Verdict::Granted(grant) = verdict else {
@@ -121,11 +115,7 @@ pub(crate) fn refuse(lua: &Lua, call: &str, uid: &LuaValue, refusal: &Refusal) -
     }
 }
 
-/// A number as a number, also where Lua made a float of it.
+/// A user's number for the log.
 pub(crate) fn id(uid: &LuaValue) -> String {
-    match uid {
-        LuaValue::Integer(uid) => uid.to_string(),
-        LuaValue::Number(uid) => format!("{uid:.0}"),
-        _ => "unknown".to_string(),
-    }
+    fields::id_of(uid).map_or_else(|| "unknown".to_string(), |uid| uid.to_string())
 }

@@ -1,7 +1,7 @@
 //! Who may have how much: classes, their members, and people with a table of their own.
 
 use crate::catalogue::GpuType;
-use crate::policy::{PolicyError, line_of, meant};
+use crate::error::{PolicyError, line_of, meant};
 use crate::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;

@@ -1,8 +1,9 @@
-//! What a node has of each GRES, as its line in slurm.conf or `scontrol show node` says: `gpu:l40s:4,shard:l40s:16(S:0-1)`.
+//! GRES as Slurm lists them: of a node `gpu:l40s:4,shard:l40s:16(S:0-1)`, of a job or a reservation `cpu=1,gres/gpu:l40s=1`.
 
 use crate::allocation::without_places;
+use crate::gres::{Prefix, count};
 
-/// So many of a GRES on a node.
+/// So many of a GRES.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Configured {
     /// Its name: `gpu`, `shard`, `mps` and others.
@@ -14,7 +15,8 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// Reads the words after `Gres=`. What is no GRES is passed over: Slurm has read the line before.
+    /// Reads such a list; a TRES that is no GRES counts as one of its name. What is neither is passed over: Slurm has read the
+    /// line before.
     ///
     /// ```
     /// use softmig_policy::configured::Configured;
@@ -28,37 +30,25 @@ impl Configured {
 }
 
 fn item(text: &str) -> Option<Configured> {
-    let mut words = text.split(':').filter(|word| *word != "no_consume");
+    let (_, text) = Prefix::split(text);
+    let mut words = text.split([':', '=']).filter(|word| *word != "no_consume");
     let name = words
         .next()
         .filter(|name| !name.is_empty() && !name.starts_with('('))?;
     let rest: Vec<&str> = words.collect();
     let (kind, count) = match rest.as_slice() {
         [] => (None, 1),
-        [word] => match number(word) {
+        [word] => match count(word) {
             Some(count) => (None, count),
             None => (Some(*word), 1),
         },
-        [kind, count, ..] => (Some(*kind), number(count)?),
+        [kind, count, ..] => (Some(*kind), self::count(count)?),
     };
     Some(Configured {
         name: name.to_string(),
         kind: kind.map(str::to_string),
         count,
     })
-}
-
-/// A count, which may have a unit of 1024.
-fn number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -82,6 +72,11 @@ mod tests {
             ("gpu:a100:no_consume:2", vec![("gpu", Some("a100"), 2)]),
             ("craynetwork:4K", vec![("craynetwork", None, 4096)]),
             ("gpu:h100_1g.10gb:7", vec![("gpu", Some("h100_1g.10gb"), 7)]),
+            ("gres:gpu:l40s", vec![("gpu", Some("l40s"), 1)]),
+            (
+                "cpu=2,gres/gpu:l40s=1",
+                vec![("cpu", None, 2), ("gpu", Some("l40s"), 1)],
+            ),
             ("(null)", vec![]),
             ("", vec![]),
         ] {

@@ -180,20 +180,21 @@ fn pass_gates_of_others(
 /// Where it matters which type a GPU is of, only known ones can be named. Slurm knows types by a number that it makes of
 /// their names, and other names have the same.
 fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let Some(kind) = asked.unknown_type else {
+        return Ok(());
+    };
+    let mut standings = policy.standings().iter();
     let matters = policy.weights().by_type()
         || !policy.reservables().is_empty()
-        || policy
-            .standings()
-            .iter()
-            .any(|standing| !standing.quota.shards_of.is_empty());
-    match asked.unknown_type {
-        Some(kind) if matters => Err(Refusal::new(
-            Code::SliceType,
-            format!("{}: no GPU here is of type {kind}", asked.text),
-            policy.name_a_type(),
-        )),
-        _ => Ok(()),
+        || standings.any(|standing| !standing.quota.shards_of.is_empty());
+    if !matters {
+        return Ok(());
     }
+    Err(Refusal::new(
+        Code::SliceType,
+        format!("{}: no GPU here is of type {kind}", asked.text),
+        policy.name_a_type(),
+    ))
 }
 
 /// The nodes that a job with all of a node must stay off, since it would get GPUs that are kept for somebody.

@@ -1,11 +1,12 @@
 //! policy.toml as it is written, and the errors of one that cannot be read.
 
 use crate::catalogue::GpuTable;
+use crate::error::{PolicyError, reading_error};
 use crate::gates::GateTable;
 use crate::legacy::LegacyTable;
 use crate::messages;
 use crate::nodes::NodesTable;
-use crate::policy::{OnUnknown, Placement, PolicyError, RawShards, TagField, line_of, meant};
+use crate::policy::{OnUnknown, Placement, RawShards, TagField};
 use crate::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::reservable::ReservableTable;
 use crate::routes::RouteTable;
@@ -78,26 +79,4 @@ impl File {
     pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
         toml::from_str(text).map_err(|error| reading_error(text, &error))
     }
-}
-
-fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
-    PolicyError {
-        line: error.span().and_then(|span| line_of(text, &span)),
-        message: with_nearest_key(error.message()),
-    }
-}
-
-/// serde says "unknown field `a`, expected one of `b`, `c`"; say which of them was most likely meant.
-fn with_nearest_key(message: &str) -> String {
-    if message == "invalid type: map, expected a sequence" {
-        return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
-            .to_string();
-    }
-    let Some(rest) = message.strip_prefix("unknown field `") else {
-        return message.to_string();
-    };
-    let mut quoted = rest.split('`').step_by(2);
-    let unknown = quoted.next().unwrap_or_default();
-    let known = quoted.filter(|key| !key.is_empty());
-    format!("unknown key {unknown}; {}", meant(unknown, known))
 }

@@ -26,7 +26,7 @@ impl Prefix {
         }
     }
 
-    fn split(item: &str) -> (Self, &str) {
+    pub(crate) fn split(item: &str) -> (Self, &str) {
         for prefix in [Self::Colon, Self::Slash] {
             if let Some(rest) = item.strip_prefix(prefix.as_str()) {
                 return (prefix, rest);
@@ -191,7 +191,7 @@ fn kind(text: &str) -> Option<&str> {
 }
 
 /// Digits, and Slurm's suffixes for thousands.
-fn count(text: &str) -> Option<u64> {
+pub(crate) fn count(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" => 1,

@@ -55,6 +55,8 @@ mod decide;
 #[cfg(feature = "std")]
 mod entitlement;
 #[cfg(feature = "std")]
+mod error;
+#[cfg(feature = "std")]
 mod file;
 #[cfg(feature = "std")]
 pub mod gates;
@@ -92,9 +94,11 @@ mod wall_time;
 #[cfg(feature = "std")]
 pub use asker::{Asker, Fact};
 #[cfg(feature = "std")]
-pub use decide::{Context, Grant, Verdict, decide, decide_without_policy};
+pub use decide::{Context, Grant, Verdict, decide, decide_without_policy, now};
 #[cfg(feature = "std")]
 pub use entitlement::Terms;
+#[cfg(feature = "std")]
+pub use error::PolicyError;
 pub use limits::Limits;
 #[cfg(feature = "std")]
 pub use policy::Policy;

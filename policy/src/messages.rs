@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::policy::{PolicyError, line_of, meant};
+use crate::error::{PolicyError, line_of, meant};
 use crate::refusal::{Code, is_plain};
 
 /// What `[messages]` holds.

@@ -1,7 +1,7 @@
 //! The inventory: which nodes have which GPUs. Slurm's configuration is made from it.
 
 use crate::catalogue::GpuType;
-use crate::policy::{PolicyError, line_of};
+use crate::error::{PolicyError, line_of};
 use crate::reservable::Reservable;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use crate::asker::Asker;
 use crate::catalogue::{GpuTable, GpuType};
 use crate::classes::{Classes, Standing, Tables, Unknown};
+use crate::error::{PolicyError, line_of, nearest};
 use crate::file::File;
 use crate::gates::{Closed, Gate, Gates, What};
 use crate::gres::{Item, items};
@@ -17,8 +18,6 @@ use crate::routes::{self, Route};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::ops::Range;
 use toml::Spanned;
 
 /// A policy that was read and found consistent.
@@ -93,24 +92,6 @@ pub enum OnUnknown {
     Smallest,
     /// The prolog fails, and Slurm drains the node.
     Drain,
-}
-
-/// Why a policy.toml was not accepted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct PolicyError {
-    /// The line, counted from 1.
-    pub line: Option<usize>,
-    /// What is wrong there, and what would be right.
-    pub message: String,
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.message),
-            None => f.write_str(&self.message),
-        }
-    }
 }
 
 impl Policy {
@@ -403,29 +384,6 @@ fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
     }
     let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
     Weights::ByType(by_type.collect())
-}
-
-/// What is to be said behind a word that is not known: the one that was most likely meant, or all that are.
-pub(crate) fn meant<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<&str> = known.collect();
-    match nearest(word, known.iter().copied()) {
-        Some(meant) => format!("did you mean {meant}?"),
-        None if known.is_empty() => "none is known here".to_string(),
-        None => format!("known here are {}", known.join(", ")),
-    }
-}
-
-/// The word most like `word`, if any is much like it.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .map(|key| (strsim::jaro_winkler(word, key), key))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, key)| key)
-}
-
-pub(crate) fn line_of(text: &str, span: &Range<usize>) -> Option<usize> {
-    Some(text.get(..span.start)?.matches('\n').count() + 1)
 }
 
 #[cfg(test)]

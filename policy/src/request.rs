@@ -60,6 +60,11 @@ impl Request {
         .filter_map(|(place, text)| Some((place, text.as_deref()?)))
     }
 
+    /// Whether any of those fields is set.
+    pub fn names_tres(&self) -> bool {
+        self.tres().next().is_some()
+    }
+
     /// How the request marks its GRES, where it does.
     pub fn prefix(&self) -> Option<Prefix> {
         self.tres()

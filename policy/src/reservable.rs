@@ -5,7 +5,7 @@
 
 use crate::asker::Asker;
 use crate::catalogue::GpuType;
-use crate::policy::{PolicyError, line_of};
+use crate::error::{PolicyError, line_of};
 use crate::refusal::{Code, Refusal};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};

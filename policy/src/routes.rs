@@ -2,7 +2,7 @@
 
 use crate::asker::Asker;
 use crate::catalogue::GpuType;
-use crate::policy::{PolicyError, line_of};
+use crate::error::{PolicyError, line_of};
 use crate::wall_time::WallTime;
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -12,11 +12,10 @@ use anyhow::Context;
 use clap::Args;
 use facts::{Answer, Cluster, Difference, Machine};
 use finding::{Finding, Findings, Level};
-use softmig_policy::Policy;
 use softmig_policy::options::SlurmVersion;
+use softmig_policy::{Policy, now};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Compares policy.toml with Slurm's configuration, and with this node.
 ///
@@ -137,11 +136,4 @@ fn judge(policy: &Policy, seen: Seen, now: i64) -> Findings {
     found.extend(judge::difference(seen.difference.as_ref()));
     found.extend(judge::answers(&seen.answers));
     Findings::sorted(found)
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    })
 }

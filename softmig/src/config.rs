@@ -11,11 +11,10 @@ mod write;
 
 use crate::explain::read_policy;
 use clap::Args;
-use softmig_policy::Policy;
 use softmig_policy::options::SlurmVersion;
+use softmig_policy::{Policy, now};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 use text::Generated;
 use write::Written;
 
@@ -88,11 +87,6 @@ fn as_one(files: &[Generated]) -> String {
         .iter()
         .map(|file| format!("==> {} <==\n{}", file.name, file.text));
     texts.collect::<Vec<_>>().join("\n")
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs().cast_signed())
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@ use clap::Args;
 use serde::Serialize;
 use softmig_policy::options::{Options, SlurmVersion};
 use softmig_policy::{
-    Asker, Context, Fact, Grant, Limits, Policy, Terms, Verdict, WallTime, decide,
+    Asker, Context, Fact, Grant, Limits, Policy, Terms, Verdict, WallTime, decide, now,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
 use uzers::User;
 
 /// Shows what would happen to a request for GPUs, without submitting it.
@@ -124,11 +123,10 @@ impl Explain {
             Ok(asker) => asker,
             Err(error) => return fail(WRONG_USAGE, &error),
         };
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let context = Context {
             prefix: Some(self.slurm_version.prefix()),
             asker,
-            now: since.map_or(0, |since| since.as_secs().cast_signed()),
+            now: now(),
             is_change: false,
         };
         let verdict = decide(&policy, &request, &context);

@@ -39,8 +39,10 @@ fn refused_quarter(cluster: &Cluster) -> Result<String> {
 
 fn a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).cli_filter(false).start()?;
-    quarter(&cluster)?;
+    let held = quarter(&cluster)?.to_string();
     cluster.write(POLICY, "[gpu.l40s]\nmemory = 1\n")?;
+    // Whatever reads it first says so.
+    cluster.run("root", &["scontrol", "hold", &held])?.ok()?;
     for _ in 0..3 {
         let job = quarter(&cluster)?;
         assert_eq!(

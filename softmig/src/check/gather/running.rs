@@ -155,17 +155,9 @@ fn job_of(line: &str) -> Option<Job> {
     if columns.next()? == "JobHeldAdmin" {
         return None;
     }
-    let gres = columns.flat_map(|asked| {
-        // gres:gpu:l40s:1, gres/gpu:l40s:1 and gres/gpu:l40s=1 are of one release or another.
-        let words = asked.split(',').map(|word| {
-            let own = word.strip_prefix("gres");
-            own.and_then(|own| own.strip_prefix([':', '/']))
-                .unwrap_or(word)
-                .replace('=', ":")
-        });
-        Configured::parse(&words.collect::<Vec<_>>().join(","))
-    });
-    let gres = gres.collect();
+    let gres = columns
+        .flat_map(|asked| Configured::parse(&asked))
+        .collect();
     Some(Job {
         id,
         user,

@@ -115,12 +115,8 @@ fn invaded_by_slices(
         let nodes = cluster.nodes.iter();
         nodes.filter(|node| reservation.nodes.is_empty() || reservation.nodes.contains(&node.name))
     };
-    let gpus = reservation.tres.split(',').filter_map(|tres| {
-        let (name, count) = tres.strip_prefix("gres/")?.split_once('=')?;
-        let gres = Configured::parse(&format!("{name}:{count}")).pop()?;
-        (gres.name == "gpu" && gres.count > 0).then_some(gres)
-    });
-    let gpus: Vec<Configured> = gpus.collect();
+    let mut gpus = Configured::parse(&reservation.tres);
+    gpus.retain(|gres| gres.name == "gpu" && gres.count > 0);
     // Slurm prints both, all and by type.
     let typed = gpus.iter().any(|gres| gres.kind.is_some());
     let shared = gpus.iter().find(|gres| match &gres.kind {
