@@ -25,10 +25,12 @@ pub(crate) fn id(table: &LuaTable, name: &str) -> Option<u32> {
 
 /// The same of a value.
 pub(crate) fn id_of(value: &LuaValue) -> Option<u32> {
-    let value = value.as_f64()?;
-    (0.0..f64::from(NO_VAL))
-        .contains(&value)
-        .then_some(value as u32)
+    // A Lua without integers has floats; mlua casts neither into the other.
+    match *value {
+        LuaValue::Integer(id) => u32::try_from(id).ok().filter(|id| *id < NO_VAL),
+        LuaValue::Number(id) => (0.0..f64::from(NO_VAL)).contains(&id).then_some(id as u32),
+        _ => None,
+    }
 }
 
 /// MiB of memory; 0 is all that a node has.
