@@ -3,7 +3,9 @@
 use crate::figure::{Figure, Question, Target};
 use anyhow::{Context as _, Result, ensure};
 use softmig_policy::options::Options;
-use softmig_policy::{Asker, Context, Fact, Policy, Request, Verdict, decide};
+use softmig_policy::{
+    Asker, Context, Fact, NodePolicy, Policy, PolicyError, Request, Verdict, decide,
+};
 use softmig_tests::Slurm;
 use std::hint::black_box;
 use std::time::Instant;
@@ -53,7 +55,51 @@ pub(crate) fn measure() -> Result<Vec<Figure>> {
             |values| f64::midpoint(values[0], values[1]),
         ),
         large,
+        reading()?,
     ])
+}
+
+/// Each client with a filter reads all of policy.toml, and each prolog the node's part of it.
+fn reading() -> Result<Figure> {
+    let large = large_policy();
+    let mut rounds: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let times = [
+            microseconds(|| Policy::parse(black_box(POLICY)).map(drop))?,
+            microseconds(|| NodePolicy::parse(black_box(POLICY)).map(drop))?,
+            microseconds(|| Policy::parse(black_box(&large)).map(drop))?,
+            microseconds(|| Policy::parse_for_client(black_box(&large)).map(drop))?,
+        ];
+        for (time, rounds) in times.into_iter().zip(&mut rounds) {
+            rounds.push(time);
+        }
+    }
+    let question = Question {
+        what: "reading policy.toml".into(),
+        unit: "us",
+        result_unit: "us",
+        target: None,
+    };
+    let [all, node, large, client] = &rounds;
+    Ok(question.answer(
+        &[
+            ("as installed", all),
+            ("what a node needs of it", node),
+            ("with 200 users, 20 classes and 50 gates", large),
+            ("the same in a client", client),
+        ],
+        |values| values[0],
+    ))
+}
+
+/// What one call takes.
+fn microseconds(call: impl Fn() -> Result<(), PolicyError>) -> Result<f64> {
+    const TIMES: u32 = 50;
+    let start = Instant::now();
+    for _ in 0..TIMES {
+        call()?;
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES))
 }
 
 /// The same with many people, classes and gates, all of which the request has to pass.

@@ -58,7 +58,7 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     };
     // A login node may have no policy; slurmctld has.
     let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
-    let policy = Policy::parse(&text).map_err(LuaError::external)?;
+    let policy = Policy::parse_for_client(&text).map_err(LuaError::external)?;
     let context = Context {
         asker: match policy.looks_at_people() {
             true => options::asker(table),

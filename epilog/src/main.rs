@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         let policy = node.policy().ok();
         report::start(
             c"softmig-epilog",
-            policy.and_then(|policy| policy.node_log_file).as_deref(),
+            policy.and_then(|policy| policy.log_file).as_deref(),
         );
     }
     let (id, uid) = (job.id, job.uid);

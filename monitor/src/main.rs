@@ -110,7 +110,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     // Before any thread, so that none is ended by them.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("asking for signals")?;
     let policy = node.policy().ok();
-    let log_file = policy.and_then(|policy| policy.node_log_file);
+    let log_file = policy.and_then(|policy| policy.log_file);
     log::start(c"softmig-monitor", log_file.as_deref());
 
     let arbiter = Arc::new(arbiter(&node)?);

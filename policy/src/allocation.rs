@@ -3,7 +3,7 @@
 use crate::catalogue::GpuType;
 use crate::gres::{Item, Name, items};
 use crate::limits::Limits;
-use crate::policy::Policy;
+use crate::node_policy::NodePolicy;
 
 /// A job's GPUs on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub(crate) fn without_places(gres: &str) -> String {
         .collect()
 }
 
-impl Policy {
+impl NodePolicy {
     /// The limits of so many shards of a type. A part that is spread over several GPUs counts as the smallest part
     /// of each: which GPU holds how much is not known here.
     pub fn allocated(&self, kind: Option<&str>, shards: u64) -> Option<Limits> {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn in_doubt_a_job_gets_the_smallest_part() {
-        let policy = Policy::parse(
+        let policy = NodePolicy::parse(
             "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
              [gpu.big]\nmemory_mib = 100000\nreserved_mib = 0\nshards = 10\nslices = [2]\n\
              [gpu.titanrtx]\nmemory_mib = 24220\nreserved_mib = 0\nshards = 2\n",

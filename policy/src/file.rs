@@ -1,12 +1,12 @@
 //! policy.toml as it is written, and the errors of one that cannot be read.
 
-use crate::catalogue::GpuTable;
 use crate::error::{PolicyError, reading_error};
 use crate::gates::GateTable;
 use crate::legacy::LegacyTable;
 use crate::messages;
+use crate::node_policy::{GpuTables, NodeTable};
 use crate::nodes::NodesTable;
-use crate::policy::{OnUnknown, Placement, RawShards, TagField};
+use crate::policy::{Placement, RawShards, TagField};
 use crate::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::reservable::ReservableTable;
 use crate::routes::RouteTable;
@@ -34,7 +34,7 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) messages: messages::Table,
     #[serde(default)]
-    pub(crate) gpu: BTreeMap<String, Spanned<GpuTable>>,
+    pub(crate) gpu: GpuTables,
     pub(crate) defaults: Option<Spanned<DefaultsTable>>,
     #[serde(default)]
     pub(crate) classes: BTreeMap<String, Spanned<ClassTable>>,
@@ -57,14 +57,6 @@ pub(crate) struct File {
 pub(crate) struct TagTable {
     #[serde(default)]
     pub(crate) field: TagField,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NodeTable {
-    #[serde(default)]
-    pub(crate) on_unknown: OnUnknown,
-    pub(crate) log_file: Option<String>,
 }
 
 #[derive(Default, Deserialize)]

@@ -6,6 +6,7 @@ use crate::error::{PolicyError, line_of, meant};
 use crate::refusal::{Code, Refusal};
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
+use std::sync::OnceLock;
 use toml::Spanned;
 
 /// A gate.
@@ -17,6 +18,8 @@ pub struct Gate {
     accounts: Vec<String>,
     partitions: Vec<String>,
     exempt_classes: Vec<String>,
+    /// Where it stands in policy.toml.
+    line: Option<usize>,
 }
 
 /// What a gate is about.
@@ -62,7 +65,7 @@ const MOST_NAMES: usize = 64;
 const REGEX_BYTES: usize = 4 << 20;
 
 impl GateTable {
-    fn check(self, classes: &Classes) -> Result<Gate, String> {
+    fn check(self, classes: &Classes, line: Option<usize>) -> Result<Gate, String> {
         let name = |text: &str| {
             let known =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
@@ -113,7 +116,15 @@ impl GateTable {
                 .collect(),
             partitions: self.partitions.unwrap_or_default(),
             exempt_classes: self.exempt_classes,
+            line,
         })
+    }
+}
+
+fn wrong(line: Option<usize>, message: &str) -> PolicyError {
+    PolicyError {
+        line,
+        message: format!("[[gate]]: {message}"),
     }
 }
 
@@ -167,56 +178,55 @@ fn check_expression(expression: &str) -> Result<(), String> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gates {
     list: Vec<Gate>,
-    names: RegexSet,
+    /// Made when it is first looked at: that takes far longer than to read the whole file. `None` is too large a set, which
+    /// no name opens.
+    names: OnceLock<Option<RegexSet>>,
 }
 
 impl Gates {
-    /// Checks what stands in policy.toml, of which `text` is all.
+    /// Checks what stands in policy.toml, of which `text` is all; not yet whether the expressions are too large.
     pub(crate) fn check(
         tables: Vec<Spanned<GateTable>>,
         classes: &Classes,
         text: &str,
     ) -> Result<Self, PolicyError> {
-        // Most sites have none, and every sbatch and prolog reads the policy.
-        if tables.is_empty() {
-            return Ok(Self::default());
-        }
         let mut list = Vec::new();
         for table in tables {
             let line = line_of(text, &table.span());
-            let wrong = |message| PolicyError {
-                line,
-                message: format!("[[gate]]: {message}"),
-            };
-            let gate = table.into_inner().check(classes).map_err(wrong)?;
-            // Most are right, and then one look at all of them will do.
-            list.push((gate, line));
+            let gate = table.into_inner().check(classes, line);
+            list.push(gate.map_err(|message| wrong(line, &message))?);
         }
-        let built = RegexSetBuilder::new(list.iter().map(|(gate, _)| anchored(&gate.reservations)))
-            .unicode(false)
-            .size_limit(REGEX_BYTES)
-            .build();
-        let names = built.map_err(|_| {
-            let expressions = list.iter().flat_map(|(gate, line)| {
-                let own = gate.reservations.iter();
-                own.map(move |expression| (expression, *line))
-            });
-            let wrong = expressions
-                .filter_map(|(expression, line)| Some((check_expression(expression).err()?, line)))
-                .next();
-            let (message, line) = wrong.unwrap_or_else(|| {
-                (
-                    "the expressions of all gates together are too large".to_string(),
-                    None,
-                )
-            });
-            PolicyError {
-                line,
-                message: format!("[[gate]]: {message}"),
-            }
-        })?;
-        let list = list.into_iter().map(|(gate, _)| gate).collect();
-        Ok(Self { list, names })
+        Ok(Self {
+            list,
+            names: OnceLock::new(),
+        })
+    }
+
+    /// Makes the set now, and says which gate is at fault when that cannot be done.
+    pub(crate) fn build(&self) -> Result<(), PolicyError> {
+        if self.list.is_empty() || self.names().is_some() {
+            return Ok(());
+        }
+        let mut expressions = self.list.iter().flat_map(|gate| {
+            let own = gate.reservations.iter();
+            own.map(move |expression| (expression, gate.line))
+        });
+        let at_fault = expressions
+            .find_map(|(expression, line)| Some(wrong(line, &check_expression(expression).err()?)));
+        Err(at_fault
+            .unwrap_or_else(|| wrong(None, "the expressions of all gates together are too large")))
+    }
+
+    fn names(&self) -> Option<&RegexSet> {
+        let build = || {
+            let expressions = self.list.iter().map(|gate| anchored(&gate.reservations));
+            RegexSetBuilder::new(expressions)
+                .unicode(false)
+                .size_limit(REGEX_BYTES)
+                .build()
+                .ok()
+        };
+        self.names.get_or_init(build).as_ref()
     }
 
     pub(crate) fn list(&self) -> &[Gate] {
@@ -225,7 +235,8 @@ impl Gates {
 
     /// Whether a reservation of that name opens a gate.
     pub(crate) fn opens(&self, gate: usize, reservation: &str) -> bool {
-        self.names.matches(reservation.as_bytes()).matched(gate)
+        self.names()
+            .is_some_and(|names| names.matches(reservation.as_bytes()).matched(gate))
     }
 
     /// The first gate about `what` that is closed to somebody, and why.
@@ -240,7 +251,7 @@ impl Gates {
         about.peek()?;
         // Only now: who somebody is need not be known for most requests.
         let class = class();
-        let mut fits: Option<Vec<(&str, SetMatches)>> = None;
+        let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
         for (index, gate) in about.filter(|(_, gate)| gate.stands_before(asker, class)) {
             let Some(reservations) = asker.reservations() else {
                 return Some((gate, Closed::NoReservation));
@@ -249,12 +260,15 @@ impl Gates {
                 return Some((gate, Closed::TooMany));
             }
             let fits = fits.get_or_insert_with(|| {
+                let set = self.names();
+                let gates = |name: &str| Some(set?.matches(name.as_bytes()));
                 let names = reservations.split(',');
-                names
-                    .map(|name| (name, self.names.matches(name.as_bytes())))
-                    .collect()
+                names.map(|name| (name, gates(name))).collect()
             });
-            if let Some((name, _)) = fits.iter().find(|(_, gates)| !gates.matched(index)) {
+            let closed = |gates: &Option<SetMatches>| {
+                !gates.as_ref().is_some_and(|gates| gates.matched(index))
+            };
+            if let Some((name, _)) = fits.iter().find(|(_, gates)| closed(gates)) {
                 return Some((gate, Closed::Reservation((*name).to_string())));
             }
         }

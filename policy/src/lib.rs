@@ -69,6 +69,8 @@ pub mod legacy;
 #[cfg(feature = "std")]
 mod messages;
 #[cfg(feature = "std")]
+pub mod node_policy;
+#[cfg(feature = "std")]
 pub mod nodes;
 #[cfg(feature = "std")]
 mod offers;
@@ -100,6 +102,8 @@ pub use entitlement::Terms;
 #[cfg(feature = "std")]
 pub use error::PolicyError;
 pub use limits::Limits;
+#[cfg(feature = "std")]
+pub use node_policy::NodePolicy;
 #[cfg(feature = "std")]
 pub use policy::Policy;
 #[cfg(feature = "std")]

@@ -1,7 +1,7 @@
 //! policy.toml: what an administrator decides, read and found consistent.
 
 use crate::asker::Asker;
-use crate::catalogue::{GpuTable, GpuType};
+use crate::catalogue::GpuType;
 use crate::classes::{Classes, Standing, Tables, Unknown};
 use crate::error::{PolicyError, line_of, nearest};
 use crate::file::File;
@@ -9,6 +9,7 @@ use crate::gates::{Closed, Gate, Gates, What};
 use crate::gres::{Item, items};
 use crate::legacy::Mps;
 use crate::messages::Messages;
+use crate::node_policy::NodePolicy;
 use crate::nodes::{self, Nodes};
 use crate::quota::{Quota, Weights};
 use crate::refusal::Code;
@@ -18,12 +19,11 @@ use crate::routes::{self, Route};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use toml::Spanned;
 
 /// A policy that was read and found consistent.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    gpus: BTreeMap<String, GpuType>,
+    node: NodePolicy,
     plain_types: Vec<String>,
     messages: Messages,
     classes: Classes,
@@ -42,10 +42,6 @@ pub struct Policy {
     pub placement: Placement,
     /// Where the tag travels.
     pub tag_field: TagField,
-    /// What the prolog does for a job of which it can learn nothing.
-    pub on_unknown: OnUnknown,
-    /// A file that prolog and epilog log to besides the system's log.
-    pub node_log_file: Option<String>,
 }
 
 /// What becomes of a request for shards that is no slice: untyped, or of a count that is not offered.
@@ -83,17 +79,6 @@ pub enum TagField {
     Comment,
 }
 
-/// What the prolog does for a job without a tag when slurmctld gives no answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnUnknown {
-    /// The job gets the smallest slice of its GPU's type.
-    #[default]
-    Smallest,
-    /// The prolog fails, and Slurm drains the node.
-    Drain,
-}
-
 impl Policy {
     /// Where every part of softmig looks for it.
     pub const PATH: &str = "/etc/softmig/policy.toml";
@@ -109,6 +94,12 @@ impl Policy {
         Self::parse_in(text, TimeZone::system)
     }
 
+    /// The same for a client, which reads it for one request and decides nothing for good: the expressions of gates are
+    /// compiled only when a gate is met, and those that cannot be open to no name.
+    pub fn parse_for_client(text: &str) -> Result<Self, PolicyError> {
+        Self::read(text, TimeZone::system)
+    }
+
     /// The same at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
     pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
         let zone = TimeZone::get(zone).map_err(|error| PolicyError {
@@ -119,32 +110,28 @@ impl Policy {
     }
 
     fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
+        let policy = Self::read(text, zone)?;
+        policy.gates.build()?;
+        Ok(policy)
+    }
+
+    fn read(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let file = File::read(text)?;
-        let gpus = check_gpus(file.gpu, text)?;
-        if let Some(log_file) = file
-            .node
-            .log_file
-            .as_deref()
-            .filter(|path| !path.starts_with('/'))
-        {
-            return Err(PolicyError {
-                line: None,
-                message: format!("[node]: log_file = \"{log_file}\" is not an absolute path"),
-            });
-        }
+        let node = NodePolicy::check(file.gpu, file.node, text)?;
+        let gpus = &node.gpus;
         let tables = Tables {
             default_class: file.default_class,
             defaults: file.defaults,
             classes: file.classes,
             users: file.users,
         };
-        let classes = Classes::check(tables, &gpus, text)?;
+        let classes = Classes::check(tables, gpus, text)?;
         let reservables = match file.reservable.is_empty() {
             true => Vec::new(),
             // Only here, since it looks for the machine's time zone.
-            false => reservable::check(file.reservable, &gpus, &zone(), text)?,
+            false => reservable::check(file.reservable, gpus, &zone(), text)?,
         };
-        let mps = file.legacy.check(&gpus);
+        let mps = file.legacy.check(gpus);
         let gates = Gates::check(file.gate, &classes, text)?;
         if mps.as_ref().is_ok_and(Option::is_some)
             && gates
@@ -157,7 +144,7 @@ impl Policy {
                 message: "[[gate]]: what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"".to_string(),
             });
         }
-        let routes = routes::check(file.route, &gpus, text)?;
+        let routes = routes::check(file.route, gpus, text)?;
         let limits = |standing: &Standing| standing.quota != Quota::default();
         Ok(Self {
             looks_at_people: classes.standings().len() > 1
@@ -172,9 +159,9 @@ impl Policy {
                 message: format!("[legacy.mps]: {message}"),
             })?,
             routes,
-            nodes: nodes::check(file.nodes, &gpus, &file.plain_types, &reservables, text)?,
-            weights: weights(&gpus),
-            gpus,
+            nodes: nodes::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
+            weights: weights(gpus),
+            node,
             classes,
             reservables,
             plain_types: file.plain_types,
@@ -182,19 +169,22 @@ impl Policy {
             limit_notice: file.limit_notice,
             placement: file.placement.shards,
             tag_field: file.tag.field,
-            on_unknown: file.node.on_unknown,
-            node_log_file: file.node.log_file,
         })
+    }
+
+    /// What nodes read of it.
+    pub fn node(&self) -> &NodePolicy {
+        &self.node
     }
 
     /// The type of that exact name; Slurm's types are case sensitive.
     pub fn gpu(&self, name: &str) -> Option<&GpuType> {
-        self.gpus.get(name)
+        self.node.gpu(name)
     }
 
     /// All types, by name.
     pub fn gpus(&self) -> impl Iterator<Item = &GpuType> {
-        self.gpus.values()
+        self.node.gpus()
     }
 
     /// The site's own line to a refusal.
@@ -344,7 +334,7 @@ impl Policy {
 
     /// Whether a type that ends like a slice is listed as a plain type.
     pub fn is_plain_type(&self, name: &str) -> bool {
-        self.gpus.contains_key(name) || self.plain_types.iter().any(|plain| plain == name)
+        self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
     }
 
     /// The known type that a misspelt one most likely means.
@@ -353,26 +343,10 @@ impl Policy {
             .gpus()
             .find(|gpu| gpu.name().eq_ignore_ascii_case(name));
         same_letters.or_else(|| {
-            let names = self.gpus.keys().map(String::as_str);
+            let names = self.gpus().map(GpuType::name);
             self.gpu(nearest(name, names)?)
         })
     }
-}
-
-fn check_gpus(
-    tables: BTreeMap<String, Spanned<GpuTable>>,
-    text: &str,
-) -> Result<BTreeMap<String, GpuType>, PolicyError> {
-    let checked = tables.into_iter().map(|(key, entry)| {
-        let line = line_of(text, &entry.span());
-        let gpu = entry.into_inner().check(&key);
-        let gpu = gpu.map_err(|message| PolicyError {
-            line,
-            message: format!("[gpu.{key}]: {message}"),
-        })?;
-        Ok((key, gpu))
-    });
-    checked.collect()
 }
 
 fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
@@ -389,6 +363,7 @@ fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_policy::OnUnknown;
 
     fn error(text: &str) -> String {
         Policy::parse(text).unwrap_err().to_string()
@@ -399,7 +374,7 @@ mod tests {
         let policy = Policy::parse("").unwrap();
         assert_eq!(policy.gpus().count(), 0);
         assert_eq!(policy.raw_shards, RawShards::Refuse);
-        assert_eq!(policy.on_unknown, OnUnknown::Smallest);
+        assert_eq!(policy.node.on_unknown, OnUnknown::Smallest);
     }
 
     #[test]

@@ -6,10 +6,10 @@
 
 use crate::job::JobId;
 use crate::slurmctld::AskError;
-use softmig_policy::Policy;
+use softmig_policy::NodePolicy;
 use softmig_policy::allocation::Allocation;
 use softmig_policy::limits::Limits;
-use softmig_policy::policy::OnUnknown;
+use softmig_policy::node_policy::OnUnknown;
 use softmig_policy::tag::{Tag, TagError};
 use std::fmt;
 use tracing::{error, warn};
@@ -77,7 +77,7 @@ impl fmt::Display for Source {
 pub fn decide(
     id: JobId,
     tag: Option<Result<Tag, TagError>>,
-    policy: Option<&Policy>,
+    policy: Option<&NodePolicy>,
     model: Option<&str>,
     ask: impl FnOnce() -> Result<Allocation, AskError>,
 ) -> Verdict {
@@ -126,7 +126,7 @@ pub fn decide(
     }
 }
 
-fn unknown(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
+fn unknown(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
     let Some(policy) = policy else {
         error!(
             job = id.get(),
@@ -140,7 +140,7 @@ fn unknown(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
     smallest(id, Some(policy), model)
 }
 
-fn smallest(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict {
+fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
     match policy.and_then(|policy| policy.smallest(model)) {
         Some(limits) => {
             warn!(
@@ -160,7 +160,7 @@ fn smallest(id: JobId, policy: Option<&Policy>, model: Option<&str>) -> Verdict 
 }
 
 /// How the policy's limits for the same shards differ from the tag's, if they do.
-fn difference(tag: &Limits, policy: &Policy) -> Option<String> {
+fn difference(tag: &Limits, policy: &NodePolicy) -> Option<String> {
     let name = tag.gpu_type().as_str();
     let Some(gpu) = policy.gpu(name) else {
         return Some(format!("policy.toml has no [gpu.{name}]"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn verdict(text: &str, policy: Option<&str>, answer: Result<Allocation, AskError>) -> Verdict {
-        let policy = policy.map(|text| Policy::parse(text).unwrap());
+        let policy = policy.map(|text| NodePolicy::parse(text).unwrap());
         let id = JobId::parse("7").unwrap();
         decide(id, tag(text), policy.as_ref(), Some("NVIDIA L40S"), || {
             answer
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_difference_to_the_policy_is_named() {
-        let policy = Policy::parse(POLICY).unwrap();
+        let policy = NodePolicy::parse(POLICY).unwrap();
         let limits = |text: &str| match tag(text) {
             Some(Ok(Tag::Slice(limits))) => limits,
             other => panic!("{other:?}"),

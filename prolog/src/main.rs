@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
-use softmig_policy::Policy;
+use softmig_policy::NodePolicy;
 use softmig_prolog::decide::{Verdict, decide};
 use softmig_prolog::gpu::{Assigned, assigned, installed};
 use softmig_prolog::job::{GpuList, Job};
@@ -79,12 +79,12 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
 }
 
 /// The policy, which also says where to log.
-fn gather_policy(node: &Node) -> Option<Policy> {
+fn gather_policy(node: &Node) -> Option<NodePolicy> {
     let policy = node.policy();
     let log_file = policy
         .as_ref()
         .ok()
-        .and_then(|policy| policy.node_log_file.as_deref());
+        .and_then(|policy| policy.log_file.as_deref());
     report::start(c"softmig-prolog", log_file);
     policy.map_err(|problem| warn!("{problem}")).ok()
 }

@@ -14,8 +14,8 @@
 use crate::dir::{Dir, Result};
 use crate::job::{Job, JobId, Sluid};
 use rustix::fs::{FlockOperation, flock};
-use softmig_policy::Policy;
 use softmig_policy::conf::JobConf;
+use softmig_policy::{NodePolicy, Policy};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -78,12 +78,12 @@ impl Node {
         }
     }
 
-    /// The policy, or why there is none.
-    pub fn policy(&self) -> std::result::Result<Policy, String> {
+    /// What the policy says of this node, or why there is none.
+    pub fn policy(&self) -> std::result::Result<NodePolicy, String> {
         let path = self.policy.display();
         let text =
             std::fs::read_to_string(&self.policy).map_err(|error| format!("{path}: {error}"))?;
-        Policy::parse(&text).map_err(|error| format!("{path}: {error}"))
+        NodePolicy::parse(&text).map_err(|error| format!("{path}: {error}"))
     }
 
     /// The run folder if there is one.

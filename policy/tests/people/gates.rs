@@ -148,3 +148,23 @@ fn more_reservations_than_anybody_means_open_nothing() {
         Code::GateReservation
     );
 }
+
+#[test]
+fn a_client_meets_the_same_gates_and_one_that_is_too_large_is_closed() {
+    let asker = |reservation: &str| Asker {
+        reservation: Some(reservation.into()),
+        ..alice()
+    };
+    let text = format!("{GATE}\n{GPUS}");
+    let client = Policy::parse_for_client(&text).unwrap();
+    for (reservation, is_open) in [("course_1", true), ("course_1x", false)] {
+        let verdict = ask(&client, "gres/gpu:l40s.4:1", asker(reservation));
+        assert_eq!(matches!(verdict, Verdict::Granted(_)), is_open);
+    }
+    let gate = "[[gate]]\nwhat = \"slice\"\nreservation = [\"(a{1000}){1000}\"]\n";
+    let client = Policy::parse_for_client(&format!("{gate}{GPUS}")).unwrap();
+    for reservation in ["a", "b"] {
+        let refusal = refused(ask(&client, "gres/gpu:l40s.4:1", asker(reservation)));
+        assert_eq!(refusal.code, Code::GateReservation);
+    }
+}

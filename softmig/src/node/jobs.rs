@@ -6,7 +6,7 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
-use softmig_policy::Policy;
+use softmig_policy::NodePolicy;
 use softmig_policy::allocation::Allocation;
 use softmig_policy::conf::Gpus;
 use softmig_prolog::decide::{Verdict, decide};
@@ -117,7 +117,7 @@ fn give(
     node: &Node,
     job: &Job,
     commands: &Commands,
-    policy: Option<&Policy>,
+    policy: Option<&NodePolicy>,
     survey: &mut Survey,
 ) -> anyhow::Result<()> {
     let allocation = match commands.allocation(job.id, &job.node) {
