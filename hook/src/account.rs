@@ -2,7 +2,7 @@
 //!
 //! Every path by which a program takes device memory goes through [`charged`]: reserve first, so that the job never
 //! holds more than its slice, not even for a moment; then ask the driver; give back what it did not give. No lock is
-//! held meanwhile. What is given back is refunded once the driver has it.
+//! held meanwhile, except by who makes or ends a GPU's primary context ([`making`]). What is given back is refunded once the driver has it.
 //!
 //! - [`member`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
 //! - [`gpu`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
@@ -13,6 +13,7 @@
 
 pub(crate) mod gpu;
 pub(crate) mod holdings;
+mod making;
 mod member;
 pub(crate) mod outside;
 pub(crate) mod pools;

@@ -57,8 +57,8 @@ pub(crate) fn neighbour() -> Option<u32> {
 
 /// What such a process may hold of each GPU in all; the inner `None` without limit, the outer before `cuInit`.
 pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
-    // Relaxed: see above.
-    match NEIGHBOUR.load(Ordering::Relaxed) {
+    // Acquire: the figure was stored before.
+    match NEIGHBOUR.load(Ordering::Acquire) {
         UNKNOWN => None,
         NONE => Some(None),
         _ => Some(Some(MEMORY_MIB.load(Ordering::Relaxed))),
@@ -67,8 +67,8 @@ pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
 
 /// What share of each GPU's time such a process may have; the inner `None` for all of it, the outer before `cuInit`.
 pub(crate) fn neighbours_share() -> Option<Option<u32>> {
-    // Relaxed: see above.
-    match NEIGHBOUR.load(Ordering::Relaxed) {
+    // Acquire: see above.
+    match NEIGHBOUR.load(Ordering::Acquire) {
         UNKNOWN => None,
         NONE => Some(None),
         _ => Some(Some(SHARE.load(Ordering::Relaxed)).filter(|share| *share > 0)),
@@ -95,10 +95,10 @@ fn look_around() {
     let limits = smallest.and_then(|(_, conf)| conf.limits);
     let share = limits.as_ref().and_then(compute::share_of).unwrap_or(0);
     let memory = limits.map_or(u32::MAX, |limits| limits.memory_mib());
-    // Relaxed: see above; whoever finds the number unknown asks again.
     MEMORY_MIB.store(memory, Ordering::Relaxed);
     SHARE.store(share, Ordering::Relaxed);
-    NEIGHBOUR.store(smallest.map_or(NONE, |(id, _)| id), Ordering::Relaxed);
+    // Release: who sees the number sees the figures; who finds it unknown asks again.
+    NEIGHBOUR.store(smallest.map_or(NONE, |(id, _)| id), Ordering::Release);
     gate::with_finding(|finding| {
         let mut sentence = Text::<64>::new();
         match smallest {

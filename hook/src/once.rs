@@ -1,4 +1,4 @@
-//! A value that is found out once. Nobody ever waits for it.
+//! A value that is found out once.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -16,6 +16,12 @@ pub(crate) struct Once<T> {
 const EMPTY: u32 = 0;
 /// No process has this number.
 const READY: u32 = u32::MAX;
+
+/// How long a value that is being kept is waited for, in milliseconds: longer than any thread that can run is kept from it. A
+/// signal handler that came in the middle would wait for itself.
+const PATIENCE: u64 = 10_000;
+/// How often it is looked for meanwhile, in nanoseconds.
+const LOOK_AGAIN: u64 = 20_000;
 
 // SAFETY: `value` is written by the thread that put its process's number into `state`, and read only when `state` is
 // READY, which is the last.
@@ -43,7 +49,30 @@ impl<T: Copy> Once<T> {
         Some(unsafe { value.assume_init_ref() })
     }
 
-    /// Keeps a value; true for the one that was first.
+    /// The value that this thread or another has just kept. Who keeps it may have been interrupted in the middle, so this waits
+    /// for some instructions of another thread's, and for ever only if they are never run: `None` after [`PATIENCE`].
+    pub(crate) fn wait(&self) -> Option<&T> {
+        let value = self.get();
+        if value.is_some() {
+            return value;
+        }
+        self.wait_for(PATIENCE)
+    }
+
+    #[cold]
+    fn wait_for(&self, patience: u64) -> Option<&T> {
+        let _errno = os::Errno::save();
+        let start = os::milliseconds();
+        loop {
+            let value = self.get();
+            if value.is_some() || os::milliseconds().saturating_sub(start) >= patience {
+                return value;
+            }
+            os::nap(LOOK_AGAIN);
+        }
+    }
+
+    /// Keeps a value; true for the one that was first. Nobody waits here.
     pub(crate) fn keep(&self, value: T) -> bool {
         let us = os::process_id();
         // Relaxed: only the number counts here.
@@ -63,5 +92,52 @@ impl<T: Copy> Once<T> {
         // Release: see `get`.
         self.state.store(READY, Ordering::Release);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn all_who_come_at_once_have_the_same_value() {
+        const THREADS: usize = 8;
+        for _ in 0..100 {
+            let (once, start) = (Once::<[usize; 64]>::new(), Barrier::new(THREADS));
+            let (once, start) = (&once, &start);
+            let kept: Vec<usize> = std::thread::scope(|scope| {
+                let come = |number| {
+                    scope.spawn(move || {
+                        start.wait();
+                        once.keep([number; 64]);
+                        once.wait().unwrap()[63]
+                    })
+                };
+                let threads: Vec<_> = (0..THREADS).map(come).collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            assert!(kept.iter().all(|number| *number == kept[0]), "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_still_being_written_is_waited_for_but_not_for_ever() {
+        let once = Once::<u32>::new();
+        // As a thread leaves it that is interrupted before it writes.
+        once.state.store(os::process_id(), Ordering::Relaxed);
+        assert!(!once.keep(1));
+        assert_eq!(once.wait_for(5), None);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| once.wait().copied());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            // It goes on.
+            once.state.store(EMPTY, Ordering::Relaxed);
+            assert!(once.keep(2));
+            assert_eq!(waiting.join().unwrap(), Some(2));
+        });
     }
 }

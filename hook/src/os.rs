@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_int, c_long};
 use core::ptr::NonNull;
 
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nanoseconds_at, nap, now, pause};
-pub(crate) use futex::{Lock, wait_until_changed, wake_all};
+pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
 pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
 pub(crate) use socket::{ask, is_listening};
 pub(crate) use thread::{name_thread, start_thread};

@@ -11,24 +11,35 @@ static pthread_barrier_t start;
 static struct driver driver;
 static atomic_int failures;
 
+// Says the first call of a thread that failed: one in thousands has to be found out at once.
+static void check(const char **failed, const char *call, int result)
+{
+    if (result == 0 || *failed != NULL)
+        return;
+    *failed = call;
+    fprintf(stderr, "%s: %d\n", call, result);
+}
+
 static void *work(void *unused)
 {
     (void)unused;
+    const char *failed = NULL;
     pthread_barrier_wait(&start);
-    int count = 0, failed = driver.init(0);
-    failed |= driver.count(&count);
+    int count = 0;
+    check(&failed, "cuInit", driver.init(0));
+    check(&failed, "cuDeviceGetCount", driver.count(&count));
     void *context = NULL;
-    failed |= driver.retain(&context, 0);
-    failed |= driver.set_current(context);
+    check(&failed, "cuDevicePrimaryCtxRetain", driver.retain(&context, 0));
+    check(&failed, "cuCtxSetCurrent", driver.set_current(context));
     for (int i = 0; i < ROUNDS; i++) {
         device_pointer at = 0;
         int device = -1;
-        failed |= driver.alloc(&at, 4096);
-        failed |= driver.current(&device);
-        failed |= driver.free(at);
+        check(&failed, "cuMemAlloc", driver.alloc(&at, 4096));
+        check(&failed, "cuCtxGetDevice", driver.current(&device));
+        check(&failed, "cuMemFree", driver.free(at));
     }
-    failed |= driver.release(0);
-    atomic_fetch_add(&failures, failed != 0);
+    check(&failed, "cuDevicePrimaryCtxRelease", driver.release(0));
+    atomic_fetch_add(&failures, failed != NULL);
     return NULL;
 }
 

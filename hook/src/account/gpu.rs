@@ -11,6 +11,7 @@ use softmig_driver_sys::cuda::{
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::holdings::Holdings;
+use super::making::Making;
 use super::member::{self, Member, Private, Reaped};
 use super::{outside, pools, refusal};
 use crate::entry;
@@ -46,6 +47,8 @@ pub(crate) struct Place {
     pub(crate) streams: AtomicU32,
     /// Calls under way that take or give back memory.
     pub(crate) busy: AtomicU32,
+    /// Who makes or ends the primary context.
+    pub(crate) making: Making,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
     /// When the job holds so much, this process compares its account with the driver's.
@@ -89,6 +92,7 @@ impl Place {
             streams: AtomicU32::new(0),
             named: AtomicU32::new(0),
             busy: AtomicU32::new(0),
+            making: Making::new(),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
         }
@@ -357,7 +361,8 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
         limit,
     };
     place.known.keep(known);
-    place.known.get()
+    // What another thread keeps at this moment is waited for: a call must not pass as if nothing were limited.
+    Some(place.known.wait().unwrap_or(&NO_ROOM))
 }
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
@@ -421,11 +426,21 @@ pub(crate) fn here() -> Option<Limited> {
         return None;
     }
     let gpu = Limited::on(device)?;
-    // Relaxed: to meet twice changes nothing.
+    // Relaxed: looked at again where it matters.
     if gpu.place.overhead.load(Ordering::Relaxed) == 0 {
-        outside::meet(&gpu);
+        meet(&gpu);
     }
     Some(gpu)
+}
+
+/// Charges a context that was made without a call that was seen, unless a thread is about to.
+#[cold]
+fn meet(gpu: &Limited) {
+    if let Some(_making) = gpu.place.making.begin()
+        && gpu.place.overhead.load(Ordering::Relaxed) == 0
+    {
+        outside::meet(gpu);
+    }
 }
 
 /// How many threads a GPU can run at once; 0 if that cannot be had.

@@ -67,9 +67,7 @@ impl Private {
         // SAFETY: whatever is stored there is never given back.
         let private: &'static Self = unsafe { private.as_ref() };
         private.member.get()?;
-        // Relaxed: the value does not change once there is a member.
-        let owner = private.owner.load(Ordering::Relaxed);
-        (owner == 0 || owner == os::process_id()).then_some(private)
+        private.is_ours().then_some(private)
     }
 
     /// Of a process that cannot have a place: it gets no memory.
@@ -89,40 +87,55 @@ impl Private {
         self.member.get()
     }
 
+    /// Takes a place. Threads that come here at the same time each take one; the first to keep it keeps it for all.
     #[cold]
     fn make() -> Result<&'static Self, Error> {
-        let before = PRIVATE.load(Ordering::Acquire);
-        // A child of a fork finds it wiped, and uses it again.
-        let is_wiped = NonNull::new(before).is_some_and(|private| {
-            // SAFETY: see `known`.
-            let private: &'static Self = unsafe { private.as_ref() };
-            private.member.get().is_none()
-        });
-        let private = if is_wiped { before } else { fresh()? };
-        // SAFETY: mapped, all zero or in use as what it is, and never given back from here on.
-        let this: &'static Self = unsafe { &*private };
+        let _errno = os::Errno::save();
+        let this = Self::placed()?;
         let (member, mapping) = gate::with_finding(Member::join)?;
-        if !is_wiped {
-            let stored =
-                PRIVATE.compare_exchange(before, private, Ordering::AcqRel, Ordering::Acquire);
-            if stored.is_err() {
-                // Another thread was faster.
-                mapping.give_back();
-                if let Some(private) = NonNull::new(private) {
-                    os::unmap(private.cast(), size_of::<Self>());
-                }
-                return Self::known().ok_or(Error(libc::EAGAIN));
-            }
-        }
         if !this.member.keep(member) {
             mapping.give_back();
+            this.member.wait();
         }
-        Self::known().ok_or(Error(libc::EAGAIN))
+        Self::known().ok_or(Error::AGAIN)
+    }
+
+    /// What is stored for this process, with a place or still without.
+    fn placed() -> Result<&'static Self, Error> {
+        let before = PRIVATE.load(Ordering::Acquire);
+        let stored = match NonNull::new(before).filter(|private| {
+            // SAFETY: see `known`.
+            unsafe { private.as_ref() }.is_ours()
+        }) {
+            Some(private) => private,
+            None => Self::store(before)?,
+        };
+        // SAFETY: see `known`.
+        Ok(unsafe { stored.as_ref() })
+    }
+
+    /// Stores a new one, or gives the one that another thread has stored before.
+    fn store(before: *mut Self) -> Result<NonNull<Self>, Error> {
+        let new = fresh()?;
+        let stored =
+            PRIVATE.compare_exchange(before, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
+        let Some(other) = stored.err().and_then(NonNull::new) else {
+            return Ok(new);
+        };
+        os::unmap(new.cast(), size_of::<Self>());
+        Ok(other)
+    }
+
+    /// Whether it is this process's: a child of a fork has it empty, or as its parent's where the kernel cannot wipe it.
+    fn is_ours(&self) -> bool {
+        // Relaxed: the value does not change once it is stored.
+        let owner = self.owner.load(Ordering::Relaxed);
+        owner == 0 || owner == os::process_id()
     }
 }
 
 /// New memory for it.
-fn fresh() -> Result<*mut Private, Error> {
+fn fresh() -> Result<NonNull<Private>, Error> {
     let start = os::map(size_of::<Private>())?;
     let private = start.cast::<Private>();
     if !os::is_wiped_in_children(start, size_of::<Private>()) {
@@ -130,7 +143,7 @@ fn fresh() -> Result<*mut Private, Error> {
         let private: &Private = unsafe { private.as_ref() };
         private.owner.store(os::process_id(), Ordering::Relaxed);
     }
-    Ok(private.as_ptr())
+    Ok(private)
 }
 
 /// A ledger's memory.

@@ -160,9 +160,11 @@ fn forget(gpu: &Limited, context: CUcontext) {
 pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    let Some(gpu) = on(device).filter(|_| !is_active(device)) else {
+    let Some(gpu) = on(device) else { return call() };
+    let making = gpu.place().making.begin();
+    if making.is_none() || is_active(device) {
         return call();
-    };
+    }
     let units = outside::of_context(&gpu);
     account::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
@@ -196,9 +198,11 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
 
 /// Calls what may end the primary context.
 fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(gpu) = on(device).filter(|_| is_active(device)) else {
+    let Some(gpu) = on(device) else { return call() };
+    let making = gpu.place().making.begin();
+    if making.is_none() || !is_active(device) {
         return call();
-    };
+    }
     let context = primary_of(device);
     let _busy = Busy::on(&gpu);
     let result = call();
@@ -266,6 +270,7 @@ pub(crate) unsafe fn create_green(
     // SAFETY: as above.
     let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
     let Some(gpu) = on(device) else { return call() };
+    let _making = gpu.place().making.begin();
     let primary = if is_active(device) {
         0
     } else {
