@@ -2,7 +2,7 @@
 //!
 //! conf/job_submit.lua loads it with two lines. It has no rule of its own: `fields` turns Slurm's job description
 //! into a request and back, `submit` and `modify` carry out the decision, `marks` keeps the tag that the prolog
-//! reads, `guard` sees to it that no error ever reaches Slurm, which would let the job pass as it came.
+//! reads, `store` and `last_good` have the policy, `guard` sees to it that no error ever reaches Slurm, which would let the job pass as it came.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod asker;
 mod fields;
 mod guard;
 mod install;
+mod last_good;
 mod marks;
 mod modify;
 mod slurm;

@@ -1,5 +1,6 @@
 //! The policy as slurmctld holds it: read again when its file changes, kept when the new file is no good.
 
+use crate::last_good;
 use softmig_policy::Policy;
 use softmig_policy::slurm_conf::parses_extra;
 use std::fs::{self, Metadata};
@@ -97,6 +98,12 @@ impl<T> Watched<T> {
         }
     }
 
+    /// Takes a value for good that is from elsewhere.
+    fn have(&mut self, value: T) -> Option<Arc<T>> {
+        self.good = Some(Arc::new(value));
+        self.good.clone()
+    }
+
     fn due_complaint(&mut self) -> Option<String> {
         let complaint = self.complaint.as_ref()?;
         let due = self
@@ -121,16 +128,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The last good policy, and a line for the log when the file is bad and it is time to say so.
 pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
     let path = PathBuf::from(Policy::PATH);
-    let (policy, complaint) = lock(&POLICY).refresh(&path, |text| {
-        Policy::parse(text).map_err(|error| error.to_string())
+    let mut watched = lock(&POLICY);
+    let mut not_kept = None;
+    let (mut policy, complaint) = watched.refresh(&path, |text| {
+        let policy = Policy::parse(text).map_err(|error| error.to_string())?;
+        not_kept = last_good::keep(&slurm_conf(), text).err();
+        Ok(policy)
     });
-    let consequence = match policy {
-        Some(_) => "the last good one stays in force",
-        None => "requests for slices are refused",
-    };
+    if let Some(error) = not_kept {
+        let line = format!("softmig: no copy of the policy for slurmctld's next start: {error}");
+        return (policy, Some(line));
+    }
+    let mut consequence = "the last good one stays in force".to_string();
+    if policy.is_none() {
+        if let Some((kept, path)) = last_good::kept(&slurm_conf()) {
+            consequence = format!("the last good one is in force: {}", path.display());
+            policy = watched.have(kept);
+        } else {
+            consequence = "requests for slices are refused".to_string();
+        }
+    }
     let line =
         complaint.map(|complaint| format!("softmig: {}: {complaint}; {consequence}", Policy::PATH));
     (policy, line)
+}
+
+/// Where slurmctld has its configuration from.
+fn slurm_conf() -> PathBuf {
+    std::env::var_os("SLURM_CONF")
+        .unwrap_or_else(|| "/etc/slurm/slurm.conf".into())
+        .into()
 }
 
 /// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag; and a line for the log when slurm.conf
@@ -141,8 +168,7 @@ pub(crate) fn slurm_parses_extra() -> (bool, Option<String>) {
     let mut watched = lock(&EXTRA_CONSTRAINTS);
     let mut line = None;
     if watched.is_due(Duration::from_secs(1)) {
-        let path = std::env::var_os("SLURM_CONF").unwrap_or_else(|| "/etc/slurm/slurm.conf".into());
-        let path = PathBuf::from(path);
+        let path = slurm_conf();
         let (_, complaint) = watched.refresh(&path, |text| Ok(parses_extra(text)));
         line = complaint.map(|complaint| {
             format!(

@@ -9,6 +9,7 @@ use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_broken_policy_leaves_the_last_good_one_in_force,
+    a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force,
     without_any_policy_slices_are_refused_and_the_rest_passes,
     a_changed_policy_holds_for_the_next_job,
     the_sites_own_line_comes_with_each_refusal,
@@ -53,6 +54,38 @@ fn a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()>
     let log = cluster.slurmctld_log()?;
     let complaint = "/etc/softmig/policy.toml: line 2: unknown key memory; did you mean memory_mib?; the last good one stays in force";
     assert_eq!(log.matches(complaint).count(), 1, "{log}");
+    Ok(())
+}
+
+fn a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()> {
+    let gate = "[[gate]]\nwhat = \"whole\"\nreservation = [\"course\"]\n";
+    let cluster = installed(slurm).cli_filter(false).start()?;
+    let policy = cluster.read(POLICY)?.context("no policy")?;
+    cluster.write(POLICY, &format!("{policy}\n{gate}"))?;
+    quarter(&cluster)?;
+    let whole = || -> Result<String> {
+        let alice = cluster.user("alice");
+        alice
+            .try_sbatch(&["--hold", "--gres=gpu:l40s:1"], "true")?
+            .refused()
+    };
+    for broken in ["[gpu.l40s]\nmemory = 1\n", ""] {
+        match broken {
+            "" => cluster.run("root", &["rm", POLICY])?.ok()?,
+            broken => cluster.write(POLICY, broken).map(|()| String::new())?,
+        };
+        cluster.restart_slurmctld()?;
+        let job = quarter(&cluster)?;
+        assert_eq!(
+            tag(&cluster, job)?.as_deref(),
+            Some("softmig=1:l40s:1/4:11366:hard")
+        );
+        let refusal = whole()?;
+        assert!(refusal.contains("[GATE_NO_RESERVATION]"), "{refusal}");
+    }
+    let log = cluster.slurmctld_log()?;
+    let line = "did you mean memory_mib?; the last good one is in force: /cluster/state/softmig-policy.toml";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
     Ok(())
 }
 
