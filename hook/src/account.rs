@@ -13,7 +13,7 @@
 
 pub(crate) mod gpu;
 pub(crate) mod holdings;
-mod making;
+pub(crate) mod making;
 mod member;
 pub(crate) mod outside;
 pub(crate) mod pools;
@@ -40,8 +40,8 @@ pub(crate) fn charged(
     call: impl FnOnce() -> CUresult,
     keep: impl FnOnce(),
 ) -> CUresult {
-    let _busy = Busy::on(gpu);
-    if !gpu.reserve(units, function) {
+    let busy = Busy::on(gpu);
+    if !gpu.reserve(&busy, units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = call();
@@ -118,7 +118,9 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
     }
     if held.count == OUTLIVES {
         // Somebody may have it still.
-        outside::promise(&gpu, held.units);
+        gpu.place()
+            .outlives
+            .fetch_add(held.units, Ordering::Relaxed);
         return;
     }
     gpu.refund(held.units);

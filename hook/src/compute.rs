@@ -146,27 +146,31 @@ pub(crate) fn paced(
         return launch();
     }
     match admit(stream, work()) {
-        None => launch(),
-        Some(ticket) => {
+        Ok(None) => launch(),
+        Ok(Some(ticket)) => {
             let result = launch();
             launched(ticket, result);
             result
         }
+        Err(refused) => refused,
     }
 }
 
-/// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited.
+/// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited; an error where it cannot be.
 #[inline]
-pub(crate) fn admit(stream: Stream, work: Work) -> Option<Ticket> {
+pub(crate) fn admit(stream: Stream, work: Work) -> Result<Option<Ticket>, CUresult> {
     if !is_paced() {
-        return None;
+        return Ok(None);
     }
-    let here = || Gpu::current().map(|gpu| gpu.admit(stream, work));
+    let here = || Ok(Gpu::current()?.map(|gpu| gpu.admit(stream, work)));
     if stream.may_be_elsewhere() {
         return in_context_of(stream.handle, here);
     }
-    // A thread without a context can launch in a stream of one.
-    here().or_else(|| in_context_of(stream.handle, here))
+    match here() {
+        // A thread without a context can launch in a stream of one.
+        Ok(None) => in_context_of(stream.handle, here),
+        admitted => admitted,
+    }
 }
 
 /// After the launch.
@@ -203,7 +207,10 @@ fn paced_from(
     let Some((stream, work)) = part(number).filter(|_| number < MAX_GPUS) else {
         return launch();
     };
-    let ticket = admit(stream, work);
+    let ticket = match admit(stream, work) {
+        Ok(ticket) => ticket,
+        Err(refused) => return refused,
+    };
     let result = paced_from(number.saturating_add(1), part, launch);
     if let Some(ticket) = ticket {
         launched(ticket, result);
@@ -230,8 +237,7 @@ fn is_paced() -> bool {
 
 #[cold]
 fn find_out() -> bool {
-    if !gate::is_limited_process() {
-        // Known once a call has passed the gate, and this one has.
+    if !gate::is_limited_for_good() {
         STATE.store(FREE, Ordering::Relaxed);
         return false;
     }
@@ -258,7 +264,7 @@ pub(crate) fn waiting(stream: Option<Stream>, wait: impl FnOnce() -> CUresult) -
 #[cold]
 #[inline(never)]
 fn before_waiting(stream: Option<Stream>) -> u64 {
-    if let Some(gpu) = Gpu::current() {
+    if let Ok(Some(gpu)) = Gpu::current() {
         gpu.mark_ends(stream);
     }
     os::nanoseconds()
@@ -268,7 +274,7 @@ fn before_waiting(stream: Option<Stream>) -> u64 {
 #[inline(never)]
 fn waited(stream: Option<Stream>, begun: u64) {
     let _errno = os::Errno::save();
-    if let Some(gpu) = Gpu::current() {
+    if let Ok(Some(gpu)) = Gpu::current() {
         gpu.note_wait(stream, os::nanoseconds().saturating_sub(begun));
     }
 }
@@ -284,7 +290,7 @@ pub(crate) fn before_pause(stream: Stream) {
 
 #[cold]
 fn break_off(stream: Stream) {
-    if let Some(gpu) = Gpu::current() {
+    if let Ok(Some(gpu)) = Gpu::current() {
         gpu.break_off(stream);
     }
 }

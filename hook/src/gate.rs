@@ -51,6 +51,12 @@ fn ask(function: &CStr) -> bool {
     })
 }
 
+/// The same, whatever other threads have found out so far.
+pub(crate) fn is_limited_for_good() -> bool {
+    let _errno = Errno::save();
+    with_finding(is_limited)
+}
+
 /// Whether limits hold for a process.
 fn is_limited(finding: &Finding) -> bool {
     match finding.standing {
@@ -113,9 +119,13 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     let finding = place::find(&ThisNode);
     // Trouble such as too many open files may pass.
     let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
-    if is_final && FINDING.keep(finding) {
-        report::say_standing(&finding);
+    if is_final {
+        let is_first = FINDING.keep(finding);
+        // Also by who came while another thread kept its finding: this call passes by its own.
         set_state(&finding);
+        if is_first {
+            report::say_standing(&finding);
+        }
     }
     use_it(&finding)
 }

@@ -43,7 +43,10 @@ pub(crate) const DEFAULT: CUstream = core::ptr::null_mut();
 #[inline]
 pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult) -> CUresult {
     let after = if compute::may_be_paced() {
-        before(&item())
+        match before(&item()) {
+            Ok(after) => after,
+            Err(refused) => return refused,
+        }
     } else {
         After::Nothing
     };
@@ -56,10 +59,10 @@ pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult)
 
 #[cold]
 #[inline(never)]
-fn before(item: &Item) -> After {
-    match *item {
+fn before(item: &Item) -> Result<After, CUresult> {
+    Ok(match *item {
         Item::Work(stream, work) => {
-            compute::admit(stream, work).map_or(After::Nothing, After::Work)
+            compute::admit(stream, work)?.map_or(After::Nothing, After::Work)
         }
         Item::Pause(stream) => {
             compute::before_pause(stream);
@@ -68,7 +71,7 @@ fn before(item: &Item) -> After {
         Item::Join(stream) => {
             compute::before_pause(stream);
             if !captures::are_any() {
-                return After::Nothing;
+                return Ok(After::Nothing);
             }
             captures::begins();
             After::Join
@@ -80,7 +83,7 @@ fn before(item: &Item) -> After {
         }
         Item::EndCapture(stream) if stream.is_capturing() => After::EndCapture(stream),
         Item::EndCapture(_) => After::Nothing,
-    }
+    })
 }
 
 #[cold]

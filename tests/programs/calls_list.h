@@ -32,6 +32,8 @@
     CALL(cuEventQuery, cuEventQuery, 2000, (void *event))                                                   \
     CALL(cuEventSynchronize, cuEventSynchronize, 2000, (void *event))                                       \
     CALL(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *pool, size_t keep))                                \
+    CALL(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **pool, int device))                          \
+    CALL(cuGetExportTable, cuGetExportTable, 3000, (void **table, const void *name))                        \
     CALL(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (int device, void *pool))                           \
     CALL(cuMemSetMemPool, cuMemSetMemPool, 13000, (struct location *location, unsigned type, void *pool))   \
     CALL(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (int device))                                   \

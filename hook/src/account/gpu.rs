@@ -18,7 +18,7 @@ use crate::entry;
 use crate::gate;
 use crate::memory::linear;
 use crate::once::Once;
-use crate::os;
+use crate::os::{self, Lock};
 use crate::place::{Finding, Standing};
 use crate::rows::asked;
 
@@ -39,14 +39,18 @@ pub(crate) struct Place {
     pub(crate) free: AtomicU64,
     /// Of what has no name, so much may not be taken yet.
     pub(crate) promised: AtomicU32,
+    /// What others can have for as long as they like, by a descriptor: the driver counts it for no process.
+    pub(crate) outlives: AtomicU32,
     /// What was charged by name when `free` was seen.
     pub(crate) named: AtomicU32,
     /// Not zero once a graph with memory nodes was instantiated.
     pub(crate) graph: AtomicU32,
     /// How many streams were made.
     pub(crate) streams: AtomicU32,
-    /// Calls under way that take or give back memory.
-    pub(crate) busy: AtomicU32,
+    /// Calls that take or give back memory: how many began in the upper half, how many are under way in the lower.
+    busy: AtomicU64,
+    /// Held by the thread that looks for room.
+    searching: Lock,
     /// Who makes or ends the primary context.
     pub(crate) making: Making,
     /// The pool that allocations without a pool come from.
@@ -57,15 +61,26 @@ pub(crate) struct Place {
 
 /// Counts a call under way that takes or gives back memory, until it is dropped: meanwhile account and driver may differ, and
 /// nothing is taken to be less than it was known to be.
-pub(crate) struct Busy(&'static AtomicU32);
+pub(crate) struct Busy(&'static AtomicU64);
+
+/// In [`Place::busy`]: one call more that began.
+const BEGUN: u64 = 1 << 32;
 
 impl Busy {
     #[inline]
     pub(crate) fn on(gpu: &Limited) -> Self {
         let count = &gpu.place.busy;
         // SeqCst: whoever reads the count after the driver's figure sees this, or the figure is without this call.
-        count.fetch_add(1, Ordering::SeqCst);
+        count.fetch_add(BEGUN | 1, Ordering::SeqCst);
         Self(count)
+    }
+
+    /// Calls `wait` while this call does not count: it has taken nothing, and asks nothing of the driver.
+    fn pause<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+        let returned = wait();
+        self.0.fetch_add(BEGUN | 1, Ordering::SeqCst);
+        returned
     }
 }
 
@@ -88,14 +103,27 @@ impl Place {
             context: AtomicU32::new(0),
             free: AtomicU64::new(0),
             promised: AtomicU32::new(0),
+            outlives: AtomicU32::new(0),
             graph: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             named: AtomicU32::new(0),
-            busy: AtomicU32::new(0),
+            busy: AtomicU64::new(0),
+            searching: Lock::new(),
             making: Making::new(),
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
         }
+    }
+}
+
+/// The calls that take or give back memory, at one moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Calls(u64);
+
+impl Calls {
+    /// Whether there is one at most.
+    pub(crate) fn is_alone(self) -> bool {
+        self.0 % BEGUN <= 1
     }
 }
 
@@ -144,7 +172,17 @@ impl Limited {
 
     /// Whether the calling thread's is the only call under way.
     pub(crate) fn is_alone(&self) -> bool {
-        self.place.busy.load(Ordering::SeqCst) <= 1
+        self.calls().is_alone()
+    }
+
+    /// The same since somebody looked at the calls.
+    pub(crate) fn were_alone(&self, since: Calls) -> bool {
+        since.is_alone() && self.calls() == since
+    }
+
+    /// The calls now.
+    pub(crate) fn calls(&self) -> Calls {
+        Calls(self.place.busy.load(Ordering::SeqCst))
     }
 
     /// What this process holds.
@@ -183,11 +221,11 @@ impl Limited {
         gpu.map_or(0, |gpu| gpu.held_by(self.slot()))
     }
 
-    /// Takes `units` for what `function` is about to ask of the driver. False if the job may not have it: the program
-    /// is out of memory.
+    /// Takes `units` for what `function`, the call that is under way, is about to ask of the driver. False if the job may not
+    /// have it: the program is out of memory.
     #[inline]
-    pub(crate) fn reserve(&self, units: u32, function: &CStr) -> bool {
-        self.reserve_quietly(units) || self.find_room(units, function)
+    pub(crate) fn reserve(&self, call: &Busy, units: u32, function: &CStr) -> bool {
+        self.reserve_quietly(units) || self.find_room(call, units, function)
     }
 
     /// The same, without looking for room.
@@ -230,7 +268,16 @@ impl Limited {
     /// Whether the job is within its limit after code was loaded, as far as the driver says.
     pub(crate) fn has_room_for_code(&self) -> bool {
         outside::after_code(self);
-        self.held() <= u64::from(self.limit())
+        self.is_within_limit()
+    }
+
+    /// Whether the job holds no more than it may. Nobody knows what a process without an account holds.
+    fn is_within_limit(&self) -> bool {
+        let is_within = self
+            .known
+            .gpu
+            .is_some_and(|gpu| gpu.held() <= self.limit().into());
+        is_within || gate::with_finding(|finding| finding.observe)
     }
 
     /// The same before more code is used: what nobody uses makes room for what came already.
@@ -242,7 +289,7 @@ impl Limited {
         let _busy = Busy::on(self);
         pools::give_back(self);
         outside::correct(self);
-        self.held() <= u64::from(self.limit())
+        self.is_within_limit()
     }
 
     /// Charges what the driver says now, more or less.
@@ -259,9 +306,14 @@ impl Limited {
 
     /// What there is to do before a program hears that it is out of memory.
     #[cold]
-    fn find_room(&self, units: u32, function: &CStr) -> bool {
+    fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
+        // One thread at a time: what is found to be held no more is given back only while no other call is under way.
+        let _searching = call.pause(|| self.place.searching.hold_within(LONGEST_SEARCH));
         let fits = || self.try_reserve(units).is_ok();
+        if fits() {
+            return true;
+        }
         // What others held that are no more. The driver takes its time to give it back; without limits a program waits
         // for that as well.
         let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
@@ -339,6 +391,8 @@ impl Limited {
 
 /// How many milliseconds the memory of dead processes is waited for.
 const LONGEST_WAIT: u64 = 2000;
+/// How many milliseconds a thread waits until others have looked for room.
+const LONGEST_SEARCH: u64 = 2 * LONGEST_WAIT;
 
 /// A GPU of which nothing may be taken.
 static NO_ROOM: Known = Known {
@@ -366,10 +420,9 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
 }
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
-pub(crate) fn ledger_of(device: CUdevice) -> Option<(Gpu<'static>, CUuuid)> {
-    let uuid = entry::uuid(device)?;
+pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<Gpu<'static>> {
     let member = Private::get().ok()?.member()?;
-    Some((member.ledger.gpu(key(&uuid))?, uuid))
+    member.ledger.gpu(key(uuid))
 }
 
 /// What the living processes of the job hold of a GPU, in units; also where it is known from NVML alone.

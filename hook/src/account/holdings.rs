@@ -193,8 +193,8 @@ impl Holdings {
         self.change(kind, name, |known| (known, known))
     }
 
-    /// Calls `visit` with the name of each thing of a kind, while no lock is held; what comes or goes meanwhile may be
-    /// left out.
+    /// Calls `visit` with the name of each thing of a kind, while no lock is held; what other threads bring or take meanwhile
+    /// may be left out. `visit` may take what it is called with.
     pub(crate) fn each(&self, kind: Kind, mut visit: impl FnMut(u64, Holding)) {
         for shard in 0..SHARDS {
             let mut place = 0;
@@ -203,6 +203,12 @@ impl Holdings {
                 let Some(entry) = entry else { break };
                 if entry.kind == kind as u8 {
                     visit(entry.name, entry.holding());
+                    // Where something is taken another moves up, and is next.
+                    let now = self.with_shard(shard, |table| table.get(place));
+                    let has_moved = |now: Entry| !now.is_free() && !now.is(kind, entry.name);
+                    if now.is_some_and(has_moved) {
+                        continue;
+                    }
                 }
                 place = place.saturating_add(1);
             }
@@ -373,6 +379,26 @@ mod tests {
         });
         assert_eq!(found, known);
         holdings.each(Kind::Piece, |_, _| panic!("there is none"));
+    }
+
+    #[test]
+    fn all_of_a_kind_can_be_taken_while_they_are_visited() {
+        let holdings = Holdings::new();
+        for name in 0..50_000 {
+            holdings.put(Kind::Address, name << 21, holding(1));
+            holdings.put(Kind::Array, name << 9, holding(1));
+        }
+        let mut taken = 0;
+        holdings.each(Kind::Address, |name, _| {
+            taken += u32::from(holdings.take(Kind::Address, name).is_some());
+        });
+        assert_eq!(taken, 50_000);
+        let mut left = 0;
+        holdings.each(Kind::Array, |name, held| {
+            left += 1;
+            holdings.put(Kind::Array, name, held);
+        });
+        assert_eq!(left, 50_000);
     }
 
     #[test]

@@ -6,6 +6,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use softmig_driver_sys::cuda::CUdevice;
+
+use super::member::Private;
+use crate::gate;
 use crate::os::{self, Errno, Held, Lock};
 
 /// Who makes or ends it; nobody when all zero, as in the child of a fork.
@@ -23,8 +27,9 @@ impl Making {
         }
     }
 
-    /// Keeps others out until what is returned is dropped. `None` where this thread does already: tools have the driver call
-    /// them while it makes a context, and call it in turn.
+    /// Keeps others out until what is returned is dropped, though not for ever: a thread that never comes back, or one that waits
+    /// for this one in a tool's callback, would be waited for in vain. `None` where this thread does already: tools have the
+    /// driver call them while it makes a context, and call it in turn.
     pub(crate) fn begin(&self) -> Option<Maker<'_>> {
         let _errno = Errno::save();
         let us = os::thread_id();
@@ -32,25 +37,44 @@ impl Making {
         if self.thread.load(Ordering::Relaxed) == us {
             return None;
         }
-        let held = self.lock.hold();
-        self.thread.store(us, Ordering::Relaxed);
-        Some(Maker {
-            making: self,
-            _held: held,
-        })
+        let held = self.lock.hold_within(PATIENCE);
+        if held.is_some() {
+            self.thread.store(us, Ordering::Relaxed);
+        }
+        Some(Maker { making: self, held })
     }
 }
 
-/// This thread is the one. Dropping it lets others.
+/// This thread makes or ends it already.
+pub(crate) struct Nested;
+
+/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nobody counts.
+pub(crate) fn primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
+    if !gate::is_limited_process() {
+        return Ok(None);
+    }
+    let account = Private::get().ok();
+    let place = account.and_then(|account| account.places.get(usize::try_from(device).ok()?));
+    place
+        .map(|place| place.making.begin().ok_or(Nested))
+        .transpose()
+}
+
+/// How long another thread is waited for, in milliseconds: longer than the driver takes to make a context.
+const PATIENCE: u64 = 10_000;
+
+/// This thread is the one, or has waited long enough. Dropping it lets others.
 pub(crate) struct Maker<'a> {
     making: &'a Making,
-    _held: Held<'a>,
+    held: Option<Held<'a>>,
 }
 
 impl Drop for Maker<'_> {
     fn drop(&mut self) {
-        // Before the lock is free.
-        self.making.thread.store(0, Ordering::Relaxed);
+        if self.held.is_some() {
+            // Before the lock is free.
+            self.making.thread.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -185,8 +185,11 @@ pub(crate) fn lower(gpu: &Limited, units: u32) {
 
 /// What is charged by name.
 fn named(gpu: &Limited) -> u32 {
-    let overhead = gpu.place().overhead.load(Ordering::Relaxed);
-    gpu.held_here().saturating_sub(overhead)
+    let place = gpu.place();
+    let nameless = [&place.overhead, &place.outlives].map(|part| part.load(Ordering::Relaxed));
+    gpu.held_here()
+        .saturating_sub(nameless[0])
+        .saturating_sub(nameless[1])
 }
 
 /// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as

@@ -2,7 +2,7 @@
 //! left.
 
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
@@ -81,6 +81,7 @@ impl Pool {
     /// Charges what the pool holds now, of which `reserved_before` units are charged already. Less than it was known to
     /// hold only if no other call may be making it grow.
     pub(crate) fn look(&self, reserved_before: u32) {
+        let calls = self.gpu.calls();
         let Some(reserved) = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) else {
             return self.gpu.refund(reserved_before);
         };
@@ -90,13 +91,17 @@ impl Pool {
         let before = gpu
             .holdings()
             .change(Kind::Pool, name, |known| match known {
-                Some(known) if now > known.units || (now < known.units && gpu.is_alone()) => (
-                    Some(Holding {
-                        units: now,
-                        ..known
-                    }),
-                    known.units,
-                ),
+                Some(known)
+                    if now > known.units || (now < known.units && gpu.were_alone(calls)) =>
+                {
+                    (
+                        Some(Holding {
+                            units: now,
+                            ..known
+                        }),
+                        known.units,
+                    )
+                }
                 other => (other, now),
             });
         let more = now.saturating_sub(before);
@@ -115,6 +120,7 @@ impl Pool {
 #[cold]
 fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();
+    let currents = currents();
     // SAFETY: there is room for the answer.
     let result = unsafe { asked::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
     if result != CUDA_SUCCESS {
@@ -123,16 +129,30 @@ fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
     let known = gpu.holdings().get(Kind::Pool, pool as u64);
     let known = known.unwrap_or_else(|| remember(gpu, pool, 0));
     if known.device == gpu.number() && known.other != MANAGED {
-        gpu.place().pool.store(pool as u64, Ordering::Relaxed);
+        gpu.place().pool.store(pool as u64, Ordering::SeqCst);
+        // It may be another one by now.
+        if self::currents() != currents {
+            gpu.place().pool.store(0, Ordering::SeqCst);
+        }
     }
     Some(pool)
 }
 
+/// How often the pools that allocations come from have changed.
+static CURRENTS: AtomicU32 = AtomicU32::new(0);
+
+/// How often the pools that allocations come from have changed so far.
+pub(crate) fn currents() -> u32 {
+    CURRENTS.load(Ordering::SeqCst)
+}
+
 /// The pools that allocations come from may be others now.
 pub(crate) fn forget_currents() {
+    // SeqCst, and first: who stores what it was told before sees this.
+    CURRENTS.fetch_add(1, Ordering::SeqCst);
     let places = super::places();
     for place in places.iter().flat_map(|places| places.iter()) {
-        place.pool.store(0, Ordering::Relaxed);
+        place.pool.store(0, Ordering::SeqCst);
     }
 }
 
@@ -180,7 +200,14 @@ pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
 pub(crate) fn destroyed(held: &Holding, left: u32) {
     if let Some(gpu) = Limited::on(held.device.into()) {
         let left = left.min(held.units);
-        gpu.place().overhead.fetch_add(left, Ordering::Relaxed);
+        let place = gpu.place();
+        if held.other == MANAGED {
+            // The driver counts what is left for no process.
+            place.outlives.fetch_add(left, Ordering::Relaxed);
+            place.managed.fetch_sub(held.units, Ordering::Relaxed);
+        } else {
+            place.overhead.fetch_add(left, Ordering::Relaxed);
+        }
         gpu.refund(held.units.saturating_sub(left));
     }
 }
@@ -223,7 +250,7 @@ pub(crate) fn forget_gone(gpu: &Limited) {
         if figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT).is_some() {
             refresh(pool);
         } else if let Some(held) = gpu.holdings().take(Kind::Pool, name) {
-            gpu.refund(held.units);
+            destroyed(&held, 0);
         }
     });
     refresh_graphs(gpu);
@@ -270,11 +297,12 @@ pub(crate) fn graphs_grew(gpu: &Limited, reserved_before: u32) {
 /// Charges what graphs hold, if it is less.
 pub(crate) fn refresh_graphs(gpu: &Limited) {
     let graphs = &gpu.place().graphs;
+    let calls = gpu.calls();
     let before = graphs.load(Ordering::SeqCst);
     let Some(now) = graphs_figure(gpu).filter(|&now| now < before) else {
         return;
     };
-    if !gpu.is_alone() {
+    if !gpu.were_alone(calls) {
         return;
     }
     let swapped = graphs.compare_exchange(before, now, Ordering::SeqCst, Ordering::SeqCst);

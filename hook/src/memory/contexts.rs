@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
     CUgreenCtx, CUresult,
 };
 
-use crate::account::{self, Busy, Holding, Kind, Limited, outside, pools};
+use crate::account::{self, Busy, Holding, Kind, Limited, making, outside, pools};
 use crate::compute;
 use crate::gate;
 use crate::memory::stacks;
@@ -43,6 +43,7 @@ fn create(
     if gate::is_limited_process() {
         stacks::expect_several_contexts();
     }
+    let _making = making::primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let units = outside::of_context(&gpu);
     account::charged(&gpu, units, function, call, || {
@@ -109,12 +110,14 @@ pub(crate) unsafe fn create_v4(
 
 fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = account::holdings() else {
-        return call();
+        return compute::ending_context(context, call);
     };
+    let device = holdings.get(Kind::Context, context as u64);
+    let _making = device.map(|known| making::primary_of(known.device.into()));
     let known = holdings.take(Kind::Context, context as u64);
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     let _busy = gpu.as_ref().map(Busy::on);
-    let result = call();
+    let result = compute::ending_context(context, call);
     let Some(known) = known else { return result };
     if result != CUDA_SUCCESS {
         holdings.put(Kind::Context, context as u64, known);
@@ -130,17 +133,13 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
-    compute::ending_context(context, || {
-        // SAFETY: as above.
-        destroyed(context, || unsafe { real::cuCtxDestroy(context) })
-    })
+    // SAFETY: as above.
+    destroyed(context, || unsafe { real::cuCtxDestroy(context) })
 }
 
 pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
-    compute::ending_context(context, || {
-        // SAFETY: as above.
-        destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
-    })
+    // SAFETY: as above.
+    destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
 }
 
 /// Refunds what was allocated in a context that is gone.
@@ -160,11 +159,10 @@ fn forget(gpu: &Limited, context: CUcontext) {
 pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    let Some(gpu) = on(device) else { return call() };
-    let making = gpu.place().making.begin();
-    if making.is_none() || is_active(device) {
+    let making = making::primary_of(device);
+    let Some(gpu) = on(device).filter(|_| making.is_ok() && !is_active(device)) else {
         return call();
-    }
+    };
     let units = outside::of_context(&gpu);
     account::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
@@ -196,16 +194,16 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
     Some(context)
 }
 
-/// Calls what may end the primary context.
+/// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
+/// has the same handle.
 fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(gpu) = on(device) else { return call() };
-    let making = gpu.place().making.begin();
-    if making.is_none() || !is_active(device) {
-        return call();
-    }
+    let making = making::primary_of(device);
+    let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
+        return compute::ending_primary(device, call);
+    };
     let context = primary_of(device);
     let _busy = Busy::on(&gpu);
-    let result = call();
+    let result = compute::ending_primary(device, call);
     if let Some(context) = context.filter(|_| result == CUDA_SUCCESS && !is_active(device)) {
         forget(&gpu, context);
         pools::forget_gone(&gpu);
@@ -227,36 +225,28 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
-    compute::ending_primary(device, || {
-        // SAFETY: as above.
-        maybe_ended(device, || unsafe {
-            real::cuDevicePrimaryCtxRelease(device)
-        })
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease(device)
     })
 }
 
 pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
-    compute::ending_primary(device, || {
-        // SAFETY: as above.
-        maybe_ended(device, || unsafe {
-            real::cuDevicePrimaryCtxRelease_v2(device)
-        })
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease_v2(device)
     })
 }
 
 pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
-    compute::ending_primary(device, || {
-        // SAFETY: as above.
-        maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
-    })
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
-    compute::ending_primary(device, || {
-        // SAFETY: as above.
-        maybe_ended(device, || unsafe {
-            real::cuDevicePrimaryCtxReset_v2(device)
-        })
+    // SAFETY: as above.
+    maybe_ended(device, || unsafe {
+        real::cuDevicePrimaryCtxReset_v2(device)
     })
 }
 
@@ -269,8 +259,8 @@ pub(crate) unsafe fn create_green(
 ) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
+    let _making = making::primary_of(device);
     let Some(gpu) = on(device) else { return call() };
-    let _making = gpu.place().making.begin();
     let primary = if is_active(device) {
         0
     } else {

@@ -154,11 +154,11 @@ fn made(
     exec: impl FnOnce() -> CUgraphExec,
 ) -> CUresult {
     let Some(gpu) = here() else { return call() };
-    let _busy = Busy::on(&gpu);
+    let busy = Busy::on(&gpu);
     let Some(needs) = Needs::of(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
-    if !stacks::reserve(&gpu, needs.frame, function) {
+    if !stacks::reserve(&gpu, &busy, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if let Some(gpu) = needs.gpu()
@@ -255,7 +255,7 @@ fn made_with(
         return made(graph, name, call, exec);
     };
     let busy = Busy::on(&gpu);
-    if !gpu.reserve(units, name) {
+    if !gpu.reserve(&busy, units, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     drop(busy);
@@ -373,8 +373,8 @@ fn launched_with_memory(
     let (Some(held), Some(gpu)) = (held, gpu) else {
         return call();
     };
-    let _busy = Busy::on(&gpu);
-    if !gpu.reserve(held.units, function) {
+    let busy = Busy::on(&gpu);
+    if !gpu.reserve(&busy, held.units, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let result = call();

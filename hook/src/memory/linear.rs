@@ -182,8 +182,8 @@ pub(crate) unsafe fn alloc_managed(
         return call();
     };
     let units = in_pieces(bytes as u64);
-    let _busy = Busy::on(&gpu);
-    if !gpu.reserve(units, c"cuMemAllocManaged") {
+    let busy = Busy::on(&gpu);
+    if !gpu.reserve(&busy, units, c"cuMemAllocManaged") {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let managed = &gpu.place().managed;
@@ -244,11 +244,21 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         // Its maker is charged as well.
         return account::given_back(kind, address, call);
     }
+    if holdings
+        .get(kind, address)
+        .is_some_and(|held| held.count == account::OUTLIVES)
+    {
+        return account::given_back(kind, address, call);
+    }
     let result = call();
     if result == CUDA_SUCCESS {
         holdings.change(kind, address, |known| {
             let known = known.map(|held| Holding {
-                count: FREED,
+                count: match held.count {
+                    // It was given a descriptor meanwhile.
+                    account::OUTLIVES => account::OUTLIVES,
+                    _ => FREED,
+                },
                 ..held
             });
             (known, ())

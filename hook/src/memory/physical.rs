@@ -10,7 +10,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{UNIT, units};
 
-use crate::account::{self, FROM_ELSEWHERE, Holding, Kind, Limited};
+use crate::account::{self, Busy, FROM_ELSEWHERE, Holding, Kind, Limited};
 use crate::gate;
 use crate::memory::arguments;
 use crate::rows::asked;
@@ -89,22 +89,30 @@ pub(crate) unsafe fn map(
     let end = (offset as u64).saturating_add(size as u64);
     let more = units(end).saturating_sub(held.units);
     let gpu = Limited::on(held.device.into()).filter(|_| held.other == FROM_ELSEWHERE && more > 0);
-    if let Some(gpu) = gpu {
-        if !gpu.reserve(more, c"cuMemMap") {
+    let busy = gpu.as_ref().map(Busy::on);
+    if let (Some(gpu), Some(busy)) = (&gpu, &busy) {
+        if !gpu.reserve(busy, more, c"cuMemMap") {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         gpu.place().elsewhere.fetch_add(more, Ordering::Relaxed);
     }
-    let units = if gpu.is_some() { more } else { 0 };
-    // Counted before it is there: another thread may release the handle meanwhile.
-    let is_known = holdings.change(Kind::Handle, handle, |known| {
+    let reserved = if gpu.is_some() { more } else { 0 };
+    // Counted before it is there: another thread may release the handle meanwhile, or have mapped as much of it.
+    let (is_known, needed) = holdings.change(Kind::Handle, handle, |known| {
+        let missing = |held: &Holding| units(end).saturating_sub(held.units).min(reserved);
+        let needed = known.as_ref().map_or(0, missing);
         let known = known.map(|held| Holding {
             count: held.count.saturating_add(1),
-            units: held.units.saturating_add(units),
+            units: held.units.saturating_add(needed),
             ..held
         });
-        (known, known.is_some())
+        (known, (known.is_some(), needed))
     });
+    if let Some(gpu) = gpu {
+        let spare = reserved.saturating_sub(needed);
+        gpu.place().elsewhere.fetch_sub(spare, Ordering::Relaxed);
+        gpu.refund(spare);
+    }
     let result = call();
     if result != CUDA_SUCCESS {
         if is_known

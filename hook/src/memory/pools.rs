@@ -56,11 +56,17 @@ fn allocate(
         return call();
     };
     let gpu = *pool.gpu();
-    let _busy = Busy::on(&gpu);
-    let Some(units) = reserve(&gpu, &pool, bytes as u64, (stream, form), function) else {
+    let busy = Busy::on(&gpu);
+    let currents = pools::currents();
+    let asked = (bytes as u64, stream, form);
+    let Some(units) = reserve(&gpu, &busy, &pool, asked, function) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
     let result = call();
+    if pools::currents() != currents {
+        // It may have come from another one.
+        pools::refresh_all(&gpu);
+    }
     pool.look(units);
     result
 }
@@ -70,9 +76,9 @@ fn allocate(
 /// charged when the graph is launched.
 fn reserve(
     gpu: &Limited,
+    busy: &Busy,
     pool: &Pool,
-    bytes: u64,
-    (stream, form): (CUstream, Form),
+    (bytes, stream, form): (u64, CUstream, Form),
     function: &CStr,
 ) -> Option<u32> {
     let growth = units(bytes.div_ceil(STEP).saturating_mul(STEP));
@@ -107,7 +113,7 @@ fn reserve(
         os::pause();
     }
     pools::give_back(gpu);
-    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(with_step, function);
+    let is_there = gpu.reserve_quietly(with_step) || gpu.reserve(busy, with_step, function);
     is_there.then_some(with_step)
 }
 

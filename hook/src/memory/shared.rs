@@ -41,8 +41,8 @@ fn opened(
         count: 0,
         other: account::context(),
     };
-    let _busy = Busy::on(&gpu);
-    if !gpu.reserve(units, c"cuIpcOpenMemHandle") {
+    let busy = Busy::on(&gpu);
+    if !gpu.reserve(&busy, units, c"cuIpcOpenMemHandle") {
         let _ = close(address);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -66,13 +66,13 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
     };
     let kernel = function as u64 ^ account::context().rotate_left(20);
     // Two kernels may have the same place above.
-    let is_new = gpu.holdings().change(Kind::Kernel, kernel, |known| {
-        (known.or(Some(new)), known.is_none())
-    });
-    // To ask for its frame loads it.
-    if is_new && !(reserve_alone(&gpu, frame_of(function), name) && gpu.has_room()) {
-        gpu.holdings().take(Kind::Kernel, kernel);
-        return false;
+    if gpu.holdings().get(Kind::Kernel, kernel).is_none() {
+        // To ask for its frame loads it. Threads that launch it first at the same time each do all of this: it is known only
+        // when it fits.
+        if !(reserve_alone(&gpu, frame_of(function), name) && gpu.has_room()) {
+            return false;
+        }
+        gpu.holdings().put(Kind::Kernel, kernel, new);
     }
     if !SEVERAL.load(Ordering::Relaxed) {
         seen.store(function.cast(), Ordering::Relaxed);
@@ -112,25 +112,46 @@ pub(crate) fn frame_of(function: CUfunction) -> u32 {
 }
 
 fn reserve_alone(gpu: &Limited, frame: u32, name: &CStr) -> bool {
-    let _busy = Busy::on(gpu);
-    reserve(gpu, frame, name)
+    reserve(gpu, &Busy::on(gpu), frame, name)
 }
 
 /// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
-/// keeps it. Whoever calls this counts as one call under way.
-pub(crate) fn reserve(gpu: &Limited, frame: u32, name: &CStr) -> bool {
+/// keeps it. `call` is the one under way.
+pub(crate) fn reserve(gpu: &Limited, call: &Busy, frame: u32, name: &CStr) -> bool {
     let context = account::context();
-    let stacks = of_context(gpu, context);
-    if frame <= stacks.count {
-        return true;
+    let mut stacks = of_context(gpu, context);
+    while frame > stacks.count {
+        let more = of_frames(gpu, frame.saturating_sub(stacks.count));
+        if gpu.reserve(call, more, name) {
+            outside::promise(gpu, more);
+            outside::release(gpu, deepened(gpu, context, frame, more));
+            return true;
+        }
+        // Another thread may have had the same in mind, and what it has is there for this one too.
+        let now = of_context(gpu, context);
+        if now.count <= stacks.count {
+            return false;
+        }
+        stacks = now;
     }
-    let more = of_frames(gpu, frame.saturating_sub(stacks.count));
-    if !gpu.reserve(more, name) {
-        return false;
-    }
-    outside::promise(gpu, more);
-    keep(gpu, context, frame, |had| had.saturating_add(more));
     true
+}
+
+/// From now on a context has room for this frame, for which `more` was reserved; what of that was not needed, since another
+/// thread was faster.
+fn deepened(gpu: &Limited, context: u64, frame: u32, more: u32) -> u32 {
+    gpu.holdings().change(Kind::Stacks, context, |known| {
+        let Some(stacks) = known else {
+            return (None, 0);
+        };
+        let needed = of_frames(gpu, frame.saturating_sub(stacks.count)).min(more);
+        let deeper = Holding {
+            count: stacks.count.max(frame),
+            units: stacks.units.saturating_add(needed),
+            ..stacks
+        };
+        (Some(deeper), more.saturating_sub(needed))
+    })
 }
 
 /// The stacks of a context: at first what `cuCtxGetLimit` says, which is part of what every context takes.

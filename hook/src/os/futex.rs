@@ -3,7 +3,7 @@
 use core::ffi::c_long;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::clock::span;
+use super::clock::{milliseconds, span};
 
 /// A lock that is free when it is all zero. Across a call to the driver it is held only where others try it and go on.
 pub(crate) struct Lock(AtomicU32);
@@ -31,6 +31,24 @@ impl Lock {
         Held(self)
     }
 
+    /// The same if that takes no more than so many milliseconds.
+    #[cold]
+    pub(crate) fn hold_within(&self, longest: u64) -> Option<Held<'_>> {
+        if self.take(HELD) {
+            return Some(Held(self));
+        }
+        let deadline = milliseconds().saturating_add(longest);
+        while self.0.swap(WANTED, Ordering::Acquire) != FREE {
+            let left = deadline.saturating_sub(milliseconds());
+            if left == 0 {
+                return None;
+            }
+            let left = span(left.saturating_mul(1_000_000));
+            self.sleep(&raw const left);
+        }
+        Some(Held(self))
+    }
+
     /// The same if nobody else holds it.
     #[inline]
     pub(crate) fn try_hold(&self) -> Option<Held<'_>> {
@@ -54,17 +72,22 @@ impl Lock {
         }
         while self.0.swap(WANTED, Ordering::Acquire) != FREE {
             let for_ever: *const libc::timespec = core::ptr::null();
-            // SAFETY: the kernel compares the word with a number, and returns when it is woken.
-            let _ = unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.0.as_ptr(),
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    WANTED,
-                    for_ever,
-                )
-            };
+            self.sleep(for_ever);
         }
+    }
+
+    /// Waits until whoever holds it gives it up, or for so long.
+    fn sleep(&self, longest: *const libc::timespec) {
+        // SAFETY: the kernel compares the word with a number, and returns when it is woken.
+        let _ = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                WANTED,
+                longest,
+            )
+        };
     }
 }
 
@@ -120,6 +143,23 @@ pub(crate) fn wake_all(word: &AtomicU32) {
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn who_waits_for_so_long_only_goes_without_it() {
+        let lock = Lock::new();
+        let held = lock.hold_within(0).unwrap();
+        assert!(lock.hold_within(20).is_none());
+        std::thread::scope(|scope| {
+            let waits = || scope.spawn(|| lock.hold_within(10_000).is_some());
+            let waiting = [waits(), waits(), waits()];
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(held);
+            for one in waiting {
+                assert!(one.join().unwrap());
+            }
+        });
+        assert!(lock.try_hold().is_some());
+    }
 
     #[test]
     fn one_thread_at_a_time_holds_it() {

@@ -51,19 +51,6 @@ fn a_refusal_changes_nothing_and_a_free_makes_room() -> Result<()> {
     stand.check_peaks()
 }
 
-/// Room for one context beside what the threads take: whoever were charged another would leave the rest without.
-#[test]
-fn threads_that_begin_at_once_are_charged_one_context() -> Result<()> {
-    let stand = Stand::new(context() / MIB + 256)?;
-    for _ in 0..20 {
-        let said = stand.client(&["threads"]).output()?;
-        let stdout = String::from_utf8_lossy(&said.stdout);
-        let is_well = stdout.contains("threads that met an error: 0 of 64\n");
-        ensure!(is_well && said.status.success(), "{said:?}");
-    }
-    stand.check_peaks()
-}
-
 /// With the library and without: the driver's own answers.
 #[test]
 fn frees_that_go_wrong_are_the_drivers_to_answer() -> Result<()> {

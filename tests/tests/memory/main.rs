@@ -10,6 +10,7 @@ mod jobs;
 mod launches;
 mod ledger;
 mod lives;
+mod races;
 mod shares;
 mod stand;
 mod ways;

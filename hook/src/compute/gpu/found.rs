@@ -2,7 +2,9 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdevice};
+use softmig_driver_sys::cuda::{
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult, CUuuid,
+};
 use softmig_policy::conf::MAX_GPUS;
 
 use super::super::own::Own;
@@ -20,9 +22,9 @@ static GPUS: [AtomicPtr<Gpu>; MAX_GPUS] =
 const FREE: *mut Gpu = core::ptr::dangling_mut();
 
 impl Gpu {
-    /// That of the calling thread's context, if its time is limited.
+    /// That of the calling thread's context, if its time is limited; an error where that cannot be done.
     #[inline]
-    pub(in crate::compute) fn current() -> Option<&'static Self> {
+    pub(in crate::compute) fn current() -> Result<Option<&'static Self>, CUresult> {
         let device = if entry::has_one_gpu() {
             0
         } else {
@@ -30,19 +32,22 @@ impl Gpu {
             // SAFETY: there is room for the answer.
             let result = unsafe { real::cuCtxGetDevice(&raw mut device) };
             if result != CUDA_SUCCESS {
-                return None;
+                return Ok(None);
             }
             device
         };
-        let place = GPUS.get(usize::try_from(device).ok()?)?;
+        let place = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
+        let place = place.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         // Acquire: what was written there before is seen.
         let known = place.load(Ordering::Acquire);
         if known == FREE {
-            return None;
+            return Ok(None);
         }
         // SAFETY: whatever else is stored there is never given back.
-        let known = unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped());
-        known.or_else(|| meet(device, place))
+        match unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped()) {
+            Some(known) => Ok(Some(known)),
+            None => meet(device, place),
+        }
     }
 
     /// Whether this is a fork's child in which nothing was launched yet.
@@ -75,25 +80,16 @@ impl Gpu {
     }
 }
 
-/// Finds out what there is to know of a GPU.
+/// Finds out what there is to know of a GPU. A process without an account, or without memory for this, launches nothing: nobody
+/// could tell what time it has.
 #[cold]
-fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
+fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Result<Option<&'static Gpu>, CUresult> {
     let _errno = Errno::save();
-    let new = match share::of(device)? {
-        None => FREE,
-        Some(share) => {
-            let (ledger, uuid) = ledger_of(device)?;
-            let start = os::map(size_of::<Gpu>()).ok()?;
-            // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
-            os::is_wiped_in_children(start, size_of::<Gpu>());
-            let gpu = start.cast::<Gpu>().as_ptr();
-            let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
-            // SAFETY: mapped, and nobody else's yet.
-            unsafe { own.write(Own::new(ledger, share, uuid)) };
-            // SAFETY: mapped and all zero, which is what an unknown one is.
-            unsafe { &*gpu }.own.store(own, Ordering::Release);
-            gpu
-        }
+    let new = match (share::of(device), entry::uuid(device)) {
+        (Some(None), _) => FREE,
+        (Some(Some(share)), Some(uuid)) => new(uuid, share).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?,
+        // The driver is not in use, as in the child of a fork, and launches nothing.
+        (None, _) | (_, None) => return Ok(None),
     };
     // Null, or what a fork has wiped.
     let before = place.load(Ordering::Acquire);
@@ -105,8 +101,23 @@ fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Option<&'static Gpu> {
     }
     let known = place.load(Ordering::Acquire);
     if known == FREE {
-        return None;
+        return Ok(None);
     }
     // SAFETY: never given back.
-    unsafe { known.as_ref() }
+    Ok(unsafe { known.as_ref() })
+}
+
+/// One of which this process has such a share.
+fn new(uuid: CUuuid, share: u32) -> Option<*mut Gpu> {
+    let ledger = ledger_of(&uuid)?;
+    let start = os::map(size_of::<Gpu>()).ok()?;
+    // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
+    os::is_wiped_in_children(start, size_of::<Gpu>());
+    let gpu = start.cast::<Gpu>().as_ptr();
+    let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
+    // SAFETY: mapped, and nobody else's yet.
+    unsafe { own.write(Own::new(ledger, share, uuid)) };
+    // SAFETY: mapped and all zero, which is what an unknown one is.
+    unsafe { &*gpu }.own.store(own, Ordering::Release);
+    Some(gpu)
 }

@@ -1,0 +1,214 @@
+// Threads that do at the same moment what changes the account, and what a program leaves behind on purpose.
+//
+//     races ACTION [ARGUMENT...]: see the end of this file
+
+#include <pthread.h>
+
+#include "pace.h"
+
+enum { MOST = 16384, MIB = 1 << 20 };
+
+static void *context;
+static pthread_barrier_t together;
+static int failures;
+
+static void begin(void)
+{
+    must("cuInit", cu.cuInit(0));
+    context = use_gpu(0);
+}
+
+// Runs so many threads, which begin together, and says how many of their calls failed.
+static void run(const char *what, int count, void *(*work)(void *), void *with)
+{
+    pthread_t threads[64];
+    pthread_barrier_init(&together, NULL, count);
+    for (int i = 0; i < count; i++) {
+        if (pthread_create(&threads[i], NULL, work, with) != 0)
+            fail("pthread_create", "no thread");
+    }
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    printf("%s: failed=%d\n", what, failures);
+    fflush(stdout);
+}
+
+static void note(const char *call, int result)
+{
+    if (result != SUCCESS && __atomic_fetch_add(&failures, 1, __ATOMIC_RELAXED) < 10)
+        fprintf(stderr, "%s: %d\n", call, result);
+}
+
+// The same kernel for the first time, half a millisecond apart: the first one's stacks are being looked after by then.
+static void *launches_deep(void *kernel)
+{
+    static int arrived;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    rest(__atomic_fetch_add(&arrived, 1, __ATOMIC_RELAXED) * 0.0005);
+    note("cuLaunchKernel", launch(kernel, NULL));
+    return NULL;
+}
+
+static void deep(int threads, const char *bytes)
+{
+    char text[64];
+    begin();
+    snprintf(text, sizeof text, "kernel deep 100 local %s\n", bytes);
+    run("deep", threads, launches_deep, kernel_of(text, "deep"));
+}
+
+// Memory that a pool keeps for nobody is there for all who run out of memory at the same time.
+static void *takes(void *bytes)
+{
+    device_pointer at = 0;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    note("cuMemAlloc", cu.cuMemAlloc_v2(&at, (size_t)bytes));
+    return NULL;
+}
+
+static void kept(int threads, size_t kept_mib, size_t each_mib)
+{
+    void *pool = NULL;
+    unsigned long long all = -1;
+    device_pointer at = 0;
+    begin();
+    must("cuDeviceGetMemPool", cu.cuDeviceGetMemPool(&pool, 0));
+    must("cuMemPoolSetAttribute", cu.cuMemPoolSetAttribute(pool, 4, &all));
+    must("cuMemAllocAsync", cu.cuMemAllocAsync(&at, kept_mib * MIB, NULL));
+    must("cuMemFreeAsync", cu.cuMemFreeAsync(at, NULL));
+    must("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));
+    run("kept", threads, takes, (void *)(each_mib * MIB));
+}
+
+// The primary context ends and is made anew while others launch in it.
+static void *makes_contexts(void *rounds)
+{
+    pthread_barrier_wait(&together);
+    for (size_t i = 0; i < (size_t)rounds; i++) {
+        void *own = NULL, *module = NULL, *kernel = NULL;
+        device_pointer at = 0;
+        note("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(&own, 0));
+        note("cuCtxSetCurrent", cu.cuCtxSetCurrent(own));
+        note("cuMemAlloc", cu.cuMemAlloc_v2(&at, 4 * MIB));
+        note("cuModuleLoadData", cu.cuModuleLoadData(&module, "kernel step 1000\n"));
+        note("cuModuleGetFunction", cu.cuModuleGetFunction(&kernel, module, "step"));
+        for (int j = 0; j < 3; j++)
+            note("cuLaunchKernel", launch(kernel, NULL));
+        note("cuCtxSynchronize", cu.cuCtxSynchronize());
+        note("cuMemFree", cu.cuMemFree_v2(at));
+        note("cuCtxSetCurrent", cu.cuCtxSetCurrent(NULL));
+        note("cuDevicePrimaryCtxRelease", cu.cuDevicePrimaryCtxRelease_v2(0));
+    }
+    return NULL;
+}
+
+static void contexts(int threads, size_t rounds)
+{
+    double start = now();
+    must("cuInit", cu.cuInit(0));
+    run("contexts", threads, makes_contexts, (void *)rounds);
+    printf("took: milliseconds=%.0f\n", (now() - start) * 1000);
+}
+
+// A context ends with all that was taken in it.
+static void blocks(int count, size_t each_mib)
+{
+    void *own = NULL;
+    begin();
+    must("cuCtxCreate", cu.cuCtxCreate_v2(&own, 0, 0));
+    device_pointer at = 0;
+    int taken = 0;
+    while (taken < count && cu.cuMemAlloc_v2(&at, each_mib * MIB) == SUCCESS)
+        taken++;
+    must("cuCtxDestroy", cu.cuCtxDestroy_v2(own));
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    printf("blocks: taken=%d again=%d\n", taken, cu.cuMemAlloc_v2(&at, taken * each_mib * MIB));
+}
+
+// Memory that a descriptor keeps is freed, at once or in a stream, as often as there is any.
+static void descriptors(bool in_stream, size_t each_mib)
+{
+    begin();
+    int taken = 0, result = SUCCESS;
+    while (taken < 64) {
+        device_pointer at = 0;
+        int descriptor = -1;
+        result = cu.cuMemAlloc_v2(&at, each_mib * MIB);
+        if (result)
+            break;
+        taken++;
+        must("cuMemGetHandleForAddressRange",
+             cu.cuMemGetHandleForAddressRange(&descriptor, at, each_mib * MIB, 1, 0));
+        must("free", in_stream ? cu.cuMemFreeAsync(at, NULL) : cu.cuMemFree_v2(at));
+        must("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));
+    }
+    printf("descriptors: taken=%d then=%d\n", taken, result);
+}
+
+// Pools of managed memory come and go; then blocks are taken until there is no more.
+static void managed(int rounds, size_t each_mib, size_t step_mib)
+{
+    struct pool_properties properties = {.type = 2, .location = {1, 0}};
+    device_pointer at = 0;
+    begin();
+    for (int i = 0; i < rounds; i++) {
+        void *pool = NULL;
+        must("cuMemPoolCreate", cu.cuMemPoolCreate(&pool, &properties));
+        must("cuMemAllocFromPoolAsync", cu.cuMemAllocFromPoolAsync(&at, each_mib * MIB, pool, NULL));
+        must("cuMemFreeAsync", cu.cuMemFreeAsync(at, NULL));
+        must("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));
+        must("cuMemPoolDestroy", cu.cuMemPoolDestroy(pool));
+    }
+    int taken = 0;
+    while (taken < MOST && cu.cuMemAlloc_v2(&at, step_mib * MIB) == SUCCESS)
+        taken++;
+    printf("managed: taken=%d\n", taken);
+}
+
+// In a context that the CUDA runtime made by its private table, which takes no memory by any name.
+static void private_table(void)
+{
+    struct {
+        size_t bytes;
+        int (*retain)(void **context, int device);
+    } *table = NULL;
+    void *module = NULL, *kernel = NULL;
+    must("cuInit", cu.cuInit(0));
+    must("cuGetExportTable", cu.cuGetExportTable((void *)&table, "fakecudatable\0\0\1"));
+    must("retain", table->retain(&context, 0));
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    device_pointer at = 0;
+    printf("cuMemAlloc: %d\n", cu.cuMemAlloc_v2(&at, MIB));
+    printf("cuModuleLoadData: %d\n", cu.cuModuleLoadData(&module, "kernel step 1000\ncode 1000000000\n"));
+    if (module && cu.cuModuleGetFunction(&kernel, module, "step") == SUCCESS)
+        printf("cuLaunchKernel: %d\n", launch(kernel, NULL));
+}
+
+int main(int count, char **words)
+{
+    say_library();
+    reach("linked");
+    const char *action = count > 1 ? words[1] : "";
+    long numbers[3] = {0};
+    for (int i = 2; i < count && i < 5; i++)
+        numbers[i - 2] = atol(words[i]);
+    if (strcmp(action, "deep") == 0)
+        deep((int)numbers[0], words[3]);
+    else if (strcmp(action, "kept") == 0)
+        kept((int)numbers[0], numbers[1], numbers[2]);
+    else if (strcmp(action, "contexts") == 0)
+        contexts((int)numbers[0], numbers[1]);
+    else if (strcmp(action, "blocks") == 0)
+        blocks((int)numbers[0], numbers[1]);
+    else if (strcmp(action, "descriptors") == 0)
+        descriptors(numbers[0] != 0, numbers[1]);
+    else if (strcmp(action, "managed") == 0)
+        managed((int)numbers[0], numbers[1], numbers[2]);
+    else if (strcmp(action, "private") == 0)
+        private_table();
+    else
+        fail(action, "no such action");
+    return 0;
+}

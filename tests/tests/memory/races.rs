@@ -1,0 +1,127 @@
+//! What threads do at the same moment, and what programs leave behind on purpose: nobody gets more, and nobody less.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use softmig_fake_node::MIB;
+
+use crate::stand::{Running, Said, Stand, context};
+use crate::ways::OUT_OF_MEMORY;
+
+/// A slice for a context and so many MiB beside it.
+fn stand(mib: u64) -> Result<Stand> {
+    // One more, for what a context is rounded up to.
+    Stand::new(context() / MIB + mib + 1)
+}
+
+fn run(stand: &Stand, words: &[&str]) -> Result<Said> {
+    let words: Vec<&str> = ["races"].iter().chain(words).copied().collect();
+    let said = stand.run(&words)?;
+    said.check()?;
+    Ok(said)
+}
+
+/// Room for one context beside what the threads take: whoever were charged another would leave the rest without.
+#[test]
+fn threads_that_begin_at_once_are_charged_one_context() -> Result<()> {
+    let stand = stand(256)?;
+    for _ in 0..20 {
+        let said = stand.client(&["threads"]).output()?;
+        let stdout = String::from_utf8_lossy(&said.stdout);
+        let is_well = stdout.contains("threads that met an error: 0 of 64\n");
+        ensure!(is_well && said.status.success(), "{said:?}");
+    }
+    stand.check_peaks()
+}
+
+/// While the first one's stacks are being looked after, the kernel is not known yet.
+#[test]
+fn a_kernel_whose_stacks_do_not_fit_is_launched_by_no_thread() -> Result<()> {
+    for _ in 0..10 {
+        let stand = stand(200)?;
+        let said = run(&stand, &["deep", "4", "20000"])?;
+        ensure!(said.number("deep", "failed")? == 4, "{said:#?}");
+        stand.check_peaks()?;
+    }
+    Ok(())
+}
+
+/// One that does is charged once.
+#[test]
+fn a_kernel_that_all_threads_launch_at_once_has_its_stacks_once() -> Result<()> {
+    for _ in 0..10 {
+        let stand = stand(1300)?;
+        let said = run(&stand, &["deep", "8", "4000"])?;
+        ensure!(said.number("deep", "failed")? == 0, "{said:#?}");
+        stand.check_peaks()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_pool_keeps_for_nobody_is_there_for_all_who_ask_at_once() -> Result<()> {
+    for _ in 0..5 {
+        let stand = stand(1200)?;
+        let said = run(&stand, &["kept", "4", "1024", "200"])?;
+        ensure!(said.number("kept", "failed")? == 0, "{said:#?}");
+        stand.check_peaks()?;
+    }
+    Ok(())
+}
+
+/// Launches go on, too: nobody waits for events of a context that is gone.
+#[test]
+fn a_context_that_ends_beside_one_that_begins_leaves_nothing_behind() -> Result<()> {
+    let stand = stand(2000)?;
+    for _ in 0..20 {
+        let mut client = stand.client(&["races", "contexts", "3", "100"]);
+        client.env("CUDA_DEVICE_SM_LIMIT", "25");
+        let said = Running::start(client)?.end()?;
+        said.check()?;
+        ensure!(said.number("contexts", "failed")? == 0, "{said:#?}");
+        let took = Duration::from_millis(said.number("took", "milliseconds")?);
+        ensure!(took < Duration::from_secs(30), "{said:#?}");
+    }
+    stand.check_peaks()
+}
+
+/// Thousands of allocations, which move in the table as others are forgotten.
+#[test]
+fn a_context_ends_with_all_that_was_taken_in_it() -> Result<()> {
+    let stand = stand(context() / MIB + 3000 * 6)?;
+    let said = run(&stand, &["blocks", "3000", "6"])?;
+    ensure!(said.text("blocks")? == "taken=3000 again=0", "{said:#?}");
+    stand.check_peaks()
+}
+
+/// A descriptor keeps the memory, which no figure of the driver's then has.
+#[test]
+fn what_a_descriptor_keeps_stays_charged_however_it_is_freed() -> Result<()> {
+    for in_stream in ["0", "1"] {
+        let stand = stand(1000)?;
+        let said = run(&stand, &["descriptors", in_stream, "300"])?;
+        let expected = format!("taken=3 then={OUT_OF_MEMORY}");
+        ensure!(said.text("descriptors")? == expected, "{said:#?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn pools_of_managed_memory_leave_no_charge() -> Result<()> {
+    let stand = stand(1000)?;
+    let said = run(&stand, &["managed", "5", "256", "50"])?;
+    ensure!(said.number("managed", "taken")? == 20, "{said:#?}");
+    stand.check_peaks()
+}
+
+/// The CUDA runtime makes contexts by no name. Nobody can tell what a process without a ledger has, so it has nothing.
+#[test]
+fn a_process_without_an_account_loads_no_code_and_launches_nothing() -> Result<()> {
+    let stand = stand(1000)?;
+    std::fs::remove_file(stand.path("ledger"))?;
+    let said = run(&stand, &["private"])?;
+    for call in ["cuMemAlloc", "cuModuleLoadData"] {
+        ensure!(said.text(call)? == OUT_OF_MEMORY.to_string(), "{said:#?}");
+    }
+    Ok(())
+}
