@@ -303,7 +303,7 @@ pub(crate) fn forget_stream(stream: CUstream) {
 }
 
 /// Ends a context, with its streams and events.
-pub(crate) fn ending_context(context: CUcontext, end: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn ending_context(context: CUcontext, end: &dyn Fn() -> CUresult) -> CUresult {
     if STATE.load(Ordering::Relaxed) != PACED {
         return end();
     }
@@ -315,7 +315,7 @@ pub(crate) fn ending_context(context: CUcontext, end: impl FnOnce() -> CUresult)
 }
 
 /// May end a GPU's own context.
-pub(crate) fn ending_primary(device: CUdevice, end: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn ending_primary(device: CUdevice, end: &dyn Fn() -> CUresult) -> CUresult {
     let gpu = if STATE.load(Ordering::Relaxed) == PACED {
         Gpu::known(device)
     } else {

@@ -30,6 +30,8 @@ pub(crate) enum Item {
 /// What there is to do after the driver's call.
 enum After {
     Nothing,
+    /// It is not asked at all.
+    Refused(CUresult),
     Work(Ticket),
     Join,
     BeginCapture,
@@ -43,14 +45,14 @@ pub(crate) const DEFAULT: CUstream = core::ptr::null_mut();
 #[inline]
 pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult) -> CUresult {
     let after = if compute::may_be_paced() {
-        match before(&item()) {
-            Ok(after) => after,
-            Err(refused) => return refused,
-        }
+        before(&item())
     } else {
         After::Nothing
     };
-    let result = call();
+    let result = match after {
+        After::Refused(refused) => refused,
+        _ => call(),
+    };
     if !matches!(after, After::Nothing) {
         finish(after, result);
     }
@@ -59,11 +61,13 @@ pub(crate) fn give(item: impl FnOnce() -> Item, call: impl FnOnce() -> CUresult)
 
 #[cold]
 #[inline(never)]
-fn before(item: &Item) -> Result<After, CUresult> {
-    Ok(match *item {
-        Item::Work(stream, work) => {
-            compute::admit(stream, work)?.map_or(After::Nothing, After::Work)
-        }
+fn before(item: &Item) -> After {
+    match *item {
+        Item::Work(stream, work) => match compute::admit(stream, work) {
+            Ok(None) => After::Nothing,
+            Ok(Some(ticket)) => After::Work(ticket),
+            Err(refused) => After::Refused(refused),
+        },
         Item::Pause(stream) => {
             compute::before_pause(stream);
             After::Nothing
@@ -71,7 +75,7 @@ fn before(item: &Item) -> Result<After, CUresult> {
         Item::Join(stream) => {
             compute::before_pause(stream);
             if !captures::are_any() {
-                return Ok(After::Nothing);
+                return After::Nothing;
             }
             captures::begins();
             After::Join
@@ -83,14 +87,14 @@ fn before(item: &Item) -> Result<After, CUresult> {
         }
         Item::EndCapture(stream) if stream.is_capturing() => After::EndCapture(stream),
         Item::EndCapture(_) => After::Nothing,
-    })
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn finish(after: After, result: CUresult) {
     match after {
-        After::Nothing => {}
+        After::Nothing | After::Refused(_) => {}
         After::Work(ticket) => compute::launched(ticket, result),
         After::Join => captures::has_begun(false),
         After::BeginCapture => captures::has_begun(result == CUDA_SUCCESS),

@@ -52,24 +52,8 @@ impl<T: Copy> Once<T> {
     /// The value that this thread or another has just kept. Who keeps it may have been interrupted in the middle, so this waits
     /// for some instructions of another thread's, and for ever only if they are never run: `None` after [`PATIENCE`].
     pub(crate) fn wait(&self) -> Option<&T> {
-        let value = self.get();
-        if value.is_some() {
-            return value;
-        }
-        self.wait_for(PATIENCE)
-    }
-
-    #[cold]
-    fn wait_for(&self, patience: u64) -> Option<&T> {
-        let _errno = os::Errno::save();
-        let start = os::milliseconds();
-        loop {
-            let value = self.get();
-            if value.is_some() || os::milliseconds().saturating_sub(start) >= patience {
-                return value;
-            }
-            os::nap(LOOK_AGAIN);
-        }
+        wait_until_ready(&self.state, PATIENCE);
+        self.get()
     }
 
     /// Keeps a value; true for the one that was first. Nobody waits here.
@@ -92,6 +76,17 @@ impl<T: Copy> Once<T> {
         // Release: see `get`.
         self.state.store(READY, Ordering::Release);
         true
+    }
+}
+
+fn wait_until_ready(state: &AtomicU32, patience: u64) {
+    let _errno = os::Errno::save();
+    let start = os::milliseconds();
+    // Acquire: see `get`.
+    while state.load(Ordering::Acquire) != READY
+        && os::milliseconds().saturating_sub(start) < patience
+    {
+        os::nap(LOOK_AGAIN);
     }
 }
 
@@ -130,7 +125,8 @@ mod tests {
         // As a thread leaves it that is interrupted before it writes.
         once.state.store(os::process_id(), Ordering::Relaxed);
         assert!(!once.keep(1));
-        assert_eq!(once.wait_for(5), None);
+        wait_until_ready(&once.state, 5);
+        assert_eq!(once.get(), None);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| once.wait().copied());
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -421,8 +421,8 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
 pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<Gpu<'static>> {
-    let member = Private::get().ok()?.member()?;
-    member.ledger.gpu(key(uuid))
+    let account = Private::get().inspect_err(|error| refusal::say_no_account(*error));
+    account.ok()?.member()?.ledger.gpu(key(uuid))
 }
 
 /// What the living processes of the job hold of a GPU, in units; also where it is known from NVML alone.

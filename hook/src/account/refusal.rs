@@ -58,7 +58,7 @@ pub(crate) fn say_no_account(error: Error) {
     }
     gate::with_finding(|finding| {
         let mut line = Text::<256>::new();
-        line.push(b"no GPU memory for this process: the ledger of its job cannot be used, error ");
+        line.push(b"neither GPU memory nor launches for this process: the ledger of its job cannot be used, error ");
         line.push_number(u64::from(error.0.unsigned_abs()), 1);
         line.push(match error {
             Error::MISSING => b" (there is none: did softmig's prolog run?)".as_slice(),

@@ -108,7 +108,7 @@ pub(crate) unsafe fn create_v4(
     })
 }
 
-fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
+fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     let Some(holdings) = account::holdings() else {
         return compute::ending_context(context, call);
     };
@@ -134,12 +134,12 @@ fn destroyed(context: CUcontext, call: impl FnOnce() -> CUresult) -> CUresult {
 
 pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
     // SAFETY: as above.
-    destroyed(context, || unsafe { real::cuCtxDestroy(context) })
+    destroyed(context, &|| unsafe { real::cuCtxDestroy(context) })
 }
 
 pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
     // SAFETY: as above.
-    destroyed(context, || unsafe { real::cuCtxDestroy_v2(context) })
+    destroyed(context, &|| unsafe { real::cuCtxDestroy_v2(context) })
 }
 
 /// Refunds what was allocated in a context that is gone.
@@ -196,7 +196,7 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
 
 /// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
 /// has the same handle.
-fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
+fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     let making = making::primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
         return compute::ending_primary(device, call);
@@ -226,26 +226,26 @@ fn maybe_ended(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
 
 pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
     // SAFETY: as above.
-    maybe_ended(device, || unsafe {
+    maybe_ended(device, &|| unsafe {
         real::cuDevicePrimaryCtxRelease(device)
     })
 }
 
 pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
     // SAFETY: as above.
-    maybe_ended(device, || unsafe {
+    maybe_ended(device, &|| unsafe {
         real::cuDevicePrimaryCtxRelease_v2(device)
     })
 }
 
 pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
     // SAFETY: as above.
-    maybe_ended(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+    maybe_ended(device, &|| unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
     // SAFETY: as above.
-    maybe_ended(device, || unsafe {
+    maybe_ended(device, &|| unsafe {
         real::cuDevicePrimaryCtxReset_v2(device)
     })
 }
