@@ -99,31 +99,65 @@ pub(crate) fn keep(gpu: &Limited, kind: Kind, name: u64, new: Holding) {
 /// In the count of an address: others can have its memory, for as long as they like.
 pub(crate) const OUTLIVES: u32 = u32::MAX - 1;
 
+/// The same in the count of references to a piece or a handle, beside their number.
+pub(crate) const DESCRIBED: u32 = 1 << 30;
+
+impl Holding {
+    /// Whether no reference of this process's is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.count & !DESCRIBED == 0
+    }
+
+    /// Whether others can have the memory when this process has given it back.
+    fn outlives(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Address => self.count == OUTLIVES,
+            Kind::Piece | Kind::Handle => self.count & DESCRIBED != 0,
+            _ => false,
+        }
+    }
+}
+
 /// In the `other` of a handle: the memory is another process's.
 pub(crate) const FROM_ELSEWHERE: u64 = 1;
+/// Others may have the memory.
+pub(crate) const EXPORTED: u64 = 2;
 
-/// Refunds what was charged for something.
+/// Refunds what was charged for something, unless others can have it still.
 pub(crate) fn refund(kind: Kind, held: &Holding) {
+    if matches!(kind, Kind::Graph | Kind::Kernel | Kind::Stacks) {
+        // Nothing was charged for these by their name.
+        return;
+    }
     let Some(gpu) = Limited::on(held.device.into()) else {
         return;
     };
     let apart = match kind {
         Kind::Managed => Some(&gpu.place().managed),
         Kind::Opened | Kind::External => Some(&gpu.place().elsewhere),
-        Kind::Handle if held.other == FROM_ELSEWHERE => Some(&gpu.place().elsewhere),
+        Kind::Handle if held.other > 0 => Some(&gpu.place().elsewhere),
         _ => None,
     };
     if let Some(apart) = apart {
         apart.fetch_sub(held.units, Ordering::Relaxed);
     }
-    if held.count == OUTLIVES {
-        // Somebody may have it still.
+    if held.outlives(kind) {
         gpu.place()
             .outlives
             .fetch_add(held.units, Ordering::Relaxed);
-        return;
+    } else {
+        gpu.refund(held.units);
     }
-    gpu.refund(held.units);
+}
+
+/// A descriptor was given to something that another thread has given back meanwhile.
+pub(crate) fn outlived(held: &Holding) {
+    if let Some(gpu) = Limited::on(held.device.into()) {
+        gpu.charge(held.units);
+        gpu.place()
+            .outlives
+            .fetch_add(held.units, Ordering::Relaxed);
+    }
 }
 
 /// The calling thread's context, as a number.
@@ -179,7 +213,7 @@ pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) -> Opti
             count: held.count.saturating_sub(1),
             ..held
         });
-        (left.filter(|held| held.count > 0), left)
+        (left.filter(|held| !held.is_over()), left)
     })
 }
 
@@ -187,7 +221,7 @@ pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) -> Opti
 pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64, held: Holding, result: CUresult) {
     if result != CUDA_SUCCESS {
         add_reference(holdings, kind, name, held);
-    } else if held.count == 0 {
+    } else if held.is_over() {
         refund(kind, &held);
     }
 }
@@ -195,7 +229,8 @@ pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64, held: Holding, 
 /// Counts a reference more, to what is known or else to `new`; true if it was known.
 pub(crate) fn add_reference(holdings: &Holdings, kind: Kind, name: u64, new: Holding) -> bool {
     holdings.change(kind, name, |known| {
-        let count = known.map_or(0, |held| held.count).saturating_add(1);
+        let count = known.map_or(new.count, |held| held.count);
+        let count = count.saturating_add(1);
         let held = Holding {
             count,
             ..known.unwrap_or(new)

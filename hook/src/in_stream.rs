@@ -271,7 +271,7 @@ fn is_on_device(address: CUdeviceptr) -> bool {
 }
 
 /// The GPU that an address is on.
-fn device_of(address: CUdeviceptr) -> Option<c_int> {
+pub(crate) fn device_of(address: CUdeviceptr) -> Option<c_int> {
     let mut device: c_int = 0;
     let place = (&raw mut device).cast::<c_void>();
     // SAFETY: there is room for the answer.

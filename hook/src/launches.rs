@@ -21,7 +21,7 @@ fn launched(
     name: &CStr,
     launch: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    if !stacks::fit(function, name) {
+    if !stacks::fit(function, stream.handle, name) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     compute::paced(stream, || grid.work(function), launch)
@@ -335,7 +335,8 @@ pub(crate) unsafe fn launch_cooperative_kernel_multi_device(
         is_there.then(|| unsafe { arguments::read(launch_params_list.wrapping_add(at)) })?
     };
     for params in (0..num_devices as usize).map_while(part) {
-        if !stacks::fit(params.function, c"cuLaunchCooperativeKernelMultiDevice") {
+        let name = c"cuLaunchCooperativeKernelMultiDevice";
+        if !stacks::fit(params.function, params.hStream, name) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }

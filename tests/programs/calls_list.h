@@ -32,6 +32,7 @@
     CALL(cuEventQuery, cuEventQuery, 2000, (void *event))                                                   \
     CALL(cuEventSynchronize, cuEventSynchronize, 2000, (void *event))                                       \
     CALL(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *pool, size_t keep))                                \
+    CALL(cuGraphExecUpdate_v2, cuGraphExecUpdate, 12000, (void *ready, void *graph, void *outcome))         \
     CALL(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **pool, int device))                          \
     CALL(cuGetExportTable, cuGetExportTable, 3000, (void **table, const void *name))                        \
     CALL(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (int device, void *pool))                           \

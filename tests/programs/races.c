@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "pace.h"
+#include "ways.h"
 
 enum { MOST = 16384, MIB = 1 << 20 };
 
@@ -14,8 +15,8 @@ static int failures;
 
 static void begin(void)
 {
-    must("cuInit", cu.cuInit(0));
-    context = use_gpu(0);
+    must("start", start(false));
+    context = main_context;
 }
 
 // Runs so many threads, which begin together, and says how many of their calls failed.
@@ -147,6 +148,16 @@ static void descriptors(bool in_stream, size_t each_mib)
     printf("descriptors: taken=%d then=%d\n", taken, result);
 }
 
+// Blocks of so many MiB until there is no more.
+static void fill(const char *what, size_t step_mib)
+{
+    device_pointer at = 0;
+    int taken = 0;
+    while (taken < MOST && cu.cuMemAlloc_v2(&at, step_mib * MIB) == SUCCESS)
+        taken++;
+    printf("%s: taken=%d\n", what, taken);
+}
+
 // Pools of managed memory come and go; then blocks are taken until there is no more.
 static void managed(int rounds, size_t each_mib, size_t step_mib)
 {
@@ -161,10 +172,111 @@ static void managed(int rounds, size_t each_mib, size_t step_mib)
         must("cuStreamSynchronize", cu.cuStreamSynchronize(NULL));
         must("cuMemPoolDestroy", cu.cuMemPoolDestroy(pool));
     }
+    fill("managed", step_mib);
+}
+
+// A graph that takes memory when it is launched is updated again and again.
+static void updates(int count, size_t mib, size_t step_mib)
+{
+    void *graph = NULL, *node = NULL, *ready = NULL;
+    struct memory_node asked = memory_node(mib * MIB);
+    char outcome[64];
+    begin();
+    must("cuGraphCreate", cu.cuGraphCreate(&graph, 0));
+    must("cuGraphAddMemAllocNode", cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &asked));
+    must("cuGraphInstantiateWithFlags", cu.cuGraphInstantiateWithFlags(&ready, graph, 0));
+    for (int i = 0; i < count; i++)
+        must("cuGraphExecUpdate", cu.cuGraphExecUpdate_v2(ready, graph, outcome));
+    fill("updates", step_mib);
+}
+
+// A thread that has no context, in a stream that has one.
+static void *allocates_apart(void *stream)
+{
+    device_pointer at = 0;
+    note("cuMemAllocAsync", cu.cuMemAllocAsync(&at, 2000ul * MIB, stream));
+    return NULL;
+}
+
+static void *runs_graph_apart(void *stream)
+{
+    void *graph = NULL, *node = NULL, *ready = NULL;
+    struct memory_node asked = memory_node(2000ul * MIB);
+    must("cuGraphCreate", cu.cuGraphCreate(&graph, 0));
+    must("cuGraphAddMemAllocNode", cu.cuGraphAddMemAllocNode(&node, graph, NULL, 0, &asked));
+    int result = cu.cuGraphInstantiateWithFlags(&ready, graph, 0);
+    note("graph", result ? result : cu.cuGraphLaunch(ready, stream));
+    return NULL;
+}
+
+static void apart(void)
+{
+    begin();
+    void *stream = new_stream();
+    run("apart", 1, allocates_apart, stream);
+    run("apart, a graph", 1, runs_graph_apart, stream);
+}
+
+// One thread gives memory to others while another gives it back.
+static unsigned long long exported;
+
+static void *exports(void *unused)
+{
+    (void)unused;
+    int descriptor = -1;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    cu.cuMemExportToShareableHandle(&descriptor, exported, 1, 0);
+    return NULL;
+}
+
+static void exported_and_released(int rounds, size_t mib)
+{
+    struct physical_properties properties = {.type = 1, .handle_types = 1, .location = {1, 0}};
+    begin();
     int taken = 0;
-    while (taken < MOST && cu.cuMemAlloc_v2(&at, step_mib * MIB) == SUCCESS)
+    while (taken < rounds && cu.cuMemCreate(&exported, mib * MIB, &properties, 0) == SUCCESS) {
+        pthread_t thread;
         taken++;
-    printf("managed: taken=%d\n", taken);
+        pthread_barrier_init(&together, NULL, 2);
+        if (pthread_create(&thread, NULL, exports, NULL) != 0)
+            fail("pthread_create", "no thread");
+        pthread_barrier_wait(&together);
+        must("cuMemRelease", cu.cuMemRelease(exported));
+        pthread_join(thread, NULL);
+    }
+    printf("exported: rounds=%d\n", taken);
+}
+
+// Pieces that a descriptor keeps: the driver may give their addresses again.
+static void pieces(int most)
+{
+    begin();
+    int taken = 0;
+    device_pointer at = 0;
+    while (taken < most && cu.cuMemAlloc_v2(&at, MIB * 3 / 2) == SUCCESS) {
+        int descriptor = -1;
+        taken++;
+        must("cuMemGetHandleForAddressRange", cu.cuMemGetHandleForAddressRange(&descriptor, at, MIB, 1, 0));
+        must("cuMemFree", cu.cuMemFree_v2(at));
+    }
+    printf("pieces: taken=%d\n", taken);
+}
+
+// All threads ask for stacks of the same size.
+static void *sets_limit(void *bytes)
+{
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    note("cuCtxSetLimit", cu.cuCtxSetLimit(0, (size_t)bytes));
+    return NULL;
+}
+
+static void limits(int threads, size_t bytes, size_t step_mib)
+{
+    begin();
+    run("limits", threads, sets_limit, (void *)bytes);
+    fill("beside", step_mib);
 }
 
 // In a context that the CUDA runtime made by its private table, which takes no memory by any name.
@@ -206,6 +318,16 @@ int main(int count, char **words)
         descriptors(numbers[0] != 0, numbers[1]);
     else if (strcmp(action, "managed") == 0)
         managed((int)numbers[0], numbers[1], numbers[2]);
+    else if (strcmp(action, "updates") == 0)
+        updates((int)numbers[0], numbers[1], numbers[2]);
+    else if (strcmp(action, "apart") == 0)
+        apart();
+    else if (strcmp(action, "exported") == 0)
+        exported_and_released((int)numbers[0], numbers[1]);
+    else if (strcmp(action, "pieces") == 0)
+        pieces((int)numbers[0]);
+    else if (strcmp(action, "limits") == 0)
+        limits((int)numbers[0], numbers[1], numbers[2]);
     else if (strcmp(action, "private") == 0)
         private_table();
     else

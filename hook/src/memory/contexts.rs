@@ -11,8 +11,11 @@ use softmig_driver_sys::cuda::{
     CUgreenCtx, CUresult,
 };
 
+use softmig_policy::conf::MAX_GPUS;
+
 use crate::account::{self, Busy, Holding, Kind, Limited, making, outside, pools};
 use crate::compute;
+use crate::entry;
 use crate::gate;
 use crate::memory::stacks;
 use crate::rows::asked;
@@ -125,8 +128,7 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     }
     if let Some(gpu) = gpu {
         gpu.expect_change();
-        forget(&gpu, context);
-        outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
+        forget(&gpu, &|name| name == context as u64);
         outside::lower(&gpu, known.count);
     }
     result
@@ -142,18 +144,24 @@ pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
     destroyed(context, &|| unsafe { real::cuCtxDestroy_v2(context) })
 }
 
-/// Refunds what was allocated in a context that is gone.
-fn forget(gpu: &Limited, context: CUcontext) {
+/// Refunds what was allocated in a context that is gone, of which `is_its` says whether a context's handle is its own.
+fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
+    let holdings = gpu.holdings();
     for kind in OF_CONTEXT {
-        gpu.holdings().each(kind, |name, held| {
-            if held.other == context as u64 && held.device == gpu.number() {
-                let held = gpu.holdings().take(kind, name);
-                if let Some(held) = held {
-                    account::refund(kind, &held);
-                }
+        holdings.each(kind, |name, held| {
+            if held.device == gpu.number()
+                && is_its(held.other)
+                && let Some(held) = holdings.take(kind, name)
+            {
+                account::refund(kind, &held);
             }
         });
     }
+    holdings.each(Kind::Stacks, |name, held| {
+        if held.device == gpu.number() && is_its(name) {
+            outside::release(gpu, stacks::forget_context(gpu, name));
+        }
+    });
 }
 
 pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
@@ -194,6 +202,16 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
     Some(context)
 }
 
+/// The primary contexts of the process's other GPUs.
+fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
+    let mut found = [0; MAX_GPUS];
+    for (place, other) in found.iter_mut().zip(0..entry::device_count()) {
+        let context = primary_of(other).filter(|_| other != device);
+        *place = context.map_or(0, |context| context as u64);
+    }
+    found
+}
+
 /// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
 /// has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
@@ -201,14 +219,17 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
         return compute::ending_primary(device, call);
     };
-    let context = primary_of(device);
     let _busy = Busy::on(&gpu);
     let result = compute::ending_primary(device, call);
-    if let Some(context) = context.filter(|_| result == CUDA_SUCCESS && !is_active(device)) {
-        forget(&gpu, context);
+    if result == CUDA_SUCCESS && !is_active(device) {
+        // Green contexts live in the primary one, and have handles of their own.
+        let others = primaries_beside(device);
+        let is_the_programs = |name| gpu.holdings().get(Kind::Context, name).is_some();
+        forget(&gpu, &|name| {
+            !others.contains(&name) && !is_the_programs(name)
+        });
         pools::forget_gone(&gpu);
         gpu.expect_change();
-        outside::release(&gpu, stacks::forget_context(&gpu, context as u64));
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;
         gpu.holdings().each(Kind::Context, |context, held| {

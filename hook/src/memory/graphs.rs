@@ -153,12 +153,19 @@ fn made(
     call: impl FnOnce() -> CUresult,
     exec: impl FnOnce() -> CUgraphExec,
 ) -> CUresult {
-    let Some(gpu) = here() else { return call() };
-    let busy = Busy::on(&gpu);
+    if !gate::is_limited_process() {
+        return call();
+    }
     let Some(needs) = Needs::of(graph) else {
         return CUDA_ERROR_OUT_OF_MEMORY;
     };
-    if !stacks::reserve(&gpu, &busy, needs.frame, function) {
+    // A thread without a context may do this too.
+    let here = here();
+    let Some(gpu) = here.or_else(|| needs.gpu()) else {
+        return call();
+    };
+    let busy = Busy::on(&gpu);
+    if here.is_some() && !stacks::reserve(&gpu, &busy, needs.frame, function) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if let Some(gpu) = needs.gpu()
@@ -172,7 +179,9 @@ fn made(
     }
     let result = call();
     // A large graph takes memory itself.
-    outside::after_code(&gpu);
+    if here.is_some() {
+        outside::after_code(&gpu);
+    }
     if result == CUDA_SUCCESS
         && let Some(gpu) = needs.gpu()
     {
@@ -183,7 +192,7 @@ fn made(
             count: 0,
             other: 0,
         };
-        account::keep(&gpu, Kind::Graph, exec() as u64, held);
+        gpu.holdings().put(Kind::Graph, exec() as u64, held);
     }
     result
 }

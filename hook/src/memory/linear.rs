@@ -10,7 +10,8 @@ use softmig_region::{UNIT, units};
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::account::{self, Busy, Holding, Kind, Limited, here};
+use crate::account::{self, Busy, DESCRIBED, Holding, Holdings, Kind, Limited, here};
+use crate::memory::physical::described;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -298,36 +299,46 @@ pub(crate) unsafe fn descriptor(
     kind: CUmemRangeHandleType,
     flags: c_ulonglong,
 ) -> CUresult {
+    // Before the call: another thread may free it meanwhile.
+    let found =
+        account::holdings().and_then(|holdings| Some((holdings, found_at(holdings, address)?)));
     // SAFETY: as above.
-    let call =
-        || unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
-    let result = call();
-    let Some(holdings) = account::holdings().filter(|_| result == CUDA_SUCCESS) else {
+    let result = unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
+    let Some((holdings, (kind, name, before))) = found.filter(|_| result == CUDA_SUCCESS) else {
         return result;
     };
+    if kind == Kind::Handle {
+        described(holdings, name, &before, 0);
+        return result;
+    }
+    let is_known = holdings.change(kind, name, |known| {
+        let known = known.map(|held| Holding {
+            count: match kind {
+                Kind::Piece => held.count | DESCRIBED,
+                _ => account::OUTLIVES,
+            },
+            ..held
+        });
+        (known, known.is_some())
+    });
+    if !is_known {
+        account::outlived(&before);
+    }
+    result
+}
+
+/// What is held at an address, or around it: its kind, name, and what is known of it.
+fn found_at(holdings: &Holdings, address: CUdeviceptr) -> Option<(Kind, u64, Holding)> {
     let (mut base, mut length) = (0, 0);
     // SAFETY: there is room for both answers.
     let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut length, address) };
     if known != CUDA_SUCCESS {
         base = address;
     }
-    let outlives = |kind, name, count: fn(u32) -> u32| {
-        holdings.change(kind, name, |known| {
-            let known = known.map(|held| Holding {
-                count: count(held.count),
-                ..held
-            });
-            (known, known.map(|held| held.other))
-        })
-    };
-    let many = |count: u32| count.saturating_add(1 << 30);
-    if outlives(Kind::Address, base, |_| account::OUTLIVES).is_none()
-        && outlives(Kind::Piece, piece_of(base), many).is_none()
-        && let Some(memory) = outlives(Kind::Mapping, base, |count| count)
-    {
-        outlives(Kind::Handle, memory, many);
-    }
-    result
+    let get = |kind, name| Some((kind, name, holdings.get(kind, name)?));
+    get(Kind::Address, base)
+        .or_else(|| get(Kind::Piece, piece_of(base)))
+        .or_else(|| get(Kind::Handle, holdings.get(Kind::Mapping, base)?.other))
 }
 
 pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {

@@ -31,11 +31,15 @@ pub(crate) enum Form {
     PerThread,
 }
 
-/// The GPU of a stream, which may be another one than that of the calling thread's context.
+/// The GPU of a stream, which may be another one than that of the calling thread's context; the thread may have none.
 #[inline]
 fn of_stream(stream: CUstream) -> Option<Limited> {
-    if here().is_none() || entry::has_one_gpu() {
-        here()
+    if !gate::is_limited_process() {
+        return None;
+    }
+    let own = here();
+    if own.is_some() && entry::has_one_gpu() {
+        own
     } else {
         in_context_of(stream, here)
     }

@@ -10,7 +10,9 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::{self, Busy, Holding, Kind, here};
+use crate::account::{self, Busy, Holding, Kind, Limited, here};
+use crate::gate;
+use crate::in_stream::device_of;
 use crate::memory::arguments;
 use crate::memory::linear::{expect_others, in_pieces};
 use crate::rows::asked;
@@ -22,11 +24,16 @@ fn opened(
     result: CUresult,
     close: impl FnOnce(CUdeviceptr) -> CUresult,
 ) -> CUresult {
-    let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) else {
+    if result != CUDA_SUCCESS || !gate::is_limited_process() {
         return result;
-    };
+    }
     // SAFETY: the driver has just written there.
     let address = unsafe { pointer.read() };
+    // It lies where its maker had it, which may be another GPU than that of the calling thread's context.
+    let there = device_of(address).map(Limited::on);
+    let Some(gpu) = there.unwrap_or_else(here) else {
+        return result;
+    };
     let (mut base, mut size) = (0, 0);
     // SAFETY: there is room for both answers.
     let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };

@@ -6,13 +6,13 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_STACK_SIZE,
-    CUDA_SUCCESS, CUfunction, CUkernel, CUlimit, CUresult,
+    CUDA_SUCCESS, CUfunction, CUkernel, CUlimit, CUresult, CUstream,
 };
 use softmig_region::units;
 
 use crate::account::gpu::threads;
-use crate::account::outside;
 use crate::account::{self, Busy, Holding, Kind, Limited, here};
+use crate::account::{making, outside};
 use crate::gate;
 use crate::rows::asked;
 use crate::rows::cuda::real;
@@ -44,7 +44,7 @@ fn clear_seen() {
 
 /// Before a kernel is launched: false if its stacks do not fit.
 #[inline]
-pub(crate) fn fit(function: CUfunction, name: &CStr) -> bool {
+pub(crate) fn fit(function: CUfunction, stream: CUstream, name: &CStr) -> bool {
     if !gate::is_limited_process() {
         return true;
     }
@@ -52,10 +52,15 @@ pub(crate) fn fit(function: CUfunction, name: &CStr) -> bool {
         return true;
     };
     // Relaxed: an address and nothing else.
-    seen.load(Ordering::Relaxed) == function.cast() || look(function, seen, name)
+    seen.load(Ordering::Relaxed) == function.cast() || look_there(function, stream, seen, name)
 }
 
+/// In the stream's context: the thread's may be another, or none.
 #[cold]
+fn look_there(function: CUfunction, stream: CUstream, seen: &AtomicPtr<()>, name: &CStr) -> bool {
+    account::in_context_of(stream, || look(function, seen, name))
+}
+
 fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
     let Some(gpu) = here() else { return true };
     let new = Holding {
@@ -210,6 +215,8 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
     let call = || unsafe { real::cuCtxSetLimit(limit, value) };
     let Some(gpu) = here() else { return call() };
+    // What it was before belongs to what it is then.
+    let _making = making::primary_of(gpu.number().into());
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {

@@ -189,7 +189,7 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::physical::bind;
         fn cuMulticastBindMem_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -198,14 +198,14 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::physical::bind_v2;
         fn cuMulticastBindAddr(
             mc_handle: CUmemGenericAllocationHandle,
             mc_offset: usize,
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::physical::bind_at;
         fn cuMulticastBindAddr_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -213,7 +213,7 @@ interpose! { CUDA, cuda;
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult;
+        ) -> CUresult => crate::memory::physical::bind_at_v2;
         fn cuMulticastUnbind(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,

@@ -125,3 +125,49 @@ fn a_process_without_an_account_loads_no_code_and_launches_nothing() -> Result<(
     }
     Ok(())
 }
+
+/// What a graph takes is charged when it is launched, and nothing is given back for what never was.
+#[test]
+fn a_graph_that_is_updated_gives_nothing_back() -> Result<()> {
+    let stand = stand(500)?;
+    let said = run(&stand, &["updates", "50", "300", "50"])?;
+    // A graph with memory takes a piece for itself.
+    ensure!(said.number("updates", "taken")? == 9, "{said:#?}");
+    stand.check_peaks()
+}
+
+#[test]
+fn a_thread_without_a_context_takes_no_more_than_others() -> Result<()> {
+    let stand = stand(500)?;
+    let said = run(&stand, &["apart"])?;
+    ensure!(said.number("apart", "failed")? == 1, "{said:#?}");
+    ensure!(said.number("apart, a graph", "failed")? == 2, "{said:#?}");
+    stand.check_peaks()
+}
+
+/// Whoever exports is charged, though it was released by then.
+#[test]
+fn memory_that_is_exported_while_it_is_released_stays_charged() -> Result<()> {
+    let stand = stand(1000)?;
+    run(&stand, &["exported", "2000", "10"])?;
+    stand.check_peaks()
+}
+
+#[test]
+fn pieces_that_descriptors_keep_stay_charged() -> Result<()> {
+    let stand = stand(500)?;
+    let said = run(&stand, &["pieces", "2000"])?;
+    ensure!(said.number("pieces", "taken")? <= 250, "{said:#?}");
+    Ok(())
+}
+
+/// 8 KiB for each thread that an H200 can run at once, beyond the 1 KiB that each context has.
+#[test]
+fn a_limit_that_all_threads_set_at_once_is_charged_once() -> Result<()> {
+    let stand = stand(4000)?;
+    let said = run(&stand, &["limits", "8", "8192", "50"])?;
+    ensure!(said.number("limits", "failed")? == 0, "{said:#?}");
+    let taken = said.number("beside", "taken")? * 50;
+    ensure!((2000..=2200).contains(&taken), "{said:#?}");
+    stand.check_peaks()
+}
