@@ -132,6 +132,12 @@ pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
     let mut not_kept = None;
     let (mut policy, complaint) = watched.refresh(&path, |text| {
         let policy = Policy::parse(text).map_err(|error| error.to_string())?;
+        if policy.gpus().next().is_none() {
+            // It would lift every limit.
+            return Err(
+                "there is no [gpu.*] table in it; is it empty, or still being written?".to_string(),
+            );
+        }
         not_kept = last_good::keep(&slurm_conf(), text).err();
         Ok(policy)
     });

@@ -2,6 +2,7 @@
 
 use crate::catalogue::GpuType;
 use crate::error::{PolicyError, line_of, meant};
+use crate::names;
 use crate::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
@@ -143,11 +144,13 @@ impl Classes {
             Err(format!("{what} {name} is in class {class} already"))
         };
         for user in &members.users {
+            names::check("user", user)?;
             if let Some(other) = self.of_users.insert(user.clone(), at) {
                 return twice("user", user, other);
             }
         }
         for account in &members.accounts {
+            names::check("account", account)?;
             // As sacctmgr keeps them.
             if let Some(other) = self.of_accounts.insert(account.to_lowercase(), at) {
                 return twice("account", account, other);
@@ -171,6 +174,7 @@ impl Classes {
         classes: &BTreeMap<String, Spanned<ClassTable>>,
         defaults: &Layer,
     ) -> Result<(), String> {
+        names::check("user", name)?;
         let listed = self.of_users.get(name).copied();
         let class = match &table.class {
             Some(class) => self.position(class)?,

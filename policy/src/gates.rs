@@ -2,7 +2,8 @@
 
 use crate::asker::Asker;
 use crate::classes::{Classes, Unknown};
-use crate::error::{PolicyError, line_of, meant};
+use crate::error::{PolicyError, line_of, meant, nearest};
+use crate::names;
 use crate::refusal::{Code, Refusal};
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
@@ -66,17 +67,7 @@ const REGEX_BYTES: usize = 4 << 20;
 
 impl GateTable {
     fn check(self, classes: &Classes, line: Option<usize>) -> Result<Gate, String> {
-        let name = |text: &str| {
-            let known =
-                |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-            !text.is_empty() && text.bytes().all(known)
-        };
-        if !name(&self.what) {
-            return Err(format!(
-                "what = \"{}\" is neither \"slice\" nor \"whole\" nor the name of a GRES",
-                self.what
-            ));
-        }
+        check_what(&self.what)?;
         if self.reservation.is_empty() {
             return Err(
                 "reservation is empty, so nobody could ever pass; name at least one".to_string(),
@@ -95,6 +86,15 @@ impl GateTable {
                     "{key} = [] would make a gate for nobody; leave {key} out to have it for all"
                 ));
             }
+        }
+        let accounts = self.accounts.iter().flatten();
+        for (what, name) in accounts.map(|name| ("account", name)).chain(
+            self.partitions
+                .iter()
+                .flatten()
+                .map(|name| ("partition", name)),
+        ) {
+            names::check(what, name)?;
         }
         for class in &self.exempt_classes {
             if !classes.is_class(class) {
@@ -128,6 +128,27 @@ fn wrong(line: Option<usize>, message: &str) -> PolicyError {
     }
 }
 
+/// The name of another GRES is looked for in requests exactly, so what is only much like one of ours would stand before nobody.
+fn check_what(what: &str) -> Result<(), String> {
+    const OURS: [&str; 5] = ["slice", "whole", "mig", "shard", "gpu"];
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if what.is_empty() || !what.bytes().all(known) {
+        return Err(format!(
+            "what = \"{what}\" is neither \"slice\" nor \"whole\" nor the name of a GRES"
+        ));
+    }
+    if OURS.contains(&what) {
+        return Ok(());
+    }
+    let lower = what.to_ascii_lowercase();
+    match nearest(&lower, OURS.into_iter()) {
+        Some(meant) => Err(format!(
+            "what = \"{what}\" is nothing that can be asked for; did you mean \"{meant}\"?"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// One expression for all of a gate's, anchored at both ends.
 fn anchored(expressions: &[String]) -> String {
     let groups: Vec<String> = expressions
@@ -142,6 +163,16 @@ fn check_syntax(expression: &str) -> Result<(), String> {
     if expression.contains('#') {
         return Err(format!(
             "reservation = \"{expression}\" has a #, and no name of a reservation has"
+        ));
+    }
+    if let Some(at) = expression.find('*')
+        && expression[..at]
+            .ends_with(|last: char| last.is_ascii_alphanumeric() || "_-".contains(last))
+    {
+        let stem = &expression[..at];
+        return Err(format!(
+            "reservation = \"{expression}\" is read as a regular expression, in which * repeats the letter before it; \
+             for any ending write \"{stem}.*\""
         ));
     }
     let parsed = regex_syntax::ParserBuilder::new()

@@ -69,6 +69,8 @@ pub mod legacy;
 #[cfg(feature = "std")]
 mod messages;
 #[cfg(feature = "std")]
+mod names;
+#[cfg(feature = "std")]
 pub mod node_policy;
 #[cfg(feature = "std")]
 pub mod nodes;

@@ -6,6 +6,7 @@
 use crate::asker::Asker;
 use crate::catalogue::GpuType;
 use crate::error::{PolicyError, line_of};
+use crate::names;
 use crate::refusal::{Code, Refusal};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
@@ -107,8 +108,14 @@ impl ReservableTable {
             ));
         }
         let holder = match (self.user, self.account) {
-            (Some(user), None) if !user.is_empty() => Holder::User(user),
-            (None, Some(account)) if !account.is_empty() => Holder::Account(account),
+            (Some(user), None) => {
+                names::check("user", &user)?;
+                Holder::User(user)
+            }
+            (None, Some(account)) => {
+                names::check("account", &account)?;
+                Holder::Account(account)
+            }
             (Some(_), Some(_)) => {
                 return Err("user and account are both set; write one".to_string());
             }

@@ -1,12 +1,13 @@
 //! `softmig explain`: what would happen to a request, without submitting it.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use serde::Serialize;
 use softmig_policy::options::{Options, SlurmVersion};
 use softmig_policy::{
     Asker, Context, Fact, Grant, Limits, Policy, Terms, Verdict, WallTime, decide, now,
 };
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use uzers::User;
@@ -216,11 +217,22 @@ fn wall_time(text: &str) -> Result<WallTime, String> {
 }
 
 pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
-    let text = std::fs::read_to_string(path).with_context(|| {
-        format!(
-            "{}: use --policy FILE, or run this where softmig is installed",
-            path.display()
-        )
+    let name = path.display();
+    let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!(
+            "{name}: there is none; use --policy FILE, or run this where softmig is installed"
+        ),
+        _ => anyhow!("{name}: {error}"),
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().get(..error.utf8_error().valid_up_to());
+        let line = good
+            .unwrap_or_default()
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count()
+            + 1;
+        anyhow!("{name}: line {line}: a letter that is not UTF-8; save the file as UTF-8")
     })?;
     Policy::parse(&text).with_context(|| format!("{}", path.display()))
 }

@@ -69,11 +69,12 @@ fn a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm
             .try_sbatch(&["--hold", "--gres=gpu:l40s:1"], "true")?
             .refused()
     };
-    for broken in ["[gpu.l40s]\nmemory = 1\n", ""] {
+    // Mistyped, cut off at once, and gone.
+    for broken in [Some("[gpu.l40s]\nmemory = 1\n"), Some(""), None] {
         match broken {
-            "" => cluster.run("root", &["rm", POLICY])?.ok()?,
-            broken => cluster.write(POLICY, broken).map(|()| String::new())?,
-        };
+            Some(text) => cluster.write(POLICY, text)?,
+            None => drop(cluster.run("root", &["rm", POLICY])?.ok()?),
+        }
         cluster.restart_slurmctld()?;
         let job = quarter(&cluster)?;
         assert_eq!(

@@ -168,3 +168,21 @@ fn a_client_meets_the_same_gates_and_one_that_is_too_large_is_closed() {
         assert_eq!(refusal.code, Code::GateReservation);
     }
 }
+
+/// GRES that are not ours keep their names, as many as there are.
+#[test]
+fn a_gate_can_be_about_any_other_gres() {
+    for gres in [
+        "mps",
+        "craynetwork",
+        "fpga",
+        "nic",
+        "tmpfs",
+        "lustre",
+        "license",
+    ] {
+        let gate = format!("[[gate]]\nwhat = \"{gres}\"\nreservation = [\"course_.*\"]\n");
+        let refusal = refused(ask(&policy(&gate), &format!("gres/{gres}:1"), alice()));
+        assert_eq!(refusal.code, Code::GateNoReservation, "{gres}");
+    }
+}

@@ -110,6 +110,30 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
             "it is too large",
         ),
         (
+            "[[gate]]\nwhat = \"slices\"\nreservation = [\"a\"]",
+            "line 1: [[gate]]: what = \"slices\" is nothing that can be asked for; did you mean \"slice\"?",
+        ),
+        (
+            "[[gate]]\nwhat = \"Whole\"\nreservation = [\"a\"]",
+            "did you mean \"whole\"?",
+        ),
+        (
+            "[[gate]]\nwhat = \"gpus\"\nreservation = [\"a\"]",
+            "did you mean \"gpu\"?",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"course_*\"]",
+            "for any ending write \"course_.*\"",
+        ),
+        (
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\naccounts = [\"a b\"]",
+            "account = \"a b\" is no name; write one account, as 'sacctmgr show account' lists it",
+        ),
+        (
+            "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"Prof. Kim\"\nend = 2199-01-01T00:00:00\nreason = \"x\"",
+            "user = \"Prof. Kim\" is no name; write the login name, as 'id -un' shows it",
+        ),
+        (
             "[[gate]]\nwhat = \"gres/mps\"\nreservation = [\"a\"]",
             "line 1: [[gate]]: what = \"gres/mps\" is neither \"slice\" nor \"whole\" nor the name of a GRES",
         ),

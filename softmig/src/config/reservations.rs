@@ -106,6 +106,11 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         Holder::User(name) => format!("Users={name}"),
         Holder::Account(name) => format!("Accounts={name}"),
     };
+    // A name can have a domain before it, behind which a shell would look for more.
+    let holder = match holder.contains('\\') {
+        true => format!("'{holder}'"),
+        false => holder,
+    };
     let (start, begins) = match (reservable.start_local(), reservable.start()) {
         (Some(start), Some(begins)) => (start, begins),
         _ => ("now".to_string(), 0),
