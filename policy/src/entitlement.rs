@@ -56,6 +56,7 @@ pub(crate) fn of_wholes(
     match policy.standing(asker) {
         Ok(Some(standing)) if gpus => {
             ceilings::fit(policy, &asked, standing, asker)?;
+            host::within(request, &asked.text, standing)?;
             Ok(Terms {
                 off_nodes,
                 ..terms(policy, &asked, standing, asker)?
@@ -118,6 +119,7 @@ pub(crate) fn of_slice(
         standing,
         context.is_change,
     )?;
+    host::within(&grant.request, &asked.text, standing)?;
     Ok(Terms {
         partition,
         ..terms(policy, &asked, standing, asker)?

@@ -29,6 +29,37 @@ pub(crate) fn fit(
     host.fit_memory(request, figure(per_shard.memory_mib.map(u64::from)), most)
 }
 
+/// Refuses what is more of the host than all jobs of a class may hold together: it could never start.
+pub(crate) fn within(request: &Request, asked: &str, standing: &Standing) -> Result<(), Refusal> {
+    let who = standing.called();
+    let refuse = |words: String, most: String, hint: String| {
+        let message = format!("{asked}: {words} asked for, and {who} may hold {most} at once");
+        Err(Refusal::new(Code::LimitJob, message, hint))
+    };
+    let cpus = cpus(request);
+    if let Some(most) = standing.quota.cpus.filter(|&most| cpus > most) {
+        return refuse(
+            format!("{cpus} CPUs are"),
+            number(most, "CPU"),
+            format!("ask for {most} or fewer in all, by --ntasks times --cpus-per-task"),
+        );
+    }
+    let nodes = u64::from(request.min_nodes.unwrap_or(1).max(1));
+    let memory = match (request.memory_per_node, request.memory_per_cpu) {
+        (Some(mib), _) => mib.saturating_mul(nodes),
+        (None, Some(mib)) => mib.saturating_mul(cpus),
+        (None, None) => 0,
+    };
+    match standing.quota.host_memory_mib {
+        Some(most) if memory > most => refuse(
+            format!("{memory} MiB of host memory are"),
+            format!("{most} MiB"),
+            format!("use --mem={}M or less", most / nodes),
+        ),
+        _ => Ok(()),
+    }
+}
+
 struct Host<'a> {
     asked: &'a str,
     who: String,

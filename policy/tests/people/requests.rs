@@ -296,3 +296,43 @@ fn a_type_that_nobody_knows_is_refused_where_types_matter() {
     let same = Policy::parse(same).unwrap();
     passed(ask(&same, "gpu:other:1", alice()));
 }
+
+/// Of slices and whole GPUs alike, asked for or given by the policy.
+#[test]
+fn what_all_jobs_of_a_class_may_not_hold_together_is_refused_to_one() {
+    let policy = policy(
+        "[defaults]\nshards = 8\nwhole_gpus = 2\nmig = {}\ncpus = 4\nhost_memory_mib = 16000\nmax_cpus_per_shard = 64\n",
+    );
+    for gres in ["gres/gpu:l40s.4:1", "gres/gpu:l40s:1"] {
+        let request = |cpus: Option<u32>, memory: Option<u64>| Request {
+            tres_per_node: Some(gres.into()),
+            cpus_per_task: cpus,
+            memory_per_node: memory,
+            ..Request::default()
+        };
+        for (cpus, memory) in [(Some(4), Some(16000)), (None, None)] {
+            let verdict = ask_for(&policy, &request(cpus, memory), alice());
+            assert!(!matches!(verdict, Verdict::Refused(_)), "{verdict:?}");
+        }
+        let refusal = refused(ask_for(&policy, &request(Some(8), None), alice()));
+        assert_eq!(refusal.code, Code::LimitJob);
+        assert!(
+            refusal.message.contains("8 CPUs are asked for, and")
+                && refusal.message.ends_with("may hold 4 CPUs at once"),
+            "{refusal}"
+        );
+        let refusal = refused(ask_for(&policy, &request(None, Some(16001)), alice()));
+        assert!(
+            refusal
+                .message
+                .contains("16001 MiB of host memory are asked for"),
+            "{refusal}"
+        );
+        assert_eq!(refusal.hint, "use --mem=16000M or less");
+    }
+    let given = self::policy(
+        "[defaults]\nshards = 8\nmig = {}\nwhole_gpus = 0\ncpus = 1\ncpus_per_shard = 4\n",
+    );
+    let refusal = refused(ask(&given, "gres/gpu:l40s.4:1", alice()));
+    assert!(refusal.message.contains("4 CPUs are"), "{refusal}");
+}
