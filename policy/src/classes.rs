@@ -71,6 +71,7 @@ impl Classes {
             site.check(&own).map_err(&wrong)?;
             let layer = own.over(&defaults);
             site.is_complete(&layer).map_err(&wrong)?;
+            Site::is_possible(&layer).map_err(&wrong)?;
             if let Some(qos) = &table.qos {
                 check_name(qos).map_err(&wrong)?;
             }
@@ -99,6 +100,7 @@ impl Classes {
             message: format!("[defaults]: {message}"),
         };
         site.check(&defaults).map_err(wrong)?;
+        Site::is_possible(&defaults).map_err(wrong)?;
         if classes.of_others == 0 {
             site.is_complete(&defaults).map_err(|message| PolicyError {
                 line: defaults_line,
@@ -199,6 +201,7 @@ impl Classes {
                 .unwrap_or_default();
             let layer = own.over(&class_layer.over(defaults));
             site.is_complete(&layer)?;
+            Site::is_possible(&layer)?;
             let qos = match &table.qos {
                 Some(qos) => qos.clone(),
                 None => qos_of_user(name),
@@ -396,6 +399,35 @@ impl Site<'_> {
             )),
             None => Ok(()),
         }
+    }
+
+    /// What they say together must leave something of what each allows.
+    fn is_possible(layer: &Layer) -> Result<(), String> {
+        let quota = Quota::of(layer, std::iter::empty());
+        let per_shard = &quota.per_shard;
+        let cpus = ("cpus_per_shard", per_shard.cpus.map(u64::from));
+        let memory = (
+            "host_memory_mib_per_shard",
+            per_shard.memory_mib.map(u64::from),
+        );
+        for ((key, given), (above, most)) in [
+            (cpus, ("max_cpus_per_shard", per_shard.max_cpus)),
+            (cpus, ("cpus", quota.cpus)),
+            (
+                memory,
+                ("max_host_memory_mib_per_shard", per_shard.max_memory_mib),
+            ),
+            (memory, ("host_memory_mib", quota.host_memory_mib)),
+        ] {
+            if let (Some(given), Some(most)) = (given, most)
+                && given > most
+            {
+                return Err(format!(
+                    "{key} = {given} is more than {above} = {most}, so what a slice is given could not be had"
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -228,6 +228,13 @@ impl Policy {
         self.classes.names_users() || holders.any(|holder| matches!(holder, Holder::User(_)))
     }
 
+    /// Whether any class goes by primary groups.
+    pub fn names_groups(&self) -> bool {
+        self.classes
+            .class_names()
+            .any(|class| self.classes.has_groups(class))
+    }
+
     /// Whether any rule knows Slurm accounts.
     pub fn names_accounts(&self) -> bool {
         let mut holders = self.reservables.iter().map(Reservable::holder);

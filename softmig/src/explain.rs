@@ -153,11 +153,15 @@ impl Explain {
             None => uzers::get_user_by_uid(uzers::get_current_uid()),
         };
         if let (Some(name), None) = (&self.user, &user)
-            && policy.looks_at_people()
+            && policy.names_groups()
         {
-            return Err(format!("--user={name}: this machine knows no such user"));
+            return Err(format!(
+                "--user={name}: this machine knows no such user, and classes go by primary groups; run this where {name} can \
+                 log in"
+            ));
         }
-        let name = user.as_ref().and_then(|user| user.name().to_str());
+        let known = user.as_ref().and_then(|user| user.name().to_str());
+        let name = self.user.as_deref().or(known);
         Ok(Asker {
             user: name.map(str::to_string),
             group: user.as_ref().map(User::primary_group_id),

@@ -188,9 +188,9 @@ fn reservations_partitions_and_times_are_looked_at(slurm: Slurm) -> Result<()> {
         beside_control_groups(&said.codes),
         [
             "ROUTE_PARTITION",
+            "RESERVABLE_TYPE",
             "GATE_RESERVATION",
-            "RESERVABLE_OVER",
-            "RESERVABLE_TYPE"
+            "RESERVABLE_OVER"
         ],
         "{said:?}"
     );

@@ -331,8 +331,8 @@ fn what_all_jobs_of_a_class_may_not_hold_together_is_refused_to_one() {
         assert_eq!(refusal.hint, "use --mem=16000M or less");
     }
     let given = self::policy(
-        "[defaults]\nshards = 8\nmig = {}\nwhole_gpus = 0\ncpus = 1\ncpus_per_shard = 4\n",
+        "[defaults]\nshards = 8\nmig = {}\nwhole_gpus = 0\ncpus = 4\ncpus_per_shard = 4\n",
     );
-    let refusal = refused(ask(&given, "gres/gpu:l40s.4:1", alice()));
-    assert!(refusal.message.contains("4 CPUs are"), "{refusal}");
+    let refusal = refused(ask(&given, "gres/gpu:l40s.2:1", alice()));
+    assert!(refusal.message.contains("8 CPUs are"), "{refusal}");
 }

@@ -110,6 +110,18 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
             "it is too large",
         ),
         (
+            "[defaults]\ncpus_per_shard = 8\nmax_cpus_per_shard = 4\n",
+            "line 1: [defaults]: cpus_per_shard = 8 is more than max_cpus_per_shard = 4, so what a slice is given could not be had",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 0\nmig = {}\ncpus_per_shard = 8\n[classes.a]\ncpus = 4\n",
+            "line 6: [classes.a]: cpus_per_shard = 8 is more than cpus = 4",
+        ),
+        (
+            "[defaults]\nshards = 1\nwhole_gpus = 0\nmig = {}\nhost_memory_mib = 100\n[users.bob]\nhost_memory_mib_per_shard = 101\n",
+            "[users.bob]: host_memory_mib_per_shard = 101 is more than host_memory_mib = 100",
+        ),
+        (
             "[[gate]]\nwhat = \"slices\"\nreservation = [\"a\"]",
             "line 1: [[gate]]: what = \"slices\" is nothing that can be asked for; did you mean \"slice\"?",
         ),

@@ -126,11 +126,11 @@ codes! {
     // What the policy says of names that Slurm has.
     RoutePartition Error "ROUTE_PARTITION",
     RouteGpus Warn "ROUTE_GPUS",
-    GatePartition Warn "GATE_PARTITION",
+    GatePartition Error "GATE_PARTITION",
     GateReservation Warn "GATE_RESERVATION",
     ReservationInvaded Error "RESERVATION_INVADED",
     ReservableOver Warn "RESERVABLE_OVER",
-    ReservableType Warn "RESERVABLE_TYPE",
+    ReservableType Error "RESERVABLE_TYPE",
     ReservableJobs Warn "RESERVABLE_JOBS",
     ReservableWindow Info "RESERVABLE_WINDOW",
     // This node.
