@@ -5,7 +5,6 @@
 mod facts;
 mod finding;
 mod gather;
-mod hostlist;
 mod judge;
 
 use anyhow::Context;

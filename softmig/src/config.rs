@@ -10,9 +10,12 @@ mod words;
 mod write;
 
 use crate::explain::read_policy;
+use crate::slurm::hostlist::expand;
+use anyhow::{bail, ensure};
 use clap::Args;
 use softmig_policy::options::SlurmVersion;
 use softmig_policy::{Policy, now};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use text::Generated;
@@ -54,6 +57,7 @@ impl Config {
 
     fn make(&self) -> anyhow::Result<ExitCode> {
         let policy = read_policy(&self.policy)?;
+        each_node_once(&policy)?;
         let files = files(&policy, self.slurm_version, now());
         let Some(folder) = &self.write else {
             print!("{}", as_one(&files));
@@ -68,6 +72,26 @@ impl Config {
         }
         Ok(code)
     }
+}
+
+/// Slurm takes the last of two lines about a node, and a name with half a bracket as it is written.
+fn each_node_once(policy: &Policy) -> anyhow::Result<()> {
+    let mut tables = BTreeMap::new();
+    for nodes in policy.nodes() {
+        let names = nodes.names();
+        for name in expand(names) {
+            ensure!(
+                !name.contains(['[', ']']),
+                "[[nodes]]: names = \"{names}\" has a bracket without its other, or counts backwards"
+            );
+            if let Some(other) = tables.insert(name.clone(), names) {
+                bail!(
+                    "[[nodes]]: {name} is in names = \"{other}\" and again in names = \"{names}\"; write it once"
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// All files for a release of Slurm at a time, in seconds since 1970.

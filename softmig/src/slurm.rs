@@ -2,6 +2,7 @@
 
 pub(crate) mod accounting;
 pub(crate) mod gres;
+pub(crate) mod hostlist;
 pub(crate) mod partitions;
 pub(crate) mod qos;
 pub(crate) mod tres;

@@ -5,7 +5,7 @@
 //! jobs' control groups are called.
 
 use crate::check::facts::{Answer, Cluster};
-use crate::check::hostlist::expand;
+use crate::slurm::hostlist::expand;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use std::io::Write;

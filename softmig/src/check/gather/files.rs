@@ -2,7 +2,7 @@
 
 use crate::check::facts::{GresLine, Node, Partition, Seen, Settings};
 use crate::check::gather::words::{conf_pairs, lines};
-use crate::check::hostlist::expand;
+use crate::slurm::hostlist::expand;
 use anyhow::{Context, bail};
 use softmig_policy::configured::Configured;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::{Code, Finding};
-use crate::check::hostlist::compress;
+use crate::slurm::hostlist::compress;
 use softmig_policy::Policy;
 use softmig_policy::configured::Configured;
 use softmig_policy::options::SlurmVersion;

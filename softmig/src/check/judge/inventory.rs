@@ -2,9 +2,9 @@
 
 use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
-use crate::check::hostlist::{compress, expand};
 use crate::check::judge::gres::{groups, kinds, mps_and_shard};
 use crate::slurm::gres::NodeGres;
+use crate::slurm::hostlist::{compress, expand};
 use softmig_policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,8 +2,8 @@
 
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
-use crate::check::hostlist::expand;
 use crate::slurm::gres::NodeGres;
+use crate::slurm::hostlist::expand;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
 use softmig_policy::Policy;
 use softmig_policy::catalogue::GpuType;

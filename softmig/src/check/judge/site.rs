@@ -3,10 +3,10 @@
 
 use crate::check::facts::{Cluster, Node, Partition};
 use crate::check::finding::{Code, Finding};
-use crate::check::hostlist::compress;
 use crate::check::judge::accounting::{partitions_with_gpus, weights};
 use crate::check::judge::{has_slices, shares};
 use crate::slurm::accounting;
+use crate::slurm::hostlist::compress;
 use softmig_policy::Policy;
 
 /// sacctmgr's columns of a QOS that limit amounts.
