@@ -162,11 +162,19 @@ static void launcher(void)
 {
     begin();
     take_until(MOST);
+    // Until it is another program, the child keeps what this process has.
+    int ends[2] = {-1, -1};
+    char none;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        fail("pipe2", strerror(errno));
     pid_t child = fork();
     if (child == 0) {
         execl("/bin/cat", "cat", NULL);
         _exit(1);
     }
+    close(ends[1]);
+    while (read(ends[0], &none, 1) > 0)
+        ;
     printf("forked: %d\n", child);
     fflush(stdout);
     pause();
