@@ -2,15 +2,18 @@
 //!
 //! Every path by which a program takes device memory goes through [`charged`]: reserve first, so that the job never
 //! holds more than its slice, not even for a moment; then ask the driver; give back what it did not give. No lock is
-//! held meanwhile, except by who makes or ends a GPU's primary context ([`making`]). What is given back is refunded once the driver has it.
+//! held meanwhile, except by who makes or ends a GPU's primary context ([`making`]). What is given back is refunded once
+//! the driver has it.
 //!
 //! - [`member`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
+//! - [`busy`]: the calls that are under way on a GPU.
 //! - [`gpu`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
 //! - [`mod@holdings`]: what this process holds, by address or handle: a free names nothing else.
 //! - [`outside`]: the driver's own figure for this process, for what has no name: contexts, code, stacks.
 //! - [`pools`]: memory pools, which keep what is freed to them.
 //! - [`refusal`]: what the job's log says.
 
+mod busy;
 pub(crate) mod gpu;
 pub(crate) mod holdings;
 pub(crate) mod making;
@@ -28,7 +31,8 @@ use softmig_driver_sys::cuda::{
 
 use crate::rows::asked;
 
-pub(crate) use gpu::{Busy, Limited, here};
+pub(crate) use busy::Busy;
+pub(crate) use gpu::{Limited, here};
 pub(crate) use holdings::{Holding, Holdings, Kind};
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
@@ -100,7 +104,7 @@ pub(crate) fn keep(gpu: &Limited, kind: Kind, name: u64, new: Holding) {
 pub(crate) const OUTLIVES: u32 = u32::MAX - 1;
 
 /// The same in the count of references to a piece or a handle, beside their number.
-pub(crate) const DESCRIBED: u32 = 1 << 30;
+const DESCRIBED: u32 = 1 << 30;
 
 impl Holding {
     /// Whether no reference of this process's is left.
@@ -142,21 +146,39 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
         apart.fetch_sub(held.units, Ordering::Relaxed);
     }
     if held.outlives(kind) {
-        gpu.place()
-            .outlives
-            .fetch_add(held.units, Ordering::Relaxed);
+        outside::outlive(&gpu, held.units);
     } else {
         gpu.refund(held.units);
     }
 }
 
-/// A descriptor was given to something that another thread has given back meanwhile.
-pub(crate) fn outlived(held: &Holding) {
-    if let Some(gpu) = Limited::on(held.device.into()) {
-        gpu.charge(held.units);
-        gpu.place()
-            .outlives
-            .fetch_add(held.units, Ordering::Relaxed);
+/// Something was given what keeps it when this process has given it back, as another thread may have done since it was known as
+/// `before`. `other` is [`EXPORTED`] where the driver may charge other processes with it, else 0.
+pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, before: &Holding, other: u64) {
+    let known = holdings.change(kind, name, |known| {
+        let after = known.map(|held| Holding {
+            count: match kind {
+                Kind::Address => OUTLIVES,
+                _ => held.count | DESCRIBED,
+            },
+            other: held.other.max(other),
+            ..held
+        });
+        (after, known)
+    });
+    let Some(gpu) = Limited::on(before.device.into()) else {
+        return;
+    };
+    match known {
+        Some(held) if other > 0 && held.other == 0 => {
+            let elsewhere = &gpu.place().elsewhere;
+            elsewhere.fetch_add(held.units, Ordering::Relaxed);
+        }
+        Some(_) => {}
+        None => {
+            gpu.charge(before.units);
+            outside::outlive(&gpu, before.units);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod arguments;
 pub(crate) mod arrays;
 pub(crate) mod contexts;
 pub(crate) mod graphs;
+pub(crate) mod kept;
 pub(crate) mod linear;
 pub(crate) mod modules;
 pub(crate) mod physical;

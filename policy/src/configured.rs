@@ -42,7 +42,7 @@ fn item(text: &str) -> Option<Configured> {
             Some(count) => (None, count),
             None => (Some(*word), 1),
         },
-        [kind, count, ..] => (Some(*kind), self::count(count)?),
+        [kind, amount, ..] => (Some(*kind), count(amount)?),
     };
     Some(Configured {
         name: name.to_string(),

@@ -12,7 +12,6 @@ use crate::policy::{Policy, RawShards};
 use crate::refusal::{Code, Refusal};
 use crate::request::{Place, Request};
 use crate::tag::Tag;
-use std::time::SystemTime;
 
 /// What a decision may depend on besides the request itself.
 #[derive(Clone, Debug, Default)]
@@ -25,14 +24,6 @@ pub struct Context {
     pub now: i64,
     /// Whether the job is in Slurm already: then it keeps what it has of the host.
     pub is_change: bool,
-}
-
-/// The time for [`Context::now`].
-pub fn now() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    })
 }
 
 /// The answer to a request.

@@ -77,24 +77,15 @@ impl GateTable {
             // By itself: it must not reach out of the group that it is put into.
             check_syntax(expression)?;
         }
-        for (key, list) in [
-            ("accounts", &self.accounts),
-            ("partitions", &self.partitions),
-        ] {
+        for (what, list) in [("account", &self.accounts), ("partition", &self.partitions)] {
             if list.as_ref().is_some_and(Vec::is_empty) {
                 return Err(format!(
-                    "{key} = [] would make a gate for nobody; leave {key} out to have it for all"
+                    "{what}s = [] would make a gate for nobody; leave {what}s out to have it for all"
                 ));
             }
-        }
-        let accounts = self.accounts.iter().flatten();
-        for (what, name) in accounts.map(|name| ("account", name)).chain(
-            self.partitions
-                .iter()
+            list.iter()
                 .flatten()
-                .map(|name| ("partition", name)),
-        ) {
-            names::check(what, name)?;
+                .try_for_each(|name| names::check(what, name))?;
         }
         for class in &self.exempt_classes {
             if !classes.is_class(class) {

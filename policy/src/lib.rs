@@ -47,6 +47,8 @@ mod ceilings;
 #[cfg(feature = "std")]
 pub mod classes;
 #[cfg(feature = "std")]
+mod clock;
+#[cfg(feature = "std")]
 pub mod configured;
 #[cfg(feature = "std")]
 mod convert;
@@ -98,7 +100,9 @@ mod wall_time;
 #[cfg(feature = "std")]
 pub use asker::{Asker, Fact};
 #[cfg(feature = "std")]
-pub use decide::{Context, Grant, Verdict, decide, decide_without_policy, now};
+pub use clock::now;
+#[cfg(feature = "std")]
+pub use decide::{Context, Grant, Verdict, decide, decide_without_policy};
 #[cfg(feature = "std")]
 pub use entitlement::Terms;
 #[cfg(feature = "std")]

@@ -10,6 +10,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
+use super::busy::{Busy, Calls};
 use super::holdings::Holdings;
 use super::making::Making;
 use super::member::{self, Member, Private, Reaped};
@@ -48,7 +49,7 @@ pub(crate) struct Place {
     /// How many streams were made.
     pub(crate) streams: AtomicU32,
     /// Calls that take or give back memory: how many began in the upper half, how many are under way in the lower.
-    busy: AtomicU64,
+    pub(super) busy: AtomicU64,
     /// Held by the thread that looks for room.
     searching: Lock,
     /// Who makes or ends the primary context.
@@ -57,38 +58,6 @@ pub(crate) struct Place {
     pub(crate) pool: AtomicU64,
     /// When the job holds so much, this process compares its account with the driver's.
     look_at: AtomicU32,
-}
-
-/// Counts a call under way that takes or gives back memory, until it is dropped: meanwhile account and driver may differ, and
-/// nothing is taken to be less than it was known to be.
-pub(crate) struct Busy(&'static AtomicU64);
-
-/// In [`Place::busy`]: one call more that began.
-const BEGUN: u64 = 1 << 32;
-
-impl Busy {
-    #[inline]
-    pub(crate) fn on(gpu: &Limited) -> Self {
-        let count = &gpu.place.busy;
-        // SeqCst: whoever reads the count after the driver's figure sees this, or the figure is without this call.
-        count.fetch_add(BEGUN | 1, Ordering::SeqCst);
-        Self(count)
-    }
-
-    /// Calls `wait` while this call does not count: it has taken nothing, and asks nothing of the driver.
-    fn pause<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-        let returned = wait();
-        self.0.fetch_add(BEGUN | 1, Ordering::SeqCst);
-        returned
-    }
-}
-
-impl Drop for Busy {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 impl Place {
@@ -113,17 +82,6 @@ impl Place {
             pool: AtomicU64::new(0),
             look_at: AtomicU32::new(0),
         }
-    }
-}
-
-/// The calls that take or give back memory, at one moment.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Calls(u64);
-
-impl Calls {
-    /// Whether there is one at most.
-    pub(crate) fn is_alone(self) -> bool {
-        self.0 % BEGUN <= 1
     }
 }
 
@@ -182,7 +140,7 @@ impl Limited {
 
     /// The calls now.
     pub(crate) fn calls(&self) -> Calls {
-        Calls(self.place.busy.load(Ordering::SeqCst))
+        Calls::of(&self.place.busy)
     }
 
     /// What this process holds.

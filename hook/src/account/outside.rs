@@ -114,6 +114,11 @@ pub(crate) fn release(gpu: &Limited, units: u32) {
     lower(gpu, units);
 }
 
+/// What others can have for as long as they like stays charged, though the driver counts it for no process.
+pub(crate) fn outlive(gpu: &Limited, units: u32) {
+    gpu.place().outlives.fetch_add(units, Ordering::Relaxed);
+}
+
 /// The first time that a context is seen on a GPU.
 #[cold]
 pub(crate) fn meet(gpu: &Limited) {
@@ -186,10 +191,10 @@ pub(crate) fn lower(gpu: &Limited, units: u32) {
 /// What is charged by name.
 fn named(gpu: &Limited) -> u32 {
     let place = gpu.place();
-    let nameless = [&place.overhead, &place.outlives].map(|part| part.load(Ordering::Relaxed));
+    let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     gpu.held_here()
-        .saturating_sub(nameless[0])
-        .saturating_sub(nameless[1])
+        .saturating_sub(part(&place.overhead))
+        .saturating_sub(part(&place.outlives))
 }
 
 /// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as

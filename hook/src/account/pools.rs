@@ -120,7 +120,7 @@ impl Pool {
 #[cold]
 fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();
-    let currents = currents();
+    let before = currents();
     // SAFETY: there is room for the answer.
     let result = unsafe { asked::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
     if result != CUDA_SUCCESS {
@@ -131,7 +131,7 @@ fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
     if known.device == gpu.number() && known.other != MANAGED {
         gpu.place().pool.store(pool as u64, Ordering::SeqCst);
         // It may be another one by now.
-        if self::currents() != currents {
+        if currents() != before {
             gpu.place().pool.store(0, Ordering::SeqCst);
         }
     }
@@ -203,7 +203,7 @@ pub(crate) fn destroyed(held: &Holding, left: u32) {
         let place = gpu.place();
         if held.other == MANAGED {
             // The driver counts what is left for no process.
-            place.outlives.fetch_add(left, Ordering::Relaxed);
+            super::outside::outlive(&gpu, left);
             place.managed.fetch_sub(held.units, Ordering::Relaxed);
         } else {
             place.overhead.fetch_add(left, Ordering::Relaxed);

@@ -1,17 +1,15 @@
 //! `cuMemAlloc` and its like, pitched and managed memory.
 
-use core::ffi::{CStr, c_uint, c_ulonglong, c_void};
+use core::ffi::{CStr, c_uint};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUmemRangeHandleType,
-    CUresult, CUstream,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream,
 };
 use softmig_region::{UNIT, units};
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::account::{self, Busy, DESCRIBED, Holding, Holdings, Kind, Limited, here};
-use crate::memory::physical::described;
+use crate::account::{self, Busy, Holding, Kind, Limited, here};
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -60,7 +58,7 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
     }
 }
 
-fn piece_of(address: u64) -> u64 {
+pub(super) fn piece_of(address: u64) -> u64 {
     address & !(PIECE.wrapping_sub(1))
 }
 
@@ -289,56 +287,6 @@ pub(crate) fn forget_freed(gpu: &Limited) {
             }
         });
     }
-}
-
-/// Gives a descriptor to memory, which then lives as long as anybody has that: it stays charged until this process ends.
-pub(crate) unsafe fn descriptor(
-    handle: *mut c_void,
-    address: CUdeviceptr,
-    size: usize,
-    kind: CUmemRangeHandleType,
-    flags: c_ulonglong,
-) -> CUresult {
-    // Before the call: another thread may free it meanwhile.
-    let found =
-        account::holdings().and_then(|holdings| Some((holdings, found_at(holdings, address)?)));
-    // SAFETY: as above.
-    let result = unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
-    let Some((holdings, (kind, name, before))) = found.filter(|_| result == CUDA_SUCCESS) else {
-        return result;
-    };
-    if kind == Kind::Handle {
-        described(holdings, name, &before, 0);
-        return result;
-    }
-    let is_known = holdings.change(kind, name, |known| {
-        let known = known.map(|held| Holding {
-            count: match kind {
-                Kind::Piece => held.count | DESCRIBED,
-                _ => account::OUTLIVES,
-            },
-            ..held
-        });
-        (known, known.is_some())
-    });
-    if !is_known {
-        account::outlived(&before);
-    }
-    result
-}
-
-/// What is held at an address, or around it: its kind, name, and what is known of it.
-fn found_at(holdings: &Holdings, address: CUdeviceptr) -> Option<(Kind, u64, Holding)> {
-    let (mut base, mut length) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut length, address) };
-    if known != CUDA_SUCCESS {
-        base = address;
-    }
-    let get = |kind, name| Some((kind, name, holdings.get(kind, name)?));
-    get(Kind::Address, base)
-        .or_else(|| get(Kind::Piece, piece_of(base)))
-        .or_else(|| get(Kind::Handle, holdings.get(Kind::Mapping, base)?.other))
 }
 
 pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {

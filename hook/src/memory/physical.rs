@@ -4,15 +4,13 @@ use core::ffi::{c_uint, c_ulonglong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarrayMapInfo, CUdevice,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarrayMapInfo,
     CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
     CUresult, CUstream,
 };
 use softmig_region::{UNIT, units};
 
-use crate::account::{
-    self, Busy, DESCRIBED, EXPORTED, FROM_ELSEWHERE, Holding, Holdings, Kind, Limited,
-};
+use crate::account::{self, Busy, FROM_ELSEWHERE, Holding, Kind, Limited};
 use crate::gate;
 use crate::memory::arguments;
 use crate::rows::asked;
@@ -254,132 +252,4 @@ fn remember_import(handle: CUmemGenericAllocationHandle) {
         other: FROM_ELSEWHERE,
     };
     account::add_reference(gpu.holdings(), Kind::Handle, handle, held);
-}
-
-/// A handle that other processes can have lives as long as any of them keeps it: the memory stays charged here until
-/// this process ends.
-pub(crate) unsafe fn export(
-    shareable: *mut c_void,
-    handle: CUmemGenericAllocationHandle,
-    kind: CUmemAllocationHandleType,
-    flags: c_ulonglong,
-) -> CUresult {
-    let holdings = account::holdings();
-    let before = holdings.and_then(|holdings| holdings.get(Kind::Handle, handle));
-    // SAFETY: as above.
-    let result = unsafe { real::cuMemExportToShareableHandle(shareable, handle, kind, flags) };
-    if let (Some(holdings), Some(before), CUDA_SUCCESS) = (holdings, before, result) {
-        described(holdings, handle, &before, EXPORTED);
-    }
-    result
-}
-
-/// Physical memory was given something that keeps it when this process has released and unmapped it: a descriptor, or a place
-/// in a multicast object.
-pub(super) fn described(holdings: &Holdings, handle: u64, before: &Holding, other: u64) {
-    let known = holdings.change(Kind::Handle, handle, |known| {
-        let after = known.map(|held| Holding {
-            count: held.count | DESCRIBED,
-            other: held.other.max(other),
-            ..held
-        });
-        (after, known)
-    });
-    match known {
-        // Other processes may be charged with it by the driver.
-        Some(held) if held.other == 0 && other > 0 => {
-            if let Some(gpu) = Limited::on(held.device.into()) {
-                gpu.place()
-                    .elsewhere
-                    .fetch_add(held.units, Ordering::Relaxed);
-            }
-        }
-        Some(_) => {}
-        None => account::outlived(before),
-    }
-}
-
-/// What a multicast object is bound to stays as long as that is.
-fn bound(handle: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let holdings = account::holdings();
-    let before = holdings.and_then(|holdings| holdings.get(Kind::Handle, handle));
-    let result = call();
-    if let (Some(holdings), Some(before), CUDA_SUCCESS) = (holdings, before, result) {
-        described(holdings, handle, &before, 0);
-    }
-    result
-}
-
-/// The memory that is mapped at an address.
-fn mapped_at(address: CUdeviceptr) -> u64 {
-    let (mut base, mut size) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let known = unsafe { asked::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address) };
-    let base = if known == CUDA_SUCCESS { base } else { address };
-    let mapping = account::holdings().and_then(|holdings| holdings.get(Kind::Mapping, base));
-    mapping.map_or(0, |mapping| mapping.other)
-}
-
-pub(crate) unsafe fn bind(
-    multicast: CUmemGenericAllocationHandle,
-    multicast_offset: usize,
-    handle: CUmemGenericAllocationHandle,
-    offset: usize,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: as above.
-    bound(handle, || unsafe {
-        real::cuMulticastBindMem(multicast, multicast_offset, handle, offset, size, flags)
-    })
-}
-
-pub(crate) unsafe fn bind_v2(
-    multicast: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    multicast_offset: usize,
-    handle: CUmemGenericAllocationHandle,
-    offset: usize,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: as above.
-    bound(handle, || unsafe {
-        real::cuMulticastBindMem_v2(
-            multicast,
-            device,
-            multicast_offset,
-            handle,
-            offset,
-            size,
-            flags,
-        )
-    })
-}
-
-pub(crate) unsafe fn bind_at(
-    multicast: CUmemGenericAllocationHandle,
-    multicast_offset: usize,
-    address: CUdeviceptr,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: as above.
-    bound(mapped_at(address), || unsafe {
-        real::cuMulticastBindAddr(multicast, multicast_offset, address, size, flags)
-    })
-}
-
-pub(crate) unsafe fn bind_at_v2(
-    multicast: CUmemGenericAllocationHandle,
-    device: CUdevice,
-    multicast_offset: usize,
-    address: CUdeviceptr,
-    size: usize,
-    flags: c_ulonglong,
-) -> CUresult {
-    // SAFETY: as above.
-    bound(mapped_at(address), || unsafe {
-        real::cuMulticastBindAddr_v2(multicast, device, multicast_offset, address, size, flags)
-    })
 }

@@ -164,7 +164,7 @@ interpose! { CUDA, cuda;
             handle: CUmemGenericAllocationHandle,
             handle_type: CUmemAllocationHandleType,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::physical::export;
+        ) -> CUresult => crate::memory::kept::export;
         fn cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle,
             os_handle: *mut c_void,
@@ -177,7 +177,7 @@ interpose! { CUDA, cuda;
             size: usize,
             handle_type: CUmemRangeHandleType,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::linear::descriptor;
+        ) -> CUresult => crate::memory::kept::descriptor;
         fn cuMulticastCreate(
             mc_handle: *mut CUmemGenericAllocationHandle,
             prop: *const CUmulticastObjectProp,
@@ -189,7 +189,7 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::physical::bind;
+        ) -> CUresult => crate::memory::kept::bind;
         fn cuMulticastBindMem_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -198,14 +198,14 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::physical::bind_v2;
+        ) -> CUresult => crate::memory::kept::bind_v2;
         fn cuMulticastBindAddr(
             mc_handle: CUmemGenericAllocationHandle,
             mc_offset: usize,
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::physical::bind_at;
+        ) -> CUresult => crate::memory::kept::bind_at;
         fn cuMulticastBindAddr_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -213,7 +213,7 @@ interpose! { CUDA, cuda;
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::physical::bind_at_v2;
+        ) -> CUresult => crate::memory::kept::bind_at_v2;
         fn cuMulticastUnbind(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,

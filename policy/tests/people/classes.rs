@@ -119,19 +119,15 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
     ");
 }
 
+fn ask_in_qos(policy: &Policy, asker: Asker, qos: &str, gres: &str) -> Verdict {
+    let qos = Some(qos.into());
+    ask(policy, gres, Asker { qos, ..asker })
+}
+
 #[test]
 fn a_job_is_in_its_class_qos_and_in_no_other_class() {
     let policy = policy(CLASSES);
-    let qos = |asker: Asker, qos: &str, gres| {
-        ask(
-            &policy,
-            gres,
-            Asker {
-                qos: Some(qos.into()),
-                ..asker
-            },
-        )
-    };
+    let qos = |asker, qos: &str, gres| ask_in_qos(&policy, asker, qos, gres);
     assert_eq!(passed(qos(alice(), "student", "gpu:l40s.4:1")).qos, None);
     assert_eq!(passed(qos(researcher(), "LONG", "gpu:l40s:1")).qos, None);
     insta::assert_snapshot!(refused(qos(alice(), "long", "gpu:l40s.4:1")), @r"
@@ -237,16 +233,7 @@ fn levels_lie_over_each_other() {
 #[test]
 fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
     let policy = policy(CLASSES);
-    let qos = |asker: Asker, qos: &str, gres| {
-        ask(
-            &policy,
-            gres,
-            Asker {
-                qos: Some(qos.into()),
-                ..asker
-            },
-        )
-    };
+    let qos = |asker, qos: &str, gres| ask_in_qos(&policy, asker, qos, gres);
     passed(qos(researcher(), "researcher,long", "gpu:l40s:1"));
     for list in ["student,normal", "normal,student", "student,admin"] {
         assert_eq!(
