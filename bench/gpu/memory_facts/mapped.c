@@ -155,3 +155,45 @@ static void mapped_no_context(char **arguments) {
     STEP(cuMemAllocFromPoolAsync(&at, MIB, pool, 0), "cuMemAllocFromPoolAsync without a context");
     STEP(cuMemAlloc(&at, MIB), "cuMemAlloc without a context");
 }
+
+// What a descriptor of a range of addresses keeps.
+static void dma_buf_of(CUdeviceptr at, size_t bytes, const char *what, CUresult (*give_back)(CUdeviceptr, size_t), size_t all) {
+    int fd = -1;
+    CUresult result = cuMemGetHandleForAddressRange(&fd, at, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    field("fd", "%d", fd);
+    mark(result, "%s: cuMemGetHandleForAddressRange of %zu MiB", what, bytes / (size_t)MIB);
+    STEP(give_back(at, all), "given back");
+    usleep(50000);
+    mark(0, "50 ms later");
+    if (fd < 0) return;
+    close(fd);
+    mark(0, "descriptor closed");
+}
+
+static CUresult dma_buf_free(CUdeviceptr at, size_t bytes) { return cuMemFree(at); }
+static CUresult dma_buf_unmap(CUdeviceptr at, size_t bytes) { return cuMemUnmap(at, bytes); }
+
+static void dma_buf(char **arguments) {
+    start();
+    list_all = 1;
+    int supported = -1;
+    cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0);
+    field("supported", "%d", supported);
+    mark(0, "CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED");
+    CUdeviceptr at;
+    NEED(cuMemAlloc(&at, 64 * MIB));
+    mark(0, "cuMemAlloc(64 MiB)");
+    dma_buf_of(at, 64 * MIB, "all of it", dma_buf_free, 64 * MIB);
+    NEED(cuMemAlloc(&at, 64 * MIB));
+    mark(0, "cuMemAlloc(64 MiB)");
+    dma_buf_of(at, 2 * MIB, "a part", dma_buf_free, 64 * MIB);
+    CUmemAllocationProp property = mapped_property(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_HANDLE_TYPE_NONE);
+    CUmemGenericAllocationHandle handle;
+    NEED(cuMemCreate(&handle, 64 * MIB, &property, 0));
+    NEED(cuMemAddressReserve(&at, 64 * MIB, 0, 0, 0));
+    NEED(cuMemMap(at, 64 * MIB, 0, handle, 0));
+    NEED(mapped_access(at, 64 * MIB));
+    NEED(cuMemRelease(handle));
+    mark(0, "64 MiB mapped, the handle released");
+    dma_buf_of(at, 64 * MIB, "mapped memory", dma_buf_unmap, 64 * MIB);
+}

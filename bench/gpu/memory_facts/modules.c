@@ -58,3 +58,106 @@ static void library_global(char **arguments) {
     STEP(cuCtxSynchronize(), "synchronized");
     STEP(cuLibraryUnload(library), "unloaded");
 }
+
+// How much of /dev/nvidia-uvm is mapped, and how long it takes to find that out.
+static void managed_seen(void) {
+    double begin = now_ns();
+    char line[512];
+    unsigned long long from, to, sum = 0;
+    int lines = 0, count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        lines++;
+        if (!strstr(line, "/dev/nvidia-uvm") || sscanf(line, "%llx-%llx", &from, &to) != 2) continue;
+        sum += to - from;
+        count++;
+    }
+    fclose(maps);
+    field("uvm_maps", "%d", count);
+    field("uvm_mapped", "%llu", sum);
+    field("lines", "%d", lines);
+    field("ns", "%.0f", now_ns() - begin);
+}
+
+static void managed_asked(CUdeviceptr at) {
+    int is_managed = -1;
+    CUdeviceptr start = 0;
+    size_t size = 0;
+    cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at);
+    cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
+    cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at);
+    field("is_managed", "%d", is_managed);
+    field("range_at", "%lld", (long long)(at - start));
+    field("range_size", "%zu", size);
+}
+
+#define SEEN(call, ...) do { CUresult seen_ = (call); managed_seen(); mark(seen_, __VA_ARGS__); } while (0)
+
+// A block of a thousand threads for each 4 MiB that are to be written.
+static CUresult touch(CUfunction function, unsigned long long bytes) {
+    return cuLaunchKernel(function, (bytes + 4096 * 1024 - 1) / (4096 * 1024), 1, 1, 1024, 1, 1, 0, 0, NULL, NULL);
+}
+
+// Managed variables of modules: when they are there, who sees them, and whether they can be found.
+static void module_managed(char **arguments) {
+    start();
+    CUmodule module;
+    CUdeviceptr at;
+    CUfunction function;
+    size_t bytes;
+    static const unsigned long long sizes[] = {4, 3 * MIB, 256 * MIB, 8 * GIB};
+    for (int i = 0; i < 4; i++) {
+        SEEN(0, "before");
+        SEEN(cuModuleLoadData(&module, ptx_managed(sizes[i])), "module with a managed variable of %llu KiB loaded", sizes[i] / KIB);
+        SEEN(cuModuleGetFunction(&function, module, "nothing"), "cuModuleGetFunction of a kernel that does not use it");
+        SEEN(cuModuleGetFunction(&function, module, "touch"), "cuModuleGetFunction of a kernel that uses it");
+        SEEN(touch(function, sizes[i]), "written by a kernel");
+        SEEN(cuCtxSynchronize(), "synchronized");
+        CUresult result = cuModuleGetGlobal(&at, &bytes, module, "big");
+        field("bytes", "%zu", bytes);
+        field("modulo", "%llu", at % PIECE);
+        managed_asked(at);
+        SEEN(result, "cuModuleGetGlobal");
+        SEEN(cuModuleUnload(module), "unloaded");
+    }
+    CUmodule more;
+    SEEN(cuModuleLoadData(&module, ptx_managed(512 * MIB)), "module with 512 MiB loaded");
+    SEEN(cuModuleLoadData(&more, ptx_managed(512 * MIB)), "another");
+    SEEN(cuModuleUnload(module), "first unloaded");
+    SEEN(cuModuleUnload(more), "second unloaded");
+    size_t available, total;
+    CUdeviceptr filler;
+    cuMemGetInfo(&available, &total);
+    STEP(cuMemAlloc(&filler, (available - 128 * MIB) / PIECE * PIECE), "all but 128 MiB taken");
+    SEEN(cuModuleLoadData(&module, ptx_managed(256 * MIB)), "module with 256 MiB, where there is no room");
+}
+
+static void library_managed(char **arguments) {
+    nvml_open();
+    NEED(cuInit(0));
+    CUlibrary library;
+    CUkernel kernel;
+    CUdeviceptr at;
+    size_t bytes;
+    SEEN(cuLibraryLoadData(&library, ptx_managed(256 * MIB), NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData without a context");
+    CUresult result = cuLibraryGetManaged(&at, &bytes, library, "big");
+    SEEN(result, "cuLibraryGetManaged without a context");
+    NEED(cuDevicePrimaryCtxRetain(&own_context, 0));
+    NEED(cuCtxSetCurrent(own_context));
+    SEEN(0, "context");
+    result = cuLibraryGetManaged(&at, &bytes, library, "big");
+    field("bytes", "%zu", bytes);
+    managed_asked(at);
+    SEEN(result, "cuLibraryGetManaged");
+    result = cuLibraryGetGlobal(&at, &bytes, library, "big");
+    SEEN(result, "cuLibraryGetGlobal");
+    SEEN(cuLibraryGetKernel(&kernel, library, "touch"), "cuLibraryGetKernel");
+    SEEN(touch((CUfunction)kernel, 256 * MIB), "written by the kernel, never made a function");
+    SEEN(cuCtxSynchronize(), "synchronized");
+    SEEN(cuLibraryUnload(library), "unloaded");
+    SEEN(cuLibraryLoadData(&library, ptx_managed(256 * MIB), NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData with a context");
+    SEEN(cuLibraryGetKernel(&kernel, library, "touch"), "cuLibraryGetKernel");
+    SEEN(touch((CUfunction)kernel, 256 * MIB), "written by the kernel, nothing else asked for");
+    SEEN(cuCtxSynchronize(), "synchronized");
+    SEEN(cuLibraryUnload(library), "unloaded");
+}

@@ -63,6 +63,22 @@ static char *ptx_global(unsigned long long bytes) {
     return text;
 }
 
+// A managed variable, and a kernel that writes a byte in each page of 4 KiB of it.
+static char *ptx_managed(unsigned long long bytes) {
+    char *text;
+    if (asprintf(&text, PTX_HEAD
+        ".visible .global .attribute(.managed) .align 256 .b8 big[%llu];\n"
+        ".visible .entry touch() {\n"
+        " .reg .u64 %%a<6>; .reg .u32 %%r<4>; .reg .pred %%p;\n"
+        " mov.u64 %%a0, big;\n mov.u64 %%a1, %llu;\n"
+        " mov.u32 %%r0, %%ctaid.x;\n mov.u32 %%r1, %%ntid.x;\n mov.u32 %%r2, %%tid.x;\n mad.lo.u32 %%r3, %%r0, %%r1, %%r2;\n"
+        " mul.wide.u32 %%a2, %%r3, 4096;\n setp.ge.u64 %%p, %%a2, %%a1;\n @%%p bra out;\n"
+        " add.u64 %%a3, %%a0, %%a2;\n st.global.u8 [%%a3], 7;\n"
+        "out: ret;\n}\n"
+        ".visible .entry nothing() { ret; }\n", bytes, bytes) < 0) exit(4);
+    return text;
+}
+
 static CUmodule plain_module;
 
 static CUfunction plain(const char *name) {
