@@ -286,6 +286,12 @@ impl Classes {
         members.is_some_and(|members| !members.groups.is_empty())
     }
 
+    pub(crate) fn members(&self, class: &str) -> (&[String], &[String]) {
+        self.members
+            .get(class)
+            .map_or((&[], &[]), |members| (&members.users, &members.accounts))
+    }
+
     pub(crate) fn is_class(&self, name: &str) -> bool {
         self.members.contains_key(name)
     }

@@ -330,12 +330,13 @@ impl Gate {
         &self.partitions
     }
 
-    pub(crate) fn names_accounts(&self) -> bool {
-        !self.accounts.is_empty()
+    /// The Slurm accounts before which it stands, in lower case; none is all.
+    pub fn accounts(&self) -> &[String] {
+        &self.accounts
     }
 
     /// The GRES that it is about, where that is not GPUs.
-    pub(crate) fn gres_name(&self) -> Option<&str> {
+    pub fn gres_name(&self) -> Option<&str> {
         match &self.what {
             What::Gres(name) => Some(name),
             What::Slice | What::Whole | What::Mig => None,

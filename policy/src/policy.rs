@@ -202,6 +202,11 @@ impl Policy {
         self.classes.standing_of_others()
     }
 
+    /// The members of a class by name, and by Slurm account.
+    pub fn members(&self, class: &str) -> (&[String], &[String]) {
+        self.classes.members(class)
+    }
+
     /// Whether a class has members by their primary group.
     pub fn has_groups(&self, class: &str) -> bool {
         self.classes.has_groups(class)
@@ -239,7 +244,11 @@ impl Policy {
     pub fn names_accounts(&self) -> bool {
         let mut holders = self.reservables.iter().map(Reservable::holder);
         self.classes.names_accounts()
-            || self.gates.list().iter().any(Gate::names_accounts)
+            || self
+                .gates
+                .list()
+                .iter()
+                .any(|gate| !gate.accounts().is_empty())
             || holders.any(|holder| matches!(holder, Holder::Account(_)))
     }
 

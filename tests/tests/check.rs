@@ -15,6 +15,7 @@ on_each_slurm!(
     gres_conf_and_scripts_are_found_beside_slurm_conf,
     reservations_partitions_and_times_are_looked_at,
     ways_past_the_policy_are_found,
+    names_are_those_that_slurm_knows,
     qos_are_what_the_policy_makes_them,
     a_node_is_looked_at_from_inside,
     nodes_answer_by_steps_of_their_own,
@@ -264,6 +265,40 @@ fn ways_past_the_policy_are_found(slurm: Slurm) -> Result<()> {
     while !named(&check(&cluster)?).is_empty() {
         ensure!(Instant::now() < deadline, "job {runs} does not end");
     }
+    Ok(())
+}
+
+fn names_are_those_that_slurm_knows(slurm: Slurm) -> Result<()> {
+    let policy = format!(
+        "{GPUS}[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n\
+         [classes.student]\nmembers = {{ users = [\"alice\"], accounts = [\"thesis\"] }}\n\
+         [[gate]]\nwhat = \"slice\"\nreservation = [\"course_[0-9]+\"]\naccounts = [\"coures\"]\n\
+         [[gate]]\nwhat = \"fpga\"\nreservation = [\"course_[0-9]+\"]\n\
+         [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alcie\"\nend = 2199-01-01T00:00:00Z\nreason = \"x\"\n"
+    );
+    let cluster = site(slurm)
+        .file(POLICY, policy)
+        .accounting(Accounting::new())
+        .start()?;
+    let said = check(&cluster)?;
+    let names = [
+        "CLASS_MEMBERS",
+        "GATE_ACCOUNT",
+        "GATE_GRES",
+        "RESERVABLE_HOLDER",
+    ];
+    let known = |code: &str| -> bool { !said.has(code) };
+    assert_eq!(names.map(known), [false; 4], "{said:?}");
+
+    // Once slurmdbd has them they are no finding.
+    cluster.sacctmgr("add account thesis,coures")?;
+    cluster.sacctmgr("add user alcie account=thesis")?;
+    let said = check(&cluster)?;
+    assert_eq!(
+        names.map(|code| said.has(code)),
+        [false, false, true, false],
+        "{said:?}"
+    );
     Ok(())
 }
 

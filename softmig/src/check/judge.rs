@@ -5,6 +5,7 @@ mod accounting;
 mod example;
 mod gres;
 mod inventory;
+mod known;
 mod lua;
 mod machine;
 mod names;
@@ -40,6 +41,7 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     found.extend(people::judge(policy, cluster, now));
     found.extend(site::judge(policy, cluster));
     found.extend(names::judge(policy, cluster));
+    found.extend(known::judge(policy, cluster, now));
     found
 }
 
