@@ -304,8 +304,8 @@ impl Classes {
         !self.of_users.is_empty()
     }
 
-    pub(crate) fn names_accounts(&self) -> bool {
-        !self.of_accounts.is_empty()
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &String> {
+        self.of_accounts.keys()
     }
 
     /// Whether any QOS is softmig's.

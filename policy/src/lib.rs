@@ -47,7 +47,7 @@ mod ceilings;
 #[cfg(feature = "std")]
 pub mod classes;
 #[cfg(feature = "std")]
-mod clock;
+pub mod clock;
 #[cfg(feature = "std")]
 pub mod configured;
 #[cfg(feature = "std")]

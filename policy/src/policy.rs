@@ -18,7 +18,7 @@ use crate::reservable::{self, Holder, Reservable};
 use crate::routes::{self, Route};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A policy that was read and found consistent.
 #[derive(Clone, Debug)]
@@ -240,16 +240,18 @@ impl Policy {
             .any(|class| self.classes.has_groups(class))
     }
 
-    /// Whether any rule knows Slurm accounts.
-    pub fn names_accounts(&self) -> bool {
-        let mut holders = self.reservables.iter().map(Reservable::holder);
-        self.classes.names_accounts()
-            || self
-                .gates
-                .list()
-                .iter()
-                .any(|gate| !gate.accounts().is_empty())
-            || holders.any(|holder| matches!(holder, Holder::Account(_)))
+    /// The Slurm accounts that rules know, in lower case.
+    pub fn accounts(&self) -> BTreeSet<String> {
+        let holders = self
+            .reservables
+            .iter()
+            .filter_map(|one| match one.holder() {
+                Holder::Account(name) => Some(name.to_lowercase()),
+                Holder::User(_) => None,
+            });
+        let gates = self.gates.list().iter().flat_map(Gate::accounts);
+        let classes = self.classes.accounts();
+        holders.chain(gates.chain(classes).cloned()).collect()
     }
 
     /// Whether any rule knows partitions.

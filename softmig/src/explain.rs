@@ -1,12 +1,14 @@
 //! `softmig explain`: what would happen to a request, without submitting it.
 
+mod answer;
+mod cases;
+
+use answer::{Answer, JsonCases, cases_for_people, for_people};
 use anyhow::{Context as _, anyhow};
+use cases::Case;
 use clap::Args;
-use serde::Serialize;
 use softmig_policy::options::{Options, SlurmVersion};
-use softmig_policy::{
-    Asker, Context, Fact, Grant, Limits, Policy, Terms, Verdict, WallTime, decide, now,
-};
+use softmig_policy::{Asker, Context, Fact, Policy, Verdict, WallTime, clock, decide};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +19,7 @@ use uzers::User;
 /// Takes those of sbatch's options that the answer depends on; leave out the rest, and the script. The answer is the one
 /// that slurmctld gives, from the same policy and the same code.
 ///
-/// Exit status: 0 unchanged or granted, 3 refused, 2 wrong usage, 1 the policy cannot be read.
+/// Exit status: 0 unchanged or granted, 3 refused, 4 it depends on the account, 2 wrong usage, 1 the policy cannot be read.
 #[derive(Args)]
 pub(crate) struct Explain {
     /// As for sbatch: gpu:l40s.4:1 is a quarter of an L40S
@@ -74,27 +76,30 @@ pub(crate) struct Explain {
     /// As for sbatch
     #[arg(long, value_name = "SIZE")]
     mem_per_cpu: Option<String>,
-    /// As for sbatch
+    /// As for sbatch; without it $SBATCH_RESERVATION
     #[arg(long, value_name = "NAME[,...]")]
     reservation: Option<String>,
-    /// As for sbatch; without it rules for partitions are not looked at
+    /// As for sbatch; without it $SBATCH_PARTITION, and without that rules for partitions are not looked at
     #[arg(long, short = 'p', value_name = "NAME[,...]")]
     partition: Option<String>,
-    /// As for sbatch; without it rules for accounts are not looked at
+    /// As for sbatch; without it $SBATCH_ACCOUNT, and without that the answer for each account that the policy names
     #[arg(long, short = 'A', value_name = "NAME")]
     account: Option<String>,
-    /// As for sbatch
+    /// As for sbatch; without it $SBATCH_QOS
     #[arg(long, short = 'q', value_name = "NAME")]
     qos: Option<String>,
     /// As for sbatch
     #[arg(long, short = 't', value_name = "TIME", value_parser = wall_time)]
     time: Option<WallTime>,
-    /// The job has no script, as with salloc and srun
+    /// The job has no script, as with salloc and srun; then it is $SALLOC_ACCOUNT and so on
     #[arg(long)]
     interactive: bool,
     /// Whose request it would be; yours without it
     #[arg(long, short = 'u', value_name = "NAME")]
     user: Option<String>,
+    /// When it would be asked for; now without it. Without an offset it is this machine's time
+    #[arg(long, value_name = "TIME", value_parser = clock::at)]
+    at: Option<i64>,
     /// The policy to decide by
     #[arg(long, value_name = "FILE", default_value = Policy::PATH)]
     policy: PathBuf,
@@ -107,6 +112,7 @@ pub(crate) struct Explain {
 }
 
 const REFUSED: u8 = 3;
+const DEPENDS: u8 = 4;
 const WRONG_USAGE: u8 = 2;
 const POLICY_UNREADABLE: u8 = 1;
 
@@ -124,25 +130,33 @@ impl Explain {
             Ok(asker) => asker,
             Err(error) => return fail(WRONG_USAGE, &error),
         };
-        let context = Context {
-            prefix: Some(self.slurm_version.prefix()),
-            asker,
-            now: now(),
-            is_change: false,
+        let now = self.at.unwrap_or_else(clock::now);
+        let verdict = |asker: Asker| {
+            let context = Context {
+                prefix: Some(self.slurm_version.prefix()),
+                asker,
+                now,
+                is_change: false,
+            };
+            decide(&policy, &request, &context)
         };
-        let verdict = decide(&policy, &request, &context);
-        let unseen = self.unseen(&policy);
-        if self.json {
-            println!("{}", Answer::of(&verdict, &unseen).to_json());
-        } else {
-            println!("{}", for_people(&verdict));
-            for what in unseen {
-                println!("softmig: not looked at: {what}");
-            }
-        }
-        match verdict {
-            Verdict::Refused(_) => ExitCode::from(REFUSED),
-            Verdict::Granted(_) | Verdict::Unchanged { .. } => ExitCode::SUCCESS,
+        let unseen = unseen(&policy, &asker);
+        let cases = match asker.account {
+            Fact::Unknown => cases::by_account(&policy, &asker, verdict),
+            Fact::Missing | Fact::Is(_) => vec![Case::every(verdict(asker))],
+        };
+        let text = match (cases.as_slice(), self.json) {
+            ([case], true) => Answer::of(&case.verdict, &unseen).to_json(),
+            ([case], false) => with_unseen(for_people(&case.verdict), &unseen),
+            (cases, true) => JsonCases::of(cases, &unseen).to_json(),
+            (cases, false) => with_unseen(cases_for_people(cases), &unseen),
+        };
+        println!("{text}");
+        let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
+        match cases.iter().filter(|case| refused(case)).count() {
+            0 => ExitCode::SUCCESS,
+            count if count == cases.len() => ExitCode::from(REFUSED),
+            _ => ExitCode::from(DEPENDS),
         }
     }
 
@@ -162,34 +176,27 @@ impl Explain {
         }
         let known = user.as_ref().and_then(|user| user.name().to_str());
         let name = self.user.as_deref().or(known);
+        let partition = self.or_set(&self.partition, "PARTITION");
         Ok(Asker {
             user: name.map(str::to_string),
             group: user.as_ref().map(User::primary_group_id),
-            account: Fact::typed(self.account.clone()),
-            partition: Fact::typed(self.partition.clone()),
-            named_partition: self.partition.is_some(),
-            reservation: self.reservation.clone(),
-            qos: self.qos.clone(),
+            account: Fact::typed(self.or_set(&self.account, "ACCOUNT")),
+            named_partition: partition.is_some(),
+            partition: Fact::typed(partition),
+            reservation: self.or_set(&self.reservation, "RESERVATION"),
+            qos: self.or_set(&self.qos, "QOS"),
             time_limit: self.time.map(WallTime::minutes),
             batch: !self.interactive,
             ..Asker::default()
         })
     }
 
-    /// What the answer leaves open.
-    fn unseen(&self, policy: &Policy) -> Vec<&'static str> {
-        let rules = [
-            (
-                self.account.is_none() && policy.names_accounts(),
-                "rules for Slurm accounts; add --account=NAME, the user's default account if the job names none",
-            ),
-            (
-                self.partition.is_none() && policy.names_partitions(),
-                "rules for partitions; add --partition=NAME, Slurm's default if the job names none",
-            ),
-        ];
-        let open = rules.into_iter().filter(|(is_open, _)| *is_open);
-        open.map(|(_, what)| what).collect()
+    /// An option, or else the variable that sbatch or salloc takes it from. Another user has other variables.
+    fn or_set(&self, option: &Option<String>, name: &str) -> Option<String> {
+        let command = if self.interactive { "SALLOC" } else { "SBATCH" };
+        let set = || std::env::var(format!("{command}_{name}")).ok();
+        let own = self.user.is_none().then(set).flatten();
+        option.clone().or(own.filter(|value| !value.is_empty()))
     }
 
     fn options(&self) -> Options {
@@ -214,6 +221,20 @@ impl Explain {
             mem_per_cpu: self.mem_per_cpu.clone(),
         }
     }
+}
+
+/// What the answer leaves open.
+fn unseen(policy: &Policy, asker: &Asker) -> Vec<&'static str> {
+    let open = asker.partition == Fact::Unknown && policy.names_partitions();
+    let what = "rules for partitions; add --partition=NAME, Slurm's default if the job names none";
+    open.then_some(what).into_iter().collect()
+}
+
+fn with_unseen(mut text: String, unseen: &[&str]) -> String {
+    for what in unseen {
+        text += &format!("\nsoftmig: not looked at: {what}");
+    }
+    text
 }
 
 fn wall_time(text: &str) -> Result<WallTime, String> {
@@ -244,149 +265,4 @@ pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
 fn fail(code: u8, error: &dyn std::fmt::Display) -> ExitCode {
     eprintln!("softmig explain: {error}");
     ExitCode::from(code)
-}
-
-const UNCHANGED: &str = "nothing in this request asks for part of a GPU; Slurm gets it as it is";
-
-fn for_people(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Refused(refusal) => refusal.to_string(),
-        Verdict::Unchanged { terms, .. } => {
-            format!("softmig: unchanged: {UNCHANGED}{}", set_besides(terms))
-        }
-        Verdict::Granted(grant) => {
-            let limits = &grant.limits;
-            format!(
-                "softmig: granted: {}\n  GPU memory  {} MiB\n  GPU time    {} % ({})\n  Slurm gets  {}, on one node{}",
-                granted(grant),
-                limits.memory_mib(),
-                limits.percent(),
-                match limits.mode() {
-                    softmig_policy::limits::Mode::Hard => "a cap, also while the GPU is idle",
-                    softmig_policy::limits::Mode::Soft => "more while nobody else wants it",
-                },
-                grant.request.tres_per_node.as_deref().unwrap_or_default(),
-                host(grant) + &set_besides(&grant.terms)
-            )
-        }
-    }
-}
-
-/// What the job has of the host, where that is said.
-fn host(grant: &Grant) -> String {
-    let mut text = String::new();
-    if let Some(cpus) = grant.request.cpus_per_task {
-        text += &format!("\n  CPUs        {cpus} for each task");
-    }
-    if let Some(mib) = grant.request.memory_per_node {
-        text += &format!("\n  memory      {mib} MiB of the node's");
-    }
-    text
-}
-
-fn set_besides(terms: &Terms) -> String {
-    let mut text = String::new();
-    for (name, value) in [("QOS", &terms.qos), ("partition", &terms.partition)] {
-        if let Some(value) = value {
-            text += &format!("\n  {name:<10}  {value}");
-        }
-    }
-    if let Some(notice) = &terms.notice {
-        text += &format!("\n{notice}");
-    }
-    text
-}
-
-fn granted(grant: &Grant) -> String {
-    let share = grant.limits.share();
-    format!(
-        "{} is {} of {} shards of one {}",
-        grant.asked,
-        share.shards(),
-        share.per_gpu(),
-        grant.limits.gpu_type()
-    )
-}
-
-/// The public JSON form.
-#[derive(Serialize)]
-struct Answer<'a> {
-    verdict: &'static str,
-    code: Option<&'static str>,
-    message: String,
-    hint: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    site: Option<&'a str>,
-    tres_per_node: Option<&'a str>,
-    limits: Option<JsonLimits<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    qos: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    notice: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    not_looked_at: &'a [&'static str],
-}
-
-#[derive(Serialize)]
-struct JsonLimits<'a> {
-    r#type: &'a str,
-    shards: u32,
-    shards_per_gpu: u32,
-    memory_mib: u32,
-    compute_percent: f64,
-}
-
-impl<'a> JsonLimits<'a> {
-    fn of(limits: &'a Limits) -> Self {
-        Self {
-            r#type: limits.gpu_type().as_str(),
-            shards: limits.share().shards(),
-            shards_per_gpu: limits.share().per_gpu(),
-            memory_mib: limits.memory_mib(),
-            compute_percent: f64::from(limits.share().percent_tenths()) / 10.0,
-        }
-    }
-}
-
-impl<'a> Answer<'a> {
-    fn of(verdict: &'a Verdict, not_looked_at: &'a [&'static str]) -> Self {
-        let terms = verdict.terms();
-        let answer = Self {
-            verdict: "unchanged",
-            code: None,
-            message: UNCHANGED.to_string(),
-            hint: "",
-            site: None,
-            tres_per_node: None,
-            limits: None,
-            qos: terms.and_then(|terms| terms.qos.as_deref()),
-            partition: terms.and_then(|terms| terms.partition.as_deref()),
-            notice: terms.and_then(|terms| terms.notice.as_deref()),
-            not_looked_at,
-        };
-        match verdict {
-            Verdict::Unchanged { .. } => answer,
-            Verdict::Granted(grant) => Self {
-                verdict: "granted",
-                message: granted(grant),
-                tres_per_node: grant.request.tres_per_node.as_deref(),
-                limits: Some(JsonLimits::of(&grant.limits)),
-                ..answer
-            },
-            Verdict::Refused(refusal) => Self {
-                verdict: "refused",
-                code: Some(refusal.code.as_str()),
-                message: refusal.message.clone(),
-                hint: &refusal.hint,
-                site: refusal.site.as_deref(),
-                ..answer
-            },
-        }
-    }
-
-    fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
-    }
 }

@@ -6,7 +6,7 @@ mod support;
 
 use std::io::Write;
 
-use support::softmig;
+use support::{softmig, softmig_with};
 
 const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../conf/policy.toml");
 
@@ -128,4 +128,93 @@ fn wrong_usage_exits_2() {
         let (status, _, error) = explain(&words);
         assert_eq!(status, 2, "{words:?}: {error}");
     }
+}
+
+const BY_ACCOUNT: &str = r#"
+[gpu.l40s]
+memory_mib = 46068
+reserved_mib = 604
+shards = 4
+[defaults]
+shards = 0
+whole_gpus = 0
+[classes.student]
+shards = 2
+members = { accounts = ["course_a", "Course_B"] }
+[classes.staff]
+shards = "unlimited"
+whole_gpus = "unlimited"
+members = { accounts = ["staff"] }
+[[reservable]]
+type = "l40s_r"
+of = "l40s"
+account = "staff"
+start = 2199-01-01T00:00:00Z
+end = 2199-01-08T00:00:00Z
+reason = "paper"
+"#;
+
+#[test]
+fn what_depends_on_the_account_is_told_for_each() {
+    let mut policy = tempfile::NamedTempFile::new().unwrap();
+    policy.write_all(BY_ACCOUNT.as_bytes()).unwrap();
+    let path = policy.path().to_str().unwrap();
+    let (status, text, _) = explain_by(path, &["--gres=gpu:l40s:1"]);
+    assert_eq!(status, 4);
+    insta::assert_snapshot!(text, @r"
+    softmig: it depends on the account; add --account=NAME, the user's default account if the job names none
+    softmig: with account course_a or course_b:
+    softmig: gpu:l40s:1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time)
+    softmig: with account staff:
+    softmig: unchanged: nothing in this request asks for part of a GPU; Slurm gets it as it is
+    softmig: with account any other:
+    softmig: gpu:l40s:1: people in no class may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: ask your administrator what people in no class may have
+    ");
+    let (status, json, _) = explain_by(path, &["--gres=gpu:l40s:1", "--json"]);
+    assert_eq!(status, 4);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["verdict"], "depends");
+    assert_eq!(
+        json["accounts"][0]["names"],
+        serde_json::json!(["course_a", "course_b"])
+    );
+    assert_eq!(json["accounts"][0]["answer"]["code"], "WHOLE_GPU_CLASS");
+    assert_eq!(json["accounts"][1]["answer"]["verdict"], "unchanged");
+    assert_eq!(json["accounts"][2]["any_other"], true);
+
+    // Nobody gets five shards of one GPU, whatever the account.
+    let (status, text, _) = explain_by(path, &["--gres=gpu:l40s.5:1"]);
+    assert_eq!(status, 3);
+    assert!(!text.contains("depends"), "{text}");
+    // The variable that sbatch takes it from.
+    let set = |name: &str, words: &[&str]| {
+        let words = [&["explain", "--policy", path, "--gres=gpu:l40s:1"], words].concat();
+        softmig_with(&[(name, "staff")], &words).0
+    };
+    assert_eq!(set("SBATCH_ACCOUNT", &[]), 0);
+    assert_eq!(set("SALLOC_ACCOUNT", &[]), 4);
+    assert_eq!(set("SALLOC_ACCOUNT", &["--interactive"]), 0);
+    assert_eq!(set("SBATCH_ACCOUNT", &["--account=course_a"]), 3);
+    // That is not another user's.
+    assert_eq!(set("SBATCH_ACCOUNT", &["--user=daemon"]), 4);
+}
+
+#[test]
+fn another_time_is_asked_about() {
+    let mut policy = tempfile::NamedTempFile::new().unwrap();
+    policy.write_all(BY_ACCOUNT.as_bytes()).unwrap();
+    let path = policy.path().to_str().unwrap();
+    let at = |time: &str| {
+        let words = ["--gres=gpu:l40s_r:1", "--account=staff", "--at", time];
+        explain_by(path, &words).0
+    };
+    assert_eq!(at("2198-12-31T23:59:59Z"), 3);
+    assert_eq!(at("2199-01-01T00:00:00Z"), 0);
+    assert_eq!(at("2199-01-08T00:30:00+01:00"), 0);
+    assert_eq!(at("2199-01-08T00:00:00Z"), 3);
+    assert_eq!(at("2199-01-04"), 0);
+    assert_eq!(at("2199-01-04 12:00"), 0);
+    assert_eq!(at("next week"), 2);
 }

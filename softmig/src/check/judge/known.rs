@@ -39,7 +39,7 @@ fn knows_everybody(cluster: &Cluster) -> bool {
 }
 
 fn names_people(policy: &Policy) -> bool {
-    policy.names_users() || policy.names_accounts()
+    policy.names_users() || !policy.accounts().is_empty()
 }
 
 /// Slurm's names of GRES are exact.

@@ -1,0 +1,56 @@
+//! The answers by account, where the account is not known.
+
+use softmig_policy::{Asker, Fact, Policy, Verdict};
+
+/// An answer, and the accounts that get it.
+pub(super) struct Case {
+    /// Those that the policy names.
+    pub(super) accounts: Vec<String>,
+    /// Whether it is also that of every account which it does not name.
+    pub(super) any_other: bool,
+    /// What they get.
+    pub(super) verdict: Verdict,
+}
+
+impl Case {
+    /// The answer for every account.
+    pub(super) fn every(verdict: Verdict) -> Self {
+        Self {
+            accounts: Vec::new(),
+            any_other: true,
+            verdict,
+        }
+    }
+}
+
+/// What somebody gets with each account that the policy names, and with any other; the same answer once.
+pub(super) fn by_account(
+    policy: &Policy,
+    asker: &Asker,
+    decide: impl Fn(Asker) -> Verdict,
+) -> Vec<Case> {
+    let with = |account: Fact| {
+        decide(Asker {
+            account,
+            ..asker.clone()
+        })
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for name in policy.accounts() {
+        let verdict = with(Fact::Is(name.to_string()));
+        match cases.iter_mut().find(|case| case.verdict == verdict) {
+            Some(case) => case.accounts.push(name.to_string()),
+            None => cases.push(Case {
+                accounts: vec![name.to_string()],
+                any_other: false,
+                verdict,
+            }),
+        }
+    }
+    let verdict = with(Fact::Missing);
+    match cases.iter_mut().find(|case| case.verdict == verdict) {
+        Some(case) => case.any_other = true,
+        None => cases.push(Case::every(verdict)),
+    }
+    cases
+}
