@@ -125,11 +125,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last good policy, and a line for the log when the file is bad and it is time to say so.
-pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
+/// The policy in force, and what slurmctld's log is to have.
+pub(crate) struct InForce {
+    /// The last good one.
+    pub(crate) policy: Option<Arc<Policy>>,
+    /// That it is another than before.
+    pub(crate) news: Option<String>,
+    /// That the file is bad, when it is time to say so.
+    pub(crate) complaint: Option<String>,
+}
+
+/// The last good policy.
+pub(crate) fn policy() -> InForce {
     let path = PathBuf::from(Policy::PATH);
     let mut watched = lock(&POLICY);
+    let before = watched.good.as_deref().map(Policy::summary);
     let mut not_kept = None;
+    let mut news = None;
     let (mut policy, complaint) = watched.refresh(&path, |text| {
         let policy = Policy::parse(text).map_err(|error| error.to_string())?;
         if policy.gpus().next().is_none() {
@@ -139,11 +151,21 @@ pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
             );
         }
         not_kept = last_good::keep(&slurm_conf(), text).err();
+        let before = before.map_or_else(String::new, |before| format!("; before: {before}"));
+        let now = policy.summary();
+        news = Some(format!(
+            "softmig: {} is in force: {now}{before}",
+            Policy::PATH
+        ));
         Ok(policy)
     });
     if let Some(error) = not_kept {
         let line = format!("softmig: no copy of the policy for slurmctld's next start: {error}");
-        return (policy, Some(line));
+        return InForce {
+            policy,
+            news,
+            complaint: Some(line),
+        };
     }
     let mut consequence = "the last good one stays in force".to_string();
     if policy.is_none() {
@@ -156,7 +178,11 @@ pub(crate) fn policy() -> (Option<Arc<Policy>>, Option<String>) {
     }
     let line =
         complaint.map(|complaint| format!("softmig: {}: {complaint}; {consequence}", Policy::PATH));
-    (policy, line)
+    InForce {
+        policy,
+        news,
+        complaint: line,
+    }
 }
 
 /// Where slurmctld has its configuration from.

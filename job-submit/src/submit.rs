@@ -64,13 +64,16 @@ pub(crate) fn submit(
     Ok(slurm::SUCCESS)
 }
 
-/// The policy in force; logs when that is not the one in the file.
+/// The policy in force; logs when it changes, and when it is not the one in the file.
 pub(crate) fn policy(lua: &Lua) -> Option<Arc<Policy>> {
-    let (policy, complaint) = store::policy();
-    if let Some(complaint) = complaint {
+    let in_force = store::policy();
+    if let Some(news) = in_force.news {
+        slurm::log_info(lua, &news);
+    }
+    if let Some(complaint) = in_force.complaint {
         slurm::log_error(lua, &complaint);
     }
-    policy
+    in_force.policy
 }
 
 /// Decides by the policy, if there is one.

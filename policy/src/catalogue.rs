@@ -82,6 +82,9 @@ impl GpuType {
     }
 }
 
+/// Less than this is a figure in GiB.
+const LEAST_MEMORY_MIB: u32 = 1024;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GpuTable {
@@ -101,6 +104,12 @@ impl GpuTable {
             "a type has letters, digits, '-', '_' and '.', at most 63, and is no bare number"
                 .to_string()
         })?;
+        if self.memory_mib < LEAST_MEMORY_MIB {
+            return Err(format!(
+                "memory_mib = {} is less than any GPU has: it counts MiB, and 'softmig probe' prints it",
+                self.memory_mib
+            ));
+        }
         if self.reserved_mib >= self.memory_mib {
             return Err(format!(
                 "reserved_mib = {} leaves nothing of memory_mib = {}",

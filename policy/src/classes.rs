@@ -300,6 +300,12 @@ impl Classes {
         self.members.keys().map(String::as_str)
     }
 
+    /// How many people have a table with figures of their own.
+    pub(crate) fn user_tables(&self) -> usize {
+        let own = self.standings.iter();
+        own.filter(|standing| standing.user.is_some()).count()
+    }
+
     pub(crate) fn names_users(&self) -> bool {
         !self.of_users.is_empty()
     }

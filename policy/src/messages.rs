@@ -98,7 +98,10 @@ mod tests {
         for message in ["", "  ", "a\\nb", "\\u001b[2J", "\\u00fc", &long] {
             assert_eq!(error(&format!("TAG_EDIT = \"{message}\"")), plain);
         }
-        assert!(error("TAG_EDIT = 3").starts_with("line 3: invalid type"));
+        assert_eq!(
+            error("TAG_EDIT = 3"),
+            "line 3: [messages] TAG_EDIT: 3 is not a text in quotes"
+        );
     }
 
     #[test]

@@ -174,8 +174,8 @@ impl Nodes {
 mod tests {
     use crate::Policy;
 
-    const GPUS: &str = "[gpu.a]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
-                        [gpu.b]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n\
+    const GPUS: &str = "[gpu.a]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.b]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 8\n\
                         [[reservable]]\ntype = \"b_r\"\nof = \"b\"\nuser = \"alice\"\nend = 2027-01-01T00:00:00Z\nreason = \"x\"\n";
 
     fn parse(gpus: &str) -> Result<Policy, String> {

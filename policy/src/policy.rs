@@ -88,7 +88,7 @@ impl Policy {
     /// ```
     /// use softmig_policy::Policy;
     /// let error = Policy::parse("[gpu.l40s]\nmemory_mb = 46068\n").unwrap_err();
-    /// assert_eq!(error.to_string(), "line 2: unknown key memory_mb; did you mean memory_mib?");
+    /// assert_eq!(error.to_string(), "line 2: [gpu.l40s]: unknown key memory_mb; did you mean memory_mib?");
     /// ```
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         Self::parse_in(text, TimeZone::system)
@@ -170,6 +170,21 @@ impl Policy {
             placement: file.placement.shards,
             tag_field: file.tag.field,
         })
+    }
+
+    /// What there is in it, so that an administrator sees in a log whether tables were lost.
+    pub fn summary(&self) -> String {
+        let tables = [
+            (self.gpus().count(), "[gpu.*]"),
+            (self.classes.class_names().count(), "[classes.*]"),
+            (self.classes.user_tables(), "[users.*]"),
+            (self.gates().len(), "[[gate]]"),
+            (self.reservables.len(), "[[reservable]]"),
+            (self.routes.len(), "[[route]]"),
+            (self.nodes.len(), "[[nodes]]"),
+        ];
+        let counted = tables.map(|(count, table)| format!("{count} {table}"));
+        counted.join(", ")
     }
 
     /// What nodes read of it.
@@ -398,8 +413,8 @@ mod tests {
     #[test]
     fn every_divisor_is_on_offer_unless_the_table_says_otherwise() {
         let policy = Policy::parse(
-            "[gpu.a]\nmemory_mib = 100\nreserved_mib = 0\nshards = 12\n\
-             [gpu.b]\nmemory_mib = 100\nreserved_mib = 0\nshards = 12\nslices = [6, 2, 2]\n",
+            "[gpu.a]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 12\n\
+             [gpu.b]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 12\nslices = [6, 2, 2]\n",
         )
         .unwrap();
         assert_eq!(policy.gpu("a").unwrap().slices(), [2, 3, 4, 6, 12]);
@@ -413,7 +428,7 @@ mod tests {
     fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
         assert_eq!(
             error("\n[gpu.l40s]\nmemory_mib = 1\nreserved_mb = 1\n"),
-            "line 4: unknown key reserved_mb; did you mean reserved_mib?"
+            "line 4: [gpu.l40s]: unknown key reserved_mb; did you mean reserved_mib?"
         );
         assert_eq!(
             error("raw_shard = \"allow\"\n"),
@@ -421,11 +436,11 @@ mod tests {
         );
         assert_eq!(
             error("[mesages]\n"),
-            "line 1: unknown key mesages; did you mean messages?"
+            "line 1: unknown table mesages; did you mean messages?"
         );
         assert_eq!(
             error("\n[gate]\nwhat = \"slice\"\n"),
-            "line 2: there can be several of these tables: write its name in double brackets, as in [[gate]]"
+            "line 2: [gate]: there can be several of these tables: write its name in double brackets, as in [[gate]]"
         );
         assert!(
             error("zzz = 1\n").starts_with("line 1: unknown key zzz; known here are raw_shards,")
@@ -438,30 +453,34 @@ mod tests {
         for (body, expected) in [
             (
                 "memory_mib = 1\nreserved_mib = 0\n",
-                "line 2: missing field `shards`",
+                "line 2: [gpu.x]: shards is missing",
             ),
             (
-                "memory_mib = 100\nreserved_mib = 100\nshards = 4\n",
-                "line 2: [gpu.x]: reserved_mib = 100 leaves nothing of memory_mib = 100",
+                "memory_mib = 46\nreserved_mib = 0\nshards = 4\n",
+                "line 2: [gpu.x]: memory_mib = 46 is less than any GPU has: it counts MiB, and 'softmig probe' prints it",
             ),
             (
-                "memory_mib = 100\nreserved_mib = 0\nshards = 0\n",
+                "memory_mib = 10000\nreserved_mib = 10000\nshards = 4\n",
+                "line 2: [gpu.x]: reserved_mib = 10000 leaves nothing of memory_mib = 10000",
+            ),
+            (
+                "memory_mib = 10000\nreserved_mib = 0\nshards = 0\n",
                 "line 2: [gpu.x]: shards = 0 is not from 1 to 100 (a shard is at least 1 % of a GPU)",
             ),
             (
-                "memory_mib = 100\nreserved_mib = 97\nshards = 4\n",
+                "memory_mib = 10000\nreserved_mib = 9997\nshards = 4\n",
                 "line 2: [gpu.x]: 3 MiB in 4 shards leaves less than 1 MiB for one",
             ),
             (
-                "memory_mib = 100\nreserved_mib = 0\nshards = 8\nslices = [3]\n",
+                "memory_mib = 10000\nreserved_mib = 0\nshards = 8\nslices = [3]\n",
                 "line 2: [gpu.x]: slices has 3, which does not divide 8 shards; possible are 2, 4, 8",
             ),
         ] {
             assert_eq!(gpu(body), expected);
         }
-        assert!(gpu("memory_mib = -1\n").contains("line 3: invalid value"));
-        assert!(
-            gpu("mode = \"fair\"\n").contains("unknown variant `fair`, expected `hard` or `soft`")
+        assert_eq!(
+            gpu("mode = \"fair\"\n"),
+            "line 3: [gpu.x] mode: unknown word \"fair\"; known here are hard, soft"
         );
     }
 }

@@ -273,7 +273,7 @@ fn tasks_of_a_node_count_where_no_others_are_given() {
 
 #[test]
 fn a_hint_is_never_itself_refused() {
-    let policy = Policy::parse("raw_shards = \"allow\"\n[gpu.x]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\nslices = [2]\n").unwrap();
+    let policy = Policy::parse("raw_shards = \"allow\"\n[gpu.x]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\nslices = [2]\n").unwrap();
     let hint = |request: &Request| match decide(&policy, request, &Context::default()) {
         Verdict::Refused(refusal) => refusal.hint,
         other => panic!("{other:?}"),
@@ -325,7 +325,7 @@ fn raw_shards_are_granted_up_to_one_gpu_where_the_policy_allows_them() {
         "raw_shards = \"allow\"\n[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
     let one_type = Policy::parse(table).unwrap();
     let two_types = Policy::parse(&format!(
-        "{table}[gpu.x]\nmemory_mib = 8\nreserved_mib = 0\nshards = 8\n"
+        "{table}[gpu.x]\nmemory_mib = 8000\nreserved_mib = 0\nshards = 8\n"
     ))
     .unwrap();
     let memory =

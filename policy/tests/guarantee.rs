@@ -22,8 +22,8 @@ struct Gpu {
 fn gpu() -> impl Strategy<Value = Gpu> {
     (
         "[a-z][a-z0-9_-]{0,12}(\\.[a-z]{1,3})?",
-        100u32..400_000,
-        0u32..100,
+        1024u32..400_000,
+        0u32..1024,
         1u32..=100,
         prop_oneof![Just("hard"), Just("soft")],
     )

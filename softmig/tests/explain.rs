@@ -112,7 +112,7 @@ fn a_policy_that_cannot_be_read_exits_1() {
     let (status, _, error) = explain_by(bad.path().to_str().unwrap(), &["--gres=gpu:x.2:1"]);
     assert_eq!(status, 1);
     assert!(
-        error.contains("line 2: unknown key memory; did you mean memory_mib?"),
+        error.contains("line 2: [gpu.x]: unknown key memory; did you mean memory_mib?"),
         "{error}"
     );
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use softmig_tests::softmig::{installed, record, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
 on_each_slurm!(
     a_broken_policy_leaves_the_last_good_one_in_force,
+    a_policy_that_has_changed_is_told_with_what_there_is_in_it,
     a_restart_with_a_broken_policy_leaves_the_last_good_one_in_force,
     without_any_policy_slices_are_refused_and_the_rest_passes,
     a_changed_policy_holds_for_the_next_job,
@@ -52,8 +53,34 @@ fn a_broken_policy_leaves_the_last_good_one_in_force(slurm: Slurm) -> Result<()>
         );
     }
     let log = cluster.slurmctld_log()?;
-    let complaint = "/etc/softmig/policy.toml: line 2: unknown key memory; did you mean memory_mib?; the last good one stays in force";
+    let complaint = "/etc/softmig/policy.toml: line 2: [gpu.l40s]: unknown key memory; did you mean memory_mib?; the last good one stays in force";
     assert_eq!(log.matches(complaint).count(), 1, "{log}");
+    Ok(())
+}
+
+fn a_policy_that_has_changed_is_told_with_what_there_is_in_it(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).cli_filter(false).start()?;
+    let policy = cluster.read(POLICY)?.context("no policy")?;
+    let gate = "[[gate]]\nwhat = \"whole\"\nreservation = [\"course\"]\n";
+    cluster.write(POLICY, &format!("{policy}\n{gate}"))?;
+    quarter(&cluster)?;
+    quarter(&cluster)?;
+    // Half of it, as an editor may leave it for a moment: a good policy by itself.
+    cluster.write(POLICY, &policy)?;
+    quarter(&cluster)?;
+    let log = cluster.slurmctld_log()?;
+    let lines = log.lines().filter(|line| line.contains(" is in force: "));
+    let lines: Vec<&str> = lines.collect();
+    let lost = "0 [[gate]], 0 [[reservable]], 0 [[route]], 0 [[nodes]]; before: ";
+    ensure!(lines.len() == 2, "{log}");
+    ensure!(
+        lines[0].contains("1 [[gate]]") && !lines[0].contains("before"),
+        "{log}"
+    );
+    ensure!(
+        lines[1].contains(lost) && lines[1].contains("1 [[gate]]"),
+        "{log}"
+    );
     Ok(())
 }
 

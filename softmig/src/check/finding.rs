@@ -117,6 +117,7 @@ codes! {
     QosPartition Error "QOS_PARTITION",
     OtherQos Warn "OTHER_QOS",
     PartitionExclusive Error "PARTITION_EXCLUSIVE",
+    ClassNever Warn "CLASS_NEVER",
     ClassMembers Warn "CLASS_MEMBERS",
     ClassGroups Warn "CLASS_GROUPS",
     // Settings of the site that see whole GPUs only.

@@ -13,6 +13,7 @@ mod nvml;
 mod order;
 mod others;
 mod people;
+mod possible;
 mod settings;
 mod site;
 
@@ -39,6 +40,7 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     found.extend(order::judge(policy, cluster));
     found.extend(accounting::judge(policy, cluster));
     found.extend(people::judge(policy, cluster, now));
+    found.extend(possible::judge(policy));
     found.extend(site::judge(policy, cluster));
     found.extend(names::judge(policy, cluster));
     found.extend(known::judge(policy, cluster, now));

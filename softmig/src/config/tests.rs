@@ -149,7 +149,7 @@ fn any_policy() -> impl Strategy<Value = String> {
             );
             for (at, (shards, mig, _)) in gpus.iter().enumerate() {
                 text += &format!(
-                    "[gpu.\"t{at}_1.5\"]\nmemory_mib = 1000\nreserved_mib = 1\nshards = {shards}\nmig = {mig}\n"
+                    "[gpu.\"t{at}_1.5\"]\nmemory_mib = 10000\nreserved_mib = 1\nshards = {shards}\nmig = {mig}\n"
                 );
             }
             if mps {

@@ -56,7 +56,7 @@ pub(crate) fn of(policy: &Policy) -> Option<Accounting> {
 mod tests {
     use super::*;
 
-    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n";
+    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n";
 
     #[test]
     fn slurmdbd_is_needed_for_limits_alone() {

@@ -177,8 +177,8 @@ mod tests {
     use super::*;
 
     const GPUS: &str = "plain_types = [\"p\"]\n\
-                        [gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
-                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n\
+                        [gpu.l40s]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.m]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 1\nmig = true\n\
                         [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nreason = \"x\"\n\
                         start = 1970-01-01T00:01:00Z\nend = 1970-01-01T00:02:00Z\n";
 

@@ -123,9 +123,9 @@ impl fmt::Display for Partition {
 mod tests {
     use super::*;
 
-    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
-                        [gpu.h200]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n\
-                        [gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n";
+    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.h200]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 8\n\
+                        [gpu.m]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 1\nmig = true\n";
 
     #[test]
     fn a_whole_gpu_weighs_its_shards() {

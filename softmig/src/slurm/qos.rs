@@ -116,9 +116,9 @@ impl fmt::Display for Qos {
 mod tests {
     use super::*;
 
-    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 100\nreserved_mib = 0\nshards = 4\n\
-                        [gpu.h200]\nmemory_mib = 100\nreserved_mib = 0\nshards = 8\n";
-    const MIG: &str = "[gpu.m]\nmemory_mib = 100\nreserved_mib = 0\nshards = 1\nmig = true\n";
+    const GPUS: &str = "[gpu.l40s]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n\
+                        [gpu.h200]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 8\n";
+    const MIG: &str = "[gpu.m]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 1\nmig = true\n";
 
     fn only(text: &str) -> Qos {
         let policy = Policy::parse(text).unwrap();
