@@ -53,7 +53,7 @@ impl<'a> Asked<'a> {
                 asked.add(policy, kind, count);
             }
         }
-        if wanted.misspelt {
+        if wanted.misspelt.is_some() {
             asked.add(policy, None, 1);
         }
         if let (Some(tasks), false) = (request.ntasks_per_tres, wanted.has_wholes()) {

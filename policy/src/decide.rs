@@ -99,9 +99,14 @@ fn answer(
     wanted: &Wanted<'_>,
 ) -> Result<Verdict, Refusal> {
     if !wanted.is_ours() {
+        let terms = entitlement::of_wholes(policy, request, context, wanted);
         return Ok(Verdict::Unchanged {
             gpus: wanted.has_wholes() || request.implies_gpus(),
-            terms: entitlement::of_wholes(policy, request, context, wanted)?,
+            terms: terms.map_err(|refusal| match wanted.misspelt {
+                // What it was taken for is no answer to what was typed.
+                Some(raw) => misspelt(policy, raw),
+                None => refusal,
+            })?,
         });
     }
     let mut grant = grant(policy, request, context, wanted)?;
@@ -134,7 +139,7 @@ pub(crate) struct Wanted<'a> {
     /// Whole GPUs and MIG instances.
     pub(crate) wholes: Vec<(Place, Gres<'a>)>,
     /// A misspelt request for a whole GPU: Slurm has its own words for that.
-    pub(crate) misspelt: bool,
+    pub(crate) misspelt: Option<&'a str>,
     /// What is not about GPUs.
     pub(crate) others: Vec<&'a str>,
 }
@@ -154,7 +159,7 @@ impl<'a> Wanted<'a> {
             parts: Vec::new(),
             malformed: None,
             wholes: Vec::new(),
-            misspelt: false,
+            misspelt: None,
             others: Vec::new(),
         };
         let has_mps = policy.is_some_and(|policy| policy.mps().is_some());
@@ -176,7 +181,7 @@ impl<'a> Wanted<'a> {
         match item {
             Item::Other(raw) => self.others.push(raw),
             Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
-            Item::Malformed(_) => self.misspelt = true,
+            Item::Malformed(raw) => self.misspelt = Some(raw),
             Item::Gpu(gres) => {
                 let is_plain_type =
                     |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
@@ -203,7 +208,7 @@ impl<'a> Wanted<'a> {
     }
 
     pub(crate) fn has_wholes(&self) -> bool {
-        !self.wholes.is_empty() || self.misspelt
+        !self.wholes.is_empty() || self.misspelt.is_some()
     }
 }
 
@@ -424,8 +429,27 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
 fn malformed(policy: &Policy, raw: &str) -> Refusal {
     Refusal::new(
         Code::Malformed,
-        format!("{raw}: cannot be read as a request for part of a GPU"),
+        format!(
+            "{}: cannot be read as a request for part of a GPU",
+            typed(raw)
+        ),
         format!("use {}", example_slices(policy)),
+    )
+}
+
+/// An item without what Slurm puts before it.
+fn typed(raw: &str) -> &str {
+    Prefix::split(raw).1
+}
+
+fn misspelt(policy: &Policy, raw: &str) -> Refusal {
+    Refusal::new(
+        Code::Malformed,
+        format!("{}: cannot be read as a request for GPUs", typed(raw)),
+        match policy.gpus().find(|gpu| !gpu.is_mig()) {
+            Some(gpu) => format!("write for example --gres=gpu:{}:1", gpu.name()),
+            None => "write for example --gres=gpu:1".to_string(),
+        },
     )
 }
 

@@ -336,3 +336,28 @@ fn what_all_jobs_of_a_class_may_not_hold_together_is_refused_to_one() {
     let refusal = refused(ask(&given, "gres/gpu:l40s.2:1", alice()));
     assert!(refusal.message.contains("8 CPUs are"), "{refusal}");
 }
+
+#[test]
+fn what_cannot_be_read_is_not_taken_for_something_else() {
+    let reserved = policy(RESERVED);
+    for text in [
+        "gpu:l40s:x",
+        "gpu:l40s:",
+        "gpu::1",
+        "gpu:l40s:1:2",
+        "gpu:l40s_r:x",
+    ] {
+        let request = Request {
+            tres_per_node: Some(format!("gres/{text}")),
+            ..Request::default()
+        };
+        let refusal = refused(ask_for(&reserved, &request, alice()));
+        assert_eq!(refusal.code, Code::Malformed, "{refusal}");
+        assert!(
+            refusal
+                .message
+                .starts_with(&format!("{text}: cannot be read")),
+            "{refusal}"
+        );
+    }
+}
