@@ -150,9 +150,12 @@ impl Ceilings<'_> {
         }
     }
 
-    /// The largest slice that the class may have, of the type that was asked for if there is one.
+    /// Fewer of the same, or else the largest slice that the class may have, of the type that was asked for if there is one.
     fn instead(&self) -> String {
         let quota = &self.standing.quota;
+        if let Some(fewer) = self.fewer().filter(|_| quota.jobs != Some(0)) {
+            return format!("use {fewer}");
+        }
         let slice = self.asked.slice.map(|(gpu, _)| gpu);
         let named = slice.or(self.asked.of_types.first().map(|(gpu, _)| *gpu));
         let fits = |gpu: &GpuType, size: &u32| {
@@ -171,6 +174,27 @@ impl Ceilings<'_> {
             }
         }
         format!("ask your administrator what {} may have", self.who)
+    }
+}
+
+impl Ceilings<'_> {
+    /// So many whole GPUs or MIG instances of the type that was asked for as the class may hold, if that is any and fewer.
+    fn fewer(&self) -> Option<String> {
+        let quota = &self.standing.quota;
+        let (gpu, asked, most) = match (self.asked.mig.as_slice(), self.asked.of_types.as_slice()) {
+            ([(gpu, asked)], []) => (gpu, asked, quota.mig.get(gpu.name()).copied()),
+            ([], [(gpu, asked)]) => {
+                let of_type = quota.shards_of.get(gpu.name()).copied();
+                let shards = [quota.shards, quota.max_shards_per_job, of_type];
+                let shards = shards.into_iter().flatten().min();
+                let by_shards = shards.map(|shards| shards / u64::from(gpu.shards_per_gpu()));
+                let most = [quota.whole_gpus, by_shards].into_iter().flatten().min();
+                (gpu, asked, most)
+            }
+            _ => return None,
+        };
+        let most = most.filter(|most| *most > 0 && most < asked)?;
+        Some(format!("--gres=gpu:{}:{most}", gpu.name()))
     }
 }
 

@@ -179,12 +179,17 @@ impl<'a> Wanted<'a> {
 
     fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
         match item {
+            Item::Other(raw) if is_meant_for_gpus(raw, policy) => self.malformed = Some(raw),
             Item::Other(raw) => self.others.push(raw),
             Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
             Item::Malformed(raw) => self.misspelt = Some(raw),
             Item::Gpu(gres) => {
                 let is_plain_type =
                     |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
+                if gres.kind.is_some_and(|kind| is_odd_slice(kind, policy)) {
+                    self.malformed = Some(raw);
+                    return;
+                }
                 let slice = gres
                     .kind
                     .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
@@ -217,6 +222,30 @@ fn split_slice(kind: &str) -> Option<(&str, &str)> {
     let (name, size) = kind.rsplit_once('.')?;
     let digits = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
     (digits && !name.is_empty()).then_some((name, size))
+}
+
+/// `l40s.four`, where no type is called that.
+fn is_odd_slice(kind: &str, policy: Option<&Policy>) -> bool {
+    let Some((policy, (name, size))) = policy.zip(kind.rsplit_once('.')) else {
+        return false;
+    };
+    let is_type =
+        policy.gpu(kind).is_some() || policy.is_plain_type(kind) || policy.is_reservable(kind);
+    let is_number = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
+    !is_number && !is_type && policy.gpu(name).is_some()
+}
+
+/// Whether the name of a GRES is ours in other letters, or a slice without the name before it: `GPU:l40s.4:1`, `l40s.4:1`,
+/// `gpu.4:1`. Slurm would only say that there is no such GRES.
+fn is_meant_for_gpus(raw: &str, policy: Option<&Policy>) -> bool {
+    let name = typed(raw).split([':', '=']).next().unwrap_or_default();
+    let is_ours = |name: &str| {
+        [Name::Gpu, Name::Shard]
+            .iter()
+            .any(|own| own.as_str().eq_ignore_ascii_case(name))
+    };
+    let is_type = |name: &str| policy.is_some_and(|policy| policy.gpu(name).is_some());
+    is_ours(name) || split_slice(name).is_some_and(|(name, _)| is_ours(name) || is_type(name))
 }
 
 /// Whether an unreadable item may have been meant as part of a GPU.
@@ -433,8 +462,20 @@ fn malformed(policy: &Policy, raw: &str) -> Refusal {
             "{}: cannot be read as a request for part of a GPU",
             typed(raw)
         ),
-        format!("use {}", example_slices(policy)),
+        format!(
+            "use {}",
+            like(policy, raw).unwrap_or_else(|| example_slices(policy))
+        ),
     )
+}
+
+/// The smallest slice of the type that an item names somewhere.
+fn like(policy: &Policy, raw: &str) -> Option<String> {
+    let words = raw.split([':', '=', '/']);
+    let mut names = words.map(|word| word.rsplit_once('.').map_or(word, |(name, _)| name));
+    let gpu = names.find_map(|name| policy.gpu(name))?;
+    let size = gpu.slices().last()?;
+    Some(format!("--gres=gpu:{}.{size}:1", gpu.name()))
 }
 
 /// An item without what Slurm puts before it.

@@ -43,6 +43,13 @@ pub(crate) fn of_wholes(
     }
     let asked = Asked::wholes(policy, request, wanted);
     refuse_unknown_type(policy, &asked)?;
+    if asked.is_untyped
+        && let Ok(Some(standing)) = policy.standing(asker)
+        && standing.quota.whole_gpus == Some(0)
+    {
+        // To name a type would not help.
+        ceilings::fit(policy, &asked, standing, asker)?;
+    }
     pass_reserved(policy, &asked, context)?;
     let off_nodes = off_kept_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
@@ -195,7 +202,10 @@ fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal
     Err(Refusal::new(
         Code::SliceType,
         format!("{}: no GPU here is of type {kind}", asked.text),
-        policy.name_a_type(),
+        match policy.meant_type(kind) {
+            Some(meant) => format!("did you mean --gres=gpu:{meant}:1?"),
+            None => policy.name_a_type(),
+        },
     ))
 }
 

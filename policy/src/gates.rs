@@ -1,12 +1,14 @@
 //! Gates: what may be asked for only inside certain reservations.
 
 use crate::asker::Asker;
+use crate::catalogue::GpuType;
 use crate::classes::{Classes, Unknown};
 use crate::error::{PolicyError, line_of, meant, nearest};
 use crate::names;
 use crate::refusal::{Code, Refusal};
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use toml::Spanned;
 
@@ -39,9 +41,8 @@ pub(crate) enum What {
 impl What {
     fn parse(text: &str) -> Self {
         match text {
-            // What Slurm gets for a slice, and for a whole GPU.
-            "slice" | "shard" => Self::Slice,
-            "whole" | "gpu" => Self::Whole,
+            "slice" => Self::Slice,
+            "whole" => Self::Whole,
             "mig" => Self::Mig,
             other => Self::Gres(other.to_string()),
         }
@@ -66,8 +67,13 @@ const MOST_NAMES: usize = 64;
 const REGEX_BYTES: usize = 4 << 20;
 
 impl GateTable {
-    fn check(self, classes: &Classes, line: Option<usize>) -> Result<Gate, String> {
-        check_what(&self.what)?;
+    fn check(
+        self,
+        classes: &Classes,
+        gpus: &BTreeMap<String, GpuType>,
+        line: Option<usize>,
+    ) -> Result<Gate, String> {
+        check_what(&self.what, gpus)?;
         if self.reservation.is_empty() {
             return Err(
                 "reservation is empty, so nobody could ever pass; name at least one".to_string(),
@@ -120,8 +126,10 @@ fn wrong(line: Option<usize>, message: &str) -> PolicyError {
 }
 
 /// The name of another GRES is looked for in requests exactly, so what is only much like one of ours would stand before nobody.
-fn check_what(what: &str) -> Result<(), String> {
-    const OURS: [&str; 5] = ["slice", "whole", "mig", "shard", "gpu"];
+fn check_what(what: &str, gpus: &BTreeMap<String, GpuType>) -> Result<(), String> {
+    const OURS: [&str; 3] = ["slice", "whole", "mig"];
+    // Slurm's names for them, and what people call both.
+    const NEITHER: [&str; 4] = ["gpu", "gpus", "shard", "shards"];
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if what.is_empty() || !what.bytes().all(known) {
         return Err(format!(
@@ -132,6 +140,17 @@ fn check_what(what: &str) -> Result<(), String> {
         return Ok(());
     }
     let lower = what.to_ascii_lowercase();
+    if NEITHER.contains(&lower.as_str()) {
+        return Err(format!(
+            "what = \"{what}\" leaves open which requests are meant: write \"slice\" for parts of GPUs, \"whole\" for whole \
+             ones, or a gate for each"
+        ));
+    }
+    if gpus.contains_key(what) {
+        return Err(format!(
+            "what = \"{what}\" is a type of GPU, and a gate is for all types: write \"slice\" or \"whole\""
+        ));
+    }
     match nearest(&lower, OURS.into_iter()) {
         Some(meant) => Err(format!(
             "what = \"{what}\" is nothing that can be asked for; did you mean \"{meant}\"?"
@@ -210,18 +229,31 @@ impl Gates {
     pub(crate) fn check(
         tables: Vec<Spanned<GateTable>>,
         classes: &Classes,
+        gpus: &BTreeMap<String, GpuType>,
         text: &str,
     ) -> Result<Self, PolicyError> {
         let mut list = Vec::new();
         for table in tables {
             let line = line_of(text, &table.span());
-            let gate = table.into_inner().check(classes, line);
+            let gate = table.into_inner().check(classes, gpus, line);
             list.push(gate.map_err(|message| wrong(line, &message))?);
         }
         Ok(Self {
             list,
             names: OnceLock::new(),
         })
+    }
+
+    /// Where units of mps are slices, a gate about them would never be met.
+    pub(crate) fn refuse_mps(&self) -> Result<(), PolicyError> {
+        let mut gates = self.list.iter();
+        match gates.find(|gate| gate.gres_name() == Some("mps")) {
+            None => Ok(()),
+            Some(gate) => Err(wrong(
+                gate.line,
+                "what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"",
+            )),
+        }
     }
 
     /// Makes the set now, and says which gate is at fault when that cannot be done.

@@ -132,17 +132,9 @@ impl Policy {
             false => reservable::check(file.reservable, gpus, &zone(), text)?,
         };
         let mps = file.legacy.check(gpus);
-        let gates = Gates::check(file.gate, &classes, text)?;
-        if mps.as_ref().is_ok_and(Option::is_some)
-            && gates
-                .list()
-                .iter()
-                .any(|gate| gate.gres_name() == Some("mps"))
-        {
-            return Err(PolicyError {
-                line: None,
-                message: "[[gate]]: what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"".to_string(),
-            });
+        let gates = Gates::check(file.gate, &classes, gpus, text)?;
+        if mps.as_ref().is_ok_and(Option::is_some) {
+            gates.refuse_mps()?;
         }
         let routes = routes::check(file.route, gpus, text)?;
         let limits = |standing: &Standing| standing.quota != Quota::default();
@@ -368,6 +360,21 @@ impl Policy {
     /// Whether a type that ends like a slice is listed as a plain type.
     pub fn is_plain_type(&self, name: &str) -> bool {
         self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
+    }
+
+    /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
+    pub(crate) fn meant_type(&self, word: &str) -> Option<&str> {
+        let all = || {
+            self.gpus()
+                .map(GpuType::name)
+                .chain(self.plain_types.iter().map(String::as_str))
+        };
+        let lower = word.to_ascii_lowercase();
+        let mut parts = all().filter(|name| name.to_ascii_lowercase().contains(&lower));
+        match (parts.next(), parts.next()) {
+            (Some(only), None) => Some(only),
+            _ => nearest(word, all()),
+        }
     }
 
     /// The known type that a misspelt one most likely means.

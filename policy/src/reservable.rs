@@ -196,6 +196,7 @@ pub(crate) fn pass(
     now: i64,
 ) -> Result<(), Refusal> {
     let of_kind = || all.iter().filter(|one| one.kind == kind);
+    let mut hint = None;
     let (message, of) = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
         // What is not known here is left to slurmctld.
         if open.holder.is(asker) != Some(false) {
@@ -212,6 +213,12 @@ pub(crate) fn pass(
     {
         let (holder, end, reason) = (next.holder.called(), next.end_local(), &next.reason);
         let start = next.start_local().unwrap_or_default();
+        if next.holder.is(asker) == Some(true) {
+            hint = Some(format!(
+                "it is yours from {start} on; until then ask for another GPU, for example --gres=gpu:{}:1",
+                next.of
+            ));
+        }
         (
             format!("kept for {holder} from {start} to {end} ({reason})"),
             &next.of,
@@ -228,7 +235,7 @@ pub(crate) fn pass(
     Err(Refusal::new(
         Code::Reserved,
         format!("{text}: {message}"),
-        format!("ask for another GPU, for example --gres=gpu:{of}:1"),
+        hint.unwrap_or_else(|| format!("ask for another GPU, for example --gres=gpu:{of}:1")),
     ))
 }
 

@@ -7,6 +7,7 @@ mod finding;
 mod gather;
 mod judge;
 
+use crate::say::say;
 use anyhow::Context;
 use clap::Args;
 use facts::{Answer, Cluster, Difference, Machine};
@@ -78,8 +79,8 @@ impl Check {
         let failed = !seen.missing.is_empty();
         let findings = judge(&policy, seen, now());
         match self.json {
-            true => println!("{}", findings.to_json()),
-            false => println!("{findings}"),
+            true => say!("{}", findings.to_json()),
+            false => say!("{findings}"),
         }
         Ok(match findings.count(Level::Error) {
             0 if failed => ExitCode::FAILURE,

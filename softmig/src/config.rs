@@ -10,6 +10,7 @@ mod words;
 mod write;
 
 use crate::explain::read_policy;
+use crate::say::say;
 use crate::slurm::hostlist::expand;
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -60,12 +61,12 @@ impl Config {
         each_node_once(&policy)?;
         let files = files(&policy, self.slurm_version, now());
         let Some(folder) = &self.write else {
-            print!("{}", as_one(&files));
+            crate::say::text(format_args!("{}", as_one(&files)));
             return Ok(ExitCode::SUCCESS);
         };
         let mut code = ExitCode::SUCCESS;
         for written in write::all(&files, folder, self.force)? {
-            println!("{written}");
+            say!("{written}");
             if matches!(written, Written::Beside { .. }) {
                 code = ExitCode::from(FILES_DIFFER);
             }

@@ -3,6 +3,7 @@
 mod answer;
 mod cases;
 
+use crate::say::say;
 use answer::{Answer, JsonCases, cases_for_people, for_people};
 use anyhow::{Context as _, anyhow};
 use cases::Case;
@@ -151,7 +152,7 @@ impl Explain {
             (cases, true) => JsonCases::of(cases, &unseen).to_json(),
             (cases, false) => with_unseen(cases_for_people(cases), &unseen),
         };
-        println!("{text}");
+        say!("{text}");
         let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
         match cases.iter().filter(|case| refused(case)).count() {
             0 => ExitCode::SUCCESS,

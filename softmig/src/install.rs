@@ -15,6 +15,7 @@ mod uninstall;
 use crate::etc::{Etc, be_root};
 use crate::monitor;
 use crate::node::{self, Mode, Settings};
+use crate::say::say;
 use anyhow::{Context, bail};
 use clap::Args;
 use library::{Candidate, Placed, Source};
@@ -71,12 +72,12 @@ impl Install {
             .context("the library is in its place, but the mode is not set")?;
         warn_of_other_loader();
         if !monitor::runs() {
-            println!(
+            say!(
                 "softmig-monitor does not run here, which lets jobs take turns on each GPU: {}",
                 monitor::START
             );
         }
-        println!(
+        say!(
             "next: 'softmig node' shows how things stand; processes that already run go on without the library"
         );
         Ok(())
@@ -88,7 +89,7 @@ impl Install {
         match Settings::read_in(&etc.dir)? {
             None => node::switch(etc, self.mode.into()),
             Some(_) => {
-                println!("{}: stays as it is", node::PATH);
+                say!("{}: stays as it is", node::PATH);
                 Ok(())
             }
         }
@@ -97,24 +98,24 @@ impl Install {
     /// The dry run.
     fn tell(&self, source: &Source, library: &Path, preload: &Preload) -> anyhow::Result<()> {
         let (from, to) = (source.path.display(), library.display());
-        println!(
+        say!(
             "would try {from} with programs of root's, of user nobody's and set-uid ones, apart from this node"
         );
-        println!("would place it as {to}, owned by root, mode 0755");
+        say!("would place it as {to}, owned by root, mode 0755");
         match preload.names(library) {
-            true => println!("would leave {} alone: it names {to} already", preload::PATH),
-            false => println!("would add a line to {}: {to}", preload::PATH),
+            true => say!("would leave {} alone: it names {to} already", preload::PATH),
+            false => say!("would add a line to {}: {to}", preload::PATH),
         }
-        println!(
+        say!(
             "would try the same programs on this node, and take all back if one of them behaves differently"
         );
         match Settings::read()? {
-            None => println!(
+            None => say!(
                 "would make {}, mode {}",
                 node::PATH,
                 softmig_policy::node_conf::NodeMode::from(self.mode)
             ),
-            Some(_) => println!("would leave {} alone", node::PATH),
+            Some(_) => say!("would leave {} alone", node::PATH),
         }
         Ok(())
     }
@@ -165,7 +166,7 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
             return Err(complaint.context(outcome));
         }
     };
-    println!(
+    say!(
         "tried {} with {} programs: none behaves differently",
         source.path.display(),
         trial.programs()
@@ -185,13 +186,13 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
     match named {
         Some(change) => {
             change.keep();
-            println!(
+            say!(
                 "{}: names {} now, and programs run as before",
                 preload::PATH,
                 library.display()
             );
         }
-        None => println!("{}: named {} already", preload::PATH, library.display()),
+        None => say!("{}: named {} already", preload::PATH, library.display()),
     }
     placed.keep();
     Ok(())

@@ -12,6 +12,7 @@ mod monitor;
 mod node;
 mod probe;
 mod run;
+mod say;
 mod slurm;
 mod smi;
 

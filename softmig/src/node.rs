@@ -8,6 +8,7 @@ pub(crate) mod slurmd;
 use crate::etc::{Etc, be_root};
 use crate::install::preload;
 use crate::monitor;
+use crate::say::say;
 use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
@@ -71,14 +72,14 @@ impl Node {
 /// Tells how things stand.
 fn show() -> anyhow::Result<()> {
     let Some(settings) = Settings::read()? else {
-        println!("no mode: there is no {PATH}, so softmig does nothing here");
-        println!("next: 'softmig install --hook' makes this a node of softmig's");
+        say!("no mode: there is no {PATH}, so softmig does nothing here");
+        say!("next: 'softmig install --hook' makes this a node of softmig's");
         return Ok(());
     };
     let NodeConf { mode, identity } = settings.conf()?;
     let since = humantime::format_rfc3339_seconds(settings.since);
-    println!("mode:      {mode}, since {since}");
-    println!(
+    say!("mode:      {mode}, since {since}");
+    say!(
         "jobs:      {}",
         match identity {
             Identity::Cgroup => "known by their control groups",
@@ -86,28 +87,28 @@ fn show() -> anyhow::Result<()> {
         }
     );
     match preload::named_libraries()?.as_slice() {
-        [] => println!("library:   not loaded; 'softmig install --hook' changes that"),
-        paths => println!("library:   {} is in {}", paths.join(", "), preload::PATH),
+        [] => say!("library:   not loaded; 'softmig install --hook' changes that"),
+        paths => say!("library:   {} is in {}", paths.join(", "), preload::PATH),
     }
     for path in preload::missing_libraries()? {
-        println!(
+        say!(
             "           {path} is not there, and every process complains: 'softmig install --hook' puts it back, \
              'softmig uninstall --hook' takes it out of the list"
         );
     }
     match monitor::runs() {
-        true => println!("monitor:   runs: jobs take turns on each GPU"),
-        false => println!(
+        true => say!("monitor:   runs: jobs take turns on each GPU"),
+        false => say!(
             "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
             monitor::START
         ),
     }
     if mode == NodeMode::Observe {
-        print!(
+        crate::say::text(format_args!(
             "{}",
             Refusals::count(&Place::this_machine(), settings.since)
-        );
-        println!(
+        ));
+        say!(
             "jobs without a log and processes outside jobs report to the system's: 'journalctl -t softmig'"
         );
     }
@@ -118,7 +119,7 @@ fn show() -> anyhow::Result<()> {
 fn tell_whether_loaded() {
     match preload::named_libraries() {
         Ok(named) if named.is_empty() => {
-            println!("the library is not loaded here yet: 'softmig install --hook'");
+            say!("the library is not loaded here yet: 'softmig install --hook'");
         }
         Ok(_) => {}
         Err(error) => {
@@ -142,20 +143,20 @@ pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
     let before = before.and_then(|settings| settings.conf().ok());
     // Left as it is, its time goes on saying since when.
     if before.is_some_and(|conf| conf.mode == mode) {
-        println!("{PATH}: the mode was {mode} already");
+        say!("{PATH}: the mode was {mode} already");
         return Ok(());
     }
     for line in settings::set(etc, mode)? {
         eprintln!("softmig node: {line}");
     }
-    println!("{PATH}: the mode is {mode}, for processes started from now on");
+    say!("{PATH}: the mode is {mode}, for processes started from now on");
     Ok(())
 }
 
 /// Says what jobs without a conf got, and stops when that would take away GPUs unasked.
 fn report(survey: &Survey, anyway: bool) -> anyhow::Result<()> {
     for (id, what) in &survey.given {
-        println!("job {id} ran without a conf; it has one now: {what}");
+        say!("job {id} ran without a conf; it has one now: {what}");
     }
     if survey.unknown.is_empty() {
         return Ok(());

@@ -8,14 +8,13 @@ mod json;
 mod notes;
 mod text;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use catalogue::Catalogue;
 use clap::Args;
 use notes::Note;
 use softmig_nvml::{Devices, Narrowed, explained, remedy, whole_node};
 use softmig_prolog::gpu::{Card, installed};
 use softmig_prolog::node::Node;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -60,9 +59,7 @@ impl Probe {
             true => json::of(&findings)?,
             false => text::of(&findings),
         };
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .context("writing to standard output")?;
+        crate::say::text(format_args!("{text}"));
         Ok(match findings.is_complete() {
             true => ExitCode::SUCCESS,
             false => ExitCode::FAILURE,

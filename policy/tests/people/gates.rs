@@ -66,8 +66,8 @@ fn every_form_of_a_request_meets_the_same_gate() {
     passed(ask(&slices, "license:x:1", alice()));
     for (what, gres, open) in [
         ("whole", "gpu:l40s:1", "gpu:l40s.4:1"),
-        ("gpu", "gres/gpu:2", "shard:l40s:1"),
-        ("shard", "gpu:l40s.4:1", "gpu:l40s:1"),
+        ("whole", "gres/gpu:2", "shard:l40s:1"),
+        ("slice", "gpu:l40s.4:1", "gpu:l40s:1"),
         ("mig", "gpu:h100_1g.10gb:1", "gpu:l40s:1"),
         ("license", "gres:license:x:1", "gres:license2:x:1"),
         ("license", "license=1", "mylicense:1"),

@@ -361,3 +361,50 @@ fn what_cannot_be_read_is_not_taken_for_something_else() {
         );
     }
 }
+
+#[test]
+fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
+    let policy = policy("");
+    for text in [
+        "GPU:l40s.4:1",
+        "Gpu:1",
+        "Shard:l40s:1",
+        "l40s.4:1",
+        "gpu.4:1",
+        "gpu:l40s.four:1",
+        "gpu:l40s.:1",
+    ] {
+        let refusal = refused(ask(&policy, &format!("gres/{text}"), alice()));
+        assert_eq!(refusal.code, Code::Malformed, "{refusal}");
+        assert!(refusal.hint.contains(".4:1"), "{refusal}");
+    }
+    // What is another GRES, or Slurm's to know.
+    for text in ["l40s:1", "v4.2:1", "license:gpu:1", "gpu:v4.x:1"] {
+        passed(ask(&policy, text, alice()));
+    }
+}
+
+#[test]
+fn what_is_offered_instead_is_what_the_class_may_have() {
+    let policy = policy(CLASSES);
+    let hint = |text: &str, asker| refused(ask(&policy, text, asker)).hint;
+    insta::assert_snapshot!(hint("gpu:1", alice()), @"use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)");
+    insta::assert_snapshot!(hint("gpu:l40s:9", researcher()), @"use --gres=gpu:l40s:2");
+    insta::assert_snapshot!(hint("gpu:h100_1g.10gb:9", researcher()), @"use --gres=gpu:h100_1g.10gb:2");
+    insta::assert_snapshot!(hint("gpu:1g.10gb:1", researcher()), @"did you mean --gres=gpu:h100_1g.10gb:1?");
+    insta::assert_snapshot!(hint("gpu:l40:1", researcher()), @"did you mean --gres=gpu:l40s:1?");
+}
+
+#[test]
+fn who_will_have_a_gpu_is_told_from_when() {
+    let soon = policy(
+        &RESERVED
+            .replace("start = 2026-11-21", "start = 2098-11-21")
+            .replace("end = 2026-11-28", "end = 2098-11-28"),
+    );
+    let refusal = refused(ask(&soon, "gpu:l40s_r:1", alice()));
+    insta::assert_snapshot!(refusal, @r"
+    softmig: gpu:l40s_r:1: kept for user alice from 2098-11-21T08:00:00 to 2098-11-28T08:00:00 (paper deadline) [RESERVED]
+    softmig: it is yours from 2098-11-21T08:00:00 on; until then ask for another GPU, for example --gres=gpu:l40s:1
+    ");
+}

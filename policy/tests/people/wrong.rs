@@ -131,7 +131,19 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"gpus\"\nreservation = [\"a\"]",
-            "did you mean \"gpu\"?",
+            "what = \"gpus\" leaves open which requests are meant: write \"slice\" for parts of GPUs, \"whole\" for whole ones",
+        ),
+        (
+            "[[gate]]\nwhat = \"gpu\"\nreservation = [\"a\"]",
+            "what = \"gpu\" leaves open",
+        ),
+        (
+            "[[gate]]\nwhat = \"shard\"\nreservation = [\"a\"]",
+            "what = \"shard\" leaves open",
+        ),
+        (
+            "[[gate]]\nwhat = \"l40s\"\nreservation = [\"a\"]",
+            "line 1: [[gate]]: what = \"l40s\" is a type of GPU, and a gate is for all types",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"course_*\"]",

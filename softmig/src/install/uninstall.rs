@@ -3,6 +3,7 @@
 use super::{FOLDER, LIBRARY, library, preload};
 use crate::etc::{Etc, be_root, explained};
 use crate::monitor;
+use crate::say::say;
 use anyhow::ensure;
 use clap::Args;
 use preload::Preload;
@@ -44,17 +45,17 @@ impl Uninstall {
         let preload = Preload::read()?;
         let spellings = preload.spellings(&library);
         if spellings.is_empty() {
-            println!("{}: does not name {}", preload::PATH, library.display());
+            say!("{}: does not name {}", preload::PATH, library.display());
         } else {
             preload.take_out(&library, &etc.dir)?;
         }
         for path in spellings {
-            println!("{}: names {} no more", preload::PATH, path.display());
+            say!("{}: names {} no more", preload::PATH, path.display());
         }
         check_others(&library)?;
         remove(&folder, &library)?;
         if monitor::runs() {
-            println!(
+            say!(
                 "softmig-monitor still runs, and measures jobs from outside; to end it: {}",
                 monitor::STOP
             );
@@ -81,7 +82,7 @@ fn check_others(library: &Path) -> anyhow::Result<()> {
 /// Removes the file; by now the list names it no more.
 fn remove(folder: &Path, library: &Path) -> anyhow::Result<()> {
     if library::came_with_command(library) {
-        println!("{} stays: it came with this command", library.display());
+        say!("{} stays: it came with this command", library.display());
         return Ok(());
     }
     let removed = match Dir::open(folder, 0).map_err(explained)? {
@@ -89,7 +90,7 @@ fn remove(folder: &Path, library: &Path) -> anyhow::Result<()> {
         None => false,
     };
     if removed {
-        println!("{} is removed", library.display());
+        say!("{} is removed", library.display());
     }
     Ok(())
 }
@@ -99,15 +100,15 @@ fn tell(folder: &Path) -> anyhow::Result<()> {
     let library = path.display();
     let spellings = Preload::read()?.spellings(&path);
     if spellings.is_empty() {
-        println!("{} does not name {library}", preload::PATH);
+        say!("{} does not name {library}", preload::PATH);
     }
     for path in spellings {
-        println!("would take {} out of {}", path.display(), preload::PATH);
+        say!("would take {} out of {}", path.display(), preload::PATH);
     }
     match (path.exists(), library::came_with_command(&path)) {
-        (false, _) => println!("there is no {library} to remove"),
-        (true, true) => println!("would leave {library}: it came with this command"),
-        (true, false) => println!("would remove {library}"),
+        (false, _) => say!("there is no {library} to remove"),
+        (true, true) => say!("would leave {library}: it came with this command"),
+        (true, false) => say!("would remove {library}"),
     }
     Ok(())
 }
