@@ -381,6 +381,11 @@ impl Site<'_> {
             .filter(|gpu| fits(gpu))
             .map(GpuType::name)
             .collect();
+        if self.gpus.contains_key(name) {
+            return Err(format!(
+                "{key} names {name}, and [gpu.\"{name}\"] does not say mig = true"
+            ));
+        }
         let such = if key == "mig" { "with mig = true " } else { "" };
         Err(match types.as_slice() {
             [] => format!("{key} names {name}, and there is no [gpu.*] table {such}at all"),

@@ -29,12 +29,10 @@ pub(crate) fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError 
         // It is the key itself, or the table.
         Some(rest) => {
             let is_key = place.key.take().is_some();
-            if !is_key {
-                place.table = None;
-            }
-            unknown_key(rest, if is_key { "key" } else { "table" })
+            let header = (!is_key).then(|| place.table.take()).flatten();
+            unknown_key(rest, header.as_deref())
         }
-        None => in_words(error.message(), place.key.as_deref()),
+        None => in_words(error.message(), &place),
     };
     PolicyError {
         line: error.span().and_then(|span| line_of(text, &span)),
@@ -50,7 +48,11 @@ pub(crate) fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError 
 struct Place {
     /// The table's header, as it is written.
     table: Option<String>,
-    /// The key of the line.
+    /// Whether it is the header itself.
+    is_header: bool,
+    /// Where the same header stands before.
+    first: Option<usize>,
+    /// The key of the line, or the one in `{ }` that is nearest.
     key: Option<String>,
 }
 
@@ -59,20 +61,40 @@ impl Place {
         let before = text.get(..at).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |end| end + 1);
         let line = text.get(begin..).and_then(|rest| rest.lines().next());
-        let line = line.unwrap_or_default().trim();
-        let header = |line: &str| {
-            let close = line.rfind(']')?;
-            line.starts_with('[').then(|| line[..=close].to_string())
-        };
+        let line = line.unwrap_or_default();
+        if line.trim_start().starts_with('[') {
+            let table = header(line);
+            let mut above = before.lines();
+            return Self {
+                first: above.position(|other| table.is_some() && header(other) == table),
+                table,
+                is_header: true,
+                key: None,
+            };
+        }
         let mut above = before.lines().rev();
         Self {
-            table: header(line).or_else(|| above.find_map(|line| header(line.trim()))),
-            key: match line.split_once('=') {
-                Some((key, _)) if !line.starts_with('[') => Some(key.trim().to_string()),
-                _ => None,
-            },
+            table: above.find_map(header),
+            key: key_before(line, at - begin),
+            ..Self::default()
         }
     }
+}
+
+/// The header of a table, where a line is one.
+fn header(line: &str) -> Option<String> {
+    let line = line.trim();
+    let close = line.rfind(']')?;
+    line.starts_with('[').then(|| line[..=close].to_string())
+}
+
+/// The last `key =` of a line before a value in it.
+fn key_before(line: &str, at: usize) -> Option<String> {
+    let before = line.get(..at).filter(|before| before.contains('='));
+    let before = before.unwrap_or(line);
+    let (before, _) = before.rsplit_once('=').or_else(|| line.split_once('='))?;
+    let key = before.rsplit(['{', ',']).next().unwrap_or(before);
+    Some(key.trim().to_string())
 }
 
 impl fmt::Display for Place {
@@ -85,8 +107,26 @@ impl fmt::Display for Place {
 
 /// The keys that stand above all tables.
 const AT_THE_TOP: [&str; 4] = ["raw_shards", "plain_types", "limit_notice", "default_class"];
+/// The tables of which there can be several.
+const SEVERAL: [&str; 4] = ["gate", "reservable", "route", "nodes"];
+const A_VALUE: &str = "this is no value: a text stands in straight quotes (\"unlimited\"), a number alone, without a unit, and a time \
+                       so: 2027-01-31T08:00:00";
+const A_WALL_TIME: &str = "write as for sbatch --time, in quotes: \"4:00:00\" or \"7-00:00:00\"";
+const A_NAME_WITH_A_DOT: &str = "a name with a dot stands in quotes";
 
-fn in_words(message: &str, key: Option<&str>) -> String {
+fn in_words(message: &str, place: &Place) -> String {
+    let key = place.key.as_deref();
+    let header = place.table.as_deref().filter(|_| place.is_header);
+    let table = place.table.as_deref();
+    if let Some(name) = table.and_then(|table| table.strip_prefix("[["))
+        && !SEVERAL.contains(&name.trim_end_matches(']'))
+    {
+        let name = name.trim_end_matches(']');
+        return match nearest(name, SEVERAL.into_iter()) {
+            Some(meant) => format!("did you mean [[{meant}]]? Or [{name}], in single brackets"),
+            None => format!("there is one such table: write its name in single brackets, [{name}]"),
+        };
+    }
     if let Some(rest) = message.strip_prefix("unknown variant `") {
         let mut quoted = rest.split('`').step_by(2);
         let unknown = quoted.next().unwrap_or_default();
@@ -96,12 +136,33 @@ fn in_words(message: &str, key: Option<&str>) -> String {
     if let Some(rest) = message.strip_prefix("missing field `") {
         return format!("{} is missing", rest.trim_end_matches('`'));
     }
-    if message == "duplicate key" {
-        return "stands here a second time".to_string();
-    }
-    if message == "invalid type: map, expected a sequence" {
-        return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
-            .to_string();
+    match message {
+        "duplicate key" => {
+            return match (place.first, header) {
+                (Some(line), Some(_)) => format!("stands in line {} already", line + 1),
+                (None, Some(header)) if header.starts_with("[[") => {
+                    "stands above in single brackets; write double ones there too".to_string()
+                }
+                _ => "stands here a second time".to_string(),
+            };
+        }
+        "invalid type: map, expected a sequence" if place.is_header => {
+            return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
+                .to_string();
+        }
+        "string values must be quoted, expected literal string"
+        | "invalid float, expected `nan`"
+        | "invalid float, expected `inf`" => return A_VALUE.to_string(),
+        "unexpected key or value, expected newline, `#`" => {
+            return "something stands behind the value: a line has one key and one value, and no comma at its end"
+                .to_string();
+        }
+        "key with no value, expected `=`" => return "write KEY = VALUE".to_string(),
+        "wanted string or table" => {
+            return "this is one of certain words, in quotes; conf/policy.toml names them"
+                .to_string();
+        }
+        _ => {}
     }
     let invalid = message
         .strip_prefix("invalid type: ")
@@ -109,17 +170,34 @@ fn in_words(message: &str, key: Option<&str>) -> String {
     let Some((found, expected)) = invalid.and_then(|rest| rest.split_once(", expected ")) else {
         return message.to_string();
     };
-    format!("{} is not {}", value(found), wanted(found, expected, key))
+    match key {
+        Some("wall_time" | "max_time") => A_WALL_TIME.to_string(),
+        Some("groups") if found.starts_with("string ") && expected == "u32" => {
+            let name = value(found);
+            let name = name.trim_matches('"');
+            format!(
+                "{name} is not a number: slurmctld looks up no names, and 'getent group {name}' shows the group's number"
+            )
+        }
+        _ => format!("{} is not {}", value(found), wanted(found, expected, key)),
+    }
 }
 
-/// serde says "a`, expected one of `b`, `c`"; say which of them was most likely meant.
-fn unknown_key(rest: &str, what: &str) -> String {
+/// serde says "a`, expected one of `b`, `c`"; say which of them was most likely meant. A table has its header.
+fn unknown_key(rest: &str, header: Option<&str>) -> String {
     let mut quoted = rest.split('`').step_by(2);
     let unknown = quoted.next().unwrap_or_default();
     if AT_THE_TOP.contains(&unknown) {
         return format!("{unknown} belongs at the top of the file, above the first table");
     }
     let known = quoted.filter(|key| !key.is_empty());
+    if let Some(header) = header
+        && header.matches('.').count() > 1
+        && !header.contains(['"', '\''])
+    {
+        return format!("{header}: {A_NAME_WITH_A_DOT}, as in [gpu.\"h100_1g.10gb\"]");
+    }
+    let what = if header.is_some() { "table" } else { "key" };
     format!("unknown {what} {unknown}; {}", meant(unknown, known))
 }
 
@@ -141,33 +219,27 @@ fn value(found: &str) -> String {
 /// What belongs there.
 fn wanted(found: &str, expected: &str, key: Option<&str>) -> String {
     let text = found.strip_prefix("string ");
-    // A group by its name.
-    if let (Some(name), "u32", Some(key)) = (text, expected, key)
-        && key.contains("members")
-    {
-        let name = name.trim_matches('"');
-        return format!(
-            "a number: slurmctld looks up no names, and 'getent group {name}' shows the group's number"
-        );
-    }
-    match expected {
-        "u32" => format!("a whole number from 0 to {}", u32::MAX),
-        "a string" => "a text in quotes".to_string(),
-        "a boolean" => "true or false, without quotes".to_string(),
-        "a TOML datetime" => "a time, which stands without quotes: 2027-01-31T08:00:00".to_string(),
-        "a sequence" => match (text, key) {
-            (Some(text), Some("members")) => format!(
-                "a list: write {{ users = [{text}] }}, or accounts or groups in place of users"
-            ),
-            (Some(text), _) => format!("a list: write [{text}]"),
-            (None, _) => "a list, such as [1, 2]".to_string(),
-        },
-        "struct Members" => {
-            "a table: write { users = [\"NAME\"] }, or accounts or groups in place of users"
-                .to_string()
+    match (expected, key) {
+        // Dots in keys make tables.
+        (expected, _) if expected.starts_with("a number") && found == "map" => {
+            format!("{expected}; {A_NAME_WITH_A_DOT}")
         }
-        expected if expected.starts_with("struct ") => "a table".to_string(),
-        other => other.to_string(),
+        ("u32", _) => format!("a whole number from 0 to {}", u32::MAX),
+        ("a string", _) => "a text in quotes".to_string(),
+        ("a boolean", _) => "true or false, without quotes".to_string(),
+        ("a TOML datetime", _) => {
+            "a time, which stands without quotes: 2027-01-31T08:00:00".to_string()
+        }
+        ("a map", _) => "a table by type: { \"TYPE\" = 1 }".to_string(),
+        ("a sequence" | "struct Members", Some("members")) => {
+            "a table of lists: write { users = [\"NAME\"] }, or accounts or groups".to_string()
+        }
+        ("a sequence", key) => match (text, key) {
+            (Some(text), Some(key)) => format!("a list: write {key} = [{text}]"),
+            _ => "a list, such as [1, 2]".to_string(),
+        },
+        (expected, _) if expected.starts_with("struct ") => "a table".to_string(),
+        (other, _) => other.to_string(),
     }
 }
 
@@ -183,8 +255,10 @@ pub(crate) fn meant<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Str
 
 /// The word most like `word`, if any is much like it.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Letters in other case are the likeliest mistake in names of types.
+    let lower = word.to_lowercase();
     known
-        .map(|key| (strsim::jaro_winkler(word, key), key))
+        .map(|key| (strsim::jaro_winkler(&lower, &key.to_lowercase()), key))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, key)| key)
@@ -210,7 +284,7 @@ mod tests {
         for (text, expected) in [
             (
                 "plain_types = \"a\"",
-                "line 1: plain_types: \"a\" is not a list: write [\"a\"]",
+                "line 1: plain_types: \"a\" is not a list: write plain_types = [\"a\"]",
             ),
             (
                 "limit_notice = \"yes\"",
@@ -218,7 +292,7 @@ mod tests {
             ),
             (
                 "[[gate]]\nwhat = \"slice\"\nreservation = \"x\"",
-                "line 3: [[gate]] reservation: \"x\" is not a list: write [\"x\"]",
+                "line 3: [[gate]] reservation: \"x\" is not a list: write reservation = [\"x\"]",
             ),
             (
                 "[[route]]\npartition = [\"a\"]",
@@ -230,8 +304,7 @@ mod tests {
             ),
             (
                 "[classes.a]\nmembers = \"x\"",
-                "line 2: [classes.a] members: \"x\" is not a table: write { users = [\"NAME\"] }, or accounts or groups in \
-                 place of users",
+                "line 2: [classes.a] members: \"x\" is not a table of lists: write { users = [\"NAME\"] }, or accounts or groups",
             ),
             (
                 "placement = \"spread\"",
@@ -248,6 +321,45 @@ mod tests {
         ] {
             assert_eq!(above(text), expected);
         }
+        let no_value = "this is no value: a text stands in straight quotes";
+        for value in [
+            "unlimited",
+            "null",
+            "45G",
+            "\u{201c}2\u{201d}",
+            "12/07/2026",
+        ] {
+            let told = above(&format!("[defaults]\nshards = {value}"));
+            assert!(
+                told.starts_with("line 2: [defaults] shards: ")
+                    && (told.contains(no_value)
+                        || told.contains("something stands behind the value")),
+                "{value}: {told}"
+            );
+        }
+        for (line, expected) in [
+            ("shards = 2,", "something stands behind the value"),
+            ("mig = 4", "mig: 4 is not a table by type: { \"TYPE\" = 1 }"),
+            (
+                "mig = { h100_1g.10gb = 4 }",
+                "a name with a dot stands in quotes",
+            ),
+            (
+                "wall_time = 24",
+                "wall_time: write as for sbatch --time, in quotes",
+            ),
+            (
+                "wall_time = 02:00:00",
+                "wall_time: write as for sbatch --time, in quotes",
+            ),
+            (
+                "[classes.a]\nmembers = { users = [\"a\"], accounts = \"b\" }",
+                "accounts: \"b\" is not a list: write accounts = [\"b\"]",
+            ),
+        ] {
+            let told = above(&format!("[defaults]\n{line}"));
+            assert!(told.contains(expected), "{line}: {told}");
+        }
         assert_eq!(
             error("[gpu.l40s]\nmemory_mib = \"46068\"\n"),
             "line 2: [gpu.l40s] memory_mib: \"46068\" is not a whole number from 0 to 4294967295"
@@ -260,9 +372,29 @@ mod tests {
             error(&format!("{GPUS}default_class = \"x\"\n")),
             "line 5: [gpu.l40s]: default_class belongs at the top of the file, above the first table"
         );
+        for (text, expected) in [
+            (
+                "[nodes]\nnames = \"a\"\n[[nodes]]\n",
+                "line 3: [[nodes]]: stands above in single brackets; write double ones there too",
+            ),
+            (
+                "[[node]]\nnames = \"a\"",
+                "line 2: [[node]] names: did you mean [[nodes]]? Or [node], in single brackets",
+            ),
+            (
+                "[[legacy.mps]]\ntype = \"l40s\"",
+                "line 1: [[legacy.mps]]: there is one such table: write its name in single brackets, [legacy.mps]",
+            ),
+            (
+                "[gpu.h100_1g.10gb]\nmemory_mib = 9856",
+                "line 1: [gpu.h100_1g.10gb]: a name with a dot stands in quotes, as in [gpu.\"h100_1g.10gb\"]",
+            ),
+        ] {
+            assert_eq!(error(&format!("{text}\n{GPUS}")), expected);
+        }
         assert_eq!(
             error(&format!("{GPUS}{GPUS}")),
-            "line 5: [gpu.l40s]: stands here a second time"
+            "line 5: [gpu.l40s]: stands in line 1 already"
         );
     }
 

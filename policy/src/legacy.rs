@@ -1,6 +1,7 @@
 //! Requests of older systems: units of `mps` that mean part of a GPU.
 
 use crate::catalogue::GpuType;
+use crate::error::meant;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -37,7 +38,12 @@ impl LegacyTable {
         let span = table.span();
         let table = table.into_inner();
         let Some(gpu) = gpus.get(&table.r#type) else {
-            let message = format!("type = \"{}\" names no [gpu.*] table", table.r#type);
+            let known = gpus.keys().map(String::as_str);
+            let message = format!(
+                "type = \"{}\" names no [gpu.*] table; {}",
+                table.r#type,
+                meant(&table.r#type, known)
+            );
             return Err((span, message));
         };
         let mps = Mps {

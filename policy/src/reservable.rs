@@ -5,7 +5,7 @@
 
 use crate::asker::Asker;
 use crate::catalogue::GpuType;
-use crate::error::{PolicyError, line_of};
+use crate::error::{PolicyError, line_of, meant};
 use crate::names;
 use crate::refusal::{Code, Refusal};
 use jiff::civil::{Date, DateTime, Time};
@@ -103,8 +103,9 @@ impl ReservableTable {
             .map_err(|_| format!("type = \"{}\" is no name of a GPU type", self.r#type))?;
         if !gpus.contains_key(&self.of) {
             return Err(format!(
-                "of = \"{}\" names no [gpu.*] table: which type are these GPUs while nobody holds them?",
-                self.of
+                "of = \"{}\" names no [gpu.*] table: which type are these GPUs while nobody holds them? {}",
+                self.of,
+                meant(&self.of, gpus.keys().map(String::as_str))
             ));
         }
         let holder = match (self.user, self.account) {

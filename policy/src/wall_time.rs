@@ -72,12 +72,21 @@ fn number(text: &str) -> Option<u64> {
 
 impl<'de> Deserialize<'de> for WallTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| {
-            de::Error::custom(format!(
-                "\"{text}\" is no time; write as for sbatch --time, for example \"4:00:00\" or \"7-00:00:00\""
-            ))
-        })
+        Self::parse_in_full(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl WallTime {
+    /// What policy.toml takes: "24" and "4:00" are minutes to Slurm, and hours to whoever writes them down.
+    fn parse_in_full(text: &str) -> Result<Self, String> {
+        const WRITE: &str = "write for example \"4:00:00\" or \"7-00:00:00\"";
+        let time = Self::parse(text).ok_or_else(|| format!("\"{text}\" is no time; {WRITE}"))?;
+        if text.contains('-') || text.matches(':').count() == 2 {
+            return Ok(time);
+        }
+        Err(format!(
+            "\"{text}\" would be {time}, which is hours, minutes and seconds; write that, or what is meant instead"
+        ))
     }
 }
 
@@ -91,11 +100,8 @@ impl<'de> Deserialize<'de> for MaxWallTime {
         if text == "unlimited" {
             return Ok(Self(None));
         }
-        let time = WallTime::parse(&text).ok_or_else(|| {
-            de::Error::custom(format!(
-                "\"{text}\" is no time; write as for sbatch --time, for example \"4:00:00\", or \"unlimited\""
-            ))
-        })?;
+        let time = WallTime::parse_in_full(&text);
+        let time = time.map_err(|error| de::Error::custom(format!("{error}, or \"unlimited\"")))?;
         Ok(Self(Some(time)))
     }
 }

@@ -35,7 +35,19 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\nwall_time = \"4h\"",
-            "line 2: [defaults] wall_time: \"4h\" is no time; write as for sbatch --time",
+            "line 2: [defaults] wall_time: \"4h\" is no time; write for example \"4:00:00\" or \"7-00:00:00\", or \"unlimited\"",
+        ),
+        (
+            "[defaults]\nwall_time = \"24\"",
+            "line 2: [defaults] wall_time: \"24\" would be 00:24:00, which is hours, minutes and seconds",
+        ),
+        (
+            "[[route]]\npartition = \"quick\"\nmax_time = \"2:00\"",
+            "line 3: [[route]] max_time: \"2:00\" would be 00:02:00",
+        ),
+        (
+            "[defaults]\nmig = { l40s = 1 }\n",
+            "line 1: [defaults]: mig names l40s, and [gpu.\"l40s\"] does not say mig = true",
         ),
         (
             "[defaults]\nshard = 1",
@@ -48,10 +60,6 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         (
             "[defaults]\nshards_of = { l40 = 1 }",
             "line 1: [defaults]: shards_of names l40; [gpu.*] tables are h100_1g.10gb, h200, l40s, titanrtx",
-        ),
-        (
-            "[defaults]\nmig = { l40s = 1 }",
-            "line 1: [defaults]: mig names l40s; [gpu.*] tables with mig = true are h100_1g.10gb",
         ),
         (
             "default_class = \"studnet\"\n[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.student]",
