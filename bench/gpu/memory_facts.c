@@ -113,6 +113,7 @@ static const struct experiment {
     {"library_global", library_global},
     {"module_managed", module_managed},
     {"library_managed", library_managed},
+    {"managed_small", managed_small},
     {"opencl", opencl},
     {"vulkan", vulkan},
     {"video", video},

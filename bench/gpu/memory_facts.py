@@ -87,6 +87,7 @@ EXPERIMENTS = {
     "library_global, eager": ["library_global"],
     "module_managed": ["module_managed"],
     "module_managed, eager": ["module_managed"],
+    "managed_small": ["managed_small"],
     "library_managed": ["library_managed"],
     "library_managed, eager": ["library_managed"],
     "host": ["host"],

@@ -137,7 +137,7 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
         return;
     };
     let apart = match kind {
-        Kind::Managed => Some(&gpu.place().managed),
+        Kind::Managed | Kind::ManagedPiece | Kind::Variable => Some(&gpu.place().managed),
         Kind::Opened | Kind::External => Some(&gpu.place().elsewhere),
         Kind::Handle if held.other > 0 => Some(&gpu.place().elsewhere),
         _ => None,

@@ -8,6 +8,7 @@ pub(crate) mod contexts;
 pub(crate) mod graphs;
 pub(crate) mod kept;
 pub(crate) mod linear;
+pub(crate) mod managed;
 pub(crate) mod modules;
 pub(crate) mod physical;
 pub(crate) mod pools;

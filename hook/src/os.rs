@@ -5,6 +5,7 @@
 mod clock;
 mod futex;
 mod mapping;
+mod maps;
 mod socket;
 mod thread;
 
@@ -13,7 +14,8 @@ use core::ptr::NonNull;
 
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nanoseconds_at, nap, now, pause};
 pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
-pub(crate) use mapping::{is_wiped_in_children, map, map_shared, unmap};
+pub(crate) use mapping::{is_mapped, is_wiped_in_children, map, map_shared, unmap};
+pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use socket::{ask, is_listening};
 pub(crate) use thread::{name_thread, start_thread};
 

@@ -132,6 +132,41 @@ static void module_managed(char **arguments) {
     SEEN(cuModuleLoadData(&module, ptx_managed(256 * MIB)), "module with 256 MiB, where there is no room");
 }
 
+// Small ones: which lie together, and what the driver knows of them.
+static void managed_small(char **arguments) {
+    nvml_open();
+    NEED(cuInit(0));
+    CUlibrary library;
+    CUmodule module;
+    CUmemoryPool pool;
+    CUdeviceptr at[3], pooled;
+    size_t bytes;
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    SEEN(cuLibraryLoadData(&library, ptx_managed_many(100), NULL, NULL, 0, NULL, NULL, 0), "library with 100 variables of 4 B and one of 3 MiB, without a context");
+    CUresult result = cuLibraryGetManaged(at, &bytes, library, "small99");
+    managed_asked(at[0]);
+    SEEN(result, "cuLibraryGetManaged");
+    NEED(cuDevicePrimaryCtxRetain(&own_context, 0));
+    NEED(cuCtxSetCurrent(own_context));
+    SEEN(0, "context");
+    SEEN(cuModuleLoadData(&module, ptx_managed_many(100)), "module with the same");
+    SEEN(cuMemAllocManaged(&at[0], 4 * KIB, CU_MEM_ATTACH_GLOBAL), "4 KiB allocated");
+    SEEN(cuMemAllocManaged(&at[1], 1000 * KIB, CU_MEM_ATTACH_GLOBAL), "1000 KiB allocated");
+    SEEN(cuMemAllocManaged(&at[2], 2000 * KIB, CU_MEM_ATTACH_GLOBAL), "2000 KiB allocated");
+    SEEN(cuLibraryUnload(library), "library unloaded");
+    SEEN(cuModuleUnload(module), "module unloaded");
+    result = cuMemFree(at[0]);
+    managed_asked(at[0]);
+    SEEN(result, "4 KiB freed");
+    SEEN(cuMemPoolCreate(&pool, &properties), "pool of managed memory");
+    result = cuMemAllocFromPoolAsync(&pooled, 5 * MIB, pool, 0);
+    managed_asked(pooled);
+    SEEN(result, "5 MiB of it");
+    result = cuMemPoolDestroy(pool);
+    managed_asked(pooled);
+    SEEN(result, "pool destroyed");
+}
+
 static void library_managed(char **arguments) {
     nvml_open();
     NEED(cuInit(0));

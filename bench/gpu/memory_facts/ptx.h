@@ -79,6 +79,16 @@ static char *ptx_managed(unsigned long long bytes) {
     return text;
 }
 
+// So many managed variables of 4 bytes, and one of 3 MiB.
+static char *ptx_managed_many(int count) {
+    char *text = malloc(1 << 16), *end = text;
+    if (!text) exit(4);
+    end += sprintf(end, PTX_HEAD ".visible .entry nothing() { ret; }\n");
+    for (int i = 0; i < count; i++) end += sprintf(end, ".visible .global .attribute(.managed) .u32 small%d;\n", i);
+    sprintf(end, ".visible .global .attribute(.managed) .align 8 .b8 large[3145728];\n");
+    return text;
+}
+
 static CUmodule plain_module;
 
 static CUfunction plain(const char *name) {

@@ -14,8 +14,12 @@ use crate::os::{self, Lock};
 pub(crate) enum Kind {
     /// Memory by its address, with pieces of its own.
     Address = 1,
-    /// Managed memory.
+    /// Managed memory with a mapping of its own.
     Managed,
+    /// A mapping with small managed memory in it, allocated or variables of code; `other` is when it was last seen there.
+    ManagedPiece,
+    /// A managed variable of code with a mapping of its own; `other` is when it was last seen there.
+    Variable,
     /// A piece of the driver's, by its address, with several small allocations in it: so many as `count` says.
     Piece,
     /// Physical memory by its handle; `count` is how often it must be released and unmapped, `other` says whether

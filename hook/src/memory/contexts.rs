@@ -17,7 +17,7 @@ use crate::account::{self, Busy, Holding, Kind, Limited, making, outside, pools}
 use crate::compute;
 use crate::entry;
 use crate::gate;
-use crate::memory::stacks;
+use crate::memory::{managed, stacks};
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
@@ -121,6 +121,9 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     let _busy = gpu.as_ref().map(Busy::on);
     let result = compute::ending_context(context, call);
+    if result == CUDA_SUCCESS {
+        managed::forget_gone();
+    }
     let Some(known) = known else { return result };
     if result != CUDA_SUCCESS {
         holdings.put(Kind::Context, context as u64, known);
@@ -229,6 +232,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
             !others.contains(&name) && !is_the_programs(name)
         });
         pools::forget_gone(&gpu);
+        managed::forget_gone();
         gpu.expect_change();
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;

@@ -1,21 +1,20 @@
-//! `cuMemAlloc` and its like, pitched and managed memory.
+//! `cuMemAlloc` and its like, and pitched memory.
 
 use core::ffi::{CStr, c_uint};
 
-use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream,
-};
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 use softmig_region::{UNIT, units};
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::account::{self, Busy, Holding, Kind, Limited, here};
+use crate::memory::managed;
 use crate::rows::asked;
 use crate::rows::cuda::real;
 
 /// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
 /// larger ones have pieces of their own (docs/gpu-notes.md).
-const PIECE: u64 = 2 << 20;
+pub(super) const PIECE: u64 = 2 << 20;
 
 /// What a piece costs.
 const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
@@ -75,12 +74,13 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(held) = account::drop_reference(holdings, Kind::Piece, piece_of(address)) {
         return piece_freed(address, held, call);
     }
-    for kind in [Kind::Managed, Kind::Opened] {
-        if holdings.get(kind, address).is_some() {
-            return account::given_back(kind, address, call);
-        }
+    if !ANY_OTHERS.load(Ordering::Relaxed) {
+        return call();
     }
-    call()
+    match managed::free(holdings, address, call) {
+        Ok(result) => result,
+        Err(call) => account::given_back(Kind::Opened, address, call),
+    }
 }
 
 /// Frees one of the allocations in a piece.
@@ -168,45 +168,6 @@ pub(super) fn expect_others() {
     ANY_OTHERS.store(true, Ordering::Relaxed);
 }
 
-/// Managed memory moves between host and GPU. All of it is charged, as if it were on the GPU: it may come there at any
-/// time, without a call.
-pub(crate) unsafe fn alloc_managed(
-    pointer: *mut CUdeviceptr,
-    bytes: usize,
-    flags: c_uint,
-) -> CUresult {
-    // SAFETY: as above.
-    let call = || unsafe { real::cuMemAllocManaged(pointer, bytes, flags) };
-    let Some(gpu) = here().filter(|_| bytes > 0) else {
-        return call();
-    };
-    let units = in_pieces(bytes as u64);
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, units, c"cuMemAllocManaged") {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    let managed = &gpu.place().managed;
-    expect_others();
-    // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
-    managed.fetch_add(units, Ordering::Relaxed);
-    let result = call();
-    if result == CUDA_SUCCESS {
-        let holding = Holding {
-            units,
-            device: gpu.number(),
-            count: 1,
-            other: account::context(),
-        };
-        // SAFETY: as above.
-        let address = unsafe { pointer.read() };
-        account::keep(&gpu, Kind::Managed, address, holding);
-    } else {
-        managed.fetch_sub(units, Ordering::Relaxed);
-        gpu.refund(units);
-    }
-    result
-}
-
 pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
     // SAFETY: as above.
     free(pointer.into(), || unsafe { real::cuMemFree(pointer) })
@@ -287,6 +248,7 @@ pub(crate) fn forget_freed(gpu: &Limited) {
             }
         });
     }
+    managed::forget_gone();
 }
 
 pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {

@@ -1,7 +1,8 @@
 //! Code and its variables. How much a module takes nobody says, and most of it comes when it is first used: so the
-//! driver's own figure for the process is looked at, whenever what is free on the GPU has changed by then.
+//! driver's own figure for the process is looked at, whenever what is free on the GPU has changed by then. Managed variables
+//! are in no figure: [`managed`] finds them.
 
-use core::ffi::{c_char, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_uint, c_void};
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option,
@@ -9,24 +10,31 @@ use softmig_driver_sys::cuda::{
 };
 
 use crate::account::here;
-use crate::memory::stacks;
+use crate::gate;
+use crate::memory::{managed, stacks};
 use crate::rows::cuda::real;
 
 /// After code was loaded: if the job holds more than its limit now, it is unloaded again.
-fn loaded(result: CUresult, unload: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) else {
+fn loaded(result: CUresult, function: &CStr, unload: impl FnOnce() -> CUresult) -> CUresult {
+    if result != CUDA_SUCCESS || !gate::is_limited_process() {
         return result;
-    };
-    if gpu.has_room_for_code() {
+    }
+    let gpu = here();
+    // A library needs no context, nor do its managed variables.
+    let is_free = gpu.is_none() && managed::anywhere().is_none();
+    if is_free || managed::code_came(function) && gpu.is_none_or(|gpu| gpu.has_room_for_code()) {
         return result;
     }
     let _ = unload();
-    gpu.look_again();
+    managed::forget_gone();
+    if let Some(gpu) = gpu {
+        gpu.look_again();
+    }
     CUDA_ERROR_OUT_OF_MEMORY
 }
 
-fn module(module: *mut CUmodule, result: CUresult) -> CUresult {
-    loaded(result, || {
+fn module(module: *mut CUmodule, function: &CStr, result: CUresult) -> CUresult {
+    loaded(result, function, || {
         // SAFETY: the driver has just written there.
         let module = unsafe { module.read() };
         // SAFETY: the program has not heard of it.
@@ -34,8 +42,8 @@ fn module(module: *mut CUmodule, result: CUresult) -> CUresult {
     })
 }
 
-fn library(library: *mut CUlibrary, result: CUresult) -> CUresult {
-    loaded(result, || {
+fn library(library: *mut CUlibrary, function: &CStr, result: CUresult) -> CUresult {
+    loaded(result, function, || {
         // SAFETY: as above.
         let library = unsafe { library.read() };
         // SAFETY: as above.
@@ -45,12 +53,16 @@ fn library(library: *mut CUlibrary, result: CUresult) -> CUresult {
 
 pub(crate) unsafe fn load(place: *mut CUmodule, name: *const c_char) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    module(place, unsafe { real::cuModuleLoad(place, name) })
+    module(place, c"cuModuleLoad", unsafe {
+        real::cuModuleLoad(place, name)
+    })
 }
 
 pub(crate) unsafe fn load_data(place: *mut CUmodule, image: *const c_void) -> CUresult {
     // SAFETY: as above.
-    module(place, unsafe { real::cuModuleLoadData(place, image) })
+    module(place, c"cuModuleLoadData", unsafe {
+        real::cuModuleLoadData(place, image)
+    })
 }
 
 pub(crate) unsafe fn load_data_ex(
@@ -61,14 +73,16 @@ pub(crate) unsafe fn load_data_ex(
     values: *mut *mut c_void,
 ) -> CUresult {
     // SAFETY: as above.
-    module(place, unsafe {
+    module(place, c"cuModuleLoadDataEx", unsafe {
         real::cuModuleLoadDataEx(place, image, count, options, values)
     })
 }
 
 pub(crate) unsafe fn load_fat_binary(place: *mut CUmodule, image: *const c_void) -> CUresult {
     // SAFETY: as above.
-    module(place, unsafe { real::cuModuleLoadFatBinary(place, image) })
+    module(place, c"cuModuleLoadFatBinary", unsafe {
+        real::cuModuleLoadFatBinary(place, image)
+    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the driver's")]
@@ -83,7 +97,7 @@ pub(crate) unsafe fn library_load_data(
     count: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    library(place, unsafe {
+    library(place, c"cuLibraryLoadData", unsafe {
         real::cuLibraryLoadData(
             place,
             code,
@@ -109,7 +123,7 @@ pub(crate) unsafe fn library_load_from_file(
     count: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    library(place, unsafe {
+    library(place, c"cuLibraryLoadFromFile", unsafe {
         real::cuLibraryLoadFromFile(
             place,
             name,
@@ -138,6 +152,7 @@ pub(crate) unsafe fn library_unload(library: CUlibrary) -> CUresult {
 /// What an unloaded module took is found free when the job next runs out of memory, or now where that is near.
 fn unloaded(result: CUresult) -> CUresult {
     stacks::forget();
+    managed::forget_gone();
     if let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) {
         gpu.expect_change();
     }
@@ -149,6 +164,22 @@ fn found(result: CUresult) -> CUresult {
     match here().filter(|_| result == CUDA_SUCCESS) {
         Some(gpu) if !gpu.has_room_for_code() => CUDA_ERROR_OUT_OF_MEMORY,
         _ => result,
+    }
+}
+
+/// The same of a variable. If it is a managed one of code that was loaded by no name, as old CUDA runtimes load theirs, it is
+/// charged now.
+fn variable_found(pointer: *mut CUdeviceptr, function: &CStr, result: CUresult) -> CUresult {
+    let result = found(result);
+    if result != CUDA_SUCCESS || pointer.is_null() || !gate::is_limited_process() {
+        return result;
+    }
+    // SAFETY: the driver has just written there.
+    let address = unsafe { pointer.read() };
+    if managed::charge(address, function) {
+        result
+    } else {
+        CUDA_ERROR_OUT_OF_MEMORY
     }
 }
 
@@ -178,7 +209,9 @@ pub(crate) unsafe fn get_global_v2(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: as above.
-    found(unsafe { real::cuModuleGetGlobal_v2(pointer, bytes, module, name) })
+    variable_found(pointer, c"cuModuleGetGlobal", unsafe {
+        real::cuModuleGetGlobal_v2(pointer, bytes, module, name)
+    })
 }
 
 pub(crate) unsafe fn library_get_module(module: *mut CUmodule, library: CUlibrary) -> CUresult {
@@ -193,7 +226,9 @@ pub(crate) unsafe fn library_get_global(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: as above.
-    found(unsafe { real::cuLibraryGetGlobal(pointer, bytes, library, name) })
+    variable_found(pointer, c"cuLibraryGetGlobal", unsafe {
+        real::cuLibraryGetGlobal(pointer, bytes, library, name)
+    })
 }
 
 pub(crate) unsafe fn library_get_managed(
@@ -203,7 +238,9 @@ pub(crate) unsafe fn library_get_managed(
     name: *const c_char,
 ) -> CUresult {
     // SAFETY: as above.
-    found(unsafe { real::cuLibraryGetManaged(pointer, bytes, library, name) })
+    variable_found(pointer, c"cuLibraryGetManaged", unsafe {
+        real::cuLibraryGetManaged(pointer, bytes, library, name)
+    })
 }
 
 pub(crate) unsafe fn kernel_get_function(function: *mut CUfunction, kernel: CUkernel) -> CUresult {

@@ -29,6 +29,15 @@ pub(crate) fn unmap(start: NonNull<u8>, size: usize) {
     let _ = unsafe { libc::syscall(libc::SYS_munmap, start.as_ptr(), size) };
 }
 
+/// Whether anything is mapped at an address, the first of a page.
+pub(crate) fn is_mapped(address: u64) -> bool {
+    let mut is_in_memory = 0_u8;
+    // SAFETY: asks about one page, wherever it is, and has room for the answer.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_mincore, address, 1_usize, &raw mut is_in_memory) };
+    outcome(returned) != Err(Error(libc::ENOMEM))
+}
+
 fn map_as(size: usize, kind: c_int, file: c_int) -> Result<NonNull<u8>, Error> {
     let nowhere: *mut c_void = core::ptr::null_mut();
     let access = libc::PROT_READ | libc::PROT_WRITE;

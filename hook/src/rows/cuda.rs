@@ -91,7 +91,7 @@ interpose! { CUDA, cuda;
             height: usize,
             element_size_bytes: c_uint,
         ) -> CUresult => crate::memory::linear::alloc_pitch_v2;
-        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult => crate::memory::linear::alloc_managed;
+        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult => crate::memory::managed::alloc;
         fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult => crate::memory::linear::free_v1;
         fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult => crate::memory::linear::free_v2;
         fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult => crate::memory::pools::alloc;

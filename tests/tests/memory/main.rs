@@ -13,4 +13,5 @@ mod lives;
 mod races;
 mod shares;
 mod stand;
+mod variables;
 mod ways;

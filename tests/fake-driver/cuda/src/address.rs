@@ -1,7 +1,8 @@
 //! Addresses: device memory is memory of the process, taken from the system only where a program touches it.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::OnceLock;
 
 use softmig_driver_sys::cuda::*;
 
@@ -27,6 +28,16 @@ impl Area {
     pub(crate) fn piece(bytes: u64, low: bool) -> Outcome<Area> {
         let flags = if low { LOW } else { ANONYMOUS };
         aligned(bytes, GRANULARITY, READ_WRITE, flags)
+    }
+
+    /// New memory that host and device share, at a multiple of the granularity, all zero. In the list of the process's mappings
+    /// it looks as a real driver's does (seen on an H200): shared, of a file of that name, and at each address the file's
+    /// part with that number.
+    pub(crate) fn managed(bytes: u64) -> Outcome<Area> {
+        let area = Area::reserve(bytes, GRANULARITY)?;
+        let placed = shared_file().and_then(|file| area.replace_by_file(file, area.start));
+        placed.inspect_err(|_| area.give_back())?;
+        Ok(area)
     }
 
     /// Addresses without memory, from a multiple of the alignment on.
@@ -77,12 +88,40 @@ impl Area {
         unmap(self.start, self.length);
     }
 
+    /// The same, of memory that host and device share: what was in it is forgotten.
+    pub(crate) fn give_back_managed(self) {
+        let start = std::ptr::without_provenance_mut(self.start as usize);
+        // SAFETY: the addresses are an area of this driver's, of which the program has said that it is done with it.
+        unsafe { libc::madvise(start, self.length as usize, libc::MADV_REMOVE) };
+        self.give_back();
+    }
+
     /// Whether all of these are among them.
     pub(crate) fn has(self, start: u64, length: u64) -> bool {
         // No sums: a program may name any addresses.
         let before = start.checked_sub(self.start);
         before.is_some_and(|before| before <= self.length && length <= self.length - before)
     }
+}
+
+/// The file behind the memory that host and device share.
+fn shared_file() -> Outcome<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let make = || {
+        // SAFETY: a name that ends in a zero byte.
+        let made = unsafe { libc::memfd_create(c"nvidia-uvm".as_ptr(), libc::MFD_CLOEXEC) };
+        if made < 0 {
+            return None;
+        }
+        // SAFETY: just opened, and nobody else's.
+        let file = unsafe { File::from_raw_fd(made) };
+        // As long as there are addresses: what nobody touched takes nothing.
+        file.set_len(1 << 47).ok()?;
+        Some(file)
+    };
+    FILE.get_or_init(make)
+        .as_ref()
+        .ok_or(CUDA_ERROR_OPERATING_SYSTEM)
 }
 
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;

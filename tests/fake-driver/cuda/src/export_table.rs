@@ -1,9 +1,10 @@
 //! Private tables: functions that no name leads to, as the CUDA runtime uses for contexts.
 //!
 //! The one here is known by the UUID `66616b65-6375-6461-7461-626c65000001` (the bytes of "fakecudatable", then 0, 0
-//! and 1). It begins with its size in bytes, 8 bytes wide; three functions follow:
+//! and 1). It begins with its size in bytes, 8 bytes wide; four functions follow:
 //! `CUresult retain(CUcontext *, CUdevice)` makes a device's primary context, or wants it once more;
-//! `CUresult release(CUdevice)`; `CUresult is_there(CUdevice, int *)`. Their calls are not counted.
+//! `CUresult release(CUdevice)`; `CUresult is_there(CUdevice, int *)`; `CUresult load(CUmodule *, const void *)`, as
+//! `cuModuleLoadData`. Their calls are not counted.
 
 use std::ffi::c_void;
 
@@ -12,6 +13,7 @@ use softmig_driver_sys::cuda::*;
 use crate::Outcome;
 use crate::entry::{code, locked};
 use crate::export::exports;
+use crate::modules;
 use crate::primary;
 use crate::{In, Out};
 use softmig_fake_node::edge::{Edge, handle};
@@ -25,6 +27,7 @@ struct Table {
     retain: unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult,
     release: extern "C" fn(CUdevice) -> CUresult,
     is_there: unsafe extern "C" fn(CUdevice, *mut i32) -> CUresult,
+    load: unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult,
 }
 
 static TABLE: Table = Table {
@@ -32,6 +35,7 @@ static TABLE: Table = Table {
     retain,
     release,
     is_there,
+    load,
 };
 
 exports! {
@@ -71,5 +75,16 @@ unsafe extern "C" fn is_there(device: CUdevice, out: *mut i32) -> CUresult {
     code(locked(|driver| {
         let device = driver.device(device)?;
         out.set(i32::from(primary::is_there(driver, device)))
+    }))
+}
+
+unsafe extern "C" fn load(out: *mut CUmodule, image: *const c_void) -> CUresult {
+    // SAFETY: as for exported functions, the caller gives a valid pointer or null.
+    let out = unsafe { Out::from_raw(out) };
+    // SAFETY: as above.
+    let image = unsafe { In::from_raw(image) };
+    code(locked(|driver| {
+        let image = modules::read_memory(image)?;
+        out.set(handle(modules::load(driver, image)?))
     }))
 }

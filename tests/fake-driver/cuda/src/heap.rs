@@ -69,8 +69,11 @@ impl Heap {
             .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         let Place { device, kind, .. } = place;
         node.charge(device, kind, whole).map_err(code)?;
-        let area =
-            Area::piece(whole, place.low).inspect_err(|_| node.refund(device, kind, whole))?;
+        let area = match kind {
+            Kind::Managed => Area::managed(whole),
+            _ => Area::piece(whole, place.low),
+        };
+        let area = area.inspect_err(|_| node.refund(device, kind, whole))?;
         let piece = Piece {
             place,
             area,
@@ -104,7 +107,10 @@ impl Heap {
                 Some(block) => node.drop_block(block.id),
                 None => node.refund(device, kind, piece.area.length),
             }
-            piece.area.give_back();
+            match kind {
+                Kind::Managed => piece.area.give_back_managed(),
+                _ => piece.area.give_back(),
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! kernel set writes        one that writes its second argument to the word at its first
 //! kernel deep 1000 local 4096   one whose threads need so many bytes of stack; "heap" instead: one that uses malloc
 //! global table 1048576     a variable of so many bytes
+//! managed table 1048576    a managed one, which host and device share
 //! code 4194304             how many bytes its code takes; the image's own length if there is no such line
 //! ```
 //!
@@ -21,6 +22,8 @@ const UNSAID: u64 = 10_000;
 pub(crate) struct Image {
     kernels: Vec<(String, Kernel)>,
     pub(crate) variables: Vec<(String, u64)>,
+    /// Those that host and device share.
+    pub(crate) managed: Vec<(String, u64)>,
     /// Bytes.
     pub(crate) code: u64,
     /// Whether its kernels cannot be read, and any name is one.
@@ -98,6 +101,9 @@ impl Image {
                 (Some("global"), Some(name), Some(bytes)) => {
                     image.variables.push((name.into(), bytes.parse().ok()?));
                 }
+                (Some("managed"), Some(name), Some(bytes)) => {
+                    image.managed.push((name.into(), bytes.parse().ok()?));
+                }
                 (Some("code"), Some(bytes), None) => code = Some(bytes.parse().ok()?),
                 _ => {}
             }
@@ -106,7 +112,10 @@ impl Image {
         for name in ptx_kernels(text).filter(|_| is_ptx) {
             image.enter(name, Kernel::doing(Act::Runs(UNSAID)));
         }
-        let empty = image.kernels.is_empty() && image.variables.is_empty() && code.is_none();
+        let empty = image.kernels.is_empty()
+            && image.variables.is_empty()
+            && image.managed.is_empty()
+            && code.is_none();
         image.code = code.unwrap_or(text.len() as u64);
         (is_ptx || !empty).then_some(image)
     }

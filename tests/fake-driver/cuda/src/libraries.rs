@@ -11,7 +11,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::functions::{self, Origin};
 use crate::image::Image;
-use crate::modules;
+use crate::modules::{self, Variables};
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
 
@@ -24,6 +24,8 @@ pub(crate) struct Library {
     image: Image,
     /// The module that stands for it in each context in which it was used.
     modules: BTreeMap<usize, usize>,
+    /// Its managed variables, from the load on, in whatever context or none.
+    managed: Variables,
 }
 
 exports! {
@@ -33,13 +35,13 @@ exports! {
     fn cuLibraryLoadData [cuLibraryLoadData 12000] (
         out: Out<CUlibrary>, image: In<c_void>, _options: Out<CUjit_option>, _values: *mut *mut c_void, _count: u32,
         _library_options: Out<CUlibraryOption>, _library_values: *mut *mut c_void, _library_count: u32
-    ) => locked(|driver| out.set(handle(load(driver, modules::read_memory(image)?))));
+    ) => locked(|driver| out.set(handle(load(driver, modules::read_memory(image)?)?)));
 
     /// Loads a library from a file.
     fn cuLibraryLoadFromFile [cuLibraryLoadFromFile 12000] (
         out: Out<CUlibrary>, path: In<c_char>, _options: Out<CUjit_option>, _values: *mut *mut c_void, _count: u32,
         _library_options: Out<CUlibraryOption>, _library_values: *mut *mut c_void, _library_count: u32
-    ) => locked(|driver| out.set(handle(load(driver, modules::read_file(&path.text()?)?))));
+    ) => locked(|driver| out.set(handle(load(driver, modules::read_file(&path.text()?)?)?)));
 
     /// Unloads a library.
     fn cuLibraryUnload [cuLibraryUnload 12000] (library: CUlibrary) => locked(|driver| {
@@ -49,6 +51,7 @@ exports! {
         for module in library.modules.into_values() {
             modules::unload(driver, module);
         }
+        modules::give_back_variables(driver, library.managed);
         Ok(())
     });
 
@@ -67,12 +70,15 @@ exports! {
         Ok(())
     });
 
-    /// A managed variable of a library, of which images here have none.
+    /// A managed variable of a library.
     fn cuLibraryGetManaged [cuLibraryGetManaged 12000] (
-        _address: Out<CUdeviceptr>, _bytes: Out<usize>, library: CUlibrary, _name: In<c_char>
+        address: Out<CUdeviceptr>, bytes: Out<usize>, library: CUlibrary, name: In<c_char>
     ) => locked(|driver| {
-        driver.libraries.get(&(library as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
-        Err(CUDA_ERROR_NOT_FOUND)
+        let library = driver.libraries.get(&(library as usize)).ok_or(CUDA_ERROR_INVALID_HANDLE)?;
+        let (area, _) = library.managed.get(&name.text()?).ok_or(CUDA_ERROR_NOT_FOUND)?;
+        address.set_if_wanted(area.start);
+        bytes.set_if_wanted(area.length as usize);
+        Ok(())
     });
 
     /// A kernel of a library, for any context.
@@ -103,14 +109,24 @@ exports! {
     });
 }
 
-fn load(driver: &mut Driver, image: Image) -> usize {
+fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
+    // Without a context they are the first device's (seen on an H200).
+    let current = driver.contexts.current();
+    let device = current.map_or_else(|_| driver.device(0), |(_, context)| Ok(context.device))?;
+    let mut managed = Variables::new();
+    let taken = modules::take_managed(driver, 0, device, &image.managed, &mut managed);
+    if let Err(code) = taken {
+        modules::give_back_variables(driver, managed);
+        return Err(code);
+    }
     let number = new_handle();
     let library = Library {
         image,
         modules: BTreeMap::new(),
+        managed,
     };
     driver.libraries.insert(number, library);
-    number
+    Ok(number)
 }
 
 /// Takes what a library needs in this thread's context, unless it has it. Returns the module that stands for it.

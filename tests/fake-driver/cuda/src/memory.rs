@@ -4,12 +4,12 @@ use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;
 
 use crate::Out;
-use crate::address::{Area, GRANULARITY};
+use crate::address::Area;
 use crate::capture::refuse_while_capturing;
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
-use crate::heap::{Place, code};
+use crate::heap::{Part, Place};
 use crate::ranges::{Range, Source};
 use crate::room::with_room;
 use crate::{Outcome, arrays, events, graph_memory, modules, pools, sharing, streams, vmm};
@@ -120,30 +120,40 @@ fn take(driver: &mut Driver, context: usize, bytes: u64, low: bool) -> Outcome<C
 
 fn allocate_managed(driver: &mut Driver, bytes: u64) -> Outcome<CUdeviceptr> {
     refuse_while_capturing(driver)?;
-    let (context, Some(charged)) = (
-        driver.contexts.current()?,
-        bytes.checked_next_multiple_of(GRANULARITY),
-    ) else {
-        return Err(CUDA_ERROR_OUT_OF_MEMORY);
-    };
+    let (context, known) = driver.contexts.current()?;
     if bytes == 0 {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
-    let device = context.1.device;
-    driver
-        .node
-        .charge(device, Kind::Managed, charged)
-        .map_err(code)?;
-    let area = Area::new(bytes).inspect_err(|_| {
-        driver.node.refund(device, Kind::Managed, charged);
-    })?;
+    let device = known.device;
+    let (area, part) = take_managed(driver, device, bytes)?;
     driver.ranges.insert(Range {
         area,
-        context: context.0,
+        context,
         device,
-        source: Source::Managed { bytes: charged },
+        source: Source::Managed { part },
     });
     Ok(area.start)
+}
+
+/// Takes memory that host and device share. All contexts, and those who have none, take it from the same pieces (seen on an
+/// H200).
+pub(crate) fn take_managed(
+    driver: &mut Driver,
+    device: usize,
+    bytes: u64,
+) -> Outcome<(Area, Part)> {
+    let place = Place {
+        context: 0,
+        device,
+        kind: Kind::Managed,
+        low: false,
+    };
+    let part = driver.heap.take(driver.node, place, bytes)?;
+    let area = Area {
+        start: part.start,
+        length: bytes.max(1),
+    };
+    Ok((area, part))
 }
 
 /// Gives back what begins at this address, if it is for `cuMemFree` to give back.
@@ -178,12 +188,11 @@ fn free(driver: &mut Driver, address: CUdeviceptr) -> Outcome {
 pub(crate) fn release(driver: &mut Driver, range: Range) {
     match range.source {
         // The addresses are the piece's, as those of variables are.
-        Source::Device { part } => {
+        Source::Device { part } | Source::Managed { part } => {
             driver.heap.give_back(driver.node, part);
             return;
         }
-        Source::Variable => return,
-        Source::Managed { bytes } => driver.node.refund(range.device, Kind::Managed, bytes),
+        Source::Variable | Source::ManagedVariable => return,
         Source::Pool {
             pool,
             bytes,

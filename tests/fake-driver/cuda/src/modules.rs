@@ -15,12 +15,16 @@ use crate::export::exports;
 use crate::functions::{self, Origin};
 use crate::heap::{Part, Place};
 use crate::image::Image;
+use crate::memory;
 use crate::ranges::{Range, Source};
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
 
 /// All modules.
 pub(crate) type Modules = BTreeMap<usize, Module>;
+
+/// Where variables are, and what they take.
+pub(crate) type Variables = BTreeMap<String, (Area, Part)>;
 
 /// One module.
 #[derive(Clone, Debug)]
@@ -31,8 +35,8 @@ pub(crate) struct Module {
     image: Image,
     /// What its code takes, once one of its kernels is looked up.
     code: Code,
-    /// Where its variables are, and what they take.
-    variables: BTreeMap<String, (Area, Part)>,
+    /// Its variables.
+    variables: Variables,
 }
 
 /// Where a module's code is.
@@ -172,7 +176,8 @@ pub(crate) fn read_memory(image: In<c_void>) -> Outcome<Image> {
     Image::parse(text).ok_or(CUDA_ERROR_INVALID_IMAGE)
 }
 
-fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
+/// Loads a module into this thread's context.
+pub(crate) fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
     let (context, _) = driver.contexts.current()?;
     load_into(driver, context, image, false)
 }
@@ -230,7 +235,48 @@ fn fill(driver: &mut Driver, module: &mut Module) -> Outcome {
             source: Source::Variable,
         });
     }
+    // A library's are its own.
+    if !module.owned {
+        let managed = std::mem::take(&mut module.image.managed);
+        take_managed(
+            driver,
+            context,
+            place.device,
+            &managed,
+            &mut module.variables,
+        )?;
+        module.image.managed = managed;
+    }
     Ok(())
+}
+
+/// Takes what managed variables need.
+pub(crate) fn take_managed(
+    driver: &mut Driver,
+    context: usize,
+    device: usize,
+    managed: &[(String, u64)],
+    variables: &mut Variables,
+) -> Outcome {
+    for (name, bytes) in managed {
+        let (area, part) = memory::take_managed(driver, device, *bytes)?;
+        variables.insert(name.clone(), (area, part));
+        driver.ranges.insert(Range {
+            area,
+            context,
+            device,
+            source: Source::ManagedVariable,
+        });
+    }
+    Ok(())
+}
+
+/// Gives back what variables have.
+pub(crate) fn give_back_variables(driver: &mut Driver, variables: Variables) {
+    for (area, part) in variables.into_values() {
+        driver.ranges.remove(area.start);
+        driver.heap.give_back(driver.node, part);
+    }
 }
 
 /// Takes what a module's code needs, unless it has it: it is left for later when a module is loaded (seen on an H200).
@@ -277,10 +323,7 @@ fn give_back(driver: &mut Driver, module: Module) {
         }
         Code::Part(part) => driver.heap.give_back(driver.node, part),
     }
-    for (area, part) in module.variables.into_values() {
-        driver.ranges.remove(area.start);
-        driver.heap.give_back(driver.node, part);
-    }
+    give_back_variables(driver, module.variables);
 }
 
 /// Unloads the modules of a context, and what libraries have in it.

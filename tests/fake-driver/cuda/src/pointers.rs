@@ -9,6 +9,7 @@ use crate::Outcome;
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
+use crate::pools;
 use crate::ranges::{Range, Source};
 use softmig_fake_node::edge::{Edge, handle};
 
@@ -72,12 +73,16 @@ fn tell(
         }
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => out.cast().set(address),
         CU_POINTER_ATTRIBUTE_HOST_POINTER => match range.source {
-            Source::Host | Source::Registered | Source::Managed { .. } => out.cast().set(address),
+            Source::Host | Source::Registered => out.cast().set(address),
+            _ if range.is_managed() => out.cast().set(address),
             _ => Err(CUDA_ERROR_INVALID_VALUE),
         },
         CU_POINTER_ATTRIBUTE_BUFFER_ID => out.cast().set(range.area.start),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => {
-            let managed = matches!(range.source, Source::Managed { .. });
+            let managed = match range.source {
+                Source::Pool { pool, .. } => pools::is_managed(driver, pool),
+                _ => range.is_managed(),
+            };
             out.cast().set(i32::from(managed))
         }
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => out.cast().set(driver.ordinal(range.device)?),

@@ -234,7 +234,12 @@ fn allocate(
         .checked_next_multiple_of(ALIGNMENT)
         .ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
     take(driver, number, counted)?;
-    let area = Area::new(bytes as u64).inspect_err(|_| give_back(driver, number, counted))?;
+    let area = if is_managed(driver, number) {
+        Area::managed(bytes as u64)
+    } else {
+        Area::new(bytes as u64)
+    };
+    let area = area.inspect_err(|_| give_back(driver, number, counted))?;
     let device = get(driver, number)?.device;
     driver.ranges.insert(Range {
         area,
@@ -277,6 +282,12 @@ fn free(driver: &mut Driver, address: CUdeviceptr, stream: usize, per_thread: bo
         }
         _ => Err(CUDA_ERROR_INVALID_VALUE),
     }
+}
+
+/// Whether host and device share a pool's memory.
+pub(crate) fn is_managed(driver: &Driver, number: usize) -> bool {
+    let pool = driver.pools.all.get(&number);
+    pool.is_some_and(|pool| pool.kind == Some(Kind::Managed))
 }
 
 /// Takes memory of a pool, and for the pool of the device where it has not enough.

@@ -6,7 +6,6 @@ use crate::Outcome;
 use crate::driver::Driver;
 use crate::entry::locked;
 use crate::export::exports;
-use crate::ranges::Source;
 use crate::streams::{self, Default};
 
 /// The device number that stands for the host: CU_DEVICE_CPU.
@@ -39,8 +38,7 @@ pub(crate) fn prefetch(
         .ranges
         .around(address)
         .ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    let managed = matches!(range.source, Source::Managed { .. });
-    if !managed || bytes == 0 || !range.area.has(address, bytes as u64) {
+    if !range.is_managed() || bytes == 0 || !range.area.has(address, bytes as u64) {
         return Err(CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())

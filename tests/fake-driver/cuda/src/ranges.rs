@@ -27,7 +27,7 @@ pub(crate) enum Source {
     /// `cuMemAlloc` and the like.
     Device { part: Part },
     /// `cuMemAllocManaged`.
-    Managed { bytes: u64 },
+    Managed { part: Part },
     /// From a memory pool. What others hold it by, once they can.
     Pool {
         pool: usize,
@@ -44,6 +44,8 @@ pub(crate) enum Source {
     External,
     /// A variable of a module.
     Variable,
+    /// A managed variable of a module or library.
+    ManagedVariable,
     /// Host memory from the driver.
     Host,
     /// Host memory that the program announced.
@@ -51,6 +53,14 @@ pub(crate) enum Source {
 }
 
 impl Range {
+    /// Whether host and device share it.
+    pub(crate) fn is_managed(&self) -> bool {
+        matches!(
+            self.source,
+            Source::Managed { .. } | Source::ManagedVariable
+        )
+    }
+
     /// Whether it is memory of a device.
     pub(crate) fn is_device(&self) -> bool {
         !matches!(self.source, Source::Host | Source::Registered)

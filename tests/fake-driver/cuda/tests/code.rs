@@ -191,3 +191,58 @@ fn a_library_is_a_module_in_each_context() {
         },
     );
 }
+
+/// The mappings that a real driver's managed memory has.
+fn managed_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let lines = maps.lines().filter(|line| {
+        let start = line.split('-').next().unwrap_or_default();
+        line.contains("nvidia-uvm") && line.contains(&format!("s {start} "))
+    });
+    lines.count()
+}
+
+/// As on an H200: what is small shares a piece, allocated or not, and the driver knows it without a context.
+#[test]
+fn managed_variables_are_mapped_as_long_as_their_code_is_loaded() {
+    on(
+        "managed_variables_are_mapped_as_long_as_their_code_is_loaded",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            assert_eq!(cu!(cuda, cuInit(0u32)), 0);
+            let early = library(&cuda, c"managed large 3145728\nmanaged small 4\n");
+            assert_eq!((managed_mappings(), cuda.mine(Kind::Managed)), (2, 6 * MIB));
+            let (mut address, mut bytes, mut is_managed) = (0u64, 0usize, 0u32);
+            let code = cu!(
+                cuda,
+                cuLibraryGetManaged(&raw mut address, &raw mut bytes, early, c"large".as_ptr())
+            );
+            assert_eq!((code, bytes), (0, 3 << 20));
+            let mut ask = |attribute: u32, address: u64| {
+                let place = &raw mut is_managed;
+                let code = cu!(cuda, cuPointerGetAttribute(place, attribute, address));
+                (code, is_managed)
+            };
+            assert_eq!(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address), (0, 1));
+            cuda.start();
+            let (mut module, mut small) = (0usize, 0u64);
+            let text = c"managed small 1000000\n";
+            assert_eq!(
+                cu!(cuda, cuModuleLoadData(&raw mut module, text.as_ptr())),
+                0
+            );
+            assert_eq!(
+                cu!(cuda, cuMemAllocManaged(&raw mut small, 4096usize, 1u32)),
+                0
+            );
+            assert_eq!((managed_mappings(), cuda.mine(Kind::Managed)), (2, 6 * MIB));
+            assert_eq!(cu!(cuda, cuLibraryUnload(early)), 0);
+            assert_eq!(cu!(cuda, cuModuleUnload(module)), 0);
+            assert_eq!((managed_mappings(), cuda.mine(Kind::Managed)), (1, 2 * MIB));
+            let code = ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address).0;
+            assert_eq!(code, CUDA_ERROR_INVALID_VALUE);
+            assert_eq!(cu!(cuda, cuMemFree_v2(small)), 0);
+            assert_eq!((managed_mappings(), cuda.mine(Kind::Managed)), (0, 0));
+        },
+    );
+}

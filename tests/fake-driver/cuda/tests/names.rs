@@ -248,6 +248,7 @@ struct Table {
     retain: unsafe extern "C" fn(*mut usize, i32) -> u32,
     release: extern "C" fn(i32) -> u32,
     is_there: unsafe extern "C" fn(i32, *mut i32) -> u32,
+    load: unsafe extern "C" fn(*mut usize, *const u8) -> u32,
 }
 
 #[test]
@@ -279,6 +280,11 @@ fn a_private_table_makes_contexts() {
         assert_eq!(cuda.node.all_calls("cuDevicePrimaryCtxRetain"), 0);
         assert_eq!(cu!(cuda, cuCtxSetCurrent(context)), 0);
         cuda.allocate(1).unwrap();
+        let mut module = 0usize;
+        // SAFETY: as above, and a text that ends in a zero byte.
+        let code = unsafe { (table.load)(&raw mut module, c"code 1".as_ptr().cast()) };
+        assert_eq!(code, 0);
+        assert_eq!(cu!(cuda, cuModuleUnload(module)), 0);
         // SAFETY: as above.
         assert_eq!(unsafe { (table.is_there)(0, &raw mut there) }, 0);
         assert_eq!(there, 1);
