@@ -83,11 +83,11 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = [\"x\"]",
-            "line 6: [classes.a] members: \"x\" is not a list: write { users = [\"x\"] }, or accounts or groups",
+            "line 6: [classes.a] members: \"x\" is not a table of lists: write { users = [\"NAME\"] }, or accounts or groups",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [\"students\"] }",
-            "line 6: [classes.a] members: \"students\" is not a number: slurmctld looks up no names, and 'getent group students' shows",
+            "line 6: [classes.a] groups: students is not a number: slurmctld looks up no names, and 'getent group students' shows",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\n[users.x]\nclass = \"b\"",
