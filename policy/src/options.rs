@@ -15,6 +15,12 @@ pub struct SlurmVersion {
 }
 
 impl SlurmVersion {
+    /// The oldest release that softmig works with.
+    const OLDEST: Self = Self {
+        major: 20,
+        minor: 11,
+    };
+
     /// The newest release whose forms are known here.
     pub const NEWEST: Self = Self {
         major: 26,
@@ -40,15 +46,44 @@ impl fmt::Display for SlurmVersion {
 impl FromStr for SlurmVersion {
     type Err = String;
 
+    /// Also as `sinfo --version` prints it: `slurm 24.11.5`, from Debian `slurm-wlm 24.11.5`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split('.').map(|part| part.parse::<u8>().ok());
-        match (parts.next().flatten(), parts.next().flatten()) {
-            (Some(major @ 20..), Some(minor @ 1..=12)) => Ok(Self { major, minor }),
-            _ => Err(format!(
-                "{text} is no Slurm release; write for example 24.11 (20.11 or newer)"
-            )),
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (["slurm" | "slurm-wlm", release] | [release]) = words.as_slice() else {
+            return Err(no_release(text));
+        };
+        let mut parts = release.split('.');
+        // Two digits each: 24.1 is not 24.11.
+        let number = |part: &str| {
+            let plain = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+            plain.then(|| part.parse::<u8>().ok())?
+        };
+        let (major, minor) = (parts.next(), parts.next());
+        let (Some(major), Some(minor)) = (major.and_then(number), minor.and_then(number)) else {
+            return Err(no_release(text));
+        };
+        let version = Self { major, minor };
+        let named = |part: &str| part.starts_with(|first: char| first.is_ascii_digit());
+        if !MONTHS.contains(&minor) || !parts.next().is_none_or(named) {
+            return Err(no_release(text));
         }
+        if version < Self::OLDEST {
+            return Err(format!(
+                "Slurm {version} is too old: softmig works from {} on; write for example 24.11",
+                Self::OLDEST
+            ));
+        }
+        Ok(version)
     }
+}
+
+/// The months in which Slurm is released.
+const MONTHS: [u8; 4] = [2, 5, 8, 11];
+
+fn no_release(text: &str) -> String {
+    format!(
+        "\"{text}\" is no Slurm release: those are called by year and month, which is 02, 05, 08 or 11; write for example 24.11"
+    )
 }
 
 /// The options that have to do with GPUs, as typed.
@@ -237,8 +272,33 @@ mod tests {
         ] {
             assert_eq!(version(text).prefix(), prefix, "{text}");
         }
-        for text in ["", "24", "19.05", "24.13", "24.x"] {
-            assert!(text.parse::<SlurmVersion>().is_err(), "{text}");
+    }
+
+    #[test]
+    fn a_release_is_written_as_slurm_writes_it() {
+        for text in [
+            "24.11",
+            "24.11.3",
+            "24.11.0-0rc1",
+            "slurm 24.11.0",
+            "slurm-wlm 24.11.5",
+        ] {
+            assert_eq!(version(text).to_string(), "24.11", "{text}");
+        }
+        let error = |text: &str| text.parse::<SlurmVersion>().unwrap_err();
+        for text in [
+            "", "24", "24.1", "24.5", "24.13", "24.12", "24.x", "2024.11", "24.11.", "24.11.x",
+            "24.+1", "v24.11", "slurm",
+        ] {
+            let told = format!("\"{text}\" is no Slurm release");
+            assert!(error(text).starts_with(&told), "{text}: {}", error(text));
+            assert!(error(text).ends_with("write for example 24.11"));
+        }
+        for text in ["19.05", "20.02", "20.02.7", "20.08"] {
+            assert!(
+                error(text).contains("is too old: softmig works from 20.11 on"),
+                "{text}"
+            );
         }
     }
 
