@@ -84,6 +84,8 @@ impl GpuType {
 
 /// Less than this is a figure in GiB.
 const LEAST_MEMORY_MIB: u32 = 1024;
+/// More than this is a figure in KiB.
+const MOST_MEMORY_MIB: u32 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,9 +106,14 @@ impl GpuTable {
             "a type has letters, digits, '-', '_' and '.', at most 63, and is no bare number"
                 .to_string()
         })?;
-        if self.memory_mib < LEAST_MEMORY_MIB {
+        let beyond = match self.memory_mib {
+            ..LEAST_MEMORY_MIB => Some("less"),
+            LEAST_MEMORY_MIB..=MOST_MEMORY_MIB => None,
+            _ => Some("more"),
+        };
+        if let Some(beyond) = beyond {
             return Err(format!(
-                "memory_mib = {} is less than any GPU has: it counts MiB, and 'softmig probe' prints it",
+                "memory_mib = {} is {beyond} than any GPU has: it counts MiB, and 'softmig probe' prints it",
                 self.memory_mib
             ));
         }

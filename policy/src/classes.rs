@@ -1,5 +1,6 @@
 //! Who may have how much: classes, their members, and people with a table of their own.
 
+use crate::amount::Amount;
 use crate::catalogue::GpuType;
 use crate::error::{PolicyError, line_of, meant};
 use crate::names;
@@ -36,6 +37,8 @@ pub(crate) struct Classes {
 
 /// The QOS of people in no class.
 const QOS_OF_OTHERS: &str = "softmig";
+/// Less than this is a figure in GiB.
+const LEAST_HOST_MEMORY_MIB: u64 = 64;
 /// What a QOS or a class may be called; sacctmgr takes no upper case.
 const NAMES: &str = "lower-case letters, digits, '_' and '-', at most 30";
 
@@ -360,12 +363,34 @@ impl Site<'_> {
                 ));
             }
         }
-        for (key, value) in [
-            ("cpus_per_shard", layer.cpus_per_shard),
-            ("host_memory_mib_per_shard", layer.host_memory_mib_per_shard),
-        ] {
+        let number = |figure: Option<u32>| figure.map(u64::from);
+        let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
+        let memory = [
+            (
+                "host_memory_mib_per_shard",
+                number(layer.host_memory_mib_per_shard),
+            ),
+            (
+                "max_host_memory_mib_per_shard",
+                limit(layer.max_host_memory_mib_per_shard),
+            ),
+            ("host_memory_mib", limit(layer.host_memory_mib)),
+        ];
+        let cpus = [
+            ("cpus_per_shard", number(layer.cpus_per_shard)),
+            ("max_cpus_per_shard", limit(layer.max_cpus_per_shard)),
+        ];
+        for (key, value) in cpus.into_iter().chain(memory) {
             if value == Some(0) {
                 return Err(format!("{key} = 0 would give a job nothing; leave it out"));
+            }
+        }
+        for (key, value) in memory {
+            if let Some(mib) = value.filter(|&mib| mib < LEAST_HOST_MEMORY_MIB) {
+                return Err(format!(
+                    "{key} = {mib} is less than any job needs: it counts MiB; for {mib} GiB write {}",
+                    mib * 1024
+                ));
             }
         }
         Ok(())

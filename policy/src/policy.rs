@@ -467,6 +467,10 @@ mod tests {
                 "line 2: [gpu.x]: memory_mib = 46 is less than any GPU has: it counts MiB, and 'softmig probe' prints it",
             ),
             (
+                "memory_mib = 47173632\nreserved_mib = 0\nshards = 4\n",
+                "line 2: [gpu.x]: memory_mib = 47173632 is more than any GPU has: it counts MiB, and 'softmig probe' prints it",
+            ),
+            (
                 "memory_mib = 10000\nreserved_mib = 10000\nshards = 4\n",
                 "line 2: [gpu.x]: reserved_mib = 10000 leaves nothing of memory_mib = 10000",
             ),

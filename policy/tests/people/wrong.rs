@@ -58,6 +58,26 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
             "line 1: [defaults]: cpus_per_shard = 0 would give a job nothing; leave it out",
         ),
         (
+            "[defaults]\nmax_cpus_per_shard = 0\n",
+            "line 1: [defaults]: max_cpus_per_shard = 0 would give a job nothing; leave it out",
+        ),
+        (
+            "[defaults]\nmax_host_memory_mib_per_shard = 0\n",
+            "line 1: [defaults]: max_host_memory_mib_per_shard = 0 would give a job nothing; leave it out",
+        ),
+        (
+            "[defaults]\nhost_memory_mib = 63\n",
+            "line 1: [defaults]: host_memory_mib = 63 is less than any job needs: it counts MiB; for 63 GiB write 64512",
+        ),
+        (
+            "[defaults]\nhost_memory_mib_per_shard = 63\n",
+            "line 1: [defaults]: host_memory_mib_per_shard = 63 is less than any job needs: it counts MiB; for 63 GiB write 64512",
+        ),
+        (
+            "[defaults]\nmax_host_memory_mib_per_shard = 63\n",
+            "line 1: [defaults]: max_host_memory_mib_per_shard = 63 is less than any job needs: it counts MiB; for 63 GiB write 64512",
+        ),
+        (
             "[defaults]\nshards_of = { l40 = 1 }",
             "line 1: [defaults]: shards_of names l40; [gpu.*] tables are h100_1g.10gb, h200, l40s, titanrtx",
         ),
