@@ -35,6 +35,6 @@ pub(crate) fn keep(slurm_conf: &Path, text: &str) -> io::Result<()> {
 /// The policy that was kept, and where.
 pub(crate) fn kept(slurm_conf: &Path) -> Option<(Policy, PathBuf)> {
     let path = path(slurm_conf)?;
-    let policy = Policy::parse(&fs::read_to_string(&path).ok()?).ok()?;
+    let policy = Policy::parse_whole(&fs::read_to_string(&path).ok()?).ok()?;
     Some((policy, path))
 }

@@ -143,13 +143,7 @@ pub(crate) fn policy() -> InForce {
     let mut not_kept = None;
     let mut news = None;
     let (mut policy, complaint) = watched.refresh(&path, |text| {
-        let policy = Policy::parse(text).map_err(|error| error.to_string())?;
-        if policy.gpus().next().is_none() {
-            // It would lift every limit.
-            return Err(
-                "there is no [gpu.*] table in it; is it empty, or still being written?".to_string(),
-            );
-        }
+        let policy = Policy::parse_whole(text).map_err(|error| error.to_string())?;
         not_kept = last_good::keep(&slurm_conf(), text).err();
         let before = before.map_or_else(String::new, |before| format!("; before: {before}"));
         let now = policy.summary();

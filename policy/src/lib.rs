@@ -67,6 +67,8 @@ pub mod gres;
 #[cfg(feature = "std")]
 mod host;
 #[cfg(feature = "std")]
+pub mod hostlist;
+#[cfg(feature = "std")]
 pub mod legacy;
 #[cfg(feature = "std")]
 mod messages;
@@ -74,6 +76,8 @@ mod messages;
 mod names;
 #[cfg(feature = "std")]
 pub mod node_policy;
+#[cfg(feature = "std")]
+mod node_words;
 #[cfg(feature = "std")]
 pub mod nodes;
 #[cfg(feature = "std")]

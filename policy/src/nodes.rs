@@ -2,9 +2,11 @@
 
 use crate::catalogue::GpuType;
 use crate::error::{PolicyError, line_of};
+use crate::hostlist;
+use crate::node_words;
 use crate::reservable::Reservable;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
 
 /// Nodes with the same GPUs.
@@ -13,6 +15,8 @@ pub struct Nodes {
     names: String,
     gpus: Vec<NodeGpus>,
     slurm: String,
+    /// Where it stands in policy.toml.
+    line: Option<usize>,
 }
 
 /// GPUs of one type in a row.
@@ -43,6 +47,7 @@ impl NodesTable {
         gpus: &BTreeMap<String, GpuType>,
         plain_types: &[String],
         reservables: &[Reservable],
+        line: Option<usize>,
     ) -> Result<Nodes, String> {
         let known = |byte: u8| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'[' | b']' | b',')
@@ -80,11 +85,13 @@ impl NodesTable {
             list.push(NodeGpus { kind, count });
         }
         check_slurm_words(&self.slurm)?;
+        node_words::check(&self.slurm)?;
         check_order(&list, reservables)?;
         Ok(Nodes {
             names: self.names,
             gpus: list,
             slurm: self.slurm,
+            line,
         })
     }
 }
@@ -144,13 +151,53 @@ pub(crate) fn check(
         .into_iter()
         .map(|table| {
             let line = line_of(text, &table.span());
-            let checked = table.into_inner().check(gpus, plain_types, reservables);
-            checked.map_err(|message| PolicyError {
-                line,
-                message: format!("[[nodes]]: {message}"),
-            })
+            let checked = table
+                .into_inner()
+                .check(gpus, plain_types, reservables, line);
+            checked.map_err(|message| wrong(line, &message))
         })
         .collect()
+}
+
+/// Slurm has each node once: with a second line about one slurmctld does not start.
+pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
+    let mut tables: HashMap<String, &Nodes> = HashMap::new();
+    for nodes in all {
+        let own = &nodes.names;
+        let names = hostlist::parse(own)
+            .map_err(|error| wrong(nodes.line, &format!("names = \"{own}\" {error}")))?;
+        for name in names {
+            // What Slurm calls the defaults of the lines below.
+            if name.eq_ignore_ascii_case("DEFAULT") {
+                let message = format!("names = \"{own}\" has {name}, which is no node to Slurm");
+                return Err(wrong(nodes.line, &message));
+            }
+            let Some(other) = tables.get(&name) else {
+                tables.insert(name, nodes);
+                continue;
+            };
+            let other = match other.line {
+                same if same == nodes.line => format!("twice in names = \"{own}\""),
+                Some(line) => format!(
+                    "in names = \"{own}\" and in names = \"{}\" of line {line}",
+                    other.names
+                ),
+                None => format!("in names = \"{own}\" and in names = \"{}\"", other.names),
+            };
+            return Err(wrong(
+                nodes.line,
+                &format!("{name} is {other}; write it once"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn wrong(line: Option<usize>, message: &str) -> PolicyError {
+    PolicyError {
+        line,
+        message: format!("[[nodes]]: {message}"),
+    }
 }
 
 impl Nodes {
@@ -209,5 +256,55 @@ mod tests {
             let error = parse(gpus).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn a_node_is_in_one_table_once() {
+        let with = |lists: [&str; 2]| {
+            let tables =
+                lists.map(|names| format!("[[nodes]]\nnames = \"{names}\"\ngpus = [\"a:1\"]\n"));
+            Policy::parse(&format!("{GPUS}{}", tables.concat())).map_err(|error| error.to_string())
+        };
+        with(["n[1-2],m", "n[3-4],n1-2"]).unwrap();
+        for (lists, said) in [
+            (
+                ["n[1-4]", "m,n[04,4]"],
+                "line 18: [[nodes]]: n4 is in names = \"m,n[04,4]\" and in names = \"n[1-4]\" of line 15; write it once",
+            ),
+            (
+                ["n[1-4]", "m1,m[1-2]"],
+                "line 18: [[nodes]]: m1 is twice in names = \"m1,m[1-2]\"; write it once",
+            ),
+            (
+                ["n[1-4", "m"],
+                "line 15: [[nodes]]: names = \"n[1-4\" has a bracket without its other",
+            ),
+            (
+                ["n[4-1]", "m"],
+                "line 15: [[nodes]]: names = \"n[4-1]\" has \"4-1\" in brackets, which counts backwards",
+            ),
+            (
+                ["n", "n[1-999999999]"],
+                "line 18: [[nodes]]: names = \"n[1-999999999]\" means more than 100000 names",
+            ),
+            (
+                ["n", "default"],
+                "line 18: [[nodes]]: names = \"default\" has default, which is no node to Slurm",
+            ),
+        ] {
+            assert_eq!(with(lists).unwrap_err(), said);
+        }
+    }
+
+    #[test]
+    fn what_slurm_is_to_read_besides_is_told_with_its_line() {
+        let text = format!(
+            "{GPUS}[[nodes]]\nnames = \"n\"\ngpus = [\"a:1\"]\nslurm = \"RealMemory=512GB\"\n"
+        );
+        let error = Policy::parse(&text).unwrap_err().to_string();
+        assert!(
+            error.starts_with("line 15: [[nodes]]: slurm has RealMemory=512GB: it counts MB"),
+            "{error}"
+        );
     }
 }

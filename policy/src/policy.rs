@@ -94,13 +94,32 @@ impl Policy {
         Self::parse_in(text, TimeZone::system)
     }
 
-    /// The same for a client, which reads it for one request and decides nothing for good: the expressions of gates are
-    /// compiled only when a gate is met, and those that cannot be open to no name.
+    /// The same for a file that is to be in force. One without any `[gpu.*]` table would lift every limit.
+    ///
+    /// ```
+    /// use softmig_policy::Policy;
+    /// let error = Policy::parse_whole("limit_notice = true\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "there is no [gpu.*] table in it; is it empty, or still being written?");
+    /// ```
+    pub fn parse_whole(text: &str) -> Result<Self, PolicyError> {
+        let policy = Self::parse(text)?;
+        if policy.gpus().next().is_none() {
+            return Err(PolicyError {
+                line: None,
+                message: "there is no [gpu.*] table in it; is it empty, or still being written?"
+                    .to_string(),
+            });
+        }
+        Ok(policy)
+    }
+
+    /// The same as `parse` for a client, which reads it for one request and decides nothing for good: the expressions of gates
+    /// are compiled only when a gate is met, and those that cannot be open to no name. Lists of nodes are not looked at.
     pub fn parse_for_client(text: &str) -> Result<Self, PolicyError> {
         Self::read(text, TimeZone::system)
     }
 
-    /// The same at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
+    /// As `parse` does at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
     pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
         let zone = TimeZone::get(zone).map_err(|error| PolicyError {
             line: None,
@@ -112,6 +131,7 @@ impl Policy {
     fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let policy = Self::read(text, zone)?;
         policy.gates.build()?;
+        nodes::each_once(&policy.nodes)?;
         Ok(policy)
     }
 

@@ -7,8 +7,8 @@ mod finding;
 mod gather;
 mod judge;
 
+use crate::policy_file::{self, PolicyFile};
 use crate::say::say;
-use anyhow::Context;
 use clap::Args;
 use facts::{Answer, Cluster, Difference, Machine};
 use finding::{Finding, Findings, Level};
@@ -67,15 +67,8 @@ struct Seen {
 
 impl Check {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let text = std::fs::read(&self.policy).with_context(|| {
-            format!(
-                "{}: use --policy FILE, or run this where softmig is installed",
-                self.policy.display()
-            )
-        })?;
-        let policy = Policy::parse(&String::from_utf8_lossy(&text))
-            .with_context(|| format!("{}", self.policy.display()))?;
-        let seen = self.look(&text, &policy)?;
+        let PolicyFile { text, policy } = policy_file::read(&self.policy)?;
+        let seen = self.look(text.as_bytes(), &policy)?;
         let failed = !seen.missing.is_empty();
         let findings = judge(&policy, seen, now());
         match self.json {

@@ -9,14 +9,11 @@ mod text;
 mod words;
 mod write;
 
-use crate::explain::read_policy;
+use crate::policy_file::{self, PolicyFile};
 use crate::say::say;
-use crate::slurm::hostlist::expand;
-use anyhow::{bail, ensure};
 use clap::Args;
 use softmig_policy::options::SlurmVersion;
 use softmig_policy::{Policy, now};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use text::Generated;
@@ -57,8 +54,7 @@ impl Config {
     }
 
     fn make(&self) -> anyhow::Result<ExitCode> {
-        let policy = read_policy(&self.policy)?;
-        each_node_once(&policy)?;
+        let PolicyFile { policy, .. } = policy_file::read(&self.policy)?;
         let files = files(&policy, self.slurm_version, now());
         let Some(folder) = &self.write else {
             crate::say::text(format_args!("{}", as_one(&files)));
@@ -73,26 +69,6 @@ impl Config {
         }
         Ok(code)
     }
-}
-
-/// Slurm takes the last of two lines about a node, and a name with half a bracket as it is written.
-fn each_node_once(policy: &Policy) -> anyhow::Result<()> {
-    let mut tables = BTreeMap::new();
-    for nodes in policy.nodes() {
-        let names = nodes.names();
-        for name in expand(names) {
-            ensure!(
-                !name.contains(['[', ']']),
-                "[[nodes]]: names = \"{names}\" has a bracket without its other, or counts backwards"
-            );
-            if let Some(other) = tables.insert(name.clone(), names) {
-                bail!(
-                    "[[nodes]]: {name} is in names = \"{other}\" and again in names = \"{names}\"; write it once"
-                );
-            }
-        }
-    }
-    Ok(())
 }
 
 /// All files for a release of Slurm at a time, in seconds since 1970.

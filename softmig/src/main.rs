@@ -10,6 +10,7 @@ mod explain;
 mod install;
 mod monitor;
 mod node;
+mod policy_file;
 mod probe;
 mod run;
 mod say;

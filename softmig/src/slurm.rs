@@ -2,7 +2,6 @@
 
 pub(crate) mod accounting;
 pub(crate) mod gres;
-pub(crate) mod hostlist;
 pub(crate) mod partitions;
 pub(crate) mod qos;
 pub(crate) mod tres;

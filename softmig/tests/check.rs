@@ -224,7 +224,20 @@ fn without_a_release_and_files_that_is_said() {
 fn what_cannot_be_looked_at_ends_with_1() {
     let (status, _, error) = softmig(&["check", "--policy", "/nonexistent/policy.toml"]);
     assert_eq!(status, 1);
-    assert!(error.contains("/nonexistent/policy.toml"), "{error}");
+    assert_eq!(
+        error,
+        "softmig check: /nonexistent/policy.toml: there is none; use --policy FILE, or run this where softmig is installed\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().join("policy.toml");
+    fs::write(&empty, "").unwrap();
+    let (status, _, error) = softmig(&["check", "--policy", empty.to_str().unwrap()]);
+    assert_eq!(status, 1);
+    assert!(
+        error
+            .ends_with(": there is no [gpu.*] table in it; is it empty, or still being written?\n"),
+        "{error}"
+    );
     let own = policy("surf.toml");
     let own = own.to_str().unwrap();
     let (status, _, error) = softmig(&[

@@ -107,3 +107,35 @@ fn wrong_usage_is_status_2() {
         assert_eq!(config(words).0, 2, "{words:?}");
     }
 }
+
+#[test]
+fn a_policy_that_slurmctld_would_not_take_makes_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.toml");
+    let told = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let words = [
+            "--slurm-version",
+            "24.11",
+            "--policy",
+            path.to_str().unwrap(),
+        ];
+        let (status, said, error) = config(&words);
+        assert_eq!((status, said.as_str()), (1, ""), "{error}");
+        error.replace(&format!("softmig config: {}: ", path.display()), "")
+    };
+    assert_eq!(
+        told("# still being written\n"),
+        "there is no [gpu.*] table in it; is it empty, or still being written?\n"
+    );
+    let gpus = "[gpu.a]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n";
+    let nodes = |names: &str| format!("[[nodes]]\nnames = \"{names}\"\ngpus = [\"a:1\"]\n");
+    assert_eq!(
+        told(&[gpus, &nodes("n[1-4]"), &nodes("m,n2")].concat()),
+        "line 8: [[nodes]]: n2 is in names = \"m,n2\" and in names = \"n[1-4]\" of line 5; write it once\n"
+    );
+    assert_eq!(
+        told(&[gpus, &nodes("n[1-999999999]")].concat()),
+        "line 5: [[nodes]]: names = \"n[1-999999999]\" means more than 100000 names\n"
+    );
+}

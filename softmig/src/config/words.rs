@@ -73,9 +73,9 @@ mod tests {
         for words in [
             "",
             "CPUs=64",
-            "RealMemory=1",
-            "CPUs=0 RealMemory=1",
-            "CPUs=2 RealMemory=1",
+            "RealMemory=2000",
+            "CPUs=0 RealMemory=2000",
+            "CPUs=2001 RealMemory=2000",
         ] {
             assert_eq!(of(words, memory_per_cpu), None, "{words}");
         }
@@ -90,7 +90,7 @@ mod tests {
         ] {
             assert_eq!(of(words, cores_in_sockets), Some(32), "{words}");
         }
-        for words in ["CPUs=64", "Sockets=2", "RealMemory=1"] {
+        for words in ["CPUs=64", "Sockets=2", "RealMemory=2000"] {
             assert_eq!(of(words, cores_in_sockets), None, "{words}");
         }
     }

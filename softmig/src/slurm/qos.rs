@@ -132,12 +132,12 @@ mod tests {
         let qos = only(&format!(
             "{GPUS}[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n\
              [classes.c]\nmembers = {{ users = [\"a\"] }}\nshards = 9\nshards_of = {{ h200 = 9 }}\nmax_shards_per_job = 4\n\
-             whole_gpus = 2\njobs = 3\ncpus = 5\nhost_memory_mib = 6\nwall_time = \"1-00:00:00\"\npriority = 7\n"
+             whole_gpus = 2\njobs = 3\ncpus = 5\nhost_memory_mib = 6000\nwall_time = \"1-00:00:00\"\npriority = 7\n"
         ));
         assert_eq!(qos.whose, "class c");
         assert_eq!(
             qos.per_user.to_string(),
-            "billing=9,cpu=5,gres/gpu=2,gres/gpu:h200=1,gres/shard:h200=9,mem=6"
+            "billing=9,cpu=5,gres/gpu=2,gres/gpu:h200=1,gres/shard:h200=9,mem=6000"
         );
         assert_eq!(qos.per_job.to_string(), "billing=4");
         assert_eq!(

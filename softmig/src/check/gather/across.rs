@@ -5,9 +5,9 @@
 //! jobs' control groups are called.
 
 use crate::check::facts::{Answer, Cluster};
-use crate::slurm::hostlist::expand;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
+use softmig_policy::hostlist::expand;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

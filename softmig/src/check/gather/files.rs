@@ -2,9 +2,9 @@
 
 use crate::check::facts::{GresLine, Node, Partition, Seen, Settings};
 use crate::check::gather::words::{conf_pairs, lines};
-use crate::slurm::hostlist::expand;
 use anyhow::{Context, bail};
 use softmig_policy::configured::Configured;
+use softmig_policy::hostlist::expand;
 use std::path::Path;
 
 /// What slurm.conf says.

@@ -4,8 +4,8 @@ use crate::check::facts::{
     Accounting, Association, Job, Node, Partition, Qos, Reservation, Seen, Settings,
 };
 use crate::check::gather::words::{pairs, value};
-use crate::slurm::hostlist::expand;
 use softmig_policy::configured::Configured;
+use softmig_policy::hostlist::expand;
 use softmig_policy::options::SlurmVersion;
 use softmig_prolog::slurmctld::{AskError, Commands};
 

@@ -2,9 +2,9 @@
 
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::{Code, Finding};
-use crate::slurm::hostlist::compress;
 use softmig_policy::Policy;
 use softmig_policy::configured::Configured;
+use softmig_policy::hostlist::compress;
 use softmig_policy::options::SlurmVersion;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,8 +4,8 @@ use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::gres::{groups, kinds, mps_and_shard};
 use crate::slurm::gres::NodeGres;
-use crate::slurm::hostlist::{compress, expand};
 use softmig_policy::Policy;
+use softmig_policy::hostlist::{compress, expand};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {

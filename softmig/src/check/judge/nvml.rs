@@ -3,10 +3,10 @@
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
 use crate::slurm::gres::NodeGres;
-use crate::slurm::hostlist::expand;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
 use softmig_policy::Policy;
 use softmig_policy::catalogue::GpuType;
+use softmig_policy::hostlist::expand;
 use std::collections::BTreeMap;
 /// The GPUs that Slurm and the policy say this node has.
 struct Said {

@@ -5,8 +5,8 @@ use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::gres::groups;
 use crate::check::judge::inventory::lines_for;
-use crate::slurm::hostlist::compress;
 use softmig_policy::Policy;
+use softmig_policy::hostlist::compress;
 use softmig_policy::nodes::apart;
 use std::collections::BTreeMap;
 

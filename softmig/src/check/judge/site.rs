@@ -6,8 +6,8 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::accounting::{partitions_with_gpus, weights};
 use crate::check::judge::{has_slices, shares};
 use crate::slurm::accounting;
-use crate::slurm::hostlist::compress;
 use softmig_policy::Policy;
+use softmig_policy::hostlist::compress;
 
 /// sacctmgr's columns of a QOS that limit amounts.
 const AMOUNTS: [&str; 8] = [
