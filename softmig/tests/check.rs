@@ -193,6 +193,90 @@ fn a_file_that_was_changed_by_hand_is_found() {
 }
 
 #[test]
+fn a_node_or_partition_in_both_files_is_found_with_its_lines() {
+    let site = Site::new(&policy("surf.toml"), "24.11");
+    let both = |line: &str| {
+        site.change(
+            "slurm.conf",
+            "include softmig.conf\n",
+            &format!("include softmig.conf\n{line}\n"),
+        );
+        let (status, text, _) = site.check(&[]);
+        site.change("slurm.conf", &format!("{line}\n"), "");
+        let found = text.lines().filter(|line| line.contains("_TWICE "));
+        let found: Vec<String> = found
+            .map(|line| line.replace(&format!("{}/", site.folder.path().display()), ""))
+            .collect();
+        (status, found)
+    };
+    let lines = fs::read_to_string(site.path("softmig.conf")).unwrap();
+    let line_of = |start: &str| {
+        lines
+            .lines()
+            .position(|line| line.starts_with(start))
+            .unwrap()
+            + 1
+    };
+    assert_eq!(
+        both("NodeName=r28n[3-9] CPUs=24 State=UNKNOWN"),
+        (
+            3,
+            vec![format!(
+                "ERROR NODE_TWICE r28n[3-4]: softmig.conf line {} and slurm.conf line 6 both have NodeName= for it; with a node that \
+                 stands twice slurmctld does not start; take it out of slurm.conf line 6; what else that line says goes into slurm \
+                 of [[nodes]] in policy.toml",
+                line_of("NodeName=r28n")
+            )]
+        )
+    );
+    assert_eq!(
+        both("PartitionName=gpu_course Nodes=r28n[1-4]"),
+        (
+            3,
+            vec![format!(
+                "ERROR PARTITION_TWICE partition gpu_course: softmig.conf line {} and slurm.conf line 6 both have PartitionName= for \
+                 it; with a partition that stands twice slurmctld does not start; take it out of slurm.conf line 6; what else that \
+                 line says goes into slurm of [[route]] in policy.toml",
+                line_of("PartitionName=gpu_course")
+            )]
+        )
+    );
+    for harmless in [
+        "NodeName=DEFAULT State=UNKNOWN\nNodeName=default Weight=1",
+        "PartitionName=DEFAULT State=UP\nPartitionName=DEFAULT MaxTime=60",
+        "NodeName=login1 CPUs=4\nNodeName=login2 CPUs=4\nPartitionName=cpu Nodes=login1",
+    ] {
+        assert_eq!(both(harmless), (0, vec![]), "{harmless}");
+    }
+}
+
+#[test]
+fn what_is_no_slurm_conf_is_told() {
+    let site = Site::new(&policy("surf.toml"), "24.11");
+    let told = |conf: &Path| {
+        let words = [
+            "check",
+            "--slurm-conf",
+            conf.to_str().unwrap(),
+            "--policy",
+            site.policy.to_str().unwrap(),
+        ];
+        let (status, said, error) = softmig(&words);
+        assert_eq!((status, said.as_str()), (1, ""), "{error}");
+        error.replace(site.folder.path().to_str().unwrap(), "[folder]")
+    };
+    assert_eq!(
+        told(&site.path("softmig.conf")),
+        "softmig check: [folder]/softmig.conf: this is no slurm.conf, since it has neither ClusterName nor SlurmctldHost; give \
+         the slurm.conf that includes it\n"
+    );
+    assert_eq!(
+        told(site.folder.path()),
+        "softmig check: [folder]: this is a folder; give the file, as [folder]/slurm.conf\n"
+    );
+}
+
+#[test]
 fn without_a_release_and_files_that_is_said() {
     let site = Site::new(&policy("surf.toml"), "24.11");
     fs::remove_file(site.path("cgroup.conf")).unwrap();

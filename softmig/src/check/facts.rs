@@ -36,6 +36,8 @@ pub(crate) struct Cluster {
     pub(crate) scripts: Scripts,
     /// slurmctld's Lua.
     pub(crate) lua: Seen<Lua>,
+    /// Where slurm.conf and what it includes have nodes and partitions; none where they cannot be read.
+    pub(crate) lines: Lines,
     /// The text of slurm.conf without the files that it includes: all that the Lua modules look at.
     pub(crate) slurm_conf: Seen<String>,
     /// The text of a site's own Prolog and Epilog, where they can be read.
@@ -142,6 +144,48 @@ impl Node {
     pub(crate) fn of(&self, name: &str) -> impl Iterator<Item = &Configured> {
         let named = move |gres: &&Configured| gres.name == name && gres.count > 0;
         self.gres.iter().filter(named)
+    }
+}
+
+/// Where slurm.conf and what it includes have what can stand there once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lines {
+    /// Each node of each NodeName line.
+    pub(crate) nodes: Vec<Declared>,
+    /// Each PartitionName line.
+    pub(crate) partitions: Vec<Declared>,
+}
+
+/// A node or partition, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declared {
+    /// Its name.
+    pub(crate) name: String,
+    /// The line.
+    pub(crate) at: Line,
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Its number, counted from 1; the first of several that are one to Slurm.
+    pub(crate) number: usize,
+}
+
+impl Line {
+    /// Whether `softmig config` made it.
+    pub(crate) fn is_softmigs(&self) -> bool {
+        self.file
+            .file_name()
+            .is_some_and(|name| name == "softmig.conf")
+    }
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} line {}", self.file.display(), self.number)
     }
 }
 

@@ -98,6 +98,7 @@ codes! {
     ReservableShared Error "RESERVABLE_SHARED",
     MigShared Error "MIG_SHARED",
     GpusOrder Error "GPUS_ORDER",
+    NodeTwice Error "NODE_TWICE",
     NodeMissing Error "NODE_MISSING",
     NodeGpus Error "NODE_GPUS",
     NodeUnlisted Warn "NODE_UNLISTED",
@@ -126,6 +127,7 @@ codes! {
     LimitGpuOnly Warn "LIMIT_GPU_ONLY",
     BillingGpuOnly Warn "BILLING_GPU_ONLY",
     // What the policy says of names that Slurm has.
+    PartitionTwice Error "PARTITION_TWICE",
     RoutePartition Error "ROUTE_PARTITION",
     RouteGpus Warn "ROUTE_GPUS",
     GatePartition Error "GATE_PARTITION",

@@ -9,7 +9,7 @@ mod words;
 
 use crate::check::facts::{Cluster, Scripts, Seen, Settings};
 use crate::node::slurmd::host_name;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use running::version;
 use softmig_policy::options::SlurmVersion;
 use softmig_prolog::slurmctld::{AskError, Commands};
@@ -69,6 +69,10 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
         accounting: running.accounting,
         scripts: scripts(folder, on_controller),
         lua,
+        // Of a file that slurmctld has not read yet, where it can be read here at all.
+        lines: files::slurm_conf(Path::new(conf))
+            .map(|conf| conf.lines)
+            .unwrap_or_default(),
         slurm_conf: files::read(Path::new(conf)),
         own_scripts: own_scripts(&settings),
         settings,
@@ -77,7 +81,26 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
 
 /// What files say, without a Slurm.
 pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Result<Cluster> {
+    let name = path.display();
+    if path.is_dir() {
+        let file = path.join("slurm.conf");
+        bail!(
+            "{name}: this is a folder; give the file, as {}",
+            file.display()
+        );
+    }
     let conf = files::slurm_conf(path).context("reading Slurm's configuration")?;
+    let has = |key: &str| !conf.settings.get(key).is_empty();
+    // What is included, such as softmig.conf, lacks most of what there is to look at.
+    if !["ClusterName", "SlurmctldHost", "ControlMachine"]
+        .into_iter()
+        .any(has)
+    {
+        bail!(
+            "{name}: this is no slurm.conf, since it has neither ClusterName nor SlurmctldHost; give the slurm.conf that \
+             includes it"
+        );
+    }
     let folder = path.parent().unwrap_or(Path::new("."));
     let nothing =
         || "files do not have it; without --slurm-conf the running Slurm is asked".to_string();
@@ -92,6 +115,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
         accounting: Err(nothing()),
         scripts: scripts(folder, false),
         lua: Err(nothing()),
+        lines: conf.lines,
         slurm_conf: files::read(path),
         own_scripts: own_scripts(&conf.settings),
         settings: conf.settings,

@@ -16,6 +16,7 @@ mod people;
 mod possible;
 mod settings;
 mod site;
+mod twice;
 
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::Finding;
@@ -38,6 +39,7 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     found.extend(gres::judge(policy, cluster));
     found.extend(inventory::judge(policy, cluster, now));
     found.extend(order::judge(policy, cluster));
+    found.extend(twice::judge(&cluster.lines));
     found.extend(accounting::judge(policy, cluster));
     found.extend(people::judge(policy, cluster, now));
     found.extend(possible::judge(policy));

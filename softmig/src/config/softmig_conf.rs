@@ -23,7 +23,8 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          \n\
          Make it again after a change of policy.toml. slurm.conf takes it in above the site's own lines of nodes and partitions:\n  \
          include softmig.conf\n\
-         Of a setting that stands here and in slurm.conf the last one counts."
+         Of a setting that stands here and in slurm.conf the last one counts. With a node or partition that stands in both\n\
+         slurmctld does not start: take it out of slurm.conf."
     ));
     programs(&mut text);
     scheduling(&mut text, policy, version);

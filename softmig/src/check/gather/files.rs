@@ -1,7 +1,7 @@
 //! A configuration that is given as files: slurm.conf, and gres.conf and cgroup.conf beside it.
 
-use crate::check::facts::{GresLine, Node, Partition, Seen, Settings};
-use crate::check::gather::words::{conf_pairs, lines};
+use crate::check::facts::{Declared, GresLine, Line, Lines, Node, Partition, Seen, Settings};
+use crate::check::gather::words::{conf_pairs, lines, numbered_lines};
 use anyhow::{Context, bail};
 use softmig_policy::configured::Configured;
 use softmig_policy::hostlist::expand;
@@ -16,6 +16,8 @@ pub(crate) struct SlurmConf {
     pub(crate) nodes: Vec<Node>,
     /// The partitions.
     pub(crate) partitions: Vec<Partition>,
+    /// Where both stand.
+    pub(crate) lines: Lines,
 }
 
 /// Settings of which all lines count. Of others the last one does.
@@ -31,12 +33,12 @@ pub(crate) fn slurm_conf(path: &Path) -> anyhow::Result<SlurmConf> {
     Ok(parse(&all))
 }
 
-fn with_includes(path: &Path, depth: u32, all: &mut Vec<String>) -> anyhow::Result<()> {
+fn with_includes(path: &Path, depth: u32, all: &mut Vec<(Line, String)>) -> anyhow::Result<()> {
     if depth > DEEPEST {
         bail!("{}: files include each other", path.display());
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-    for line in lines(&text) {
+    for (number, line) in numbered_lines(&text) {
         let mut words = line.split_ascii_whitespace();
         let first = words.next().unwrap_or_default();
         match (first.eq_ignore_ascii_case("include"), words.next()) {
@@ -44,28 +46,36 @@ fn with_includes(path: &Path, depth: u32, all: &mut Vec<String>) -> anyhow::Resu
                 let folder = path.parent().unwrap_or(Path::new("/"));
                 with_includes(&folder.join(file), depth + 1, all)?;
             }
-            _ => all.push(line),
+            _ => {
+                let file = path.to_path_buf();
+                all.push((Line { file, number }, line));
+            }
         }
     }
     Ok(())
 }
 
-fn parse(lines: &[String]) -> SlurmConf {
+fn parse(lines: &[(Line, String)]) -> SlurmConf {
     let mut conf = SlurmConf::default();
     let mut node_defaults = Vec::new();
     let mut partition_defaults = Vec::new();
     let mut features: Vec<(String, String)> = Vec::new();
     let mut sets: Vec<Vec<(String, String)>> = Vec::new();
-    for line in lines {
+    for (at, line) in lines {
         let pairs = conf_pairs(line);
+        let declared = |name: &str| Declared {
+            name: name.to_string(),
+            at: at.clone(),
+        };
         let Some((key, name)) = pairs.first() else {
             continue;
         };
         match key.to_ascii_lowercase().as_str() {
-            "nodename" if name == "DEFAULT" => node_defaults.extend(pairs),
+            "nodename" if is_default(name) => node_defaults.extend(pairs),
             "nodename" => {
                 let settings = over(&node_defaults, &pairs);
                 for name in expand(name) {
+                    conf.lines.nodes.push(declared(&name));
                     features.push((name.clone(), feature_of(&settings)));
                     conf.nodes.push(Node {
                         name,
@@ -76,8 +86,9 @@ fn parse(lines: &[String]) -> SlurmConf {
                 }
             }
             "nodeset" => sets.push(pairs),
-            "partitionname" if name == "DEFAULT" => partition_defaults.extend(pairs),
+            "partitionname" if is_default(name) => partition_defaults.extend(pairs),
             "partitionname" => {
+                conf.lines.partitions.push(declared(name));
                 let settings = over(&partition_defaults, &pairs);
                 conf.partitions.push(Partition {
                     name: name.clone(),
@@ -105,6 +116,11 @@ fn parse(lines: &[String]) -> SlurmConf {
             .collect();
     }
     conf
+}
+
+/// What such a line says holds for the lines below.
+fn is_default(name: &str) -> bool {
+    name.eq_ignore_ascii_case("DEFAULT")
 }
 
 /// Later values count.
@@ -219,7 +235,27 @@ mod tests {
 
     #[test]
     fn a_slurm_conf_is_read_with_its_defaults() {
-        let conf = parse(&lines(CONF));
+        let at = |number| Line {
+            file: "slurm.conf".into(),
+            number,
+        };
+        let lines = numbered_lines(CONF).into_iter();
+        let lines: Vec<_> = lines.map(|(number, line)| (at(number), line)).collect();
+        let conf = parse(&lines);
+        let declared = |all: &[Declared]| -> Vec<(String, usize)> {
+            let all = all.iter();
+            all.map(|one| (one.name.clone(), one.at.number)).collect()
+        };
+        let expected = [("gpu1", 7), ("gpu2", 7), ("cpu1", 8)];
+        assert_eq!(
+            declared(&conf.lines.nodes),
+            expected.map(|(name, line)| (name.to_string(), line))
+        );
+        let expected = [("all", 11), ("gpus", 12), ("one", 13)];
+        assert_eq!(
+            declared(&conf.lines.partitions),
+            expected.map(|(name, line)| (name.to_string(), line))
+        );
         assert_eq!(conf.settings.get("SelectType"), "select/cons_tres");
         assert!(conf.settings.has("SelectTypeParameters", "LL_SHARED_GRES"));
         assert_eq!(conf.settings.get("PrologFlags"), "Contain");
@@ -250,7 +286,12 @@ mod tests {
         let error = slurm_conf(&path).unwrap_err();
         assert!(format!("{error:#}").contains("nodes.conf"), "{error:#}");
         std::fs::write(folder.path().join("nodes.conf"), "NodeName=n1\n").unwrap();
-        assert_eq!(slurm_conf(&path).unwrap().nodes[0].name, "n1");
+        let conf = slurm_conf(&path).unwrap();
+        assert_eq!(conf.nodes[0].name, "n1");
+        assert_eq!(
+            conf.lines.nodes[0].at.file,
+            folder.path().join("nodes.conf")
+        );
         std::fs::write(folder.path().join("nodes.conf"), "include slurm.conf\n").unwrap();
         assert!(slurm_conf(&path).is_err());
     }

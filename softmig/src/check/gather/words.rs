@@ -20,11 +20,27 @@ pub(crate) fn value<'a>(line: &'a str, key: &str) -> &'a str {
 
 /// The lines of a configuration file, without comments, and those that end with a backslash put together.
 pub(crate) fn lines(text: &str) -> Vec<String> {
-    let joined = text.replace('\r', "").replace("\\\n", "");
-    let lines = joined
-        .lines()
-        .map(|line| without_comment(line).trim().to_string());
-    lines.filter(|line| !line.is_empty()).collect()
+    let lines = numbered_lines(text).into_iter();
+    lines.map(|(_, line)| line).collect()
+}
+
+/// The same, each with the number of its first line in the file.
+pub(crate) fn numbered_lines(text: &str) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.replace('\r', "");
+        let begun = line.strip_suffix('\\');
+        let own = begun.unwrap_or(&line);
+        match all.last_mut().filter(|_| goes_on) {
+            Some((_, whole)) => whole.push_str(own),
+            None => all.push((number, own.to_string())),
+        }
+        goes_on = begun.is_some();
+    }
+    let lines = all.into_iter();
+    let lines = lines.map(|(number, line)| (number, without_comment(&line).trim().to_string()));
+    lines.filter(|(_, line)| !line.is_empty()).collect()
 }
 
 fn without_comment(line: &str) -> &str {
@@ -80,6 +96,9 @@ mod tests {
     fn a_file_is_read_as_slurm_reads_it() {
         let text = "# a comment\nA=1 # another\n\nB=x,\\\ny\nC=\\#1\n";
         assert_eq!(lines(text), ["A=1", "B=x,y", "C=\\#1"]);
+        let numbers = numbered_lines(text).into_iter().map(|(number, _)| number);
+        assert_eq!(numbers.collect::<Vec<_>>(), [2, 4, 6]);
+        assert_eq!(lines("A=1,\\\r\n2\r\nB=\\"), ["A=1,2", "B="]);
         let pairs = conf_pairs("NodeName = n1  Gres=gpu:1 Reason=\"a = b\" X=\"\"");
         let pairs: Vec<(&str, &str)> = pairs
             .iter()

@@ -1,7 +1,7 @@
 //! A cluster on which everything is as it should be, for tests to change one thing of.
 
 use crate::check::facts::{
-    Accounting, Association, Cgroups, Cluster, Lua, LuaModule, LuaVersion, Machine, Node,
+    Accounting, Association, Cgroups, Cluster, Lines, Lua, LuaModule, LuaVersion, Machine, Node,
     Partition, Qos, Scripts,
 };
 use crate::check::finding::Finding;
@@ -117,6 +117,7 @@ pub(crate) fn cluster() -> Cluster {
             first: None,
             modules: vec![module("softmig_job_submit"), module("softmig_cli_filter")],
         }),
+        lines: Lines::default(),
         slurm_conf: Ok(String::new()),
         own_scripts: BTreeMap::new(),
     }
