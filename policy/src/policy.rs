@@ -299,6 +299,32 @@ impl Policy {
         self.gates.opens(gate, reservation)
     }
 
+    /// The first gate about the same as this one that stands before somebody of a class who names no reservation.
+    ///
+    /// ```
+    /// use softmig_policy::{Asker, Fact, Policy};
+    /// let policy = Policy::parse("[[gate]]\nwhat = \"slice\"\nreservation = [\"r\"]\naccounts = [\"course\"]\n").unwrap();
+    /// let meets = |account: &str| {
+    ///     let asker = Asker { account: Fact::known(Some(account.into())), ..Asker::default() };
+    ///     policy.gate_before(&policy.gates()[0], None, &asker).is_some()
+    /// };
+    /// assert!(meets("course") && !meets("lab"));
+    /// ```
+    pub fn gate_before(&self, same: &Gate, class: Option<&str>, asker: &Asker) -> Option<&Gate> {
+        let what = match same.what() {
+            "slice" => What::Slice,
+            "whole" => What::Whole,
+            "mig" => What::Mig,
+            gres => What::Gres(gres.to_string()),
+        };
+        let asker = Asker {
+            reservation: None,
+            ..asker.clone()
+        };
+        let met = self.gates.first_closed(&what, &asker, || Ok(class));
+        met.map(|(gate, _)| gate)
+    }
+
     /// The first gate about `what` that is closed to somebody, and why.
     pub(crate) fn closed_gate(&self, what: &What, asker: &Asker) -> Option<(&Gate, Closed)> {
         self.gates.first_closed(what, asker, || {

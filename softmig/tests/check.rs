@@ -251,6 +251,22 @@ fn a_node_or_partition_in_both_files_is_found_with_its_lines() {
 }
 
 #[test]
+fn a_gate_that_others_of_the_same_class_pass_is_found() {
+    let site = Site::new(&policy("surf.toml"), "24.11");
+    let text = fs::read_to_string(&site.policy).unwrap();
+    let classes = "[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n\
+         [classes.student]\nmembers = { users = [\"kim\"], accounts = [\"course\"] }\n";
+    let gate = "reservation = [\"jhl_homework_.*\"]\n";
+    let for_accounts = text.replace(gate, &format!("{gate}accounts = [\"course\"]\n"));
+    site.write("policy.toml", &format!("{for_accounts}{classes}"));
+    let (status, text, _) = site.check(&[]);
+    assert_eq!(status, 0, "{text}");
+    let told = "WARN  GATE_CLASS [[gate]] for slice: it stands before class student by accounts = [\"course\"], and of the same \
+                class pass: user kim under another account; leave accounts out, and name the classes that may pass in exempt_classes";
+    assert!(text.lines().any(|line| line == told), "{text}");
+}
+
+#[test]
 fn what_is_no_slurm_conf_is_told() {
     let site = Site::new(&policy("surf.toml"), "24.11");
     let told = |conf: &Path| {

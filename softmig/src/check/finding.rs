@@ -132,6 +132,7 @@ codes! {
     RouteGpus Warn "ROUTE_GPUS",
     GatePartition Error "GATE_PARTITION",
     GateAccount Error "GATE_ACCOUNT",
+    GateClass Warn "GATE_CLASS",
     GateGres Error "GATE_GRES",
     GateReservation Warn "GATE_RESERVATION",
     ReservationInvaded Error "RESERVATION_INVADED",

@@ -3,6 +3,7 @@
 mod accounting;
 #[cfg(test)]
 mod example;
+mod gates;
 mod gres;
 mod inventory;
 mod known;
@@ -46,6 +47,7 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
     found.extend(site::judge(policy, cluster));
     found.extend(names::judge(policy, cluster));
     found.extend(known::judge(policy, cluster, now));
+    found.extend(gates::judge(policy, cluster));
     found
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
 }
 
 /// Whether only users and accounts of slurmdbd can submit: the other words of the option contain the first.
-fn knows_everybody(cluster: &Cluster) -> bool {
+pub(crate) fn knows_everybody(cluster: &Cluster) -> bool {
     let settings = &cluster.settings;
     let has_slurmdbd = settings.get("AccountingStorageType").ends_with("slurmdbd");
     let words = ["associations", "limits", "qos", "safe", "wckeys", "all"];
@@ -148,7 +148,7 @@ fn holders(policy: &Policy, accounting: &Accounting, now: i64) -> Vec<Finding> {
 }
 
 /// "a, b", and how many more there are.
-fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     match names.get(NAMED..) {
         None | Some([]) => names.join(", "),
         Some(others) => format!("{} and {} others", names[..NAMED].join(", "), others.len()),
