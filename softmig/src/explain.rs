@@ -3,15 +3,14 @@
 mod answer;
 mod cases;
 
+use crate::policy_file;
 use crate::say::say;
 use answer::{Answer, JsonCases, cases_for_people, for_people};
-use anyhow::{Context as _, anyhow};
 use cases::Case;
 use clap::Args;
 use softmig_policy::options::{Options, SlurmVersion};
 use softmig_policy::{Asker, Context, Fact, Policy, Verdict, WallTime, clock, decide};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use uzers::User;
 
@@ -123,7 +122,7 @@ impl Explain {
             Ok(request) => request,
             Err(error) => return fail(WRONG_USAGE, &error),
         };
-        let policy = match read_policy(&self.policy) {
+        let policy = match policy_file::read(&self.policy).map(|file| file.policy) {
             Ok(policy) => policy,
             Err(error) => return fail(POLICY_UNREADABLE, &format!("{error:#}")),
         };
@@ -240,27 +239,6 @@ fn with_unseen(mut text: String, unseen: &[&str]) -> String {
 
 fn wall_time(text: &str) -> Result<WallTime, String> {
     WallTime::parse(text).ok_or_else(|| "write for example 4:00:00 or 7-00:00:00".to_string())
-}
-
-pub(crate) fn read_policy(path: &Path) -> anyhow::Result<Policy> {
-    let name = path.display();
-    let bytes = std::fs::read(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => anyhow!(
-            "{name}: there is none; use --policy FILE, or run this where softmig is installed"
-        ),
-        _ => anyhow!("{name}: {error}"),
-    })?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let good = error.as_bytes().get(..error.utf8_error().valid_up_to());
-        let line = good
-            .unwrap_or_default()
-            .iter()
-            .filter(|&&byte| byte == b'\n')
-            .count()
-            + 1;
-        anyhow!("{name}: line {line}: a letter that is not UTF-8; save the file as UTF-8")
-    })?;
-    Policy::parse(&text).with_context(|| format!("{}", path.display()))
 }
 
 fn fail(code: u8, error: &dyn std::fmt::Display) -> ExitCode {

@@ -43,9 +43,11 @@ fn known_keys(header: &str) -> Vec<String> {
         panic!("{header}: an unknown key was accepted");
     };
     match error.message.split_once("known here are ") {
-        Some((_, known)) => known.split(", ").map(String::from).collect(),
+        Some((before, known)) if before.contains("unknown key") => {
+            known.split(", ").map(String::from).collect()
+        }
         // No table of that name, but a key.
-        None => Vec::new(),
+        _ => Vec::new(),
     }
 }
 
