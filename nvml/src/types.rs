@@ -30,9 +30,15 @@ pub fn suggested<'a>(products: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'
     named.collect()
 }
 
-/// A type for an instance: `h100_1g.10gb`.
-pub fn of_instance(of_gpu: &str, profile: &str) -> String {
-    format!("{of_gpu}_{}", profile::size(profile))
+/// A type for an instance of a product whose type is `of_gpu`: `a100_1g.5gb`, or `1g.10gb` where that would be no part of
+/// what `AutoDetect=nvml` calls it: Slurm finds instances in no other way.
+pub fn of_instance(of_gpu: &str, product: &str, profile: &str) -> String {
+    let size = profile::size(profile);
+    let name = format!("{of_gpu}_{size}");
+    match autodetected(product, Some(profile)).contains(&name) {
+        true => name,
+        false => size.to_string(),
+    }
 }
 
 /// What `AutoDetect=nvml` calls it: `nvidia_a100-sxm4-40gb`, and `nvidia_a100_3g.20gb` for an instance. A type in slurm.conf
@@ -133,7 +139,7 @@ mod tests {
     fn every_suggestion_is_a_name_that_the_policy_takes() {
         for product in ["NVIDIA A100-SXM4-40GB", "NVIDIA", "Grafikkarte (\u{fc})"] {
             for name in [alone(product), long(product)] {
-                for name in [of_instance(&name, "1c.3g.20gb+me"), name] {
+                for name in [of_instance(&name, product, "1c.3g.20gb+me"), name] {
                     let taken = softmig_policy::limits::TypeName::new(&name);
                     assert!(taken.is_ok(), "{name}");
                 }

@@ -195,7 +195,7 @@ fn unknown_key(rest: &str, header: Option<&str>) -> String {
         && header.matches('.').count() > 1
         && !header.contains(['"', '\''])
     {
-        return format!("{header}: {A_NAME_WITH_A_DOT}, as in [gpu.\"h100_1g.10gb\"]");
+        return format!("{header}: {A_NAME_WITH_A_DOT}, as in [gpu.\"1g.10gb\"]");
     }
     let what = if header.is_some() { "table" } else { "key" };
     format!("unknown {what} {unknown}; {}", meant(unknown, known))
@@ -341,7 +341,7 @@ mod tests {
             ("shards = 2,", "something stands behind the value"),
             ("mig = 4", "mig: 4 is not a table by type: { \"TYPE\" = 1 }"),
             (
-                "mig = { h100_1g.10gb = 4 }",
+                "mig = { 1g.10gb = 4 }",
                 "a name with a dot stands in quotes",
             ),
             (
@@ -386,8 +386,8 @@ mod tests {
                 "line 1: [[legacy.mps]]: there is one such table: write its name in single brackets, [legacy.mps]",
             ),
             (
-                "[gpu.h100_1g.10gb]\nmemory_mib = 9856",
-                "line 1: [gpu.h100_1g.10gb]: a name with a dot stands in quotes, as in [gpu.\"h100_1g.10gb\"]",
+                "[gpu.1g.10gb]\nmemory_mib = 9856",
+                "line 1: [gpu.1g.10gb]: a name with a dot stands in quotes, as in [gpu.\"1g.10gb\"]",
             ),
         ] {
             assert_eq!(error(&format!("{text}\n{GPUS}")), expected);

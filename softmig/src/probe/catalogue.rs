@@ -147,7 +147,7 @@ impl Catalogue {
             Standing::Whole => self.add_entry(entry(name.clone(), None, gpu.memory, false)),
             Standing::Divided => {
                 for part in &gpu.instances {
-                    let name = types::of_instance(name, &part.profile);
+                    let name = types::of_instance(name, product, &part.profile);
                     let profile = Some(part.profile.as_str());
                     self.add_entry(entry(name, profile, part.memory, part.shares_memory));
                 }
@@ -217,15 +217,15 @@ mod tests {
             "NVIDIA H100 80GB HBM3",
             &["1g.10gb", "1g.10gb+me"],
         )]);
-        assert_eq!(found.gpus(), ["h100_1g.10gb:2"]);
+        assert_eq!(found.gpus(), ["1g.10gb:2"]);
         let text = toml(&found);
         assert!(
             text.contains("calls it nvidia_h100_80gb_hbm3_1g.10gb\n"),
             "{text}"
         );
-        assert!(text.contains("takes a part of that name only"), "{text}");
+        assert!(!text.contains("takes a part of that name only"), "{text}");
         let table: toml::Table = toml::from_str(&text).unwrap();
-        let entry = &table["gpu"]["h100_1g.10gb"];
+        let entry = &table["gpu"]["1g.10gb"];
         assert_eq!(entry["mig"].as_bool(), Some(true));
         assert_eq!(entry["shards"].as_integer(), Some(1));
         assert_eq!(entry["memory_mib"].as_integer(), Some(9856));
