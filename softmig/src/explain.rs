@@ -9,7 +9,7 @@ use answer::{Answer, JsonCases, cases_for_people, for_people};
 use cases::Case;
 use clap::Args;
 use softmig_policy::options::{Options, SlurmVersion};
-use softmig_policy::{Asker, Context, Fact, Policy, Verdict, WallTime, clock, decide};
+use softmig_policy::{Asker, Context, Fact, Policy, Request, Verdict, WallTime, clock, decide};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use uzers::User;
@@ -56,7 +56,7 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "N")]
     sockets_per_node: Option<u32>,
     /// As for sbatch
-    #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true, default_missing_value = "exclusive")]
+    #[arg(long, value_name = "WORD", num_args = 0..=1, require_equals = true, default_missing_value = "exclusive", value_parser = EXCLUSIVE)]
     exclusive: Option<String>,
     /// As for sbatch
     #[arg(long, value_name = "SIZE")]
@@ -83,7 +83,7 @@ pub(crate) struct Explain {
     #[arg(long, short = 'p', value_name = "NAME[,...]")]
     partition: Option<String>,
     /// As for sbatch; without it $SBATCH_ACCOUNT, and without that the answer for each account that the policy names
-    #[arg(long, short = 'A', value_name = "NAME")]
+    #[arg(long, short = 'A', value_name = "NAME", value_parser = one_name)]
     account: Option<String>,
     /// As for sbatch; without it $SBATCH_QOS
     #[arg(long, short = 'q', value_name = "NAME")]
@@ -94,8 +94,8 @@ pub(crate) struct Explain {
     /// The job has no script, as with salloc and srun; then it is $SALLOC_ACCOUNT and so on
     #[arg(long)]
     interactive: bool,
-    /// Whose request it would be; yours without it
-    #[arg(long, short = 'u', value_name = "NAME")]
+    /// Whose request it would be; yours without it. Then no variable is looked at: another user has others
+    #[arg(long, short = 'u', value_name = "NAME", value_parser = one_name)]
     user: Option<String>,
     /// When it would be asked for; now without it. Without an offset it is this machine's time
     #[arg(long, value_name = "TIME", value_parser = clock::at)]
@@ -110,6 +110,9 @@ pub(crate) struct Explain {
     #[arg(long)]
     json: bool,
 }
+
+/// The words of --exclusive; the others than the first leave room for other jobs.
+const EXCLUSIVE: [&str; 4] = ["exclusive", "user", "mcs", "topo"];
 
 const REFUSED: u8 = 3;
 const DEPENDS: u8 = 4;
@@ -140,10 +143,17 @@ impl Explain {
             };
             decide(&policy, &request, &context)
         };
-        let unseen = unseen(&policy, &asker);
+        let unseen = unseen(&policy, &request, &asker);
         let cases = match asker.account {
             Fact::Unknown => cases::by_account(&policy, &asker, verdict),
             Fact::Missing | Fact::Is(_) => vec![Case::every(verdict(asker))],
+        };
+        let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
+        let refused = cases.iter().filter(|case| refused(case)).count();
+        // A refusal leaves nothing open.
+        let unseen = match refused == cases.len() {
+            true => Vec::new(),
+            false => unseen,
         };
         let text = match (cases.as_slice(), self.json) {
             ([case], true) => Answer::of(&case.verdict, &unseen).to_json(),
@@ -152,8 +162,7 @@ impl Explain {
             (cases, false) => with_unseen(cases_for_people(cases), &unseen),
         };
         say!("{text}");
-        let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
-        match cases.iter().filter(|case| refused(case)).count() {
+        match refused {
             0 => ExitCode::SUCCESS,
             count if count == cases.len() => ExitCode::from(REFUSED),
             _ => ExitCode::from(DEPENDS),
@@ -224,10 +233,41 @@ impl Explain {
 }
 
 /// What the answer leaves open.
-fn unseen(policy: &Policy, asker: &Asker) -> Vec<&'static str> {
-    let open = asker.partition == Fact::Unknown && policy.names_partitions();
-    let what = "rules for partitions; add --partition=NAME, Slurm's default if the job names none";
-    open.then_some(what).into_iter().collect()
+fn unseen(policy: &Policy, request: &Request, asker: &Asker) -> Vec<&'static str> {
+    let by_time = || {
+        policy
+            .routes()
+            .iter()
+            .any(|route| route.max_time().is_some())
+    };
+    let rules = [
+        (
+            asker.partition == Fact::Unknown && policy.names_partitions(),
+            "rules for partitions; add --partition=NAME, Slurm's default if the job names none",
+        ),
+        (
+            !asker.named_partition && asker.time_limit.is_none() && by_time(),
+            "routes of jobs up to a time, which take none without --time",
+        ),
+        (
+            request.exclusive && policy.looks_at_people(),
+            "which node it gets: on one with GPUs --exclusive takes all of them, and the job waits for ever where its class may \
+             not hold as many",
+        ),
+    ];
+    let open = rules.into_iter().filter(|(is_open, _)| *is_open);
+    open.map(|(_, what)| what).collect()
+}
+
+/// One name, where there can be no list.
+fn one_name(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("a name is missing".to_string()),
+        name if name.contains([',', ' ']) => {
+            Err("one name is asked for, and this is a list".to_string())
+        }
+        name => Ok(name.to_string()),
+    }
 }
 
 fn with_unseen(mut text: String, unseen: &[&str]) -> String {

@@ -218,3 +218,33 @@ fn another_time_is_asked_about() {
     assert_eq!(at("2199-01-04 12:00"), 0);
     assert_eq!(at("next week"), 2);
 }
+
+#[test]
+fn what_is_left_open_is_named() {
+    let mut policy = tempfile::NamedTempFile::new().unwrap();
+    let route = "[[route]]\npartition = \"quick\"\nmax_time = \"4:00:00\"\n";
+    write!(policy, "{BY_ACCOUNT}{route}").unwrap();
+    let path = policy.path().to_str().unwrap();
+    let open = |words: &[&str]| {
+        let words = [&["--account=staff"], words].concat();
+        let (status, text, _) = explain_by(path, &words);
+        assert_eq!(status, 0, "{text}");
+        text.matches("not looked at: ").count()
+    };
+    assert_eq!(open(&["--gres=gpu:l40s.4:1"]), 1);
+    assert_eq!(open(&["--gres=gpu:l40s.4:1", "--time=1:00:00"]), 0);
+    assert_eq!(open(&["--gres=gpu:l40s.4:1", "--partition=main"]), 0);
+    let nodes = "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:4\"]\n";
+    write!(policy, "{nodes}").unwrap();
+    assert_eq!(open(&["--exclusive", "--time=1:00:00"]), 1);
+    for wrong in [
+        "--account=a,b",
+        "--account=",
+        "--user=a,b",
+        "--user=",
+        "--exclusive=foo",
+    ] {
+        let (status, _, error) = explain_by(path, &[wrong]);
+        assert_eq!(status, 2, "{wrong}: {error}");
+    }
+}
