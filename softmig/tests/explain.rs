@@ -223,7 +223,9 @@ fn another_time_is_asked_about() {
 fn what_is_left_open_is_named() {
     let mut policy = tempfile::NamedTempFile::new().unwrap();
     let route = "[[route]]\npartition = \"quick\"\nmax_time = \"4:00:00\"\n";
-    write!(policy, "{BY_ACCOUNT}{route}").unwrap();
+    // That knows which nodes --exclusive is to stay off.
+    let nodes = "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
+    write!(policy, "{BY_ACCOUNT}{route}{nodes}").unwrap();
     let path = policy.path().to_str().unwrap();
     let open = |words: &[&str]| {
         let words = [&["--account=staff"], words].concat();
@@ -234,8 +236,6 @@ fn what_is_left_open_is_named() {
     assert_eq!(open(&["--gres=gpu:l40s.4:1"]), 1);
     assert_eq!(open(&["--gres=gpu:l40s.4:1", "--time=1:00:00"]), 0);
     assert_eq!(open(&["--gres=gpu:l40s.4:1", "--partition=main"]), 0);
-    let nodes = "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:4\"]\n";
-    write!(policy, "{nodes}").unwrap();
     assert_eq!(open(&["--exclusive", "--time=1:00:00"]), 1);
     for wrong in [
         "--account=a,b",
