@@ -4,8 +4,16 @@ use anyhow::Result;
 use softmig_tests::softmig::stage;
 use softmig_tests::{Root, Slurm};
 
-/// Runs a script after the stub, in that interpreter; what it printed.
+/// Runs a script after the stub, in that interpreter; what it printed, but for the line about a policy that is read first.
 fn lua(version: &str, script: &str) -> Result<String> {
+    let said = all_of(version, script)?;
+    let lines = said.split_inclusive('\n');
+    Ok(lines.filter(|line| !line.contains(IN_FORCE)).collect())
+}
+
+const IN_FORCE: &str = "log_info: softmig: /etc/softmig/policy.toml is in force: 4 [gpu.*], ";
+
+fn all_of(version: &str, script: &str) -> Result<String> {
     Root::new(Slurm::V22_05)
         .stage(stage())
         .file("/stub.lua", include_str!("../src/stub.lua"))
@@ -33,6 +41,7 @@ macro_rules! in_each_lua {
 }
 
 in_each_lua!(
+    the_policy_that_is_in_force_is_told_once,
     a_slice_is_granted,
     a_refusal_reaches_the_user_word_for_word,
     what_is_not_a_slice_is_not_touched,
@@ -43,6 +52,13 @@ in_each_lua!(
 
 const JOB_SUBMIT: &str = "dofile('/etc/slurm/job_submit.lua')\n";
 const CLI_FILTER: &str = "dofile('/etc/slurm/cli_filter.lua')\n";
+
+fn the_policy_that_is_in_force_is_told_once(version: &str) -> Result<()> {
+    let submit = "slurm_job_submit(record{ tres_per_node = 'gres/gpu:l40s.4:1' }, {}, 2001.0)\n";
+    let said = all_of(version, &format!("{JOB_SUBMIT}{submit}{submit}"))?;
+    assert_eq!(said.matches(IN_FORCE).count(), 1, "{said}");
+    Ok(())
+}
 
 fn a_slice_is_granted(version: &str) -> Result<()> {
     let said = lua(
