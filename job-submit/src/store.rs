@@ -139,13 +139,15 @@ pub(crate) struct InForce {
 pub(crate) fn policy() -> InForce {
     let path = PathBuf::from(Policy::PATH);
     let mut watched = lock(&POLICY);
-    let before = watched.good.as_deref().map(Policy::summary);
+    let before = watched.good.clone();
     let mut not_kept = None;
     let mut news = None;
     let (mut policy, complaint) = watched.refresh(&path, |text| {
         let policy = Policy::parse_whole(text).map_err(|error| error.to_string())?;
         not_kept = last_good::keep(&slurm_conf(), text).err();
-        let before = before.map_or_else(String::new, |before| format!("; before: {before}"));
+        let before = before.map_or_else(String::new, |before| {
+            format!("; before: {}", before.summary())
+        });
         let now = policy.summary();
         news = Some(format!(
             "softmig: {} is in force: {now}{before}",

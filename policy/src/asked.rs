@@ -10,6 +10,8 @@ use crate::request::Request;
 pub(crate) struct Asked<'a> {
     /// As the user wrote it.
     pub(crate) text: String,
+    /// Whether what is written there counts several times: for each node, task or socket.
+    pub(crate) is_for_each: bool,
     /// Its slice, in shards of a type.
     pub(crate) slice: Option<(&'a GpuType, u64)>,
     /// Whole GPUs that are for everybody, of any type.
@@ -86,6 +88,7 @@ impl<'a> Asked<'a> {
                 });
                 counts.len() - 1
             });
+            self.is_for_each |= request.in_all(*place, 1) != 1;
             let count = &mut counts[at].by_place[*place as usize];
             *count = count.saturating_add(request.in_all(*place, gres.count()));
         }

@@ -193,7 +193,7 @@ impl Ceilings<'_> {
             }
             _ => return None,
         };
-        let most = most.filter(|most| *most > 0 && most < asked)?;
+        let most = most.filter(|most| *most > 0 && most < asked && !self.asked.is_for_each)?;
         Some(format!("--gres=gpu:{}:{most}", gpu.name()))
     }
 }

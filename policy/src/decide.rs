@@ -98,14 +98,19 @@ fn answer(
     context: &Context,
     wanted: &Wanted<'_>,
 ) -> Result<Verdict, Refusal> {
+    if let Some(raw) = wanted.in_other_case {
+        return Err(in_other_case(raw));
+    }
     if !wanted.is_ours() {
         let terms = entitlement::of_wholes(policy, request, context, wanted);
         return Ok(Verdict::Unchanged {
             gpus: wanted.has_wholes() || request.implies_gpus(),
-            terms: terms.map_err(|refusal| match wanted.misspelt {
+            terms: terms.map_err(|refusal| match (wanted.misspelt, refusal.code) {
                 // What it was taken for is no answer to what was typed.
-                Some(raw) => misspelt(policy, raw),
-                None => refusal,
+                (Some(raw), Code::Reserved | Code::LimitJob | Code::SliceType) => {
+                    misspelt(policy, raw)
+                }
+                _ => refusal,
             })?,
         });
     }
@@ -140,6 +145,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) wholes: Vec<(Place, Gres<'a>)>,
     /// A misspelt request for a whole GPU: Slurm has its own words for that.
     pub(crate) misspelt: Option<&'a str>,
+    /// What would be about GPUs in lower case.
+    in_other_case: Option<&'a str>,
     /// What is not about GPUs.
     pub(crate) others: Vec<&'a str>,
 }
@@ -160,6 +167,7 @@ impl<'a> Wanted<'a> {
             malformed: None,
             wholes: Vec::new(),
             misspelt: None,
+            in_other_case: None,
             others: Vec::new(),
         };
         let has_mps = policy.is_some_and(|policy| policy.mps().is_some());
@@ -179,17 +187,16 @@ impl<'a> Wanted<'a> {
 
     fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
         match item {
-            Item::Other(raw) if is_meant_for_gpus(raw, policy) => self.malformed = Some(raw),
+            Item::Other(raw) if is_in_other_case(raw) => self.in_other_case = Some(raw),
+            Item::Other(raw) if policy.is_some_and(|policy| is_nameless_slice(raw, policy)) => {
+                self.malformed = Some(raw);
+            }
             Item::Other(raw) => self.others.push(raw),
             Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
             Item::Malformed(raw) => self.misspelt = Some(raw),
             Item::Gpu(gres) => {
                 let is_plain_type =
                     |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
-                if gres.kind.is_some_and(|kind| is_odd_slice(kind, policy)) {
-                    self.malformed = Some(raw);
-                    return;
-                }
                 let slice = gres
                     .kind
                     .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
@@ -224,28 +231,22 @@ fn split_slice(kind: &str) -> Option<(&str, &str)> {
     (digits && !name.is_empty()).then_some((name, size))
 }
 
-/// `l40s.four`, where no type is called that.
-fn is_odd_slice(kind: &str, policy: Option<&Policy>) -> bool {
-    let Some((policy, (name, size))) = policy.zip(kind.rsplit_once('.')) else {
-        return false;
-    };
-    let is_type =
-        policy.gpu(kind).is_some() || policy.is_plain_type(kind) || policy.is_reservable(kind);
-    let is_number = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
-    !is_number && !is_type && policy.gpu(name).is_some()
+/// Whether the name of a GRES is ours in other letters: Slurm would only say that there is no such GRES.
+fn is_in_other_case(raw: &str) -> bool {
+    let name = name_of(raw);
+    let mut ours = [Name::Gpu, Name::Shard].iter();
+    ours.any(|own| own.as_str().eq_ignore_ascii_case(name))
 }
 
-/// Whether the name of a GRES is ours in other letters, or a slice without the name before it: `GPU:l40s.4:1`, `l40s.4:1`,
-/// `gpu.4:1`. Slurm would only say that there is no such GRES.
-fn is_meant_for_gpus(raw: &str, policy: Option<&Policy>) -> bool {
-    let name = typed(raw).split([':', '=']).next().unwrap_or_default();
-    let is_ours = |name: &str| {
-        [Name::Gpu, Name::Shard]
-            .iter()
-            .any(|own| own.as_str().eq_ignore_ascii_case(name))
-    };
-    let is_type = |name: &str| policy.is_some_and(|policy| policy.gpu(name).is_some());
-    is_ours(name) || split_slice(name).is_some_and(|(name, _)| is_ours(name) || is_type(name))
+/// Whether it is a slice without the name before it: `l40s.4:1`, `gpu.4:1`.
+fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
+    split_slice(name_of(raw))
+        .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
+}
+
+/// The name of a GRES in an item.
+fn name_of(raw: &str) -> &str {
+    typed(raw).split([':', '=']).next().unwrap_or_default()
 }
 
 /// Whether an unreadable item may have been meant as part of a GPU.
@@ -481,6 +482,15 @@ fn like(policy: &Policy, raw: &str) -> Option<String> {
 /// An item without what Slurm puts before it.
 fn typed(raw: &str) -> &str {
     Prefix::split(raw).1
+}
+
+fn in_other_case(raw: &str) -> Refusal {
+    let (name, rest) = typed(raw).split_at(name_of(raw).len());
+    Refusal::new(
+        Code::Malformed,
+        format!("{}: names of GRES are in lower case", typed(raw)),
+        format!("did you mean --gres={}{rest}?", name.to_ascii_lowercase()),
+    )
 }
 
 fn misspelt(policy: &Policy, raw: &str) -> Refusal {

@@ -202,9 +202,10 @@ fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal
     Err(Refusal::new(
         Code::SliceType,
         format!("{}: no GPU here is of type {kind}", asked.text),
-        match policy.meant_type(kind) {
-            Some(meant) => format!("did you mean --gres=gpu:{meant}:1?"),
-            None => policy.name_a_type(),
+        match (policy.slice_meant(kind), policy.meant_type(kind)) {
+            (Some(slice), _) => format!("did you mean {slice}?"),
+            (None, Some(meant)) => format!("did you mean --gres=gpu:{meant}:1?"),
+            (None, None) => policy.name_a_type(),
         },
     ))
 }

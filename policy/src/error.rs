@@ -84,15 +84,18 @@ impl Place {
 /// The header of a table, where a line is one.
 fn header(line: &str) -> Option<String> {
     let line = line.trim();
-    let close = line.rfind(']')?;
-    line.starts_with('[').then(|| line[..=close].to_string())
+    let close = if line.starts_with("[[") { "]]" } else { "]" };
+    let (header, _) = line.starts_with('[').then(|| line.split_once(close))??;
+    Some(format!("{header}{close}"))
 }
 
-/// The last `key =` of a line before a value in it.
+/// The key of a line, or in `{ }` the last one before a place in it.
 fn key_before(line: &str, at: usize) -> Option<String> {
-    let before = line.get(..at).filter(|before| before.contains('='));
-    let before = before.unwrap_or(line);
-    let (before, _) = before.rsplit_once('=').or_else(|| line.split_once('='))?;
+    let inside = line.get(..at).filter(|before| before.contains('{'));
+    let (before, _) = match inside {
+        Some(inside) => inside.rsplit_once('=')?,
+        None => line.split_once('=')?,
+    };
     let key = before.rsplit(['{', ',']).next().unwrap_or(before);
     Some(key.trim().to_string())
 }
@@ -119,9 +122,9 @@ fn in_words(message: &str, place: &Place) -> String {
     let header = place.table.as_deref().filter(|_| place.is_header);
     let table = place.table.as_deref();
     if let Some(name) = table.and_then(|table| table.strip_prefix("[["))
-        && !SEVERAL.contains(&name.trim_end_matches(']'))
+        && !SEVERAL.contains(&name.trim_end_matches(']').trim())
     {
-        let name = name.trim_end_matches(']');
+        let name = name.trim_end_matches(']').trim();
         return match nearest(name, SEVERAL.into_iter()) {
             Some(meant) => format!("did you mean [[{meant}]]? Or [{name}], in single brackets"),
             None => format!("there is one such table: write its name in single brackets, [{name}]"),
@@ -190,15 +193,20 @@ fn unknown_key(rest: &str, header: Option<&str>) -> String {
     if AT_THE_TOP.contains(&unknown) {
         return format!("{unknown} belongs at the top of the file, above the first table");
     }
-    let known = quoted.filter(|key| !key.is_empty());
+    let known: Vec<&str> = quoted.filter(|key| !key.is_empty()).collect();
+    let is_like_one = nearest(unknown, known.iter().copied()).is_some();
     if let Some(header) = header
         && header.matches('.').count() > 1
         && !header.contains(['"', '\''])
+        && !is_like_one
     {
         return format!("{header}: {A_NAME_WITH_A_DOT}, as in [gpu.\"1g.10gb\"]");
     }
     let what = if header.is_some() { "table" } else { "key" };
-    format!("unknown {what} {unknown}; {}", meant(unknown, known))
+    format!(
+        "unknown {what} {unknown}; {}",
+        meant(unknown, known.into_iter())
+    )
 }
 
 /// serde's name of what it found, as it stands in the file.
@@ -392,6 +400,23 @@ mod tests {
         ] {
             assert_eq!(error(&format!("{text}\n{GPUS}")), expected);
         }
+        // Comments and blanks are no part of a name.
+        for header in ["[[gate]] # of [course]", "[[ gate ]]"] {
+            let told = error(&format!(
+                "{header}\nwhat = \"slice\"\nreservation = \"x\"\n{GPUS}"
+            ));
+            assert!(
+                told.ends_with("reservation: \"x\" is not a list: write reservation = [\"x\"]"),
+                "{told}"
+            );
+        }
+        let below = error(&format!(
+            "[classes.a]\n[classes.a.member]\nusers = [\"x\"]\n{GPUS}"
+        ));
+        assert!(
+            below.ends_with("unknown table member; did you mean members?"),
+            "{below}"
+        );
         assert_eq!(
             error(&format!("{GPUS}{GPUS}")),
             "line 5: [gpu.l40s]: stands in line 1 already"

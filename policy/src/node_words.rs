@@ -43,15 +43,18 @@ const OURS: [&str; 3] = ["gpu", "shard", "mps"];
 const LEAST_MEMORY_MB: u64 = 1024;
 
 pub(crate) fn check(words: &str) -> Result<(), String> {
-    split(words).try_for_each(check_word)
+    let words = without_blanks(words);
+    split(&words).try_for_each(check_word)
 }
 
 fn check_word(word: &str) -> Result<(), String> {
     let Some((key, value)) = word.split_once('=') else {
         return Err(format!(
-            "slurm has \"{word}\", which sets nothing; write KEY=VALUE, without blanks around the ="
+            "slurm has \"{word}\", which sets nothing; write KEY=VALUE"
         ));
     };
+    // Slurm takes `Weight+=1` as well.
+    let key = key.strip_suffix(['-', '*', '+', '/']).unwrap_or(key);
     if key.eq_ignore_ascii_case("NodeName") {
         return Err("slurm has NodeName=: names says it".to_string());
     }
@@ -94,7 +97,7 @@ fn check_gres(word: &str, value: &str) -> Result<(), String> {
 
 /// Slurm would take 512G for so many times more.
 fn check_memory(word: &str, value: &str) -> Result<(), String> {
-    match value.parse::<u64>() {
+    match value.trim_matches('"').parse::<u64>() {
         Ok(LEAST_MEMORY_MB..) => Ok(()),
         Ok(_) => Err(format!(
             "slurm has {word}, which is less than any node with GPUs has: it counts MB, as 'slurmd -C' prints it"
@@ -103,6 +106,23 @@ fn check_memory(word: &str, value: &str) -> Result<(), String> {
             "slurm has {word}: it counts MB and takes a plain number, as 'slurmd -C' prints it; for 512 GB write RealMemory=512000"
         )),
     }
+}
+
+/// Slurm takes `CPUs = 64`.
+fn without_blanks(words: &str) -> String {
+    let mut text = String::new();
+    let mut quoted = false;
+    for letter in words.chars() {
+        quoted ^= letter == '"';
+        if letter == '=' && !quoted {
+            text.truncate(text.trim_end().len());
+        }
+        let after = text.ends_with('=') && letter.is_whitespace() && !quoted;
+        if !after {
+            text.push(letter);
+        }
+    }
+    text
 }
 
 /// A value in quotes may have blanks.
@@ -126,6 +146,7 @@ mod tests {
             "CPUs=64 Sockets=2 CoresPerSocket=16 ThreadsPerCore=2 RealMemory=512000",
             "cpus=64 realmemory=1024 CPUSpecList=0-1 CPUBind=core TRESWEIGHTS=CPU=1.0,Mem=0.25G",
             "Reason=\"a fan = loud\"  State=DOWN",
+            "CPUs = 64 RealMemory =\"512000\" Weight+=1",
             "Feature=a,b Features=c Gres=lustre:1,gpu_licence:2",
         ] {
             assert_eq!(check(words), Ok(()), "{words}");
@@ -151,10 +172,6 @@ mod tests {
                 "slurm has XyzQ=, which is nothing that a NodeName line has; 'man slurm.conf' says what it has",
             ),
             ("nodename=n1", "slurm has NodeName=: names says it"),
-            (
-                "CPUs = 64",
-                "slurm has \"CPUs\", which sets nothing; write KEY=VALUE, without blanks around the =",
-            ),
             (
                 "Gres=lustre:1,gpu:l40s:4",
                 "slurm has Gres=lustre:1,gpu:l40s:4: gpus says which GPUs a node has, and shards are made of them; leave gpu out here",

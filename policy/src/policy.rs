@@ -408,6 +408,13 @@ impl Policy {
         self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
     }
 
+    /// The slice that a word such as `l40s.four` most likely means.
+    pub(crate) fn slice_meant(&self, word: &str) -> Option<String> {
+        let gpu = self.gpu(word.rsplit_once('.')?.0)?;
+        let size = gpu.slices().last()?;
+        Some(format!("--gres=gpu:{}.{size}:1", gpu.name()))
+    }
+
     /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
     pub(crate) fn meant_type(&self, word: &str) -> Option<&str> {
         let all = || {
@@ -416,7 +423,8 @@ impl Policy {
                 .chain(self.plain_types.iter().map(String::as_str))
         };
         let lower = word.to_ascii_lowercase();
-        let mut parts = all().filter(|name| name.to_ascii_lowercase().contains(&lower));
+        let is_part = |name: &&str| lower.len() > 2 && name.to_ascii_lowercase().contains(&lower);
+        let mut parts = all().filter(is_part);
         match (parts.next(), parts.next()) {
             (Some(only), None) => Some(only),
             _ => nearest(word, all()),

@@ -186,6 +186,8 @@ impl Explain {
         let known = user.as_ref().and_then(|user| user.name().to_str());
         let name = self.user.as_deref().or(known);
         let partition = self.or_set(&self.partition, "PARTITION");
+        let set_time = self.or_set(&None, "TIMELIMIT");
+        let set_time = set_time.and_then(|time| WallTime::parse(&time));
         Ok(Asker {
             user: name.map(str::to_string),
             group: user.as_ref().map(User::primary_group_id),
@@ -194,7 +196,7 @@ impl Explain {
             partition: Fact::typed(partition),
             reservation: self.or_set(&self.reservation, "RESERVATION"),
             qos: self.or_set(&self.qos, "QOS"),
-            time_limit: self.time.map(WallTime::minutes),
+            time_limit: self.time.or(set_time).map(WallTime::minutes),
             batch: !self.interactive,
             ..Asker::default()
         })

@@ -365,23 +365,32 @@ fn what_cannot_be_read_is_not_taken_for_something_else() {
 #[test]
 fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
     let policy = policy("");
-    for text in [
-        "GPU:l40s.4:1",
-        "Gpu:1",
-        "Shard:l40s:1",
-        "l40s.4:1",
-        "gpu.4:1",
-        "gpu:l40s.four:1",
-        "gpu:l40s.:1",
+    for (text, meant) in [
+        ("GPU:l40s.4:1", "did you mean --gres=gpu:l40s.4:1?"),
+        ("Gpu:2", "did you mean --gres=gpu:2?"),
+        ("Shard:l40s=1", "did you mean --gres=shard:l40s=1?"),
+        ("l40s.4:1", "use --gres=gpu:l40s.4:1"),
+        ("gpu.4:1", "--gres=gpu:l40s.4:1"),
     ] {
         let refusal = refused(ask(&policy, &format!("gres/{text}"), alice()));
         assert_eq!(refusal.code, Code::Malformed, "{refusal}");
-        assert!(refusal.hint.contains(".4:1"), "{refusal}");
+        assert!(refusal.hint.contains(meant), "{refusal}");
     }
-    // What is another GRES, or Slurm's to know.
-    for text in ["l40s:1", "v4.2:1", "license:gpu:1", "gpu:v4.x:1"] {
+    // What is another GRES, or Slurm's to know: a site may have types that the policy does not name.
+    for text in [
+        "l40s:1",
+        "v4.2:1",
+        "license:gpu:1",
+        "gpu:v4.x:1",
+        "gpu:l40s.nvl:1",
+    ] {
         passed(ask(&policy, text, alice()));
     }
+    // Where types matter they are all known.
+    let reserved = self::policy(RESERVED);
+    let refusal = refused(ask(&reserved, "gpu:l40s.four:1", alice()));
+    assert_eq!(refusal.code, Code::SliceType);
+    assert_eq!(refusal.hint, "did you mean --gres=gpu:l40s.4:1?");
 }
 
 #[test]
@@ -391,6 +400,18 @@ fn what_is_offered_instead_is_what_the_class_may_have() {
     insta::assert_snapshot!(hint("gpu:1", alice()), @"use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)");
     insta::assert_snapshot!(hint("gpu:l40s:9", researcher()), @"use --gres=gpu:l40s:2");
     insta::assert_snapshot!(hint("gpu:h100_1g.10gb:9", researcher()), @"use --gres=gpu:h100_1g.10gb:2");
+    // Two on each of four nodes are eight.
+    let nodes = Request {
+        tres_per_node: Some("gpu:l40s:2".into()),
+        min_nodes: Some(4),
+        max_nodes: Some(4),
+        ..Request::default()
+    };
+    let refusal = refused(ask_for(&policy, &nodes, researcher()));
+    assert!(
+        refusal.hint.starts_with("use --gres=gpu:l40s.2:1"),
+        "{refusal}"
+    );
     insta::assert_snapshot!(hint("gpu:1g.10gb:1", researcher()), @"did you mean --gres=gpu:h100_1g.10gb:1?");
     insta::assert_snapshot!(hint("gpu:l40:1", researcher()), @"did you mean --gres=gpu:l40s:1?");
 }
