@@ -1,9 +1,9 @@
 //! What a job asks for, counted.
 
 use crate::catalogue::GpuType;
-use crate::decide::Wanted;
 use crate::policy::Policy;
 use crate::request::Request;
+use crate::wanted::Wanted;
 
 /// What a job asks for. A count is the least that it can come to.
 #[derive(Default)]

@@ -1,11 +1,12 @@
 //! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
 
 use crate::catalogue::GpuType;
-use crate::decide::{Context, Part};
+use crate::decide::Context;
 use crate::gres::{Item, Name, Prefix, items};
 use crate::limits::Limits;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Place, Request};
+use crate::wanted::Part;
 
 /// The request with the slice as shards of one GPU, in `tres_per_node`, on one node.
 pub(crate) fn to_shards(

@@ -4,14 +4,17 @@ use crate::asker::Asker;
 use crate::catalogue::GpuType;
 use crate::convert;
 use crate::entitlement::{self, Terms};
-use crate::gres::{Gres, Item, Name, Prefix, items, mps};
+use crate::gres::{Name, Prefix};
 use crate::legacy::Mps;
 use crate::limits::{Limits, decimal};
-use crate::offers::{around, example_slices, nearest_size, nearest_slices, offer, or_a_slice};
+use crate::offers::{
+    around, example_slices, nearest_size, nearest_slices, offer, or_a_slice, smallest_slice,
+};
 use crate::policy::{Policy, RawShards};
 use crate::refusal::{Code, Refusal};
-use crate::request::{Place, Request};
+use crate::request::Request;
 use crate::tag::Tag;
+use crate::wanted::{Part, Wanted, name_of, typed};
 
 /// What a decision may depend on besides the request itself.
 #[derive(Clone, Debug, Default)]
@@ -133,129 +136,6 @@ pub fn decide_without_policy(request: &Request) -> Verdict {
         gpus: wanted.has_wholes() || request.implies_gpus(),
         terms: Terms::default(),
     }
-}
-
-/// The parts of a request that are about GPUs, and the rest of it.
-pub(crate) struct Wanted<'a> {
-    /// Slices and shards.
-    parts: Vec<Part<'a>>,
-    /// Something about slices or shards that cannot be read.
-    malformed: Option<&'a str>,
-    /// Whole GPUs and MIG instances.
-    pub(crate) wholes: Vec<(Place, Gres<'a>)>,
-    /// A misspelt request for a whole GPU: Slurm has its own words for that.
-    pub(crate) misspelt: Option<&'a str>,
-    /// What would be about GPUs in lower case.
-    in_other_case: Option<&'a str>,
-    /// What is not about GPUs.
-    pub(crate) others: Vec<&'a str>,
-}
-
-/// One request for part of a GPU.
-pub(crate) struct Part<'a> {
-    pub(crate) place: Place,
-    pub(crate) raw: &'a str,
-    pub(crate) gres: Gres<'a>,
-    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards and units of mps.
-    slice: Option<(&'a str, &'a str)>,
-}
-
-impl<'a> Wanted<'a> {
-    fn read(request: &'a Request, policy: Option<&Policy>) -> Self {
-        let mut wanted = Self {
-            parts: Vec::new(),
-            malformed: None,
-            wholes: Vec::new(),
-            misspelt: None,
-            in_other_case: None,
-            others: Vec::new(),
-        };
-        let has_mps = policy.is_some_and(|policy| policy.mps().is_some());
-        for (place, text) in request.tres() {
-            for (raw, item) in items(text) {
-                match item {
-                    Item::Other(raw) if has_mps => match mps(raw) {
-                        Item::Malformed(raw) => wanted.malformed = Some(raw),
-                        item => wanted.add(policy, place, raw, item),
-                    },
-                    item => wanted.add(policy, place, raw, item),
-                }
-            }
-        }
-        wanted
-    }
-
-    fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
-        match item {
-            Item::Other(raw) if is_in_other_case(raw) => self.in_other_case = Some(raw),
-            Item::Other(raw) if policy.is_some_and(|policy| is_nameless_slice(raw, policy)) => {
-                self.malformed = Some(raw);
-            }
-            Item::Other(raw) => self.others.push(raw),
-            Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
-            Item::Malformed(raw) => self.misspelt = Some(raw),
-            Item::Gpu(gres) => {
-                let is_plain_type =
-                    |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
-                let slice = gres
-                    .kind
-                    .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
-                    .and_then(split_slice);
-                if slice.is_some() || gres.name != Name::Gpu {
-                    self.parts.push(Part {
-                        place,
-                        raw,
-                        gres,
-                        slice,
-                    });
-                } else {
-                    self.wholes.push((place, gres));
-                }
-            }
-        }
-    }
-
-    fn is_ours(&self) -> bool {
-        !self.parts.is_empty() || self.malformed.is_some()
-    }
-
-    pub(crate) fn has_wholes(&self) -> bool {
-        !self.wholes.is_empty() || self.misspelt.is_some()
-    }
-}
-
-/// `l40s.4` is a slice by its all-digit suffix; `h100_1g.10gb` is not.
-fn split_slice(kind: &str) -> Option<(&str, &str)> {
-    let (name, size) = kind.rsplit_once('.')?;
-    let digits = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
-    (digits && !name.is_empty()).then_some((name, size))
-}
-
-/// Whether the name of a GRES is ours in other letters: Slurm would only say that there is no such GRES.
-fn is_in_other_case(raw: &str) -> bool {
-    let name = name_of(raw);
-    let mut ours = [Name::Gpu, Name::Shard].iter();
-    ours.any(|own| own.as_str().eq_ignore_ascii_case(name))
-}
-
-/// Whether it is a slice without the name before it: `l40s.4:1`, `gpu.4:1`.
-fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
-    split_slice(name_of(raw))
-        .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
-}
-
-/// The name of a GRES in an item.
-fn name_of(raw: &str) -> &str {
-    typed(raw).split([':', '=']).next().unwrap_or_default()
-}
-
-/// Whether an unreadable item may have been meant as part of a GPU.
-fn may_be_a_part(raw: &str) -> bool {
-    raw.contains("shard")
-        || raw.match_indices("gres").any(|(at, _)| at > 0)
-        || raw
-            .split([':', '='])
-            .any(|word| split_slice(word).is_some())
 }
 
 fn grant(
@@ -474,14 +354,7 @@ fn malformed(policy: &Policy, raw: &str) -> Refusal {
 fn like(policy: &Policy, raw: &str) -> Option<String> {
     let words = raw.split([':', '=', '/']);
     let mut names = words.map(|word| word.rsplit_once('.').map_or(word, |(name, _)| name));
-    let gpu = names.find_map(|name| policy.gpu(name))?;
-    let size = gpu.slices().last()?;
-    Some(format!("--gres=gpu:{}.{size}:1", gpu.name()))
-}
-
-/// An item without what Slurm puts before it.
-fn typed(raw: &str) -> &str {
-    Prefix::split(raw).1
+    smallest_slice(names.find_map(|name| policy.gpu(name))?)
 }
 
 fn in_other_case(raw: &str) -> Refusal {

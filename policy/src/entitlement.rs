@@ -7,13 +7,14 @@ use crate::asked::Asked;
 use crate::asker::{Asker, Fact};
 use crate::ceilings::number;
 use crate::classes::{Standing, Unknown};
-use crate::decide::{Context, Grant, Wanted};
+use crate::decide::{Context, Grant};
 use crate::gates::{Gate, What};
 use crate::gres::is_named;
 use crate::policy::Policy;
 use crate::refusal::{Code, Refusal};
 use crate::request::Request;
 use crate::reservable::Reservable;
+use crate::wanted::Wanted;
 use crate::{ceilings, host, reservable};
 use std::collections::BTreeSet;
 

@@ -362,6 +362,10 @@ impl Gate {
         &self.partitions
     }
 
+    pub(crate) fn about(&self) -> &What {
+        &self.what
+    }
+
     /// The Slurm accounts before which it stands, in lower case; none is all.
     pub fn accounts(&self) -> &[String] {
         &self.accounts

@@ -100,6 +100,8 @@ pub mod routes;
 pub mod slurm_conf;
 #[cfg(feature = "std")]
 mod wall_time;
+#[cfg(feature = "std")]
+mod wanted;
 
 #[cfg(feature = "std")]
 pub use asker::{Asker, Fact};

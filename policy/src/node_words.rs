@@ -70,10 +70,7 @@ fn check_word(word: &str) -> Result<(), String> {
 }
 
 fn unknown(key: &str) -> String {
-    let lower = KEYS.map(str::to_ascii_lowercase);
-    let meant = nearest(&key.to_ascii_lowercase(), lower.iter().map(String::as_str));
-    let meant = meant.and_then(|meant| KEYS.iter().find(|key| key.eq_ignore_ascii_case(meant)));
-    match meant {
+    match nearest(key, KEYS.into_iter()) {
         Some(meant) => format!(
             "slurm has {key}=, which is nothing that a NodeName line has; did you mean {meant}?"
         ),

@@ -64,14 +64,15 @@ pub(crate) fn or_a_slice(gpu: &GpuType) -> String {
     }
 }
 
+/// The smallest slice of a type, where it is cut.
+pub(crate) fn smallest_slice(gpu: &GpuType) -> Option<String> {
+    let size = gpu.slices().last()?;
+    Some(format!("--gres=gpu:{}.{size}:1", gpu.name()))
+}
+
 /// The smallest slice of each type, at most three of them.
 pub(crate) fn example_slices(policy: &Policy) -> String {
-    let examples: Vec<String> = policy
-        .gpus()
-        .filter_map(|gpu| Some((gpu, *gpu.slices().last()?)))
-        .take(3)
-        .map(|(gpu, size)| format!("--gres=gpu:{}.{size}:1", gpu.name()))
-        .collect();
+    let examples: Vec<String> = policy.gpus().filter_map(smallest_slice).take(3).collect();
     match examples.as_slice() {
         [] => "a whole GPU, for example --gres=gpu:1".to_string(),
         examples => examples.join(" or "),

@@ -11,6 +11,7 @@ use crate::legacy::Mps;
 use crate::messages::Messages;
 use crate::node_policy::NodePolicy;
 use crate::nodes::{self, Nodes};
+use crate::offers::smallest_slice;
 use crate::quota::{Quota, Weights};
 use crate::refusal::Code;
 use crate::request::Request;
@@ -311,17 +312,11 @@ impl Policy {
     /// assert!(meets("course") && !meets("lab"));
     /// ```
     pub fn gate_before(&self, same: &Gate, class: Option<&str>, asker: &Asker) -> Option<&Gate> {
-        let what = match same.what() {
-            "slice" => What::Slice,
-            "whole" => What::Whole,
-            "mig" => What::Mig,
-            gres => What::Gres(gres.to_string()),
-        };
         let asker = Asker {
             reservation: None,
             ..asker.clone()
         };
-        let met = self.gates.first_closed(&what, &asker, || Ok(class));
+        let met = self.gates.first_closed(same.about(), &asker, || Ok(class));
         met.map(|(gate, _)| gate)
     }
 
@@ -410,9 +405,7 @@ impl Policy {
 
     /// The slice that a word such as `l40s.four` most likely means.
     pub(crate) fn slice_meant(&self, word: &str) -> Option<String> {
-        let gpu = self.gpu(word.rsplit_once('.')?.0)?;
-        let size = gpu.slices().last()?;
-        Some(format!("--gres=gpu:{}.{size}:1", gpu.name()))
+        smallest_slice(self.gpu(word.rsplit_once('.')?.0)?)
     }
 
     /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
@@ -433,13 +426,7 @@ impl Policy {
 
     /// The known type that a misspelt one most likely means.
     pub fn nearest_type(&self, name: &str) -> Option<&GpuType> {
-        let same_letters = self
-            .gpus()
-            .find(|gpu| gpu.name().eq_ignore_ascii_case(name));
-        same_letters.or_else(|| {
-            let names = self.gpus().map(GpuType::name);
-            self.gpu(nearest(name, names)?)
-        })
+        self.gpu(nearest(name, self.gpus().map(GpuType::name))?)
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     found
 }
 
-fn has_slurmdbd(cluster: &Cluster) -> bool {
+pub(crate) fn has_slurmdbd(cluster: &Cluster) -> bool {
     cluster
         .settings
         .get("AccountingStorageType")

@@ -2,6 +2,7 @@
 
 use crate::check::facts::{Accounting, Cluster};
 use crate::check::finding::{Code, Finding};
+use crate::check::judge::accounting::has_slurmdbd;
 use softmig_policy::Policy;
 use softmig_policy::reservable::{Holder, Window};
 
@@ -29,13 +30,9 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
 
 /// Whether only users and accounts of slurmdbd can submit: the other words of the option contain the first.
 pub(crate) fn knows_everybody(cluster: &Cluster) -> bool {
-    let settings = &cluster.settings;
-    let has_slurmdbd = settings.get("AccountingStorageType").ends_with("slurmdbd");
     let words = ["associations", "limits", "qos", "safe", "wckeys", "all"];
-    has_slurmdbd
-        && words
-            .iter()
-            .any(|word| settings.has("AccountingStorageEnforce", word))
+    let enforces = |word: &&str| cluster.settings.has("AccountingStorageEnforce", word);
+    has_slurmdbd(cluster) && words.iter().any(enforces)
 }
 
 fn names_people(policy: &Policy) -> bool {
