@@ -295,6 +295,13 @@ fn break_off(stream: Stream) {
     }
 }
 
+/// The driver has made channels for this process, or ended some: the arbiter is to know.
+pub(crate) fn channels_changed() {
+    if STATE.load(Ordering::Relaxed) == PACED {
+        Gpu::each(|gpu| gpu.tell_channels());
+    }
+}
+
 /// A stream is about to end: nothing may be recorded in it any more.
 pub(crate) fn forget_stream(stream: CUstream) {
     if STATE.load(Ordering::Relaxed) == PACED {

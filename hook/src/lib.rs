@@ -11,9 +11,9 @@
 //! 4. [`driver`] has found the driver's own function, which is called with the same arguments.
 //! 5. What there is to say goes to the job's log: [`report`].
 //!
-//! All that is `unsafe` is in [`objects`], [`glibc`], [`driver`], [`symbols`], [`os`], the macro in [`table`], [`arch`] and at the
+//! All that is `unsafe` is in [`channels`], [`objects`], [`glibc`], [`driver`], [`symbols`], [`os`], the macro in [`table`], [`arch`] and at the
 //! edge of handlers. Nothing runs when the library is loaded, and nothing at all in a process that makes no call to
-//! the driver, except that its `dlsym` passes through [`symbols`].
+//! the driver, except that its `dlsym` passes through [`symbols`] and its `ioctl` through [`channels`].
 //!
 //! Under the profile `hook` this is a library without std that cannot panic; under every other one it is an ordinary
 //! crate that exports nothing, so that it can be tested.
@@ -50,6 +50,7 @@ compile_error!("the hook lives in the dynamic loader of GNU/Linux");
 
 mod account;
 mod arch;
+mod channels;
 mod compute;
 mod driver;
 mod entry;

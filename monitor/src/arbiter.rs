@@ -4,9 +4,14 @@
 //! ([`Doorkeeper`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
 //! that it has ended. Whose turn it is is decided in [`crate::turns`], and [`crate::status`] tells it to people.
 //!
-//! Nothing is kept: whatever ends the arbiter, processes find that it is gone, and the next one begins anew.
+//! Where several jobs want a GPU whose own scheduler can be steered, they take no turns (`steering`): then the arbiter decides by
+//! [`crate::sharing`].
+//!
+//! Nothing is kept but which channels wait: whatever ends the arbiter, processes find that it is gone, and the next one begins
+//! anew.
 
 mod bell;
+mod chair;
 mod death;
 mod gpu;
 mod jobs;
@@ -15,6 +20,7 @@ mod page;
 mod reception;
 mod round;
 mod socket;
+mod steering;
 mod visitors;
 
 pub use gpu::{Member, Tenant};
@@ -25,7 +31,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -34,6 +40,7 @@ use gpu::{Gpu, spawn};
 use others::Others;
 use reception::Reception;
 use socket::Listener;
+use steering::{Scheduler, release};
 
 /// A GPU's UUID, as programs have it.
 pub type GpuId = [u8; 16];
@@ -49,6 +56,13 @@ pub struct Settings {
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
     pub seats: usize,
+}
+
+impl Settings {
+    /// Where it keeps what the next arbiter has to know.
+    fn folder(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
 }
 
 impl Default for Settings {
@@ -70,12 +84,14 @@ struct Gpus {
 }
 
 impl Gpus {
-    fn get_or_start(&self, id: GpuId, rules: Rules) -> io::Result<Arc<Gpu>> {
+    fn get_or_start(&self, id: GpuId, settings: &Settings) -> io::Result<Arc<Gpu>> {
         let mut gpus = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = gpus.get(&id) {
             return Ok(Arc::clone(gpu));
         }
-        let gpu = Gpu::start(rules, Others::of(&self.gangs, gpus.len()))?;
+        let others = Others::of(&self.gangs, gpus.len());
+        let scheduler = Scheduler::new(id, settings.folder());
+        let gpu = Gpu::start(settings.rules, others, scheduler)?;
         gpus.insert(id, Arc::clone(&gpu));
         Ok(gpu)
     }
@@ -100,6 +116,7 @@ impl Arbiter {
     pub fn start(settings: Settings, doorkeeper: impl Doorkeeper) -> io::Result<Self> {
         let listener = Listener::bind(&settings.socket)?;
         allow_many_files();
+        release(settings.folder());
         let gpus = Arc::new(Gpus::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let doorkeeper = Box::new(doorkeeper);

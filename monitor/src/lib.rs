@@ -6,6 +6,7 @@
 pub mod arbiter;
 pub mod judge;
 pub mod notify;
+pub mod sharing;
 pub mod status;
 pub mod turns;
 pub mod watch;

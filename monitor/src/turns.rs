@@ -22,6 +22,7 @@
 
 mod account;
 mod gangs;
+mod off;
 mod order;
 mod parts;
 #[cfg(test)]

@@ -23,8 +23,9 @@ const NEEDED: &str = "libc.so.6";
 /// The newest glibc that the library may ask for: that of the oldest distributions still in use on GPU nodes.
 const FLOOR: &[u32] = &[2, 17];
 
-/// What the library exports besides the rows of the hook's table: programs look the driver's functions up by them.
-const LOOKUPS: [&str; 2] = ["dlsym", "dlvsym"];
+/// What the library exports besides the rows of the hook's table: programs look the driver's functions up by two of them,
+/// and libcuda asks the kernel driver by the third.
+const LOOKUPS: [&str; 3] = ["dlsym", "dlvsym", "ioctl"];
 
 /// The functions of libc that the library may call, and what for.
 const LIBC: &[(&str, &str)] = &[

@@ -15,7 +15,7 @@
 //! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
 //!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The page. Times are nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
 #[repr(C, align(4096))]
@@ -35,6 +35,7 @@ struct Arbiter {
     ahead: AtomicU64,
     until: AtomicU64,
     beat: AtomicU64,
+    free: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -46,7 +47,32 @@ struct Process {
     used: AtomicU64,
     over: AtomicU64,
     together: AtomicU32,
+    version: AtomicU32,
+    channels: AtomicU32,
+    all: [Entry; MOST_CHANNELS],
 }
+
+/// Four words of a [`Channel`].
+#[repr(C)]
+struct Entry([AtomicU32; 4]);
+
+/// A channel of the GPU's own scheduler, as the process names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channel {
+    /// The process's descriptor of the driver's control file.
+    pub file: i32,
+    /// The driver's client that made it.
+    pub client: u32,
+    /// Its channel group.
+    pub group: u32,
+    /// Its handle.
+    pub handle: u32,
+}
+
+/// How many channels a process can tell of: those of some thirty contexts.
+pub const MOST_CHANNELS: usize = 240;
+/// In the place of a number of channels: there are more than can be told.
+pub const TOO_MANY: u32 = u32::MAX;
 
 /// In [`Seat::turn`]: the process has the turn.
 pub const OPEN: u32 = 1;
@@ -108,6 +134,12 @@ impl Seat {
         &self.arbiter.beat
     }
 
+    /// Not zero while there are no turns: the process launches as it likes, and the arbiter steers its channels on the GPU
+    /// itself. The arbiter's.
+    pub fn free(&self) -> &AtomicU32 {
+        &self.arbiter.free
+    }
+
     /// Counts the times that the process changed something the arbiter should look at, as a futex. The process's, as
     /// is all that follows.
     pub fn bell(&self) -> &AtomicU32 {
@@ -132,6 +164,46 @@ impl Seat {
     /// Not zero while work of the job's waits for that of another of its GPUs: it is to have its turns on all of them together.
     pub fn together(&self) -> &AtomicU32 {
         &self.process.together
+    }
+
+    /// Tells of the process's channels; [`TOO_MANY`] where there are more than there is room for. One thread at a time.
+    pub fn tell_channels(&self, channels: impl Iterator<Item = Channel>) {
+        let mut places = self.process.all.iter();
+        let mut count = 0;
+        for channel in channels {
+            let Some(Entry(words)) = places.next() else {
+                count = TOO_MANY;
+                break;
+            };
+            let file = channel.file.cast_unsigned();
+            let parts = [file, channel.client, channel.group, channel.handle];
+            for (word, part) in words.iter().zip(parts) {
+                word.store(part, Ordering::Relaxed);
+            }
+            count = u32::saturating_add(count, 1);
+        }
+        self.process.channels.store(count, Ordering::Relaxed);
+        // Release: whoever sees the new version sees what it is of.
+        self.process.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the process told of its channels.
+    pub fn version(&self) -> &AtomicU32 {
+        &self.process.version
+    }
+
+    /// How many there are, and at least so many of them as there is room for.
+    pub fn channels(&self) -> (u32, impl Iterator<Item = Channel>) {
+        let count = self.process.channels.load(Ordering::Relaxed);
+        let told = usize::try_from(count).unwrap_or(usize::MAX);
+        let all = self.process.all.iter().take(told);
+        let channels = all.map(|Entry([file, client, group, handle])| Channel {
+            file: file.load(Ordering::Relaxed).cast_signed(),
+            client: client.load(Ordering::Relaxed),
+            group: group.load(Ordering::Relaxed),
+            handle: handle.load(Ordering::Relaxed),
+        });
+        (count, channels)
     }
 
     /// How often it launched without a turn, so that nobody hangs.
@@ -196,6 +268,28 @@ mod tests {
         let mut other = bytes;
         other[7] = b'2';
         assert_eq!(Request::from_bytes(&other), None);
+    }
+
+    #[test]
+    fn channels_are_read_as_they_were_told_and_too_many_are_known_as_such() {
+        let page = core::mem::MaybeUninit::<Seat>::zeroed();
+        // SAFETY: all zero is a seat where nothing was told.
+        let seat = unsafe { page.assume_init_ref() };
+        let channel = |number| Channel {
+            file: -1,
+            client: 0xc1d0_001a,
+            group: 0x5c00_0015,
+            handle: number,
+        };
+        seat.tell_channels((0..8).map(channel));
+        let (count, all) = seat.channels();
+        assert_eq!((count, seat.version().load(Ordering::Relaxed)), (8, 1));
+        assert!(all.eq((0..8).map(channel)));
+        seat.tell_channels((0..).map(channel));
+        let (count, all) = seat.channels();
+        assert_eq!((count, all.count()), (TOO_MANY, MOST_CHANNELS));
+        seat.tell_channels([].into_iter());
+        assert_eq!(seat.channels().0, 0);
     }
 
     #[test]

@@ -338,8 +338,12 @@ impl Gpu {
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
-    /// So much is in flight at most. A turn that ends is handed over soon.
+    /// So much is in flight at most. A turn that ends is handed over soon; where there are none, programs launch ahead as they
+    /// like.
     fn window(&self) -> u64 {
+        if self.turns.are_off() {
+            return u64::MAX;
+        }
         // Relaxed: a hint and nothing else.
         let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.turns.are_given();
         if is_wide { WIDE_WINDOW } else { WINDOW }

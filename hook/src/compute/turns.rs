@@ -11,6 +11,7 @@ use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 pub(super) use attending::Duty;
 
 use super::own::May;
+use crate::channels;
 use crate::gate;
 use crate::os::{self, Lock};
 use crate::place::Standing;
@@ -175,9 +176,27 @@ impl Turns {
         self.seen.store(0, Ordering::Relaxed);
         self.carried.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
-        let seat = core::ptr::from_ref(seat).cast_mut();
-        self.seat.store(seat, Ordering::Release);
+        let place = core::ptr::from_ref(seat).cast_mut();
+        self.seat.store(place, Ordering::Release);
+        // What is made from here on is told by who makes it.
+        channels::tell(seat);
         true
+    }
+
+    /// Tells the arbiter of this process's channels.
+    pub(super) fn tell_channels(&self) {
+        if let Some(seat) = self.seat() {
+            channels::tell(seat);
+            ring(seat);
+        }
+    }
+
+    /// Whether there are no turns: the arbiter steers this process's channels on the GPU itself.
+    #[inline]
+    pub(super) fn are_off(&self) -> bool {
+        // Relaxed: a word and nothing else.
+        self.seat()
+            .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
     /// Counts a thread that waits, until it no longer does.

@@ -8,10 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::chair::Chair;
 use super::jobs::Guest;
 use super::others::Others;
 use super::page::Page;
-use super::round::{Chair, Round};
+use super::round::Round;
+use super::steering::Scheduler;
 use crate::turns::{Nanos, Rules, SeatId, Standing};
 
 /// A thread that waits for a bell calls nothing deep.
@@ -53,9 +55,13 @@ pub(super) fn now() -> Nanos {
 }
 
 impl Gpu {
-    pub(super) fn start(rules: Rules, others: Others) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        rules: Rules,
+        others: Others,
+        scheduler: Scheduler,
+    ) -> io::Result<Arc<Self>> {
         let gpu = Arc::new(Self {
-            round: Mutex::new(Round::new(rules, others)),
+            round: Mutex::new(Round::new(rules, others, scheduler)),
             sooner: Condvar::new(),
         });
         let this = Arc::clone(&gpu);
@@ -73,10 +79,11 @@ impl Gpu {
         self: &Arc<Self>,
         guest: Guest,
         pid: u32,
+        process: Option<OwnedFd>,
         count: &Arc<()>,
     ) -> io::Result<(SeatId, OwnedFd)> {
         let (page, file) = Page::new(guest.share)?;
-        let sat = self.round().sit(guest, page, pid, count);
+        let sat = self.round().sit(guest, page, pid, process, count);
         let (seat, chair) = sat.ok_or(io::ErrorKind::NotConnected)?;
         let this = Arc::clone(self);
         match spawn("seat", move || this.listen(seat, &chair)) {
@@ -158,6 +165,7 @@ impl Gpu {
             if chair.has_left() {
                 return;
             }
+            chair.see_to_channels();
             self.look(seat);
             chair.page.wait_for_bell(rung);
         }

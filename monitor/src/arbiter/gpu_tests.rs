@@ -10,6 +10,11 @@ use softmig_region::seat::{OPEN, Seat};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Instant;
 
+/// There is no such GPU.
+fn nowhere() -> Scheduler {
+    Scheduler::new([0; 16], std::path::Path::new("/nonexistent"))
+}
+
 /// A seat as its process has it.
 struct Sat(MmapRaw);
 
@@ -20,7 +25,7 @@ impl Sat {
             share: Share::new(1, 2).unwrap(),
             mode: Mode::Hard,
         };
-        let (_, file) = gpu.sit(guest, 1, &Arc::default()).unwrap();
+        let (_, file) = gpu.sit(guest, 1, None, &Arc::default()).unwrap();
         Self(MmapRaw::map_raw(&file).unwrap())
     }
 
@@ -102,7 +107,7 @@ fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
 #[test]
 fn who_rings_without_pause_is_heard_now_and_then() {
     for seats in [1, 100] {
-        let gpu = Gpu::start(Rules::default(), Others::default()).unwrap();
+        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
         let start = Instant::now();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let mut last = vec![0; seats];
@@ -127,7 +132,7 @@ fn who_rings_without_pause_is_heard_now_and_then() {
 #[test]
 fn whoever_is_beside_a_crowd_that_rings_has_turns() {
     for does in [Does::Rings, Does::GivesBack] {
-        let gpu = Gpu::start(Rules::default(), Others::default()).unwrap();
+        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, 100);
         let other = Sat::down(&gpu, 2);
         at_work(does, &crowd, || {
@@ -163,7 +168,7 @@ fn what_a_crowd_costs() {
         (500, Rings),
         (500, GivesBack),
     ] {
-        let gpu = Gpu::start(Rules::default(), Others::default()).unwrap();
+        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let other = Sat::down(&gpu, 2);
         thread::sleep(Duration::from_millis(500));

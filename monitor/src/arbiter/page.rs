@@ -5,7 +5,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::thread::futex;
 use rustix::time::Timespec;
 use softmig_policy::limits::Share;
-use softmig_region::seat::{Seat, WHOLE};
+use softmig_region::seat::{Channel, MOST_CHANNELS, Seat, WHOLE};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -83,6 +83,24 @@ impl Page {
         if let Ok(seat) = self.seat() {
             seat.beat().store(u64::try_from(now).unwrap_or(0), Relaxed);
         }
+    }
+
+    /// Tells the process whether it is steered from outside, so that it need not keep to turns.
+    pub(super) fn set_free(&self, is_free: bool) {
+        if let Ok(seat) = self.seat() {
+            seat.free().store(is_free.into(), SeqCst);
+        }
+    }
+
+    /// How often the process told of its channels.
+    pub(super) fn version(&self) -> u32 {
+        self.seat().map_or(0, |seat| seat.version().load(SeqCst))
+    }
+
+    /// The channels that it tells of; `None` where they are too many.
+    pub(super) fn channels(&self) -> Option<Vec<Channel>> {
+        let (count, channels) = self.seat().ok()?.channels();
+        (usize::try_from(count).ok()? <= MOST_CHANNELS).then(|| channels.collect())
     }
 
     /// How often the bell was rung.

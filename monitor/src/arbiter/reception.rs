@@ -206,11 +206,13 @@ impl Reception {
             Some(number) => number,
             None => self.note(client, death).map_err(refused)?,
         };
-        let gpu = self.gpus.get_or_start(id, self.settings.rules);
+        let gpu = self.gpus.get_or_start(id, &self.settings);
         self.seats
             .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
         let count = Arc::clone(self.seats.entry(client.uid).or_default());
-        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid, &count));
+        let process = self.processes.get(&number).and_then(|it| it.death.file());
+        let process = process.and_then(|file| file.try_clone().ok());
+        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid, process, &count));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);

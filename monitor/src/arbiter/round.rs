@@ -1,16 +1,19 @@
 //! What is known of a GPU's turns and seats at one time, and what is done then.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::bell::Bell;
+use super::chair::{Chair, Channels};
 use super::gpu::{Member, Tenant, now};
 use super::jobs::Guest;
 use super::others::Others;
 use super::page::Page;
-use crate::turns::{Job, Nanos, Rules, SeatId, Turns};
+use super::steering::{Said, Scheduler, Steering};
+use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
@@ -28,6 +31,9 @@ const PAUSE: Nanos = 100_000;
 pub(super) struct Round {
     turns: Turns,
     others: Others,
+    scheduler: Scheduler,
+    /// While jobs share the GPU by its own scheduler, and take no turns.
+    steering: Option<Steering>,
     chairs: BTreeMap<SeatId, Arc<Chair>>,
     /// When to look again.
     pub(super) next: Option<Nanos>,
@@ -40,23 +46,13 @@ pub(super) struct Round {
     pub(super) is_over: bool,
 }
 
-/// A process's seat.
-#[derive(Debug)]
-pub(super) struct Chair {
-    pub(super) page: Page,
-    pid: u32,
-    has_left: AtomicBool,
-    /// Its job's.
-    bell: Arc<Bell>,
-    /// Counts it, as long as a thread listens here.
-    _count: Arc<()>,
-}
-
 impl Round {
-    pub(super) fn new(rules: Rules, others: Others) -> Self {
+    pub(super) fn new(rules: Rules, others: Others, scheduler: Scheduler) -> Self {
         Self {
             turns: Turns::new(now(), rules),
             others,
+            scheduler,
+            steering: None,
             chairs: BTreeMap::new(),
             next: None,
             clock: None,
@@ -72,6 +68,7 @@ impl Round {
         guest: Guest,
         page: Page,
         pid: u32,
+        process: Option<OwnedFd>,
         count: &Arc<()>,
     ) -> Option<(SeatId, Arc<Chair>)> {
         let Guest { job, share, mode } = guest;
@@ -79,13 +76,8 @@ impl Round {
             return None;
         }
         page.beat(now());
-        let chair = Arc::new(Chair {
-            page,
-            pid,
-            has_left: AtomicBool::new(false),
-            bell: self.bell(job),
-            _count: Arc::clone(count),
-        });
+        let chair = Chair::new(page, pid, process, self.bell(job), Arc::clone(count));
+        let chair = Arc::new(chair);
         let seat = self.turns.sit(now(), job, share, mode);
         self.chairs.insert(seat, Arc::clone(&chair));
         Some((seat, chair))
@@ -97,11 +89,18 @@ impl Round {
         if let Some(chair) = self.chairs.remove(&seat) {
             chair.close();
         }
+        let is_there = self.chairs.keys().any(|other| other.job == seat.job);
+        if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
+            steering.leave(seat.job);
+        }
     }
 
     /// The arbiter ends.
     pub(super) fn end(&mut self) {
         self.is_over = true;
+        if let Some(mut steering) = self.steering.take() {
+            steering.end(&mut self.scheduler);
+        }
         for chair in std::mem::take(&mut self.chairs).into_values() {
             chair.close();
         }
@@ -116,7 +115,17 @@ impl Round {
             shut_out_for: self.turns.is_late_until(seat).map(until),
         };
         let of = |job| self.chairs.iter().filter(move |(seat, _)| seat.job == job);
-        let tenants = self.turns.standings().map(|standing| Tenant {
+        let steered = |standing: Standing| match self.steered(standing.job) {
+            Some((is_on, credit, charged)) => Standing {
+                holds: is_on,
+                credit,
+                charged: standing.charged + charged,
+                ..standing
+            },
+            None => standing,
+        };
+        let standings = self.turns.standings().map(steered);
+        let tenants = standings.map(|standing| Tenant {
             standing,
             known_for: Duration::from_nanos(u64::try_from(now - standing.since).unwrap_or(0)),
             members: of(standing.job).map(member).collect(),
@@ -138,6 +147,10 @@ impl Round {
             match rang.take() {
                 Some(seat) => self.hear(time, seat),
                 None => self.hear_all(time),
+            }
+            if self.is_steered(time) {
+                self.next = self.next_while_steered();
+                return self.next;
             }
             self.others.hear(time, &mut self.turns);
             let look = self.turns.look(time);
@@ -195,21 +208,150 @@ impl Round {
         self.turns.hear(seat, said);
         chair.page.beat(now);
     }
-}
 
-impl Chair {
-    /// Its bell was rung. Tells for how long nobody is to listen here.
-    pub(super) fn ring(&self) -> Duration {
-        self.bell.ring(now(), Arc::strong_count(&self.bell))
+    // --- Without turns ---
+
+    /// How a job stands while it is steered: whether its channels run, its credit, and what it was charged.
+    fn steered(&self, job: Job) -> Option<(bool, Nanos, Nanos)> {
+        let steering = self.steering.as_ref()?;
+        let (is_on, _) = steering.state(job)?;
+        let (credit, charged) = steering.standing(job)?;
+        Some((is_on, credit, charged))
     }
 
-    pub(super) fn has_left(&self) -> bool {
-        self.has_left.load(SeqCst)
+    fn next_while_steered(&self) -> Option<Nanos> {
+        let next = self.steering.as_ref().map(|it| it.next);
+        next.into_iter().chain(self.beat).min()
     }
 
-    /// Lets the thread end that listens here.
-    fn close(&self) {
-        self.has_left.store(true, SeqCst);
-        self.page.ring();
+    /// Whether jobs share the GPU by its own scheduler, now that this was heard; and then sees to it that they do.
+    fn is_steered(&mut self, now: Nanos) -> bool {
+        if self.steering.is_none() && !self.begin_to_steer(now) {
+            return false;
+        }
+        self.let_loose();
+        let is_due = self.steering.as_ref().is_some_and(|it| it.next <= now);
+        if is_due && !self.steer(now) {
+            self.stop_steering(now);
+            return false;
+        }
+        true
+    }
+
+    /// Who wants the GPU, and whether that one can be steered.
+    fn wishing(&self) -> impl Iterator<Item = (Job, bool)> {
+        let saying = self
+            .chairs
+            .iter()
+            .map(|(seat, chair)| (seat.job, chair, chair.page.said()));
+        let wishing = saying.filter(|(_, _, said)| said.wishes);
+        wishing.map(|(job, chair, said)| {
+            let is_known = matches!(*chair.channels(), Channels::Known(_));
+            // What waits for work on another GPU has its turns on both together.
+            (job, is_known && !said.together)
+        })
+    }
+
+    fn begin_to_steer(&mut self, now: Nanos) -> bool {
+        let wishing: Vec<(Job, bool)> = self.wishing().collect();
+        let first = wishing.first().map(|&(job, _)| job);
+        let are_several = wishing.iter().any(|&(job, _)| Some(job) != first);
+        if !are_several || !wishing.iter().all(|&(_, can)| can) || self.scheduler.stays().is_none()
+        {
+            return false;
+        }
+        let mut steering = Steering::new(now);
+        self.turns.suspend(now);
+        for standing in self.turns.standings() {
+            steering.come(standing.job, standing.share, standing.mode, standing.credit);
+        }
+        for chair in self.chairs.values() {
+            chair.pending_until(chair.page.said().used);
+        }
+        self.steering = Some(steering);
+        true
+    }
+
+    /// Lets those launch as they like who can be steered and have not been told yet.
+    fn let_loose(&mut self) {
+        let Some(steering) = &mut self.steering else {
+            return;
+        };
+        for (&seat, chair) in &self.chairs {
+            let known = chair.known();
+            if known.is_empty() || chair.is_loose.swap(true, SeqCst) {
+                continue;
+            }
+            let standing = self.turns.standings().find(|it| it.job == seat.job);
+            if let Some(it) = standing {
+                steering.come(it.job, it.share, it.mode, it.credit);
+            }
+            if let Some((is_on, slice)) = steering.state(seat.job) {
+                chair.wish_slice(slice);
+                steering.enable(&mut self.scheduler, &known, is_on);
+            }
+            chair.page.set_free(true);
+            if let Some(order) = self.turns.let_loose(seat) {
+                chair.page.write(&order);
+            }
+        }
+    }
+
+    /// Does what is to be done; false if jobs are to take turns again.
+    fn steer(&mut self, now: Nanos) -> bool {
+        if self.wishing().any(|(_, can)| !can) {
+            // It may tell of its channels just now.
+            if !self.chairs.values().any(|chair| chair.is_telling()) {
+                return false;
+            }
+        }
+        let said: Vec<Said> = (self.chairs.iter())
+            .map(|(seat, chair)| {
+                let said = chair.page.said();
+                Said {
+                    job: seat.job,
+                    process: chair.pid,
+                    wishes: said.wishes,
+                    pending: chair.pending_until(said.used),
+                }
+            })
+            .collect();
+        let (Some(steering), Some(stays)) = (&mut self.steering, self.scheduler.stays()) else {
+            return false;
+        };
+        let orders = steering.look(now, &stays, &said);
+        if orders.is_over {
+            return false;
+        }
+        let of = |job: Job| self.chairs.iter().filter(move |(seat, _)| seat.job == job);
+        // First those that may run, so that the GPU is never without work.
+        for is_on in [true, false] {
+            let jobs = orders.switch.iter().filter(|(_, on)| *on == is_on);
+            let channels: Vec<_> = jobs
+                .flat_map(|&(job, _)| of(job))
+                .flat_map(|(_, chair)| chair.known())
+                .collect();
+            steering.enable(&mut self.scheduler, &channels, is_on);
+        }
+        for &(job, slice) in &orders.slices {
+            of(job).for_each(|(_, chair)| chair.wish_slice(slice));
+        }
+        true
+    }
+
+    /// Jobs take turns again.
+    fn stop_steering(&mut self, now: Nanos) {
+        let Some(mut steering) = self.steering.take() else {
+            return;
+        };
+        steering.end(&mut self.scheduler);
+        let orders = self.turns.resume(now, |job| steering.standing(job));
+        for order in &orders {
+            if let Some(chair) = self.chairs.get(&order.seat) {
+                chair.page.set_free(false);
+                chair.is_loose.store(false, SeqCst);
+                chair.page.write(order);
+            }
+        }
     }
 }

@@ -157,6 +157,12 @@ impl Seat {
         Nanos::try_from(used).map_or(now - ended, |used| used.min(now - ended))
     }
 
+    /// What it had, or was late with, no longer counts.
+    pub(super) fn set_free(&mut self) {
+        self.word = None;
+        self.late = None;
+    }
+
     pub(super) fn be_late(&mut self, ended: Nanos, now: Nanos) {
         self.late = Some(Late {
             since: ended,

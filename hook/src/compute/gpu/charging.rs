@@ -300,7 +300,9 @@ impl Gpu {
         } else {
             time.saturating_add(unseen(reached, time))
         };
-        let teaches = is_timed && !mark.is_late && !is_early;
+        // Without turns, others' work is between the events as well.
+        let is_mixed = self.turns.are_off() && work.key.is_some_and(|key| self.is_known(key));
+        let teaches = is_timed && !mark.is_late && !is_early && !is_mixed;
         if let Some(key) = work.key.filter(|_| teaches)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
         {
@@ -319,6 +321,10 @@ impl Gpu {
         }
         self.count(time, now);
         self.give_back(work.cost);
+    }
+
+    fn is_known(&self, key: Key) -> bool {
+        self.estimates.of(key).is_some()
     }
 
     /// What may have been waiting for another GPU is not what a launch takes.

@@ -140,6 +140,11 @@ impl Gpu {
         self.is_attended.store(false, Ordering::SeqCst);
     }
 
+    /// Tells the arbiter of this process's channels.
+    pub(in crate::compute) fn tell_channels(&self) {
+        self.turns.tell_channels();
+    }
+
     /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
     fn patience(&self) -> u64 {
         let stalled = self.stalled.load(Ordering::Relaxed);

@@ -9,6 +9,8 @@ use crate::os;
 
 /// So often a turn that nobody else waits for is looked after.
 const SELDOM: u64 = 20_000_000;
+/// So often work is looked after where there are no turns: who has none keeps nobody waiting.
+const OFTEN: u64 = 2_000_000;
 /// So long the thread waits for a word that does not change, if there is nothing else to see to.
 const FOR_EVER: u64 = 3_600_000_000_000;
 
@@ -69,7 +71,7 @@ impl Turns {
             if self.is_gone(seat, now) {
                 return Duty::End;
             }
-            return Duty::Look(SELDOM);
+            return Duty::Look(if self.are_off() { OFTEN } else { SELDOM });
         }
         let until = seat.until().load(Ordering::Relaxed);
         if now >= until {

@@ -1,0 +1,417 @@
+//! Steers jobs on the GPU's own scheduler, as [`crate::sharing`] decides: what the GPU's log says goes there, and what is to
+//! be done comes back.
+
+use rustix::time::{ClockId, clock_gettime};
+use softmig_policy::limits::{Mode, Share};
+use softmig_rm::{Channel, Switch};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use tracing::{info, warn};
+
+use super::GpuId;
+use crate::sharing::{Heard, Look, Sharing, TICK};
+use crate::turns::{Job, Nanos};
+
+/// From one group to the next the GPU takes so long, which is nobody's time. It is counted for the one that comes.
+const CHANGE: Nanos = 60_000;
+
+/// A GPU whose channels can be steered.
+pub(super) trait Device: Send {
+    /// What was logged since the last call.
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<(), softmig_rm::Error>;
+
+    /// Lets channels run or wait. Gives those that are no more.
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel>;
+}
+
+impl Device for softmig_rm::Gpu {
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<(), softmig_rm::Error> {
+        if softmig_rm::Gpu::switches(self, to)? {
+            warn!("the GPU's log of context switches had no room");
+        }
+        Ok(())
+    }
+
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel> {
+        let done = softmig_rm::Gpu::enable(self, channels, is_on);
+        done.err().map_or_else(Vec::new, |(_, refused)| refused)
+    }
+}
+
+/// A GPU, and whether it can be steered.
+pub(super) struct Scheduler {
+    id: GpuId,
+    /// `None` until it is needed.
+    device: Option<Option<Box<dyn Device>>>,
+    log: Log,
+    /// The channels that wait, for whoever comes after this process.
+    list: PathBuf,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("list", &self.list)
+            .finish()
+    }
+}
+
+impl Scheduler {
+    /// That of a GPU; its list is kept in this folder.
+    pub(super) fn new(id: GpuId, folder: &Path) -> Self {
+        Self {
+            id,
+            device: None,
+            log: Log::default(),
+            list: folder.join(list_name(id)),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(device: Box<dyn Device>, list: PathBuf) -> Self {
+        Self {
+            id: GpuId::default(),
+            device: Some(Some(device)),
+            log: Log::default(),
+            list,
+        }
+    }
+
+    /// The device, if there is one: it is looked for once.
+    pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
+        let id = self.id;
+        let device = self
+            .device
+            .get_or_insert_with(|| match softmig_rm::Gpu::open(id) {
+                Ok(gpu) => {
+                    info!("GPU {}: jobs share it by its own scheduler", name(id));
+                    Some(Box::new(gpu) as Box<dyn Device>)
+                }
+                Err(error) => {
+                    info!(
+                        "GPU {}: jobs take turns, since its scheduler cannot be steered: {error}",
+                        name(id)
+                    );
+                    None
+                }
+            });
+        // A closure would keep the lifetime of the trait object.
+        match device {
+            Some(device) => Some(device.as_mut()),
+            None => None,
+        }
+    }
+
+    /// How each process used the GPU since the last call; `None` where it cannot be known.
+    pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
+        let mut switches = Vec::new();
+        match self.device()?.switches(&mut switches) {
+            Ok(()) => Some(self.log.note(&switches, real_time())),
+            Err(error) => {
+                warn!("the GPU's log of context switches cannot be read: {error}");
+                self.give_up();
+                None
+            }
+        }
+    }
+
+    /// It does not do what it should: jobs take turns from now on.
+    fn give_up(&mut self) {
+        self.device = Some(None);
+    }
+
+    /// Writes down which channels wait: if this process dies, the next one lets them run.
+    fn note(&self, waiting: &[Channel]) {
+        let done = if waiting.is_empty() {
+            fs::remove_file(&self.list)
+        } else {
+            let mut text = String::new();
+            for channel in waiting {
+                let _ = writeln!(text, "{:x} {:x}", channel.client, channel.handle);
+            }
+            fs::write(&self.list, text)
+        };
+        match done {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn!("{}: {error}", self.list.display());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn name(id: GpuId) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a list's name begins with; then comes the GPU.
+const LIST: &str = "waiting-";
+
+fn list_name(id: GpuId) -> String {
+    format!("{LIST}{}", name(id))
+}
+
+/// Lets all channels run that an arbiter left waiting which is no more.
+pub(super) fn release(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let file = entry.file_name();
+        let id = file
+            .to_str()
+            .and_then(|it| it.strip_prefix(LIST))
+            .and_then(parse_id);
+        let (Some(id), Ok(text)) = (id, fs::read_to_string(entry.path())) else {
+            continue;
+        };
+        let channels: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
+        info!(
+            "GPU {}: {} channels were left waiting",
+            name(id),
+            channels.len()
+        );
+        if let Some(device) = Scheduler::new(id, folder).device() {
+            device.enable(&channels, true);
+        }
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+fn parse_id(digits: &str) -> Option<GpuId> {
+    let is_long = digits.len() == 2 * size_of::<GpuId>();
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_long)?;
+    Some(number.to_be_bytes())
+}
+
+fn parse_channel(line: &str) -> Option<Channel> {
+    let (client, handle) = line.split_once(' ')?;
+    Some(Channel {
+        client: u32::from_str_radix(client, 16).ok()?,
+        handle: u32::from_str_radix(handle, 16).ok()?,
+    })
+}
+
+/// What a process does there, as far as its page says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) job: Job,
+    pub(super) process: u32,
+    pub(super) wishes: bool,
+    /// For how long it had work since the last time.
+    pub(super) pending: Nanos,
+}
+
+/// Jobs that share the GPU just now.
+#[derive(Debug)]
+pub(super) struct Steering {
+    sharing: Sharing,
+    /// When to look again.
+    pub(super) next: Nanos,
+    waiting: Vec<Channel>,
+}
+
+impl Steering {
+    pub(super) fn new(now: Nanos) -> Self {
+        Self {
+            sharing: Sharing::new(now),
+            next: now,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// A job comes.
+    pub(super) fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+        self.sharing.come(job, share, mode, credit);
+    }
+
+    /// A job has gone.
+    pub(super) fn leave(&mut self, job: Job) {
+        self.sharing.leave(job);
+    }
+
+    /// Whether a job's channels run, and their time slice; 0 for the driver's own.
+    pub(super) fn state(&self, job: Job) -> Option<(bool, u64)> {
+        self.sharing.state(job)
+    }
+
+    /// What a job may still have, and was charged.
+    pub(super) fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
+        self.sharing.standing(job)
+    }
+
+    /// Decides, by how each process used the GPU and what it says.
+    pub(super) fn look(
+        &mut self,
+        now: Nanos,
+        processes: &BTreeMap<u32, Stays>,
+        said: &[Said],
+    ) -> Look {
+        self.next = now + TICK;
+        let mut heard: BTreeMap<Job, Heard> = BTreeMap::new();
+        for one in said {
+            let place = heard.entry(one.job).or_default();
+            place.wishes |= one.wishes;
+            place.pending += one.pending;
+            let Some(stays) = processes.get(&one.process) else {
+                continue;
+            };
+            place.resident += stays.resident;
+            let (is_on, slice) = self.sharing.state(one.job).unwrap_or((true, 0));
+            // Who was taken out did neither.
+            for &length in stays.lengths.iter().filter(|_| is_on) {
+                if length >= nearly(slice) {
+                    place.cut += 1;
+                } else {
+                    place.left += 1;
+                }
+            }
+        }
+        self.sharing.look(now, &heard)
+    }
+
+    /// Lets channels run, or wait.
+    pub(super) fn enable(&mut self, scheduler: &mut Scheduler, channels: &[Channel], is_on: bool) {
+        if channels.is_empty() {
+            return;
+        }
+        if !is_on {
+            self.waiting.extend_from_slice(channels);
+            // Before, so that none is forgotten.
+            scheduler.note(&self.waiting);
+        }
+        let Some(device) = scheduler.device() else {
+            return;
+        };
+        let gone = device.enable(channels, is_on);
+        if is_on || !gone.is_empty() {
+            let runs = |channel: &Channel| is_on && channels.contains(channel);
+            self.waiting
+                .retain(|channel| !runs(channel) && !gone.contains(channel));
+            scheduler.note(&self.waiting);
+        }
+    }
+
+    /// Lets all run.
+    pub(super) fn end(&mut self, scheduler: &mut Scheduler) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.enable(scheduler, &waiting, true);
+    }
+}
+
+/// A slice in which a group was interrupted is not shorter than this, of so many microseconds.
+fn nearly(slice: u64) -> Nanos {
+    /// What the driver asks for.
+    const DEFAULT: u64 = 2048;
+    let slice = if slice == 0 { DEFAULT } else { slice };
+    Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
+}
+
+fn real_time() -> Nanos {
+    let time = clock_gettime(ClockId::Realtime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The GPU's log, as far as it is open: who is there.
+#[derive(Debug, Default)]
+struct Log {
+    /// When each group came, and until when that was counted, by process and group.
+    there: BTreeMap<(u32, u32), (Nanos, Nanos)>,
+}
+
+/// How a process used the GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stays {
+    resident: Nanos,
+    /// How long each stay was that has ended.
+    lengths: Vec<Nanos>,
+}
+
+impl Log {
+    /// What each process did since the last time.
+    fn note(&mut self, switches: &[Switch], now: Nanos) -> BTreeMap<u32, Stays> {
+        let mut all: BTreeMap<u32, Stays> = BTreeMap::new();
+        for switch in switches {
+            let key = (switch.process, switch.channel);
+            let at = Nanos::try_from(switch.at).unwrap_or(Nanos::MAX);
+            if switch.is_start {
+                self.there.insert(key, (at, at + CHANGE));
+            } else if let Some((since, counted)) = self.there.remove(&key) {
+                let stays = all.entry(switch.process).or_default();
+                stays.resident += (at - counted).max(0);
+                stays.lengths.push(at - since);
+            }
+        }
+        for (&(process, _), (_, counted)) in &mut self.there {
+            if now > *counted {
+                all.entry(process).or_default().resident += now - *counted;
+                *counted = now;
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(process: u32, is_start: bool, at: u64) -> Switch {
+        Switch {
+            process,
+            channel: 6,
+            is_start,
+            at,
+        }
+    }
+
+    #[test]
+    fn time_on_the_gpu_is_counted_once_whenever_the_log_is_read() {
+        let mut log = Log::default();
+        let first = log.note(&[switch(7, true, 1_000_000)], 3_000_000);
+        assert_eq!(first[&7].resident, 2_000_000 - CHANGE);
+        assert!(first[&7].lengths.is_empty());
+        let second = log.note(
+            &[switch(7, false, 5_000_000), switch(8, true, 5_000_000)],
+            6_000_000,
+        );
+        assert_eq!(
+            second[&7],
+            Stays {
+                resident: 2_000_000,
+                lengths: vec![4_000_000]
+            }
+        );
+        assert_eq!(second[&8].resident, 1_000_000 - CHANGE);
+        // Who came before the log began is not known.
+        assert!(
+            log.note(&[switch(9, false, 6_000_000)], 6_000_000)
+                .get(&9)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn channels_that_an_arbiter_left_waiting_are_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
+        let scheduler = Scheduler::new(id, folder.path());
+        let channel = |handle| Channel {
+            client: 0xc1d0_001a,
+            handle,
+        };
+        scheduler.note(&[channel(1), channel(0x5c00_0022)]);
+        let text = fs::read_to_string(&scheduler.list).unwrap();
+        let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
+        assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
+        let name = scheduler.list.file_name().unwrap().to_str().unwrap();
+        assert_eq!(parse_id(name.strip_prefix(LIST).unwrap()), Some(id));
+        // Without the GPU nothing can be done for them, nor would they be there.
+        release(folder.path());
+        assert!(!scheduler.list.exists());
+        scheduler.note(&[]);
+    }
+}

@@ -1,0 +1,351 @@
+//! How jobs share a GPU by the GPU's own scheduler.
+//!
+//! The GPU takes the channel groups that have work one after the other, each for its time slice; one that has nothing more to
+//! do leaves at once. So idle time goes to whoever has work, and no launch is held back. The scheduler remembers nothing, and
+//! knows no jobs. What it lacks is decided here, some hundred times a second, from what the GPU's log says:
+//!
+//! - **Who is ahead waits.** Each job is charged the time for which its groups were on the GPU. One that has had more of its
+//!   share than another that wants the GPU is taken out of the list until that one has come up ([`LEAD`], [`RESUME`]).
+//! - **The cap of a `hard` job** is a credit that grows by its share of the time. Without credit it is taken out as well.
+//! - **Time slices.** A job that mostly leaves by itself, since its program waits for the GPU, is not interrupted; beside such
+//!   a job the others have short slices, so that its turn comes soon. Where all would go on for ever slices are long, since each
+//!   change costs the GPU 0.14 ms.
+//!
+//! A group stays on the GPU while it has nothing to do, as long as nobody else has either. For that nobody pays: each
+//! [`SPAN`] what a job was charged is compared with the time for which it had work, as its processes say. As long as another
+//! job had work, it pays all the same, whatever they say.
+//!
+//! Nothing here reads a clock or a file: [`Sharing::look`] is told what time it is and what was heard.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod simulation;
+
+use std::collections::BTreeMap;
+
+use softmig_policy::limits::{Mode, Share};
+
+use crate::turns::{Job, Nanos};
+
+const MS: Nanos = 1_000_000;
+
+/// How often to look.
+pub const TICK: Nanos = 4 * MS;
+/// A job that is so far ahead of another waits; as time, of which both should have had their shares.
+const LEAD: Nanos = 60 * MS;
+/// Until it is no further ahead than this.
+const RESUME: Nanos = 20 * MS;
+/// How much time's share a job can save up, and what it needs of that to begin again.
+const SAVINGS: Nanos = 100 * MS;
+const ENOUGH: Nanos = 20 * MS;
+/// In what time what was charged is compared with what was said, and in what time it shows what jobs are like.
+const SPAN: Nanos = 20 * MS;
+const LONG_SPAN: Nanos = 100 * MS;
+/// A job that had no work for so long claims nothing for the time before.
+const REST: Nanos = 5 * MS;
+/// So long after there was only one job jobs take turns again.
+const ALONE: Nanos = 500 * MS;
+/// Nobody owes more.
+const DEEPEST_DEBT: Nanos = 1_000 * MS;
+
+/// Time slices, in microseconds: of a job that leaves by itself, of the others beside one, and of all where there is none.
+const WHOLE_SLICE: u64 = 16_000;
+const SHORT_SLICE: u64 = 2_000;
+const LONG_SLICE: u64 = 6_000;
+
+/// What was heard of a job since the last look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// For how long its groups were on the GPU, by the GPU's log.
+    pub resident: Nanos,
+    /// For how long it had work on the GPU or waiting for it, as its processes say.
+    pub pending: Nanos,
+    /// Whether it has work now, as they say.
+    pub wishes: bool,
+    /// How often a group of its was interrupted at the end of its slice.
+    pub cut: u32,
+    /// How often one left before.
+    pub left: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Whose channels are to run from now on, or to wait.
+    pub switch: Vec<(Job, bool)>,
+    /// New time slices, in microseconds.
+    pub slices: Vec<(Job, u64)>,
+    /// Only one job has used the GPU for a while.
+    pub is_over: bool,
+}
+
+/// The jobs of one GPU.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    members: BTreeMap<Job, Member>,
+    looked: Nanos,
+    settled: Nanos,
+    chosen: Nanos,
+    /// When more than one job wanted the GPU.
+    shared: Nanos,
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+struct Member {
+    share: Share,
+    mode: Mode,
+    /// What it had of the GPU, as time in which it should have had that.
+    served: Nanos,
+    /// What it may still have; below zero, what it owes.
+    credit: Nanos,
+    charged: Nanos,
+    /// Whether it wants the GPU, and when it last did.
+    wishes: bool,
+    wished: Option<Nanos>,
+    /// Since the last settlement: what was heard of it, and for how long its channels waited, since it was ahead or had no
+    /// credit.
+    span: Span,
+    /// How often its groups were interrupted of late, and how often they left.
+    cut: u32,
+    left: u32,
+    why: Why,
+    leaves: bool,
+    slice: u64,
+}
+
+/// Of a stretch of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    resident: Nanos,
+    pending: Nanos,
+    behind: Nanos,
+    capped: Nanos,
+}
+
+/// Whether a job's channels run, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    On,
+    /// It is ahead of others.
+    Ahead,
+    /// It has no credit.
+    Capped,
+}
+
+impl Sharing {
+    /// Nobody is there.
+    pub fn new(now: Nanos) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            looked: now,
+            settled: now,
+            chosen: now,
+            shared: now,
+        }
+    }
+
+    /// A job comes, or has another share.
+    pub fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
+        let member = self.members.entry(job).or_insert_with(|| Member {
+            share,
+            mode,
+            served: 0,
+            credit: credit.min(part(share, SAVINGS)),
+            charged: 0,
+            wishes: false,
+            wished: None,
+            span: Span::default(),
+            cut: 0,
+            left: 0,
+            why: Why::On,
+            leaves: false,
+            slice: 0,
+        });
+        (member.share, member.mode) = (share, mode);
+    }
+
+    /// A job's last process has gone.
+    pub fn leave(&mut self, job: Job) {
+        self.members.remove(&job);
+    }
+
+    /// What a job may still have, and was charged here.
+    pub fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
+        let member = self.members.get(&job)?;
+        Some((member.credit, member.charged))
+    }
+
+    /// A process of the job comes: what it is to have so that it is as the others.
+    pub fn state(&self, job: Job) -> Option<(bool, u64)> {
+        let member = self.members.get(&job)?;
+        Some((member.is_on(), member.slice))
+    }
+
+    /// Decides what is to be done now.
+    pub fn look(&mut self, now: Nanos, heard: &BTreeMap<Job, Heard>) -> Look {
+        let mut look = Look::default();
+        self.note(now, heard);
+        if now - self.settled >= SPAN {
+            self.settle(now);
+        }
+        if now - self.chosen >= LONG_SPAN {
+            self.chosen = now;
+            self.choose_slices(&mut look);
+        }
+        self.switch(&mut look);
+        let wishing = self.members.values().filter(|it| it.wishes).count();
+        if wishing > 1 {
+            self.shared = now;
+        }
+        look.is_over = now - self.shared >= ALONE;
+        look
+    }
+
+    /// Charges what was heard.
+    fn note(&mut self, now: Nanos, heard: &BTreeMap<Job, Heard>) {
+        let time = now - self.looked;
+        self.looked = now;
+        for (job, member) in &mut self.members {
+            let new = heard.get(job).copied().unwrap_or_default();
+            member.credit += part(member.share, time);
+            member.charge(new.resident);
+            member.span.resident += new.resident;
+            member.span.pending += new.pending;
+            match member.why {
+                Why::On => {}
+                Why::Ahead => member.span.behind += time,
+                Why::Capped => member.span.capped += time,
+            }
+            member.cut += new.cut;
+            member.left += new.left;
+            member.wishes = new.wishes;
+        }
+        self.welcome(now);
+    }
+
+    /// Who was away for a while comes in where the others are.
+    fn welcome(&mut self, now: Nanos) {
+        let is_back = |it: &Member| it.wished.is_none_or(|wished| now - wished > REST);
+        let others = self.members.values().filter(|it| it.wishes && !is_back(it));
+        let least = others.map(|it| it.served).min();
+        for member in self.members.values_mut().filter(|it| it.wishes) {
+            if is_back(member) {
+                member.served = member.served.max(least.unwrap_or(member.served));
+            }
+            member.wished = Some(now);
+        }
+    }
+
+    /// Nobody pays for a GPU that nobody wanted.
+    fn settle(&mut self, now: Nanos) {
+        let time = now - self.settled;
+        self.settled = now;
+        // Whoever has no credit waits for that, and not for others.
+        let waited: BTreeMap<Job, Nanos> = (self.members.iter())
+            .map(|(&job, it)| (job, (it.pending(time) - it.span.capped).max(0)))
+            .collect();
+        for (job, member) in &mut self.members {
+            let others = waited.iter().filter(|(other, _)| *other != job);
+            let waited = others.map(|(_, &time)| time).max().unwrap_or(0);
+            let pending = member.pending(time);
+            let span = std::mem::take(&mut member.span);
+            let own = pending - span.behind - span.capped;
+            let due = span
+                .resident
+                .min(own.max(0))
+                .max(span.resident - (time - waited));
+            member.charge(due - span.resident);
+        }
+    }
+
+    /// See the head of the file.
+    fn choose_slices(&mut self, look: &mut Look) {
+        for member in self.members.values_mut() {
+            let (cut, left) = (
+                std::mem::take(&mut member.cut),
+                std::mem::take(&mut member.left),
+            );
+            if cut + left > 0 {
+                member.leaves = left > cut;
+            }
+        }
+        let wanted = self.members.iter().filter(|(_, it)| it.wishes && it.leaves);
+        let leaving: Vec<Job> = wanted.map(|(&job, _)| job).collect();
+        for (&job, member) in &mut self.members {
+            let is_beside = leaving.iter().any(|&other| other != job);
+            let slice = match (member.leaves, is_beside) {
+                (true, _) => WHOLE_SLICE,
+                (false, true) => SHORT_SLICE,
+                (false, false) => LONG_SLICE,
+            };
+            if std::mem::replace(&mut member.slice, slice) != slice {
+                look.slices.push((job, slice));
+            }
+        }
+    }
+
+    /// Who is ahead waits, and who has no credit.
+    fn switch(&mut self, look: &mut Look) {
+        let wishing = self.members.values().filter(|it| it.wishes);
+        let least = wishing.map(|it| it.served).min();
+        for (&job, member) in &mut self.members {
+            let lead = member.served - least.unwrap_or(member.served);
+            let why = match (member.wishes, member.has_credit()) {
+                (true, false) => Why::Capped,
+                (true, true) if lead > member.most_lead() => Why::Ahead,
+                _ => Why::On,
+            };
+            let was_on = std::mem::replace(&mut member.why, why) == Why::On;
+            if was_on != (why == Why::On) {
+                look.switch.push((job, why == Why::On));
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Pays for so much of the GPU's time; less than nothing is given back.
+    fn charge(&mut self, time: Nanos) {
+        let (shards, per_gpu) = (self.share.shards(), self.share.per_gpu());
+        self.served += time * Nanos::from(per_gpu) / Nanos::from(shards.max(1));
+        self.charged += time;
+        self.credit = (self.credit - time).clamp(-DEEPEST_DEBT, part(self.share, SAVINGS));
+    }
+
+    /// How long it had work since the last settlement, which was so long ago.
+    fn pending(&self, time: Nanos) -> Nanos {
+        // A kernel that takes longer than that has not been told of yet.
+        let is_silent = self.span.pending == 0 && self.wishes;
+        if is_silent {
+            time
+        } else {
+            self.span.pending.min(time)
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.why == Why::On
+    }
+
+    fn most_lead(&self) -> Nanos {
+        if self.is_on() { LEAD } else { RESUME }
+    }
+
+    fn has_credit(&self) -> bool {
+        let is_capped = self.mode == Mode::Hard && self.share.shards() < self.share.per_gpu();
+        let least = if self.is_on() {
+            0
+        } else {
+            part(self.share, ENOUGH)
+        };
+        !is_capped || self.credit >= least
+    }
+}
+
+/// A share of a stretch of time.
+fn part(share: Share, time: Nanos) -> Nanos {
+    let part = share.of(u64::try_from(time).unwrap_or(0));
+    Nanos::try_from(part).unwrap_or(Nanos::MAX)
+}

@@ -1,0 +1,245 @@
+//! Jobs on a simulated GPU that has a scheduler of its own, steered by [`super::Sharing`].
+
+use super::*;
+
+/// What a program does.
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    /// Has always work queued.
+    Queue,
+    /// Gives the GPU so much work, waits for it, and does something else for so long.
+    Waits { work: Nanos, pause: Nanos },
+    /// Prepares so much work in so long a time, and launches up to so much ahead.
+    Ahead {
+        work: Nanos,
+        time: Nanos,
+        most: Nanos,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Sim {
+    program: Program,
+    /// Work that was launched.
+    queued: Nanos,
+    /// When there will be more.
+    more_at: Nanos,
+    is_on: bool,
+    slice: Nanos,
+    done: Nanos,
+    heard: Heard,
+}
+
+const STEP: Nanos = 20_000;
+const CHANGE: Nanos = 140_000;
+
+impl Sim {
+    fn new(program: Program) -> Self {
+        Self {
+            program,
+            queued: 0,
+            more_at: 0,
+            is_on: true,
+            slice: 2048 * 1000,
+            done: 0,
+            heard: Heard::default(),
+        }
+    }
+
+    /// The program's processor.
+    fn think(&mut self, now: Nanos) {
+        match self.program {
+            Program::Queue => self.queued = MS,
+            Program::Waits { work, .. } => {
+                if self.queued <= 0 && now >= self.more_at {
+                    self.queued = work;
+                }
+            }
+            Program::Ahead { work, time, most } => {
+                if now >= self.more_at && self.queued < most {
+                    self.queued += work;
+                    self.more_at = now.max(self.more_at) + time;
+                }
+            }
+        }
+        if self.queued > 0 {
+            self.heard.pending += STEP;
+        }
+    }
+
+    fn work(&mut self, now: Nanos) {
+        self.done += STEP;
+        self.queued -= STEP;
+        if let Program::Waits { pause, .. } = self.program
+            && self.queued <= 0
+        {
+            self.more_at = now + pause;
+        }
+    }
+}
+
+/// What each of these gets of the GPU in some seconds, after one.
+fn run(jobs: &[(u32, u32, Mode, Program)]) -> Vec<f64> {
+    simulate(jobs)
+        .iter()
+        .map(|it| it.done as f64 / 4e9)
+        .collect()
+}
+
+fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
+    let mut sims: Vec<Sim> = jobs.iter().map(|job| Sim::new(job.3)).collect();
+    let mut sharing = Sharing::new(0);
+    for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
+        let share = Share::new(shards, per_gpu).unwrap();
+        sharing.come(Job(number as u32), share, mode, 0);
+    }
+    let (mut holder, mut since, mut changing) = (0, 0, 0);
+    let mut wished = vec![0; sims.len()];
+    for now in (0..5_000 * MS).step_by(STEP as usize) {
+        if now == 1_000 * MS {
+            for sim in &mut sims {
+                sim.done = 0;
+            }
+        }
+        for (number, sim) in sims.iter_mut().enumerate() {
+            sim.think(now);
+            if sim.queued > 0 {
+                wished[number] = now;
+            }
+        }
+        let count = sims.len();
+        let ready = |sim: &Sim| sim.is_on && sim.queued > 0;
+        let next = (1..=count).map(|by| (holder + by) % count);
+        let next = next.clone().find(|&it| it != holder && ready(&sims[it]));
+        let is_cut = now - since >= sims[holder].slice;
+        if let Some(next) = next
+            && changing <= 0
+            && (is_cut || !ready(&sims[holder]))
+        {
+            let heard = &mut sims[holder].heard;
+            if is_cut {
+                heard.cut += 1
+            } else {
+                heard.left += 1
+            }
+            (holder, since, changing) = (next, now, CHANGE);
+        }
+        // Who may not run is taken from the GPU. Of a change the log knows only that the next one is there.
+        if sims[holder].is_on {
+            sims[holder].heard.resident += STEP;
+        }
+        if changing > 0 {
+            changing -= STEP;
+        } else if ready(&sims[holder]) {
+            sims[holder].work(now);
+        }
+        if now % TICK == 0 {
+            let heard = sims.iter_mut().enumerate().map(|(number, sim)| {
+                let wishes = now - wished[number] < 3 * MS;
+                let heard = Heard {
+                    wishes,
+                    ..std::mem::take(&mut sim.heard)
+                };
+                (Job(number as u32), heard)
+            });
+            let look = sharing.look(now, &heard.collect());
+            for (Job(number), is_on) in look.switch {
+                sims[number as usize].is_on = is_on;
+            }
+            for (Job(number), slice) in look.slices {
+                sims[number as usize].slice = slice as Nanos * 1000;
+            }
+        }
+    }
+    sims
+}
+
+const HARD: Mode = Mode::Hard;
+const CUPY: Program = Program::Waits {
+    work: 1_600_000,
+    pause: 60_000,
+};
+const JAX: Program = Program::Waits {
+    work: 3 * MS,
+    pause: 500_000,
+};
+/// Half of the GPU alone, and a wait each 20 ms is not there: it launches ahead.
+const TRAINING: Program = Program::Ahead {
+    work: 60_000,
+    time: 120_000,
+    most: 40 * MS,
+};
+
+fn all(program: Program, count: u32) -> Vec<(u32, u32, Mode, Program)> {
+    (0..count).map(|_| (1, count, HARD, program)).collect()
+}
+
+fn assert_near(got: &[f64], wanted: &[f64], by: f64) {
+    let is_near = got
+        .iter()
+        .zip(wanted)
+        .all(|(got, wanted)| (got - wanted).abs() <= by);
+    assert!(is_near, "{got:.3?}, not {wanted:.3?}");
+}
+
+#[test]
+fn busy_jobs_get_their_shares_in_long_slices() {
+    assert_near(&run(&all(Program::Queue, 4)), &[0.244; 4], 0.003);
+    assert_near(&run(&all(Program::Queue, 8)), &[0.122; 8], 0.003);
+    let unequal = [(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
+    assert_near(&run(&unequal), &[0.1, 0.89], 0.015);
+    let three = [
+        (2, 4, HARD, Program::Queue),
+        (1, 4, HARD, Program::Queue),
+        (1, 4, HARD, Program::Queue),
+    ];
+    assert_near(&run(&three), &[0.49, 0.245, 0.245], 0.012);
+}
+
+#[test]
+fn programs_that_wait_get_their_share_beside_busy_ones() {
+    let jobs = [CUPY, Program::Queue, Program::Queue, Program::Queue].map(|it| (1, 4, HARD, it));
+    let got = run(&jobs);
+    assert!(got.iter().all(|&part| part > 0.225), "{got:.3?}");
+    let mixed = [TRAINING, JAX, CUPY, TRAINING].map(|it| (1, 4, HARD, it));
+    let got = run(&mixed);
+    assert!(got.iter().all(|&part| part > 0.225), "{got:.3?}");
+}
+
+#[test]
+fn a_cap_is_kept_beside_a_job_that_wants_little() {
+    let little = Program::Waits {
+        work: MS,
+        pause: 30 * MS,
+    };
+    let got = run(&[(1, 4, HARD, Program::Queue), (1, 4, HARD, little)]);
+    assert_near(&got[..1], &[0.25], 0.01);
+    assert!(got[1] > 0.028, "{got:.3?}");
+    let got = run(&[(1, 4, Mode::Soft, Program::Queue), (1, 4, HARD, little)]);
+    assert!(got[0] > 0.9, "{got:.3?}");
+}
+
+#[test]
+fn nobody_pays_for_a_gpu_that_nobody_wanted() {
+    // Each has it for twice as long as it works: alone they would get the same.
+    let slow = Program::Waits {
+        work: MS,
+        pause: 3 * MS,
+    };
+    let slower = Program::Waits {
+        work: 2 * MS,
+        pause: 5 * MS,
+    };
+    let got = run(&[(1, 4, HARD, slow), (1, 4, HARD, slower)]);
+    assert!(got.iter().all(|&part| part > 0.19), "{got:.3?}");
+}
+
+#[test]
+fn a_job_with_pauses_makes_no_other_idle() {
+    let pauses = Program::Waits {
+        work: 2 * MS,
+        pause: 18 * MS,
+    };
+    let got = run(&[(1, 2, HARD, pauses), (1, 2, Mode::Soft, Program::Queue)]);
+    assert!(got[0] > 0.085 && got[1] > 0.8, "{got:.3?}");
+}

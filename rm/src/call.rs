@@ -1,0 +1,247 @@
+//! The driver's three calls: make an object, tell an object something, end an object.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use crate::Handle;
+
+/// Why the driver does not do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such device file, or this process may not open it.
+    #[error("the driver's device file: {0}")]
+    Io(#[source] io::Error),
+    /// No GPU has this UUID.
+    #[error("the driver shows no GPU with this UUID")]
+    NoGpu,
+    /// The driver refused, by a status of its own.
+    #[error("the driver answered {command:#x} with status {status:#x}")]
+    Refused {
+        /// The command, or the class of the object.
+        command: u32,
+        /// The driver's `NV_STATUS`.
+        status: u32,
+    },
+}
+
+/// What [`control`] takes: the structure of a command.
+///
+/// # Safety
+///
+/// The driver reads and writes `size_of::<Self>()` bytes for this command, and any bytes are a value of it.
+pub(crate) unsafe trait Control {
+    /// Its number.
+    const COMMAND: u32;
+}
+
+/// `NVOS54_PARAMETERS`.
+#[repr(C)]
+struct ControlCall {
+    client: Handle,
+    object: Handle,
+    command: u32,
+    flags: u32,
+    parameters: u64,
+    size: u32,
+    status: u32,
+}
+
+/// `NVOS21_PARAMETERS`.
+#[repr(C)]
+struct AllocateCall {
+    client: Handle,
+    parent: Handle,
+    object: Handle,
+    class: u32,
+    parameters: u64,
+    size: u32,
+    status: u32,
+}
+
+/// `NVOS00_PARAMETERS`.
+#[repr(C)]
+struct FreeCall {
+    client: Handle,
+    parent: Handle,
+    object: Handle,
+    status: u32,
+}
+
+/// `NVOS33_PARAMETERS`, and the file to map.
+#[repr(C)]
+struct MapCall {
+    client: Handle,
+    device: Handle,
+    memory: Handle,
+    padding: u32,
+    offset: u64,
+    length: u64,
+    address: u64,
+    status: u32,
+    flags: u32,
+    file: i32,
+    padding_2: u32,
+}
+
+const FREE: Opcode = opcode::read_write::<FreeCall>(b'F', 0x29);
+const CONTROL: Opcode = opcode::read_write::<ControlCall>(b'F', 0x2a);
+const ALLOCATE: Opcode = opcode::read_write::<AllocateCall>(b'F', 0x2b);
+const MAP: Opcode = opcode::read_write::<MapCall>(b'F', 0x4e);
+
+const _: () = assert!(CONTROL == 0xc020_462a);
+const _: () = assert!(ALLOCATE == 0xc020_462b);
+const _: () = assert!(MAP == 0xc038_464e);
+
+/// Tells an object of the client something.
+pub(crate) fn control<T: Control>(
+    file: impl AsFd,
+    client: Handle,
+    object: Handle,
+    parameters: &mut T,
+) -> Result<(), Error> {
+    let address = std::ptr::from_mut(parameters) as u64;
+    raw_control(
+        file.as_fd(),
+        client,
+        object,
+        T::COMMAND,
+        address,
+        size_of::<T>(),
+    )
+}
+
+/// The same without parameters.
+pub(crate) fn command(
+    file: impl AsFd,
+    client: Handle,
+    object: Handle,
+    command: u32,
+) -> Result<(), Error> {
+    raw_control(file.as_fd(), client, object, command, 0, 0)
+}
+
+fn raw_control(
+    file: BorrowedFd<'_>,
+    client: Handle,
+    object: Handle,
+    command: u32,
+    parameters: u64,
+    size: usize,
+) -> Result<(), Error> {
+    let mut call = ControlCall {
+        client,
+        object,
+        command,
+        flags: 0,
+        parameters,
+        size: size as u32,
+        status: 0,
+    };
+    // SAFETY: the call's own structure; the parameters that it names live through the call.
+    let updater = unsafe { Updater::<CONTROL, ControlCall>::new(&mut call) };
+    // SAFETY: as above.
+    let done = unsafe { ioctl(file, updater) };
+    finish(done, command, call.status)
+}
+
+/// Makes an object of a class, with this handle, or one of the driver's choice for 0. Gives the handle.
+pub(crate) fn allocate<T>(
+    file: impl AsFd,
+    client: Handle,
+    parent: Handle,
+    object: Handle,
+    class: u32,
+    parameters: &mut T,
+) -> Result<Handle, Error> {
+    let has_any = size_of::<T>() > 0;
+    let address = std::ptr::from_mut(parameters) as u64;
+    let mut call = AllocateCall {
+        client,
+        parent,
+        object,
+        class,
+        parameters: if has_any { address } else { 0 },
+        size: size_of::<T>() as u32,
+        status: 0,
+    };
+    // SAFETY: the call's own structure; the parameters that it names live through the call.
+    let updater = unsafe { Updater::<ALLOCATE, AllocateCall>::new(&mut call) };
+    // SAFETY: as above.
+    let done = unsafe { ioctl(file, updater) };
+    finish(done, class, call.status)?;
+    Ok(call.object)
+}
+
+/// Ends an object.
+pub(crate) fn free(
+    file: impl AsFd,
+    client: Handle,
+    parent: Handle,
+    object: Handle,
+) -> Result<(), Error> {
+    let mut call = FreeCall {
+        client,
+        parent,
+        object,
+        status: 0,
+    };
+    // SAFETY: the call's own structure.
+    let updater = unsafe { Updater::<FREE, FreeCall>::new(&mut call) };
+    // SAFETY: as above.
+    let done = unsafe { ioctl(file, updater) };
+    finish(done, 0, call.status)
+}
+
+/// Makes `map` show the client's memory object where it is mapped, to be read.
+pub(crate) fn prepare_map(
+    file: impl AsFd,
+    client: Handle,
+    memory: Handle,
+    length: u64,
+    map: BorrowedFd<'_>,
+) -> Result<(), Error> {
+    const READ_ONLY: u32 = 1;
+    let mut call = MapCall {
+        client,
+        device: client,
+        memory,
+        padding: 0,
+        offset: 0,
+        length,
+        address: 0,
+        status: 0,
+        flags: READ_ONLY,
+        file: map.as_raw_fd(),
+        padding_2: 0,
+    };
+    // SAFETY: the call's own structure.
+    let updater = unsafe { Updater::<MAP, MapCall>::new(&mut call) };
+    // SAFETY: as above.
+    let done = unsafe { ioctl(file, updater) };
+    finish(done, memory, call.status)
+}
+
+/// The file that another process has by this number, as long as what comes back is kept.
+pub(crate) fn file_of(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd> {
+    /// The system call's number is the same on all processors.
+    const PIDFD_GETFD: libc::c_long = 438;
+    // SAFETY: takes numbers.
+    let file = unsafe { libc::syscall(PIDFD_GETFD, process.as_raw_fd(), number, 0) };
+    let file = i32::try_from(file).unwrap_or(-1);
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+fn finish(done: rustix::io::Result<()>, command: u32, status: u32) -> Result<(), Error> {
+    done.map_err(|error| Error::Io(error.into()))?;
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(Error::Refused { command, status })
+    }
+}

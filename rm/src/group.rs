@@ -1,0 +1,55 @@
+//! Channel groups of other processes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{FileType, fstat, major, minor};
+
+use crate::Handle;
+use crate::call::{Control, Error, control, file_of};
+
+/// A channel group of another process, as that process names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// The process's descriptor of the driver's control file, by which it made the client.
+    pub file: i32,
+    /// The client.
+    pub client: Handle,
+    /// The group.
+    pub handle: Handle,
+}
+
+/// Sets how long a group may run before the next one comes, in microseconds, and proves by that whose group it is: the
+/// driver takes a client's handle only by the open file that made it, and that file must be the process's.
+///
+/// The file is open here during the call alone: it keeps all that the process has on the GPU.
+///
+/// # Errors
+/// [`Error::Io`] if the process has no such file; [`Error::Refused`] if the group is not its own.
+pub fn set_time_slice(process: BorrowedFd<'_>, group: Group, micros: u64) -> Result<(), Error> {
+    let file = file_of(process, group.file).map_err(Error::Io)?;
+    check(file.as_fd())?;
+    let mut slice = TimeSlice(micros);
+    control(&file, group.client, group.handle, &mut slice)
+}
+
+/// No other driver's file is told anything.
+fn check(file: BorrowedFd<'_>) -> Result<(), Error> {
+    /// The driver's device number, and that of its control file.
+    const CONTROL: (u32, u32) = (195, 255);
+    let status = fstat(file).map_err(|error| Error::Io(error.into()))?;
+    let is_device = FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice;
+    if is_device && (major(status.st_rdev), minor(status.st_rdev)) == CONTROL {
+        Ok(())
+    } else {
+        Err(Error::Io(std::io::ErrorKind::InvalidInput.into()))
+    }
+}
+
+/// `NVA06C_CTRL_TIMESLICE_PARAMS`.
+#[repr(C)]
+struct TimeSlice(u64);
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for TimeSlice {
+    const COMMAND: u32 = 0xa06c_0103;
+}

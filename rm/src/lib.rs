@@ -1,0 +1,271 @@
+//! The resource manager (RM) of NVIDIA's kernel driver, as far as root needs it to divide a GPU's time from outside.
+//!
+//! The GPU has a scheduler of its own. Each CUDA context has a *channel group*, which is what the scheduler runs, and
+//! *channels* in it, which take the program's work. For a GPU, root can
+//!
+//! - read when which process's group was on the GPU ([`Gpu::switches`]),
+//! - take channels out of the scheduler's list and put them back ([`Gpu::enable`]),
+//! - say how long a group may run before the next one comes ([`set_time_slice`]).
+//!
+//! Processes notice nothing: what they launch waits in their channels. What was measured of it is in docs/gpu-notes.md.
+//! The numbers and structures are the driver's own, named in NVIDIA's open kernel modules (MIT licence); those of
+//! releases 535 to 595 are alike. What a driver does not know it refuses, and then there is an [`Error`].
+
+mod call;
+mod group;
+mod log;
+
+pub use call::Error;
+pub use group::{Group, set_time_slice};
+pub use log::Switch;
+
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use call::{Control, allocate, control};
+use log::Log;
+
+/// A handle of the driver's.
+pub type Handle = u32;
+
+/// A channel of some process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// The driver's client that made it.
+    pub client: Handle,
+    /// Its own handle.
+    pub handle: Handle,
+}
+
+/// Where the driver's devices are.
+const DEVICES: &str = "/dev";
+/// How many GPUs a node may have.
+const MOST_GPUS: u32 = 32;
+/// How many channels one call can name.
+const MOST_CHANNELS: usize = 64;
+
+const NV01_ROOT_CLIENT: u32 = 0x41;
+const NV01_DEVICE_0: u32 = 0x80;
+const NV20_SUBDEVICE_0: u32 = 0x2080;
+
+/// Handles of objects that this process makes: any that are not 0.
+const DEVICE: Handle = 0x5c00_0001;
+const SUBDEVICE: Handle = 0x5c00_0002;
+
+/// A GPU, as one client of the driver has it.
+#[derive(Debug)]
+pub struct Gpu {
+    control: OwnedFd,
+    client: Handle,
+    log: Log,
+    /// The GPU stays attached as long as this is open.
+    _device: OwnedFd,
+}
+
+impl Gpu {
+    /// The GPU with this UUID.
+    ///
+    /// # Errors
+    /// Where there is no driver or no such GPU, this is not root, or the driver does not know one of the calls.
+    pub fn open(uuid: [u8; 16]) -> Result<Self, Error> {
+        let control = open("nvidiactl")?;
+        // The driver shows the GPUs of which a device file is open.
+        let mut missing = Error::NoGpu;
+        for minor in 0..MOST_GPUS {
+            let Ok(device) = open(&format!("nvidia{minor}")) else {
+                continue;
+            };
+            match Self::at(&control, uuid) {
+                Ok(client) => {
+                    let log = Log::start(&control, client, SUBDEVICE)?;
+                    return Ok(Self {
+                        control,
+                        client,
+                        log,
+                        _device: device,
+                    });
+                }
+                Err(error) => missing = error,
+            }
+        }
+        Err(missing)
+    }
+
+    /// A client with the GPU of this UUID as its device.
+    fn at(control: &OwnedFd, uuid: [u8; 16]) -> Result<Handle, Error> {
+        let client = allocate(control, 0, 0, 0, NV01_ROOT_CLIENT, &mut ())?;
+        for number in 0..MOST_GPUS {
+            let mut device = DeviceParameters {
+                number,
+                ..DeviceParameters::default()
+            };
+            if allocate(control, client, client, DEVICE, NV01_DEVICE_0, &mut device).is_err() {
+                continue;
+            }
+            let mut subdevice = 0u32;
+            allocate(
+                control,
+                client,
+                DEVICE,
+                SUBDEVICE,
+                NV20_SUBDEVICE_0,
+                &mut subdevice,
+            )?;
+            let mut name = GidInfo::default();
+            call::control(control, client, SUBDEVICE, &mut name)?;
+            if name.data.starts_with(&uuid) {
+                return Ok(client);
+            }
+            call::free(control, client, client, DEVICE)?;
+        }
+        call::free(control, client, 0, client)?;
+        Err(Error::NoGpu)
+    }
+
+    /// Puts what the driver logged since the last call at the end of `to`: when which process's group was on the GPU.
+    /// Tells whether something was lost before.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, Error> {
+        self.log.read(&self.control, self.client, to)
+    }
+
+    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later.
+    ///
+    /// # Errors
+    /// The driver's, with the channels that it would not take: those of a process that has ended, or of another GPU. All
+    /// others are as they should be.
+    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Result<(), (Error, Vec<Channel>)> {
+        let mut refused = None;
+        for some in channels.chunks(MOST_CHANNELS) {
+            if let Err(error) = self.disable(some, !is_on) {
+                self.one_by_one(some, !is_on, error, &mut refused);
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// One that is no more spoils the whole call.
+    fn one_by_one(
+        &self,
+        channels: &[Channel],
+        is_off: bool,
+        error: Error,
+        refused: &mut Option<(Error, Vec<Channel>)>,
+    ) {
+        let mut error = Some(error);
+        for &channel in channels {
+            if channels.len() > 1 {
+                error = self.disable(&[channel], is_off).err();
+            }
+            if let Some(error) = error.take() {
+                let (_, all) = refused.get_or_insert((error, Vec::new()));
+                all.push(channel);
+            }
+        }
+    }
+
+    fn disable(&self, channels: &[Channel], is_off: bool) -> Result<(), Error> {
+        let mut parameters = DisableChannels {
+            is_off: is_off.into(),
+            count: channels.len() as u32,
+            ..DisableChannels::default()
+        };
+        let places = parameters.clients.iter_mut().zip(&mut parameters.channels);
+        for ((client, handle), channel) in places.zip(channels) {
+            (*client, *handle) = (channel.client, channel.handle);
+        }
+        control(&self.control, self.client, SUBDEVICE, &mut parameters)
+    }
+}
+
+fn open(name: &str) -> Result<OwnedFd, Error> {
+    let path = Path::new(DEVICES).join(name);
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    Ok(OwnedFd::from(file.map_err(Error::Io)? as File))
+}
+
+/// `NV0080_ALLOC_PARAMETERS`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct DeviceParameters {
+    number: u32,
+    client_share: Handle,
+    target_client: Handle,
+    target_device: Handle,
+    flags: u32,
+    padding: u32,
+    va_space: [u64; 3],
+    va_mode: u32,
+    padding_2: u32,
+}
+
+/// `NV2080_CTRL_GPU_GET_GID_INFO_PARAMS`: the GPU's UUID.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct GidInfo {
+    index: u32,
+    flags: u32,
+    length: u32,
+    data: [u8; 256],
+}
+
+impl Default for GidInfo {
+    fn default() -> Self {
+        /// The bytes themselves, of the first kind.
+        const BINARY_SHA1: u32 = 2;
+        Self {
+            index: 0,
+            flags: BINARY_SHA1,
+            length: 0,
+            data: [0; 256],
+        }
+    }
+}
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for GidInfo {
+    const COMMAND: u32 = 0x2080_014a;
+}
+
+/// `NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DisableChannels {
+    is_off: u8,
+    padding: [u8; 3],
+    count: u32,
+    only_scheduling: u8,
+    rewind: u8,
+    padding_2: [u8; 6],
+    event: u64,
+    clients: [Handle; MOST_CHANNELS],
+    channels: [Handle; MOST_CHANNELS],
+}
+
+impl Default for DisableChannels {
+    fn default() -> Self {
+        Self {
+            is_off: 0,
+            padding: [0; 3],
+            count: 0,
+            only_scheduling: 0,
+            rewind: 0,
+            padding_2: [0; 6],
+            event: 0,
+            clients: [0; MOST_CHANNELS],
+            channels: [0; MOST_CHANNELS],
+        }
+    }
+}
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for DisableChannels {
+    const COMMAND: u32 = 0x2080_110b;
+}
+
+const _: () = assert!(size_of::<DeviceParameters>() == 56);
+const _: () = assert!(size_of::<GidInfo>() == 268);
+const _: () = assert!(size_of::<DisableChannels>() == 536);

@@ -1,0 +1,324 @@
+//! The GPU's log of context switches: the driver copies it from the GPU's own buffer into one that is mapped here.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::call::{Control, Error, allocate, command, control, prepare_map};
+use crate::{Handle, open};
+
+/// A group came to the GPU, or left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// The process whose group it is, by its number on the node; 0xffff_ffff for the driver's own.
+    pub process: u32,
+    /// The group's number on the GPU.
+    pub channel: u32,
+    /// Whether it came.
+    pub is_start: bool,
+    /// When, in nanoseconds of `CLOCK_REALTIME`, which the GPU's clock keeps to within some 10 us.
+    pub at: u64,
+}
+
+const NV01_MEMORY_DEVICELESS: u32 = 0x90ce;
+const NV_EVENT_BUFFER: u32 = 0x90cd;
+const FLUSH: u32 = 0x90cd_0104;
+
+const HEADER: Handle = 0x5c00_0003;
+const RECORDS: Handle = 0x5c00_0004;
+const BUFFER: Handle = 0x5c00_0005;
+
+/// How many records there is room for: those of some seconds where jobs change as fast as they can.
+const COUNT: u32 = 32_768;
+const RECORD: usize = 32;
+const HEADER_SIZE: usize = 4096;
+
+/// The log of one GPU.
+#[derive(Debug)]
+pub(crate) struct Log {
+    header: MmapRaw,
+    records: MmapRaw,
+    next: u32,
+    /// How many were lost.
+    lost: u64,
+}
+
+impl Log {
+    /// Begins to log.
+    pub(crate) fn start(file: &OwnedFd, client: Handle, subdevice: Handle) -> Result<Self, Error> {
+        let header = memory(file, client, HEADER, HEADER_SIZE)?;
+        let records = memory(file, client, RECORDS, COUNT as usize * RECORD)?;
+        let mut buffer = BufferParameters {
+            record_size: RECORD as u32,
+            record_count: COUNT,
+            subdevice,
+            header: HEADER,
+            records: RECORDS,
+            ..BufferParameters::default()
+        };
+        allocate(file, client, client, BUFFER, NV_EVENT_BUFFER, &mut buffer)?;
+        let mut bind = BindSwitches {
+            buffer: BUFFER,
+            record_size: RECORD as u32,
+            detail: BindSwitches::SIMPLE,
+            all_users: 1,
+            ..BindSwitches::default()
+        };
+        control(file, client, subdevice, &mut bind)?;
+        let mut enable = EnableEvents {
+            is_on: 1,
+            padding: [0; 3],
+            flags: EnableEvents::KEEP_OLDEST,
+        };
+        control(file, client, BUFFER, &mut enable)?;
+        Ok(Self {
+            header,
+            records,
+            next: 0,
+            lost: 0,
+        })
+    }
+
+    /// See [`crate::Gpu::switches`].
+    pub(crate) fn read(
+        &mut self,
+        file: &OwnedFd,
+        client: Handle,
+        to: &mut Vec<Switch>,
+    ) -> Result<bool, Error> {
+        command(file, client, BUFFER, FLUSH)?;
+        let put = self.word(4) % COUNT;
+        let was = self.next;
+        while self.next != put {
+            to.extend(self.record(self.next));
+            self.next = (self.next + 1) % COUNT;
+        }
+        if self.next != was {
+            let mut update = UpdateGet {
+                records: self.next,
+                rest: 0,
+            };
+            control(file, client, BUFFER, &mut update)?;
+        }
+        let lost = u64::from(self.word(16)) | u64::from(self.word(20)) << 32;
+        Ok(std::mem::replace(&mut self.lost, lost) != lost)
+    }
+
+    /// A word of the buffer's header.
+    fn word(&self, at: usize) -> u32 {
+        let place = self.header.as_ptr().wrapping_add(at).cast::<u32>();
+        // SAFETY: within the page that is mapped as long as `self` lives; the driver alone writes there.
+        unsafe { ptr::read_volatile(place) }
+    }
+
+    fn record(&self, number: u32) -> Option<Switch> {
+        let place = self.records.as_ptr();
+        let place = place
+            .wrapping_add(number as usize * RECORD)
+            .cast::<Record>();
+        // SAFETY: within what is mapped as long as `self` lives, aligned, and any bytes are a record.
+        unsafe { ptr::read_volatile(place) }.switch()
+    }
+}
+
+/// Memory that the driver writes and this process reads.
+fn memory(file: &OwnedFd, client: Handle, handle: Handle, size: usize) -> Result<MmapRaw, Error> {
+    let mut parameters = MemoryParameters {
+        attributes: MemoryParameters::CACHED,
+        attributes_2: MemoryParameters::USERS_READ_ONLY,
+        size: size as u64,
+        ..MemoryParameters::default()
+    };
+    allocate(
+        file,
+        client,
+        client,
+        handle,
+        NV01_MEMORY_DEVICELESS,
+        &mut parameters,
+    )?;
+    let map = open("nvidiactl")?;
+    prepare_map(file, client, handle, size as u64, map.as_fd())?;
+    let mut options = MmapOptions::new();
+    // SAFETY: MmapRaw gives no references.
+    let mapped = options.len(size).map_raw_read_only(&map);
+    mapped.map_err(Error::Io)
+}
+
+/// `NV_EVENT_BUFFER_RECORD` with `NV_EVENT_BUFFER_FECS_RECORD_V2` in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Record {
+    header: u64,
+    tag: u8,
+    vm: u8,
+    sequence: u16,
+    channel: u32,
+    process: u32,
+    reserved: u16,
+    mig_gpu: u8,
+    mig_compute: u8,
+    at: u64,
+}
+
+impl Record {
+    fn switch(self) -> Option<Switch> {
+        /// `NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START` and `_END`.
+        const START: u8 = 6;
+        const END: u8 = 7;
+        let is_start = match self.tag {
+            START => true,
+            END => false,
+            _ => return None,
+        };
+        Some(Switch {
+            process: self.process,
+            channel: self.channel,
+            is_start,
+            at: self.at,
+        })
+    }
+}
+
+/// `NV_MEMORY_ALLOCATION_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct MemoryParameters {
+    owner: u32,
+    kind: u32,
+    flags: u32,
+    width: u32,
+    height: u32,
+    pitch: i32,
+    attributes: u32,
+    attributes_2: u32,
+    format: u32,
+    coverage: u32,
+    depth_coverage: u32,
+    padding: u32,
+    range: [u64; 2],
+    size: u64,
+    alignment: u64,
+    offset: u64,
+    limit: u64,
+    address: u64,
+    tag_offset: u32,
+    va_space: Handle,
+    internal_flags: u32,
+    tag: u32,
+    numa_node: i32,
+    padding_2: u32,
+}
+
+impl MemoryParameters {
+    /// `NVOS32_ATTR_COHERENCY_CACHED`, in the bits 31 to 29.
+    const CACHED: u32 = 1 << 29;
+    /// `NVOS32_ATTR2_PROTECTION_USER_READ_ONLY`: the driver takes no other memory for its log.
+    const USERS_READ_ONLY: u32 = 1 << 22;
+}
+
+/// `NV_EVENT_BUFFER_ALLOC_PARAMETERS`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct BufferParameters {
+    header_address: u64,
+    records_address: u64,
+    record_size: u32,
+    record_count: u32,
+    data_address: u64,
+    data_size: u32,
+    records_threshold: u32,
+    notification: u64,
+    data_threshold: u32,
+    subdevice: Handle,
+    flags: u32,
+    header: Handle,
+    records: Handle,
+    data: Handle,
+}
+
+/// `NV2080_CTRL_GR_FECS_BIND_EVTBUF_FOR_UID_V2_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct BindSwitches {
+    buffer: Handle,
+    record_size: u32,
+    detail: u32,
+    filter: u32,
+    all_users: u8,
+    padding: [u8; 3],
+    reason: u32,
+}
+
+impl BindSwitches {
+    /// When a group came and when it left, and nothing between.
+    const SIMPLE: u32 = 1;
+}
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for BindSwitches {
+    const COMMAND: u32 = 0x2080_1238;
+}
+
+/// `NV_EVENT_BUFFER_CTRL_CMD_ENABLE_EVENTS_PARAMS`.
+#[repr(C)]
+struct EnableEvents {
+    is_on: u8,
+    padding: [u8; 3],
+    flags: u32,
+}
+
+impl EnableEvents {
+    /// Where there is no room any more, what comes is lost and counted.
+    const KEEP_OLDEST: u32 = 1;
+}
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for EnableEvents {
+    const COMMAND: u32 = 0x90cd_0101;
+}
+
+/// `NV_EVENT_BUFFER_CTRL_CMD_UPDATE_GET_PARAMS`.
+#[repr(C)]
+struct UpdateGet {
+    records: u32,
+    rest: u32,
+}
+
+// SAFETY: the structure that this command takes.
+unsafe impl Control for UpdateGet {
+    const COMMAND: u32 = 0x90cd_0102;
+}
+
+const _: () = assert!(size_of::<Record>() == RECORD);
+const _: () = assert!(size_of::<MemoryParameters>() == 128);
+const _: () = assert!(size_of::<BufferParameters>() == 72);
+const _: () = assert!(size_of::<BindSwitches>() == 24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_who_came_or_left_and_when() {
+        let record = |tag| Record {
+            header: 0,
+            tag,
+            vm: 0,
+            sequence: 9,
+            channel: 6,
+            process: 4321,
+            reserved: 0,
+            mig_gpu: 0xff,
+            mig_compute: 0xff,
+            at: 1_795_393_880_232_229_920,
+        };
+        let switch = record(6).switch().unwrap();
+        assert_eq!((switch.process, switch.channel), (4321, 6));
+        assert!(switch.is_start && !record(7).switch().unwrap().is_start);
+        assert_eq!(switch.at, 1_795_393_880_232_229_920);
+        // What a later driver may log besides.
+        assert_eq!(record(0xff).switch(), None);
+    }
+}
