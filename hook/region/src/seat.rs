@@ -48,6 +48,7 @@ struct Process {
     over: AtomicU64,
     together: AtomicU32,
     version: AtomicU32,
+    pending: AtomicU64,
     channels: AtomicU32,
     all: [Entry; MOST_CHANNELS],
 }
@@ -209,6 +210,11 @@ impl Seat {
     /// How often it launched without a turn, so that nobody hangs.
     pub fn overruns(&self) -> &AtomicU32 {
         &self.process.overruns
+    }
+
+    /// For how long it had work on the GPU or waiting for it while there were no turns, as samples say.
+    pub fn pending(&self) -> &AtomicU64 {
+        &self.process.pending
     }
 
     /// How long its work has kept the GPU busy in all, as it measured.

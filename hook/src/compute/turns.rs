@@ -199,6 +199,14 @@ impl Turns {
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
+    /// There was work for so long.
+    pub(super) fn had_work(&self, time: u64) {
+        if let Some(seat) = self.seat() {
+            // Relaxed: a sum and nothing else.
+            seat.pending().fetch_add(time, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a thread that waits, until it no longer does.
     pub(super) fn wait_begins(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);

@@ -28,8 +28,8 @@ pub(super) struct Chair {
     /// The time slice that its groups are to have, and have, in microseconds.
     slice: AtomicU64,
     has_slice: AtomicU64,
-    /// What it had used when that was last counted.
-    used: AtomicU64,
+    /// For how long it had work when that was last asked.
+    pending: AtomicU64,
     /// Whether it launches as it likes.
     pub(super) is_loose: AtomicBool,
     /// Counts it, as long as a thread listens here.
@@ -66,7 +66,7 @@ impl Chair {
             version: AtomicU32::new(0),
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
-            used: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
             is_loose: AtomicBool::new(false),
             _count: count,
         }
@@ -155,9 +155,10 @@ impl Chair {
         }
     }
 
-    /// For how long it had work since this was last asked, when it has used so much in all.
-    pub(super) fn pending_until(&self, used: u64) -> Nanos {
-        let before = self.used.swap(used, SeqCst);
-        Nanos::try_from(used.saturating_sub(before)).unwrap_or(0)
+    /// For how long it had work since this was last asked.
+    pub(super) fn new_pending(&self) -> Nanos {
+        let pending = self.page.pending();
+        let before = self.pending.swap(pending, SeqCst);
+        Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
     }
 }

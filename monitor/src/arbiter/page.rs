@@ -92,6 +92,11 @@ impl Page {
         }
     }
 
+    /// For how long it had work while there were no turns, as it says.
+    pub(super) fn pending(&self) -> u64 {
+        self.seat().map_or(0, |seat| seat.pending().load(Relaxed))
+    }
+
     /// How often the process told of its channels.
     pub(super) fn version(&self) -> u32 {
         self.seat().map_or(0, |seat| seat.version().load(SeqCst))

@@ -266,7 +266,7 @@ impl Round {
             steering.come(standing.job, standing.share, standing.mode, standing.credit);
         }
         for chair in self.chairs.values() {
-            chair.pending_until(chair.page.said().used);
+            chair.new_pending();
         }
         self.steering = Some(steering);
         true
@@ -312,7 +312,7 @@ impl Round {
                     job: seat.job,
                     process: chair.pid,
                     wishes: said.wishes,
-                    pending: chair.pending_until(said.used),
+                    pending: chair.new_pending(),
                 }
             })
             .collect();

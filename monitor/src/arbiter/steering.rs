@@ -71,6 +71,7 @@ impl Scheduler {
     }
 
     #[cfg(test)]
+    #[expect(dead_code)]
     pub(super) fn with(device: Box<dyn Device>, list: PathBuf) -> Self {
         Self {
             id: GpuId::default(),

@@ -2,10 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
+use super::super::captures::Named;
 use super::super::helper;
 use super::super::own::May;
 use super::super::turns::Duty;
 use super::{Gpu, WINDOW};
+use crate::account::pools::relaxed;
 use crate::os;
 use crate::report;
 
@@ -17,6 +19,11 @@ const PATIENCE: u64 = 2_000_000;
 const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
+
+/// A sample of whether there is work stands for no more time than this.
+const LONGEST_SAMPLE: u64 = 4_000_000;
+/// A stream that was used since may have work.
+const RECENTLY: u64 = 50_000_000;
 
 impl Gpu {
     /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
@@ -98,7 +105,13 @@ impl Gpu {
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
     pub(in crate::compute) fn attend(&'static self) {
         let mut last = 0;
+        let mut sampled = os::nanoseconds();
         loop {
+            let before = core::mem::replace(&mut sampled, os::nanoseconds());
+            if self.turns.are_off() && self.has_work() {
+                let time = sampled.saturating_sub(before);
+                self.turns.had_work(time.min(LONGEST_SAMPLE));
+            }
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let rests = core::mem::replace(&mut last, launched) == launched;
@@ -138,6 +151,21 @@ impl Gpu {
             }
         }
         self.is_attended.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether any of this process's streams has work just now, as the driver says.
+    fn has_work(&self) -> bool {
+        // What is known well is taken off before it is over, where others are on the GPU.
+        let recently = os::nanoseconds().saturating_sub(RECENTLY);
+        let places = self.streams.each();
+        let mut places = places.filter(|place| !place.is_done() || place.since() > recently);
+        places.any(|place| {
+            // Nobody may ask for a stream that captures.
+            let Some(stream) = place.stream() else {
+                return true;
+            };
+            Named::of(place, stream).is_none_or(|_named| relaxed(|| stream.is_busy()))
+        })
     }
 
     /// Tells the arbiter of this process's channels.
