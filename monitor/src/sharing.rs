@@ -244,13 +244,14 @@ impl Sharing {
         self.settled = now;
         // Whoever has no credit waits for that, and not for others.
         let waited: BTreeMap<Job, Nanos> = (self.members.iter())
-            .map(|(&job, it)| (job, (it.span.pending.min(time) - it.span.capped).max(0)))
+            .map(|(&job, it)| (job, (it.pending(time) - it.span.capped).max(0)))
             .collect();
         for (job, member) in &mut self.members {
             let others = waited.iter().filter(|(other, _)| *other != job);
             let waited = others.map(|(_, &time)| time).max().unwrap_or(0);
+            let pending = member.pending(time);
             let span = std::mem::take(&mut member.span);
-            let own = span.pending.min(time) - span.behind - span.capped;
+            let own = pending - span.behind - span.capped;
             let due = span
                 .resident
                 .min(own.max(0))
@@ -311,6 +312,17 @@ impl Member {
         self.served += time * Nanos::from(per_gpu) / Nanos::from(shards.max(1));
         self.charged += time;
         self.credit = (self.credit - time).clamp(-DEEPEST_DEBT, part(self.share, SAVINGS));
+    }
+
+    /// How long it had work since the last settlement, which was so long ago.
+    fn pending(&self, time: Nanos) -> Nanos {
+        // Who waits for the GPU may have no chance to say so meanwhile.
+        let is_silent = self.span.pending == 0 && self.wishes;
+        if is_silent {
+            time
+        } else {
+            self.span.pending.min(time)
+        }
     }
 
     fn is_on(&self) -> bool {

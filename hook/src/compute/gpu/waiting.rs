@@ -20,8 +20,6 @@ const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
 
-/// A sample of whether there is work stands for no more time than this.
-const LONGEST_SAMPLE: u64 = 4_000_000;
 /// A stream that was used since may have work.
 const RECENTLY: u64 = 50_000_000;
 
@@ -105,16 +103,17 @@ impl Gpu {
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
     pub(in crate::compute) fn attend(&'static self) {
         let mut last = 0;
-        let mut sampled = os::nanoseconds();
+        let mut had_work = None;
         loop {
-            let before = core::mem::replace(&mut sampled, os::nanoseconds());
-            if self.turns.are_off() && self.has_work() {
-                let time = sampled.saturating_sub(before);
-                self.turns.had_work(time.min(LONGEST_SAMPLE));
+            let is_sampled = self.turns.are_off();
+            had_work = had_work.filter(|_| is_sampled);
+            if is_sampled {
+                had_work = self.sample(had_work);
             }
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
-            let rests = core::mem::replace(&mut last, launched) == launched;
+            let is_same = core::mem::replace(&mut last, launched) == launched;
+            let rests = is_same && had_work.is_none();
             let in_flight = self.time_in_flight();
             let turn = self.turns.turn();
             let duty = self.with_flight(in_flight, |flight| {
@@ -125,6 +124,7 @@ impl Gpu {
                 Duty::Rest => {
                     let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;
                     self.turns.rest(turn, is_idle);
+                    had_work = None;
                 }
                 Duty::Look(time) => {
                     os::nap(time);
@@ -151,6 +151,16 @@ impl Gpu {
             }
         }
         self.is_attended.store(false, Ordering::SeqCst);
+    }
+
+    /// Counts the time since the last sample, if there was work then. Tells when this one was taken, if there is work now.
+    fn sample(&self, had_work: Option<u64>) -> Option<u64> {
+        let now = os::nanoseconds();
+        if let Some(before) = had_work {
+            self.turns.had_work(now.saturating_sub(before));
+        }
+        // The driver may keep this thread waiting while the program waits for the GPU.
+        self.has_work().then_some(now)
     }
 
     /// Whether any of this process's streams has work just now, as the driver says.
