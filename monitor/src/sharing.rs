@@ -52,7 +52,7 @@ const DEEPEST_DEBT: Nanos = 1_000 * MS;
 /// Time slices, in microseconds: of a job that leaves by itself, of the others beside one, and of all where there is none.
 const WHOLE_SLICE: u64 = 16_000;
 const SHORT_SLICE: u64 = 2_000;
-const LONG_SLICE: u64 = 6_000;
+const LONG_SLICE: u64 = 8_000;
 
 /// What was heard of a job since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
