@@ -28,6 +28,7 @@ pub use jobs::{Client, Doorkeeper, Guest, Jobs};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use softmig_policy::node_conf;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -52,6 +53,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// How long turns are.
     pub rules: Rules,
+    /// How jobs share a GPU.
+    pub scheduler: node_conf::Scheduler,
     /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
@@ -70,6 +73,7 @@ impl Default for Settings {
         Self {
             socket: "/var/run/softmig/arbiter.sock".into(),
             rules: Rules::default(),
+            scheduler: node_conf::Scheduler::Gpu,
             seats_of_a_user: 512,
             seats: 4096,
         }
@@ -90,7 +94,10 @@ impl Gpus {
             return Ok(Arc::clone(gpu));
         }
         let others = Others::of(&self.gangs, gpus.len());
-        let scheduler = Scheduler::new(id, settings.folder());
+        let scheduler = match settings.scheduler {
+            node_conf::Scheduler::Gpu => Scheduler::new(id, settings.folder()),
+            node_conf::Scheduler::Turns => Scheduler::off(),
+        };
         let gpu = Gpu::start(settings.rules, others, scheduler)?;
         gpus.insert(id, Arc::clone(&gpu));
         Ok(gpu)

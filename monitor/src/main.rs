@@ -11,6 +11,7 @@ use softmig_monitor::judge::{Judge, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
+use softmig_policy::node_conf::Scheduler;
 use softmig_prolog::dir::Dir;
 use softmig_prolog::node::Node;
 use softmig_prolog::report as log;
@@ -50,6 +51,9 @@ struct Cli {
 
 /// The daemon's socket for root, in the node's folder.
 const SOCKET: &str = "monitor.sock";
+
+/// The node's own settings.
+const NODE_CONF: &str = "/etc/softmig/node.conf";
 
 /// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -154,11 +158,22 @@ fn arbiter(node: &Node) -> anyhow::Result<Arbiter> {
     Dir::make(&node.run, node.owner)?;
     let settings = Settings {
         socket: node.run.join("arbiter.sock"),
+        scheduler: scheduler(),
         ..Settings::default()
     };
     let jobs = Jobs::new(node.clone(), "/proc".into());
     let starting = || format!("starting to grant turns at {}", settings.socket.display());
     Arbiter::start(settings.clone(), jobs).with_context(starting)
+}
+
+/// How jobs share a GPU, as node.conf says.
+fn scheduler() -> Scheduler {
+    // Where there is none, no job has limits.
+    let text = std::fs::read(NODE_CONF).unwrap_or_default();
+    Scheduler::read(&text).unwrap_or_else(|error| {
+        error!("{NODE_CONF}: {error}: jobs take turns on GPUs");
+        Scheduler::Turns
+    })
 }
 
 /// Looks until the other end is dropped.

@@ -269,3 +269,36 @@ unsafe impl Control for DisableChannels {
 const _: () = assert!(size_of::<DeviceParameters>() == 56);
 const _: () = assert!(size_of::<GidInfo>() == 268);
 const _: () = assert!(size_of::<DisableChannels>() == 536);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_such_a_gpu_there_is_an_error() {
+        // On a machine with GPUs none has this UUID; on one without a driver there is no device file.
+        let error = Gpu::open([0xa5; 16]).unwrap_err();
+        assert!(matches!(error, Error::Io(_) | Error::NoGpu), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_the_drivers_is_told_nothing() {
+        use std::os::fd::AsRawFd;
+        let own = rustix::process::getpid();
+        let Ok(process) = rustix::process::pidfd_open(own, rustix::process::PidfdFlags::empty())
+        else {
+            return;
+        };
+        let file = File::open("/dev/null").unwrap();
+        let group = |file| Group {
+            file,
+            client: 0xc1d0_0001,
+            handle: 0x5c00_0015,
+        };
+        use std::os::fd::AsFd;
+        let told = set_time_slice(process.as_fd(), group(file.as_raw_fd()), 2000);
+        assert!(matches!(told, Err(Error::Io(_))), "{told:?}");
+        let missing = set_time_slice(process.as_fd(), group(-1), 2000);
+        assert!(matches!(missing, Err(Error::Io(_))), "{missing:?}");
+    }
+}

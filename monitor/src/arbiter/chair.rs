@@ -112,10 +112,17 @@ impl Chair {
         let slice = self.slice.load(SeqCst);
         let is_new = self.version.load(SeqCst) != version;
         if is_new || self.has_slice.load(SeqCst) != slice {
-            let channels = self.prove(slice);
-            *self.channels() = channels;
+            self.know(self.prove(slice));
             self.has_slice.store(slice, SeqCst);
             self.version.store(version, SeqCst);
+        }
+    }
+
+    /// Its channels are these. If they are others than before they are to be steered as its job's.
+    pub(super) fn know(&self, channels: Channels) {
+        let before = std::mem::replace(&mut *self.channels(), channels);
+        if before != *self.channels() {
+            self.is_loose.store(false, SeqCst);
         }
     }
 

@@ -189,3 +189,141 @@ fn what_a_crowd_costs() {
         thread::sleep(Duration::from_millis(500));
     }
 }
+
+/// A GPU whose channels do what they are told, and whose log says what the test says.
+#[derive(Clone, Default)]
+struct Steered {
+    log: Arc<Mutex<Vec<softmig_rm::Switch>>>,
+    waiting: Arc<Mutex<std::collections::BTreeSet<softmig_rm::Channel>>>,
+}
+
+impl super::super::steering::Device for Steered {
+    fn switches(&mut self, to: &mut Vec<softmig_rm::Switch>) -> Result<bool, softmig_rm::Error> {
+        to.append(&mut self.log.lock().unwrap());
+        Ok(false)
+    }
+
+    fn enable(&self, channels: &[softmig_rm::Channel], is_on: bool) -> Vec<softmig_rm::Channel> {
+        let mut waiting = self.waiting.lock().unwrap();
+        for channel in channels {
+            if is_on {
+                waiting.remove(channel);
+            } else {
+                waiting.insert(*channel);
+            }
+        }
+        Vec::new()
+    }
+}
+
+impl Steered {
+    /// This process's group comes to the GPU, or leaves it, now.
+    fn switch(&self, process: u32, is_start: bool) {
+        let time = clock_gettime(ClockId::Realtime);
+        let at = (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64;
+        self.log.lock().unwrap().push(softmig_rm::Switch {
+            process,
+            channel: 6,
+            is_start,
+            at,
+        });
+    }
+
+    fn waits(&self, channel: softmig_rm::Channel) -> bool {
+        self.waiting.lock().unwrap().contains(&channel)
+    }
+}
+
+/// Waits until that is so.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A job with one process that wishes.
+fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel) {
+    use super::super::chair::Channels;
+    let guest = Guest {
+        job: Job(number),
+        share: Share::new(1, 2).unwrap(),
+        mode: Mode::Hard,
+    };
+    let (id, file) = gpu.sit(guest, 100 + number, None, &Arc::default()).unwrap();
+    let channel = softmig_rm::Channel {
+        client: 0xc1d0_0000 + number,
+        handle: 0x5c00_0022,
+    };
+    gpu.round().chair(id).know(Channels::Known(vec![channel]));
+    (Sat(MmapRaw::map_raw(&file).unwrap()), id, channel)
+}
+
+#[test]
+fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered::default();
+    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let jobs = [1, 2].map(|number| steered_job(&gpu, number));
+    let [
+        (first, first_id, first_channel),
+        (second, _, second_channel),
+    ] = &jobs;
+    let is_free = |sat: &Sat| {
+        let seat = sat.seat();
+        seat.free().load(SeqCst) == 1 && seat.turn().load(SeqCst) & OPEN != 0
+    };
+    first.seat().wish().store(1, SeqCst);
+    first.ring();
+    wait_until("a turn for the first", || {
+        first.seat().turn().load(SeqCst) & OPEN != 0
+    });
+    assert_eq!(first.seat().free().load(SeqCst), 0, "it is alone");
+    second.seat().wish().store(1, SeqCst);
+    second.ring();
+    wait_until("both launch as they like", || {
+        is_free(first) && is_free(second)
+    });
+    // The first one has the GPU for itself.
+    device.switch(101, true);
+    wait_until("who is ahead waits", || device.waits(*first_channel));
+    assert!(!device.waits(*second_channel));
+    device.switch(101, false);
+    let lists = || std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(lists(), 1, "it is written down who waits");
+    device.switch(102, true);
+    wait_until("it goes on when the other has come up", || {
+        !device.waits(*first_channel)
+    });
+    device.switch(102, false);
+    // A process that goes leaves nothing behind.
+    device.switch(101, true);
+    wait_until("it is ahead again", || device.waits(*first_channel));
+    gpu.leave(*first_id);
+    assert!(
+        !device.waits(*first_channel),
+        "whoever has its number next runs"
+    );
+    wait_until("nobody is written down", || lists() == 0);
+    wait_until("the second is alone and takes turns", || {
+        second.seat().free().load(SeqCst) == 0
+    });
+    gpu.end();
+}
+
+#[test]
+fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
+    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let (first, ..) = steered_job(&gpu, 1);
+    // Of an older library: it tells of no channels.
+    let second = Sat::down(&gpu, 2);
+    first.seat().wish().store(1, SeqCst);
+    first.ring();
+    assert!(second.take_turn() < Duration::from_secs(20));
+    assert_eq!(first.seat().free().load(SeqCst), 0);
+    gpu.end();
+}

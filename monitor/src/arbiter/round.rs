@@ -88,6 +88,9 @@ impl Round {
         self.turns.leave(now(), seat);
         if let Some(chair) = self.chairs.remove(&seat) {
             chair.close();
+            if let Some(steering) = &mut self.steering {
+                steering.forget(&mut self.scheduler, &chair.known());
+            }
         }
         let is_there = self.chairs.keys().any(|other| other.job == seat.job);
         if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
@@ -211,6 +214,11 @@ impl Round {
 
     // --- Without turns ---
 
+    #[cfg(test)]
+    pub(super) fn chair(&self, seat: SeatId) -> &Chair {
+        &self.chairs[&seat]
+    }
+
     /// How a job stands while it is steered: whether its channels run, its credit, and what it was charged.
     fn steered(&self, job: Job) -> Option<(bool, Nanos, Nanos)> {
         let steering = self.steering.as_ref()?;
@@ -278,10 +286,14 @@ impl Round {
             return;
         };
         for (&seat, chair) in &self.chairs {
-            let known = chair.known();
-            if known.is_empty() || chair.is_loose.swap(true, SeqCst) {
+            if chair.is_loose.load(SeqCst) {
                 continue;
             }
+            let known = chair.known();
+            if known.is_empty() {
+                continue;
+            }
+            chair.is_loose.store(true, SeqCst);
             let standing = self.turns.standings().find(|it| it.job == seat.job);
             if let Some(it) = standing {
                 steering.come(it.job, it.share, it.mode, it.credit);

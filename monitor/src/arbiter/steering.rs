@@ -20,19 +20,16 @@ const CHANGE: Nanos = 60_000;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
-    /// What was logged since the last call.
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<(), softmig_rm::Error>;
+    /// What was logged since the last call, and whether something before it was lost.
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
 
     /// Lets channels run or wait. Gives those that are no more.
     fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel>;
 }
 
 impl Device for softmig_rm::Gpu {
-    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<(), softmig_rm::Error> {
-        if softmig_rm::Gpu::switches(self, to)? {
-            warn!("the GPU's log of context switches had no room");
-        }
-        Ok(())
+    fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error> {
+        softmig_rm::Gpu::switches(self, to)
     }
 
     fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel> {
@@ -70,14 +67,19 @@ impl Scheduler {
         }
     }
 
-    #[cfg(test)]
-    #[expect(dead_code)]
-    pub(super) fn with(device: Box<dyn Device>, list: PathBuf) -> Self {
+    /// Of a GPU that is not to be steered.
+    pub(super) fn off() -> Self {
         Self {
-            id: GpuId::default(),
+            device: Some(None),
+            ..Self::new(GpuId::default(), Path::new("/"))
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(device: Box<dyn Device>, folder: &Path) -> Self {
+        Self {
             device: Some(Some(device)),
-            log: Log::default(),
-            list,
+            ..Self::new(GpuId::default(), folder)
         }
     }
 
@@ -110,7 +112,13 @@ impl Scheduler {
     pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
         let mut switches = Vec::new();
         match self.device()?.switches(&mut switches) {
-            Ok(()) => Some(self.log.note(&switches, real_time())),
+            Ok(has_lost) => {
+                if has_lost {
+                    // Who was there may have left.
+                    self.log = Log::default();
+                }
+                Some(self.log.note(&switches, real_time()))
+            }
             Err(error) => {
                 warn!("the GPU's log of context switches cannot be read: {error}");
                 self.give_up();
@@ -227,6 +235,17 @@ impl Steering {
     /// A job comes.
     pub(super) fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
         self.sharing.come(job, share, mode, credit);
+    }
+
+    /// A process has gone, or does not have these channels any more: others may come to have their handles.
+    pub(super) fn forget(&mut self, scheduler: &mut Scheduler, channels: &[Channel]) {
+        let is_one = |channel: &Channel| channels.contains(channel);
+        let (gone, stay) = self.waiting.iter().partition(|it| is_one(it));
+        let gone: Vec<Channel> = gone;
+        self.waiting = stay;
+        if !gone.is_empty() {
+            self.enable(scheduler, &gone, true);
+        }
     }
 
     /// A job has gone.
@@ -388,11 +407,8 @@ mod tests {
         );
         assert_eq!(second[&8].resident, 1_000_000 - CHANGE);
         // Who came before the log began is not known.
-        assert!(
-            log.note(&[switch(9, false, 6_000_000)], 6_000_000)
-                .get(&9)
-                .is_none()
-        );
+        let third = log.note(&[switch(9, false, 6_000_000)], 6_000_000);
+        assert!(!third.contains_key(&9));
     }
 
     #[test]

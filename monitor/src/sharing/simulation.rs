@@ -184,8 +184,8 @@ fn assert_near(got: &[f64], wanted: &[f64], by: f64) {
 
 #[test]
 fn busy_jobs_get_their_shares_in_long_slices() {
-    assert_near(&run(&all(Program::Queue, 4)), &[0.244; 4], 0.003);
-    assert_near(&run(&all(Program::Queue, 8)), &[0.122; 8], 0.003);
+    assert_near(&run(&all(Program::Queue, 4)), &[0.246; 4], 0.004);
+    assert_near(&run(&all(Program::Queue, 8)), &[0.123; 8], 0.003);
     let unequal = [(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
     assert_near(&run(&unequal), &[0.1, 0.89], 0.015);
     let three = [

@@ -64,3 +64,53 @@ impl Turns {
         orders
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::turns::{Rules, Said};
+    use softmig_policy::limits::{Mode, Share};
+
+    #[test]
+    fn after_a_time_without_turns_there_are_turns_again() {
+        const MS: Nanos = 1_000_000;
+        let mut turns = Turns::new(0, Rules::default());
+        let half = Share::new(1, 2).unwrap();
+        let seats = [1, 2].map(|job| turns.sit(0, Job(job), half, Mode::Hard));
+        let wishes = |done| Said {
+            wishes: true,
+            done,
+            ..Said::default()
+        };
+        let mut done = [0, 0];
+        turns.hear(seats[0], wishes(0));
+        assert_eq!(turns.look(0).orders.len(), 1, "the first has a turn");
+        turns.suspend(MS);
+        for seat in seats {
+            let order = turns.let_loose(seat).unwrap();
+            let terms = order.terms.unwrap();
+            assert_eq!(
+                (order.word & OPEN, terms.until, terms.budget),
+                (OPEN, u64::MAX, u64::MAX)
+            );
+        }
+        // Both used it up, and the second owes more.
+        let standing = |job: Job| Some((-5 * MS * Nanos::from(job.0), 40 * MS));
+        for order in turns.resume(100 * MS, standing) {
+            assert_eq!((order.word & OPEN, order.terms), (0, None));
+            done[order.seat.job.0 as usize - 1] = order.word;
+        }
+        for (seat, done) in seats.into_iter().zip(done) {
+            turns.hear(seat, wishes(done));
+        }
+        assert_eq!(turns.look(100 * MS).orders, []);
+        let next = turns.look(101 * MS).next.unwrap();
+        let first = turns.look(next).orders;
+        assert_eq!(first[0].seat, seats[0], "who owes less comes first");
+        let charged: Vec<Nanos> = turns.standings().map(|it| it.charged).collect();
+        assert!(
+            charged.iter().all(|&charged| charged >= 40 * MS),
+            "{charged:?}"
+        );
+    }
+}
