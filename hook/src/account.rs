@@ -192,15 +192,19 @@ pub(crate) fn context() -> u64 {
 
 /// Calls `ask` with the stream's context as the calling thread's.
 pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
-    let (mut own, mut before): (CUcontext, CUcontext) =
-        (core::ptr::null_mut(), core::ptr::null_mut());
+    let mut own: CUcontext = core::ptr::null_mut();
     // The handles 0, 1 and 2 stand for the default streams of the thread's context.
     let is_known = stream as usize > 2 && {
         // SAFETY: the program's stream, and room for the answer.
         let result = unsafe { asked::cuStreamGetCtx(stream, &raw mut own) };
         result == CUDA_SUCCESS
     };
-    if !is_known || own as u64 == context() {
+    if is_known { within(own, ask) } else { ask() }
+}
+
+/// Calls `ask` with a context as the calling thread's.
+pub(crate) fn within<T>(own: CUcontext, ask: impl FnOnce() -> T) -> T {
+    if own as u64 == context() {
         return ask();
     }
     // SAFETY: a context of the program's, until it is taken away below.
@@ -208,6 +212,7 @@ pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
         return ask();
     }
     let answer = ask();
+    let mut before: CUcontext = core::ptr::null_mut();
     // SAFETY: takes away what was put there just now.
     let _ = unsafe { asked::cuCtxPopCurrent_v2(&raw mut before) };
     answer

@@ -5,14 +5,14 @@
 //! knows no jobs. What it lacks is decided here, some hundred times a second, from what the GPU's log says:
 //!
 //! - **Who is ahead waits.** Each job is charged the time for which its groups were on the GPU. One that has had more of its
-//!   share than another that wants the GPU is taken out of the list until that one has come up ([`LEAD`], [`RESUME`]).
+//!   share than another that wants the GPU is taken out of the list until that one has come up (`LEAD`, `RESUME`).
 //! - **The cap of a `hard` job** is a credit that grows by its share of the time. Without credit it is taken out as well.
 //! - **Time slices.** A job that mostly leaves by itself, since its program waits for the GPU, is not interrupted; beside such
 //!   a job the others have short slices, so that its turn comes soon. Where all would go on for ever slices are long, since each
 //!   change costs the GPU 0.14 ms.
 //!
 //! A group stays on the GPU while it has nothing to do, as long as nobody else has either. For that nobody pays: each
-//! [`SPAN`] what a job was charged is compared with the time for which it had work, as its processes say. As long as another
+//! `SPAN` what a job was charged is compared with the time for which it had work, as its processes say. As long as another
 //! job had work, it pays all the same, whatever they say.
 //!
 //! Nothing here reads a clock or a file: [`Sharing::look`] is told what time it is and what was heard.

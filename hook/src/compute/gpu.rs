@@ -89,6 +89,9 @@ impl Gpu {
     /// Before a launch: waits until the job may have the GPU.
     pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
         let key = Key::of(work);
+        if self.turns.are_off() {
+            return self.admit_at_once(stream, key);
+        }
         let known = self.estimates.of(key);
         let ticket = Ticket {
             gpu: self,
@@ -135,6 +138,27 @@ impl Gpu {
             }
         }
         self.admit_watched(ticket, known, goes_on, [now.wrapping_sub(since), now])
+    }
+
+    /// Where there are no turns: nothing is waited for or measured. Known is which streams are used, and since when.
+    fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
+        let now = arch::ticks();
+        // Relaxed: times and nothing else.
+        self.last.store(now, Ordering::Relaxed);
+        if let Some(place) = self.streams.place(stream, self.context()) {
+            place.note(os::nanoseconds_at(now));
+        }
+        self.turns.wake();
+        Ticket {
+            gpu: self,
+            place: None,
+            stream,
+            key,
+            cost: 0,
+            watch: Watch::Unneeded,
+            stands_for: 1,
+            is_sure: false,
+        }
     }
 
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
@@ -392,6 +416,8 @@ pub(crate) struct Ticket {
 /// Whether an event is recorded behind a launch.
 #[derive(Clone, Copy)]
 enum Watch {
+    /// Not, and nothing is counted.
+    Unneeded,
     /// From time to time.
     No,
     /// Seldom: an event between launches that may overlap keeps them apart.
@@ -418,6 +444,9 @@ impl Ticket {
     /// After the launch: counts it, or not if it failed.
     #[inline]
     pub(super) fn launched(self, result: CUresult) {
+        if matches!(self.watch, Watch::Unneeded) {
+            return;
+        }
         let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {
                 self.gpu.count(self.cost, os::nanoseconds());

@@ -301,7 +301,7 @@ impl Gpu {
             time.saturating_add(unseen(reached, time))
         };
         // Without turns, others' work is between the events as well.
-        let is_mixed = self.turns.are_off() && work.key.is_some_and(|key| self.is_known(key));
+        let is_mixed = self.turns.are_off();
         let teaches = is_timed && !mark.is_late && !is_early && !is_mixed;
         if let Some(key) = work.key.filter(|_| teaches)
             && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
@@ -321,10 +321,6 @@ impl Gpu {
         }
         self.count(time, now);
         self.give_back(work.cost);
-    }
-
-    fn is_known(&self, key: Key) -> bool {
-        self.estimates.of(key).is_some()
     }
 
     /// What may have been waiting for another GPU is not what a launch takes.

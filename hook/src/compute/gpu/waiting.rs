@@ -2,12 +2,16 @@
 
 use core::sync::atomic::Ordering;
 
+use softmig_driver_sys::cuda::CUcontext;
+
 use super::super::captures::Named;
 use super::super::helper;
 use super::super::own::May;
+use super::super::streams::Place;
 use super::super::turns::Duty;
 use super::{Gpu, WINDOW};
 use crate::account::pools::relaxed;
+use crate::account::within;
 use crate::os;
 use crate::report;
 
@@ -163,19 +167,13 @@ impl Gpu {
         self.has_work().then_some(now)
     }
 
-    /// Whether any of this process's streams has work just now, as the driver says.
+    /// Whether any of the streams that this process used of late has work just now, as the driver says.
     fn has_work(&self) -> bool {
-        // What is known well is taken off before it is over, where others are on the GPU.
         let recently = os::nanoseconds().saturating_sub(RECENTLY);
         let places = self.streams.each();
         let mut places = places.filter(|place| !place.is_done() || place.since() > recently);
-        places.any(|place| {
-            // Nobody may ask for a stream that captures.
-            let Some(stream) = place.stream() else {
-                return true;
-            };
-            Named::of(place, stream).is_none_or(|_named| relaxed(|| stream.is_busy()))
-        })
+        // Who is at the events of a stream is at work there.
+        places.any(|place| place.try_marks(|place, _| is_busy(place)).unwrap_or(true))
     }
 
     /// Tells the arbiter of this process's channels.
@@ -218,6 +216,19 @@ impl Gpu {
             });
         }
     }
+}
+
+/// Whether a place's stream has work. Another thread's own cannot be asked, nor one that captures.
+fn is_busy(place: &Place) -> bool {
+    let Some(stream) = place.stream() else {
+        return !place.is_done();
+    };
+    let context = place.context() as usize as CUcontext;
+    // The default stream is the context's.
+    within(context, || {
+        let named = Named::of(place, stream);
+        named.is_some_and(|_named| relaxed(|| stream.is_busy()))
+    })
 }
 
 /// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be
