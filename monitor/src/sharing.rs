@@ -104,6 +104,8 @@ struct Member {
     /// Whether it wants the GPU, and when it last did.
     wishes: bool,
     wished: Option<Nanos>,
+    /// When it last had the GPU, or could not have it.
+    had: Nanos,
     /// Since the last settlement: what was heard of it, and for how long its channels waited, since it was ahead or had no
     /// credit.
     span: Span,
@@ -156,6 +158,7 @@ impl Sharing {
             charged: 0,
             wishes: false,
             wished: None,
+            had: self.looked,
             span: Span::default(),
             cut: 0,
             left: 0,
@@ -220,9 +223,23 @@ impl Sharing {
             }
             member.cut += new.cut;
             member.left += new.left;
+            if new.resident > 0 || !member.is_on() || !member.wishes {
+                member.had = now;
+            }
             member.wishes = new.wishes;
         }
         self.welcome(now);
+    }
+
+    /// How far the one is that is furthest behind of those that want the GPU. Who could have it and does not take it is not
+    /// waited for.
+    fn least(&self) -> Option<Nanos> {
+        let now = self.looked;
+        let wishing = self.members.values().filter(|it| it.wishes);
+        wishing
+            .filter(|it| now - it.had <= LONG_SPAN)
+            .map(|it| it.served)
+            .min()
     }
 
     /// Who was away for a while comes in where the others are.
@@ -288,8 +305,7 @@ impl Sharing {
 
     /// Who is ahead waits, and who has no credit.
     fn switch(&mut self, look: &mut Look) {
-        let wishing = self.members.values().filter(|it| it.wishes);
-        let least = wishing.map(|it| it.served).min();
+        let least = self.least();
         for (&job, member) in &mut self.members {
             let lead = member.served - least.unwrap_or(member.served);
             let why = match (member.wishes, member.has_credit()) {

@@ -87,7 +87,12 @@ impl Node {
     fn introduce(&self, pid: u32, job: u32, share: (u32, u32), mode: Mode) {
         let share = Share::new(share.0, share.1).unwrap();
         let job = Job(job);
-        let guest = Guest { job, share, mode };
+        let guest = Guest {
+            job,
+            share,
+            mode,
+            is_several: false,
+        };
         self.door.0.lock().unwrap().insert(pid, guest);
     }
 
@@ -235,6 +240,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
                 job: Job(client.pid),
                 share: Share::new(1, 2).unwrap(),
                 mode: Mode::Soft,
+                is_several: false,
             })
         }
 

@@ -24,6 +24,7 @@ impl Sat {
             job: Job(job),
             share: Share::new(1, 2).unwrap(),
             mode: Mode::Hard,
+            is_several: false,
         };
         let (_, file) = gpu.sit(guest, 1, None, &Arc::default()).unwrap();
         Self(MmapRaw::map_raw(&file).unwrap())
@@ -250,6 +251,7 @@ fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel
         job: Job(number),
         share: Share::new(1, 2).unwrap(),
         mode: Mode::Hard,
+        is_several: false,
     };
     let (id, file) = gpu.sit(guest, 100 + number, None, &Arc::default()).unwrap();
     let channel = softmig_rm::Channel {

@@ -34,6 +34,8 @@ pub struct Guest {
     pub share: Share,
     /// Cap or share.
     pub mode: Mode,
+    /// Whether the job has several GPUs, whose work may wait for each other.
+    pub is_several: bool,
 }
 
 /// Who may sit where.
@@ -92,6 +94,7 @@ impl Doorkeeper for Jobs {
             job: Job(id.ok_or(Errno::NOENT)?),
             share: limits.share(),
             mode: limits.mode(),
+            is_several: conf.gpus.iter().count() > 1,
         })
     }
 
@@ -148,6 +151,7 @@ mod tests {
             job: Job(12),
             share: Share::new(1, 8).unwrap(),
             mode: Mode::Soft,
+            is_several: false,
         };
         assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(guest));
         assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(guest));

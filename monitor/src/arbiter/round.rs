@@ -71,7 +71,11 @@ impl Round {
         process: Option<OwnedFd>,
         count: &Arc<()>,
     ) -> Option<(SeatId, Arc<Chair>)> {
-        let Guest { job, share, mode } = guest;
+        let Guest {
+            job, share, mode, ..
+        } = guest;
+        // Work that waits for another GPU's has its turns on both together.
+        let process = process.filter(|_| !guest.is_several);
         if self.is_over {
             return None;
         }
@@ -253,11 +257,7 @@ impl Round {
             .iter()
             .map(|(seat, chair)| (seat.job, chair, chair.page.said()));
         let wishing = saying.filter(|(_, _, said)| said.wishes);
-        wishing.map(|(job, chair, said)| {
-            let is_known = matches!(*chair.channels(), Channels::Known(_));
-            // What waits for work on another GPU has its turns on both together.
-            (job, is_known && !said.together)
-        })
+        wishing.map(|(job, chair, _)| (job, matches!(*chair.channels(), Channels::Known(_))))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {

@@ -9,6 +9,8 @@ enum Program {
     Queue,
     /// Gives the GPU so much work, waits for it, and does something else for so long.
     Waits { work: Nanos, pause: Nanos },
+    /// Says that it has work, which waits for something else.
+    Stuck,
     /// Prepares so much work in so long a time, and launches up to so much ahead.
     Ahead {
         work: Nanos,
@@ -50,6 +52,7 @@ impl Sim {
     fn think(&mut self, now: Nanos) {
         match self.program {
             Program::Queue => self.queued = MS,
+            Program::Stuck => self.heard.pending += STEP,
             Program::Waits { work, .. } => {
                 if self.queued <= 0 && now >= self.more_at {
                     self.queued = work;
@@ -103,7 +106,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
         }
         for (number, sim) in sims.iter_mut().enumerate() {
             sim.think(now);
-            if sim.queued > 0 {
+            if sim.queued > 0 || matches!(sim.program, Program::Stuck) {
                 wished[number] = now;
             }
         }
@@ -242,4 +245,14 @@ fn a_job_with_pauses_makes_no_other_idle() {
     };
     let got = run(&[(1, 2, HARD, pauses), (1, 2, Mode::Soft, Program::Queue)]);
     assert!(got[0] > 0.085 && got[1] > 0.8, "{got:.3?}");
+}
+
+#[test]
+fn who_waits_for_something_else_keeps_nobody_waiting() {
+    let stuck = (1, 2, Mode::Soft, Program::Stuck);
+    let got = run(&[stuck, (1, 2, Mode::Soft, Program::Queue)]);
+    assert!(got[1] > 0.97, "{got:.3?}");
+    let three = [stuck, (1, 4, HARD, CUPY), (1, 4, HARD, Program::Queue)];
+    let got = run(&three);
+    assert!(got[1] > 0.22 && got[2] > 0.235, "{got:.3?}");
 }
