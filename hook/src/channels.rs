@@ -11,7 +11,7 @@ use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
 use crate::compute;
 use crate::memory::arguments;
-use crate::os::{self, Lock};
+use crate::os::{self, Errno, Lock};
 
 /// Calls of the driver's: `NV_ESC_RM_FREE`, `_CONTROL` and `_ALLOC`, without their size.
 const FREE: c_ulong = 0x4629;
@@ -49,6 +49,7 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
     let call = request & CALL;
     if result == 0 && (FREE..=ALLOCATE).contains(&call) {
+        let _errno = Errno::save();
         // SAFETY: the driver has taken the argument for what it is.
         unsafe { note(file, request, argument.cast()) };
     }

@@ -106,6 +106,10 @@ struct Member {
     wished: Option<Nanos>,
     /// When it last had the GPU, or could not have it.
     had: Nanos,
+    /// Whether it has processes here.
+    is_here: bool,
+    /// Whether it was on the GPU since the last look.
+    is_resident: bool,
     /// Since the last settlement: what was heard of it, and for how long its channels waited, since it was ahead or had no
     /// credit.
     span: Span,
@@ -159,6 +163,8 @@ impl Sharing {
             wishes: false,
             wished: None,
             had: self.looked,
+            is_here: true,
+            is_resident: false,
             span: Span::default(),
             cut: 0,
             left: 0,
@@ -166,12 +172,14 @@ impl Sharing {
             leaves: false,
             slice: 0,
         });
-        (member.share, member.mode) = (share, mode);
+        (member.share, member.mode, member.is_here) = (share, mode, true);
     }
 
-    /// A job's last process has gone.
+    /// A job's last process has gone. What it owes is remembered until that is paid.
     pub fn leave(&mut self, job: Job) {
-        self.members.remove(&job);
+        if let Some(member) = self.members.get_mut(&job) {
+            member.is_here = false;
+        }
     }
 
     /// What a job may still have, and was charged here.
@@ -198,8 +206,10 @@ impl Sharing {
             self.choose_slices(&mut look);
         }
         self.switch(&mut look);
-        let wishing = self.members.values().filter(|it| it.wishes).count();
-        if wishing > 1 {
+        self.members
+            .retain(|_, it| it.is_here || it.credit < part(it.share, SAVINGS));
+        let wanting = self.members.values().filter(|it| it.wants(now)).count();
+        if wanting > 1 {
             self.shared = now;
         }
         look.is_over = now - self.shared >= ALONE;
@@ -212,10 +222,13 @@ impl Sharing {
         self.looked = now;
         for (job, member) in &mut self.members {
             let new = heard.get(job).copied().unwrap_or_default();
+            // No clock and no page makes more of a stretch of time than it was.
+            let resident = new.resident.clamp(0, time);
             member.credit += part(member.share, time);
-            member.charge(new.resident);
-            member.span.resident += new.resident;
-            member.span.pending += new.pending;
+            member.charge(resident);
+            member.is_resident = resident > 0;
+            member.span.resident += resident;
+            member.span.pending += new.pending.clamp(0, time);
             match member.why {
                 Why::On => {}
                 Why::Ahead => member.span.behind += time,
@@ -223,7 +236,7 @@ impl Sharing {
             }
             member.cut += new.cut;
             member.left += new.left;
-            if new.resident > 0 || !member.is_on() || !member.wishes {
+            if resident > 0 || !member.is_on() || !member.wishes {
                 member.had = now;
             }
             member.wishes = new.wishes;
@@ -231,15 +244,11 @@ impl Sharing {
         self.welcome(now);
     }
 
-    /// How far the one is that is furthest behind of those that want the GPU. Who could have it and does not take it is not
-    /// waited for.
+    /// How far the one is that is furthest behind of those that want the GPU, and are not waiting for credit.
     fn least(&self) -> Option<Nanos> {
-        let now = self.looked;
-        let wishing = self.members.values().filter(|it| it.wishes);
-        wishing
-            .filter(|it| now - it.had <= LONG_SPAN)
-            .map(|it| it.served)
-            .min()
+        let wanting = self.members.values().filter(|it| it.wants(self.looked));
+        let wanting = wanting.filter(|it| it.why != Why::Capped);
+        wanting.map(|it| it.served).min()
     }
 
     /// Who was away for a while comes in where the others are.
@@ -261,6 +270,7 @@ impl Sharing {
         self.settled = now;
         // Whoever has no credit waits for that, and not for others.
         let waited: BTreeMap<Job, Nanos> = (self.members.iter())
+            .filter(|(_, it)| it.wants(now))
             .map(|(&job, it)| (job, (it.pending(time) - it.span.capped).max(0)))
             .collect();
         for (job, member) in &mut self.members {
@@ -307,11 +317,20 @@ impl Sharing {
     fn switch(&mut self, look: &mut Look) {
         let least = self.least();
         for (&job, member) in &mut self.members {
+            // Who waited for credit has not waited for others.
+            let is_back = member.why == Why::Capped && member.has_credit();
+            if let Some(least) = least.filter(|_| is_back) {
+                member.served = member.served.max(least);
+            }
             let lead = member.served - least.unwrap_or(member.served);
-            let why = match (member.wishes, member.has_credit()) {
-                (true, false) => Why::Capped,
-                (true, true) if lead > member.most_lead() => Why::Ahead,
-                _ => Why::On,
+            // The log knows who uses the GPU, whatever that one says; and who waits goes on waiting, without saying so.
+            let uses = member.wishes || member.is_resident || !member.is_on();
+            let why = if uses && !member.has_credit() {
+                Why::Capped
+            } else if uses && lead > member.most_lead() {
+                Why::Ahead
+            } else {
+                Why::On
             };
             let was_on = std::mem::replace(&mut member.why, why) == Why::On;
             if was_on != (why == Why::On) {
@@ -339,6 +358,11 @@ impl Member {
         } else {
             self.span.pending.min(time)
         }
+    }
+
+    /// Whether it wants the GPU. Who could have it and does not take it waits for something else.
+    fn wants(&self, now: Nanos) -> bool {
+        self.wishes && now - self.had <= LONG_SPAN
     }
 
     fn is_on(&self) -> bool {

@@ -152,6 +152,8 @@ pub struct Turns {
     free_at: Nanos,
     /// When time was last accounted for.
     settled: Nanos,
+    /// Whether there are no turns just now.
+    is_off: bool,
     last_seat: u64,
 }
 
@@ -192,6 +194,7 @@ impl Turns {
             last_holder: None,
             free_at: now,
             settled: now,
+            is_off: false,
             last_seat: 0,
         }
     }
@@ -322,6 +325,10 @@ impl Turns {
     fn settle(&mut self, now: Nanos) {
         let from = self.settled;
         self.settled = now;
+        if self.is_off {
+            // Time is accounted for elsewhere.
+            return;
+        }
         let holder = self.turn.map(|turn| turn.job);
         let is_alone = self.turn.is_some_and(|turn| turn.until.is_none());
         if let Some(job) = holder {

@@ -21,11 +21,22 @@ pub struct Group {
 /// Sets how long a group may run before the next one comes, in microseconds, and proves by that whose group it is: the
 /// driver takes a client's handle only by the open file that made it, and that file must be the process's.
 ///
-/// The file is open here during the call alone: it keeps all that the process has on the GPU.
+/// `number` is the process's, of which `process` is the file. The driver's file is open here during the call alone: it keeps all that the process has on the GPU.
 ///
 /// # Errors
 /// [`Error::Io`] if the process has no such file; [`Error::Refused`] if the group is not its own.
-pub fn set_time_slice(process: BorrowedFd<'_>, group: Group, micros: u64) -> Result<(), Error> {
+pub fn set_time_slice(
+    process: BorrowedFd<'_>,
+    number: u32,
+    group: Group,
+    micros: u64,
+) -> Result<(), Error> {
+    // To have another kind of file open, even for a moment, could make this process wait for its owner.
+    let path = format!("/proc/{number}/fd/{}", group.file);
+    let target = std::fs::read_link(path).map_err(Error::Io)?;
+    if target.file_name() != Some("nvidiactl".as_ref()) {
+        return Err(Error::Io(std::io::ErrorKind::InvalidInput.into()));
+    }
     let file = file_of(process, group.file).map_err(Error::Io)?;
     check(file.as_fd())?;
     let mut slice = TimeSlice(micros);

@@ -289,6 +289,7 @@ mod tests {
         else {
             return;
         };
+        let number = std::process::id();
         let file = File::open("/dev/null").unwrap();
         let group = |file| Group {
             file,
@@ -296,9 +297,9 @@ mod tests {
             handle: 0x5c00_0015,
         };
         use std::os::fd::AsFd;
-        let told = set_time_slice(process.as_fd(), group(file.as_raw_fd()), 2000);
+        let told = set_time_slice(process.as_fd(), number, group(file.as_raw_fd()), 2000);
         assert!(matches!(told, Err(Error::Io(_))), "{told:?}");
-        let missing = set_time_slice(process.as_fd(), group(-1), 2000);
+        let missing = set_time_slice(process.as_fd(), number, group(-1), 2000);
         assert!(matches!(missing, Err(Error::Io(_))), "{missing:?}");
     }
 }

@@ -1,7 +1,8 @@
 //! A process's seat, as the arbiter has it.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,11 +31,20 @@ pub(super) struct Chair {
     has_slice: AtomicU64,
     /// For how long it had work when that was last asked.
     pending: AtomicU64,
+    /// When its channels were proven last.
+    proved: AtomicI64,
+    /// Since when its channels are held and not proven again; 0 for not.
+    unproven: AtomicI64,
+    /// When it came.
+    since: Nanos,
     /// Whether it launches as it likes.
     pub(super) is_loose: AtomicBool,
     /// Counts it, as long as a thread listens here.
     _count: Arc<()>,
 }
+
+/// Channels are not proven more often than this.
+const PAUSE: Nanos = 20_000_000;
 
 /// What is known of a process's channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,6 +77,9 @@ impl Chair {
             slice: AtomicU64::new(0),
             has_slice: AtomicU64::new(0),
             pending: AtomicU64::new(0),
+            proved: AtomicI64::new(0),
+            unproven: AtomicI64::new(0),
+            since: now(),
             is_loose: AtomicBool::new(false),
             _count: count,
         }
@@ -99,6 +112,36 @@ impl Chair {
         }
     }
 
+    /// Whether it can be steered, or may just be about to tell how.
+    pub(super) fn can_be_steered(&self, now: Nanos) -> bool {
+        /// So long it takes at most until a process that comes has told of its channels, and they are proven.
+        const COMING: Nanos = 200_000_000;
+        match *self.channels() {
+            Channels::Known(_) => true,
+            Channels::Unknown => now - self.since < COMING,
+            Channels::Not => false,
+        }
+    }
+
+    /// Channels were told to wait: `new` ones, of which those in `gone` are no more. Its own are proven again, since another
+    /// process may have come to have their handles before. Without that they are let go.
+    pub(super) fn was_held(&self, new: &BTreeSet<Channel>, gone: &BTreeSet<Channel>, now: Nanos) {
+        /// So long a proof may take.
+        const PROOF: Nanos = 100_000_000;
+        let mut channels = self.channels();
+        if let Channels::Known(channels) = &mut *channels {
+            channels.retain(|channel| !gone.contains(channel));
+            if channels.iter().any(|channel| new.contains(channel)) {
+                self.unproven.store(now, SeqCst);
+                self.page.ring();
+            }
+        }
+        let unproven = self.unproven.load(SeqCst);
+        if unproven != 0 && now - unproven > PROOF {
+            *channels = Channels::Not;
+        }
+    }
+
     /// Its groups are to have another time slice; the thread that listens here sets it.
     pub(super) fn wish_slice(&self, micros: u64) {
         if micros != 0 && self.slice.swap(micros, SeqCst) != micros {
@@ -111,31 +154,37 @@ impl Chair {
         let version = self.page.version();
         let slice = self.slice.load(SeqCst);
         let is_new = self.version.load(SeqCst) != version;
-        if is_new || self.has_slice.load(SeqCst) != slice {
+        let is_held = self.unproven.load(SeqCst) != 0;
+        if is_new || is_held || self.has_slice.load(SeqCst) != slice {
+            // It may change them as often as it likes.
+            let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
+            std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
             self.know(self.prove(slice));
             self.has_slice.store(slice, SeqCst);
             self.version.store(version, SeqCst);
+            self.unproven.store(0, SeqCst);
         }
     }
 
-    /// Its channels are these. If they are others than before they are to be steered as its job's.
+    /// Its channels are these.
     pub(super) fn know(&self, channels: Channels) {
-        let before = std::mem::replace(&mut *self.channels(), channels);
-        if before != *self.channels() {
-            self.is_loose.store(false, SeqCst);
-        }
-    }
-
-    /// Whether it has told of channels that nobody has seen to yet.
-    pub(super) fn is_telling(&self) -> bool {
-        self.version.load(SeqCst) != self.page.version()
+        *self.channels() = channels;
     }
 
     /// Finds out which of the channels that it tells of are its own: those of groups whose time slice can be set by its files.
     fn prove(&self, slice: u64) -> Channels {
         /// What the driver asks for.
         const DEFAULT: u64 = 2048;
-        let (Some(process), Some(told)) = (&self.process, self.page.channels()) else {
+        let Some(process) = &self.process else {
+            // What is known all the same was not told by it.
+            let known = self.known();
+            return if known.is_empty() {
+                Channels::Not
+            } else {
+                Channels::Known(known)
+            };
+        };
+        let Some(told) = self.page.channels() else {
             return Channels::Not;
         };
         let slice = if slice == 0 { DEFAULT } else { slice };
@@ -147,7 +196,7 @@ impl Chair {
         let mut groups: Vec<Group> = told.iter().map(group).collect();
         groups.sort_unstable();
         groups.dedup();
-        groups.retain(|&group| set_time_slice(process.as_fd(), group, slice).is_ok());
+        groups.retain(|&group| set_time_slice(process.as_fd(), self.pid, group, slice).is_ok());
         let own = told.iter().filter(|it| groups.contains(&group(it)));
         let own: Vec<Channel> = own
             .map(|it| Channel {

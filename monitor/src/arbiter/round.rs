@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use super::bell::Bell;
-use super::chair::{Chair, Channels};
+use super::chair::Chair;
 use super::gpu::{Member, Tenant, now};
 use super::jobs::Guest;
 use super::others::Others;
 use super::page::Page;
-use super::steering::{Said, Scheduler, Steering};
+use super::steering::{Held, Said, Scheduler, Steering};
 use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
@@ -92,14 +92,12 @@ impl Round {
         self.turns.leave(now(), seat);
         if let Some(chair) = self.chairs.remove(&seat) {
             chair.close();
-            if let Some(steering) = &mut self.steering {
-                steering.forget(&mut self.scheduler, &chair.known());
-            }
         }
         let is_there = self.chairs.keys().any(|other| other.job == seat.job);
         if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
             steering.leave(seat.job);
         }
+        self.hold();
     }
 
     /// The arbiter ends.
@@ -250,22 +248,20 @@ impl Round {
         true
     }
 
-    /// Who wants the GPU, and whether that one can be steered.
-    fn wishing(&self) -> impl Iterator<Item = (Job, bool)> {
-        let saying = self
+    /// Who wants the GPU.
+    fn wishing(&self) -> impl Iterator<Item = (Job, &Chair)> {
+        let wishing = self
             .chairs
             .iter()
-            .map(|(seat, chair)| (seat.job, chair, chair.page.said()));
-        let wishing = saying.filter(|(_, _, said)| said.wishes);
-        wishing.map(|(job, chair, _)| (job, matches!(*chair.channels(), Channels::Known(_))))
+            .filter(|(_, chair)| chair.page.said().wishes);
+        wishing.map(|(seat, chair)| (seat.job, chair.as_ref()))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {
-        let wishing: Vec<(Job, bool)> = self.wishing().collect();
-        let first = wishing.first().map(|&(job, _)| job);
-        let are_several = wishing.iter().any(|&(job, _)| Some(job) != first);
-        if !are_several || !wishing.iter().all(|&(_, can)| can) || self.scheduler.stays().is_none()
-        {
+        let first = self.wishing().next().map(|(job, _)| job);
+        let are_several = self.wishing().any(|(job, _)| Some(job) != first);
+        let are_known = || self.wishing().all(|(_, chair)| !chair.known().is_empty());
+        if !are_several || !are_known() || self.scheduler.stays().is_none() {
             return false;
         }
         let mut steering = Steering::new(now);
@@ -286,11 +282,7 @@ impl Round {
             return;
         };
         for (&seat, chair) in &self.chairs {
-            if chair.is_loose.load(SeqCst) {
-                continue;
-            }
-            let known = chair.known();
-            if known.is_empty() {
+            if chair.is_loose.load(SeqCst) || chair.known().is_empty() {
                 continue;
             }
             chair.is_loose.store(true, SeqCst);
@@ -298,9 +290,8 @@ impl Round {
             if let Some(it) = standing {
                 steering.come(it.job, it.share, it.mode, it.credit);
             }
-            if let Some((is_on, slice)) = steering.state(seat.job) {
+            if let Some((_, slice)) = steering.state(seat.job) {
                 chair.wish_slice(slice);
-                steering.enable(&mut self.scheduler, &known, is_on);
             }
             chair.page.set_free(true);
             if let Some(order) = self.turns.let_loose(seat) {
@@ -311,11 +302,8 @@ impl Round {
 
     /// Does what is to be done; false if jobs are to take turns again.
     fn steer(&mut self, now: Nanos) -> bool {
-        if self.wishing().any(|(_, can)| !can) {
-            // It may tell of its channels just now.
-            if !self.chairs.values().any(|chair| chair.is_telling()) {
-                return false;
-            }
+        if self.wishing().any(|(_, chair)| !chair.can_be_steered(now)) {
+            return false;
         }
         let said: Vec<Said> = (self.chairs.iter())
             .map(|(seat, chair)| {
@@ -335,20 +323,30 @@ impl Round {
         if orders.is_over {
             return false;
         }
-        let of = |job: Job| self.chairs.iter().filter(move |(seat, _)| seat.job == job);
-        // First those that may run, so that the GPU is never without work.
-        for is_on in [true, false] {
-            let jobs = orders.switch.iter().filter(|(_, on)| *on == is_on);
-            let channels: Vec<_> = jobs
-                .flat_map(|&(job, _)| of(job))
-                .flat_map(|(_, chair)| chair.known())
-                .collect();
-            steering.enable(&mut self.scheduler, &channels, is_on);
-        }
         for &(job, slice) in &orders.slices {
-            of(job).for_each(|(_, chair)| chair.wish_slice(slice));
+            let seats = self.chairs.iter().filter(|(seat, _)| seat.job == job);
+            seats.for_each(|(_, chair)| chair.wish_slice(slice));
         }
+        self.hold();
         true
+    }
+
+    /// Lets the channels wait of those jobs that are to, and no others.
+    fn hold(&mut self) {
+        let Some(steering) = &mut self.steering else {
+            return;
+        };
+        let is_on = |job: Job| steering.state(job).is_none_or(|(is_on, _)| is_on);
+        let held: Vec<_> = self
+            .chairs
+            .iter()
+            .filter(|(seat, _)| !is_on(seat.job))
+            .collect();
+        let channels = held.iter().flat_map(|(_, chair)| chair.known()).collect();
+        let Held { new, gone } = steering.hold(&mut self.scheduler, channels);
+        for (_, chair) in held {
+            chair.was_held(&new, &gone, now());
+        }
     }
 
     /// Jobs take turns again.

@@ -4,12 +4,12 @@
 use rustix::time::{ClockId, clock_gettime};
 use softmig_policy::limits::{Mode, Share};
 use softmig_rm::{Channel, Switch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::GpuId;
 use crate::sharing::{Heard, Look, Sharing, TICK};
@@ -33,8 +33,11 @@ impl Device for softmig_rm::Gpu {
     }
 
     fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel> {
-        let done = softmig_rm::Gpu::enable(self, channels, is_on);
-        done.err().map_or_else(Vec::new, |(_, refused)| refused)
+        let Err((error, refused)) = softmig_rm::Gpu::enable(self, channels, is_on) else {
+            return Vec::new();
+        };
+        debug!("{} channels are no more: {error}", refused.len());
+        refused
     }
 }
 
@@ -43,6 +46,8 @@ pub(super) struct Scheduler {
     id: GpuId,
     /// `None` until it is needed.
     device: Option<Option<Box<dyn Device>>>,
+    /// Its log cannot be read: it is used no more than to let channels run.
+    is_broken: bool,
     log: Log,
     /// The channels that wait, for whoever comes after this process.
     list: PathBuf,
@@ -62,6 +67,7 @@ impl Scheduler {
         Self {
             id,
             device: None,
+            is_broken: false,
             log: Log::default(),
             list: folder.join(list_name(id)),
         }
@@ -110,30 +116,36 @@ impl Scheduler {
 
     /// How each process used the GPU since the last call; `None` where it cannot be known.
     pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
+        /// A process that the driver does not name to whom it takes for no administrator.
+        const HIDDEN: u32 = 0;
+        if self.is_broken {
+            return None;
+        }
         let mut switches = Vec::new();
-        match self.device()?.switches(&mut switches) {
+        let why = match self.device()?.switches(&mut switches) {
+            Ok(_) if switches.iter().any(|it| it.process == HIDDEN) => {
+                "it hides whose processes are there: this needs CAP_SYS_ADMIN".into()
+            }
             Ok(has_lost) => {
+                let stays = self.log.note(&switches, real_time());
                 if has_lost {
-                    // Who was there may have left.
+                    // What was lost is later than what is there. Who came may have left.
                     self.log = Log::default();
                 }
-                Some(self.log.note(&switches, real_time()))
+                return Some(stays);
             }
-            Err(error) => {
-                warn!("the GPU's log of context switches cannot be read: {error}");
-                self.give_up();
-                None
-            }
-        }
-    }
-
-    /// It does not do what it should: jobs take turns from now on.
-    fn give_up(&mut self) {
-        self.device = Some(None);
+            Err(error) => error.to_string(),
+        };
+        warn!(
+            "GPU {}: jobs take turns, since its log of context switches is not to be had: {why}",
+            name(self.id)
+        );
+        self.is_broken = true;
+        None
     }
 
     /// Writes down which channels wait: if this process dies, the next one lets them run.
-    fn note(&self, waiting: &[Channel]) {
+    fn note(&self, waiting: &BTreeSet<Channel>) {
         let done = if waiting.is_empty() {
             fs::remove_file(&self.list)
         } else {
@@ -141,7 +153,8 @@ impl Scheduler {
             for channel in waiting {
                 let _ = writeln!(text, "{:x} {:x}", channel.client, channel.handle);
             }
-            fs::write(&self.list, text)
+            let new = self.list.with_extension("new");
+            fs::write(&new, text).and_then(|()| fs::rename(&new, &self.list))
         };
         match done {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -214,13 +227,22 @@ pub(super) struct Said {
     pub(super) pending: Nanos,
 }
 
+/// What became of channels that are to wait.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// Those that did not wait before.
+    pub(super) new: BTreeSet<Channel>,
+    /// Those that are no more.
+    pub(super) gone: BTreeSet<Channel>,
+}
+
 /// Jobs that share the GPU just now.
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
     /// When to look again.
     pub(super) next: Nanos,
-    waiting: Vec<Channel>,
+    waiting: BTreeSet<Channel>,
 }
 
 impl Steering {
@@ -228,24 +250,13 @@ impl Steering {
         Self {
             sharing: Sharing::new(now),
             next: now,
-            waiting: Vec::new(),
+            waiting: BTreeSet::new(),
         }
     }
 
     /// A job comes.
     pub(super) fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
         self.sharing.come(job, share, mode, credit);
-    }
-
-    /// A process has gone, or does not have these channels any more: others may come to have their handles.
-    pub(super) fn forget(&mut self, scheduler: &mut Scheduler, channels: &[Channel]) {
-        let is_one = |channel: &Channel| channels.contains(channel);
-        let (gone, stay) = self.waiting.iter().partition(|it| is_one(it));
-        let gone: Vec<Channel> = gone;
-        self.waiting = stay;
-        if !gone.is_empty() {
-            self.enable(scheduler, &gone, true);
-        }
     }
 
     /// A job has gone.
@@ -293,32 +304,34 @@ impl Steering {
         self.sharing.look(now, &heard)
     }
 
-    /// Lets channels run, or wait.
-    pub(super) fn enable(&mut self, scheduler: &mut Scheduler, channels: &[Channel], is_on: bool) {
-        if channels.is_empty() {
-            return;
-        }
-        if !is_on {
-            self.waiting.extend_from_slice(channels);
-            // Before, so that none is forgotten.
-            scheduler.note(&self.waiting);
+    /// Lets exactly these channels wait, and all others run.
+    pub(super) fn hold(&mut self, scheduler: &mut Scheduler, channels: BTreeSet<Channel>) -> Held {
+        let free: Vec<Channel> = self.waiting.difference(&channels).copied().collect();
+        let new: Vec<Channel> = channels.difference(&self.waiting).copied().collect();
+        let mut held = Held::default();
+        if free.is_empty() && new.is_empty() {
+            return held;
         }
         let Some(device) = scheduler.device() else {
-            return;
+            return held;
         };
-        let gone = device.enable(channels, is_on);
-        if is_on || !gone.is_empty() {
-            let runs = |channel: &Channel| is_on && channels.contains(channel);
-            self.waiting
-                .retain(|channel| !runs(channel) && !gone.contains(channel));
-            scheduler.note(&self.waiting);
+        // First those that may run, so that the GPU is never without work.
+        if !free.is_empty() {
+            device.enable(&free, true);
         }
+        self.waiting = channels;
+        // Before they wait, so that none is forgotten.
+        scheduler.note(&self.waiting);
+        if let Some(device) = scheduler.device().filter(|_| !new.is_empty()) {
+            held.gone.extend(device.enable(&new, false));
+        }
+        held.new.extend(new);
+        held
     }
 
     /// Lets all run.
     pub(super) fn end(&mut self, scheduler: &mut Scheduler) {
-        let waiting = std::mem::take(&mut self.waiting);
-        self.enable(scheduler, &waiting, true);
+        self.hold(scheduler, BTreeSet::new());
     }
 }
 
@@ -358,6 +371,8 @@ impl Log {
             let key = (switch.process, switch.channel);
             let at = Nanos::try_from(switch.at).unwrap_or(Nanos::MAX);
             if switch.is_start {
+                // One at a time: the end of any other was not logged, or lost.
+                self.there.clear();
                 self.there.insert(key, (at, at + CHANGE));
             } else if let Some((since, counted)) = self.there.remove(&key) {
                 let stays = all.entry(switch.process).or_default();
@@ -416,11 +431,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
         let scheduler = Scheduler::new(id, folder.path());
+        let empty = BTreeSet::new();
         let channel = |handle| Channel {
             client: 0xc1d0_001a,
             handle,
         };
-        scheduler.note(&[channel(1), channel(0x5c00_0022)]);
+        scheduler.note(&[channel(1), channel(0x5c00_0022)].into());
         let text = fs::read_to_string(&scheduler.list).unwrap();
         let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
         assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
@@ -429,6 +445,6 @@ mod tests {
         // Without the GPU nothing can be done for them, nor would they be there.
         release(folder.path());
         assert!(!scheduler.list.exists());
-        scheduler.note(&[]);
+        scheduler.note(&empty);
     }
 }

@@ -256,3 +256,63 @@ fn who_waits_for_something_else_keeps_nobody_waiting() {
     let got = run(&three);
     assert!(got[1] > 0.22 && got[2] > 0.235, "{got:.3?}");
 }
+
+#[test]
+fn who_may_borrow_has_what_others_leave() {
+    let jobs = [
+        (1, 8, HARD, Program::Queue),
+        (1, 8, Mode::Soft, Program::Queue),
+    ];
+    let got = run(&jobs);
+    assert!((got[0] - 0.125).abs() < 0.01 && got[1] > 0.83, "{got:.3?}");
+    let jobs = [jobs[0], jobs[1], jobs[1]];
+    let got = run(&jobs);
+    assert!(got[0] > 0.11 && got[1] > 0.4 && got[2] > 0.4, "{got:.3?}");
+}
+
+#[test]
+fn beside_who_wants_the_gpu_a_cap_needs_nobodys_word() {
+    let mut sharing = Sharing::new(0);
+    let eighth = Share::new(1, 8).unwrap();
+    sharing.come(Job(1), eighth, HARD, 0);
+    sharing.come(Job(2), eighth, Mode::Soft, 0);
+    // It says nothing, and uses what it is not kept from.
+    let (mut used, mut is_on) = (0, true);
+    for now in (TICK..10_000 * MS).step_by(TICK as usize) {
+        let resident = if is_on { TICK / 2 } else { 0 };
+        used += resident;
+        let silent = Heard {
+            resident,
+            ..Heard::default()
+        };
+        let other = Heard {
+            wishes: true,
+            resident: TICK - resident,
+            pending: TICK,
+            ..Heard::default()
+        };
+        let look = sharing.look(now, &[(Job(1), silent), (Job(2), other)].into());
+        for (job, on) in look.switch {
+            if job == Job(1) {
+                is_on = on;
+            }
+        }
+    }
+    assert!(used < 1_350 * MS, "{used}");
+}
+
+#[test]
+fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
+    let mut sharing = Sharing::new(0);
+    sharing.come(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
+    let wild = Heard {
+        resident: Nanos::MAX,
+        pending: Nanos::MAX,
+        wishes: true,
+        ..Heard::default()
+    };
+    for now in (0..1_000 * MS).step_by(TICK as usize) {
+        sharing.look(now, &[(Job(1), wild)].into());
+    }
+    assert!(sharing.standing(Job(1)).unwrap().1 <= 1_000 * MS);
+}

@@ -9,6 +9,7 @@ impl Turns {
     /// [`Turns::let_loose`].
     pub fn suspend(&mut self, now: Nanos) {
         self.settle(now);
+        self.is_off = true;
         self.turn = None;
         self.last_holder = None;
         for seat in self
@@ -42,6 +43,7 @@ impl Turns {
         now: Nanos,
         standing: impl Fn(Job) -> Option<(Nanos, Nanos)>,
     ) -> Vec<Order> {
+        self.is_off = false;
         self.settled = now;
         self.free_at = now;
         let mut orders = Vec::new();
