@@ -32,7 +32,7 @@ struct Table {
     groups: [[AtomicU32; 2]; MOST_GROUPS],
     /// Descriptor, client, group and handle.
     channels: [[AtomicU32; 4]; MOST_CHANNELS],
-    /// Whether there were more than that.
+    /// The client of what had no place; 0 where all had one.
     has_more: AtomicU32,
 }
 
@@ -83,7 +83,7 @@ unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
         // Client, object, command, flags, parameters, size, status.
         (CONTROL, 8) if word(2) == Some(SET_TIME_SLICE) && status(7) => {
             if let (Some(client), Some(group)) = (word(0), word(1)) {
-                add(|table| &table.groups, [client, group]);
+                add(|table| &table.groups, client, [client, group]);
             }
         }
         // Client, parent, object, class, parameters; then size and status, or rights, size, flags and status.
@@ -93,7 +93,7 @@ unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
                 && is_channel(class)
             {
                 let parts = [file.cast_unsigned(), client, group, handle];
-                add(|table| &table.channels, parts);
+                add(|table| &table.channels, client, parts);
             }
         }
         _ => {}
@@ -137,6 +137,7 @@ impl Table {
 /// Adds an entry at the first free place.
 fn add<const WORDS: usize, const COUNT: usize>(
     all: impl Fn(&Table) -> &[[AtomicU32; WORDS]; COUNT],
+    client: u32,
     parts: [u32; WORDS],
 ) {
     let Some(table) = Table::get() else { return };
@@ -159,7 +160,7 @@ fn add<const WORDS: usize, const COUNT: usize>(
                 word.store(part, Relaxed);
             }
         }
-        None => table.has_more.store(1, Relaxed),
+        None => table.has_more.store(client, Relaxed),
     }
     drop(held);
     compute::channels_changed();
@@ -175,6 +176,10 @@ fn forget(client: u32, object: u32) {
     let mut is_any = false;
     {
         let _held = table.lock.hold();
+        // All that had no place has gone with its client.
+        if object == client && table.has_more.load(Relaxed) == client {
+            table.has_more.store(0, Relaxed);
+        }
         for [its, group] in &table.groups {
             let is_it = object == client || group.load(Relaxed) == object;
             if its.load(Relaxed) == client && is_it {
@@ -293,6 +298,10 @@ mod tests {
         for handle in 1..=MOST_CHANNELS as u32 {
             allocate(9, handle, 0xc96f, 0);
         }
+        note_words(FREE, &[CLIENT, 9, 1, 0]);
+        allocate(9, 1, 0xc96f, 0);
         assert_eq!(told().0, softmig_region::seat::TOO_MANY);
+        note_words(FREE, &[CLIENT, 0, CLIENT, 0]);
+        assert_eq!(told().0, 0);
     }
 }

@@ -24,8 +24,10 @@ const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
 
-/// A stream that was used since may have work.
-const RECENTLY: u64 = 50_000_000;
+/// A stream that was not used for so long has no work any more.
+const RECENTLY: u64 = 60_000_000_000;
+/// So many streams are asked, each for a fifth of a microsecond.
+const MOST_SAMPLED: usize = 64;
 
 impl Gpu {
     /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
@@ -171,7 +173,8 @@ impl Gpu {
     fn has_work(&self) -> bool {
         let recently = os::nanoseconds().saturating_sub(RECENTLY);
         let places = self.streams.each();
-        let mut places = places.filter(|place| !place.is_done() || place.since() > recently);
+        let places = places.filter(|place| !place.is_done() || place.since() > recently);
+        let mut places = places.take(MOST_SAMPLED);
         // Who is at the events of a stream is at work there.
         places.any(|place| place.try_marks(|place, _| is_busy(place)).unwrap_or(true))
     }
