@@ -46,6 +46,8 @@ const LONG_SPAN: Nanos = 100 * MS;
 const REST: Nanos = 5 * MS;
 /// So long after there was only one job jobs take turns again.
 const ALONE: Nanos = 500 * MS;
+/// A job whose channels do not run is not on the GPU. One that is all the same, for so long of [`LONG_SPAN`], cannot be held.
+const ESCAPED: Nanos = 30 * MS;
 /// Nobody owes more.
 const DEEPEST_DEBT: Nanos = 1_000 * MS;
 
@@ -76,6 +78,8 @@ pub struct Look {
     pub switch: Vec<(Job, bool)>,
     /// New time slices, in microseconds.
     pub slices: Vec<(Job, u64)>,
+    /// Who was on the GPU although its channels were not to run.
+    pub escaped: Vec<Job>,
     /// Only one job has used the GPU for a while.
     pub is_over: bool,
 }
@@ -106,6 +110,9 @@ struct Member {
     wished: Option<Nanos>,
     /// When it last had the GPU, or could not have it.
     had: Nanos,
+    /// Since when its channels have not been to run, and for how long it was on the GPU all the same, of late.
+    held: Nanos,
+    escaped: Nanos,
     /// Whether it has processes here.
     is_here: bool,
     /// Whether it was on the GPU since the last look.
@@ -163,6 +170,8 @@ impl Sharing {
             wishes: false,
             wished: None,
             had: self.looked,
+            held: 0,
+            escaped: 0,
             is_here: true,
             is_resident: false,
             span: Span::default(),
@@ -205,6 +214,8 @@ impl Sharing {
             self.chosen = now;
             self.choose_slices(&mut look);
         }
+        let escaped = self.members.iter().filter(|(_, it)| it.escaped >= ESCAPED);
+        look.escaped = escaped.map(|(&job, _)| job).collect();
         self.switch(&mut look);
         self.members
             .retain(|_, it| it.is_here || it.credit < part(it.share, SAVINGS));
@@ -233,6 +244,14 @@ impl Sharing {
                 Why::On => {}
                 Why::Ahead => member.span.behind += time,
                 Why::Capped => member.span.capped += time,
+            }
+            if member.is_on() {
+                member.held = 0;
+            } else {
+                // Until the GPU knows.
+                let is_known = member.held >= 2 * TICK;
+                member.escaped += if is_known { resident } else { 0 };
+                member.held += time;
             }
             member.cut += new.cut;
             member.left += new.left;
@@ -290,6 +309,7 @@ impl Sharing {
     /// See the head of the file.
     fn choose_slices(&mut self, look: &mut Look) {
         for member in self.members.values_mut() {
+            member.escaped = 0;
             let (cut, left) = (
                 std::mem::take(&mut member.cut),
                 std::mem::take(&mut member.left),

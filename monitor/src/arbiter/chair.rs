@@ -21,6 +21,7 @@ pub(super) struct Chair {
     /// The process, where the kernel knows such files.
     process: Option<OwnedFd>,
     has_left: AtomicBool,
+    is_unruly: AtomicBool,
     /// Its job's.
     pub(super) bell: Arc<Bell>,
     channels: Mutex<Channels>,
@@ -71,6 +72,7 @@ impl Chair {
             pid,
             process,
             has_left: AtomicBool::new(false),
+            is_unruly: AtomicBool::new(false),
             bell,
             channels: Mutex::default(),
             version: AtomicU32::new(0),
@@ -166,6 +168,12 @@ impl Chair {
         }
     }
 
+    /// Its channels run although they are held.
+    pub(super) fn cannot_be_held(&self) {
+        self.is_unruly.store(true, SeqCst);
+        self.know(Channels::Not);
+    }
+
     /// Its channels are these.
     pub(super) fn know(&self, channels: Channels) {
         *self.channels() = channels;
@@ -175,6 +183,9 @@ impl Chair {
     fn prove(&self, slice: u64) -> Channels {
         /// What the driver asks for.
         const DEFAULT: u64 = 2048;
+        if self.is_unruly.load(SeqCst) {
+            return Channels::Not;
+        }
         let Some(process) = &self.process else {
             // What is known all the same was not told by it.
             let known = self.known();

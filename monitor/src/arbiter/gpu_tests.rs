@@ -329,3 +329,28 @@ fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
     assert_eq!(first.seat().free().load(SeqCst), 0);
     gpu.end();
 }
+
+#[test]
+fn a_job_that_runs_although_it_is_held_takes_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered::default();
+    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let [(first, ..), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
+    for sat in [first, second] {
+        sat.seat().wish().store(1, SeqCst);
+        sat.ring();
+    }
+    let are_free = |is_free: u32| {
+        let mut seats = [first, second].into_iter();
+        seats.all(|sat| sat.seat().free().load(SeqCst) == is_free)
+    };
+    wait_until("both launch as they like", || are_free(1));
+    // It never leaves.
+    device.switch(101, true);
+    wait_until("they take turns", || are_free(0));
+    assert!(device.waiting.lock().unwrap().is_empty());
+    thread::sleep(Duration::from_millis(50));
+    assert!(are_free(0), "and go on with that");
+    gpu.end();
+}

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
+use tracing::warn;
 
 use super::bell::Bell;
 use super::chair::Chair;
@@ -320,7 +321,15 @@ impl Round {
             return false;
         };
         let orders = steering.look(now, &stays, &said);
-        if orders.is_over {
+        for &job in &orders.escaped {
+            warn!(
+                "job {}: its channels run although they are held: it takes turns, and whoever is beside it",
+                job.0
+            );
+            let seats = self.chairs.iter().filter(|(seat, _)| seat.job == job);
+            seats.for_each(|(_, chair)| chair.cannot_be_held());
+        }
+        if orders.is_over || !orders.escaped.is_empty() {
             return false;
         }
         for &(job, slice) in &orders.slices {

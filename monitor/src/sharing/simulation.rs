@@ -146,6 +146,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
                 (Job(number as u32), heard)
             });
             let look = sharing.look(now, &heard.collect());
+            assert_eq!(look.escaped, [], "nobody is where it cannot be");
             for (Job(number), is_on) in look.switch {
                 sims[number as usize].is_on = is_on;
             }
@@ -315,4 +316,25 @@ fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
         sharing.look(now, &[(Job(1), wild)].into());
     }
     assert!(sharing.standing(Job(1)).unwrap().1 <= 1_000 * MS);
+}
+
+#[test]
+fn who_is_on_the_gpu_all_the_same_is_told() {
+    let mut sharing = Sharing::new(0);
+    let eighth = Share::new(1, 8).unwrap();
+    sharing.come(Job(1), eighth, HARD, 0);
+    sharing.come(Job(2), eighth, HARD, 0);
+    let always = Heard {
+        resident: TICK,
+        pending: TICK,
+        wishes: true,
+        ..Heard::default()
+    };
+    let looks = (TICK..300 * MS).step_by(TICK as usize);
+    let told = looks.map(|now| {
+        sharing
+            .look(now, &[(Job(1), always), (Job(2), Heard::default())].into())
+            .escaped
+    });
+    assert_eq!(told.flatten().next(), Some(Job(1)));
 }
