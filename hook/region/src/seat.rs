@@ -1,8 +1,8 @@
 //! Seats: where the arbiter of a node and one process that uses a GPU tell each other of turns.
 //!
 //! One page for each process and GPU, of a memfd that the arbiter makes and seals, so that nobody can make it shorter
-//! under the other's eyes. Both map it. What stands in the process's half is its word and nothing more: garbage there
-//! harms its own job alone.
+//! under the other's eyes. Both map it. What stands in the process's half is its word and nothing more: the arbiter
+//! bounds what garbage there can do to others.
 //!
 //! A turn, from the process's side:
 //!
@@ -14,6 +14,10 @@
 //!    Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
 //! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
 //!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
+//!
+//! While several jobs want a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has
+//! a turn without end, launches as it likes, and says for how long it had work ([`Seat::pending`]). By the channels that it tells of
+//! ([`Seat::tell_channels`]) the arbiter holds it on the GPU.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,5 +1,6 @@
 //! One GPU whose time is limited: what this process has in flight there, and what it may have.
 
+mod at_once;
 mod charging;
 mod found;
 mod waiting;
@@ -138,27 +139,6 @@ impl Gpu {
             }
         }
         self.admit_watched(ticket, known, goes_on, [now.wrapping_sub(since), now])
-    }
-
-    /// Where there are no turns: nothing is waited for or measured. Known is which streams are used, and since when.
-    fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
-        let now = arch::ticks();
-        // Relaxed: times and nothing else.
-        self.last.store(now, Ordering::Relaxed);
-        if let Some(place) = self.streams.place(stream, self.context()) {
-            place.note(os::nanoseconds_at(now));
-        }
-        self.turns.wake();
-        Ticket {
-            gpu: self,
-            place: None,
-            stream,
-            key,
-            cost: 0,
-            watch: Watch::Unneeded,
-            stands_for: 1,
-            is_sure: false,
-        }
     }
 
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.

@@ -15,7 +15,7 @@ use super::GpuId;
 use crate::sharing::{Heard, Look, Sharing, TICK};
 use crate::turns::{Job, Nanos};
 
-/// From one group to the next the GPU takes so long, which is nobody's time. It is counted for the one that comes.
+/// From one group to the next the GPU takes so long at least. The log counts that for the one that comes, and nobody pays for it.
 const CHANGE: Nanos = 60_000;
 
 /// A GPU whose channels can be steered.

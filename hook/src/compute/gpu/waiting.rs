@@ -2,16 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::CUcontext;
-
-use super::super::captures::Named;
 use super::super::helper;
 use super::super::own::May;
-use super::super::streams::Place;
 use super::super::turns::Duty;
 use super::{Gpu, WINDOW};
-use crate::account::pools::relaxed;
-use crate::account::within;
 use crate::os;
 use crate::report;
 
@@ -23,11 +17,6 @@ const PATIENCE: u64 = 2_000_000;
 const SHARED_PATIENCE: u64 = 20_000_000;
 /// The longest that one of these waits.
 const LONGEST_PATIENCE: u64 = 100_000_000;
-
-/// A stream that was not used for so long has no work any more.
-const RECENTLY: u64 = 60_000_000_000;
-/// So many streams are asked, each for a fifth of a microsecond.
-const MOST_SAMPLED: usize = 64;
 
 impl Gpu {
     /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
@@ -159,26 +148,6 @@ impl Gpu {
         self.is_attended.store(false, Ordering::SeqCst);
     }
 
-    /// Counts the time since the last sample, if there was work then. Tells when this one was taken, if there is work now.
-    fn sample(&self, had_work: Option<u64>) -> Option<u64> {
-        let now = os::nanoseconds();
-        if let Some(before) = had_work {
-            self.turns.had_work(now.saturating_sub(before));
-        }
-        // The driver may keep this thread waiting while the program waits for the GPU.
-        self.has_work().then_some(now)
-    }
-
-    /// Whether any of the streams that this process used of late has work just now, as the driver says.
-    fn has_work(&self) -> bool {
-        let recently = os::nanoseconds().saturating_sub(RECENTLY);
-        let places = self.streams.each();
-        let places = places.filter(|place| !place.is_done() || place.since() > recently);
-        let mut places = places.take(MOST_SAMPLED);
-        // Who is at the events of a stream is at work there.
-        places.any(|place| place.try_marks(|place, _| is_busy(place)).unwrap_or(true))
-    }
-
     /// Tells the arbiter of this process's channels.
     pub(in crate::compute) fn tell_channels(&self) {
         self.turns.tell_channels();
@@ -219,19 +188,6 @@ impl Gpu {
             });
         }
     }
-}
-
-/// Whether a place's stream has work. Another thread's own cannot be asked, nor one that captures.
-fn is_busy(place: &Place) -> bool {
-    let Some(stream) = place.stream() else {
-        return !place.is_done();
-    };
-    let context = place.context() as usize as CUcontext;
-    // The default stream is the context's.
-    within(context, || {
-        let named = Named::of(place, stream);
-        named.is_some_and(|_named| relaxed(|| stream.is_busy()))
-    })
 }
 
 /// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be
