@@ -1,4 +1,4 @@
-//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor or the hook.
+//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor, the hook or the calls of the driver.
 
 use anyhow::Result;
 use softmig_tests::documents::{functions, named, page, plain_tests, root};
@@ -14,6 +14,7 @@ fn the_threat_model_names_the_tests_there_are() -> Result<()> {
         "../monitor/tests",
         "../hook/region/src",
         "../hook/src",
+        "../rm/src",
     ] {
         let tests = plain_tests(&root().join(folder))?;
         assert!(!tests.is_disjoint(&named), "none of {folder} is named");
