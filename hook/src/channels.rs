@@ -5,7 +5,8 @@
 //! context's), an object is no more. Anything else passes by a comparison.
 
 use core::ffi::{c_int, c_ulong, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
@@ -107,25 +108,23 @@ fn is_channel(class: u32) -> bool {
 }
 
 impl Table {
+    /// The process's, if anything was noted.
+    fn known() -> Option<&'static Self> {
+        // SAFETY: null, or a mapping that is never given back, all zero at first.
+        unsafe { TABLE.load(Acquire).as_ref() }
+    }
+
     /// The process's; made where there is none yet. The child of a fork has an empty one.
     fn get() -> Option<&'static Self> {
-        let known = TABLE.load(core::sync::atomic::Ordering::Acquire);
-        // SAFETY: null, or a mapping that is never given back, all zero at first.
-        if let Some(table) = unsafe { known.as_ref() } {
+        if let Some(table) = Self::known() {
             return Some(table);
         }
         let start = os::map(size_of::<Self>()).ok()?;
         os::is_wiped_in_children(start, size_of::<Self>());
         let new = start.cast::<Self>().as_ptr();
         // Another thread may have been faster; then its is used.
-        let _ = TABLE.compare_exchange(
-            core::ptr::null_mut(),
-            new,
-            core::sync::atomic::Ordering::AcqRel,
-            core::sync::atomic::Ordering::Acquire,
-        );
-        // SAFETY: as above.
-        unsafe { TABLE.load(core::sync::atomic::Ordering::Acquire).as_ref() }
+        let _ = TABLE.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire);
+        Self::known()
     }
 
     fn is_group(&self, client: u32, group: u32) -> bool {
@@ -168,11 +167,7 @@ fn add<const WORDS: usize, const COUNT: usize>(
 
 /// An object is no more, with all that was below it.
 fn forget(client: u32, object: u32) {
-    let known = TABLE.load(core::sync::atomic::Ordering::Acquire);
-    // SAFETY: as above.
-    let Some(table) = (unsafe { known.as_ref() }) else {
-        return;
-    };
+    let Some(table) = Table::known() else { return };
     let mut is_any = false;
     {
         let _held = table.lock.hold();
@@ -216,18 +211,14 @@ pub(crate) fn tell(seat: &Seat) {
             handle: handle.load(Relaxed),
         });
     let ours = known.filter(|it| it.client != 0 && table.is_group(it.client, it.group));
+    // So many say that there are more.
     let has_more = table.has_more.load(Relaxed) != 0;
-    let more = has_more.then_some(Channel::default());
-    // One too many says that there are more.
-    let endless = core::iter::repeat_n(
-        more,
-        if has_more {
-            MOST_CHANNELS.saturating_add(1)
-        } else {
-            0
-        },
-    );
-    seat.tell_channels(ours.chain(endless.flatten()));
+    let more = if has_more {
+        MOST_CHANNELS.saturating_add(1)
+    } else {
+        0
+    };
+    seat.tell_channels(ours.chain(core::iter::repeat_n(Channel::default(), more)));
 }
 
 #[cfg(test)]

@@ -56,6 +56,9 @@ const WHOLE_SLICE: u64 = 16_000;
 const SHORT_SLICE: u64 = 2_000;
 const LONG_SLICE: u64 = 8_000;
 
+/// The time slice that the driver gives a group.
+pub const DRIVERS_SLICE: u64 = 2048;
+
 /// What was heard of a job since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
@@ -74,8 +77,6 @@ pub struct Heard {
 /// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Whose channels are to run from now on, or to wait.
-    pub switch: Vec<(Job, bool)>,
     /// New time slices, in microseconds.
     pub slices: Vec<(Job, u64)>,
     /// Who was on the GPU although its channels were not to run.
@@ -197,7 +198,7 @@ impl Sharing {
         Some((member.credit, member.charged))
     }
 
-    /// A process of the job comes: what it is to have so that it is as the others.
+    /// Whether a job's channels are to run, and their time slice in microseconds; 0 for [`DRIVERS_SLICE`].
     pub fn state(&self, job: Job) -> Option<(bool, u64)> {
         let member = self.members.get(&job)?;
         Some((member.is_on(), member.slice))
@@ -216,7 +217,7 @@ impl Sharing {
         }
         let escaped = self.members.iter().filter(|(_, it)| it.escaped >= ESCAPED);
         look.escaped = escaped.map(|(&job, _)| job).collect();
-        self.switch(&mut look);
+        self.switch();
         self.members
             .retain(|_, it| it.is_here || it.credit < part(it.share, SAVINGS));
         let wanting = self.members.values().filter(|it| it.wants(now)).count();
@@ -334,9 +335,9 @@ impl Sharing {
     }
 
     /// Who is ahead waits, and who has no credit.
-    fn switch(&mut self, look: &mut Look) {
+    fn switch(&mut self) {
         let least = self.least();
-        for (&job, member) in &mut self.members {
+        for member in self.members.values_mut() {
             // Who waited for credit has not waited for others.
             let is_back = member.why == Why::Capped && member.has_credit();
             if let Some(least) = least.filter(|_| is_back) {
@@ -345,17 +346,13 @@ impl Sharing {
             let lead = member.served - least.unwrap_or(member.served);
             // The log knows who uses the GPU, whatever that one says; and who waits goes on waiting, without saying so.
             let uses = member.wishes || member.is_resident || !member.is_on();
-            let why = if uses && !member.has_credit() {
+            member.why = if uses && !member.has_credit() {
                 Why::Capped
             } else if uses && lead > member.most_lead() {
                 Why::Ahead
             } else {
                 Why::On
             };
-            let was_on = std::mem::replace(&mut member.why, why) == Why::On;
-            if was_on != (why == Why::On) {
-                look.switch.push((job, why == Why::On));
-            }
         }
     }
 }

@@ -11,6 +11,7 @@ use softmig_rm::{Channel, Group, set_time_slice};
 use super::bell::Bell;
 use super::gpu::now;
 use super::page::Page;
+use crate::sharing::DRIVERS_SLICE;
 use crate::turns::Nanos;
 
 /// A process's seat.
@@ -156,15 +157,16 @@ impl Chair {
         let version = self.page.version();
         let slice = self.slice.load(SeqCst);
         let is_new = self.version.load(SeqCst) != version;
-        let is_held = self.unproven.load(SeqCst) != 0;
-        if is_new || is_held || self.has_slice.load(SeqCst) != slice {
+        let unproven = self.unproven.load(SeqCst);
+        if is_new || unproven != 0 || self.has_slice.load(SeqCst) != slice {
             // It may change them as often as it likes.
             let rest = PAUSE - (now() - self.proved.swap(now(), SeqCst)).clamp(0, PAUSE);
             std::thread::sleep(Duration::from_nanos(rest.unsigned_abs()));
             self.know(self.prove(slice));
             self.has_slice.store(slice, SeqCst);
             self.version.store(version, SeqCst);
-            self.unproven.store(0, SeqCst);
+            // What was held since then is still to be proven.
+            let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
         }
     }
 
@@ -181,8 +183,6 @@ impl Chair {
 
     /// Finds out which of the channels that it tells of are its own: those of groups whose time slice can be set by its files.
     fn prove(&self, slice: u64) -> Channels {
-        /// What the driver asks for.
-        const DEFAULT: u64 = 2048;
         if self.is_unruly.load(SeqCst) {
             return Channels::Not;
         }
@@ -198,7 +198,7 @@ impl Chair {
         let Some(told) = self.page.channels() else {
             return Channels::Not;
         };
-        let slice = if slice == 0 { DEFAULT } else { slice };
+        let slice = if slice == 0 { DRIVERS_SLICE } else { slice };
         let group = |it: &softmig_region::seat::Channel| Group {
             file: it.file,
             client: it.client,

@@ -50,7 +50,12 @@ pub struct Member {
 }
 
 pub(super) fn now() -> Nanos {
-    let time = clock_gettime(ClockId::Monotonic);
+    time(ClockId::Monotonic)
+}
+
+/// What a clock says.
+pub(super) fn time(clock: ClockId) -> Nanos {
+    let time = clock_gettime(clock);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 

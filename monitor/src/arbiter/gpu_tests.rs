@@ -220,8 +220,7 @@ impl super::super::steering::Device for Steered {
 impl Steered {
     /// This process's group comes to the GPU, or leaves it, now.
     fn switch(&self, process: u32, is_start: bool) {
-        let time = clock_gettime(ClockId::Realtime);
-        let at = (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64;
+        let at = time(ClockId::Realtime) as u64;
         self.log.lock().unwrap().push(softmig_rm::Switch {
             process,
             channel: 6,

@@ -1,7 +1,7 @@
 //! Steers jobs on the GPU's own scheduler, as [`crate::sharing`] decides: what the GPU's log says goes there, and what is to
 //! be done comes back.
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use softmig_policy::limits::{Mode, Share};
 use softmig_rm::{Channel, Switch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use tracing::{debug, info, warn};
 
 use super::GpuId;
-use crate::sharing::{Heard, Look, Sharing, TICK};
+use super::gpu::time;
+use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
 use crate::turns::{Job, Nanos};
 
 /// From one group to the next the GPU takes so long at least. The log counts that for the one that comes, and nobody pays for it.
@@ -127,7 +128,7 @@ impl Scheduler {
                 "it hides whose processes are there: this needs CAP_SYS_ADMIN".into()
             }
             Ok(has_lost) => {
-                let stays = self.log.note(&switches, real_time());
+                let stays = self.log.note(&switches, time(ClockId::Realtime));
                 if has_lost {
                     // What was lost is later than what is there. Who came may have left.
                     self.log = Log::default();
@@ -337,15 +338,8 @@ impl Steering {
 
 /// A slice in which a group was interrupted is not shorter than this, of so many microseconds.
 fn nearly(slice: u64) -> Nanos {
-    /// What the driver asks for.
-    const DEFAULT: u64 = 2048;
-    let slice = if slice == 0 { DEFAULT } else { slice };
+    let slice = if slice == 0 { DRIVERS_SLICE } else { slice };
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
-}
-
-fn real_time() -> Nanos {
-    let time = clock_gettime(ClockId::Realtime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// The GPU's log, as far as it is open: who is there.

@@ -147,8 +147,8 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             });
             let look = sharing.look(now, &heard.collect());
             assert_eq!(look.escaped, [], "nobody is where it cannot be");
-            for (Job(number), is_on) in look.switch {
-                sims[number as usize].is_on = is_on;
+            for (number, sim) in sims.iter_mut().enumerate() {
+                (sim.is_on, _) = sharing.state(Job(number as u32)).unwrap();
             }
             for (Job(number), slice) in look.slices {
                 sims[number as usize].slice = slice as Nanos * 1000;
@@ -292,12 +292,8 @@ fn beside_who_wants_the_gpu_a_cap_needs_nobodys_word() {
             pending: TICK,
             ..Heard::default()
         };
-        let look = sharing.look(now, &[(Job(1), silent), (Job(2), other)].into());
-        for (job, on) in look.switch {
-            if job == Job(1) {
-                is_on = on;
-            }
-        }
+        sharing.look(now, &[(Job(1), silent), (Job(2), other)].into());
+        (is_on, _) = sharing.state(Job(1)).unwrap();
     }
     assert!(used < 1_350 * MS, "{used}");
 }
