@@ -20,13 +20,7 @@ def main():
         cupy.tanh(out, out=out)
         device.synchronize()
 
-    def step():
-        once()
-        page.done()
-
-    for _ in range(5):
-        once()
-    page.run(step)
+    page.run_each(once)
 
 
 if __name__ == "__main__":

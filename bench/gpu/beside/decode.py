@@ -57,13 +57,7 @@ def main():
         torch.cuda.synchronize()
         token[0].item()
 
-    def step():
-        once()
-        page.done()
-
-    for _ in range(5):
-        once()
-    page.run(step)
+    page.run_each(once)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,7 @@ def main():
         weights, found = jitted(weights, data, target)
         jax.block_until_ready((weights, found))
 
-    def step():
-        once()
-        page.done()
-
-    for _ in range(5):
-        once()
-    page.run(step)
+    page.run_each(once)
 
 
 if __name__ == "__main__":

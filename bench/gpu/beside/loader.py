@@ -62,13 +62,7 @@ def main():
         optimiser.step()
         loss.item()
 
-    def step():
-        once()
-        page.done()
-
-    for _ in range(5):
-        once()
-    page.run(step)
+    page.run_each(once)
 
 
 if __name__ == "__main__":

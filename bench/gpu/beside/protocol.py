@@ -56,3 +56,13 @@ class Page:
             step()
         if drain:
             drain()
+
+    def run_each(self, once, warm_up=5):
+        """Runs `once` while it may, after some times that do not count: each call is a unit of work, which has ended with it."""
+        def step():
+            once()
+            self.done()
+
+        for _ in range(warm_up):
+            once()
+        self.run(step)
