@@ -6,14 +6,15 @@
 //!
 //! - **Who is ahead waits.** Each job is charged the time for which its groups were on the GPU. One that has had more of its
 //!   share than another that wants the GPU is taken out of the list until that one has come up (`LEAD`, `RESUME`).
-//! - **The cap of a `hard` job** is a credit that grows by its share of the time. Without credit it is taken out as well.
+//! - **The cap of a `hard` job** is a credit that grows by its share of the time. Without credit it is taken out as well, also
+//!   where it is alone.
 //! - **Time slices.** A job that mostly leaves by itself, since its program waits for the GPU, is not interrupted; beside such
 //!   a job the others have short slices, so that its turn comes soon. Where all would go on for ever slices are long, since each
 //!   change costs the GPU 0.14 ms.
 //!
-//! A group stays on the GPU while it has nothing to do, as long as nobody else has either. For that nobody pays: each
-//! `SPAN` what a job was charged is compared with the time for which it had work, as its processes say. As long as another
-//! job had work, it pays all the same, whatever they say.
+//! A group stays on the GPU while it has nothing to do, as long as nobody else has either. For that nobody pays: a job is
+//! charged no more than the time for which it had work, as its processes say. As long as another job had work, it pays all the
+//! same, whatever they say.
 //!
 //! Nothing here reads a clock or a file: [`Sharing::look`] is told what time it is and what was heard.
 
@@ -30,23 +31,24 @@ use crate::turns::{Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
-/// How often to look.
+/// How often to look while a job waits for others to come up.
 pub const TICK: Nanos = 4 * MS;
-/// A job that is so far ahead of another waits; as time, of which both should have had their shares.
-const LEAD: Nanos = 60 * MS;
+/// No look comes sooner after another, and none later while jobs want the GPU.
+const SOONEST: Nanos = 2 * MS;
+const LATEST: Nanos = 16 * MS;
+/// A job that is further ahead of another than this and a slice of its own waits; as time, of which both should have had their
+/// shares.
+const LEAD: Nanos = 40 * MS;
 /// Until it is no further ahead than this.
 const RESUME: Nanos = 20 * MS;
 /// How much time's share a job can save up, and what it needs of that to begin again.
 const SAVINGS: Nanos = 100 * MS;
 const ENOUGH: Nanos = 20 * MS;
-/// In what time what was charged is compared with what was said, and in what time it shows what jobs are like.
-const SPAN: Nanos = 20 * MS;
-const LONG_SPAN: Nanos = 100 * MS;
+/// In what time it shows what jobs are like.
+const SPAN: Nanos = 100 * MS;
 /// A job that had no work for so long claims nothing for the time before.
 const REST: Nanos = 5 * MS;
-/// So long after there was only one job jobs take turns again.
-const ALONE: Nanos = 500 * MS;
-/// A job whose channels do not run is not on the GPU. One that is all the same, for so long of [`LONG_SPAN`], cannot be held.
+/// A job whose channels do not run is not on the GPU. One that is all the same, for so long of [`SPAN`], cannot be held.
 const ESCAPED: Nanos = 30 * MS;
 /// Nobody owes more.
 const DEEPEST_DEBT: Nanos = 1_000 * MS;
@@ -81,8 +83,8 @@ pub struct Look {
     pub slices: Vec<(Job, u64)>,
     /// Who was on the GPU although its channels were not to run.
     pub escaped: Vec<Job>,
-    /// Only one job has used the GPU for a while.
-    pub is_over: bool,
+    /// When to look again; `None` while nobody wants the GPU, or nobody could have less of it.
+    pub next: Option<Nanos>,
 }
 
 /// The jobs of one GPU.
@@ -90,10 +92,7 @@ pub struct Look {
 pub struct Sharing {
     members: BTreeMap<Job, Member>,
     looked: Nanos,
-    settled: Nanos,
     chosen: Nanos,
-    /// When more than one job wanted the GPU.
-    shared: Nanos,
 }
 
 /// A job.
@@ -116,26 +115,15 @@ struct Member {
     escaped: Nanos,
     /// Whether it has processes here.
     is_here: bool,
-    /// Whether it was on the GPU since the last look.
-    is_resident: bool,
-    /// Since the last settlement: what was heard of it, and for how long its channels waited, since it was ahead or had no
-    /// credit.
-    span: Span,
+    /// Since the look before the last: for how long it was on the GPU, and for how long it had work.
+    resident: Nanos,
+    pending: Nanos,
     /// How often its groups were interrupted of late, and how often they left.
     cut: u32,
     left: u32,
     why: Why,
     leaves: bool,
     slice: u64,
-}
-
-/// Of a stretch of time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Span {
-    resident: Nanos,
-    pending: Nanos,
-    behind: Nanos,
-    capped: Nanos,
 }
 
 /// Whether a job's channels run, or why not.
@@ -154,9 +142,7 @@ impl Sharing {
         Self {
             members: BTreeMap::new(),
             looked: now,
-            settled: now,
             chosen: now,
-            shared: now,
         }
     }
 
@@ -166,7 +152,8 @@ impl Sharing {
             share,
             mode,
             served: 0,
-            credit: credit.min(part(share, SAVINGS)),
+            // Where all the GPU's time is used, what all have saved up stays the same. Without any, caps would be reached by chance.
+            credit: part(share, SAVINGS) + credit.min(0),
             charged: 0,
             wishes: false,
             wished: None,
@@ -174,8 +161,8 @@ impl Sharing {
             held: 0,
             escaped: 0,
             is_here: true,
-            is_resident: false,
-            span: Span::default(),
+            resident: 0,
+            pending: 0,
             cut: 0,
             left: 0,
             why: Why::On,
@@ -207,11 +194,14 @@ impl Sharing {
     /// Decides what is to be done now.
     pub fn look(&mut self, now: Nanos, heard: &BTreeMap<Job, Heard>) -> Look {
         let mut look = Look::default();
-        self.note(now, heard);
-        if now - self.settled >= SPAN {
-            self.settle(now);
+        let time = now - self.looked;
+        self.looked = now;
+        for (job, member) in &mut self.members {
+            member.hear(now, time, heard.get(job).copied().unwrap_or_default());
         }
-        if now - self.chosen >= LONG_SPAN {
+        self.charge(time);
+        self.welcome(time);
+        if now - self.chosen >= SPAN {
             self.chosen = now;
             self.choose_slices(&mut look);
         }
@@ -220,48 +210,23 @@ impl Sharing {
         self.switch();
         self.members
             .retain(|_, it| it.is_here || it.credit < part(it.share, SAVINGS));
-        let wanting = self.members.values().filter(|it| it.wants(now)).count();
-        if wanting > 1 {
-            self.shared = now;
-        }
-        look.is_over = now - self.shared >= ALONE;
+        look.next = self.next();
         look
     }
 
-    /// Charges what was heard.
-    fn note(&mut self, now: Nanos, heard: &BTreeMap<Job, Heard>) {
-        let time = now - self.looked;
-        self.looked = now;
-        for (job, member) in &mut self.members {
-            let new = heard.get(job).copied().unwrap_or_default();
-            // No clock and no page makes more of a stretch of time than it was.
-            let resident = new.resident.clamp(0, time);
-            member.credit += part(member.share, time);
-            member.charge(resident);
-            member.is_resident = resident > 0;
-            member.span.resident += resident;
-            member.span.pending += new.pending.clamp(0, time);
-            match member.why {
-                Why::On => {}
-                Why::Ahead => member.span.behind += time,
-                Why::Capped => member.span.capped += time,
-            }
-            if member.is_on() {
-                member.held = 0;
-            } else {
-                // Until the GPU knows.
-                let is_known = member.held >= 2 * TICK;
-                member.escaped += if is_known { resident } else { 0 };
-                member.held += time;
-            }
-            member.cut += new.cut;
-            member.left += new.left;
-            if resident > 0 || !member.is_on() || !member.wishes {
-                member.had = now;
-            }
-            member.wishes = new.wishes;
+    /// Charges the time since the last look. Nobody pays for a GPU that nobody wanted.
+    fn charge(&mut self, time: Nanos) {
+        // Whoever has no credit waits for that, and not for others.
+        let waited: Vec<(Job, Nanos)> = (self.members.iter())
+            .filter(|(_, it)| it.wants(self.looked) && it.why != Why::Capped)
+            .map(|(&job, it)| (job, it.pending))
+            .collect();
+        for (&job, member) in &mut self.members {
+            let others = waited.iter().filter(|(other, _)| *other != job);
+            let idle = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
+            let due = member.resident.min(member.pending);
+            member.charge(due.max(member.resident - idle));
         }
-        self.welcome(now);
     }
 
     /// How far the one is that is furthest behind of those that want the GPU, and are not waiting for credit.
@@ -272,8 +237,9 @@ impl Sharing {
     }
 
     /// Who was away for a while comes in where the others are.
-    fn welcome(&mut self, now: Nanos) {
-        let is_back = |it: &Member| it.wished.is_none_or(|wished| now - wished > REST);
+    fn welcome(&mut self, time: Nanos) {
+        let now = self.looked;
+        let is_back = |it: &Member| it.wished.is_none_or(|wished| now - wished > time + REST);
         let others = self.members.values().filter(|it| it.wishes && !is_back(it));
         let least = others.map(|it| it.served).min();
         for member in self.members.values_mut().filter(|it| it.wishes) {
@@ -281,29 +247,6 @@ impl Sharing {
                 member.served = member.served.max(least.unwrap_or(member.served));
             }
             member.wished = Some(now);
-        }
-    }
-
-    /// Nobody pays for a GPU that nobody wanted.
-    fn settle(&mut self, now: Nanos) {
-        let time = now - self.settled;
-        self.settled = now;
-        // Whoever has no credit waits for that, and not for others.
-        let waited: BTreeMap<Job, Nanos> = (self.members.iter())
-            .filter(|(_, it)| it.wants(now))
-            .map(|(&job, it)| (job, (it.pending(time) - it.span.capped).max(0)))
-            .collect();
-        for (job, member) in &mut self.members {
-            let others = waited.iter().filter(|(other, _)| *other != job);
-            let waited = others.map(|(_, &time)| time).max().unwrap_or(0);
-            let pending = member.pending(time);
-            let span = std::mem::take(&mut member.span);
-            let own = pending - span.behind - span.capped;
-            let due = span
-                .resident
-                .min(own.max(0))
-                .max(span.resident - (time - waited));
-            member.charge(due - span.resident);
         }
     }
 
@@ -345,7 +288,7 @@ impl Sharing {
             }
             let lead = member.served - least.unwrap_or(member.served);
             // The log knows who uses the GPU, whatever that one says; and who waits goes on waiting, without saying so.
-            let uses = member.wishes || member.is_resident || !member.is_on();
+            let uses = member.wishes || member.resident > 0 || !member.is_on();
             member.why = if uses && !member.has_credit() {
                 Why::Capped
             } else if uses && lead > member.most_lead() {
@@ -355,31 +298,52 @@ impl Sharing {
             };
         }
     }
+
+    /// When to look again: before anybody could have more than it should.
+    fn next(&self) -> Option<Nanos> {
+        let now = self.looked;
+        let wanting = self.members.values().filter(|it| it.wants(now));
+        let is_shared = wanting.count() > 1;
+        let least = self.least().filter(|_| is_shared);
+        let times = self.members.values().filter_map(|it| it.until_next(least));
+        let soonest = times.min()?.clamp(SOONEST, LATEST);
+        Some(now + soonest)
+    }
 }
 
 impl Member {
+    /// What was heard of it since the last look.
+    fn hear(&mut self, now: Nanos, time: Nanos, new: Heard) {
+        // No clock and no page makes more of a stretch of time than it was.
+        self.resident = new.resident.clamp(0, time);
+        self.pending = new.pending.clamp(0, time);
+        self.credit += part(self.share, time);
+        if self.is_on() {
+            self.held = 0;
+        } else {
+            // Until the GPU knows.
+            let is_known = self.held >= 2 * TICK;
+            self.escaped += if is_known { self.resident } else { 0 };
+            self.held += time;
+        }
+        self.cut += new.cut;
+        self.left += new.left;
+        if self.resident > 0 || !self.is_on() || !self.wishes {
+            self.had = now;
+        }
+        self.wishes = new.wishes;
+    }
+
     /// Pays for so much of the GPU's time; less than nothing is given back.
     fn charge(&mut self, time: Nanos) {
-        let (shards, per_gpu) = (self.share.shards(), self.share.per_gpu());
-        self.served += time * Nanos::from(per_gpu) / Nanos::from(shards.max(1));
+        self.served += self.as_served(time);
         self.charged += time;
         self.credit = (self.credit - time).clamp(-DEEPEST_DEBT, part(self.share, SAVINGS));
     }
 
-    /// How long it had work since the last settlement, which was so long ago.
-    fn pending(&self, time: Nanos) -> Nanos {
-        // Who waits for the GPU may have no chance to say so meanwhile.
-        let is_silent = self.span.pending == 0 && self.wishes;
-        if is_silent {
-            time
-        } else {
-            self.span.pending.min(time)
-        }
-    }
-
     /// Whether it wants the GPU. Who could have it and does not take it waits for something else.
     fn wants(&self, now: Nanos) -> bool {
-        self.wishes && now - self.had <= LONG_SPAN
+        self.wishes && now - self.had <= SPAN
     }
 
     fn is_on(&self) -> bool {
@@ -387,17 +351,48 @@ impl Member {
     }
 
     fn most_lead(&self) -> Nanos {
-        if self.is_on() { LEAD } else { RESUME }
+        if self.is_on() {
+            let slice = self.slice.min(LONG_SLICE) as Nanos * 1000;
+            LEAD + self.as_served(slice)
+        } else {
+            RESUME
+        }
+    }
+
+    /// The time in which it should have had so much of the GPU.
+    fn as_served(&self, time: Nanos) -> Nanos {
+        time * Nanos::from(self.share.per_gpu()) / Nanos::from(self.share.shards().max(1))
+    }
+
+    fn is_capped(&self) -> bool {
+        self.mode == Mode::Hard && self.share.shards() < self.share.per_gpu()
     }
 
     fn has_credit(&self) -> bool {
-        let is_capped = self.mode == Mode::Hard && self.share.shards() < self.share.per_gpu();
         let least = if self.is_on() {
-            0
+            1
         } else {
             part(self.share, ENOUGH)
         };
-        !is_capped || self.credit >= least
+        !self.is_capped() || self.credit >= least
+    }
+
+    /// In what time it could be to wait, or to go on. `least` is how far the one is that is furthest behind, if several want the
+    /// GPU.
+    fn until_next(&self, least: Option<Nanos>) -> Option<Nanos> {
+        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
+        match self.why {
+            Why::Ahead => Some(TICK),
+            Why::Capped => Some(self.as_served(part(self.share, ENOUGH) - self.credit)),
+            Why::On if !self.wishes => None,
+            Why::On => {
+                // Where it has the GPU for itself.
+                let cap = (self.is_capped()).then(|| self.credit * per_gpu / (per_gpu - shards));
+                let lead = self.served - least.unwrap_or(self.served);
+                let lead = least.map(|_| part(self.share, self.most_lead() - lead));
+                cap.into_iter().chain(lead).min()
+            }
+        }
     }
 }
 

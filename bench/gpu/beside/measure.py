@@ -9,8 +9,8 @@ from programs import Program, Trouble, window
 
 # After each go, s.
 SETTLE = 0.5
-# Of the seconds of a mix: those of one program alone on the whole GPU, and alone in its slice.
-WHOLE, SLICE = 0.5, 0.7
+# Of the seconds of a mix: those of one program alone on the whole GPU, and alone in its slice, where long kernels end seldom.
+WHOLE, SLICE = 0.7, 1.4
 FIRST_JOB = 7000
 
 

@@ -50,6 +50,13 @@ def cells(quick):
         "soft, one busy at 25": [tenant((1, 4), mode="soft")],
         "4 x 25, the fourth comes later": [*equal(4, BUSY)[:3], tenant((1, 4), late=2.0)],
         "hard, one busy at 25": [tenant((1, 4))],
+        "hard, one at 25, launches of 20 us": [tenant((1, 4), ("launch", 20, 1))],
+        "hard, one at 25, launches of 20 ms": [tenant((1, 4), ("launch", 20000, 1))],
+        "hard, one at 25, synchronising at 5 us": [tenant((1, 4), ("sync", 5, 1))],
+        "hard, one at 25, synchronising at 20 us": [tenant((1, 4), ("sync", 20, 1))],
+        "hard, one at 25, synchronising at 1 ms": [tenant((1, 4), ("sync", 1000, 1))],
+        "hard, one at 25, 1 ms in every 10": [tenant((1, 4), duty)],
+        "hard, one at 75, synchronising at 20 us": [tenant((3, 4), ("sync", 20, 1))],
     }
     return {f"jobs {name}": jobs for name, jobs in table.items()}
 

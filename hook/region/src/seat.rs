@@ -15,8 +15,8 @@
 //! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
 //!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
 //!
-//! While several jobs want a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has
-//! a turn without end, launches as it likes, and says for how long it had work ([`Seat::pending`]). By the channels that it tells of
+//! On a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has a turn without end,
+//! launches as it likes, and says when it has work ([`Seat::tell_work`]). By the channels that it tells of
 //! ([`Seat::tell_channels`]) the arbiter holds it on the GPU.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -53,6 +53,7 @@ struct Process {
     together: AtomicU32,
     version: AtomicU32,
     pending: AtomicU64,
+    pending_since: AtomicU64,
     channels: AtomicU32,
     all: [Entry; MOST_CHANNELS],
 }
@@ -216,9 +217,27 @@ impl Seat {
         &self.process.overruns
     }
 
-    /// For how long it had work on the GPU or waiting for it while there were no turns, as samples say.
-    pub fn pending(&self) -> &AtomicU64 {
-        &self.process.pending
+    /// Tells whether the process has work on the GPU or waiting for it, of which there are no turns. By the samples that are told
+    /// it has had work from one that found some to the next. One thread at a time.
+    pub fn tell_work(&self, now: u64, has_work: bool) {
+        let since = self.process.pending_since.load(Ordering::Relaxed);
+        if since != 0 {
+            let time = now.saturating_sub(since);
+            // First this: who reads both meanwhile finds less, and not time twice.
+            self.process.pending_since.store(0, Ordering::SeqCst);
+            self.process.pending.fetch_add(time, Ordering::SeqCst);
+        }
+        let since = if has_work { now } else { 0 };
+        self.process.pending_since.store(since, Ordering::SeqCst);
+    }
+
+    /// For how long the process has had work in all.
+    pub fn pending(&self, now: u64) -> u64 {
+        let sum = self.process.pending.load(Ordering::SeqCst);
+        match self.process.pending_since.load(Ordering::SeqCst) {
+            0 => sum,
+            since => sum.saturating_add(now.saturating_sub(since)),
+        }
     }
 
     /// How long its work has kept the GPU busy in all, as it measured.

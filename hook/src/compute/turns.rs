@@ -199,11 +199,10 @@ impl Turns {
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
-    /// There was work for so long.
-    pub(super) fn had_work(&self, time: u64) {
+    /// Tells whether there is work.
+    pub(super) fn tell_work(&self, has_work: bool) {
         if let Some(seat) = self.seat() {
-            // Relaxed: a sum and nothing else.
-            seat.pending().fetch_add(time, Ordering::Relaxed);
+            seat.tell_work(os::nanoseconds(), has_work);
         }
     }
 

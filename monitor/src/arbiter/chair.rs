@@ -224,8 +224,9 @@ impl Chair {
 
     /// For how long it had work since this was last asked.
     pub(super) fn new_pending(&self) -> Nanos {
-        let pending = self.page.pending();
-        let before = self.pending.swap(pending, SeqCst);
+        let pending = self.page.pending(now().unsigned_abs());
+        // What was read while the process wrote may be less than before.
+        let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
     }
 }

@@ -30,6 +30,13 @@ impl Sat {
         Self(MmapRaw::map_raw(&file).unwrap())
     }
 
+    /// Wishes, and says that it has work from now on.
+    fn want(&self) {
+        self.seat().wish().store(1, SeqCst);
+        self.seat().tell_work(now().unsigned_abs(), true);
+        self.ring();
+    }
+
     fn crowd(gpu: &Arc<Gpu>, job: u32, seats: usize) -> Vec<Self> {
         (0..seats).map(|_| Self::down(gpu, job)).collect()
     }
@@ -276,14 +283,9 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
         let seat = sat.seat();
         seat.free().load(SeqCst) == 1 && seat.turn().load(SeqCst) & OPEN != 0
     };
-    first.seat().wish().store(1, SeqCst);
-    first.ring();
-    wait_until("a turn for the first", || {
-        first.seat().turn().load(SeqCst) & OPEN != 0
-    });
-    assert_eq!(first.seat().free().load(SeqCst), 0, "it is alone");
-    second.seat().wish().store(1, SeqCst);
-    second.ring();
+    first.want();
+    wait_until("the first launches as it likes", || is_free(first));
+    second.want();
     wait_until("both launch as they like", || {
         is_free(first) && is_free(second)
     });
@@ -308,9 +310,6 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
         "whoever has its number next runs"
     );
     wait_until("nobody is written down", || lists() == 0);
-    wait_until("the second is alone and takes turns", || {
-        second.seat().free().load(SeqCst) == 0
-    });
     gpu.end();
 }
 
@@ -322,8 +321,10 @@ fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
     let (first, ..) = steered_job(&gpu, 1);
     // Of an older library: it tells of no channels.
     let second = Sat::down(&gpu, 2);
-    first.seat().wish().store(1, SeqCst);
-    first.ring();
+    first.want();
+    wait_until("the first launches as it likes", || {
+        first.seat().free().load(SeqCst) == 1
+    });
     assert!(second.take_turn() < Duration::from_secs(20));
     assert_eq!(first.seat().free().load(SeqCst), 0);
     gpu.end();
@@ -337,8 +338,7 @@ fn a_job_that_runs_although_it_is_held_takes_turns() {
     let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
     let [(first, ..), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
     for sat in [first, second] {
-        sat.seat().wish().store(1, SeqCst);
-        sat.ring();
+        sat.want();
     }
     let are_free = |is_free: u32| {
         let mut seats = [first, second].into_iter();

@@ -92,9 +92,9 @@ impl Page {
         }
     }
 
-    /// For how long it had work while there were no turns, as it says.
-    pub(super) fn pending(&self) -> u64 {
-        self.seat().map_or(0, |seat| seat.pending().load(Relaxed))
+    /// For how long it has had work while there were no turns, as it says.
+    pub(super) fn pending(&self, now: u64) -> u64 {
+        self.seat().map_or(0, |seat| seat.pending(now))
     }
 
     /// How often the process told of its channels.

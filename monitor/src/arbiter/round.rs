@@ -25,7 +25,9 @@ const SOON: Nanos = 1_000_000;
 const SOON_EACH: Nanos = 20_000;
 /// A process that answers faster than it can be told is not waited for: others are to come to their looks.
 const MOST_LOOKS: u32 = 8;
-const PAUSE: Nanos = 100_000;
+const BREATH: Nanos = 100_000;
+/// So long jobs take turns at least before they are steered again.
+const PAUSE: Nanos = 500_000_000;
 
 /// A GPU's turns and who sits there.
 #[derive(Debug)]
@@ -33,8 +35,10 @@ pub(super) struct Round {
     turns: Turns,
     others: Others,
     scheduler: Scheduler,
-    /// While jobs share the GPU by its own scheduler, and take no turns.
+    /// While jobs get the GPU by its own scheduler, and take no turns.
     steering: Option<Steering>,
+    /// No job is steered before.
+    turns_until: Nanos,
     chairs: BTreeMap<SeatId, Arc<Chair>>,
     /// When to look again.
     pub(super) next: Option<Nanos>,
@@ -54,6 +58,7 @@ impl Round {
             others,
             scheduler,
             steering: None,
+            turns_until: 0,
             chairs: BTreeMap::new(),
             next: None,
             clock: None,
@@ -171,7 +176,7 @@ impl Round {
                 return self.next;
             }
         }
-        self.next = Some(now() + PAUSE);
+        self.next = Some(now() + BREATH);
         self.next
     }
 
@@ -231,17 +236,18 @@ impl Round {
     }
 
     fn next_while_steered(&self) -> Option<Nanos> {
-        let next = self.steering.as_ref().map(|it| it.next);
+        let next = self.steering.as_ref().and_then(|it| it.next);
         next.into_iter().chain(self.beat).min()
     }
 
-    /// Whether jobs share the GPU by its own scheduler, now that this was heard; and then sees to it that they do.
+    /// Whether jobs get the GPU by its own scheduler, now that this was heard; and then sees to it that they do.
     fn is_steered(&mut self, now: Nanos) -> bool {
         if self.steering.is_none() && !self.begin_to_steer(now) {
             return false;
         }
         self.let_loose();
-        let is_due = self.steering.as_ref().is_some_and(|it| it.next <= now);
+        let next = self.steering.as_ref().and_then(|it| it.next);
+        let is_due = next.is_none_or(|next| next <= now);
         if is_due && !self.steer(now) {
             self.stop_steering(now);
             return false;
@@ -259,10 +265,13 @@ impl Round {
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {
-        let first = self.wishing().next().map(|(job, _)| job);
-        let are_several = self.wishing().any(|(job, _)| Some(job) != first);
+        if self.wishing().any(|(_, chair)| !chair.can_be_steered(now)) {
+            self.turns_until = now + PAUSE;
+        }
+        let is_any = self.wishing().next().is_some();
         let are_known = || self.wishing().all(|(_, chair)| !chair.known().is_empty());
-        if !are_several || !are_known() || self.scheduler.stays().is_none() {
+        let is_early = now < self.turns_until;
+        if !is_any || is_early || !are_known() || self.scheduler.stays().is_none() {
             return false;
         }
         let mut steering = Steering::new(now);
@@ -320,6 +329,12 @@ impl Round {
         let (Some(steering), Some(stays)) = (&mut self.steering, self.scheduler.stays()) else {
             return false;
         };
+        if self.scheduler.is_to_be_renewed(now) {
+            let is_at_work = |it: &&Said| it.pending > 0 && steering.is_on(it.job);
+            let at_work = said.iter().find(is_at_work).map(|it| it.process);
+            let chairs = self.chairs.values().filter(|it| Some(it.pid) == at_work);
+            chairs.for_each(|chair| self.scheduler.renew(now, &chair.known()));
+        }
         let orders = steering.look(now, &stays, &said);
         for &job in &orders.escaped {
             warn!(
@@ -329,7 +344,7 @@ impl Round {
             let seats = self.chairs.iter().filter(|(seat, _)| seat.job == job);
             seats.for_each(|(_, chair)| chair.cannot_be_held());
         }
-        if orders.is_over || !orders.escaped.is_empty() {
+        if !orders.escaped.is_empty() {
             return false;
         }
         for &(job, slice) in &orders.slices {
@@ -345,11 +360,9 @@ impl Round {
         let Some(steering) = &mut self.steering else {
             return;
         };
-        let is_on = |job: Job| steering.state(job).is_none_or(|(is_on, _)| is_on);
-        let held: Vec<_> = self
-            .chairs
-            .iter()
-            .filter(|(seat, _)| !is_on(seat.job))
+        let chairs = self.chairs.iter();
+        let held: Vec<_> = chairs
+            .filter(|(seat, _)| !steering.is_on(seat.job))
             .collect();
         let channels = held.iter().flat_map(|(_, chair)| chair.known()).collect();
         let Held { new, gone } = steering.hold(&mut self.scheduler, channels);
@@ -364,6 +377,7 @@ impl Round {
             return;
         };
         steering.end(&mut self.scheduler);
+        self.turns_until = now + PAUSE;
         let orders = self.turns.resume(now, |job| steering.standing(job));
         for order in &orders {
             if let Some(chair) = self.chairs.get(&order.seat) {

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::GpuId;
 use super::gpu::time;
-use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
+use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing};
 use crate::turns::{Job, Nanos};
 
 /// From one group to the next the GPU takes so long at least. The log counts that for the one that comes, and nobody pays for it.
@@ -50,6 +50,8 @@ pub(super) struct Scheduler {
     /// Its log cannot be read: it is used no more than to let channels run.
     is_broken: bool,
     log: Log,
+    /// When a group came anew.
+    renewed: Nanos,
     /// The channels that wait, for whoever comes after this process.
     list: PathBuf,
 }
@@ -70,6 +72,7 @@ impl Scheduler {
             device: None,
             is_broken: false,
             log: Log::default(),
+            renewed: 0,
             list: folder.join(list_name(id)),
         }
     }
@@ -97,7 +100,7 @@ impl Scheduler {
             .device
             .get_or_insert_with(|| match softmig_rm::Gpu::open(id) {
                 Ok(gpu) => {
-                    info!("GPU {}: jobs share it by its own scheduler", name(id));
+                    info!("GPU {}: jobs get it by its own scheduler", name(id));
                     Some(Box::new(gpu) as Box<dyn Device>)
                 }
                 Err(error) => {
@@ -143,6 +146,21 @@ impl Scheduler {
         );
         self.is_broken = true;
         None
+    }
+
+    /// Whether the log does not tell who is on the GPU, and was not made to of late: it knows nobody who came before it began.
+    pub(super) fn is_to_be_renewed(&self, now: Nanos) -> bool {
+        const SELDOM: Nanos = 100_000_000;
+        self.log.there.is_empty() && now - self.renewed > SELDOM
+    }
+
+    /// Lets the group of these channels come to the GPU anew, so that the log has it.
+    pub(super) fn renew(&mut self, now: Nanos, channels: &[Channel]) {
+        self.renewed = now;
+        if let Some(device) = self.device() {
+            device.enable(channels, false);
+            device.enable(channels, true);
+        }
     }
 
     /// Writes down which channels wait: if this process dies, the next one lets them run.
@@ -237,12 +255,12 @@ pub(super) struct Held {
     pub(super) gone: BTreeSet<Channel>,
 }
 
-/// Jobs that share the GPU just now.
+/// The jobs of a GPU while they are steered.
 #[derive(Debug)]
 pub(super) struct Steering {
     sharing: Sharing,
-    /// When to look again.
-    pub(super) next: Nanos,
+    /// When to look again; `None` until a bell rings.
+    pub(super) next: Option<Nanos>,
     waiting: BTreeSet<Channel>,
 }
 
@@ -250,7 +268,7 @@ impl Steering {
     pub(super) fn new(now: Nanos) -> Self {
         Self {
             sharing: Sharing::new(now),
-            next: now,
+            next: None,
             waiting: BTreeSet::new(),
         }
     }
@@ -270,6 +288,11 @@ impl Steering {
         self.sharing.state(job)
     }
 
+    /// Whether a job's channels run; a job's that is not known do.
+    pub(super) fn is_on(&self, job: Job) -> bool {
+        self.state(job).is_none_or(|(is_on, _)| is_on)
+    }
+
     /// What a job may still have, and was charged.
     pub(super) fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
         self.sharing.standing(job)
@@ -282,7 +305,6 @@ impl Steering {
         processes: &BTreeMap<u32, Stays>,
         said: &[Said],
     ) -> Look {
-        self.next = now + TICK;
         let mut heard: BTreeMap<Job, Heard> = BTreeMap::new();
         for one in said {
             let place = heard.entry(one.job).or_default();
@@ -292,7 +314,7 @@ impl Steering {
                 continue;
             };
             place.resident += stays.resident;
-            let (is_on, slice) = self.sharing.state(one.job).unwrap_or((true, 0));
+            let (is_on, slice) = self.state(one.job).unwrap_or((true, 0));
             // Who was taken out did neither.
             for &length in stays.lengths.iter().filter(|_| is_on) {
                 if length >= nearly(slice) {
@@ -302,7 +324,9 @@ impl Steering {
                 }
             }
         }
-        self.sharing.look(now, &heard)
+        let look = self.sharing.look(now, &heard);
+        self.next = look.next;
+        look
     }
 
     /// Lets exactly these channels wait, and all others run.

@@ -98,6 +98,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
     }
     let (mut holder, mut since, mut changing) = (0, 0, 0);
     let mut wished = vec![0; sims.len()];
+    let mut due = 0;
     for now in (0..5_000 * MS).step_by(STEP as usize) {
         if now == 1_000 * MS {
             for sim in &mut sims {
@@ -136,7 +137,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
         } else if ready(&sims[holder]) {
             sims[holder].work(now);
         }
-        if now % TICK == 0 {
+        if now >= due {
             let heard = sims.iter_mut().enumerate().map(|(number, sim)| {
                 let wishes = now - wished[number] < 3 * MS;
                 let heard = Heard {
@@ -146,6 +147,8 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
                 (Job(number as u32), heard)
             });
             let look = sharing.look(now, &heard.collect());
+            // Who wants the GPU again rings.
+            due = look.next.unwrap_or(now + MS);
             assert_eq!(look.escaped, [], "nobody is where it cannot be");
             for (number, sim) in sims.iter_mut().enumerate() {
                 (sim.is_on, _) = sharing.state(Job(number as u32)).unwrap();
@@ -221,6 +224,23 @@ fn a_cap_is_kept_beside_a_job_that_wants_little() {
     assert!(got[1] > 0.028, "{got:.3?}");
     let got = run(&[(1, 4, Mode::Soft, Program::Queue), (1, 4, HARD, little)]);
     assert!(got[0] > 0.9, "{got:.3?}");
+}
+
+#[test]
+fn a_cap_is_kept_alone() {
+    for shards in [1, 2, 4, 7] {
+        let part = f64::from(shards) / 8.0;
+        assert_near(&run(&[(shards, 8, HARD, Program::Queue)]), &[part], 0.004);
+        assert_near(&run(&[(shards, 8, HARD, CUPY)]), &[part.min(0.96)], 0.01);
+    }
+    // Half of what it could have.
+    let pauses = Program::Waits {
+        work: 2 * MS,
+        pause: 2 * MS,
+    };
+    assert_near(&run(&[(1, 4, HARD, pauses)]), &[0.25], 0.012);
+    assert_near(&run(&[(5, 8, HARD, pauses)]), &[0.5], 0.005);
+    assert_near(&run(&[(1, 4, Mode::Soft, Program::Queue)]), &[1.0], 0.001);
 }
 
 #[test]

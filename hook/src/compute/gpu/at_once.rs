@@ -44,14 +44,11 @@ impl Gpu {
         }
     }
 
-    /// Counts the time since the last sample, if there was work then. Tells when this one was taken, if there is work now.
-    pub(super) fn sample(&self, had_work: Option<u64>) -> Option<u64> {
-        let now = os::nanoseconds();
-        if let Some(before) = had_work {
-            self.turns.had_work(now.saturating_sub(before));
-        }
-        // The driver may keep this thread waiting while the program waits for the GPU.
-        self.has_work().then_some(now)
+    /// Tells the arbiter whether there is work now.
+    pub(super) fn sample(&self) -> bool {
+        let has_work = self.has_work();
+        self.turns.tell_work(has_work);
+        has_work
     }
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says.

@@ -98,17 +98,12 @@ impl Gpu {
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
     pub(in crate::compute) fn attend(&'static self) {
         let mut last = 0;
-        let mut had_work = None;
         loop {
-            let is_sampled = self.turns.are_off();
-            had_work = had_work.filter(|_| is_sampled);
-            if is_sampled {
-                had_work = self.sample(had_work);
-            }
+            let has_work = self.turns.are_off() && self.sample();
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let is_same = core::mem::replace(&mut last, launched) == launched;
-            let rests = is_same && had_work.is_none();
+            let rests = is_same && !has_work;
             let in_flight = self.time_in_flight();
             let turn = self.turns.turn();
             let duty = self.with_flight(in_flight, |flight| {
@@ -119,7 +114,6 @@ impl Gpu {
                 Duty::Rest => {
                     let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;
                     self.turns.rest(turn, is_idle);
-                    had_work = None;
                 }
                 Duty::Look(time) => {
                     os::nap(time);
