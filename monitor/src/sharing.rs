@@ -43,7 +43,7 @@ const LEAD: Nanos = 40 * MS;
 const RESUME: Nanos = 20 * MS;
 /// How much time's share a job can save up, and what it needs of that to begin again.
 const SAVINGS: Nanos = 100 * MS;
-const ENOUGH: Nanos = 20 * MS;
+const ENOUGH: Nanos = 30 * MS;
 /// In what time it shows what jobs are like.
 const SPAN: Nanos = 100 * MS;
 /// A job that had no work for so long claims nothing for the time before.
@@ -53,9 +53,12 @@ const ESCAPED: Nanos = 30 * MS;
 /// Nobody owes more.
 const DEEPEST_DEBT: Nanos = 1_000 * MS;
 
-/// Time slices, in microseconds: of a job that leaves by itself, of the others beside one, and of all where there is none.
+/// Time slices, in microseconds: of a job that leaves by itself, and of the others beside one.
 const WHOLE_SLICE: u64 = 16_000;
 const SHORT_SLICE: u64 = 2_000;
+/// Where there is none, a slice is what a job should have of this time, between the two.
+const ROUND: u64 = 40_000;
+const LEAST_SLICE: u64 = 4_000;
 const LONG_SLICE: u64 = 8_000;
 
 /// The time slice that the driver gives a group.
@@ -269,7 +272,7 @@ impl Sharing {
             let slice = match (member.leaves, is_beside) {
                 (true, _) => WHOLE_SLICE,
                 (false, true) => SHORT_SLICE,
-                (false, false) => LONG_SLICE,
+                (false, false) => member.long_slice(),
             };
             if std::mem::replace(&mut member.slice, slice) != slice {
                 look.slices.push((job, slice));
@@ -348,6 +351,11 @@ impl Member {
 
     fn is_on(&self) -> bool {
         self.why == Why::On
+    }
+
+    fn long_slice(&self) -> u64 {
+        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(u64::from);
+        (ROUND * shards / per_gpu).clamp(LEAST_SLICE, LONG_SLICE)
     }
 
     fn most_lead(&self) -> Nanos {

@@ -41,6 +41,8 @@ pub(super) struct Place {
     is_broken: AtomicBool,
     /// Its context may end now: nobody but who ends it touches the events.
     is_closing: AtomicBool,
+    /// Something was launched since the last sample, without being counted.
+    is_fresh: AtomicBool,
     /// Its context.
     context: AtomicU64,
     /// Its handle.
@@ -382,6 +384,25 @@ impl Place {
     /// Work began now, or some of it ended now.
     pub(super) fn note(&self, now: u64) {
         self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// Something is launched that is not counted.
+    #[inline]
+    pub(super) fn freshen(&self) {
+        // Relaxed: a hint and nothing else. Only the first one after a sample writes.
+        if !self.is_fresh.load(Ordering::Relaxed) {
+            self.is_fresh.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether that was done since the last sample.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh.load(Ordering::Relaxed)
+    }
+
+    /// The same, for a new sample.
+    pub(super) fn take_fresh(&self) -> bool {
+        self.is_fresh() && self.is_fresh.swap(false, Ordering::Relaxed)
     }
 
     /// When that was.

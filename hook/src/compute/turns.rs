@@ -47,6 +47,8 @@ const LONGEST: u64 = 20_000_000;
 pub(super) struct Turns {
     /// Null without an arbiter.
     seat: AtomicPtr<Seat>,
+    /// Whether there are no turns, and a thread samples what is launched: 1 if so.
+    sampled: AtomicU32,
     /// The turn that launches go on in; 0 for none.
     word: AtomicU32,
     /// The turn that is over and not answered; 0 for none.
@@ -189,6 +191,18 @@ impl Turns {
             channels::tell(seat);
             ring(seat);
         }
+    }
+
+    /// Whether there are no turns, and a thread is awake that samples what is launched.
+    #[inline]
+    pub(super) fn are_sampled(&self) -> bool {
+        // Relaxed: a hint and nothing else.
+        self.sampled.load(Ordering::Relaxed) != 0
+    }
+
+    /// See above.
+    pub(super) fn set_sampled(&self, are_sampled: bool) {
+        self.sampled.store(are_sampled.into(), Ordering::SeqCst);
     }
 
     /// Whether there are no turns: the arbiter steers this process's channels on the GPU itself.

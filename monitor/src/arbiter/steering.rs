@@ -16,8 +16,10 @@ use super::gpu::time;
 use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing};
 use crate::turns::{Job, Nanos};
 
-/// From one group to the next the GPU takes so long at least. The log counts that for the one that comes, and nobody pays for it.
-const CHANGE: Nanos = 60_000;
+/// What the log counts of a group's stay that is no work, so that nobody pays for it (docs/gpu-notes.md): until it has come, and,
+/// where it is interrupted, until all that it needs to go on later is written down.
+const COMING: Nanos = 60_000;
+const LEAVING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
@@ -315,13 +317,12 @@ impl Steering {
             };
             place.resident += stays.resident;
             let (is_on, slice) = self.state(one.job).unwrap_or((true, 0));
-            // Who was taken out did neither.
-            for &length in stays.lengths.iter().filter(|_| is_on) {
-                if length >= nearly(slice) {
-                    place.cut += 1;
-                } else {
-                    place.left += 1;
-                }
+            for &length in &stays.lengths {
+                let is_cut = length >= nearly(slice);
+                place.resident -= if is_cut || !is_on { LEAVING } else { 0 };
+                // Who was taken out did neither.
+                place.cut += u32::from(is_on && is_cut);
+                place.left += u32::from(is_on && !is_cut);
             }
         }
         let look = self.sharing.look(now, &heard);
@@ -391,7 +392,7 @@ impl Log {
             if switch.is_start {
                 // One at a time: the end of any other was not logged, or lost.
                 self.there.clear();
-                self.there.insert(key, (at, at + CHANGE));
+                self.there.insert(key, (at, at + COMING));
             } else if let Some((since, counted)) = self.there.remove(&key) {
                 let stays = all.entry(switch.process).or_default();
                 stays.resident += (at - counted).max(0);
@@ -425,7 +426,7 @@ mod tests {
     fn time_on_the_gpu_is_counted_once_whenever_the_log_is_read() {
         let mut log = Log::default();
         let first = log.note(&[switch(7, true, 1_000_000)], 3_000_000);
-        assert_eq!(first[&7].resident, 2_000_000 - CHANGE);
+        assert_eq!(first[&7].resident, 2_000_000 - COMING);
         assert!(first[&7].lengths.is_empty());
         let second = log.note(
             &[switch(7, false, 5_000_000), switch(8, true, 5_000_000)],
@@ -438,7 +439,7 @@ mod tests {
                 lengths: vec![4_000_000]
             }
         );
-        assert_eq!(second[&8].resident, 1_000_000 - CHANGE);
+        assert_eq!(second[&8].resident, 1_000_000 - COMING);
         // Who came before the log began is not known.
         let third = log.note(&[switch(9, false, 6_000_000)], 6_000_000);
         assert!(!third.contains_key(&9));

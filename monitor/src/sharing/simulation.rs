@@ -230,7 +230,7 @@ fn a_cap_is_kept_beside_a_job_that_wants_little() {
 fn a_cap_is_kept_alone() {
     for shards in [1, 2, 4, 7] {
         let part = f64::from(shards) / 8.0;
-        assert_near(&run(&[(shards, 8, HARD, Program::Queue)]), &[part], 0.004);
+        assert_near(&run(&[(shards, 8, HARD, Program::Queue)]), &[part], 0.006);
         assert_near(&run(&[(shards, 8, HARD, CUPY)]), &[part.min(0.96)], 0.01);
     }
     // Half of what it could have.

@@ -1,7 +1,7 @@
 //! Launches where there are no turns: nothing is waited for, and nothing measured. From time to time it is seen whether there is
 //! work.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 
 use softmig_driver_sys::cuda::CUcontext;
 
@@ -12,7 +12,6 @@ use super::super::streams::Place;
 use super::{Gpu, Ticket, Watch};
 use crate::account::pools::relaxed;
 use crate::account::within;
-use crate::arch;
 use crate::os;
 
 /// A stream that was not used for so long has no work any more.
@@ -23,15 +22,17 @@ const UNSEEN: u64 = 50_000_000;
 const MOST_SAMPLED: usize = 64;
 
 impl Gpu {
-    /// Lets a launch go on. Noted is which streams are used, and since when.
+    /// Lets a launch go on. Noted is which stream is used.
+    #[inline]
     pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
-        let now = arch::ticks();
-        // Relaxed: times and nothing else.
-        self.last.store(now, Ordering::Relaxed);
         if let Some(place) = self.streams.place(stream, self.context()) {
-            place.note(os::nanoseconds_at(now));
+            place.freshen();
         }
-        self.turns.wake();
+        if !self.turns.are_sampled() {
+            // The thread that samples is seen to sleep, or sees that this one launched.
+            fence(Ordering::SeqCst);
+            self.turns.wake();
+        }
         Ticket {
             gpu: self,
             place: None,
@@ -44,11 +45,34 @@ impl Gpu {
         }
     }
 
-    /// Tells the arbiter whether there is work now.
+    /// Tells the arbiter whether there is work now. Whether there is, or was launched since the last time.
     pub(super) fn sample(&self) -> bool {
+        let is_fresh = self.take_fresh();
         let has_work = self.has_work();
         self.turns.tell_work(has_work);
-        has_work
+        has_work || is_fresh
+    }
+
+    /// No launch is noted from here on without a wake. Whether one was that did not see this.
+    pub(super) fn stop_sampling(&self) -> bool {
+        /// Far longer than a processor takes to tell others what it wrote.
+        const SEEN: u64 = 50_000;
+        self.turns.set_sampled(false);
+        os::nap(SEEN);
+        self.take_fresh()
+    }
+
+    /// Whether anything was launched since the last sample.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.streams.each().any(Place::is_fresh)
+    }
+
+    /// The same, and notes when.
+    fn take_fresh(&self) -> bool {
+        let now = os::nanoseconds();
+        let fresh = self.streams.each().filter(|place| place.take_fresh());
+        // Each is to be noted.
+        fresh.map(|place| place.note(now)).count() > 0
     }
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says.

@@ -99,11 +99,13 @@ impl Gpu {
     pub(in crate::compute) fn attend(&'static self) {
         let mut last = 0;
         loop {
-            let has_work = self.turns.are_off() && self.sample();
+            let is_sampled = self.turns.are_off();
+            self.turns.set_sampled(is_sampled);
+            let is_at_work = is_sampled && self.sample();
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let is_same = core::mem::replace(&mut last, launched) == launched;
-            let rests = is_same && !has_work;
+            let rests = is_same && !is_at_work;
             let in_flight = self.time_in_flight();
             let turn = self.turns.turn();
             let duty = self.with_flight(in_flight, |flight| {
@@ -112,7 +114,11 @@ impl Gpu {
             match duty {
                 Duty::End => break,
                 Duty::Rest => {
-                    let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0;
+                    if is_sampled && self.stop_sampling() {
+                        continue;
+                    }
+                    let is_idle =
+                        || self.in_flight.load(Ordering::SeqCst) == 0 && !self.is_fresh();
                     self.turns.rest(turn, is_idle);
                 }
                 Duty::Look(time) => {
