@@ -56,10 +56,10 @@ const DEEPEST_DEBT: Nanos = 1_000 * MS;
 /// Time slices, in microseconds: of a job that leaves by itself, and of the others beside one.
 const WHOLE_SLICE: u64 = 16_000;
 const SHORT_SLICE: u64 = 2_000;
-/// Where there is none, a slice is what a job should have of this time, between the two.
-const ROUND: u64 = 40_000;
-const LEAST_SLICE: u64 = 4_000;
+/// Where there is none, all have their shares of a round, which is so long that the longest slice is [`LONG_SLICE`], but between
+/// these two.
 const LONG_SLICE: u64 = 8_000;
+const ROUNDS: [u64; 2] = [16_000, 40_000];
 
 /// The time slice that the driver gives a group.
 pub const DRIVERS_SLICE: u64 = 2048;
@@ -173,6 +173,8 @@ impl Sharing {
             slice: 0,
         });
         (member.share, member.mode, member.is_here) = (share, mode, true);
+        // It has a slice soon.
+        self.chosen = Nanos::MIN / 2;
     }
 
     /// A job's last process has gone. What it owes is remembered until that is paid.
@@ -265,6 +267,10 @@ impl Sharing {
                 member.leaves = left > cut;
             }
         }
+        let staying = self.members.values().filter(|it| it.wishes && !it.leaves);
+        let rounds = staying.map(|it| it.as_served(LONG_SLICE as Nanos).unsigned_abs());
+        let [least, most] = ROUNDS;
+        let round = rounds.min().unwrap_or(most).clamp(least, most);
         let wanted = self.members.iter().filter(|(_, it)| it.wishes && it.leaves);
         let leaving: Vec<Job> = wanted.map(|(&job, _)| job).collect();
         for (&job, member) in &mut self.members {
@@ -272,7 +278,7 @@ impl Sharing {
             let slice = match (member.leaves, is_beside) {
                 (true, _) => WHOLE_SLICE,
                 (false, true) => SHORT_SLICE,
-                (false, false) => member.long_slice(),
+                (false, false) => part(member.share, round as Nanos).unsigned_abs(),
             };
             if std::mem::replace(&mut member.slice, slice) != slice {
                 look.slices.push((job, slice));
@@ -283,16 +289,18 @@ impl Sharing {
     /// Who is ahead waits, and who has no credit.
     fn switch(&mut self) {
         let least = self.least();
+        let is_full = self.is_full();
         for member in self.members.values_mut() {
             // Who waited for credit has not waited for others.
-            let is_back = member.why == Why::Capped && member.has_credit();
+            let has_credit = is_full || member.has_credit();
+            let is_back = member.why == Why::Capped && has_credit;
             if let Some(least) = least.filter(|_| is_back) {
                 member.served = member.served.max(least);
             }
             let lead = member.served - least.unwrap_or(member.served);
             // The log knows who uses the GPU, whatever that one says; and who waits goes on waiting, without saying so.
             let uses = member.wishes || member.resident > 0 || !member.is_on();
-            member.why = if uses && !member.has_credit() {
+            member.why = if uses && !has_credit {
                 Why::Capped
             } else if uses && lead > member.most_lead() {
                 Why::Ahead
@@ -302,13 +310,23 @@ impl Sharing {
         }
     }
 
+    /// Whether jobs want all of the GPU that never leave it by themselves: then nobody gets more than its share, and credit that is
+    /// used up by chance is no reason to wait.
+    fn is_full(&self) -> bool {
+        let busy = self.members.values();
+        let busy = busy.filter(|it| it.wants(self.looked) && !it.leaves);
+        busy.map(|it| part(it.share, SPAN)).sum::<Nanos>() > SPAN * 99 / 100
+    }
+
     /// When to look again: before anybody could have more than it should.
     fn next(&self) -> Option<Nanos> {
         let now = self.looked;
         let wanting = self.members.values().filter(|it| it.wants(now));
         let is_shared = wanting.count() > 1;
         let least = self.least().filter(|_| is_shared);
-        let times = self.members.values().filter_map(|it| it.until_next(least));
+        let is_full = self.is_full();
+        let times = self.members.values();
+        let times = times.filter_map(|it| it.until_next(least, is_full));
         let soonest = times.min()?.clamp(SOONEST, LATEST);
         Some(now + soonest)
     }
@@ -353,11 +371,6 @@ impl Member {
         self.why == Why::On
     }
 
-    fn long_slice(&self) -> u64 {
-        let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(u64::from);
-        (ROUND * shards / per_gpu).clamp(LEAST_SLICE, LONG_SLICE)
-    }
-
     fn most_lead(&self) -> Nanos {
         if self.is_on() {
             let slice = self.slice.min(LONG_SLICE) as Nanos * 1000;
@@ -387,7 +400,7 @@ impl Member {
 
     /// In what time it could be to wait, or to go on. `least` is how far the one is that is furthest behind, if several want the
     /// GPU.
-    fn until_next(&self, least: Option<Nanos>) -> Option<Nanos> {
+    fn until_next(&self, least: Option<Nanos>, is_full: bool) -> Option<Nanos> {
         let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
         match self.why {
             Why::Ahead => Some(TICK),
@@ -395,7 +408,8 @@ impl Member {
             Why::On if !self.wishes => None,
             Why::On => {
                 // Where it has the GPU for itself.
-                let cap = (self.is_capped()).then(|| self.credit * per_gpu / (per_gpu - shards));
+                let can_be_capped = self.is_capped() && !is_full;
+                let cap = can_be_capped.then(|| self.credit * per_gpu / (per_gpu - shards));
                 let lead = self.served - least.unwrap_or(self.served);
                 let lead = least.map(|_| part(self.share, self.most_lead() - lead));
                 cap.into_iter().chain(lead).min()

@@ -94,7 +94,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
     let mut sharing = Sharing::new(0);
     for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
         let share = Share::new(shards, per_gpu).unwrap();
-        sharing.come(Job(number as u32), share, mode, 0);
+        sharing.come(Job(number as u32), share, mode, -part(share, SAVINGS));
     }
     let (mut holder, mut since, mut changing) = (0, 0, 0);
     let mut wished = vec![0; sims.len()];
