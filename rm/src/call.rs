@@ -26,6 +26,24 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the same call may succeed a moment later.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        // NV_ERR_BUSY_RETRY, IN_USE, INSUFFICIENT_RESOURCES, NO_MEMORY, NOT_READY, STATE_IN_USE, SIGNAL_PENDING, TIMEOUT and
+        // TIMEOUT_RETRY.
+        const PASSING: [u32; 9] = [0x03, 0x17, 0x1a, 0x51, 0x55, 0x63, 0x64, 0x65, 0x66];
+        match self {
+            Self::Io(error) => matches!(
+                error.kind(),
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+            ),
+            Self::NoGpu => false,
+            Self::Refused { status, .. } => PASSING.contains(status),
+        }
+    }
+}
+
 /// What [`control`] takes: the structure of a command.
 ///
 /// # Safety

@@ -132,39 +132,23 @@ impl Gpu {
         self.log.read(&self.control, self.client, to)
     }
 
-    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later.
-    ///
-    /// # Errors
-    /// The driver's, with the channels that it would not take: those of a process that has ended, or of another GPU. All
-    /// others are as they should be.
-    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Result<(), (Error, Vec<Channel>)> {
-        let mut refused = None;
+    /// Lets channels run, or holds what is launched in them. What runs just then is interrupted, and goes on later. Gives the
+    /// channels that the driver would not take, with its error: those of a process that has ended, or of another GPU, and all
+    /// where [`Error::may_pass`]. All others are as they should be.
+    pub fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<(Channel, Error)> {
+        let mut refused = Vec::new();
         for some in channels.chunks(MOST_CHANNELS) {
-            if let Err(error) = self.disable(some, !is_on) {
-                self.one_by_one(some, !is_on, error, &mut refused);
+            match (some, self.disable(some, !is_on)) {
+                (_, Ok(())) => {}
+                (&[channel], Err(error)) => refused.push((channel, error)),
+                // One that is no more spoils the whole call.
+                (some, Err(_)) => refused.extend(some.iter().filter_map(|&channel| {
+                    let error = self.disable(&[channel], !is_on).err()?;
+                    Some((channel, error))
+                })),
             }
         }
-        refused.map_or(Ok(()), Err)
-    }
-
-    /// One that is no more spoils the whole call.
-    fn one_by_one(
-        &self,
-        channels: &[Channel],
-        is_off: bool,
-        error: Error,
-        refused: &mut Option<(Error, Vec<Channel>)>,
-    ) {
-        let mut error = Some(error);
-        for &channel in channels {
-            if channels.len() > 1 {
-                error = self.disable(&[channel], is_off).err();
-            }
-            if let Some(error) = error.take() {
-                let (_, all) = refused.get_or_insert((error, Vec::new()));
-                all.push(channel);
-            }
-        }
+        refused
     }
 
     fn disable(&self, channels: &[Channel], is_off: bool) -> Result<(), Error> {

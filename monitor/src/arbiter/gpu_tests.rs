@@ -1,6 +1,7 @@
 //! Seats that ring without pause, as a hostile job's could, and others beside them.
 
 use super::*;
+use super::super::steering::Refused;
 use crate::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
@@ -203,6 +204,8 @@ fn what_a_crowd_costs() {
 struct Steered {
     log: Arc<Mutex<Vec<softmig_rm::Switch>>>,
     waiting: Arc<Mutex<std::collections::BTreeSet<softmig_rm::Channel>>>,
+    /// So many calls are answered with an error that passes.
+    busy: Arc<std::sync::atomic::AtomicU32>,
 }
 
 impl super::super::steering::Device for Steered {
@@ -211,7 +214,16 @@ impl super::super::steering::Device for Steered {
         Ok(false)
     }
 
-    fn enable(&self, channels: &[softmig_rm::Channel], is_on: bool) -> Vec<softmig_rm::Channel> {
+    fn enable(&self, channels: &[softmig_rm::Channel], is_on: bool) -> Refused {
+        let is_busy = self
+            .busy
+            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        if is_busy.is_ok() {
+            return Refused {
+                later: channels.to_vec(),
+                ..Refused::default()
+            };
+        }
         let mut waiting = self.waiting.lock().unwrap();
         for channel in channels {
             if is_on {
@@ -220,7 +232,7 @@ impl super::super::steering::Device for Steered {
                 waiting.insert(*channel);
             }
         }
-        Vec::new()
+        Refused::default()
     }
 }
 
@@ -296,10 +308,13 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     device.switch(101, false);
     let lists = || std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(lists(), 1, "it is written down who waits");
+    // The driver has no time for a moment.
+    device.busy.store(3, SeqCst);
     device.switch(102, true);
     wait_until("it goes on when the other has come up", || {
         !device.waits(*first_channel)
     });
+    assert_eq!(device.busy.load(SeqCst), 0);
     device.switch(102, false);
     // A process that goes leaves nothing behind.
     device.switch(101, true);

@@ -9,11 +9,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::GpuId;
-use super::gpu::time;
-use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing};
+use super::gpu::{now, time};
+use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
 use crate::turns::{Job, Nanos};
 
 /// What the log counts of a group's stay that is no work, so that nobody pays for it (docs/gpu-notes.md): until it has come, and,
@@ -26,8 +28,17 @@ pub(super) trait Device: Send {
     /// What was logged since the last call, and whether something before it was lost.
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
 
-    /// Lets channels run or wait. Gives those that are no more.
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel>;
+    /// Lets channels run or wait.
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused;
+}
+
+/// Channels that are not as they should be.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    /// They are no more.
+    pub(super) gone: Vec<Channel>,
+    /// The driver may take the call a moment later.
+    pub(super) later: Vec<Channel>,
 }
 
 impl Device for softmig_rm::Gpu {
@@ -35,12 +46,18 @@ impl Device for softmig_rm::Gpu {
         softmig_rm::Gpu::switches(self, to)
     }
 
-    fn enable(&self, channels: &[Channel], is_on: bool) -> Vec<Channel> {
-        let Err((error, refused)) = softmig_rm::Gpu::enable(self, channels, is_on) else {
-            return Vec::new();
-        };
-        debug!("{} channels are no more: {error}", refused.len());
-        refused
+    fn enable(&self, channels: &[Channel], is_on: bool) -> Refused {
+        let mut all = Refused::default();
+        for (channel, error) in softmig_rm::Gpu::enable(self, channels, is_on) {
+            debug!("a channel that is to run: {is_on}: {error}");
+            let place = if error.may_pass() {
+                &mut all.later
+            } else {
+                &mut all.gone
+            };
+            place.push(channel);
+        }
+        all
     }
 }
 
@@ -342,22 +359,41 @@ impl Steering {
             return held;
         };
         // First those that may run, so that the GPU is never without work.
+        let mut later = BTreeSet::new();
         if !free.is_empty() {
-            device.enable(&free, true);
+            later.extend(device.enable(&free, true).later);
         }
-        self.waiting = channels;
+        self.waiting = &channels | &later;
         // Before they wait, so that none is forgotten.
         scheduler.note(&self.waiting);
         if let Some(device) = scheduler.device().filter(|_| !new.is_empty()) {
-            held.gone.extend(device.enable(&new, false));
+            let refused = device.enable(&new, false);
+            held.gone.extend(refused.gone);
+            self.waiting.retain(|it| !refused.later.contains(it));
         }
         held.new.extend(new);
+        if self.waiting != channels {
+            self.next = Some(now() + TICK);
+        }
         held
     }
 
     /// Lets all run.
     pub(super) fn end(&mut self, scheduler: &mut Scheduler) {
-        self.hold(scheduler, BTreeSet::new());
+        /// So often the driver is asked, each ms, if it has no time for that.
+        const PATIENCE: u32 = 100;
+        for _ in 0..PATIENCE {
+            self.hold(scheduler, BTreeSet::new());
+            if self.waiting.is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        warn!(
+            "GPU {}: {} channels wait that are to run: the driver does not take the call",
+            name(scheduler.id),
+            self.waiting.len()
+        );
     }
 }
 
