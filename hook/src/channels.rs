@@ -8,20 +8,12 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
+use softmig_region::calls::{self, Done};
 use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
 use crate::compute;
 use crate::memory::arguments;
 use crate::os::{self, Errno, Lock};
-
-/// Calls of the driver's: `NV_ESC_RM_FREE`, `_CONTROL` and `_ALLOC`, without their size.
-const FREE: c_ulong = 0x4629;
-const CONTROL: c_ulong = 0x462a;
-const ALLOCATE: c_ulong = 0x462b;
-const CALL: c_ulong = 0xffff;
-
-/// `NVA06C_CTRL_CMD_SET_TIMESLICE`.
-const SET_TIME_SLICE: u32 = 0xa06c_0103;
 
 /// How many groups are known: each context has one.
 const MOST_GROUPS: usize = 32;
@@ -48,8 +40,7 @@ static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the program's own call.
     let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
-    let call = request & CALL;
-    if result == 0 && (FREE..=ALLOCATE).contains(&call) {
+    if result == 0 && calls::is_known(request) {
         let _errno = Errno::save();
         // SAFETY: the driver has taken the argument for what it is.
         unsafe { note(file, request, argument.cast()) };
@@ -64,47 +55,23 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
 /// A call of this request was made with this argument.
 #[cold]
 unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
-    let size = ((request >> 16 & 0x3fff) >> 2) as usize;
-    // SAFETY: the request says how many words there are.
-    let word = |at: usize| unsafe {
-        if at < size {
-            arguments::read(argument.wrapping_add(at))
-        } else {
-            None
+    // SAFETY: the request says how many words there are, and no more are asked for.
+    let word = |at: usize| unsafe { arguments::read(argument.wrapping_add(at)) };
+    match calls::done(request, word) {
+        Some(Done::Freed { client, object }) => forget(client, object),
+        Some(Done::Sliced { client, group }) => {
+            add(|table| &table.groups, client, [client, group]);
         }
-    };
-    let status = |at: usize| word(at) == Some(0);
-    match (request & CALL, size) {
-        // Client, parent, object, status.
-        (FREE, 4) if status(3) => {
-            if let (Some(client), Some(object)) = (word(0), word(2)) {
-                forget(client, object);
-            }
+        Some(Done::Made {
+            client,
+            group,
+            handle,
+        }) => {
+            let parts = [file.cast_unsigned(), client, group, handle];
+            add(|table| &table.channels, client, parts);
         }
-        // Client, object, command, flags, parameters, size, status.
-        (CONTROL, 8) if word(2) == Some(SET_TIME_SLICE) && status(7) => {
-            if let (Some(client), Some(group)) = (word(0), word(1)) {
-                add(|table| &table.groups, client, [client, group]);
-            }
-        }
-        // Client, parent, object, class, parameters; then size and status, or rights, size, flags and status.
-        (ALLOCATE, 8 | 12) if status(if size == 8 { 7 } else { 10 }) => {
-            if let (Some(client), Some(group), Some(handle), Some(class)) =
-                (word(0), word(1), word(2), word(3))
-                && is_channel(class)
-            {
-                let parts = [file.cast_unsigned(), client, group, handle];
-                add(|table| &table.channels, client, parts);
-            }
-        }
-        _ => {}
+        None => {}
     }
-}
-
-/// Whether objects of a class are channels: `KEPLER_CHANNEL_GPFIFO_A` and all that came after.
-fn is_channel(class: u32) -> bool {
-    const KEPLER: u32 = 0xa06f;
-    (KEPLER..=0xffff).contains(&class) && class & 0xff == KEPLER & 0xff
 }
 
 impl Table {
@@ -224,6 +191,11 @@ pub(crate) fn tell(seat: &Seat) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FREE: c_ulong = 0x4629;
+    const CONTROL: c_ulong = 0x462a;
+    const ALLOCATE: c_ulong = 0x462b;
+    const SET_TIME_SLICE: u32 = 0xa06c_0103;
 
     fn told() -> (u32, Vec<Channel>) {
         let page = core::mem::MaybeUninit::<Seat>::zeroed();

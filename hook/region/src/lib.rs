@@ -33,6 +33,7 @@
     )
 )]
 
+pub mod calls;
 mod gang;
 mod gpu;
 mod layout;
