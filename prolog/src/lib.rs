@@ -12,7 +12,7 @@
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`decide`] makes a verdict of both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] has the paths, [`dir`] the one way in which they are opened,
-//! [`report`] the logs.
+//! [`report`] the logs. [`proofs`] is of the GPUs and no job's: what `softmig check --node` measured, which the monitor reads.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there.
@@ -27,6 +27,7 @@ pub mod gpu;
 pub mod job;
 mod ledger;
 pub mod node;
+pub mod proofs;
 mod queue;
 pub mod record;
 pub mod report;

@@ -43,6 +43,8 @@ pub struct Node {
     pub run: PathBuf,
     /// The logs of those that were.
     pub log: PathBuf,
+    /// What is kept when the node starts anew.
+    pub lib: PathBuf,
     /// The driver's list of GPUs.
     pub gpus: PathBuf,
     /// The policy.
@@ -59,6 +61,7 @@ impl Node {
         Self {
             run: "/var/run/softmig".into(),
             log: "/var/log/softmig".into(),
+            lib: "/var/lib/softmig".into(),
             gpus: "/proc/driver/nvidia/gpus".into(),
             policy: Policy::PATH.into(),
             owner: 0,
@@ -71,6 +74,7 @@ impl Node {
         Self {
             run: folder.join("run"),
             log: folder.join("log"),
+            lib: folder.join("lib"),
             gpus: folder.join("gpus"),
             policy: folder.join("policy.toml"),
             owner,

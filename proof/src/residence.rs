@@ -1,0 +1,103 @@
+//! Who was on the GPU for how long, by its log.
+
+use softmig_rm::Switch;
+use std::collections::BTreeMap;
+
+/// A process that the driver does not name to whom it takes for no administrator.
+const HIDDEN: u32 = 0;
+/// The driver's own.
+const DRIVER: u32 = u32::MAX;
+
+/// The log, as far as it was read.
+#[derive(Debug, Default)]
+pub(crate) struct Residence {
+    /// Who is there.
+    there: Option<u32>,
+}
+
+/// What a part of the log says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// How long each process was on the GPU, in nanoseconds.
+    pub(crate) of: BTreeMap<u32, u64>,
+    /// Whether there are processes without their numbers.
+    pub(crate) is_hidden: bool,
+}
+
+impl Residence {
+    /// Reads what was logged between these times.
+    pub(crate) fn note(&mut self, switches: &[Switch], from: u64, to: u64) -> Times {
+        let mut times = Times::default();
+        let mut since = from;
+        for switch in switches {
+            times.is_hidden |= switch.process == HIDDEN;
+            // Who leaves first was there before the log began.
+            let leaving = self.there.or((!switch.is_start).then_some(switch.process));
+            times.add(leaving, since, switch.at);
+            since = switch.at.max(from);
+            self.there = switch.is_start.then_some(switch.process);
+        }
+        times.add(self.there, since, to);
+        times
+    }
+
+    /// What follows is not what comes next.
+    pub(crate) fn forget(&mut self) {
+        self.there = None;
+    }
+}
+
+impl Times {
+    fn add(&mut self, process: Option<u32>, from: u64, to: u64) {
+        if let Some(process) = process.filter(|process| *process != DRIVER) {
+            *self.of.entry(process).or_default() += to.saturating_sub(from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(process: u32, is_start: bool, at: u64) -> Switch {
+        Switch {
+            process,
+            channel: 6,
+            is_start,
+            at,
+        }
+    }
+
+    #[test]
+    fn each_is_there_from_when_it_comes_until_it_leaves_or_another_comes() {
+        let mut log = Residence::default();
+        let first = log.note(
+            &[
+                // It was there when the log began.
+                switch(7, false, 130),
+                switch(8, true, 140),
+                switch(8, false, 160),
+                switch(DRIVER, true, 161),
+                switch(DRIVER, false, 163),
+                switch(7, true, 170),
+            ],
+            100,
+            200,
+        );
+        assert_eq!(first.of, BTreeMap::from([(7, 30 + 30), (8, 20)]));
+        assert!(!first.is_hidden);
+        // Nobody else comes, so nothing is logged.
+        assert_eq!(log.note(&[], 200, 300).of, BTreeMap::from([(7, 100)]));
+        // What was logged late counts from the look's beginning.
+        let late = log.note(&[switch(7, false, 290), switch(8, true, 295)], 300, 400);
+        assert_eq!(late.of, BTreeMap::from([(7, 0), (8, 100)]));
+        log.forget();
+        assert_eq!(log.note(&[], 400, 500).of, BTreeMap::new());
+    }
+
+    #[test]
+    fn processes_without_a_number_are_told() {
+        let mut log = Residence::default();
+        assert!(log.note(&[switch(HIDDEN, true, 5)], 0, 9).is_hidden);
+    }
+}
