@@ -23,18 +23,22 @@ mod socket;
 mod steering;
 mod visitors;
 
-pub use gpu::{Member, Tenant};
+pub use gpu::{Member, Sharing, Tenant};
 pub use jobs::{Client, Doorkeeper, Guest, Jobs};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softmig_policy::node_conf;
+use softmig_prolog::gpu::installed;
+use softmig_prolog::node::Node;
+use softmig_prolog::proofs::{Proofs, driver_version};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use tracing::warn;
 
 use crate::turns::{Gangs, Rules};
 use gpu::{Gpu, spawn};
@@ -55,6 +59,8 @@ pub struct Settings {
     pub rules: Rules,
     /// How jobs share a GPU.
     pub scheduler: node_conf::Scheduler,
+    /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
+    pub node: Option<Node>,
     /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
@@ -66,6 +72,22 @@ impl Settings {
     fn folder(&self) -> &Path {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
+
+    /// Why steering this GPU has no effect, if that was measured of its model with the driver that is loaded.
+    fn without_effect(&self, id: GpuId) -> Option<String> {
+        let node = self.node.as_ref()?;
+        let proofs = Proofs::read(node).unwrap_or_else(|why| {
+            warn!("what was measured of GPUs' schedulers is not known: {why}");
+            Proofs::default()
+        });
+        let name = crate::status::uuid(id);
+        let mut cards = installed(&node.gpus).into_iter();
+        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
+        let proof = proofs.of(&card.model, &driver_version(node)?)?;
+        let failed = proof.failed.as_ref()?;
+        let (day, driver) = (proof.day(), &proof.driver);
+        Some(format!("{} (seen {day}, driver {driver})", failed.why))
+    }
 }
 
 impl Default for Settings {
@@ -74,6 +96,7 @@ impl Default for Settings {
             socket: "/var/run/softmig/arbiter.sock".into(),
             rules: Rules::default(),
             scheduler: node_conf::Scheduler::Gpu,
+            node: None,
             seats_of_a_user: 512,
             seats: 4096,
         }
@@ -95,8 +118,13 @@ impl Gpus {
         }
         let others = Others::of(&self.gangs, gpus.len());
         let scheduler = match settings.scheduler {
-            node_conf::Scheduler::Gpu => Scheduler::new(id, settings.folder()),
-            node_conf::Scheduler::Turns => Scheduler::off(),
+            node_conf::Scheduler::Gpu => match settings.without_effect(id) {
+                None => Scheduler::new(id, settings.folder()),
+                Some(why) => Scheduler::off(id, why),
+            },
+            node_conf::Scheduler::Turns => {
+                Scheduler::off(id, "node.conf says so, or is damaged".into())
+            }
         };
         let gpu = Gpu::start(settings.rules, others, scheduler)?;
         gpus.insert(id, Arc::clone(&gpu));
@@ -142,6 +170,12 @@ impl Arbiter {
         })
     }
 
+    /// How jobs share each GPU.
+    pub fn sharing(&self) -> BTreeMap<GpuId, Sharing> {
+        let gpus = self.gpus.all().into_iter();
+        gpus.map(|(id, gpu)| (id, gpu.sharing())).collect()
+    }
+
     /// Where each GPU's jobs stand.
     pub fn status(&self) -> BTreeMap<GpuId, Vec<Tenant>> {
         let gpus = self.gpus.all().into_iter();
@@ -171,4 +205,77 @@ fn allow_many_files() {
     };
     // Without it fewer processes get seats.
     let _ = setrlimit(Resource::Nofile, most);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use softmig_prolog::proofs::{Failed, Proof, path};
+
+    /// A node with a GPU, of which this was measured.
+    fn settings(folder: &Path, failed: Option<Failed>) -> Settings {
+        let owner = rustix::process::getuid().as_raw();
+        let mut node = Node::in_folder(folder, owner);
+        node.gpus = folder.join("nvidia/gpus");
+        let gpu = node.gpus.join("0000:01:00.0");
+        std::fs::create_dir_all(&gpu).unwrap();
+        let text = "Model: \t NVIDIA L40S\nGPU UUID: \t GPU-07070707-0707-0707-0707-070707070707\nDevice Minor: \t 0\n";
+        std::fs::write(gpu.join("information"), text).unwrap();
+        std::fs::write(
+            folder.join("nvidia/version"),
+            "NVRM version: X 580.159.04 Y\n",
+        )
+        .unwrap();
+        let mut proofs = Proofs::default();
+        proofs.add(Proof {
+            gpu: "NVIDIA L40S".into(),
+            driver: "580.159.04".into(),
+            time: "2026-11-23T12:00:00Z".into(),
+            failed,
+        });
+        std::fs::create_dir(&node.lib).unwrap();
+        std::fs::write(path(&node), proofs.text().unwrap()).unwrap();
+        Settings {
+            node: Some(node),
+            socket: folder.join("arbiter.sock"),
+            ..Settings::default()
+        }
+    }
+
+    fn sharing(settings: &Settings, id: GpuId) -> Sharing {
+        let gpu = Gpus::default().get_or_start(id, settings).unwrap();
+        gpu.end();
+        gpu.sharing()
+    }
+
+    #[test]
+    fn what_was_measured_without_effect_means_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let failed = Failed {
+            step: "hold".into(),
+            why: "it ran on".into(),
+        };
+        let mut settings = settings(folder.path(), Some(failed));
+        let why = "it ran on (seen 2026-11-23, driver 580.159.04)";
+        let turns = |why: &str| Sharing::Turns(Some(why.into()));
+        assert_eq!(sharing(&settings, [7; 16]), turns(why));
+        // Of another GPU nothing is known, nor with another driver.
+        assert_eq!(sharing(&settings, [8; 16]), Sharing::Turns(None));
+        std::fs::write(folder.path().join("nvidia/version"), "X 590.1\n").unwrap();
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
+        settings.scheduler = node_conf::Scheduler::Turns;
+        assert_eq!(
+            sharing(&settings, [8; 16]),
+            turns("node.conf says so, or is damaged")
+        );
+    }
+
+    #[test]
+    fn what_was_proved_or_cannot_be_read_leaves_it_to_the_driver() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path(), None);
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
+        std::fs::write(path(settings.node.as_ref().unwrap()), "{").unwrap();
+        assert_eq!(sharing(&settings, [7; 16]), Sharing::Turns(None));
+    }
 }

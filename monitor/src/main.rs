@@ -120,7 +120,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let arbiter = Arc::new(arbiter(&node)?);
     let status = {
         let arbiter = Arc::clone(&arbiter);
-        let tell = move || Turns::new(&arbiter.status());
+        let tell = move || Turns::new(&arbiter.status(), &arbiter.sharing());
         let path = node.run.join(SOCKET);
         let listening = || format!("listening at {}", path.display());
         socket::Server::start(&path, tell).with_context(listening)?
@@ -159,6 +159,7 @@ fn arbiter(node: &Node) -> anyhow::Result<Arbiter> {
     let settings = Settings {
         socket: node.run.join("arbiter.sock"),
         scheduler: scheduler(),
+        node: Some(node.clone()),
         ..Settings::default()
     };
     let jobs = Jobs::new(node.clone(), "/proc".into());

@@ -5,7 +5,7 @@
 
 pub mod socket;
 
-use crate::arbiter::{GpuId, Member, Tenant};
+use crate::arbiter::{GpuId, Member, Sharing, Tenant};
 use crate::judge::report;
 use crate::turns::Nanos;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,12 @@ pub struct Gpu {
     pub index: Option<u32>,
     /// `GPU-` and so on.
     pub uuid: String,
+    /// How jobs share it just now: `scheduler` or `turns`; `None` if the daemon is older.
+    #[serde(default)]
+    pub shared_by: Option<String>,
+    /// Why by turns; `None` where nothing stands against the scheduler.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Who does.
     pub jobs: Vec<Job>,
 }
@@ -72,12 +78,17 @@ pub struct Process {
 
 impl Turns {
     /// What the arbiter knows.
-    pub fn new(status: &BTreeMap<GpuId, Vec<Tenant>>) -> Self {
+    pub fn new(status: &BTreeMap<GpuId, Vec<Tenant>>, sharing: &BTreeMap<GpuId, Sharing>) -> Self {
         let used = status.iter().filter(|(_, tenants)| !tenants.is_empty());
-        let gpus = used.map(|(id, tenants)| Gpu {
-            index: None,
-            uuid: uuid(*id),
-            jobs: tenants.iter().map(job).collect(),
+        let gpus = used.map(|(id, tenants)| {
+            let (shared_by, why) = sharing.get(id).map(words).unwrap_or_default();
+            Gpu {
+                index: None,
+                uuid: uuid(*id),
+                shared_by,
+                why,
+                jobs: tenants.iter().map(job).collect(),
+            }
         });
         Self {
             error: None,
@@ -101,6 +112,13 @@ impl Turns {
         }
         self.gpus.sort_by_key(|gpu| gpu.index.unwrap_or(u32::MAX));
         self
+    }
+}
+
+fn words(sharing: &Sharing) -> (Option<String>, Option<String>) {
+    match sharing {
+        Sharing::Scheduler => (Some("scheduler".into()), None),
+        Sharing::Turns(why) => (Some("turns".into()), why.clone()),
     }
 }
 
@@ -139,7 +157,7 @@ fn of_duration(time: Duration) -> f64 {
 }
 
 /// As NVML writes it.
-fn uuid(id: GpuId) -> String {
+pub(crate) fn uuid(id: GpuId) -> String {
     let mut text = "GPU-".to_owned();
     for (at, byte) in id.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {
@@ -192,11 +210,17 @@ mod tests {
     fn what_the_arbiter_knows_is_told_in_seconds_and_percent() {
         let id = core::array::from_fn(|at| at as u8 * 16 + 15);
         let status = BTreeMap::from([(id, vec![tenant()]), ([0; 16], Vec::new())]);
-        let turns = Turns::new(&status);
+        let sharing = BTreeMap::from([(id, Sharing::Turns(Some("it ran on".into())))]);
+        let turns = Turns::new(&status, &sharing);
         let [gpu] = turns.gpus.as_slice() else {
             panic!("{turns:?}")
         };
         assert_eq!(gpu.uuid, "GPU-0f1f2f3f-4f5f-6f7f-8f9f-afbfcfdfefff");
+        assert_eq!(gpu.shared_by.as_deref(), Some("turns"));
+        assert_eq!(gpu.why.as_deref(), Some("it ran on"));
+        let steered = Turns::new(&status, &BTreeMap::from([(id, Sharing::Scheduler)]));
+        assert_eq!(steered.gpus[0].shared_by.as_deref(), Some("scheduler"));
+        assert_eq!(steered.gpus[0].why, None);
         let job = &gpu.jobs[0];
         assert_eq!((job.job, job.compute_percent), (12, 12.5));
         assert_eq!((job.has_turn, job.waits), (false, true));
@@ -207,10 +231,19 @@ mod tests {
     }
 
     #[test]
+    fn an_older_daemon_does_not_say_how_jobs_share_a_gpu() {
+        let text = r#"{"error":null,"gpus":[{"index":null,"uuid":"GPU-a","jobs":[]}]}"#;
+        let turns: Turns = serde_json::from_str(text).unwrap();
+        assert_eq!(turns.gpus[0].shared_by, None);
+    }
+
+    #[test]
     fn a_gpu_has_the_index_that_nvml_gives_it() {
         let gpu = |uuid: &str| Gpu {
             index: None,
             uuid: uuid.into(),
+            shared_by: None,
+            why: None,
             jobs: Vec::new(),
         };
         let turns = Turns {

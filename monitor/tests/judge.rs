@@ -219,14 +219,20 @@ fn turns() -> status::Turns {
         processes: vec![process(111)],
         ..busy.clone()
     };
-    let gpu = |at, jobs| status::Gpu {
+    let gpu = |at, shared_by: &str, why: Option<&str>, jobs| status::Gpu {
         index: None,
         uuid: uuid(at),
+        shared_by: Some(shared_by.into()),
+        why: why.map(str::to_owned),
         jobs,
     };
+    let why = Some("process 103 of job 13 cannot be steered");
     status::Turns {
         error: None,
-        gpus: vec![gpu(7, vec![idle]), gpu(0, vec![busy, waiting])],
+        gpus: vec![
+            gpu(7, "scheduler", None, vec![idle]),
+            gpu(0, "turns", why, vec![busy, waiting]),
+        ],
     }
 }
 

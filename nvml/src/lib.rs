@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod devices;
+mod idle;
 mod memory;
 mod outside;
 pub mod profile;
@@ -14,6 +15,7 @@ mod reading;
 pub mod types;
 
 pub use devices::{Devices, Gpu, Instance, Mig, Standing};
+pub use idle::is_idle;
 pub use memory::{Memory, memory};
 pub use outside::{Narrowed, whole_node};
 

@@ -78,6 +78,10 @@ impl Install {
             );
         }
         say!(
+            "next: 'softmig check --node' measures on an idle GPU whether jobs can share it by its own scheduler, in some \
+             seconds; without it the monitor believes the driver"
+        );
+        say!(
             "next: 'softmig node' shows how things stand; processes that already run go on without the library"
         );
         Ok(())

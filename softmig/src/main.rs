@@ -12,8 +12,10 @@ mod monitor;
 mod node;
 mod policy_file;
 mod probe;
+mod prove;
 mod run;
 mod say;
+mod scheduler;
 mod slurm;
 mod smi;
 
@@ -39,6 +41,11 @@ enum Command {
     Smi(smi::Smi),
     Install(install::Install),
     Uninstall(install::Uninstall),
+    #[command(hide = true)]
+    Prove(prove::Prove),
+    /// Keeps a GPU busy, for 'softmig prove'
+    #[command(hide = true)]
+    ProveLoad,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +62,8 @@ fn main() -> ExitCode {
         Command::Smi(smi) => smi.run(),
         Command::Install(install) => finish("install", install.run()),
         Command::Uninstall(uninstall) => finish("uninstall", uninstall.run()),
+        Command::Prove(prove) => prove.run().unwrap_or_else(|error| fail("prove", &error)),
+        Command::ProveLoad => softmig_proof::load(),
     }
 }
 

@@ -9,18 +9,20 @@ use crate::etc::{Etc, be_root};
 use crate::install::preload;
 use crate::monitor;
 use crate::say::say;
+use crate::scheduler;
 use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
 pub(crate) use settings::{PATH, Settings};
 use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_prolog::gpu::installed;
 use softmig_prolog::job::JobId;
 use softmig_prolog::node::Node as Place;
 
 /// Shows what softmig does on this node, or changes it.
 ///
-/// Without MODE shows the mode, since when it holds, whether library and monitor are at work, and in observe mode what
-/// the hook reported that it would have refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
+/// Without MODE shows the mode, since when it holds, whether library and monitor are at work, how jobs share each
+/// GPU, and in observe mode what the hook reported that it would have refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
 /// enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
@@ -97,12 +99,13 @@ fn show() -> anyhow::Result<()> {
         );
     }
     match monitor::runs() {
-        true => say!("monitor:   runs: jobs take turns on each GPU"),
+        true => say!("monitor:   runs, and divides each GPU's time among its jobs"),
         false => say!(
             "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
             monitor::START
         ),
     }
+    show_gpus();
     if mode == NodeMode::Observe {
         crate::say::text(format_args!(
             "{}",
@@ -113,6 +116,18 @@ fn show() -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Tells how jobs share each GPU.
+fn show_gpus() {
+    let (node, setting) = (Place::this_machine(), Settings::scheduler());
+    let mut cards = installed(&node.gpus);
+    cards.sort_by_key(|card| card.minor);
+    for card in cards {
+        let how = scheduler::shared(setting, &scheduler::kept(&node, &card.model));
+        let gpu = format!("GPU {}:", card.minor);
+        say!("{gpu:<10} {}, shared {how}", card.model);
+    }
 }
 
 /// The mode is written by now, so nothing that is wrong with the list makes this a failure.

@@ -27,6 +27,15 @@ pub(super) struct Gpu {
     sooner: Condvar,
 }
 
+/// How jobs share a GPU just now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// By the GPU's own scheduler.
+    Scheduler,
+    /// By turns, and why; `None` where nothing stands against the scheduler.
+    Turns(Option<String>),
+}
+
 /// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
@@ -110,6 +119,10 @@ impl Gpu {
     pub(super) fn end(&self) {
         self.round().end();
         self.sooner.notify_all();
+    }
+
+    pub(super) fn sharing(&self) -> Sharing {
+        self.round().sharing()
     }
 
     pub(super) fn tenants(&self) -> Vec<Tenant> {

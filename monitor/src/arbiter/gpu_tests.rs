@@ -368,3 +368,38 @@ fn a_job_that_runs_although_it_is_held_takes_turns() {
     assert!(are_free(0), "and go on with that");
     gpu.end();
 }
+
+#[test]
+fn how_jobs_share_the_gpu_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let wish = |sat: &Sat| {
+        sat.seat().wish().store(1, SeqCst);
+        sat.ring();
+    };
+    let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
+    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    assert_eq!(gpu.sharing(), Sharing::Turns(None));
+    let jobs = [1, 2].map(|number| steered_job(&gpu, number));
+    jobs.iter().for_each(|(sat, ..)| wish(sat));
+    wait_until("they are steered", || gpu.sharing() == Sharing::Scheduler);
+    // Of an older library: it tells of no channels.
+    let third = Sat::down(&gpu, 3);
+    let why = Sharing::Turns(Some("process 1 of job 3 cannot be steered".into()));
+    wish(&third);
+    wait_until("they take turns again", || gpu.sharing() == why);
+    gpu.end();
+    let off = Scheduler::off([0; 16], "it ran on".into());
+    let gpu = Gpu::start(Rules::default(), Others::default(), off).unwrap();
+    let why = Sharing::Turns(Some("it ran on".into()));
+    assert_eq!(gpu.sharing(), why);
+    let jobs = [1, 2].map(|number| steered_job(&gpu, number));
+    jobs.iter().for_each(|(sat, ..)| wish(sat));
+    wait_until("one of them has a turn", || {
+        let mut seats = jobs.iter().map(|(sat, ..)| sat.seat());
+        seats.any(|seat| seat.turn().load(SeqCst) & OPEN != 0)
+    });
+    assert_eq!(gpu.sharing(), why);
+    let mut seats = jobs.iter().map(|(sat, ..)| sat.seat());
+    assert!(seats.all(|seat| seat.free().load(SeqCst) == 0));
+    gpu.end();
+}

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::bell::Bell;
 use super::chair::Chair;
-use super::gpu::{Member, Tenant, now};
+use super::gpu::{Member, Sharing, Tenant, now};
 use super::jobs::Guest;
 use super::others::Others;
 use super::page::Page;
@@ -142,6 +142,22 @@ impl Round {
             members: of(standing.job).map(member).collect(),
         });
         tenants.collect()
+    }
+
+    /// How jobs share the GPU just now.
+    pub(super) fn sharing(&self) -> Sharing {
+        if self.steering.is_some() {
+            return Sharing::Scheduler;
+        }
+        let mut wishing = self.wishing();
+        let unknown = wishing.find(|(_, chair)| chair.known().is_empty());
+        let of_a_job = || {
+            let (job, chair) = unknown?;
+            let (job, pid) = (job.0, chair.pid);
+            Some(format!("process {pid} of job {job} cannot be steered"))
+        };
+        let of_the_gpu = self.scheduler.why_not().map(str::to_owned);
+        Sharing::Turns(of_the_gpu.or_else(of_a_job))
     }
 
     /// The bell of a job, whose seats share it.

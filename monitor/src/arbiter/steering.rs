@@ -64,6 +64,8 @@ impl Device for softmig_rm::Gpu {
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
+    /// Why jobs take turns whoever they are; `None` where the GPU can be steered, as far as is known.
+    why_not: Option<String>,
     /// `None` until it is needed.
     device: Option<Option<Box<dyn Device>>>,
     /// Its log cannot be read: it is used no more than to let channels run.
@@ -88,6 +90,7 @@ impl Scheduler {
     pub(super) fn new(id: GpuId, folder: &Path) -> Self {
         Self {
             id,
+            why_not: None,
             device: None,
             is_broken: false,
             log: Log::default(),
@@ -96,9 +99,11 @@ impl Scheduler {
         }
     }
 
-    /// Of a GPU that is not to be steered.
-    pub(super) fn off() -> Self {
+    /// Of a GPU that is not to be steered, for this reason.
+    pub(super) fn off(id: GpuId, why: String) -> Self {
+        info!("GPU {}: jobs take turns: {why}", name(id));
         Self {
+            why_not: Some(why),
             device: Some(None),
             ..Self::new(GpuId::default(), Path::new("/"))
         }
@@ -112,9 +117,14 @@ impl Scheduler {
         }
     }
 
+    /// Why jobs take turns, if that is known of the GPU itself.
+    pub(super) fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
+    }
+
     /// The device, if there is one: it is looked for once.
     pub(super) fn device(&mut self) -> Option<&mut dyn Device> {
-        let id = self.id;
+        let (id, why_not) = (self.id, &mut self.why_not);
         let device = self
             .device
             .get_or_insert_with(|| match softmig_rm::Gpu::open(id) {
@@ -127,6 +137,7 @@ impl Scheduler {
                         "GPU {}: jobs take turns, since its scheduler cannot be steered: {error}",
                         name(id)
                     );
+                    *why_not = Some(format!("its scheduler cannot be steered: {error}"));
                     None
                 }
             });
@@ -164,6 +175,9 @@ impl Scheduler {
             name(self.id)
         );
         self.is_broken = true;
+        self.why_not = Some(format!(
+            "its log of context switches is not to be had: {why}"
+        ));
         None
     }
 

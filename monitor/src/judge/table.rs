@@ -47,10 +47,26 @@ pub fn text(report: &Report) -> String {
         text += &match &turns.error {
             Some(error) => format!("turns: {error}\n"),
             None if turns.gpus.is_empty() => "nobody takes turns\n".into(),
-            None => lines(&takers(turns)),
+            None => lines(&takers(turns)) + &ways(turns),
         };
     }
     text
+}
+
+/// How jobs share each GPU just now.
+fn ways(turns: &Turns) -> String {
+    let way = |gpu: &status::Gpu| {
+        let name = gpu
+            .index
+            .map_or(gpu.uuid.clone(), |index| index.to_string());
+        let way = match (gpu.shared_by.as_deref()?, &gpu.why) {
+            ("scheduler", _) => "shared by its own scheduler".to_owned(),
+            (_, None) => "shared by turns".into(),
+            (_, Some(why)) => format!("shared by turns: {why}"),
+        };
+        Some(format!("GPU {name}: {way}\n"))
+    };
+    turns.gpus.iter().filter_map(way).collect()
 }
 
 /// Who takes turns.

@@ -123,6 +123,8 @@ mod tests {
         let gpu = Gpu {
             index: None,
             uuid: "GPU-1".into(),
+            shared_by: Some("turns".into()),
+            why: Some("it ran on".into()),
             jobs: Vec::new(),
         };
         Turns {

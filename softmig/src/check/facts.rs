@@ -1,6 +1,7 @@
 //! What was found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
 
 use crate::check::gather::across::Told;
+use crate::scheduler::Model;
 use softmig_nvml::Devices;
 use softmig_policy::configured::Configured;
 use softmig_policy::node_conf::NodeConf;
@@ -345,6 +346,8 @@ pub(crate) struct Machine {
     pub(crate) cgroups: Seen<Cgroups>,
     /// The GPUs.
     pub(crate) nvml: Seen<Devices>,
+    /// What is known of steering them by their own schedulers; none where jobs are to take turns.
+    pub(crate) models: Vec<Model>,
 }
 
 /// Where a policy.toml is another than one it is compared with.

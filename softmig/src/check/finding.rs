@@ -152,6 +152,8 @@ codes! {
     CgroupLayout Error "CGROUP_LAYOUT",
     NvmlMemory Error "NVML_MEMORY",
     NvmlGpus Error "NVML_GPUS",
+    SchedulerNoEffect Warn "SCHEDULER_NO_EFFECT",
+    SchedulerProved Info "SCHEDULER_PROVED",
     MigEmpty Error "MIG_EMPTY",
     MigDivided Error "MIG_DIVIDED",
     // What could not be looked at.

@@ -5,9 +5,11 @@ use crate::install::preload;
 use crate::monitor;
 use crate::node::slurmd::places_of_steps;
 use crate::node::{Settings, slurmd::Slurmd};
+use crate::scheduler::{self, Measure, Model};
 use softmig_nvml::{Devices, Narrowed, explained, whole_node};
 use softmig_policy::cgroup::{Place, place};
-use softmig_policy::node_conf::NodeConf;
+use softmig_policy::node_conf::{NodeConf, Scheduler};
+use softmig_prolog::node::Node;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -23,7 +25,8 @@ pub(crate) fn is_node() -> bool {
 }
 
 /// Looks at this machine.
-pub(crate) fn look() -> Machine {
+pub(crate) fn look(measure: Measure) -> Machine {
+    let nvml = devices();
     let programs = PROGRAMS.iter().filter(|path| !is_program(Path::new(path)));
     Machine {
         name: Slurmd::here().name,
@@ -33,7 +36,8 @@ pub(crate) fn look() -> Machine {
         monitor: monitor::runs(),
         bad_programs: programs.map(|path| path.to_string()).collect(),
         cgroups: cgroups(),
-        nvml: devices(),
+        models: models(&nvml, measure),
+        nvml,
     }
 }
 
@@ -41,6 +45,19 @@ fn node_conf() -> Seen<Option<NodeConf>> {
     let settings = Settings::read().map_err(|error| format!("{error:#}"))?;
     let conf = settings.map(|settings| settings.conf());
     conf.transpose().map_err(|error| format!("{error:#}"))
+}
+
+/// What is known of the GPUs' own schedulers.
+fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
+    match Settings::scheduler() {
+        Scheduler::Turns => Vec::new(),
+        Scheduler::Gpu => {
+            let node = Node::this_machine();
+            scheduler::look(&node, devices, measure, |card| {
+                scheduler::prove(&node, card)
+            })
+        }
+    }
 }
 
 fn is_program(path: &Path) -> bool {

@@ -168,6 +168,7 @@ pub(crate) fn machine() -> Machine {
             driver: None,
             gpus: (0..4).map(l40s).collect(),
         }),
+        models: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::check::facts::{Cluster, Difference, Machine};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::nvml;
 use crate::monitor::START;
+use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
 use softmig_policy::node_conf::{Identity, NodeMode};
 
@@ -35,6 +36,7 @@ pub(crate) fn judge(
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::judge(policy, machine, cluster, devices, now, &mut found),
     }
+    found.extend(machine.models.iter().map(scheduler));
     found
 }
 
@@ -128,12 +130,47 @@ fn library(machine: &Machine, found: &mut Vec<Finding>) {
     }
 }
 
+/// Whether jobs can share the GPUs of a model by their own scheduler.
+fn scheduler(model: &Model) -> Finding {
+    let proof = match &model.known {
+        Err(why) => {
+            let place = format!("the scheduler of {}", model.name);
+            return Finding::skip(place, why);
+        }
+        Ok(proof) => proof,
+    };
+    let (driver, day) = (&proof.driver, proof.day());
+    match &proof.failed {
+        None => Finding::new(
+            Code::SchedulerProved,
+            &model.name,
+            format!(
+                "jobs share it by its own scheduler: steering it has effect with driver {driver} (measured {day})"
+            ),
+            "",
+        ),
+        Some(failed) => Finding::new(
+            Code::SchedulerNoEffect,
+            &model.name,
+            format!(
+                "jobs take turns on it, since steering its own scheduler has no effect with driver {driver} \
+                 (measured {day}): {}",
+                failed.why
+            ),
+            format!(
+                "run {RESTART} if it is new to you; 'softmig check --node --prove' measures again"
+            ),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::facts::Cgroups;
     use crate::check::judge::example::{cluster, codes, machine, policy};
     use softmig_policy::node_conf::NodeConf;
+    use softmig_prolog::proofs::{Failed, Proof};
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
         let mut machine = machine();
@@ -210,6 +247,50 @@ mod tests {
             }));
         });
         assert!(by_environment.is_empty());
+    }
+
+    #[test]
+    fn what_was_measured_of_a_scheduler_is_told() {
+        let failed = Failed {
+            step: "hold".into(),
+            why: "it ran on".into(),
+        };
+        let proof = |failed| {
+            Ok(Proof {
+                gpu: "NVIDIA L40S".into(),
+                driver: "580.159.04".into(),
+                time: "2026-11-23T12:00:00Z".into(),
+                failed,
+            })
+        };
+        for (known, code, words) in [
+            (
+                proof(None),
+                "SCHEDULER_PROVED",
+                "has effect with driver 580.159.04 (measured 2026-11-23)",
+            ),
+            (
+                proof(Some(failed)),
+                "SCHEDULER_NO_EFFECT",
+                "(measured 2026-11-23): it ran on",
+            ),
+            (
+                Err("no GPU is idle".into()),
+                "NOT_LOOKED_AT",
+                "no GPU is idle",
+            ),
+        ] {
+            let model = Model {
+                name: "NVIDIA L40S".into(),
+                known,
+            };
+            let mut machine = machine();
+            machine.models = vec![model];
+            let found = judge(&policy(), &machine, Some(&cluster()), 0);
+            assert_eq!(codes(&found), [code]);
+            assert!(found[0].what.ends_with(words), "{}", found[0]);
+            assert!(found[0].place.ends_with("NVIDIA L40S"), "{}", found[0]);
+        }
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! What the command has that libraries in it find before the C library's.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use object::{Object, ObjectSymbol};
+use std::process::{Command, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_softmig");
+
+#[test]
+fn libraries_find_its_ioctl() {
+    let bytes = std::fs::read(PROGRAM).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let is_it = |symbol: &object::Symbol<'_, '_>| symbol.name() == Ok("ioctl");
+    let found = file.dynamic_symbols().find(is_it).unwrap();
+    assert!(found.is_definition(), "libcuda would call the C library's");
+}
+
+#[test]
+fn without_a_driver_the_program_that_keeps_a_gpu_busy_says_why_it_cannot() {
+    let mut command = Command::new(PROGRAM);
+    command.arg("prove-load").stdin(Stdio::null());
+    // Where there is a driver, it sees no GPU.
+    let output = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("{\"Error\":\""), "{said}");
+}
+
+#[test]
+fn commands_for_developers_are_not_listed() {
+    let output = Command::new(PROGRAM).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        help.contains("  check ") && !help.contains("prove"),
+        "{help}"
+    );
+}
