@@ -31,6 +31,11 @@ impl Residence {
         let mut since = from;
         for switch in switches {
             times.is_hidden |= switch.process == HIDDEN;
+            let is_there = self.there.is_none_or(|there| there == switch.process);
+            if !switch.is_start && !is_there {
+                // Another one has come before.
+                continue;
+            }
             // Who leaves first was there before the log began.
             let leaving = self.there.or((!switch.is_start).then_some(switch.process));
             times.add(leaving, since, switch.at);
@@ -93,6 +98,19 @@ mod tests {
         assert_eq!(late.of, BTreeMap::from([(7, 0), (8, 100)]));
         log.forget();
         assert_eq!(log.note(&[], 400, 500).of, BTreeMap::new());
+    }
+
+    #[test]
+    fn who_leaves_after_another_came_takes_nothing_from_that_one() {
+        let mut log = Residence::default();
+        let switches = [
+            switch(7, true, 10),
+            switch(8, true, 30),
+            switch(7, false, 31),
+            switch(8, false, 60),
+        ];
+        let times = log.note(&switches, 0, 100);
+        assert_eq!(times.of, BTreeMap::from([(7, 20), (8, 30)]));
     }
 
     #[test]

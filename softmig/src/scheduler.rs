@@ -46,6 +46,7 @@ pub(crate) fn look(
     node: &Node,
     devices: &Result<Devices, String>,
     measure: Measure,
+    is_idle: impl Fn(&Card) -> bool,
     try_one: impl Fn(&Card) -> Result<Proof, String>,
 ) -> Vec<Model> {
     let cards = installed(&node.gpus);
@@ -59,7 +60,7 @@ pub(crate) fn look(
             Measure::All => true,
         };
         let new = is_due.then(|| {
-            let card = idle(cards, devices)?;
+            let card = idle(cards, devices, &is_idle)?;
             keep(node, || try_one(card))
         });
         Model {
@@ -85,19 +86,22 @@ pub(crate) fn kept(node: &Node, model: &str) -> Result<Proof, String> {
     })
 }
 
+/// Whether NVML says that no process is on a GPU.
+pub(crate) fn has_nobody(card: &Card) -> bool {
+    card.uuid
+        .is_some_and(|uuid| is_idle(uuid.as_str()).unwrap_or(false))
+}
+
 /// A GPU on which nothing runs.
 fn idle<'a>(
     mut cards: impl Iterator<Item = &'a Card>,
     devices: &Result<Devices, String>,
+    is_idle: impl Fn(&Card) -> bool,
 ) -> Result<&'a Card, String> {
     let devices = devices.as_ref().map_err(Clone::clone)?;
     let is_whole = |card: &Card| {
         let mut gpus = devices.gpus.iter();
         gpus.any(|gpu| gpu.minor == Some(card.minor) && gpu.standing == Standing::Whole)
-    };
-    let is_idle = |card: &Card| {
-        card.uuid
-            .is_some_and(|uuid| is_idle(uuid.as_str()).unwrap_or(false))
     };
     let found = cards.find(|card| is_whole(card) && is_idle(card));
     found.ok_or_else(|| "no GPU of this model is idle and undivided: try it when one is".into())
@@ -218,6 +222,7 @@ mod tests {
             &node,
             &Err(String::new()),
             Measure::Nothing,
+            |_| true,
             |_| unreachable!(),
         );
         let models = models
@@ -267,19 +272,67 @@ mod tests {
             (Measure::Unknown, "there is no NVML here"),
             (Measure::All, "there is no NVML here"),
         ] {
-            let models = look(&node, &no_nvml, measure, |_| unreachable!());
+            let models = look(&node, &no_nvml, measure, |_| true, |_| unreachable!());
             assert_eq!(models[1].known, Ok(proof("NVIDIA L40S", None)));
             let why = models[0].known.as_ref().unwrap_err();
             assert!(why.starts_with(h200), "{why}");
         }
         let none = Ok(Devices::default());
-        let models = look(&node, &none, Measure::Unknown, |_| unreachable!());
+        let models = look(&node, &none, Measure::Unknown, |_| true, |_| unreachable!());
         assert!(
             models[0]
                 .known
                 .as_ref()
                 .unwrap_err()
                 .starts_with("no GPU of this model")
+        );
+    }
+
+    #[test]
+    fn an_idle_gpu_is_measured_once_or_when_it_is_asked_for() {
+        let (_folder, node) = node();
+        let gpu = |minor, standing| softmig_nvml::Gpu {
+            minor: Some(minor),
+            standing,
+            ..softmig_nvml::Gpu::default()
+        };
+        let devices = Ok(Devices {
+            driver: None,
+            gpus: vec![
+                gpu(0, Standing::Whole),
+                gpu(1, Standing::Whole),
+                gpu(2, Standing::Divided),
+            ],
+        });
+        let tried = Cell::new(0);
+        let look = |measure| {
+            let is_idle = |card: &Card| card.minor != 0;
+            let models = look(&node, &devices, measure, is_idle, |card| {
+                assert_eq!(card.minor, 1, "0 is busy, and 2 is divided");
+                tried.set(tried.get() + 1);
+                Ok(proof(&card.model, None))
+            });
+            models
+                .into_iter()
+                .map(|it| it.known.is_ok())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (look(Measure::Nothing), tried.get()),
+            (vec![false, false], 0)
+        );
+        assert_eq!(
+            (look(Measure::Unknown), tried.get()),
+            (vec![false, true], 1)
+        );
+        assert_eq!(
+            (look(Measure::Unknown), tried.get()),
+            (vec![false, true], 1)
+        );
+        assert_eq!((look(Measure::All), tried.get()), (vec![false, true], 2));
+        assert_eq!(
+            (look(Measure::Nothing), tried.get()),
+            (vec![false, true], 2)
         );
     }
 

@@ -57,7 +57,7 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
                 false => Measure::Nothing,
             };
             let node = Node::this_machine();
-            scheduler::look(&node, devices, measure, |card| {
+            scheduler::look(&node, devices, measure, scheduler::has_nobody, |card| {
                 scheduler::prove(&node, card)
             })
         }
