@@ -122,6 +122,12 @@ fn device(at: &Path, major: u32, minor: u32) -> Result<()> {
 pub fn driver(root: &Path, gpus: &[Gpu]) -> Result<()> {
     let driver = root.join("proc/driver");
     tmpfs(&driver, 0o755)?;
+    if !gpus.is_empty() {
+        let text =
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.105.08  Release Build\n";
+        std::fs::create_dir(driver.join("nvidia")).context("making the driver's folder")?;
+        std::fs::write(driver.join("nvidia/version"), text).context("writing the version")?;
+    }
     for gpu in gpus {
         let dir = driver.join("nvidia/gpus").join(gpu.bus());
         std::fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;

@@ -414,6 +414,25 @@ fn a_node_is_looked_at_from_inside(slurm: Slurm) -> Result<()> {
     );
     ensure!(!said.skipped.contains(&"NVML".to_string()), "{said:?}");
 
+    // No driver answers the calls that steering takes, so nothing is measured.
+    let scheduler = "the scheduler of NVIDIA L40S".to_string();
+    let said = at_node()?;
+    ensure!(said.skipped.contains(&scheduler), "{said:?}");
+    let kept = r#"{"version":1,"proofs":[{"gpu":"NVIDIA L40S","driver":"580.105.08",
+        "time":"2026-11-23T12:00:00Z","failed":{"step":"hold","why":"it ran on"}}]}"#;
+    let write =
+        format!("mkdir -p /var/lib/softmig; echo '{kept}' > /var/lib/softmig/scheduler.json");
+    node.run_as_root(&["sh", "-c", &write])?.ok()?;
+    let said = look()?;
+    ensure!(said.has("SCHEDULER_NO_EFFECT"), "{said:?}");
+    ensure!(!said.skipped.contains(&scheduler), "{said:?}");
+    let shown = node.run_as_root(&["softmig", "node"])?.ok()?;
+    let line =
+        "GPU 1:     NVIDIA L40S, shared by turns: it ran on (seen 2026-11-23, driver 580.105.08)";
+    ensure!(shown.contains(line), "{shown}");
+    node.run_as_root(&["rm", "/var/lib/softmig/scheduler.json"])?
+        .ok()?;
+
     // More memory than there is; a GPU more than there is.
     cluster.write(POLICY, &GPUS.replace("46068", "50000"))?;
     let said = look()?;
