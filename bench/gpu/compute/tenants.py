@@ -49,6 +49,8 @@ def cells(quick):
         "soft, seven notebooks and one greedy": [*[tenant((1, 8), notebook, mode="soft") for _ in range(7)], tenant((1, 8), mode="soft")],
         "soft, one busy at 25": [tenant((1, 4), mode="soft")],
         "4 x 25, the fourth comes later": [*equal(4, BUSY)[:3], tenant((1, 4), late=2.0)],
+        "50:50, a step of 1 ms beside kernels of 200 ms": [tenant((1, 2), step), tenant((1, 2), ("launch", 200000, 1))],
+        "50:50, 100 us beside kernels of 200 ms": [tenant((1, 2)), tenant((1, 2), ("launch", 200000, 1))],
         "hard, one busy at 25": [tenant((1, 4))],
         "hard, one at 25, launches of 20 us": [tenant((1, 4), ("launch", 20, 1))],
         "hard, one at 25, launches of 20 ms": [tenant((1, 4), ("launch", 20000, 1))],
