@@ -107,8 +107,10 @@ impl Bench for Place {
     }
 
     fn enable(&mut self, is_on: bool) -> Result<(), Trouble> {
-        let done = self.gpu.enable(&self.first(), is_on);
-        done.map_err(|(error, _)| error.into())
+        let mut refused = self.gpu.enable(&self.first(), is_on).into_iter();
+        refused
+            .next()
+            .map_or(Ok(()), |(_, error)| Err(error.into()))
     }
 }
 

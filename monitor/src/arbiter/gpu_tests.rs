@@ -1,7 +1,7 @@
 //! Seats that ring without pause, as a hostile job's could, and others beside them.
 
-use super::*;
 use super::super::steering::Refused;
+use super::*;
 use crate::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;

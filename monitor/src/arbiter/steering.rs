@@ -496,6 +496,30 @@ mod tests {
     }
 
     #[test]
+    fn nobody_pays_for_a_change() {
+        const MS: Nanos = 1_000_000;
+        let whole = Share::new(1, 1).unwrap();
+        let charged = |length: Nanos| {
+            let mut steering = Steering::new(0);
+            steering.come(Job(1), whole, Mode::Soft, 0);
+            let stays = Stays {
+                resident: length,
+                lengths: vec![length],
+            };
+            let said = Said {
+                job: Job(1),
+                process: 7,
+                wishes: true,
+                pending: 10 * MS,
+            };
+            steering.look(10 * MS, &[(7, stays)].into(), &[said]);
+            steering.standing(Job(1)).unwrap().1
+        };
+        assert_eq!(charged(MS), MS, "it left by itself");
+        assert_eq!(charged(3 * MS), 3 * MS - LEAVING, "it was interrupted");
+    }
+
+    #[test]
     fn channels_that_an_arbiter_left_waiting_are_found_again() {
         let folder = tempfile::tempdir().unwrap();
         let id: GpuId = std::array::from_fn(|at| at as u8 * 17);

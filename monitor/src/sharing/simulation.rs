@@ -29,6 +29,8 @@ struct Sim {
     is_on: bool,
     slice: Nanos,
     done: Nanos,
+    /// The same after each tenth of a second.
+    windows: Vec<Nanos>,
     heard: Heard,
 }
 
@@ -44,6 +46,7 @@ impl Sim {
             is_on: true,
             slice: 2048 * 1000,
             done: 0,
+            windows: Vec::new(),
             heard: Heard::default(),
         }
     }
@@ -89,6 +92,22 @@ fn run(jobs: &[(u32, u32, Mode, Program)]) -> Vec<f64> {
         .collect()
 }
 
+/// By how much what a job gets in a tenth of a second varies: the standard deviation as a part of the mean, of the job that has
+/// the largest.
+fn unsteadiness(sims: &[Sim]) -> f64 {
+    let each = sims.iter().map(|sim| {
+        let parts: Vec<f64> = sim
+            .windows
+            .windows(2)
+            .map(|two| (two[1] - two[0]) as f64)
+            .collect();
+        let mean = parts.iter().sum::<f64>() / parts.len() as f64;
+        let squares = parts.iter().map(|part| (part - mean).powi(2)).sum::<f64>();
+        (squares / parts.len() as f64).sqrt() / mean
+    });
+    each.fold(0.0, f64::max)
+}
+
 fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
     let mut sims: Vec<Sim> = jobs.iter().map(|job| Sim::new(job.3)).collect();
     let mut sharing = Sharing::new(0);
@@ -104,6 +123,9 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             for sim in &mut sims {
                 sim.done = 0;
             }
+        }
+        if now > 1_000 * MS && now % (100 * MS) == 0 {
+            sims.iter_mut().for_each(|sim| sim.windows.push(sim.done));
         }
         for (number, sim) in sims.iter_mut().enumerate() {
             sim.think(now);
@@ -128,8 +150,8 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             }
             (holder, since, changing) = (next, now, CHANGE);
         }
-        // Who may not run is taken from the GPU. Of a change the log knows only that the next one is there.
-        if sims[holder].is_on {
+        // Who may not run is taken from the GPU. For a change nobody pays.
+        if sims[holder].is_on && changing <= 0 {
             sims[holder].heard.resident += STEP;
         }
         if changing > 0 {
@@ -201,6 +223,19 @@ fn busy_jobs_get_their_shares_in_long_slices() {
         (1, 4, HARD, Program::Queue),
     ];
     assert_near(&run(&three), &[0.49, 0.245, 0.245], 0.012);
+}
+
+#[test]
+fn busy_jobs_get_their_shares_in_each_tenth_of_a_second() {
+    let unequal = vec![(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
+    for (jobs, most) in [
+        (all(Program::Queue, 4), 0.1),
+        (all(Program::Queue, 8), 0.22),
+        (unequal, 0.15),
+    ] {
+        let by = unsteadiness(&simulate(&jobs));
+        assert!(by < most, "{by:.3} of {} jobs", jobs.len());
+    }
 }
 
 #[test]

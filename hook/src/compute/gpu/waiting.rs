@@ -117,8 +117,7 @@ impl Gpu {
                     if is_sampled && self.stop_sampling() {
                         continue;
                     }
-                    let is_idle =
-                        || self.in_flight.load(Ordering::SeqCst) == 0 && !self.is_fresh();
+                    let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0 && !self.is_fresh();
                     self.turns.rest(turn, is_idle);
                 }
                 Duty::Look(time) => {
