@@ -24,6 +24,9 @@ pub struct Description {
     pub accounting: bool,
     /// How long the memory of a process is still taken after its locks are free.
     pub lingering: Duration,
+    /// Whether the GPUs have a scheduler of their own: time slices, and channels that can be held. Without it kernels run one
+    /// after the other, over all processes.
+    pub scheduler: bool,
 }
 
 /// How time passes.
@@ -47,6 +50,7 @@ impl Description {
             clock: Clock::Real,
             accounting: false,
             lingering: Duration::ZERO,
+            scheduler: false,
         }
     }
 
@@ -82,6 +86,13 @@ impl Description {
     #[must_use]
     pub fn lingering(mut self, time: Duration) -> Description {
         self.lingering = time;
+        self
+    }
+
+    /// The same with GPUs that have a scheduler of their own.
+    #[must_use]
+    pub fn scheduler(mut self) -> Description {
+        self.scheduler = true;
         self
     }
 

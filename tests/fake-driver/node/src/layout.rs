@@ -20,6 +20,14 @@ pub(crate) const FUTURE: usize = 8;
 pub(crate) const BLOCKS: usize = 1024;
 /// Stretches of work remembered for each device.
 pub(crate) const STRETCHES: usize = 64;
+/// Channel groups on a device at a time.
+pub(crate) const GROUPS: usize = 32;
+/// The channels of each.
+pub(crate) const CHANNELS: u32 = 8;
+/// Times remembered when a group ran.
+pub(crate) const RUNS: usize = 256;
+/// Switches that a device's log has room for.
+pub(crate) const SWITCHES: usize = 4096;
 /// Words in which a bit for each process fits.
 pub(crate) const HOLDER_WORDS: usize = SLOTS / 64;
 
@@ -36,6 +44,69 @@ pub(crate) struct Shared {
     pub devices: [DeviceState; DEVICES],
     pub slots: [Slot; SLOTS],
     pub blocks: [BlockState; BLOCKS],
+    pub runlists: [Runlist; DEVICES],
+}
+
+/// A device's scheduler: src/runlist.rs.
+#[repr(C)]
+pub(crate) struct Runlist {
+    /// Until when it was played.
+    pub now: AtomicU64,
+    /// When it was last seen who has died.
+    pub reaped: AtomicU64,
+    /// The group that is on the GPU, plus one; 0 for none.
+    pub resident: AtomicU64,
+    /// From which group on the next one is looked for.
+    pub next: AtomicU64,
+    /// When the change to it is over, and its slice.
+    pub begins: AtomicU64,
+    pub slice_ends: AtomicU64,
+    /// How long the next change takes.
+    pub change: AtomicU64,
+    pub groups: [Group; GROUPS],
+    /// How many switches there were.
+    pub logged: AtomicU64,
+    pub log: [Logged; SWITCHES],
+}
+
+/// A channel group.
+#[repr(C)]
+pub(crate) struct Group {
+    /// The slot of its process, plus one; 0 for a place that is free.
+    pub slot: AtomicU64,
+    /// Given to no other.
+    pub number: AtomicU64,
+    /// The process's descriptor by which it was made.
+    pub file: AtomicU64,
+    /// Its time slice.
+    pub slice: AtomicU64,
+    /// A bit for each channel that is held.
+    pub held: AtomicU64,
+    /// All the work that it was ever given, and what of that is done.
+    pub queued: AtomicU64,
+    pub done: AtomicU64,
+    /// Where the next run goes.
+    pub next_run: AtomicU64,
+    pub runs: [Run; RUNS],
+}
+
+/// When a group ran without a gap, and what it had done before.
+#[repr(C)]
+pub(crate) struct Run {
+    pub start: AtomicU64,
+    pub end: AtomicU64,
+    pub done: AtomicU64,
+}
+
+/// A group came or left.
+#[repr(C)]
+pub(crate) struct Logged {
+    pub at: AtomicU64,
+    /// As its slot's.
+    pub pid: AtomicU64,
+    pub pid_namespace: AtomicU64,
+    pub group: AtomicU64,
+    pub is_start: AtomicU64,
 }
 
 /// A short name.

@@ -8,7 +8,7 @@
 //! 2. [`Process`]: how a process takes part. Its death is seen by a lock that the kernel drops with it, so neither
 //!    `kill -9` nor a pid namespace nor `closefrom` confuses the accounts.
 //! 3. [`Kind`] and `memory`: who holds how much of which GPU. `block`: memory that several processes hold.
-//! 4. `timeline`: when a kernel runs.
+//! 4. `timeline`: when a kernel runs. `runlist`: the same where the GPUs have a scheduler. `groups`: what that schedules.
 //! 5. [`Node`] and [`DeviceUsage`]: what a test makes and reads.
 //! 6. [`Membership`], [`Function`] and [`edge`]: what both libraries need at their C interface.
 //!
@@ -33,6 +33,7 @@ pub mod edge;
 mod error;
 mod files;
 mod gpu;
+mod groups;
 mod install;
 mod kind;
 pub(crate) mod layout;
@@ -46,6 +47,7 @@ mod ofd;
 mod pids;
 mod process;
 mod reap;
+mod runlist;
 mod timeline;
 mod usage;
 mod visible;
@@ -56,6 +58,7 @@ pub use checkpoint::Stage;
 pub use description::{Clock, Description, Device};
 pub use error::{AttachError, CheckpointError, MemoryError, NodeError};
 pub use gpu::{Answers, Gpu, Instance, Mig};
+pub use groups::{Found, Group, Progress, Switch};
 pub use install::install;
 pub use kind::{Bytes, Kind};
 pub use membership::{Membership, Standing};

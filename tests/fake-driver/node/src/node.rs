@@ -182,6 +182,10 @@ impl Node {
         }
     }
 
+    pub(crate) fn mapped(&self) -> &Mapped {
+        &self.0
+    }
+
     fn check(&self) -> Result<(), NodeError> {
         fs::metadata(&self.0.path).map_err(NodeError::os(&self.0.path, "looking for the node"))?;
         Ok(())

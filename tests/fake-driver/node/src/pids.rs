@@ -49,8 +49,12 @@ impl Translator {
 
     /// What the process of this slot is called here; `None` if it cannot be seen from here.
     pub(crate) fn translate(&mut self, slot: &Slot) -> Option<u32> {
-        let pid = u32::try_from(get(&slot.pid)).ok()?;
-        let its = get(&slot.pid_namespace);
+        self.translate_number(get(&slot.pid), get(&slot.pid_namespace))
+    }
+
+    /// The same of a process that has this number in the namespace with that inode.
+    pub(crate) fn translate_number(&mut self, pid: u64, its: u64) -> Option<u32> {
+        let pid = u32::try_from(pid).ok()?;
         if its == self.own_namespace || its == 0 {
             return Some(pid);
         }

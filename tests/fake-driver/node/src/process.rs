@@ -68,6 +68,12 @@ impl Process {
         &self.mapped.description
     }
 
+    /// Its slot, as [`Process::worked`] names it.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
     /// Whether this is the process that joined, and no child of it. A child may call nothing else here: what processes
     /// share is not mapped in it.
     #[must_use]

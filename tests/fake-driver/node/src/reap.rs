@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
-use crate::{block, clock, ofd, timeline};
+use crate::{block, clock, ofd, runlist, timeline};
 
 /// Ends the slots whose processes are gone, and the blocks that nobody holds any more. Returns whether memory of the dead
 /// is still there: a real driver takes its time.
@@ -43,6 +43,7 @@ pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
     set(&slot.dead_since, 0);
     block::drop_holder(mapped, number);
     timeline::drop_process(mapped, number);
+    runlist::drop_process(mapped, number);
     set(&slot.left, clock::now(mapped));
     set(&slot.generation, get(&slot.generation) + 1);
 }

@@ -3,11 +3,13 @@
 //! That is the whole model. There is no time-slicing, no two kernels at a time, no cost of switching; what a limiter
 //! measures with it is therefore exact. The end of a kernel is known when it arrives, so a waiting program sleeps until
 //! then. A kernel whose process dies is taken off; those that had queued behind it keep the times they were given.
+//!
+//! A node with a scheduler goes by src/runlist.rs instead.
 
 use crate::layout::{DeviceState, STRETCHES, Stretch, get, set};
 use crate::mapped::Mapped;
 use crate::process::Process;
-use crate::{clock, reap};
+use crate::{clock, reap, runlist};
 
 /// How long a foreign queue may be before it is asked whether its owners still live.
 const LONG_QUEUE: u64 = 10_000_000;
@@ -41,6 +43,7 @@ impl Process {
     pub fn worked(&self, device: usize, from: u64, to: u64) -> Vec<(usize, u64)> {
         let shared = self.mapped.shared();
         let _held = shared.lock.lock();
+        runlist::catch_up(&self.mapped, device);
         let mut by_slot: Vec<(usize, u64)> = Vec::new();
         for (slot, start, end) in shared.devices.get(device).into_iter().flat_map(stretches) {
             let time = end.min(to).saturating_sub(start.max(from));
@@ -75,7 +78,7 @@ pub(crate) fn drop_process(mapped: &Mapped, slot: usize) {
 }
 
 /// Adds to the process's last stretch where there is no gap, so that many short kernels are one stretch.
-fn remember(state: &DeviceState, slot: usize, start: u64, end: u64) {
+pub(crate) fn remember(state: &DeviceState, slot: usize, start: u64, end: u64) {
     let next = get(&state.next_stretch);
     if let Some(last) = stretch(state, next.wrapping_sub(1))
         && get(&last.slot) == slot as u64 + 1

@@ -5,7 +5,7 @@ use crate::layout::{Slot, get};
 use crate::mapped::Mapped;
 use crate::pids::Translator;
 use crate::process::Process;
-use crate::{block, calls, memory, reap};
+use crate::{block, calls, memory, reap, runlist};
 
 /// What is taken of a device (a GPU, or a part of a divided one).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +87,7 @@ impl Process {
 pub(crate) fn history(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
     let _held = mapped.shared().lock.lock();
     reap::reap(mapped);
+    runlist::catch_up(mapped, device);
     processes(mapped, device)
         .into_iter()
         .filter(|process| process.peak > 0)
