@@ -29,6 +29,8 @@ pub(crate) fn build() -> Result<PathBuf> {
         "softmig-fake-cuda",
         "-p",
         "softmig-fake-nvml",
+        "-p",
+        "softmig-fake-rm",
     ]))?;
     softmig_fake_node::install(&target().join("release"), &tree)?;
     let libraries = tree.join(LIBRARIES);

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use softmig_driver_sys::cuda::*;
-use softmig_fake_node::Kind;
+use softmig_fake_node::{Group, Kind};
 
 use crate::Out;
 use crate::Outcome;
+use crate::channels;
 use crate::context_memory::Own;
 use crate::driver::{Driver, new_handle};
 use crate::entry::locked;
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) holders: u32,
     /// How many bytes of code it still has room for in what it took from the start.
     pub(crate) code_room: u64,
+    /// Its channel group, where the device has a scheduler and the context one of its own.
+    pub(crate) group: Option<Group>,
 }
 
 /// Who made a context, and so may end it.
@@ -162,6 +165,7 @@ pub(crate) fn begin(
         own: Own::default(),
         holders: 1,
         code_room: CODE_ROOM,
+        group: channels::begin(driver.node, device),
     };
     driver.contexts.all.insert(number, context);
     Ok(number)
@@ -190,6 +194,9 @@ pub(crate) fn end(driver: &mut Driver, number: usize) -> Outcome {
     let context = driver.contexts.get(number)?;
     let bytes = context.own.bytes(&driver.described(context.device)?);
     driver.node.refund(context.device, Kind::Context, bytes);
+    if let Some(group) = context.group {
+        channels::end(driver.node, group);
+    }
     driver.contexts.all.remove(&number);
     Ok(())
 }
@@ -221,6 +228,11 @@ impl Contexts {
             }
             _ => Ok(number),
         }
+    }
+
+    /// The channel group that a context's work goes into.
+    pub(crate) fn group(&self, number: usize) -> Outcome<Option<Group>> {
+        Ok(self.get(self.bearer(number)?)?.group)
     }
 
     /// This thread's context and its handle.
@@ -258,6 +270,7 @@ impl Contexts {
             own: Own::default(),
             holders: 1,
             code_room: CODE_ROOM,
+            group: None,
         };
         self.all.insert(number, context);
         number

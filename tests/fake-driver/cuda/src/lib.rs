@@ -27,6 +27,7 @@ mod arrays;
 mod attach;
 mod boxes;
 mod capture;
+mod channels;
 #[cfg(not(feature = "old"))]
 mod checkpoint;
 mod context_memory;

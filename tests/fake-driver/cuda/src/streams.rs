@@ -12,8 +12,9 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::thread::this_thread;
 use crate::waiting::{self, Wait};
-use crate::work::{HostCall, Mark, Op, Work};
+use crate::work::{Engine, HostCall, Mark, Op, Work};
 use crate::{Outcome, pools};
+use softmig_fake_node::Group;
 use softmig_fake_node::edge::handle;
 
 /// All streams.
@@ -31,6 +32,7 @@ pub(crate) struct Streams {
 pub(crate) struct Stream {
     pub(crate) context: usize,
     pub(crate) device: usize,
+    group: Option<Group>,
     pub(crate) order: Order,
     pub(crate) work: Work,
     /// The capture that its work goes into.
@@ -150,7 +152,8 @@ pub(crate) fn create(
     let others = others.filter(|(_, stream)| stream.context == context);
     let count = others.count() + 1;
     context_memory::provide_streams(driver, context, count)?;
-    Ok(driver.streams.enter(context, device, order))
+    let group = driver.contexts.group(context)?;
+    Ok(driver.streams.enter(context, (device, group), order))
 }
 
 /// The stream that a program means by this handle.
@@ -171,7 +174,9 @@ pub(crate) fn resolve(driver: &mut Driver, number: usize, default: Default) -> O
         None => Order::Legacy,
         Some(_) => Order::Blocking,
     };
-    let made = driver.streams.enter(context, described.device, order);
+    let group = driver.contexts.group(context)?;
+    let place = (described.device, group);
+    let made = driver.streams.enter(context, place, order);
     driver.streams.defaults.insert((context, thread), made);
     Ok(made)
 }
@@ -284,11 +289,17 @@ pub(crate) fn end_context(driver: &mut Driver, context: usize) {
 }
 
 impl Streams {
-    fn enter(&mut self, context: usize, device: usize, order: Order) -> usize {
+    fn enter(
+        &mut self,
+        context: usize,
+        (device, group): (usize, Option<Group>),
+        order: Order,
+    ) -> usize {
         let number = new_handle();
         let stream = Stream {
             context,
             device,
+            group,
             order,
             work: Work::default(),
             capture: None,
@@ -300,7 +311,7 @@ impl Streams {
     /// Ends a stream; what is still to be done stays, under a handle that nobody has.
     fn retire(&mut self, number: usize) {
         if let Some(mut stream) = self.all.remove(&number)
-            && stream.work.is_queued()
+            && stream.work.has_more()
         {
             stream.order = Order::Independent;
             self.all.insert(new_handle(), stream);
@@ -361,7 +372,11 @@ impl Driver {
             let mut progress = false;
             let Streams { all, due, .. } = &mut self.streams;
             for (number, stream) in all.iter_mut() {
-                let (some, call) = stream.work.settle(self.node, stream.device);
+                let engine = Engine {
+                    device: stream.device,
+                    group: stream.group,
+                };
+                let (some, call) = stream.work.settle(self.node, engine);
                 progress |= some;
                 due.extend(call.map(|call| (*number, call)));
             }

@@ -11,8 +11,8 @@ use crate::driver::Driver;
 use crate::entry::locked;
 use crate::work::Work;
 
-/// How soon what is waited for can be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How soon what is waited for can be; what is later is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     Done,
     /// Not before this time on the node's clock.
@@ -29,18 +29,7 @@ const A_WHILE: Duration = Duration::from_millis(20);
 impl Wait {
     /// For all of some streams' work.
     pub(crate) fn for_all<'a>(works: impl Iterator<Item = &'a Work>, now: u64) -> Wait {
-        let mut last = 0;
-        for work in works {
-            match work.end() {
-                Some(end) => last = end.max(last),
-                None => return Wait::Unknown,
-            }
-        }
-        if last <= now {
-            Wait::Done
-        } else {
-            Wait::Until(last)
-        }
+        works.map(|work| work.end(now)).max().unwrap_or(Wait::Done)
     }
 }
 

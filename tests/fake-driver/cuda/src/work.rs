@@ -1,7 +1,9 @@
 //! What a stream does, one thing after the other, and when.
 //!
-//! A kernel's end is known when it gets to the front: the node says when the device has time. What can be seen from
-//! outside (a copy, a written word, a call on the host) happens only when the clock gets there; all behind it waits.
+//! A kernel's end is known when it gets to the front: the node says when the device has time. Where the device has a scheduler,
+//! it is known when it is over: what comes right behind a kernel is handed to the scheduler as well, which keeps the order.
+//! What can be seen from outside (a copy, a written word, a call on the host) happens only when the clock gets there; all behind
+//! it waits.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -9,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUresult, CUstream};
-use softmig_fake_node::Process;
 use softmig_fake_node::edge::handle;
+use softmig_fake_node::{Group, Process, Progress};
 
 use crate::address;
 use crate::boxes::Copy;
 use crate::fills::Fill;
+use crate::waiting::Wait;
 
 /// One thing for a stream to do.
 #[derive(Clone, Debug)]
@@ -124,11 +127,70 @@ impl Mark {
     }
 }
 
+/// What a stream's work runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine {
+    pub(crate) device: usize,
+    /// The context's channel group, where the device has a scheduler.
+    pub(crate) group: Option<Group>,
+}
+
+/// What has left a stream's queue.
+#[derive(Debug, Default)]
+struct Given {
+    /// When all of it is done, but for what the scheduler has.
+    tail: u64,
+    /// What the scheduler has: by what its end is known, and until when that is not.
+    running: Option<(u64, u64)>,
+    /// Marks behind something that the scheduler has.
+    marks: VecDeque<(u64, Arc<Mark>)>,
+}
+
+impl Given {
+    /// Hands the device work of so many nanoseconds.
+    fn run(&mut self, node: &Process, engine: Engine, ready: u64, duration: u64) {
+        match engine.group {
+            None => self.tail = node.run(engine.device, ready, duration),
+            Some(group) => self.running = Some((node.queue(group, duration), 0)),
+        }
+    }
+
+    fn mark(&mut self, ready: u64, mark: &Arc<Mark>) {
+        match self.running {
+            None => mark.reach(ready),
+            Some((work, _)) => self.marks.push_back((work, mark.clone())),
+        }
+    }
+
+    /// Sees what of it has ended. Returns whether anything has.
+    fn catch_up(&mut self, node: &Process, group: Option<Group>) -> bool {
+        let (Some(group), Some((last, _))) = (group, self.running) else {
+            return false;
+        };
+        let mut progress = false;
+        while let Some((work, mark)) = self.marks.front()
+            && let Progress::Ended(time) = node.progress(group, *work)
+        {
+            mark.reach(time.max(self.tail));
+            self.marks.pop_front();
+            progress = true;
+        }
+        match node.progress(group, last) {
+            Progress::NotBefore(time) => self.running = Some((last, time)),
+            Progress::Ended(time) => {
+                self.tail = self.tail.max(time);
+                self.running = None;
+                progress = true;
+            }
+        }
+        progress
+    }
+}
+
 /// The work of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// When all that has left the queue is done.
-    tail: u64,
+    given: Given,
     /// What the stream has not got to, and when it was handed in.
     queue: VecDeque<(u64, Op)>,
     /// Whether the front of the queue is a call that has begun.
@@ -145,41 +207,54 @@ impl Work {
         !self.queue.is_empty()
     }
 
-    /// When everything is done; `None` if that depends on something else.
-    pub(crate) fn end(&self) -> Option<u64> {
-        self.queue.is_empty().then_some(self.tail)
+    /// Whether there is anything that someone may wait for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.is_queued() || !self.given.marks.is_empty()
+    }
+
+    /// How soon everything can be done.
+    pub(crate) fn end(&self, now: u64) -> Wait {
+        match self.given {
+            _ if self.is_queued() => Wait::Unknown,
+            Given {
+                running: Some((_, not_before)),
+                ..
+            } => Wait::Until(not_before),
+            Given { tail, .. } if tail <= now => Wait::Done,
+            Given { tail, .. } => Wait::Until(tail),
+        }
     }
 
     /// Whether everything is done.
     pub(crate) fn is_idle(&self, now: u64) -> bool {
-        self.end().is_some_and(|end| end <= now)
+        self.end(now) == Wait::Done
     }
 
     /// The call at the front has returned.
     pub(crate) fn called(&mut self, now: u64) {
         self.calling = false;
         self.queue.pop_front();
-        self.tail = self.tail.max(now);
+        self.given.tail = self.given.tail.max(now);
     }
 
     /// Does what can be done by now. Returns whether anything was, and a call that is to be made.
-    pub(crate) fn settle(&mut self, node: &Process, device: usize) -> (bool, Option<HostCall>) {
-        let mut progress = false;
+    pub(crate) fn settle(&mut self, node: &Process, engine: Engine) -> (bool, Option<HostCall>) {
+        let mut progress = self.given.catch_up(node, engine.group);
         while let Some((submitted, op)) = self.queue.front() {
-            let ready = self.tail.max(*submitted);
+            let ready = self.given.tail.max(*submitted);
             let now = node.now();
             match op {
                 Op::Kernel(Kernel {
                     deed: Deed::Run(duration),
                     ..
-                }) => self.tail = node.run(device, ready, *duration),
-                Op::Mark(mark) => mark.reach(ready),
+                }) => self.given.run(node, engine, ready, *duration),
+                Op::Mark(mark) => self.given.mark(ready, mark),
                 Op::Await(mark) => match mark.time() {
-                    Some(time) => self.tail = ready.max(time),
+                    Some(time) => self.given.tail = ready.max(time),
                     None => break,
                 },
                 // What follows is seen from outside, so it must not be early.
-                _ if ready > now => break,
+                _ if ready > now || self.given.running.is_some() => break,
                 Op::Kernel(Kernel {
                     deed: Deed::Await(address),
                     ..
@@ -188,7 +263,7 @@ impl Work {
                     if unsafe { address::read_word(*address) } == 0 {
                         break;
                     }
-                    self.tail = now;
+                    self.given.tail = now;
                 }
                 Op::Kernel(Kernel {
                     deed: Deed::Write { address, value },
@@ -206,7 +281,7 @@ impl Work {
                     if !is_as_wanted(*address, *value, *is_wide, *comparison) {
                         break;
                     }
-                    self.tail = now;
+                    self.given.tail = now;
                 }
                 Op::WriteValue { address, value } => {
                     // SAFETY: the address was given for this, and a multiple of four.
@@ -214,11 +289,11 @@ impl Work {
                 }
                 Op::Copy(copy) => {
                     copy.make();
-                    self.tail = node.run(device, ready, copy.time);
+                    self.given.run(node, engine, ready, copy.time);
                 }
                 Op::Fill(fill) => {
                     fill.make();
-                    self.tail = node.run(device, ready, fill.time);
+                    self.given.run(node, engine, ready, fill.time);
                 }
                 Op::Host(_) if self.calling => break,
                 Op::Host(call) => {
@@ -226,7 +301,7 @@ impl Work {
                     return (progress, Some(*call));
                 }
             }
-            self.tail = self.tail.max(*submitted);
+            self.given.tail = self.given.tail.max(*submitted);
             self.queue.pop_front();
             progress = true;
         }

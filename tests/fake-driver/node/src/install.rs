@@ -9,8 +9,11 @@ use crate::error::NodeError;
 /// Where Debian has the driver's libraries on x86-64; its loader finds them there without a cache.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
-/// Installs the libraries that `cargo build -p softmig-fake-cuda -p softmig-fake-nvml` left in `built` (such as
-/// `target/debug`) below `root`, under the names that programs load and, for `cc -lcuda -lnvidia-ml`, link with.
+/// Where the fake kernel driver is in such a tree, to be preloaded into what calls the kernel driver.
+pub const KERNEL_DRIVER: &str = "/usr/lib/x86_64-linux-gnu/libfake-rm.so.1";
+
+/// Installs the libraries that `cargo build -p softmig-fake-cuda -p softmig-fake-nvml -p softmig-fake-rm` left in `built` (such
+/// as `target/debug`) below `root`, under the names that programs load and, for `cc -lcuda -lnvidia-ml`, link with.
 ///
 /// # Errors
 /// The system's, where a file cannot be copied.
@@ -24,6 +27,7 @@ pub fn install(built: &Path, root: &Path) -> Result<(), NodeError> {
             "libnvidia-ml.so.1",
             "libnvidia-ml.so",
         ),
+        ("libsoftmig_fake_rm.so", "libfake-rm.so.1", "libfake-rm.so"),
     ] {
         let (from, to) = (built.join(library), dir.join(soname));
         // By rename: a program that runs keeps the library that it has.
@@ -51,17 +55,19 @@ mod tests {
         for content in ["first", "second"] {
             fs::write(built.join("libsoftmig_fake_cuda.so"), content).unwrap();
             fs::write(built.join("libsoftmig_fake_nvml.so"), content).unwrap();
+            fs::write(built.join("libsoftmig_fake_rm.so"), content).unwrap();
             install(&built, &root).unwrap();
             for name in [
                 "libcuda.so.1",
                 "libcuda.so",
                 "libnvidia-ml.so.1",
                 "libnvidia-ml.so",
+                "libfake-rm.so.1",
             ] {
                 let installed = fs::read_to_string(root.join(LIBRARIES).join(name));
                 assert_eq!(installed.unwrap(), content, "{name}");
             }
         }
-        assert_eq!(fs::read_dir(root.join(LIBRARIES)).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(root.join(LIBRARIES)).unwrap().count(), 6);
     }
 }

@@ -10,7 +10,8 @@
 //! 3. [`Kind`] and `memory`: who holds how much of which GPU. `block`: memory that several processes hold.
 //! 4. `timeline`: when a kernel runs. `runlist`: the same where the GPUs have a scheduler. `groups`: what that schedules.
 //! 5. [`Node`] and [`DeviceUsage`]: what a test makes and reads.
-//! 6. [`Membership`], [`Function`] and [`edge`]: what both libraries need at their C interface.
+//! 6. [`Membership`], [`Function`] and [`edge`]: what both libraries need at their C interface. [`kernel`]: what libcuda and
+//!    the fake kernel driver (`softmig-fake-rm`) say to each other.
 //!
 //! ```no_run
 //! use softmig_fake_node::{Gpu, Kind, Node};
@@ -35,6 +36,7 @@ mod files;
 mod gpu;
 mod groups;
 mod install;
+pub mod kernel;
 mod kind;
 pub(crate) mod layout;
 mod lock;
@@ -59,7 +61,7 @@ pub use description::{Clock, Description, Device};
 pub use error::{AttachError, CheckpointError, MemoryError, NodeError};
 pub use gpu::{Answers, Gpu, Instance, Mig};
 pub use groups::{Found, Group, Progress, Switch};
-pub use install::install;
+pub use install::{KERNEL_DRIVER, install};
 pub use kind::{Bytes, Kind};
 pub use membership::{Membership, Standing};
 pub use node::Node;
