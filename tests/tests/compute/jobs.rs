@@ -4,98 +4,19 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use softmig_fake_node::Node as Driver;
-use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::softmig::installed;
-use softmig_tests::{Client, Cluster, Gpus, Slurm};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::liveness::{OVERRUN, took};
+use crate::site::{MONITOR, QUARTER, Site};
 use crate::stand::{in_some_try, share_in};
 
-const MONITOR: &str = "/usr/libexec/softmig-monitor";
-const SOCKET: &str = "/var/run/softmig/arbiter.sock";
-
-/// A node for each test, with a GPU and the arbiter.
-struct Site {
-    cluster: Cluster,
-    drivers: Vec<Driver>,
-    _monitors: Vec<Client>,
-}
-
+/// A node for each test.
 const NODES: usize = 4;
 
-const QUARTER: &str = "gpu:l40s.4:1";
-
 fn site() -> Result<&'static Site> {
-    static SITE: LazyLock<Result<Site>> = LazyLock::new(Site::start);
+    static SITE: LazyLock<Result<Site>> =
+        LazyLock::new(|| Site::start(NODES, |it| it, |_, it| it, &[MONITOR]));
     SITE.as_ref().map_err(|error| anyhow!("{error:#}"))
-}
-
-impl Site {
-    fn start() -> Result<Site> {
-        let cluster = installed(Slurm::V22_05)
-            .programs()
-            .nodes(NODES)
-            .gpus([Gpus::l40s(1)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"))
-            .start()?;
-        let (mut drivers, mut monitors) = (Vec::new(), Vec::new());
-        for node in cluster.nodes() {
-            drivers.push(node.start_driver()?);
-            monitors.push(node.command("root", &[MONITOR]).spawn()?);
-            cluster.wait_until("an arbiter", || node.exists(SOCKET))?;
-        }
-        Ok(Site {
-            cluster,
-            drivers,
-            _monitors: monitors,
-        })
-    }
-
-    /// Starts a job on a node.
-    fn start_job(&self, user: &str, node: usize, gres: &str, script: &str) -> Result<u32> {
-        let name = self.cluster.node(node).name();
-        let options = ["--gres", gres, "--nodelist", name];
-        let script = format!("cd {FOLDER}\nexport SOFTMIG_LOG_LEVEL=2\n{script}");
-        self.cluster.user(user).sbatch(&options, &script)
-    }
-
-    /// What a job says until it ends, which has to be well.
-    fn end_of(&self, user: &str, job: u32) -> Result<String> {
-        let ended = self.cluster.wait_job(job, "COMPLETED");
-        let said = self.cluster.user(user).job_output(job)?;
-        ended.with_context(|| said.clone())?;
-        println!("{said}");
-        Ok(said)
-    }
-
-    /// Starts a job that launches kernels of 100 us until it is cancelled; its number and that of its process.
-    fn start_greedy(&self, user: &str, node: usize, gres: &str) -> Result<(u32, u32)> {
-        let script = "./paced 100000 1000000 async & echo \"begun: $!\"\nwait";
-        let job = self.start_job(user, node, gres, script)?;
-        let pid = self
-            .cluster
-            .wait_for("its work", Duration::from_secs(60), || {
-                let said = self.cluster.user(user).job_output(job)?;
-                let pid = said.lines().find_map(|line| line.strip_prefix("begun: "));
-                let pid = pid.map(str::parse).transpose()?;
-                let history = self.drivers[node].history(0)?;
-                Ok(pid.filter(|pid| {
-                    history
-                        .iter()
-                        .any(|one| one.own_pid == *pid && one.busy > 0)
-                }))
-            })?;
-        Ok((job, pid))
-    }
-
-    fn cancel(&self, job: u32) -> Result<()> {
-        let job = job.to_string();
-        self.cluster.run("root", &["scancel", &job])?.ok()?;
-        Ok(())
-    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod gpus;
 mod jobs;
 mod liveness;
 mod lives;
+mod site;
 mod stand;
+mod steered;
 mod surface;
 mod ways;

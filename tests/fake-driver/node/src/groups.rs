@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::clock;
 use crate::layout::{CHANNELS, SWITCHES, get, set};
 use crate::mapped::Mapped;
 use crate::node::Node;
 use crate::pids::Translator;
 use crate::process::Process;
 use crate::runlist::{DRIVERS_SLICE, Player, catch_up};
+use crate::{clock, usage};
 
 /// What clients' handles begin with; the rest is a group's number.
 const CLIENTS: u32 = 0xc1d0_0000;
@@ -40,9 +40,12 @@ pub enum Progress {
 /// A group as the kernel driver finds it by its handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    group: Group,
+    /// The group.
+    pub group: Group,
     /// The process, by its number here; `None` if it cannot be seen from here.
     pub pid: Option<u32>,
+    /// The number by which the process knows itself.
+    pub own_pid: u32,
     /// The open file by which it made the group's client.
     pub file: i32,
 }
@@ -108,7 +111,8 @@ impl Process {
         set(&place.number, number);
         set(&place.file, u64::from(file.cast_unsigned()));
         set(&place.slice, DRIVERS_SLICE);
-        for word in [&place.held, &place.queued, &place.done, &place.next_run] {
+        let sums = [&place.queued, &place.done, &place.waited];
+        for word in sums.into_iter().chain([&place.held, &place.next_run]) {
             set(word, 0);
         }
         set(&place.slot, self.slot as u64 + 1);
@@ -138,9 +142,7 @@ impl Process {
         let Some(place) = group.place(&self.mapped) else {
             return 0;
         };
-        let queued = get(&place.queued).saturating_add(duration);
-        set(&place.queued, queued);
-        queued
+        place.queue(clock::now(&self.mapped), duration)
     }
 
     /// How far a group is with what it was given.
@@ -165,6 +167,49 @@ impl Node {
     pub fn find_group(&self, client: u32, handle: u32) -> Option<Found> {
         let _held = self.mapped().shared().lock.lock();
         self.find(client).filter(|_| handle == GROUP)
+    }
+
+    /// All groups of a device.
+    #[must_use]
+    pub fn groups(&self, device: usize) -> Vec<Found> {
+        let _held = self.mapped().shared().lock.lock();
+        let list = self.mapped().shared().runlists.get(device);
+        let all = list
+            .into_iter()
+            .flat_map(|list| list.groups.iter().enumerate());
+        let taken = all.filter(|(_, place)| get(&place.slot) != 0);
+        let groups = taken.map(|(index, place)| Group {
+            device,
+            index,
+            number: get(&place.number),
+        });
+        groups
+            .filter_map(|group| self.find(group.client()))
+            .collect()
+    }
+
+    /// Whether a group's channels are held.
+    #[must_use]
+    pub fn is_held(&self, found: Found) -> bool {
+        let _held = self.mapped().shared().lock.lock();
+        found
+            .group
+            .place(self.mapped())
+            .is_some_and(|place| place.is_held())
+    }
+
+    /// For how long a group had work at most without being on the GPU, since this was last asked.
+    #[must_use]
+    pub fn take_longest_wait(&self, found: Found) -> u64 {
+        let _held = self.mapped().shared().lock.lock();
+        catch_up(self.mapped(), found.group.device);
+        let player = Player::of(self.mapped(), found.group.device);
+        let Some((player, place)) = player.zip(found.group.place(self.mapped())) else {
+            return 0;
+        };
+        let waited = player.longest_wait(found.group.index);
+        set(&place.waited, 0);
+        waited
     }
 
     /// Sets for how long a group may run before the next one comes.
@@ -249,6 +294,7 @@ impl Node {
         Some(Found {
             group,
             pid: Translator::new().translate(slot),
+            own_pid: usage::own_pid(slot),
             file: (get(&place.file) as u32).cast_signed(),
         })
     }

@@ -85,6 +85,9 @@ pub(crate) struct Group {
     /// All the work that it was ever given, and what of that is done.
     pub queued: AtomicU64,
     pub done: AtomicU64,
+    /// Since when it has had work without being on the GPU, and the longest that this took.
+    pub since: AtomicU64,
+    pub waited: AtomicU64,
     /// Where the next run goes.
     pub next_run: AtomicU64,
     pub runs: [Run; RUNS],

@@ -147,6 +147,7 @@ impl<'a> Player<'a> {
         let Some(group) = self.list.groups.get(index) else {
             return;
         };
+        set(&group.waited, group.longest_wait(now));
         let begins = now + get(&self.list.change);
         set(&self.list.resident, index as u64 + 1);
         set(&self.list.next, index as u64 + 1);
@@ -158,6 +159,7 @@ impl<'a> Player<'a> {
     /// The group that is there leaves; the next change takes so long.
     fn take_away(&self, now: u64, change: u64) {
         if let Some(group) = self.resident() {
+            set(&group.since, now);
             self.log(group, now, false);
         }
         set(&self.list.resident, 0);
@@ -173,6 +175,16 @@ impl<'a> Player<'a> {
                 end + ((now - end) / slice + 1) * slice,
             );
         }
+    }
+
+    /// For how long a group waited at most, as far as it is known now.
+    pub(crate) fn longest_wait(&self, index: usize) -> u64 {
+        let is_there = get(&self.list.resident) == index as u64 + 1;
+        let group = self.list.groups.get(index);
+        group.map_or(0, |group| match is_there || group.left() == 0 {
+            true => get(&group.waited),
+            false => group.longest_wait(get(&self.list.now)),
+        })
     }
 
     /// A group's work goes on for so long.
@@ -247,8 +259,23 @@ impl Group {
         get(&self.queued).saturating_sub(get(&self.done))
     }
 
+    /// For how long it waited at most, if it comes now.
+    fn longest_wait(&self, now: u64) -> u64 {
+        get(&self.waited).max(now - get(&self.since).min(now))
+    }
+
+    /// Gives it work.
+    pub(crate) fn queue(&self, now: u64, duration: u64) -> u64 {
+        if self.left() == 0 {
+            set(&self.since, now);
+        }
+        let queued = get(&self.queued).saturating_add(duration);
+        set(&self.queued, queued);
+        queued
+    }
+
     /// Whether none of its channels runs.
-    fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         get(&self.held) == (1 << CHANNELS) - 1
     }
 

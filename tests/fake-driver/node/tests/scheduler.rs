@@ -129,6 +129,9 @@ fn who_leaves_by_itself_waits_for_a_slice_of_each_other_at_most() {
         assert!(took >= MS, "{took}");
         assert!(took <= 8 * MS + 3 * CUT + MS, "{took}");
     }
+    let waited = stand.node.take_longest_wait(stand.find(&brief));
+    assert!(waited > 3 * MS && waited <= 8 * MS + 3 * CUT, "{waited}");
+    assert_eq!(stand.node.take_longest_wait(stand.find(&brief)), 0);
     // What it did not use is the others'.
     let before: u64 = others.iter().map(Member::ran).sum();
     stand.pass(1000 * MS);
@@ -193,11 +196,15 @@ fn held_channels_do_not_run_and_go_on_where_they_were() {
     assert!(stand.node.enable_channels(0, &[first], false));
     stand.pass(100 * MS);
     assert!(held.ran() > 40 * MS);
+    assert!(!stand.node.is_held(stand.find(&held)));
     assert!(stand.enable(&held, false));
+    assert!(stand.node.is_held(stand.find(&held)));
     let (before, others) = (held.ran(), other.ran());
     stand.pass(1000 * MS);
     assert_eq!(held.ran(), before);
     assert!(other.ran() - others > 999 * MS);
+    let waited = stand.node.take_longest_wait(stand.find(&held));
+    assert!(waited >= 1000 * MS, "{waited}");
     // It can be given work meanwhile.
     let more = held.queue(5 * MS);
     assert_eq!(more, work + 5 * MS);

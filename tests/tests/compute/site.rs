@@ -1,0 +1,126 @@
+//! A cluster whose nodes have a GPU, the fake driver and the monitor each, for jobs that share it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use softmig_fake_node::{Description, Node as Driver};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::softmig::installed;
+use softmig_tests::{Builder, Client, Cluster, Gpus, Slurm};
+
+/// The monitor.
+pub const MONITOR: &str = "/usr/libexec/softmig-monitor";
+const SOCKET: &str = "/var/run/softmig/arbiter.sock";
+
+/// A quarter of a GPU.
+pub const QUARTER: &str = "gpu:l40s.4:1";
+
+/// The cluster.
+pub struct Site {
+    pub cluster: Cluster,
+    /// Each node's GPU, from outside.
+    pub drivers: Vec<Driver>,
+    monitors: Vec<Mutex<Client>>,
+    /// How a monitor is started.
+    monitor: Vec<&'static str>,
+}
+
+impl Site {
+    /// So many nodes. `build` says what else is different, `describe` what the GPU of each node is, and `monitor` how the monitor
+    /// is started.
+    pub fn start(
+        nodes: usize,
+        build: impl FnOnce(Builder) -> Builder,
+        describe: impl Fn(usize, Description) -> Description,
+        monitor: &[&'static str],
+    ) -> Result<Site> {
+        let builder = installed(Slurm::V22_05)
+            .programs()
+            .nodes(nodes)
+            .gpus([Gpus::l40s(1)])
+            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+            .file(PRELOAD, format!("{LIBRARY}\n"));
+        let cluster = build(builder).start()?;
+        let (mut drivers, mut monitors) = (Vec::new(), Vec::new());
+        for (number, node) in cluster.nodes().iter().enumerate() {
+            drivers.push(node.start_driver_as(|description| describe(number, description))?);
+            monitors.push(Mutex::new(node.command("root", monitor).spawn()?));
+            cluster.wait_until("an arbiter", || node.exists(SOCKET))?;
+        }
+        Ok(Site {
+            cluster,
+            drivers,
+            monitors,
+            monitor: monitor.to_vec(),
+        })
+    }
+
+    /// A node's monitor.
+    pub fn monitor(&self, node: usize) -> MutexGuard<'_, Client> {
+        let monitor = self.monitors[node].lock();
+        monitor.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a monitor in the place of one that has ended.
+    pub fn restart_monitor(&self, node: usize) -> Result<()> {
+        let there = self.cluster.node(node);
+        *self.monitor(node) = there.command("root", &self.monitor).spawn()?;
+        Ok(())
+    }
+
+    /// Starts a job on a node.
+    pub fn start_job(&self, user: &str, node: usize, gres: &str, script: &str) -> Result<u32> {
+        let name = self.cluster.node(node).name();
+        let options = ["--gres", gres, "--nodelist", name];
+        let script = format!("cd {FOLDER}\nexport SOFTMIG_LOG_LEVEL=2\n{script}");
+        self.cluster.user(user).sbatch(&options, &script)
+    }
+
+    /// What a job says until it ends, which has to be well.
+    pub fn end_of(&self, user: &str, job: u32) -> Result<String> {
+        let ended = self.cluster.wait_job(job, "COMPLETED");
+        let said = self.cluster.user(user).job_output(job)?;
+        ended.with_context(|| said.clone())?;
+        println!("{said}");
+        Ok(said)
+    }
+
+    /// Starts a job that launches kernels of 100 us until it is cancelled; its number and that of its process.
+    pub fn start_greedy(&self, user: &str, node: usize, gres: &str) -> Result<(u32, u32)> {
+        self.start_paced(user, node, gres, "100000 1000000 async")
+    }
+
+    /// Starts a job that runs `paced` with these words until it is cancelled; its number and that of its process.
+    pub fn start_paced(
+        &self,
+        user: &str,
+        node: usize,
+        gres: &str,
+        words: &str,
+    ) -> Result<(u32, u32)> {
+        let script = format!("./paced {words} & echo \"begun: $!\"\nwait");
+        let job = self.start_job(user, node, gres, &script)?;
+        let pid = self
+            .cluster
+            .wait_for("its work", Duration::from_secs(60), || {
+                let said = self.cluster.user(user).job_output(job)?;
+                let pid = said.lines().find_map(|line| line.strip_prefix("begun: "));
+                let pid = pid.map(str::parse).transpose()?;
+                let history = self.drivers[node].history(0)?;
+                Ok(pid.filter(|pid| {
+                    history
+                        .iter()
+                        .any(|one| one.own_pid == *pid && one.busy > 0)
+                }))
+            })?;
+        Ok((job, pid))
+    }
+
+    /// Cancels a job.
+    pub fn cancel(&self, job: u32) -> Result<()> {
+        let job = job.to_string();
+        self.cluster.run("root", &["scancel", &job])?.ok()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! Jobs that share a GPU by its own scheduler: the library, the monitor and its calls of the kernel driver as they are
+//! shipped, on the fake driver's scheduler (`tests/fake-driver/node/src/runlist.rs`).
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use softmig_fake_node::{Found, KERNEL_DRIVER};
+
+use crate::site::{MONITOR, QUARTER, Site};
+use crate::stand::{in_some_try, share_in};
+
+/// A node for each test; the last one's GPU has no scheduler.
+const NODES: usize = 7;
+const WITHOUT_SCHEDULER: usize = NODES - 1;
+
+const HALF: &str = "gpu:l40s.2:1";
+const THREE_QUARTERS: &str = "shard:l40s:3";
+
+/// Kernels of a millisecond, always some waiting; the same, one at a time; kernels of 200 ms.
+const BUSY: &str = "1000000 1000000 async";
+const WAITING: &str = "1000000 1000000 sync";
+const LONG: &str = "200000000 1000000 async";
+
+/// What a monitor says that steers.
+const STEERED: &str = "jobs share it by its own scheduler";
+
+/// How long shares are watched.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// The policy as it is shipped, with shards for whoever asks, and a log.
+const POLICY: &str = include_str!("../../../conf/policy.toml");
+const LOG: &str = "/var/log/softmig/node.log";
+
+fn site() -> Result<&'static Site> {
+    static SITE: LazyLock<Result<Site>> = LazyLock::new(|| {
+        static PRELOAD: LazyLock<String> = LazyLock::new(|| format!("LD_PRELOAD={KERNEL_DRIVER}"));
+        let policy = POLICY
+            .replace("raw_shards = \"refuse\"", "raw_shards = \"allow\"")
+            .replace("#log_file =", "log_file =");
+        Site::start(
+            NODES,
+            |builder| builder.file("/etc/softmig/policy.toml", policy),
+            |node, description| match node {
+                WITHOUT_SCHEDULER => description,
+                _ => description.scheduler(),
+            },
+            &["env", &PRELOAD, MONITOR],
+        )
+    });
+    SITE.as_ref().map_err(|error| anyhow!("{error:#}"))
+}
+
+/// A job that launches until it is cancelled, on one of the nodes.
+struct Job {
+    site: &'static Site,
+    node: usize,
+    number: u32,
+    pid: u32,
+}
+
+impl Job {
+    fn start(user: &str, node: usize, gres: &str, words: &str) -> Result<Job> {
+        let site = site()?;
+        let (number, pid) = site.start_paced(user, node, gres, words)?;
+        Ok(Job {
+            site,
+            node,
+            number,
+            pid,
+        })
+    }
+
+    /// Its share of the GPU in the time to come, in percent.
+    fn share_in(&self, time: Duration) -> Result<f64> {
+        share_in(&self.site.drivers[self.node], 0, Some(self.pid), time)
+    }
+
+    /// Its share once that is right.
+    fn has(&self, least: f64, most: f64) -> Result<()> {
+        let is_right = |got| got >= least && got <= most;
+        let what = format!("{least} to {most} %");
+        let got = in_some_try(&what, || self.share_in(WINDOW), is_right)?;
+        println!("job {}: {got:.1} of {what}", self.number);
+        Ok(())
+    }
+
+    /// Its channel group.
+    fn group(&self) -> Result<Found> {
+        let groups = self.site.drivers[self.node].groups(0);
+        let own = groups.into_iter().find(|it| it.own_pid == self.pid);
+        own.context("it has no channel group")
+    }
+
+    fn is_held(&self) -> Result<bool> {
+        Ok(self.site.drivers[self.node].is_held(self.group()?))
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Where it has ended that fails, which is as well.
+        let _ = self.site.cancel(self.number);
+    }
+}
+
+/// What a node's monitor has said.
+fn log_of(node: usize) -> Result<String> {
+    let said = site()?.cluster.node(node).read(LOG)?;
+    Ok(said.unwrap_or_default())
+}
+
+/// The monitor of a node says that it steers, and has set time slices.
+fn is_steered(job: &Job) -> Result<()> {
+    const DRIVERS_SLICE: u64 = 2048;
+    let said = log_of(job.node)?;
+    ensure!(said.contains(STEERED), "{said}");
+    let slice = job.site.drivers[job.node].time_slice(job.group()?);
+    ensure!(slice != Some(DRIVERS_SLICE), "{slice:?}");
+    Ok(())
+}
+
+#[test]
+fn busy_jobs_have_their_shares_without_turns() -> Result<()> {
+    let quarter = Job::start("alice", 0, QUARTER, BUSY)?;
+    let rest = Job::start("bob", 0, THREE_QUARTERS, BUSY)?;
+    quarter.has(23.0, 27.0)?;
+    // The changes are its.
+    rest.has(70.0, 77.0)?;
+    is_steered(&quarter)?;
+    is_steered(&rest)
+}
+
+#[test]
+fn a_job_that_waits_for_each_kernel_has_its_share_beside_a_busy_one() -> Result<()> {
+    let waits = Job::start("alice", 1, QUARTER, WAITING)?;
+    let busy = Job::start("bob", 1, THREE_QUARTERS, BUSY)?;
+    waits.has(21.0, 27.0)?;
+    busy.has(60.0, 77.0)?;
+    is_steered(&waits)
+}
+
+#[test]
+fn a_job_alone_has_its_hard_quarter() -> Result<()> {
+    let quarter = Job::start("alice", 2, QUARTER, BUSY)?;
+    quarter.has(20.0, 27.0)
+}
+
+#[test]
+fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Result<()> {
+    const LONGEST: Duration = Duration::from_millis(25);
+    let waits = Job::start("alice", 3, HALF, WAITING)?;
+    let long = Job::start("bob", 3, HALF, LONG)?;
+    let driver = &long.site.drivers[3];
+    let waited = || {
+        let _ = driver.take_longest_wait(waits.group()?);
+        let got = waits.share_in(WINDOW)?;
+        let waited = Duration::from_nanos(driver.take_longest_wait(waits.group()?));
+        println!("{got:.1} %, {waited:?}");
+        Ok(waited.as_secs_f64())
+    };
+    let most = LONGEST.as_secs_f64();
+    in_some_try("the longest wait", waited, |it| it > 0.0 && it < most)?;
+    // Its kernels end all the same.
+    long.has(30.0, 52.0)?;
+    is_steered(&long)
+}
+
+#[test]
+fn a_job_that_a_monitor_left_held_runs_again_with_the_next_one() -> Result<()> {
+    const NODE: usize = 4;
+    let jobs = [
+        Job::start("alice", NODE, QUARTER, BUSY)?,
+        Job::start("bob", NODE, QUARTER, BUSY)?,
+    ];
+    let site = site()?;
+    // Both are held for half of the time.
+    let held = site
+        .cluster
+        .wait_for("a job that is held", Duration::from_secs(60), || {
+            for job in &jobs {
+                if job.is_held()? {
+                    site.monitor(NODE).kill()?;
+                    if job.is_held()? {
+                        return Ok(Some(job));
+                    }
+                    site.restart_monitor(NODE)?;
+                }
+            }
+            Ok(None)
+        })?;
+    let got = held.share_in(Duration::from_millis(300))?;
+    ensure!(got == 0.0 && held.is_held()?, "{got}");
+    let lists = || -> Result<Vec<String>> {
+        let files = site.cluster.node(NODE).list("/var/run/softmig")?;
+        Ok(files
+            .into_iter()
+            .filter(|it| it.starts_with("waiting-"))
+            .collect())
+    };
+    ensure!(lists()?.len() == 1, "{:?}", lists()?);
+    site.restart_monitor(NODE)?;
+    held.has(15.0, 27.0)?;
+    let said = log_of(NODE)?;
+    ensure!(said.contains("channels were left waiting"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn jobs_take_turns_on_a_gpu_without_such_a_scheduler() -> Result<()> {
+    let quarter = Job::start("alice", WITHOUT_SCHEDULER, QUARTER, BUSY)?;
+    let half = Job::start("bob", WITHOUT_SCHEDULER, HALF, BUSY)?;
+    quarter.has(12.5, 27.0)?;
+    half.has(25.0, 52.0)?;
+    ensure!(quarter.group().is_err());
+    let said = log_of(WITHOUT_SCHEDULER)?;
+    ensure!(!said.contains(STEERED), "{said}");
+    Ok(())
+}
