@@ -74,9 +74,6 @@ impl<'a> Player<'a> {
 
     /// Plays until this time.
     pub(crate) fn advance(&self, to: u64) {
-        if get(&self.list.now) == 0 {
-            set(&self.list.now, to);
-        }
         while get(&self.list.now) < to {
             let until = self.step(get(&self.list.now), to);
             set(&self.list.now, until);

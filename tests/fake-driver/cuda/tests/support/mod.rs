@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use libloading::os::unix::Library;
 use softmig_driver_sys::cuda::*;
+use softmig_fake_node::kernel::CONTROL_FILE;
 use softmig_fake_node::{Description, DeviceUsage, Gpu, Kind, Node, PLACE_VARIABLE};
 
 /// Names the test or the part that this process was started for.
@@ -215,6 +216,7 @@ pub fn described(
     for gpu in &description.gpus {
         std::fs::write(dir.path().join(format!("nvidia{}", gpu.minor)), "").unwrap();
     }
+    std::fs::write(dir.path().join(CONTROL_FILE), "").unwrap();
     let place = dir.path().join("node");
     Node::describe(&place, description.devices(dir.path())).unwrap();
     let mut command = part(name);
