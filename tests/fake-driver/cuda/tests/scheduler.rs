@@ -116,18 +116,20 @@ fn what_is_seen_behind_a_kernel_waits_until_it_is_over() {
             cuda.start();
             let (stream, other) = (cuda.stream(), cuda.stream());
             let kernel = cuda.kernel(TEN, "step");
-            let word = AtomicU32::new(0);
+            let words = [AtomicU32::new(0), AtomicU32::new(0)];
+            let values = || words.each_ref().map(|word| word.load(Ordering::SeqCst));
             let event = timed(&cuda, kernel, stream).1;
-            let address = word.as_ptr() as u64;
-            let write = |stream: usize, value: u32| {
+            let write = |stream: usize, word: &AtomicU32| {
+                let address = word.as_ptr() as u64;
                 assert_eq!(
-                    cu!(cuda, cuStreamWriteValue32_v2(stream, address, value, 0u32)),
+                    cu!(cuda, cuStreamWriteValue32_v2(stream, address, 5u32, 0u32)),
                     0
                 );
             };
+            write(stream, &words[0]);
             // Another stream waits for the first one's event.
             assert_eq!(cu!(cuda, cuStreamWaitEvent(other, event, 0u32)), 0);
-            write(other, 5);
+            write(other, &words[1]);
             pass(&cuda, 4_000);
             enable(&cuda, false);
             pass(&cuda, 100_000);
@@ -136,13 +138,13 @@ fn what_is_seen_behind_a_kernel_waits_until_it_is_over() {
             // A change, and all but a moment of what is left.
             pass(&cuda, 137 + 5_999);
             assert_eq!(cu!(cuda, cuStreamQuery(other)), CUDA_ERROR_NOT_READY);
-            assert_eq!(word.load(Ordering::SeqCst), 0);
+            assert_eq!(values(), [0, 0]);
             pass(&cuda, 1);
             let deadline = Instant::now() + Duration::from_secs(20);
             while cu!(cuda, cuStreamQuery(other)) != 0 {
                 assert!(Instant::now() < deadline);
             }
-            assert_eq!(word.load(Ordering::SeqCst), 5);
+            assert_eq!(values(), [5, 5]);
         },
     );
 }
