@@ -11,7 +11,7 @@ use crate::site::{MONITOR, QUARTER, Site};
 use crate::stand::{in_some_try, share_in};
 
 /// A node for each test; the last one's GPU has no scheduler.
-const NODES: usize = 7;
+const NODES: usize = 8;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 
 const HALF: &str = "gpu:l40s.2:1";
@@ -21,6 +21,8 @@ const THREE_QUARTERS: &str = "shard:l40s:3";
 const BUSY: &str = "1000000 1000000 async";
 const WAITING: &str = "1000000 1000000 sync";
 const LONG: &str = "200000000 1000000 async";
+/// A kernel of a millisecond, then 9 ms of nothing.
+const PAUSING: &str = "1000000 1000000 idle";
 
 /// What a monitor says that steers.
 const STEERED: &str = "jobs share it by its own scheduler";
@@ -34,7 +36,9 @@ const LOG: &str = "/var/log/softmig/node.log";
 
 fn site() -> Result<&'static Site> {
     static SITE: LazyLock<Result<Site>> = LazyLock::new(|| {
-        static PRELOAD: LazyLock<String> = LazyLock::new(|| format!("LD_PRELOAD={KERNEL_DRIVER}"));
+        // Its number first, by which it can be stopped.
+        static START: LazyLock<String> =
+            LazyLock::new(|| format!("echo $$; LD_PRELOAD={KERNEL_DRIVER} exec {MONITOR}"));
         let policy = POLICY
             .replace("raw_shards = \"refuse\"", "raw_shards = \"allow\"")
             .replace("#log_file =", "log_file =");
@@ -45,7 +49,7 @@ fn site() -> Result<&'static Site> {
                 WITHOUT_SCHEDULER => description,
                 _ => description.scheduler(),
             },
-            &["env", &PRELOAD, MONITOR],
+            &["sh", "-c", &START],
         )
     });
     SITE.as_ref().map_err(|error| anyhow!("{error:#}"))
@@ -132,12 +136,26 @@ fn busy_jobs_have_their_shares_without_turns() -> Result<()> {
 }
 
 #[test]
-fn a_job_that_waits_for_each_kernel_has_its_share_beside_a_busy_one() -> Result<()> {
+fn a_job_that_waits_for_each_kernel_has_its_share_beside_busy_ones() -> Result<()> {
     let waits = Job::start("alice", 1, QUARTER, WAITING)?;
-    let busy = Job::start("bob", 1, THREE_QUARTERS, BUSY)?;
-    waits.has(21.0, 27.0)?;
-    busy.has(60.0, 77.0)?;
+    let quarter = Job::start("bob", 1, QUARTER, BUSY)?;
+    let half = Job::start("carol", 1, HALF, BUSY)?;
+    waits.has(20.0, 27.0)?;
+    quarter.has(20.0, 27.0)?;
+    half.has(40.0, 52.0)?;
     is_steered(&waits)
+}
+
+#[test]
+fn a_job_that_needs_less_than_its_share_goes_at_its_own_pace_beside_busy_ones() -> Result<()> {
+    let pauses = Job::start("alice", 5, QUARTER, PAUSING)?;
+    let _quarter = Job::start("bob", 5, QUARTER, BUSY)?;
+    let half = Job::start("carol", 5, HALF, BUSY)?;
+    // A tenth alone; a kernel waits for a slice of each other at most.
+    pauses.has(6.0, 10.5)?;
+    // What it leaves is the others', as far as they may have it.
+    half.has(45.0, 52.0)?;
+    is_steered(&pauses)
 }
 
 #[test]
@@ -166,43 +184,73 @@ fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Resul
     is_steered(&long)
 }
 
+/// Ends a node's monitor while one of the jobs is held there. Gives that job.
+fn end_while_held<'a>(jobs: &'a [Job], end: impl Fn(&Site) -> Result<()>) -> Result<&'a Job> {
+    let (site, node) = (site()?, jobs[0].node);
+    let patience = Duration::from_secs(60);
+    site.cluster.wait_for("a job that is held", patience, || {
+        for job in jobs.iter() {
+            if job.is_held()? && waiting(node)?.len() == 1 {
+                end(site)?;
+                return Ok(Some(job));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// The lists of what waits that a node's monitor has written.
+fn waiting(node: usize) -> Result<Vec<String>> {
+    let files = site()?.cluster.node(node).list("/var/run/softmig")?;
+    let lists = files.into_iter().filter(|it| it.starts_with("waiting-"));
+    Ok(lists.collect())
+}
+
 #[test]
 fn a_job_that_a_monitor_left_held_runs_again_with_the_next_one() -> Result<()> {
     const NODE: usize = 4;
-    let jobs = [
-        Job::start("alice", NODE, QUARTER, BUSY)?,
-        Job::start("bob", NODE, QUARTER, BUSY)?,
-    ];
     let site = site()?;
     // Both are held for half of the time.
+    let start = |user| Job::start(user, NODE, QUARTER, BUSY);
+    let jobs = [start("alice")?, start("bob")?];
+    // It may have been let go just then; then the next monitor is killed.
     let held = site
         .cluster
-        .wait_for("a job that is held", Duration::from_secs(60), || {
-            for job in &jobs {
-                if job.is_held()? {
-                    site.monitor(NODE).kill()?;
-                    if job.is_held()? {
-                        return Ok(Some(job));
-                    }
-                    site.restart_monitor(NODE)?;
-                }
+        .wait_for("one that stays held", Duration::from_secs(60), || {
+            let held = end_while_held(&jobs, |site| site.monitor(NODE).kill())?;
+            if held.is_held()? {
+                return Ok(Some(held));
             }
+            site.restart_monitor(NODE)?;
             Ok(None)
         })?;
     let got = held.share_in(Duration::from_millis(300))?;
     ensure!(got == 0.0 && held.is_held()?, "{got}");
-    let lists = || -> Result<Vec<String>> {
-        let files = site.cluster.node(NODE).list("/var/run/softmig")?;
-        Ok(files
-            .into_iter()
-            .filter(|it| it.starts_with("waiting-"))
-            .collect())
-    };
-    ensure!(lists()?.len() == 1, "{:?}", lists()?);
+    ensure!(waiting(NODE)?.len() == 1, "{:?}", waiting(NODE)?);
     site.restart_monitor(NODE)?;
     held.has(15.0, 27.0)?;
     let said = log_of(NODE)?;
     ensure!(said.contains("channels were left waiting"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_monitor_that_is_stopped_leaves_nobody_held() -> Result<()> {
+    const NODE: usize = 6;
+    let start = |user| Job::start(user, NODE, QUARTER, BUSY);
+    let jobs = [start("alice")?, start("bob")?];
+    end_while_held(&jobs, |site| {
+        let pid = site.monitor(NODE).stdout()?;
+        site.cluster
+            .run("root", &["kill", "-TERM", pid.trim()])?
+            .ok()?;
+        let has_ended = || Ok(!site.monitor(NODE).runs()?);
+        site.cluster.wait_until("its end", has_ended)
+    })?;
+    for job in &jobs {
+        ensure!(!job.is_held()?);
+    }
+    ensure!(waiting(NODE)?.is_empty(), "{:?}", waiting(NODE)?);
     Ok(())
 }
 
