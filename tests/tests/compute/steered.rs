@@ -185,7 +185,7 @@ fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Resul
 }
 
 /// Ends a node's monitor while one of the jobs is held there. Gives that job.
-fn end_while_held<'a>(jobs: &'a [Job], end: impl Fn(&Site) -> Result<()>) -> Result<&'a Job> {
+fn end_while_held(jobs: &[Job], end: impl Fn(&Site) -> Result<()>) -> Result<&Job> {
     let (site, node) = (site()?, jobs[0].node);
     let patience = Duration::from_secs(60);
     site.cluster.wait_for("a job that is held", patience, || {
@@ -228,7 +228,8 @@ fn a_job_that_a_monitor_left_held_runs_again_with_the_next_one() -> Result<()> {
     ensure!(got == 0.0 && held.is_held()?, "{got}");
     ensure!(waiting(NODE)?.len() == 1, "{:?}", waiting(NODE)?);
     site.restart_monitor(NODE)?;
-    held.has(15.0, 27.0)?;
+    held.has(15.0, 27.0)
+        .with_context(|| log_of(NODE).unwrap_or_default())?;
     let said = log_of(NODE)?;
     ensure!(said.contains("channels were left waiting"), "{said}");
     Ok(())
