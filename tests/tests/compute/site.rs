@@ -88,18 +88,18 @@ impl Site {
 
     /// Starts a job that launches kernels of 100 us until it is cancelled; its number and that of its process.
     pub fn start_greedy(&self, user: &str, node: usize, gres: &str) -> Result<(u32, u32)> {
-        self.start_paced(user, node, gres, "100000 1000000 async")
+        self.start_launching(user, node, gres, "./paced 100000 1000000 async")
     }
 
-    /// Starts a job that runs `paced` with these words until it is cancelled; its number and that of its process.
-    pub fn start_paced(
+    /// Starts a job that runs a command until it is cancelled; its number and that of its process, which has launched something.
+    pub fn start_launching(
         &self,
         user: &str,
         node: usize,
         gres: &str,
-        words: &str,
+        command: &str,
     ) -> Result<(u32, u32)> {
-        let script = format!("./paced {words} & echo \"begun: $!\"\nwait");
+        let script = format!("{command} & echo \"begun: $!\"\nwait");
         let job = self.start_job(user, node, gres, &script)?;
         let pid = self
             .cluster

@@ -11,7 +11,7 @@ use crate::site::{MONITOR, QUARTER, Site};
 use crate::stand::{in_some_try, share_in};
 
 /// A node for each test; the last one's GPU has no scheduler.
-const NODES: usize = 8;
+const NODES: usize = 9;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 
 const HALF: &str = "gpu:l40s.2:1";
@@ -65,8 +65,13 @@ struct Job {
 
 impl Job {
     fn start(user: &str, node: usize, gres: &str, words: &str) -> Result<Job> {
+        Job::run(user, node, gres, &format!("./paced {words}"))
+    }
+
+    /// The same with any command.
+    fn run(user: &str, node: usize, gres: &str, command: &str) -> Result<Job> {
         let site = site()?;
-        let (number, pid) = site.start_paced(user, node, gres, words)?;
+        let (number, pid) = site.start_launching(user, node, gres, command)?;
         Ok(Job {
             site,
             node,
@@ -253,6 +258,31 @@ fn a_monitor_that_is_stopped_leaves_nobody_held() -> Result<()> {
     }
     ensure!(waiting(NODE)?.is_empty(), "{:?}", waiting(NODE)?);
     Ok(())
+}
+
+#[test]
+fn a_job_that_claims_anothers_channels_holds_its_own_alone() -> Result<()> {
+    const NODE: usize = 7;
+    let claimed = Job::start("alice", NODE, THREE_QUARTERS, WAITING)?;
+    let group = claimed.group()?.group;
+    let channels: Vec<String> = group.channels().map(|it| it.to_string()).collect();
+    let handles = format!(
+        "{} {} {}",
+        group.client(),
+        group.handle(),
+        channels.join(" ")
+    );
+    let claims = Job::run("bob", NODE, QUARTER, &format!("./claims {handles}"))?;
+    claims.has(20.0, 27.0)?;
+    let mut times = 0;
+    for _ in 0..500 {
+        let (is_held, is_claimed) = (claims.is_held()?, claimed.is_held()?);
+        ensure!(!is_claimed, "held by another");
+        times += u32::from(is_held);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    ensure!(times > 50, "held {times} times");
+    is_steered(&claims)
 }
 
 #[test]
