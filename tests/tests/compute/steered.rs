@@ -26,6 +26,8 @@ const PAUSING: &str = "1000000 1000000 idle";
 
 /// What a monitor says that steers.
 const STEERED: &str = "jobs share it by its own scheduler";
+/// What one says that gives it up, for a job or for all.
+const TURNS: [&str; 2] = ["takes turns", "take turns"];
 
 /// How long shares are watched.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -119,11 +121,15 @@ fn log_of(node: usize) -> Result<String> {
     Ok(said.unwrap_or_default())
 }
 
-/// The monitor of a node says that it steers, and has set time slices.
+/// The monitor of a node says that it steers, and has not given that up; and it has set time slices.
 fn is_steered(job: &Job) -> Result<()> {
     const DRIVERS_SLICE: u64 = 2048;
     let said = log_of(job.node)?;
     ensure!(said.contains(STEERED), "{said}");
+    ensure!(
+        !said.contains(TURNS[0]) && !said.contains(TURNS[1]),
+        "{said}"
+    );
     let slice = job.site.drivers[job.node].time_slice(job.group()?);
     ensure!(slice != Some(DRIVERS_SLICE), "{slice:?}");
     Ok(())
@@ -145,7 +151,7 @@ fn a_job_that_waits_for_each_kernel_has_its_share_beside_busy_ones() -> Result<(
     let waits = Job::start("alice", 1, QUARTER, WAITING)?;
     let quarter = Job::start("bob", 1, QUARTER, BUSY)?;
     let half = Job::start("carol", 1, HALF, BUSY)?;
-    waits.has(20.0, 27.0)?;
+    waits.has(18.0, 27.0)?;
     quarter.has(20.0, 27.0)?;
     half.has(40.0, 52.0)?;
     is_steered(&waits)
@@ -157,7 +163,7 @@ fn a_job_that_needs_less_than_its_share_goes_at_its_own_pace_beside_busy_ones() 
     let _quarter = Job::start("bob", 5, QUARTER, BUSY)?;
     let half = Job::start("carol", 5, HALF, BUSY)?;
     // A tenth alone; a kernel waits for a slice of each other at most.
-    pauses.has(6.0, 10.5)?;
+    pauses.has(4.5, 10.5)?;
     // What it leaves is the others', as far as they may have it.
     half.has(45.0, 52.0)?;
     is_steered(&pauses)
@@ -233,7 +239,8 @@ fn a_job_that_a_monitor_left_held_runs_again_with_the_next_one() -> Result<()> {
     ensure!(got == 0.0 && held.is_held()?, "{got}");
     ensure!(waiting(NODE)?.len() == 1, "{:?}", waiting(NODE)?);
     site.restart_monitor(NODE)?;
-    held.has(15.0, 27.0)
+    // It may have saved up something meanwhile.
+    held.has(15.0, 35.0)
         .with_context(|| log_of(NODE).unwrap_or_default())?;
     let said = log_of(NODE)?;
     ensure!(said.contains("channels were left waiting"), "{said}");
@@ -245,18 +252,21 @@ fn a_monitor_that_is_stopped_leaves_nobody_held() -> Result<()> {
     const NODE: usize = 6;
     let start = |user| Job::start(user, NODE, QUARTER, BUSY);
     let jobs = [start("alice")?, start("bob")?];
-    end_while_held(&jobs, |site| {
-        let pid = site.monitor(NODE).stdout()?;
-        site.cluster
-            .run("root", &["kill", "-TERM", pid.trim()])?
-            .ok()?;
-        let has_ended = || Ok(!site.monitor(NODE).runs()?);
-        site.cluster.wait_until("its end", has_ended)
-    })?;
-    for job in &jobs {
-        ensure!(!job.is_held()?);
+    // Where the signal comes at another moment, nobody may be held just then.
+    for _ in 0..4 {
+        end_while_held(&jobs, |site| {
+            let pid = site.monitor(NODE).stdout()?;
+            let signal = ["kill", "-TERM", pid.trim()];
+            site.cluster.run("root", &signal)?.ok()?;
+            let has_ended = || Ok(!site.monitor(NODE).runs()?);
+            site.cluster.wait_until("its end", has_ended)
+        })?;
+        for job in &jobs {
+            ensure!(!job.is_held()?);
+        }
+        ensure!(waiting(NODE)?.is_empty(), "{:?}", waiting(NODE)?);
+        site()?.restart_monitor(NODE)?;
     }
-    ensure!(waiting(NODE)?.is_empty(), "{:?}", waiting(NODE)?);
     Ok(())
 }
 
