@@ -23,7 +23,7 @@ pub struct Site {
     pub drivers: Vec<Driver>,
     monitors: Vec<Mutex<Client>>,
     /// How a monitor is started.
-    monitor: Vec<&'static str>,
+    monitor: Vec<String>,
 }
 
 impl Site {
@@ -33,7 +33,7 @@ impl Site {
         nodes: usize,
         build: impl FnOnce(Builder) -> Builder,
         describe: impl Fn(usize, Description) -> Description,
-        monitor: &[&'static str],
+        monitor: &[&str],
     ) -> Result<Site> {
         let builder = installed(Slurm::V22_05)
             .programs()
@@ -52,7 +52,7 @@ impl Site {
             cluster,
             drivers,
             monitors,
-            monitor: monitor.to_vec(),
+            monitor: monitor.iter().map(|&word| word.into()).collect(),
         })
     }
 

@@ -75,7 +75,7 @@ fn a_kernel_alone_takes_its_time() {
         assert_eq!(elapsed(&cuda, other.0, other.1), Err(CUDA_ERROR_NOT_READY));
         assert_eq!(cu!(cuda, cuEventQuery(other.1)), CUDA_ERROR_NOT_READY);
         assert_eq!(cu!(cuda, cuStreamQuery(stream)), CUDA_ERROR_NOT_READY);
-        // Nobody looks until long after.
+        // Asked for long after.
         pass(&cuda, 1_000_000);
         assert_eq!(cu!(cuda, cuEventQuery(other.1)), 0);
         assert_eq!(elapsed(&cuda, one.0, other.1), Ok(20.0));

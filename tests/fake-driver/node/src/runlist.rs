@@ -7,9 +7,9 @@
 //! - A group whose channels are held does not run. Its work stays queued.
 //! - The change from one group to another takes time, which the log counts for the one that comes.
 //!
-//! Nothing runs by itself here: whoever asks plays the time that has passed since the last one asked ([`advance`]). All of it
-//! happens under the node's lock. Work is known by sums: what a group was given in all, and what of that is done. So the end of
-//! a kernel is the point at which so much is done.
+//! Nothing runs by itself here. Each call of a process first plays the time that has passed since the last one
+//! ([`catch_up`]). All of it happens under the node's lock. Work is known by sums: what a group was given in all, and what of
+//! that is done. So the end of a kernel is the point at which so much is done.
 //!
 //! A process that is killed while it holds the lock may leave a step half done. That costs a group some microseconds.
 
@@ -22,7 +22,7 @@ pub(crate) const DRIVERS_SLICE: u64 = 2_048_000;
 /// What a change costs after a group that was interrupted, and after one that left by itself (measured on an H200).
 pub(crate) const AFTER_CUT: u64 = 137_000;
 pub(crate) const AFTER_LEAVING: u64 = 60_000;
-/// So often it is seen who has died.
+/// How often to look for processes that have died.
 const BETWEEN_DEATHS: u64 = 20_000_000;
 
 /// The runlist of a device, and what is needed to play it.
@@ -163,7 +163,7 @@ impl<'a> Player<'a> {
         set(&self.list.change, change);
     }
 
-    /// As long as nobody else wants the GPU, one slice follows the other.
+    /// As long as no other group has work, one slice follows the other.
     fn renew_slice(&self, group: &Group, now: u64) {
         let (end, slice) = (get(&self.list.slice_ends), get(&group.slice).max(1));
         if now >= end {
@@ -221,7 +221,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A group is no more, and neither is its work.
+    /// Ends a group, and all that it still has to do.
     pub(crate) fn end_group(&self, index: usize) {
         if get(&self.list.resident) == index as u64 + 1 {
             self.take_away(get(&self.list.now), AFTER_CUT);

@@ -249,7 +249,7 @@ fn the_log_says_when_each_was_there() {
         let _ = brief.queue(500 * US);
         stand.pass(23 * MS);
     }
-    // So that nobody is in the middle of a stay.
+    // So that each stay has ended.
     for member in [&one, &other, &brief] {
         assert!(stand.enable(member, false));
     }
