@@ -25,7 +25,7 @@ const LONG: &str = "200000000 1000000 async";
 const PAUSING: &str = "1000000 1000000 idle";
 
 /// What a monitor says that steers.
-const STEERED: &str = "jobs share it by its own scheduler";
+const STEERED: &str = "by its own scheduler";
 /// What one says that gives it up, for a job or for all.
 const TURNS: [&str; 2] = ["takes turns", "take turns"];
 
@@ -197,8 +197,8 @@ fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Resul
 /// Ends a node's monitor while one of the jobs is held there. Gives that job.
 fn end_while_held(jobs: &[Job], end: impl Fn(&Site) -> Result<()>) -> Result<&Job> {
     let (site, node) = (site()?, jobs[0].node);
-    let patience = Duration::from_secs(60);
-    site.cluster.wait_for("a job that is held", patience, || {
+    let patience = Duration::from_secs(20);
+    let held = site.cluster.wait_for("a job that is held", patience, || {
         for job in jobs.iter() {
             if job.is_held()? && waiting(node)?.len() == 1 {
                 end(site)?;
@@ -206,7 +206,8 @@ fn end_while_held(jobs: &[Job], end: impl Fn(&Site) -> Result<()>) -> Result<&Jo
             }
         }
         Ok(None)
-    })
+    });
+    held.with_context(|| log_of(node).unwrap_or_default())
 }
 
 /// The lists of what waits that a node's monitor has written.
