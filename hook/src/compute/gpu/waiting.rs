@@ -144,6 +144,8 @@ impl Gpu {
                 }
             }
         }
+        // Without an arbiter launches wait for the job's own cap again.
+        self.turns.set_sampled(false);
         self.is_attended.store(false, Ordering::SeqCst);
     }
 
