@@ -218,11 +218,11 @@ impl Seat {
     }
 
     /// Tells whether the process has work on the GPU or waiting for it, of which there are no turns. By the samples that are told
-    /// it has had work from one that found some to the next. One thread at a time.
-    pub fn tell_work(&self, now: u64, has_work: bool) {
+    /// it has had work from one that found some to the next, but for `idle` nanoseconds. One thread at a time.
+    pub fn tell_work(&self, now: u64, has_work: bool, idle: u64) {
         let since = self.process.pending_since.load(Ordering::Relaxed);
         if since != 0 {
-            let time = now.saturating_sub(since);
+            let time = now.saturating_sub(since).saturating_sub(idle);
             // First this: who reads both meanwhile finds less, and not time twice.
             self.process.pending_since.store(0, Ordering::SeqCst);
             self.process.pending.fetch_add(time, Ordering::SeqCst);
@@ -319,6 +319,21 @@ mod tests {
         assert_eq!((count, all.count()), (TOO_MANY, MOST_CHANNELS));
         seat.tell_channels([].into_iter());
         assert_eq!(seat.channels().0, 0);
+    }
+
+    #[test]
+    fn work_counts_from_a_sample_that_found_some_to_the_next() {
+        let page = core::mem::MaybeUninit::<Seat>::zeroed();
+        // SAFETY: all zero is a seat where nothing was told.
+        let seat = unsafe { page.assume_init_ref() };
+        seat.tell_work(100, false, 0);
+        assert_eq!(seat.pending(150), 0);
+        seat.tell_work(200, true, 0);
+        assert_eq!(seat.pending(250), 50, "as far as is known");
+        seat.tell_work(300, true, 30);
+        assert_eq!(seat.pending(300), 70);
+        seat.tell_work(400, false, 500);
+        assert_eq!(seat.pending(900), 70, "no less than before");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The streams of a GPU, and what was launched in each.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
@@ -41,8 +41,8 @@ pub(super) struct Place {
     is_broken: AtomicBool,
     /// Its context may end now: nobody but who ends it touches the events.
     is_closing: AtomicBool,
-    /// Something was launched since the last sample, without being counted.
-    is_fresh: AtomicBool,
+    /// How much was launched that is not measured.
+    launched: AtomicU32,
     /// Its context.
     context: AtomicU64,
     /// Its handle.
@@ -51,6 +51,8 @@ pub(super) struct Place {
     thread: AtomicU64,
     /// When the work that is under way began at the earliest, on the host's clock.
     since: AtomicU64,
+    /// As many of `launched` as there were at the last sample.
+    sampled: AtomicU32,
     /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
     lock: Lock,
     marks: UnsafeCell<Marks>,
@@ -386,23 +388,27 @@ impl Place {
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// Something is launched that is not counted.
+    /// Something is launched that is not measured.
     #[inline]
-    pub(super) fn freshen(&self) {
-        // Relaxed: a hint and nothing else. Only the first one after a sample writes.
-        if !self.is_fresh.load(Ordering::Relaxed) {
-            self.is_fresh.store(true, Ordering::Relaxed);
-        }
+    pub(super) fn launch(&self) {
+        // Relaxed: an estimate and nothing else. One that is lost to another thread's does no harm.
+        let launched = self.launched.load(Ordering::Relaxed);
+        self.launched
+            .store(launched.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether that was done since the last sample.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.is_fresh.load(Ordering::Relaxed)
+    /// How much was since the last sample.
+    pub(super) fn launched(&self) -> u32 {
+        let sampled = self.sampled.load(Ordering::Relaxed);
+        let launched = self.launched.load(Ordering::Relaxed);
+        launched.wrapping_sub(sampled)
     }
 
     /// The same, for a new sample.
-    pub(super) fn take_fresh(&self) -> bool {
-        self.is_fresh() && self.is_fresh.swap(false, Ordering::Relaxed)
+    pub(super) fn take_launched(&self) -> u32 {
+        let count = self.launched();
+        self.sampled.fetch_add(count, Ordering::Relaxed);
+        count
     }
 
     /// When that was.

@@ -213,10 +213,10 @@ impl Turns {
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
-    /// Tells whether there is work.
-    pub(super) fn tell_work(&self, has_work: bool) {
+    /// Tells whether there is work, and for how long since the last time the GPU waited for some that was on its way.
+    pub(super) fn tell_work(&self, has_work: bool, idle: u64) {
         if let Some(seat) = self.seat() {
-            seat.tell_work(os::nanoseconds(), has_work);
+            seat.tell_work(os::nanoseconds(), has_work, idle);
         }
     }
 

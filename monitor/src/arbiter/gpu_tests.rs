@@ -34,7 +34,7 @@ impl Sat {
     /// Wishes, and says that it has work from now on.
     fn want(&self) {
         self.seat().wish().store(1, SeqCst);
-        self.seat().tell_work(now().unsigned_abs(), true);
+        self.seat().tell_work(now().unsigned_abs(), true, 0);
         self.ring();
     }
 

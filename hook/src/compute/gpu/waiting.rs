@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 use super::super::helper;
 use super::super::own::May;
 use super::super::turns::Duty;
+use super::at_once::Samples;
 use super::{Gpu, WINDOW};
 use crate::os;
 use crate::report;
@@ -98,10 +99,11 @@ impl Gpu {
     /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
     pub(in crate::compute) fn attend(&'static self) {
         let mut last = 0;
+        let mut samples = Samples::default();
         loop {
             let is_sampled = self.turns.are_off();
             self.turns.set_sampled(is_sampled);
-            let is_at_work = is_sampled && self.sample();
+            let is_at_work = is_sampled && self.sample(&mut samples);
             // Relaxed: whoever launches meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let is_same = core::mem::replace(&mut last, launched) == launched;
@@ -117,7 +119,8 @@ impl Gpu {
                     if is_sampled && self.stop_sampling() {
                         continue;
                     }
-                    let is_idle = || self.in_flight.load(Ordering::SeqCst) == 0 && !self.is_fresh();
+                    let is_idle =
+                        || self.in_flight.load(Ordering::SeqCst) == 0 && !self.has_launched();
                     self.turns.rest(turn, is_idle);
                 }
                 Duty::Look(time) => {
