@@ -1,30 +1,30 @@
 //! The arbiter: gives the processes of jobs their seats, and lets jobs take turns on each GPU.
 //!
 //! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel
-//! ([`Doorkeeper`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
-//! that it has ended. Whose turn it is is decided in [`crate::turns`], and [`crate::status`] tells it to people.
+//! ([`Authorizer`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
+//! that it has ended. Whose turn it is is decided in [`crate::schedule::turns`], and [`crate::status`] tells it to people.
 //!
 //! Where several jobs want a GPU whose own scheduler can be steered, they take no turns (`steering`): then the arbiter decides by
-//! [`crate::sharing`].
+//! [`crate::schedule::shares`].
 //!
 //! Nothing is kept but which channels wait: whatever ends the arbiter, processes find that it is gone, and the next one begins
 //! anew.
 
-mod bell;
-mod chair;
-mod death;
+mod authorizer;
+mod connections;
 mod gpu;
-mod jobs;
-mod others;
+mod gpu_state;
+mod other_gpus;
 mod page;
-mod reception;
-mod round;
+mod pidfd;
+mod rate_limit;
+mod server;
+mod session;
 mod socket;
 mod steering;
-mod visitors;
 
+pub use authorizer::{Admission, Authorizer, Client, Jobs};
 pub use gpu::{Member, Sharing, Tenant};
-pub use jobs::{Client, Doorkeeper, Guest, Jobs};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -40,10 +40,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use tracing::warn;
 
-use crate::turns::{Gangs, Rules};
+use crate::schedule::turns::{Gangs, Rules};
 use gpu::{Gpu, spawn};
-use others::Others;
-use reception::Reception;
+use other_gpus::OtherGpus;
+use server::Server;
 use socket::Listener;
 use steering::{Scheduler, release};
 
@@ -116,7 +116,7 @@ impl Gpus {
         if let Some(gpu) = gpus.get(&id) {
             return Ok(Arc::clone(gpu));
         }
-        let others = Others::of(&self.gangs, gpus.len());
+        let others = OtherGpus::of(&self.gangs, gpus.len());
         let scheduler = match settings.scheduler {
             node_conf::Scheduler::Gpu => match settings.without_effect(id) {
                 None => Scheduler::new(id, settings.folder()),
@@ -143,31 +143,27 @@ pub struct Arbiter {
     gpus: Arc<Gpus>,
     /// Readable when it is to end.
     end: Arc<OwnedFd>,
-    reception: Option<JoinHandle<()>>,
+    server: Option<JoinHandle<()>>,
 }
 
 impl Arbiter {
     /// Starts one.
-    pub fn start(settings: Settings, doorkeeper: impl Doorkeeper) -> io::Result<Self> {
+    pub fn start(settings: Settings, authorizer: impl Authorizer) -> io::Result<Self> {
         let listener = Listener::bind(&settings.socket)?;
         allow_many_files();
         release(settings.folder());
         let gpus = Arc::new(Gpus::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let doorkeeper = Box::new(doorkeeper);
-        let mut reception = Reception::new(
+        let authorizer = Box::new(authorizer);
+        let mut server = Server::new(
             listener,
             settings,
-            doorkeeper,
+            authorizer,
             Arc::clone(&gpus),
             Arc::clone(&end),
         )?;
-        let reception = Some(spawn("reception", move || reception.serve())?);
-        Ok(Self {
-            gpus,
-            end,
-            reception,
-        })
+        let server = Some(spawn("server", move || server.serve())?);
+        Ok(Self { gpus, end, server })
     }
 
     /// How jobs share each GPU.
@@ -186,9 +182,9 @@ impl Arbiter {
 impl Drop for Arbiter {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
-        if let Some(reception) = self.reception.take() {
+        if let Some(server) = self.server.take() {
             // It ends only by being told, and has nothing to say.
-            let _ = reception.join();
+            let _ = server.join();
         }
         for gpu in self.gpus.all().into_values() {
             gpu.end();

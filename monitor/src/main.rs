@@ -7,7 +7,7 @@ use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use softmig_monitor::arbiter::{Arbiter, Jobs, Settings};
-use softmig_monitor::judge::{Judge, report::Report, table};
+use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
@@ -84,7 +84,7 @@ fn be_outside() -> anyhow::Result<()> {
 /// Looks and tells.
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
     let turns = socket::ask(&node.run.join(SOCKET));
-    let mut report = Judge::new(node).look();
+    let mut report = Measure::new(node).look();
     report.turns = Some(turns.with_indexes(&report.gpus));
     let text = match json {
         true => serde_json::to_string_pretty(&report)? + "\n",
@@ -128,7 +128,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let watch = Watch::new(node, interval);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
-    let thread = std::thread::Builder::new().name("judge".into());
+    let thread = std::thread::Builder::new().name("measure".into());
     thread
         .spawn(move || {
             go_on(watch, &until);

@@ -6,8 +6,8 @@
 pub mod socket;
 
 use crate::arbiter::{GpuId, Member, Sharing, Tenant};
-use crate::judge::report;
-use crate::turns::Nanos;
+use crate::measure::report;
+use crate::schedule::turns::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -171,7 +171,7 @@ pub(crate) fn uuid(id: GpuId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turns;
+    use crate::schedule::turns;
     use softmig_policy::limits::{Mode, Share};
 
     /// A job of two processes, one of which does not answer.

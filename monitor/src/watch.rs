@@ -5,10 +5,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::judge::Judge;
-use crate::judge::confs::Confs;
-use crate::judge::report::{Finding, Job, JobGpu, Report};
-use crate::judge::table::pids;
+use crate::jobs::confs::Confs;
+use crate::measure::Measure;
+use crate::measure::report::{Finding, Job, JobGpu, Report};
+use crate::measure::table::pids;
 use softmig_prolog::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Watch {
     node: Node,
-    judge: Judge,
+    measure: Measure,
     interval: Duration,
     memory: Memory,
     /// What was wrong last, so that it is said once.
@@ -35,7 +35,7 @@ impl Watch {
     /// A watch that looks once each `interval`.
     pub fn new(node: Node, interval: Duration) -> Self {
         Self {
-            judge: Judge::new(node.clone()),
+            measure: Measure::new(node.clone()),
             node,
             interval,
             memory: Memory::default(),
@@ -53,12 +53,12 @@ impl Watch {
             }
         };
         if !confs.has_limits() {
-            self.judge.rest();
+            self.measure.rest();
             self.memory = Memory::default();
             self.trouble = None;
             return self.interval;
         }
-        let report = self.judge.look();
+        let report = self.measure.look();
         self.report(trouble(&report));
         // Where the confs could not be read, no job has any.
         if report.error.is_some() {
@@ -91,7 +91,7 @@ impl Watch {
 
 /// What kept a report from being whole.
 fn trouble(report: &Report) -> Option<String> {
-    let of_gpu = |gpu: &crate::judge::report::Gpu| {
+    let of_gpu = |gpu: &crate::measure::report::Gpu| {
         let error = gpu.error.as_ref()?;
         Some(format!("GPU {}: {error}", gpu.index))
     };
@@ -194,7 +194,7 @@ fn line(job: &Job, gpu: &JobGpu, finding: Finding) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::report::{Conf, Holding};
+    use crate::measure::report::{Conf, Holding};
 
     /// A job that has so much more than it may have on each of its GPUs.
     fn job(id: u32, excess: &[u64]) -> Job {

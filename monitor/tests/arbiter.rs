@@ -10,8 +10,10 @@ mod limits;
 use client::{Client, Sat, ask, now};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use softmig_monitor::arbiter::{Arbiter, Client as Asking, Doorkeeper, Guest, Settings, Tenant};
-use softmig_monitor::turns::Job;
+use softmig_monitor::arbiter::{
+    Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant,
+};
+use softmig_monitor::schedule::turns::Job;
 use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Request};
 use std::collections::{BTreeSet, HashMap};
@@ -31,10 +33,10 @@ fn client() {
 
 /// Knows processes by their numbers.
 #[derive(Clone, Default)]
-struct Door(Arc<Mutex<HashMap<u32, Guest>>>);
+struct Door(Arc<Mutex<HashMap<u32, Admission>>>);
 
-impl Doorkeeper for Door {
-    fn admit(&self, client: Asking, gpu: [u8; 16]) -> Result<Guest, Errno> {
+impl Authorizer for Door {
+    fn admit(&self, client: Asking, gpu: [u8; 16]) -> Result<Admission, Errno> {
         if gpu != GPU && gpu != OTHER_GPU {
             return Err(Errno::INVAL);
         }
@@ -87,13 +89,13 @@ impl Node {
     fn introduce(&self, pid: u32, job: u32, share: (u32, u32), mode: Mode) {
         let share = Share::new(share.0, share.1).unwrap();
         let job = Job(job);
-        let guest = Guest {
+        let admission = Admission {
             job,
             share,
             mode,
             is_several: false,
         };
-        self.door.0.lock().unwrap().insert(pid, guest);
+        self.door.0.lock().unwrap().insert(pid, admission);
     }
 
     /// A client that has its seat.
@@ -234,9 +236,9 @@ fn a_new_arbiter_finds_those_who_wait() {
 /// An arbiter that is a process, where each process is a job of its own.
 pub fn be_an_arbiter(socket: PathBuf) {
     struct All;
-    impl Doorkeeper for All {
-        fn admit(&self, client: Asking, _: [u8; 16]) -> Result<Guest, Errno> {
-            Ok(Guest {
+    impl Authorizer for All {
+        fn admit(&self, client: Asking, _: [u8; 16]) -> Result<Admission, Errno> {
+            Ok(Admission {
                 job: Job(client.pid),
                 share: Share::new(1, 2).unwrap(),
                 mode: Mode::Soft,

@@ -1,6 +1,6 @@
 //! docs/compute.md says how long turns are.
 
-use softmig_monitor::turns::Rules;
+use softmig_monitor::schedule::turns::Rules;
 
 #[test]
 fn the_page_of_shares_says_how_long_turns_are() {

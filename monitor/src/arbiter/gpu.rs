@@ -8,13 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::chair::Chair;
-use super::jobs::Guest;
-use super::others::Others;
+use super::authorizer::Admission;
+use super::gpu_state::GpuState;
+use super::other_gpus::OtherGpus;
 use super::page::Page;
-use super::round::Round;
+use super::session::Session;
 use super::steering::Scheduler;
-use crate::turns::{Nanos, Rules, SeatId, Standing};
+use crate::schedule::turns::{Nanos, Rules, SeatId, Standing};
 
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -22,7 +22,7 @@ const STACK: usize = 128 << 10;
 /// A GPU's turns and who sits there.
 #[derive(Debug)]
 pub(super) struct Gpu {
-    round: Mutex<Round>,
+    state: Mutex<GpuState>,
     /// The clock's thread is to wait for another time.
     sooner: Condvar,
 }
@@ -71,11 +71,11 @@ pub(super) fn time(clock: ClockId) -> Nanos {
 impl Gpu {
     pub(super) fn start(
         rules: Rules,
-        others: Others,
+        others: OtherGpus,
         scheduler: Scheduler,
     ) -> io::Result<Arc<Self>> {
         let gpu = Arc::new(Self {
-            round: Mutex::new(Round::new(rules, others, scheduler)),
+            state: Mutex::new(GpuState::new(rules, others, scheduler)),
             sooner: Condvar::new(),
         });
         let this = Arc::clone(&gpu);
@@ -83,24 +83,24 @@ impl Gpu {
         Ok(gpu)
     }
 
-    fn round(&self) -> MutexGuard<'_, Round> {
+    fn state(&self) -> MutexGuard<'_, GpuState> {
         // Nothing is left half done where a thread could have panicked.
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process comes. Gives the file of its page.
     pub(super) fn sit(
         self: &Arc<Self>,
-        guest: Guest,
+        admission: Admission,
         pid: u32,
         process: Option<OwnedFd>,
         count: &Arc<()>,
     ) -> io::Result<(SeatId, OwnedFd)> {
-        let (page, file) = Page::new(guest.share)?;
-        let sat = self.round().sit(guest, page, pid, process, count);
-        let (seat, chair) = sat.ok_or(io::ErrorKind::NotConnected)?;
+        let (page, file) = Page::new(admission.share)?;
+        let sat = self.state().sit(admission, page, pid, process, count);
+        let (seat, session) = sat.ok_or(io::ErrorKind::NotConnected)?;
         let this = Arc::clone(self);
-        match spawn("seat", move || this.listen(seat, &chair)) {
+        match spawn("seat", move || this.listen(seat, &session)) {
             Ok(_) => Ok((seat, file)),
             Err(error) => {
                 self.leave(seat);
@@ -111,41 +111,41 @@ impl Gpu {
 
     /// A process has gone.
     pub(super) fn leave(&self, seat: SeatId) {
-        self.round().leave(seat);
+        self.state().leave(seat);
         self.look(seat);
     }
 
     /// The arbiter ends.
     pub(super) fn end(&self) {
-        self.round().end();
+        self.state().end();
         self.sooner.notify_all();
     }
 
     pub(super) fn sharing(&self) -> Sharing {
-        self.round().sharing()
+        self.state().sharing()
     }
 
     pub(super) fn tenants(&self) -> Vec<Tenant> {
-        self.round().tenants()
+        self.state().tenants()
     }
 
     /// Hears a seat and does what is to be done.
     fn look(&self, seat: SeatId) {
-        let mut round = self.round();
-        if let Some(due) = round.look(Some(seat)) {
-            self.tell_clock(&round, due);
+        let mut state = self.state();
+        if let Some(due) = state.look(Some(seat)) {
+            self.tell_clock(&state, due);
         }
     }
 
     /// Lets the clock hear a seat, and all others, where nobody listens for so long.
     fn look_soon(&self, wait: Duration) {
-        let mut round = self.round();
-        let due = round.look_soon(wait);
-        self.tell_clock(&round, due);
+        let mut state = self.state();
+        let due = state.look_soon(wait);
+        self.tell_clock(&state, due);
     }
 
-    fn tell_clock(&self, round: &Round, due: Nanos) {
-        if round.clock.is_none_or(|clock| due < clock) {
+    fn tell_clock(&self, state: &GpuState, due: Nanos) {
+        if state.clock.is_none_or(|clock| due < clock) {
             self.sooner.notify_all();
         }
     }
@@ -154,38 +154,38 @@ impl Gpu {
     fn keep_time(&self) {
         // Turns end when they should, not when it is convenient.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let mut round = self.round();
-        while !round.is_over {
-            round.clock = round.next;
-            round = match round.next.map(|next| next - now()) {
-                None => wait(self.sooner.wait(round)),
+        let mut state = self.state();
+        while !state.is_over {
+            state.clock = state.next;
+            state = match state.next.map(|next| next - now()) {
+                None => wait(self.sooner.wait(state)),
                 Some(time) if time > 0 => {
                     let time = Duration::from_nanos(time.cast_unsigned());
-                    wait(self.sooner.wait_timeout(round, time)).0
+                    wait(self.sooner.wait_timeout(state, time)).0
                 }
                 Some(_) => {
-                    round.look(None);
-                    round
+                    state.look(None);
+                    state
                 }
             };
         }
     }
 
     /// Looks whenever the bell of a seat is rung, as often as its job may ring.
-    fn listen(&self, seat: SeatId, chair: &Chair) {
+    fn listen(&self, seat: SeatId, session: &Session) {
         loop {
-            let wait = chair.ring();
+            let wait = session.ring();
             if wait > Duration::ZERO {
                 self.look_soon(wait);
                 thread::sleep(wait);
             }
-            let rung = chair.page.rung();
-            if chair.has_left() {
+            let rung = session.page.rung();
+            if session.has_left() {
                 return;
             }
-            chair.see_to_channels();
+            session.see_to_channels();
             self.look(seat);
-            chair.page.wait_for_bell(rung);
+            session.page.wait_for_bell(rung);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::steering::Refused;
 use super::*;
-use crate::turns::Job;
+use crate::schedule::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -21,13 +21,13 @@ struct Sat(MmapRaw);
 
 impl Sat {
     fn down(gpu: &Arc<Gpu>, job: u32) -> Self {
-        let guest = Guest {
+        let admission = Admission {
             job: Job(job),
             share: Share::new(1, 2).unwrap(),
             mode: Mode::Hard,
             is_several: false,
         };
-        let (_, file) = gpu.sit(guest, 1, None, &Arc::default()).unwrap();
+        let (_, file) = gpu.sit(admission, 1, None, &Arc::default()).unwrap();
         Self(MmapRaw::map_raw(&file).unwrap())
     }
 
@@ -116,7 +116,7 @@ fn at_work<T>(does: Does, crowd: &[Sat], meanwhile: impl FnOnce() -> T) -> T {
 #[test]
 fn who_rings_without_pause_is_heard_now_and_then() {
     for seats in [1, 100] {
-        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
+        let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let start = Instant::now();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let mut last = vec![0; seats];
@@ -141,7 +141,7 @@ fn who_rings_without_pause_is_heard_now_and_then() {
 #[test]
 fn whoever_is_beside_a_crowd_that_rings_has_turns() {
     for does in [Does::Rings, Does::GivesBack] {
-        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
+        let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, 100);
         let other = Sat::down(&gpu, 2);
         at_work(does, &crowd, || {
@@ -177,7 +177,7 @@ fn what_a_crowd_costs() {
         (500, Rings),
         (500, GivesBack),
     ] {
-        let gpu = Gpu::start(Rules::default(), Others::default(), nowhere()).unwrap();
+        let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, seats);
         let other = Sat::down(&gpu, 2);
         thread::sleep(Duration::from_millis(500));
@@ -264,19 +264,21 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 /// A job with one process that wishes.
 fn steered_job(gpu: &Arc<Gpu>, number: u32) -> (Sat, SeatId, softmig_rm::Channel) {
-    use super::super::chair::Channels;
-    let guest = Guest {
+    use super::super::session::Channels;
+    let admission = Admission {
         job: Job(number),
         share: Share::new(1, 2).unwrap(),
         mode: Mode::Hard,
         is_several: false,
     };
-    let (id, file) = gpu.sit(guest, 100 + number, None, &Arc::default()).unwrap();
+    let (id, file) = gpu
+        .sit(admission, 100 + number, None, &Arc::default())
+        .unwrap();
     let channel = softmig_rm::Channel {
         client: 0xc1d0_0000 + number,
         handle: 0x5c00_0022,
     };
-    gpu.round().chair(id).know(Channels::Known(vec![channel]));
+    gpu.state().session(id).know(Channels::Known(vec![channel]));
     (Sat(MmapRaw::map_raw(&file).unwrap()), id, channel)
 }
 
@@ -285,7 +287,7 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     let folder = tempfile::tempdir().unwrap();
     let device = Steered::default();
     let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
-    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
     let [
         (first, first_id, first_channel),
@@ -332,7 +334,7 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
 fn a_job_that_cannot_be_steered_keeps_all_to_turns() {
     let folder = tempfile::tempdir().unwrap();
     let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
-    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let (first, ..) = steered_job(&gpu, 1);
     // Of an older library: it tells of no channels.
     let second = Sat::down(&gpu, 2);
@@ -350,7 +352,7 @@ fn a_job_that_runs_although_it_is_held_takes_turns() {
     let folder = tempfile::tempdir().unwrap();
     let device = Steered::default();
     let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
-    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     let [(first, ..), (second, ..)] = &[1, 2].map(|number| steered_job(&gpu, number));
     for sat in [first, second] {
         sat.want();
@@ -377,7 +379,7 @@ fn how_jobs_share_the_gpu_is_told() {
         sat.ring();
     };
     let scheduler = Scheduler::with(Box::new(Steered::default()), folder.path());
-    let gpu = Gpu::start(Rules::default(), Others::default(), scheduler).unwrap();
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
     assert_eq!(gpu.sharing(), Sharing::Turns(None));
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));
     jobs.iter().for_each(|(sat, ..)| wish(sat));
@@ -389,7 +391,7 @@ fn how_jobs_share_the_gpu_is_told() {
     wait_until("they take turns again", || gpu.sharing() == why);
     gpu.end();
     let off = Scheduler::off([0; 16], "it ran on".into());
-    let gpu = Gpu::start(Rules::default(), Others::default(), off).unwrap();
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), off).unwrap();
     let why = Sharing::Turns(Some("it ran on".into()));
     assert_eq!(gpu.sharing(), why);
     let jobs = [1, 2].map(|number| steered_job(&gpu, number));

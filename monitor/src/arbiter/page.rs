@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::turns::{Nanos, Order, Said};
+use crate::schedule::turns::{Nanos, Order, Said};
 
 /// A seat's page as the arbiter has it.
 #[derive(Debug)]

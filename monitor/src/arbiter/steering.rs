@@ -1,4 +1,4 @@
-//! Steers jobs on the GPU's own scheduler, as [`crate::sharing`] decides: what the GPU's log says goes there, and what is to
+//! Steers jobs on the GPU's own scheduler, as [`crate::schedule::shares`] decides: what the GPU's log says goes there, and what is to
 //! be done comes back.
 
 use rustix::time::ClockId;
@@ -15,8 +15,8 @@ use tracing::{debug, info, warn};
 
 use super::GpuId;
 use super::gpu::{now, time};
-use crate::sharing::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
-use crate::turns::{Job, Nanos};
+use crate::schedule::shares::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
+use crate::schedule::turns::{Job, Nanos};
 
 /// What the log counts of a group's stay that is no work, so that nobody pays for it (docs/gpu-notes.md): until it has come, and,
 /// where it is interrupted, until all that it needs to go on later is written down.

@@ -125,7 +125,7 @@ impl Sat {
         let seat = self.seat();
         let began = now();
         let mut used = seat.used().load(SeqCst);
-        // Others are only then to have nothing under way when somebody waits.
+        // OtherGpus are only then to have nothing under way when somebody waits.
         let is_over = || {
             let turn = seat.turn().load(SeqCst);
             let is_gone = now().saturating_sub(began.max(seat.beat().load(SeqCst))) > GONE;

@@ -20,8 +20,9 @@ use std::collections::BTreeMap;
 
 use softmig_policy::limits::Mode;
 
+use super::Turns;
 use super::tenant::Tenant;
-use super::{Job, LONGEST_TAIL, MS, Nanos, Turns};
+use super::types::{Job, LONGEST_TAIL, MS, Nanos};
 
 /// If GPUs become free within this time of each other, their turns begin at once.
 const AT_ONCE: Nanos = 2 * LONGEST_TAIL;

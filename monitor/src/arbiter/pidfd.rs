@@ -7,14 +7,14 @@ use rustix::time::Timespec;
 use std::os::fd::OwnedFd;
 
 /// How one learns of a process's death.
-pub(super) enum Death {
+pub(super) enum Pidfd {
     /// Readable when it has ended.
     Told(OwnedFd),
     /// When it began: another process with its number began at another time.
     Seen(String),
 }
 
-impl Death {
+impl Pidfd {
     /// That of the process which has this number now.
     pub(super) fn of(pid: u32) -> Result<Self, Errno> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -34,7 +34,7 @@ impl Death {
     }
 
     /// Whether the process, whose number this was, has ended.
-    pub(super) fn has_come(&self, pid: u32) -> bool {
+    pub(super) fn has_ended(&self, pid: u32) -> bool {
         match self {
             Self::Told(file) => {
                 let mut ended = [PollFd::new(file, PollFlags::IN)];

@@ -1,7 +1,7 @@
 //! Who has the turn on one GPU.
 //!
 //! Jobs take turns: while one launches, no other's work is on the GPU. Each job has a credit, which grows by its share of
-//! the time that passes and pays for its turns (`account`); the job that is furthest behind its share comes next.
+//! the time that passes and pays for its turns (`credit`); the job that is furthest behind its share comes next.
 //!
 //! - A turn is the job's share of an epoch. While nobody waits for its end it has none: it goes on as long as there is
 //!   credit (`hard`), or as long as the job likes (`soft`). As soon as somebody waits, it ends after what is left of it.
@@ -20,7 +20,7 @@
 
 #![forbid(unsafe_code)]
 
-mod account;
+mod credit;
 mod gangs;
 mod off;
 mod order;
@@ -29,116 +29,18 @@ mod parts;
 mod simulation;
 mod tenant;
 mod turn;
+mod types;
 
 use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
 
-use account::Bounds;
+use credit::Bounds;
 pub use gangs::{Gangs, Stand};
 use tenant::{Seat, Tenant};
 use turn::Turn;
-
-/// Nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
-pub type Nanos = i64;
-
-const MS: Nanos = 1_000_000;
-
-/// From the end of one job's work to the beginning of the next one's: that is nobody's time.
-const HANDOVER: Nanos = MS / 4;
-/// Who gives a turn back has no more work than this on the GPU.
-const LONGEST_TAIL: Nanos = MS;
-
-/// A job on this GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Job(pub u32);
-
-/// One of its processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeatId {
-    /// The job.
-    pub job: Job,
-    number: u64,
-}
-
-/// What a process says on its page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Said {
-    /// It wants to launch, or has work under way.
-    pub wishes: bool,
-    /// The word of the last turn that it is done with.
-    pub done: u32,
-    /// How long it has kept the GPU busy in all.
-    pub used: u64,
-    /// When its last work should be over.
-    pub over: u64,
-    /// Work of its job waits for that of another of its GPUs.
-    pub together: bool,
-}
-
-/// What is to be written on a process's page: first the terms, then the word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    /// Whose page.
-    pub seat: SeatId,
-    /// The new word.
-    pub word: u32,
-    /// `None` where the word closes the turn.
-    pub terms: Option<Terms>,
-}
-
-/// What a process may do in a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// When it begins.
-    pub from: u64,
-    /// How much of its work may be left when it is done.
-    pub ahead: u64,
-    /// When it ends; [`u64::MAX`] for never.
-    pub until: u64,
-    /// What its use may come to in all; [`u64::MAX`] for anything.
-    pub budget: u64,
-}
-
-/// What a look led to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
-    /// What is to be written.
-    pub orders: Vec<Order>,
-    /// When to look again if no seat says anything before. If that is now: after the orders are written, and after each
-    /// seat was heard again.
-    pub next: Option<Nanos>,
-}
-
-/// How long turns are.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// In what time everybody comes to have a turn, where there are few.
-    pub epoch: Nanos,
-    /// Where there are many, the epoch is so much for each: each change of turns costs some time.
-    pub mean_turn: Nanos,
-    /// The longest epoch.
-    pub longest_epoch: Nanos,
-    /// The shortest turn; jobs with small shares have it less often.
-    pub shortest_turn: Nanos,
-    /// How long after the end of a turn an answer is waited for at most.
-    pub patience: Nanos,
-    /// How much time's share a job that waits can save up.
-    pub savings: Nanos,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            epoch: 50 * MS,
-            mean_turn: 6 * MS,
-            longest_epoch: 100 * MS,
-            shortest_turn: 2 * MS,
-            patience: 1000 * MS,
-            savings: 1000 * MS,
-        }
-    }
-}
+use types::LONGEST_TAIL;
+pub use types::{Job, Look, Nanos, Order, Rules, Said, SeatId, Terms};
 
 /// One GPU.
 #[derive(Clone, Debug)]

@@ -18,7 +18,8 @@ use std::rc::Rc;
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use softmig_policy::limits::{Mode, Share};
 
-use super::{Gangs, Job, Look, MS, Nanos, Rules, SeatId, Turns};
+use super::types::MS;
+use super::{Gangs, Job, Look, Nanos, Rules, SeatId, Turns};
 use hook::{Process, Step};
 
 /// Drawn the same each time. `PROPTEST_RNG_SEED` draws others, and whatever fails is printed whole.

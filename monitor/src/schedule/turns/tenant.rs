@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use softmig_policy::limits::{Mode, Share};
 use softmig_region::seat::STEP;
 
-use super::account::Account;
+use super::credit::Account;
+use super::gangs::Stand;
 use super::parts::Record;
-use super::{Nanos, Said, SeatId, Stand};
+use super::types::{Nanos, Said, SeatId};
 
 /// A job, as all its processes.
 #[derive(Clone, Debug)]

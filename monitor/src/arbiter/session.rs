@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use softmig_rm::{Channel, Group, set_time_slice};
 
-use super::bell::Bell;
 use super::gpu::now;
 use super::page::Page;
-use crate::sharing::DRIVERS_SLICE;
-use crate::turns::Nanos;
+use super::rate_limit::RateLimit;
+use crate::schedule::shares::DRIVERS_SLICE;
+use crate::schedule::turns::Nanos;
 
 /// A process's seat.
 #[derive(Debug)]
-pub(super) struct Chair {
+pub(super) struct Session {
     pub(super) page: Page,
     pub(super) pid: u32,
     /// The process, where the kernel knows such files.
@@ -24,7 +24,7 @@ pub(super) struct Chair {
     has_left: AtomicBool,
     is_unruly: AtomicBool,
     /// Its job's.
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<RateLimit>,
     channels: Mutex<Channels>,
     /// The version of the page's channels that these are.
     version: AtomicU32,
@@ -60,12 +60,12 @@ pub(super) enum Channels {
     Not,
 }
 
-impl Chair {
+impl Session {
     pub(super) fn new(
         page: Page,
         pid: u32,
         process: Option<OwnedFd>,
-        bell: Arc<Bell>,
+        bell: Arc<RateLimit>,
         count: Arc<()>,
     ) -> Self {
         Self {

@@ -2,7 +2,8 @@
 
 use softmig_region::seat::OPEN;
 
-use super::{Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms, Turns};
+use super::Turns;
+use super::types::{Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms};
 
 impl Turns {
     /// Ends the turn, and gives nobody another until [`Turns::resume`]. Who is let in meanwhile is told by
@@ -70,7 +71,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turns::{Rules, Said};
+    use crate::schedule::turns::{Rules, Said};
     use softmig_policy::limits::{Mode, Share};
 
     #[test]

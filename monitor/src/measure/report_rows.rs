@@ -1,10 +1,10 @@
 //! Puts together what NVML says of processes, what the kernel says of whose they are, and what their jobs may have.
 //! No file is read here and no GPU is asked.
 
-use crate::judge::confs::Confs;
-use crate::judge::owner::{Owner, Place};
-use crate::judge::reading::{self, Reading};
-use crate::judge::report::{
+use crate::jobs::confs::Confs;
+use crate::jobs::owner::{Owner, Place};
+use crate::measure::reading::{self, Reading};
+use crate::measure::report::{
     Conf, Finding, Gpu, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
 };
 use softmig_policy::conf::JobConf;
@@ -26,7 +26,7 @@ enum Holder {
 type Holdings = BTreeMap<Holder, BTreeMap<usize, Holding>>;
 
 /// Makes the report, but for its time.
-pub fn account(reading: &Reading, owners: &BTreeMap<u32, Owner>, confs: &Confs) -> Report {
+pub fn rows(reading: &Reading, owners: &BTreeMap<u32, Owner>, confs: &Confs) -> Report {
     let mut holdings = Holdings::new();
     let mut uids = BTreeMap::new();
     let mut gpus = Vec::new();
@@ -173,7 +173,7 @@ fn job(
     }
     let judged = |(at, holding): (Option<usize>, Holding)| {
         let mig = at.is_some_and(|at| reading.gpus[at].mig);
-        judge(holding, conf, mig)
+        measured(holding, conf, mig)
     };
     let held = held.into_iter().map(|(at, holding)| (Some(at), holding));
     let elsewhere = elsewhere.into_iter().map(|holding| (None, holding));
@@ -204,13 +204,13 @@ fn job_without_number(sluid: String, uid: Option<u32>, held: BTreeMap<usize, Hol
         slice: None,
         gpus: held
             .into_values()
-            .map(|holding| judge(holding, None, false))
+            .map(|holding| measured(holding, None, false))
             .collect(),
     }
 }
 
 /// Compares what a job has on a GPU with what it may have there.
-fn judge(holding: Holding, conf: Option<&Result<JobConf, String>>, mig: bool) -> JobGpu {
+fn measured(holding: Holding, conf: Option<&Result<JobConf, String>>, mig: bool) -> JobGpu {
     let Some(Ok(conf)) = conf else {
         let finding = (!holding.pids.is_empty()).then_some(Finding::NoConf);
         return JobGpu {

@@ -2,9 +2,10 @@
 
 use softmig_region::seat::{CONTENDED, OPEN};
 
+use super::Turns;
 use super::parts::Part;
 use super::tenant::{Seat, Tenant};
-use super::{HANDOVER, Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms, Turns};
+use super::types::{HANDOVER, Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms};
 
 /// A turn that somebody has.
 #[derive(Clone, Copy, Debug)]

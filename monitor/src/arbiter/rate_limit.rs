@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::turns::Nanos;
+use crate::schedule::turns::Nanos;
 
 /// What hearing a ring costs, and what each seat of the job adds to that: no measure, but of the right size.
 const RING: Nanos = 5_000;
@@ -21,9 +21,9 @@ const REST: Nanos = 1_000_000;
 
 /// What the seats of one job at a GPU have in common: when all is paid for that they rang.
 #[derive(Debug, Default)]
-pub(super) struct Bell(AtomicI64);
+pub(super) struct RateLimit(AtomicI64);
 
-impl Bell {
+impl RateLimit {
     /// One of the job's seats, of which there are so many, rings. Tells how long nobody listens there.
     pub(super) fn ring(&self, now: Nanos, seats: usize) -> Duration {
         let seats = Nanos::try_from(seats).unwrap_or(Nanos::MAX);
@@ -45,7 +45,7 @@ mod tests {
     const MS: Nanos = 1_000_000;
 
     /// How many rings of seats that ring anew as soon as they were heard are heard until `end`.
-    fn heard(bell: &Bell, seats: usize, from: Nanos, end: Nanos) -> usize {
+    fn heard(bell: &RateLimit, seats: usize, from: Nanos, end: Nanos) -> usize {
         let mut next = vec![from; seats];
         let mut heard = 0;
         while let Some(ring) = next.iter_mut().min().filter(|ring| **ring < end) {
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_job_that_rings_without_pause_is_heard_for_a_twentieth_of_the_time() {
         for seats in [1, 8, 64, 512] {
-            let bell = Bell::default();
+            let bell = RateLimit::default();
             let cost = RING + SEAT * seats as Nanos;
             let heard = heard(&bell, seats, 1000 * MS, 3000 * MS) as Nanos;
             let most = (2000 * MS + SAVINGS) / 20;
@@ -72,7 +72,7 @@ mod tests {
     fn a_job_that_rings_as_turns_go_is_heard_at_once() {
         // Eight processes, each of which answers and wishes again each 2 ms; or one that does so each 250 us.
         for (seats, time) in [(8, 2 * MS), (1, MS / 4)] {
-            let bell = Bell::default();
+            let bell = RateLimit::default();
             for round in 1..10_000 {
                 for _ in 0..2 * seats {
                     assert_eq!(bell.ring(round * time, seats), Duration::ZERO);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn who_has_rung_too_much_is_heard_at_once_again_after_a_rest() {
-        let bell = Bell::default();
+        let bell = RateLimit::default();
         let now = 1000 * MS;
         let last = (0..512).map(|_| bell.ring(now, 512)).last().unwrap();
         assert!(last > Duration::from_millis(100) && last < Duration::from_millis(400));

@@ -8,9 +8,10 @@
 //! would keep their siblings waiting meanwhile, and be kept waiting by them. So where parts are not used all of the job's
 //! processes have its turns together again, for some seconds ([`Record`]); and so they have while one of them is late.
 
+use super::Turns;
 use super::tenant::Seat;
 use super::turn::Ended;
-use super::{LONGEST_TAIL, MS, Nanos, Order, SeatId, Turns};
+use super::types::{LONGEST_TAIL, MS, Nanos, Order, SeatId};
 
 /// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
 /// longer ones it takes more turns until each process had its part.

@@ -2,8 +2,9 @@
 
 use softmig_policy::limits::Mode;
 
+use super::Turns;
 use super::tenant::Tenant;
-use super::{Job, Nanos, Turns};
+use super::types::{Job, Nanos};
 
 impl Turns {
     /// Since when somebody else could have had the turn, from the last look on.

@@ -2,7 +2,7 @@
 //!
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 
-use crate::judge::reading::Kind;
+use crate::measure::reading::Kind;
 use crate::status::Turns;
 use serde::Serialize;
 

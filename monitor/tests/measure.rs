@@ -1,12 +1,12 @@
 //! What is said of a node on which everything happens at once, as JSON and as a table, and the judgement of each case.
 
 use insta::assert_snapshot;
-use softmig_monitor::judge::account::account;
-use softmig_monitor::judge::confs::Confs;
-use softmig_monitor::judge::owner::{Owner, Place};
-use softmig_monitor::judge::reading::{Gpu, Kind, Memory, Reading, User};
-use softmig_monitor::judge::report::{Finding, Report};
-use softmig_monitor::judge::table;
+use softmig_monitor::jobs::confs::Confs;
+use softmig_monitor::jobs::owner::{Owner, Place};
+use softmig_monitor::measure::reading::{Gpu, Kind, Memory, Reading, User};
+use softmig_monitor::measure::report::{Finding, Report};
+use softmig_monitor::measure::report_rows::rows;
+use softmig_monitor::measure::table;
 use softmig_monitor::status;
 use softmig_policy::conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +86,7 @@ fn judged<const O: usize, const C: usize>(
         jobs: jobs.into(),
         sluids: [("sEKNKTV3WPV500".into(), 13)].into(),
     };
-    account(&reading, &BTreeMap::from(owners), &confs)
+    rows(&reading, &BTreeMap::from(owners), &confs)
 }
 
 /// Each finding with its job and what the job has too much.

@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tracing::warn;
 
-use super::bell::Bell;
-use super::chair::Chair;
+use super::authorizer::Admission;
 use super::gpu::{Member, Sharing, Tenant, now};
-use super::jobs::Guest;
-use super::others::Others;
+use super::other_gpus::OtherGpus;
 use super::page::Page;
+use super::rate_limit::RateLimit;
+use super::session::Session;
 use super::steering::{Held, Said, Scheduler, Steering};
-use crate::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
+use crate::schedule::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
@@ -31,15 +31,15 @@ const PAUSE: Nanos = 500_000_000;
 
 /// A GPU's turns and who sits there.
 #[derive(Debug)]
-pub(super) struct Round {
+pub(super) struct GpuState {
     turns: Turns,
-    others: Others,
+    others: OtherGpus,
     scheduler: Scheduler,
     /// While jobs get the GPU by its own scheduler, and take no turns.
     steering: Option<Steering>,
     /// No job is steered before.
     turns_until: Nanos,
-    chairs: BTreeMap<SeatId, Arc<Chair>>,
+    sessions: BTreeMap<SeatId, Arc<Session>>,
     /// When to look again.
     pub(super) next: Option<Nanos>,
     /// When the clock's thread will.
@@ -51,15 +51,15 @@ pub(super) struct Round {
     pub(super) is_over: bool,
 }
 
-impl Round {
-    pub(super) fn new(rules: Rules, others: Others, scheduler: Scheduler) -> Self {
+impl GpuState {
+    pub(super) fn new(rules: Rules, others: OtherGpus, scheduler: Scheduler) -> Self {
         Self {
             turns: Turns::new(now(), rules),
             others,
             scheduler,
             steering: None,
             turns_until: 0,
-            chairs: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             next: None,
             clock: None,
             beat: None,
@@ -71,35 +71,35 @@ impl Round {
     /// A process comes; `None` if all is over.
     pub(super) fn sit(
         &mut self,
-        guest: Guest,
+        admission: Admission,
         page: Page,
         pid: u32,
         process: Option<OwnedFd>,
         count: &Arc<()>,
-    ) -> Option<(SeatId, Arc<Chair>)> {
-        let Guest {
+    ) -> Option<(SeatId, Arc<Session>)> {
+        let Admission {
             job, share, mode, ..
-        } = guest;
+        } = admission;
         // Work that waits for another GPU's has its turns on both together.
-        let process = process.filter(|_| !guest.is_several);
+        let process = process.filter(|_| !admission.is_several);
         if self.is_over {
             return None;
         }
         page.beat(now());
-        let chair = Chair::new(page, pid, process, self.bell(job), Arc::clone(count));
-        let chair = Arc::new(chair);
+        let session = Session::new(page, pid, process, self.bell(job), Arc::clone(count));
+        let session = Arc::new(session);
         let seat = self.turns.sit(now(), job, share, mode);
-        self.chairs.insert(seat, Arc::clone(&chair));
-        Some((seat, chair))
+        self.sessions.insert(seat, Arc::clone(&session));
+        Some((seat, session))
     }
 
     /// A process has gone.
     pub(super) fn leave(&mut self, seat: SeatId) {
         self.turns.leave(now(), seat);
-        if let Some(chair) = self.chairs.remove(&seat) {
-            chair.close();
+        if let Some(session) = self.sessions.remove(&seat) {
+            session.close();
         }
-        let is_there = self.chairs.keys().any(|other| other.job == seat.job);
+        let is_there = self.sessions.keys().any(|other| other.job == seat.job);
         if let Some(steering) = self.steering.as_mut().filter(|_| !is_there) {
             steering.leave(seat.job);
         }
@@ -112,20 +112,24 @@ impl Round {
         if let Some(mut steering) = self.steering.take() {
             steering.end(&mut self.scheduler);
         }
-        for chair in std::mem::take(&mut self.chairs).into_values() {
-            chair.close();
+        for session in std::mem::take(&mut self.sessions).into_values() {
+            session.close();
         }
     }
 
     pub(super) fn tenants(&self) -> Vec<Tenant> {
         let now = now();
         let until = |time: Nanos| Duration::from_nanos(u64::try_from(time - now).unwrap_or(0));
-        let member = |(&seat, chair): (&SeatId, &Arc<Chair>)| Member {
-            pid: chair.pid,
-            launches_without_turn: chair.page.overruns(),
+        let member = |(&seat, session): (&SeatId, &Arc<Session>)| Member {
+            pid: session.pid,
+            launches_without_turn: session.page.overruns(),
             shut_out_for: self.turns.is_late_until(seat).map(until),
         };
-        let of = |job| self.chairs.iter().filter(move |(seat, _)| seat.job == job);
+        let of = |job| {
+            self.sessions
+                .iter()
+                .filter(move |(seat, _)| seat.job == job)
+        };
         let steered = |standing: Standing| match self.steered(standing.job) {
             Some((is_on, credit, charged)) => Standing {
                 holds: is_on,
@@ -150,10 +154,10 @@ impl Round {
             return Sharing::Scheduler;
         }
         let mut wishing = self.wishing();
-        let unknown = wishing.find(|(_, chair)| chair.known().is_empty());
+        let unknown = wishing.find(|(_, session)| session.known().is_empty());
         let of_a_job = || {
-            let (job, chair) = unknown?;
-            let (job, pid) = (job.0, chair.pid);
+            let (job, session) = unknown?;
+            let (job, pid) = (job.0, session.pid);
             Some(format!("process {pid} of job {job} cannot be steered"))
         };
         let of_the_gpu = self.scheduler.why_not().map(str::to_owned);
@@ -161,10 +165,10 @@ impl Round {
     }
 
     /// The bell of a job, whose seats share it.
-    fn bell(&self, job: Job) -> Arc<Bell> {
-        let mut chairs = self.chairs.iter();
-        let other = chairs.find(|(seat, _)| seat.job == job);
-        other.map_or_else(Arc::default, |(_, chair)| Arc::clone(&chair.bell))
+    fn bell(&self, job: Job) -> Arc<RateLimit> {
+        let mut sessions = self.sessions.iter();
+        let other = sessions.find(|(seat, _)| seat.job == job);
+        other.map_or_else(Arc::default, |(_, session)| Arc::clone(&session.bell))
     }
 
     /// Hears the seat that rang, or everybody, and does what is to be done. Tells when to look again, if it is known.
@@ -183,8 +187,8 @@ impl Round {
             let look = self.turns.look(time);
             self.others.tell(&self.turns);
             for order in &look.orders {
-                if let Some(chair) = self.chairs.get(&order.seat) {
-                    chair.page.write(order);
+                if let Some(session) = self.sessions.get(&order.seat) {
+                    session.page.write(order);
                 }
             }
             self.next = look.next.into_iter().chain(self.beat).min();
@@ -209,7 +213,7 @@ impl Round {
 
     /// When to hear those at whom nobody listens.
     fn soon(&self, now: Nanos) -> Nanos {
-        let seats = Nanos::try_from(self.chairs.len()).unwrap_or(Nanos::MAX);
+        let seats = Nanos::try_from(self.sessions.len()).unwrap_or(Nanos::MAX);
         now + SOON
             .saturating_add(SOON_EACH.saturating_mul(seats))
             .min(BEAT)
@@ -217,7 +221,7 @@ impl Round {
 
     fn hear_all(&mut self, now: Nanos) {
         self.beat = (now < self.deaf).then(|| self.soon(now));
-        let seats: Vec<SeatId> = self.chairs.keys().copied().collect();
+        let seats: Vec<SeatId> = self.sessions.keys().copied().collect();
         for seat in seats {
             self.hear(now, seat);
         }
@@ -225,22 +229,22 @@ impl Round {
 
     /// Hears a seat, and tells it that the arbiter is there.
     fn hear(&mut self, now: Nanos, seat: SeatId) {
-        let Some(chair) = self.chairs.get(&seat) else {
+        let Some(session) = self.sessions.get(&seat) else {
             return;
         };
-        let said = chair.page.said();
+        let said = session.page.said();
         if said.wishes {
             self.beat = self.beat.or(Some(now + BEAT));
         }
         self.turns.hear(seat, said);
-        chair.page.beat(now);
+        session.page.beat(now);
     }
 
     // --- Without turns ---
 
     #[cfg(test)]
-    pub(super) fn chair(&self, seat: SeatId) -> &Chair {
-        &self.chairs[&seat]
+    pub(super) fn session(&self, seat: SeatId) -> &Session {
+        &self.sessions[&seat]
     }
 
     /// How a job stands while it is steered: whether its channels run, its credit, and what it was charged.
@@ -272,20 +276,26 @@ impl Round {
     }
 
     /// Who wants the GPU.
-    fn wishing(&self) -> impl Iterator<Item = (Job, &Chair)> {
+    fn wishing(&self) -> impl Iterator<Item = (Job, &Session)> {
         let wishing = self
-            .chairs
+            .sessions
             .iter()
-            .filter(|(_, chair)| chair.page.said().wishes);
-        wishing.map(|(seat, chair)| (seat.job, chair.as_ref()))
+            .filter(|(_, session)| session.page.said().wishes);
+        wishing.map(|(seat, session)| (seat.job, session.as_ref()))
     }
 
     fn begin_to_steer(&mut self, now: Nanos) -> bool {
-        if self.wishing().any(|(_, chair)| !chair.can_be_steered(now)) {
+        if self
+            .wishing()
+            .any(|(_, session)| !session.can_be_steered(now))
+        {
             self.turns_until = now + PAUSE;
         }
         let is_any = self.wishing().next().is_some();
-        let are_known = || self.wishing().all(|(_, chair)| !chair.known().is_empty());
+        let are_known = || {
+            self.wishing()
+                .all(|(_, session)| !session.known().is_empty())
+        };
         let is_early = now < self.turns_until;
         if !is_any || is_early || !are_known() || self.scheduler.stays().is_none() {
             return false;
@@ -295,8 +305,8 @@ impl Round {
         for standing in self.turns.standings() {
             steering.come(standing.job, standing.share, standing.mode, standing.credit);
         }
-        for chair in self.chairs.values() {
-            chair.new_pending();
+        for session in self.sessions.values() {
+            session.new_pending();
         }
         self.steering = Some(steering);
         true
@@ -307,38 +317,41 @@ impl Round {
         let Some(steering) = &mut self.steering else {
             return;
         };
-        for (&seat, chair) in &self.chairs {
-            if chair.is_loose.load(SeqCst) || chair.known().is_empty() {
+        for (&seat, session) in &self.sessions {
+            if session.is_loose.load(SeqCst) || session.known().is_empty() {
                 continue;
             }
-            chair.is_loose.store(true, SeqCst);
+            session.is_loose.store(true, SeqCst);
             let standing = self.turns.standings().find(|it| it.job == seat.job);
             if let Some(it) = standing {
                 steering.come(it.job, it.share, it.mode, it.credit);
             }
             if let Some((_, slice)) = steering.state(seat.job) {
-                chair.wish_slice(slice);
+                session.wish_slice(slice);
             }
-            chair.page.set_free(true);
+            session.page.set_free(true);
             if let Some(order) = self.turns.let_loose(seat) {
-                chair.page.write(&order);
+                session.page.write(&order);
             }
         }
     }
 
     /// Does what is to be done; false if jobs are to take turns again.
     fn steer(&mut self, now: Nanos) -> bool {
-        if self.wishing().any(|(_, chair)| !chair.can_be_steered(now)) {
+        if self
+            .wishing()
+            .any(|(_, session)| !session.can_be_steered(now))
+        {
             return false;
         }
-        let said: Vec<Said> = (self.chairs.iter())
-            .map(|(seat, chair)| {
-                let said = chair.page.said();
+        let said: Vec<Said> = (self.sessions.iter())
+            .map(|(seat, session)| {
+                let said = session.page.said();
                 Said {
                     job: seat.job,
-                    process: chair.pid,
+                    process: session.pid,
                     wishes: said.wishes,
-                    pending: chair.new_pending(),
+                    pending: session.new_pending(),
                 }
             })
             .collect();
@@ -348,8 +361,8 @@ impl Round {
         if self.scheduler.is_to_be_renewed(now) {
             let is_at_work = |it: &&Said| it.pending > 0 && steering.is_on(it.job);
             let at_work = said.iter().find(is_at_work).map(|it| it.process);
-            let chairs = self.chairs.values().filter(|it| Some(it.pid) == at_work);
-            chairs.for_each(|chair| self.scheduler.renew(now, &chair.known()));
+            let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
+            sessions.for_each(|session| self.scheduler.renew(now, &session.known()));
         }
         let orders = steering.look(now, &stays, &said);
         for &job in &orders.escaped {
@@ -357,15 +370,15 @@ impl Round {
                 "job {}: its channels run although they are held: it takes turns, and whoever is beside it",
                 job.0
             );
-            let seats = self.chairs.iter().filter(|(seat, _)| seat.job == job);
-            seats.for_each(|(_, chair)| chair.cannot_be_held());
+            let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);
+            seats.for_each(|(_, session)| session.cannot_be_held());
         }
         if !orders.escaped.is_empty() {
             return false;
         }
         for &(job, slice) in &orders.slices {
-            let seats = self.chairs.iter().filter(|(seat, _)| seat.job == job);
-            seats.for_each(|(_, chair)| chair.wish_slice(slice));
+            let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);
+            seats.for_each(|(_, session)| session.wish_slice(slice));
         }
         self.hold();
         true
@@ -376,14 +389,17 @@ impl Round {
         let Some(steering) = &mut self.steering else {
             return;
         };
-        let chairs = self.chairs.iter();
-        let held: Vec<_> = chairs
+        let sessions = self.sessions.iter();
+        let held: Vec<_> = sessions
             .filter(|(seat, _)| !steering.is_on(seat.job))
             .collect();
-        let channels = held.iter().flat_map(|(_, chair)| chair.known()).collect();
+        let channels = held
+            .iter()
+            .flat_map(|(_, session)| session.known())
+            .collect();
         let Held { new, gone } = steering.hold(&mut self.scheduler, channels);
-        for (_, chair) in held {
-            chair.was_held(&new, &gone, now());
+        for (_, session) in held {
+            session.was_held(&new, &gone, now());
         }
     }
 
@@ -396,10 +412,10 @@ impl Round {
         self.turns_until = now + PAUSE;
         let orders = self.turns.resume(now, |job| steering.standing(job));
         for order in &orders {
-            if let Some(chair) = self.chairs.get(&order.seat) {
-                chair.page.set_free(false);
-                chair.is_loose.store(false, SeqCst);
-                chair.page.write(order);
+            if let Some(session) = self.sessions.get(&order.seat) {
+                session.page.set_free(false);
+                session.is_loose.store(false, SeqCst);
+                session.page.write(order);
             }
         }
     }

@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::turns::{Gangs, Nanos, Turns};
+use crate::schedule::turns::{Gangs, Nanos, Turns};
 
 /// One GPU among all.
 #[derive(Debug, Default)]
-pub(super) struct Others {
-    /// Locked within a GPU's round, and for a moment only: nothing else is locked meanwhile.
+pub(super) struct OtherGpus {
+    /// Locked within a GPU's state, and for a moment only: nothing else is locked meanwhile.
     gangs: Arc<Mutex<Gangs>>,
     number: usize,
 }
 
-impl Others {
+impl OtherGpus {
     /// The GPU with that number.
     pub(super) fn of(gangs: &Arc<Mutex<Gangs>>, number: usize) -> Self {
         Self {

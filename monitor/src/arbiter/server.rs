@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-use super::death::Death;
-use super::jobs::{Client, Doorkeeper};
+use super::authorizer::{Authorizer, Client};
+use super::connections::{Connection, Connections};
+use super::pidfd::Pidfd;
 use super::socket::{Listener, answer, is_taken, receive};
-use super::visitors::{Visitor, Visitors};
 use super::{GpuId, Gpus, Settings, gpu};
-use crate::turns::{Nanos, SeatId};
+use crate::schedule::turns::{Nanos, SeatId};
 
 /// How long a client may take to ask.
 const PATIENCE: Nanos = 1_000_000_000;
@@ -29,13 +29,13 @@ const LISTENER: u64 = 0;
 const END: u64 = 1;
 
 /// The thread's state.
-pub(super) struct Reception {
+pub(super) struct Server {
     listener: Listener,
     settings: Settings,
-    doorkeeper: Box<dyn Doorkeeper>,
+    authorizer: Box<dyn Authorizer>,
     gpus: Arc<Gpus>,
     epoll: OwnedFd,
-    visitors: Visitors,
+    connections: Connections,
     /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
     users: (Nanos, BTreeSet<u32>),
     processes: HashMap<u64, Process>,
@@ -47,34 +47,34 @@ pub(super) struct Reception {
 /// A process that has seats.
 struct Process {
     client: Client,
-    death: Death,
+    pidfd: Pidfd,
     seats: BTreeMap<GpuId, SeatId>,
 }
 
-impl Reception {
+impl Server {
     pub(super) fn new(
         listener: Listener,
         settings: Settings,
-        doorkeeper: Box<dyn Doorkeeper>,
+        authorizer: Box<dyn Authorizer>,
         gpus: Arc<Gpus>,
         end: Arc<OwnedFd>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let reception = Self {
+        let server = Self {
             listener,
             settings,
-            doorkeeper,
+            authorizer,
             gpus,
             epoll,
-            visitors: Visitors::default(),
+            connections: Connections::default(),
             users: (Nanos::MIN, BTreeSet::new()),
             processes: HashMap::new(),
             seats: HashMap::new(),
             last: END,
         };
-        reception.wait_for(LISTENER, &reception.listener)?;
-        reception.wait_for(END, &end)?;
-        Ok(reception)
+        server.wait_for(LISTENER, &server.listener)?;
+        server.wait_for(END, &end)?;
+        Ok(server)
     }
 
     fn wait_for(&self, number: u64, file: &impl AsFd) -> io::Result<()> {
@@ -99,7 +99,7 @@ impl Reception {
                     number => self.attend(number),
                 }
             }
-            self.visitors.expire(gpu::now());
+            self.connections.expire(gpu::now());
             self.look_for_the_dead(Process::is_watched);
         }
     }
@@ -107,7 +107,7 @@ impl Reception {
     /// How long nothing can happen that no file tells of.
     fn timeout(&self) -> Option<Timespec> {
         let is_watching = self.processes.values().any(Process::is_watched);
-        let deadline = self.visitors.deadline();
+        let deadline = self.connections.deadline();
         let now = gpu::now();
         let round = is_watching.then_some(now + ROUND);
         let time = deadline.into_iter().chain(round).min()? - now;
@@ -125,7 +125,7 @@ impl Reception {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
-        if !self.visitors.may_come(client.uid) {
+        if !self.connections.may_come(client.uid) {
             let _ = answer(&socket, Err(Errno::AGAIN));
             return;
         }
@@ -134,55 +134,55 @@ impl Reception {
             return;
         }
         let now = gpu::now();
-        let visitor = Visitor { socket, client };
+        let connection = Connection { socket, client };
         let users = || {
             if self.users.0 < now {
-                self.users = (now + KNOWN, self.doorkeeper.users());
+                self.users = (now + KNOWN, self.authorizer.users());
             }
             self.users.1.clone()
         };
-        self.visitors
-            .come(self.last, visitor, now + PATIENCE, users);
+        self.connections
+            .come(self.last, connection, now + PATIENCE, users);
     }
 
     /// Something has happened there.
     fn attend(&mut self, number: u64) {
-        if let Some(visitor) = self.visitors.ask(number) {
-            self.serve_client(number, visitor);
-        } else if let Some(visitor) = self.visitors.served(number) {
-            if is_taken(&visitor.socket) {
-                self.visitors.leave(number);
+        if let Some(connection) = self.connections.ask(number) {
+            self.serve_client(number, connection);
+        } else if let Some(connection) = self.connections.served(number) {
+            if is_taken(&connection.socket) {
+                self.connections.leave(number);
             }
         } else {
-            self.bury(number);
+            self.reap(number);
         }
     }
 
-    fn serve_client(&mut self, number: u64, visitor: Visitor) {
-        let page = receive(&visitor.socket)
+    fn serve_client(&mut self, number: u64, connection: Connection) {
+        let page = receive(&connection.socket)
             .ok_or(Errno::INVAL)
-            .and_then(|gpu| self.seat(visitor.client, gpu));
+            .and_then(|gpu| self.seat(connection.client, gpu));
         let is_page = page.is_ok();
         if !is_page {
             // It may have given up the one that it had.
             self.processes.retain(|_, it| !it.seats.is_empty());
         }
-        // If it is gone its death is heard of.
-        if answer(&visitor.socket, page).is_err() || !is_page {
+        // If it is gone its pidfd is heard of.
+        if answer(&connection.socket, page).is_err() || !is_page {
             return;
         }
         // Each change is told once: that it was taken, and that there is nobody any more who could.
         let (data, flags) = (EventData::new_u64(number), EventFlags::OUT | EventFlags::ET);
-        if epoll::modify(&self.epoll, &visitor.socket, data, flags).is_ok() {
-            self.visitors.serve(number, visitor);
+        if epoll::modify(&self.epoll, &connection.socket, data, flags).is_ok() {
+            self.connections.serve(number, connection);
         }
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
     fn seat(&mut self, client: Client, id: GpuId) -> Result<OwnedFd, Errno> {
         // First this, so that the number is this process's while the kernel is asked about it.
-        let death = Death::of(client.pid)?;
-        let guest = self.doorkeeper.admit(client, id)?;
+        let pidfd = Pidfd::of(client.pid)?;
+        let admission = self.authorizer.admit(client, id)?;
         // An earlier process may have had its number.
         let has_number = |it: &Process| it.client.pid == client.pid;
         self.look_for_the_dead(has_number);
@@ -192,27 +192,27 @@ impl Reception {
             self.give_up(number, id);
         }
         self.check_room(client)?;
-        if !self.visitors.may_have(client.uid, gpu::now()) {
+        if !self.connections.may_have(client.uid, gpu::now()) {
             return Err(Errno::AGAIN);
         }
         let refused = |error: io::Error| {
             warn!(
                 "no seat for process {} of job {}: {error}",
-                client.pid, guest.job.0
+                client.pid, admission.job.0
             );
             Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)
         };
         let number = match known {
             Some(number) => number,
-            None => self.note(client, death).map_err(refused)?,
+            None => self.note(client, pidfd).map_err(refused)?,
         };
         let gpu = self.gpus.get_or_start(id, &self.settings);
         self.seats
             .retain(|&uid, counted| uid == client.uid || Arc::strong_count(counted) > 1);
         let count = Arc::clone(self.seats.entry(client.uid).or_default());
-        let process = self.processes.get(&number).and_then(|it| it.death.file());
+        let process = self.processes.get(&number).and_then(|it| it.pidfd.file());
         let process = process.and_then(|file| file.try_clone().ok());
-        let sat = gpu.and_then(|gpu| gpu.sit(guest, client.pid, process, &count));
+        let sat = gpu.and_then(|gpu| gpu.sit(admission, client.pid, process, &count));
         let (seat, page) = sat.map_err(refused)?;
         if let Some(process) = self.processes.get_mut(&number) {
             process.seats.insert(id, seat);
@@ -235,14 +235,14 @@ impl Reception {
         }
     }
 
-    fn note(&mut self, client: Client, death: Death) -> io::Result<u64> {
+    fn note(&mut self, client: Client, pidfd: Pidfd) -> io::Result<u64> {
         self.last += 1;
-        if let Some(file) = death.file() {
+        if let Some(file) = pidfd.file() {
             self.wait_for(self.last, file)?;
         }
         let process = Process {
             client,
-            death,
+            pidfd,
             seats: BTreeMap::new(),
         };
         self.processes.insert(self.last, process);
@@ -259,7 +259,7 @@ impl Reception {
     }
 
     /// A process has ended.
-    fn bury(&mut self, number: u64) {
+    fn reap(&mut self, number: u64) {
         let Some(process) = self.processes.remove(&number) else {
             return;
         };
@@ -278,17 +278,17 @@ impl Reception {
             .filter(|(_, it)| which(it) && !it.is_alive());
         let dead: Vec<u64> = processes.map(|(&number, _)| number).collect();
         for number in dead {
-            self.bury(number);
+            self.reap(number);
         }
     }
 }
 
 impl Process {
     fn is_watched(&self) -> bool {
-        self.death.file().is_none()
+        self.pidfd.file().is_none()
     }
 
     fn is_alive(&self) -> bool {
-        !self.death.has_come(self.client.pid)
+        !self.pidfd.has_ended(self.client.pid)
     }
 }

@@ -9,9 +9,9 @@ use softmig_prolog::node::{Node, conf_name};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::judge::confs::Confs;
-use crate::judge::owner::{Owner, Place, owner};
-use crate::turns::Job;
+use crate::jobs::confs::Confs;
+use crate::jobs::owner::{Owner, Place, owner};
+use crate::schedule::turns::Job;
 
 /// A conf is far smaller; what is larger is none.
 const LONGEST_CONF: u64 = 64 << 10;
@@ -27,7 +27,7 @@ pub struct Client {
 
 /// What a client gets a seat as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guest {
+pub struct Admission {
     /// Its job.
     pub job: Job,
     /// The job's share of the GPU.
@@ -39,9 +39,9 @@ pub struct Guest {
 }
 
 /// Who may sit where.
-pub trait Doorkeeper: Send + 'static {
+pub trait Authorizer: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
-    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Guest, Errno>;
+    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
 
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
@@ -71,8 +71,8 @@ impl Jobs {
     }
 }
 
-impl Doorkeeper for Jobs {
-    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Guest, Errno> {
+impl Authorizer for Jobs {
+    fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno> {
         let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
             return Err(Errno::NOENT);
         };
@@ -90,7 +90,7 @@ impl Doorkeeper for Jobs {
         if !conf.gpus.iter().any(is_this) {
             return Err(Errno::INVAL);
         }
-        Ok(Guest {
+        Ok(Admission {
             job: Job(id.ok_or(Errno::NOENT)?),
             share: limits.share(),
             mode: limits.mode(),
@@ -129,7 +129,13 @@ mod tests {
         SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/8\nSOFTMIG_MODE=soft\n\
         SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-4444444444AF\n";
 
-    fn ask(cgroup: &str, conf: &str, name: &str, uid: u32, gpu: [u8; 16]) -> Result<Guest, Errno> {
+    fn ask(
+        cgroup: &str,
+        conf: &str,
+        name: &str,
+        uid: u32,
+        gpu: [u8; 16],
+    ) -> Result<Admission, Errno> {
         let folder = tempfile::tempdir().unwrap();
         let me = rustix::process::getuid().as_raw();
         let node = Node::in_folder(folder.path(), me);
@@ -147,17 +153,17 @@ mod tests {
 
     #[test]
     fn a_process_is_its_jobs_by_the_kernels_word() {
-        let guest = Guest {
+        let admission = Admission {
             job: Job(12),
             share: Share::new(1, 8).unwrap(),
             mode: Mode::Soft,
             is_several: false,
         };
-        assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(guest));
-        assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(guest));
+        assert_eq!(ask(STEP, CONF, "12.conf", 2001, GPU), Ok(admission));
+        assert_eq!(ask(STEP, CONF, "12.conf", 0, GPU), Ok(admission));
         let sluid = "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n";
         let name = "sEKNKTV3WPV500.conf";
-        assert_eq!(ask(sluid, CONF, name, 2001, GPU), Ok(guest));
+        assert_eq!(ask(sluid, CONF, name, 2001, GPU), Ok(admission));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A report for people.
 
-use crate::judge::report::{Conf, Finding, Gpu, Holding, Job, JobGpu, Report};
+use crate::measure::report::{Conf, Finding, Gpu, Holding, Job, JobGpu, Report};
 use crate::status::{self, Turns};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 
-use super::jobs::Client;
-use crate::turns::Nanos;
+use super::authorizer::Client;
+use crate::schedule::turns::Nanos;
 
 /// How many may have connected without having asked yet, in all and of one user.
 const MOST_SILENT: usize = 256;
@@ -22,30 +22,30 @@ const SAVINGS: Nanos = 1024 * PAGE;
 
 /// All of them, by numbers that are counted up.
 #[derive(Debug, Default)]
-pub(super) struct Visitors {
+pub(super) struct Connections {
     silent: BTreeMap<u64, Silent>,
-    served: BTreeMap<u64, Visitor>,
+    served: BTreeMap<u64, Connection>,
     /// Until when what a user was given is made up for.
     given: BTreeMap<u32, Nanos>,
 }
 
 /// Somebody at the other end of a socket.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     pub(super) client: Client,
 }
 
 #[derive(Debug)]
 struct Silent {
-    visitor: Visitor,
+    connection: Connection,
     deadline: Nanos,
 }
 
-impl Visitors {
+impl Connections {
     /// Whether a user may connect once more.
     pub(super) fn may_come(&self, uid: u32) -> bool {
-        let clients = self.silent.values().map(|it| it.visitor.client);
+        let clients = self.silent.values().map(|it| it.connection.client);
         clients.filter(|it| it.uid == uid).count() < MOST_SILENT_OF_A_USER
     }
 
@@ -66,11 +66,14 @@ impl Visitors {
     pub(super) fn come(
         &mut self,
         number: u64,
-        visitor: Visitor,
+        connection: Connection,
         deadline: Nanos,
         users: impl FnOnce() -> BTreeSet<u32>,
     ) {
-        let silent = Silent { visitor, deadline };
+        let silent = Silent {
+            connection,
+            deadline,
+        };
         self.silent.insert(number, silent);
         if self.silent.len() > MOST_SILENT {
             self.make_room(&users());
@@ -81,7 +84,7 @@ impl Visitors {
         let mut users = BTreeMap::new();
         for (&number, silent) in &self.silent {
             let (many, _) = users
-                .entry(silent.visitor.client.uid)
+                .entry(silent.connection.client.uid)
                 .or_insert((0usize, Reverse(number)));
             *many += 1;
         }
@@ -94,17 +97,17 @@ impl Visitors {
     }
 
     /// Who says something for the first time.
-    pub(super) fn ask(&mut self, number: u64) -> Option<Visitor> {
-        Some(self.silent.remove(&number)?.visitor)
+    pub(super) fn ask(&mut self, number: u64) -> Option<Connection> {
+        Some(self.silent.remove(&number)?.connection)
     }
 
     /// Somebody was given a page, and may not have taken it yet.
-    pub(super) fn serve(&mut self, number: u64, visitor: Visitor) {
-        self.served.insert(number, visitor);
+    pub(super) fn serve(&mut self, number: u64, connection: Connection) {
+        self.served.insert(number, connection);
     }
 
     /// Who was given a page.
-    pub(super) fn served(&self, number: u64) -> Option<&Visitor> {
+    pub(super) fn served(&self, number: u64) -> Option<&Connection> {
         self.served.get(&number)
     }
 
@@ -129,22 +132,22 @@ mod tests {
     use super::*;
 
     /// Those connect one after the other, as far as they may.
-    fn come(visitors: &mut Visitors, uids: impl IntoIterator<Item = u32>, with_job: &[u32]) {
+    fn come(connections: &mut Connections, uids: impl IntoIterator<Item = u32>, with_job: &[u32]) {
         for uid in uids {
-            let number = visitors.silent.keys().last().map_or(1, |last| last + 1);
-            if !visitors.may_come(uid) {
+            let number = connections.silent.keys().last().map_or(1, |last| last + 1);
+            if !connections.may_come(uid) {
                 continue;
             }
             let socket = std::fs::File::open("/dev/null").unwrap().into();
             let client = Client { pid: 1, uid };
             let users = || with_job.iter().copied().collect();
-            visitors.come(number, Visitor { socket, client }, 1000, users);
+            connections.come(number, Connection { socket, client }, 1000, users);
         }
     }
 
-    fn of(visitors: &Visitors, uid: u32) -> Vec<u64> {
-        let all = visitors.silent.iter();
-        let of = all.filter(|(_, it)| it.visitor.client.uid == uid);
+    fn of(connections: &Connections, uid: u32) -> Vec<u64> {
+        let all = connections.silent.iter();
+        let of = all.filter(|(_, it)| it.connection.client.uid == uid);
         of.map(|(&number, _)| number).collect()
     }
 
@@ -154,67 +157,67 @@ mod tests {
 
     #[test]
     fn a_user_has_so_many_silent_connections_and_no_more() {
-        let mut visitors = Visitors::default();
-        come(&mut visitors, each(1..3, 100), &[]);
-        assert_eq!(of(&visitors, 1).len(), MOST_SILENT_OF_A_USER);
-        assert_eq!(of(&visitors, 2).len(), MOST_SILENT_OF_A_USER);
-        visitors.expire(999);
-        assert_eq!(visitors.deadline(), Some(1000));
-        visitors.expire(1000);
-        assert_eq!(visitors.deadline(), None);
+        let mut connections = Connections::default();
+        come(&mut connections, each(1..3, 100), &[]);
+        assert_eq!(of(&connections, 1).len(), MOST_SILENT_OF_A_USER);
+        assert_eq!(of(&connections, 2).len(), MOST_SILENT_OF_A_USER);
+        connections.expire(999);
+        assert_eq!(connections.deadline(), Some(1000));
+        connections.expire(1000);
+        assert_eq!(connections.deadline(), None);
     }
 
     #[test]
     fn where_all_places_are_taken_who_has_most_loses_the_oldest() {
-        let mut visitors = Visitors::default();
-        come(&mut visitors, each(1..17, 16), &[]);
-        assert_eq!(visitors.silent.len(), MOST_SILENT);
-        let oldest = of(&visitors, 1)[0];
-        come(&mut visitors, [17], &[]);
-        assert_eq!(visitors.silent.len(), MOST_SILENT);
-        assert!(!of(&visitors, 1).contains(&oldest));
+        let mut connections = Connections::default();
+        come(&mut connections, each(1..17, 16), &[]);
+        assert_eq!(connections.silent.len(), MOST_SILENT);
+        let oldest = of(&connections, 1)[0];
+        come(&mut connections, [17], &[]);
+        assert_eq!(connections.silent.len(), MOST_SILENT);
+        assert!(!of(&connections, 1).contains(&oldest));
         // However many come after, the one who has least stays.
-        come(&mut visitors, each(1..17, 100), &[]);
-        assert_eq!(of(&visitors, 17).len(), 1);
+        come(&mut connections, each(1..17, 100), &[]);
+        assert_eq!(of(&connections, 17).len(), 1);
     }
 
     #[test]
     fn a_user_who_takes_no_answers_gets_no_more_and_others_do() {
-        let mut visitors = Visitors::default();
+        let mut connections = Connections::default();
         for number in 0..MOST_UNREAD_OF_A_USER as u64 {
-            assert!(visitors.may_have(1, SAVINGS));
-            come(&mut visitors, [1], &[]);
-            let visitor = visitors.ask(1).unwrap();
-            visitors.serve(number, visitor);
+            assert!(connections.may_have(1, SAVINGS));
+            come(&mut connections, [1], &[]);
+            let connection = connections.ask(1).unwrap();
+            connections.serve(number, connection);
         }
-        assert!(!visitors.may_have(1, SAVINGS) && visitors.may_have(2, SAVINGS));
-        visitors.leave(7);
-        assert!(visitors.may_have(1, SAVINGS));
+        assert!(!connections.may_have(1, SAVINGS) && connections.may_have(2, SAVINGS));
+        connections.leave(7);
+        assert!(connections.may_have(1, SAVINGS));
     }
 
     #[test]
     fn a_user_is_given_a_thousand_pages_and_then_twenty_a_second() {
-        let mut visitors = Visitors::default();
+        let mut connections = Connections::default();
         let start = SAVINGS;
-        let mut given = |uid, now| (0..2000).filter(|_| visitors.may_have(uid, now)).count();
+        let mut given = |uid, now| (0..2000).filter(|_| connections.may_have(uid, now)).count();
         assert_eq!(given(1, start), 1025);
         assert_eq!(given(1, start + 999_000_000), 19);
         assert_eq!(given(2, start + 999_000_000), 1025);
         assert_eq!(given(1, 5 * start), 1025);
-        assert_eq!(visitors.given.len(), 1);
+        assert_eq!(connections.given.len(), 1);
     }
 
     #[test]
     fn users_without_a_job_lose_theirs_first() {
-        let mut visitors = Visitors::default();
-        come(&mut visitors, each(1..2, 16), &[1]);
+        let mut connections = Connections::default();
+        come(&mut connections, each(1..2, 16), &[1]);
         // Numbers that a user can have by the thousand, one connection each.
-        come(&mut visitors, 100_000..101_000, &[1]);
-        assert_eq!(visitors.silent.len(), MOST_SILENT);
-        assert_eq!(of(&visitors, 1).len(), 16);
-        come(&mut visitors, [2], &[1, 2]);
-        come(&mut visitors, 200_000..201_000, &[1, 2]);
-        assert_eq!(of(&visitors, 2).len(), 1);
-        assert_eq!(of(&visitors, 1).len(), 16);
+        come(&mut connections, 100_000..101_000, &[1]);
+        assert_eq!(connections.silent.len(), MOST_SILENT);
+        assert_eq!(of(&connections, 1).len(), 16);
+        come(&mut connections, [2], &[1, 2]);
+        come(&mut connections, 200_000..201_000, &[1, 2]);
+        assert_eq!(of(&connections, 2).len(), 1);
+        assert_eq!(of(&connections, 1).len(), 16);
     }
 }

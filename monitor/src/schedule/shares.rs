@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
 
-use crate::turns::{Job, Nanos};
+use crate::schedule::turns::{Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 

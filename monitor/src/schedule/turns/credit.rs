@@ -2,7 +2,7 @@
 
 use softmig_policy::limits::{Mode, Share};
 
-use super::Nanos;
+use super::types::Nanos;
 
 /// What a job can owe at most: a job that took more by one long kernel comes back within a time that its user accepts.
 const DEEPEST_DEBT: Nanos = 10_000_000_000;

@@ -1,24 +1,22 @@
-//! The outside judge: what each job has on the node's GPUs, as the driver and the kernel say, whatever its processes
+//! What each job has on the node's GPUs, as the driver and the kernel say, whatever its processes
 //! are or claim.
 //!
-//! [`reading`] asks NVML for every process on every GPU, [`mod@owner`] asks the kernel whose each is, [`confs`] has what the
-//! jobs may have, [`mod@account`] puts it together, [`report`] is what others see of it, and [`table`] what people do.
+//! [`reading`] asks NVML for every process on every GPU, [`mod@crate::jobs::owner`] asks the kernel whose each is, [`crate::jobs::confs`]
+//! has what the jobs may have, [`report_rows`] puts it together, [`report`] is what others see of it, and [`table`] what people do.
 //!
 //! Nothing that a job can write is mapped, believed or waited for.
 
 #![forbid(unsafe_code)]
 
-pub mod account;
-pub mod confs;
-pub mod owner;
 pub mod reading;
 pub mod report;
+pub mod report_rows;
 pub mod table;
 
-use confs::Confs;
+use crate::jobs::confs::Confs;
+use crate::jobs::owner::owner;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
-use owner::owner;
 use reading::Reading;
 use report::Report;
 use softmig_nvml::explained;
@@ -28,14 +26,14 @@ use std::time::SystemTime;
 
 /// Measures a node again and again.
 #[derive(Debug)]
-pub struct Judge {
+pub struct Measure {
     node: Node,
     /// Kept between two measurements: to start it takes longer than to ask it.
     nvml: Option<Nvml>,
 }
 
-impl Judge {
-    /// A judge of this node, who has not looked yet.
+impl Measure {
+    /// For this node; nothing is measured yet.
     pub fn new(node: Node) -> Self {
         Self { node, nvml: None }
     }
@@ -58,7 +56,7 @@ impl Judge {
             Ok(confs) => (confs, None),
             Err(error) => (Confs::default(), Some(error.to_string())),
         };
-        let mut report = account::account(&reading, &owners, &confs);
+        let mut report = report_rows::rows(&reading, &owners, &confs);
         report.time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         report.error = error.or(unreadable);
         report

@@ -1,0 +1,8 @@
+//! The jobs of a node as root's files and the kernel tell of them, whatever their processes are or claim.
+//!
+//! [`confs`] has what each job may have, [`mod@owner`] says whose a process is.
+
+#![forbid(unsafe_code)]
+
+pub mod confs;
+pub mod owner;
