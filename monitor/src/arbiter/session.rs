@@ -11,7 +11,7 @@ use softmig_rm::{Channel, Group, set_time_slice};
 use super::gpu::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
-use crate::schedule::shares::DRIVERS_SLICE;
+use crate::schedule::shares::DEFAULT_SLICE_US;
 use crate::schedule::turns::Nanos;
 
 /// A process's seat.
@@ -198,7 +198,7 @@ impl Session {
         let Some(told) = self.page.channels() else {
             return Channels::Not;
         };
-        let slice = if slice == 0 { DRIVERS_SLICE } else { slice };
+        let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
         let group = |it: &softmig_region::seat::Channel| Group {
             file: it.file,
             client: it.client,

@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 
 use super::GpuId;
 use super::gpu::{now, time};
-use crate::schedule::shares::{DRIVERS_SLICE, Heard, Look, Sharing, TICK};
+use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::turns::{Job, Nanos};
 
 /// What the log counts of a group's stay that is no work, so that nobody pays for it (docs/gpu-notes.md): until it has come, and,
@@ -338,7 +338,7 @@ impl Steering {
         processes: &BTreeMap<u32, Stays>,
         said: &[Said],
     ) -> Look {
-        let mut heard: BTreeMap<Job, Heard> = BTreeMap::new();
+        let mut heard: BTreeMap<Job, Observed> = BTreeMap::new();
         for one in said {
             let place = heard.entry(one.job).or_default();
             place.wishes |= one.wishes;
@@ -387,7 +387,7 @@ impl Steering {
         }
         held.new.extend(new);
         if self.waiting != channels {
-            self.next = Some(now() + TICK);
+            self.next = Some(now() + RECHECK);
         }
         held
     }
@@ -413,7 +413,7 @@ impl Steering {
 
 /// A slice in which a group was interrupted is not shorter than this, of so many microseconds.
 fn nearly(slice: u64) -> Nanos {
-    let slice = if slice == 0 { DRIVERS_SLICE } else { slice };
+    let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
 }
 

@@ -1,24 +1,20 @@
-//! How jobs share a GPU by the GPU's own scheduler.
+//! How jobs get their shares of a GPU by the GPU's own scheduler.
 //!
-//! The GPU takes the channel groups that have work one after the other, each for its time slice; one that has nothing more to
-//! do leaves at once. So idle time goes to whoever has work, and no launch is held back. The scheduler remembers nothing, and
-//! knows no jobs. What it lacks is decided here, some hundred times a second, from what the GPU's log says:
+//! The GPU runs the channel groups that have work one after the other, each for its time slice. A group without work yields at
+//! once, so idle time goes to the groups that have work, and launches are never held back. The scheduler keeps no history, and it
+//! knows no jobs. This module adds both, from the GPU's log of context switches:
 //!
-//! - **Who is ahead waits.** Each job is charged the time for which its groups were on the GPU. One that has had more of its
-//!   share than another that wants the GPU is taken out of the list until that one has come up (`LEAD`, `RESUME`).
-//! - **The cap of a `hard` job** is a credit that grows by its share of the time. Without credit it is taken out as well, also
-//!   where it is alone.
-//! - **Time slices.** A job that mostly leaves by itself, since its program waits for the GPU, is not interrupted; beside such
-//!   a job the others have short slices, so that its turn comes soon. Where all would go on for ever slices are long, since each
-//!   change costs the GPU 0.14 ms.
+//! - **Fair shares.** Each job has a virtual time: the GPU time that it used, divided by its share. A job whose virtual time is too far
+//!   ahead of another's that wants the GPU is held until the other has caught up (`MAX_LEAD`, `RESUME_LEAD`).
+//! - **The cap of a `hard` job** is a credit that grows by its share of the time. A job without credit is held, also if it is alone.
+//! - **Time slices.** A job that mostly yields by itself, because its program waits for the GPU, keeps a long slice. Beside such a job
+//!   the others get short slices, so that it comes back soon. Where no job yields, slices are long and in proportion to the shares,
+//!   since each change of groups costs the GPU 0.14 ms.
 //!
-//! A group stays on the GPU while it has nothing to do, as long as nobody else has either. For that nobody pays: a job is
-//! charged no more than the time for which it had work, as its processes say. As long as another job had work, it pays all the
-//! same, whatever they say.
+//! A group stays on the GPU while it has no work, if no other group has any. No job pays for that: a job is charged at most the time
+//! for which it had work, as its processes say. For time that another job waited it is charged by the log, whatever they say.
 //!
-//! Nothing here reads a clock or a file: [`Sharing::look`] is told what time it is and what was heard.
-
-#![forbid(unsafe_code)]
+//! Nothing here reads a clock or a file: [`Sharing::look`] is told the time and the observations.
 
 #[cfg(test)]
 mod simulation;
@@ -27,361 +23,363 @@ use std::collections::BTreeMap;
 
 use softmig_policy::limits::{Mode, Share};
 
-use crate::schedule::turns::{Job, Nanos};
+use super::turns::{Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
-/// How often to look while a job waits for others to come up.
-pub const TICK: Nanos = 4 * MS;
-/// No look comes sooner after another, and none later while jobs want the GPU.
-const SOONEST: Nanos = 2 * MS;
-const LATEST: Nanos = 16 * MS;
-/// A job that is further ahead of another than this and a slice of its own waits; as time, of which both should have had their
-/// shares.
-const LEAD: Nanos = 40 * MS;
-/// Until it is no further ahead than this.
-const RESUME: Nanos = 20 * MS;
-/// How much time's share a job can save up, and what it needs of that to begin again.
-const SAVINGS: Nanos = 100 * MS;
-const ENOUGH: Nanos = 30 * MS;
-/// In what time it shows what jobs are like.
-const SPAN: Nanos = 100 * MS;
-/// A job that had no work for so long claims nothing for the time before.
-const REST: Nanos = 5 * MS;
-/// A job whose channels do not run is not on the GPU. One that is all the same, for so long of [`SPAN`], cannot be held.
-const ESCAPED: Nanos = 30 * MS;
-/// Nobody owes more.
-const DEEPEST_DEBT: Nanos = 1_000 * MS;
+/// Interval of looks while a job is held until others catch up.
+pub const RECHECK: Nanos = 4 * MS;
+/// Bounds of the interval between looks while a job could come to be held.
+const MIN_INTERVAL: Nanos = 2 * MS;
+const MAX_INTERVAL: Nanos = 16 * MS;
 
-/// Time slices, in microseconds: of a job that leaves by itself, and of the others beside one.
-const WHOLE_SLICE: u64 = 16_000;
-const SHORT_SLICE: u64 = 2_000;
-/// Where there is none, all have their shares of a round, which is so long that the longest slice is [`LONG_SLICE`], but between
-/// these two.
-const LONG_SLICE: u64 = 8_000;
-const ROUNDS: [u64; 2] = [16_000, 40_000];
+/// A job is held when its virtual time leads by more than this and one slice of its own, until it leads by no more than
+/// [`RESUME_LEAD`].
+const MAX_LEAD: Nanos = 40 * MS;
+const RESUME_LEAD: Nanos = 20 * MS;
 
-/// The time slice that the driver gives a group.
-pub const DRIVERS_SLICE: u64 = 2048;
+/// A job saves up its share of this time at most, and goes on with its share of [`RESUME_CREDIT`].
+const MAX_CREDIT: Nanos = 100 * MS;
+const RESUME_CREDIT: Nanos = 30 * MS;
+/// No job owes more.
+const MAX_DEBT: Nanos = 1_000 * MS;
 
-/// What was heard of a job since the last look.
+/// Interval in which jobs are classified and slices set.
+const CLASSIFY_EVERY: Nanos = 100 * MS;
+/// A job that did not want the GPU for longer than this has no claim on the time before.
+const IDLE_AFTER: Nanos = 5 * MS;
+/// A held job is not on the GPU. One that was there for so long of [`CLASSIFY_EVERY`] cannot be held.
+const MAX_ESCAPED: Nanos = 30 * MS;
+
+/// Time slices in microseconds: of a job that yields by itself, and of the others beside one.
+const YIELDING_SLICE_US: u64 = 16_000;
+const SLICE_BESIDE_YIELDING_US: u64 = 2_000;
+/// Where no job yields, each slice is the job's share of one round. The round is such that the longest slice is
+/// [`LONGEST_SLICE_US`], within these bounds.
+const LONGEST_SLICE_US: u64 = 8_000;
+const ROUND_US: [u64; 2] = [16_000, 40_000];
+
+/// The time slice that the driver gives a group, in microseconds.
+pub const DEFAULT_SLICE_US: u64 = 2048;
+
+/// Observations of a job since the last look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
-    /// For how long its groups were on the GPU, by the GPU's log.
+pub struct Observed {
+    /// Time that its groups were on the GPU, by the GPU's log.
     pub resident: Nanos,
-    /// For how long it had work on the GPU or waiting for it, as its processes say.
+    /// Time that it had work on the GPU or waiting for it, as its processes say.
     pub pending: Nanos,
-    /// Whether it has work now, as they say.
+    /// Whether it wants the GPU now, as they say.
     pub wishes: bool,
-    /// How often a group of its was interrupted at the end of its slice.
+    /// Times that its slice ended with work left.
     pub cut: u32,
-    /// How often one left before.
+    /// Times that it yielded before.
     pub left: u32,
 }
 
-/// What is to be done.
+/// Decisions of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// New time slices, in microseconds.
     pub slices: Vec<(Job, u64)>,
-    /// Who was on the GPU although its channels were not to run.
+    /// Jobs that were on the GPU although they were held.
     pub escaped: Vec<Job>,
-    /// When to look again; `None` while nobody wants the GPU, or nobody could have less of it.
+    /// Time of the next look; `None` while no job wants the GPU or none could come to be held.
     pub next: Option<Nanos>,
 }
 
 /// The jobs of one GPU.
 #[derive(Clone, Debug)]
 pub struct Sharing {
-    members: BTreeMap<Job, Member>,
+    jobs: BTreeMap<Job, JobState>,
     looked: Nanos,
-    chosen: Nanos,
+    classified: Nanos,
 }
 
-/// A job.
 #[derive(Clone, Debug)]
-struct Member {
+struct JobState {
     share: Share,
     mode: Mode,
-    /// What it had of the GPU, as time in which it should have had that.
-    served: Nanos,
-    /// What it may still have; below zero, what it owes.
+    /// GPU time charged, divided by the share.
+    virtual_time: Nanos,
+    /// GPU time that it may still use; negative for a debt.
     credit: Nanos,
     charged: Nanos,
-    /// Whether it wants the GPU, and when it last did.
     wishes: bool,
+    /// The last look at which it wished.
     wished: Option<Nanos>,
-    /// When it last had the GPU, or could not have it.
-    had: Nanos,
-    /// Since when its channels have not been to run, and for how long it was on the GPU all the same, of late.
-    held: Nanos,
+    /// When it last was on the GPU, or could not be.
+    served: Nanos,
+    held: Option<Held>,
+    held_for: Nanos,
+    /// Time on the GPU while held, since the last classification.
     escaped: Nanos,
-    /// Whether it has processes here.
-    is_here: bool,
-    /// Since the look before the last: for how long it was on the GPU, and for how long it had work.
+    has_processes: bool,
+    /// Observed at this look.
     resident: Nanos,
     pending: Nanos,
-    /// How often its groups were interrupted of late, and how often they left.
+    /// Observed since the last classification.
     cut: u32,
     left: u32,
-    why: Why,
-    leaves: bool,
-    slice: u64,
+    /// Whether it mostly yields by itself.
+    yields: bool,
+    slice_us: u64,
 }
 
-/// Whether a job's channels run, or why not.
+/// Why a job is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
-    On,
-    /// It is ahead of others.
+enum Held {
+    /// Its virtual time leads too far.
     Ahead,
     /// It has no credit.
     Capped,
 }
 
 impl Sharing {
-    /// Nobody is there.
+    /// A GPU without jobs.
     pub fn new(now: Nanos) -> Self {
         Self {
-            members: BTreeMap::new(),
+            jobs: BTreeMap::new(),
             looked: now,
-            chosen: now,
+            classified: now,
         }
     }
 
-    /// A job comes, or has another share.
+    /// Adds a job, or changes its share. Of `credit` only a debt counts.
     pub fn come(&mut self, job: Job, share: Share, mode: Mode, credit: Nanos) {
-        let member = self.members.entry(job).or_insert_with(|| Member {
+        let state = self.jobs.entry(job).or_insert_with(|| JobState {
             share,
             mode,
-            served: 0,
-            // Where all the GPU's time is used, what all have saved up stays the same. Without any, caps would be reached by chance.
-            credit: part(share, SAVINGS) + credit.min(0),
+            virtual_time: 0,
+            // Where all of the GPU's time is used the sum of all credits stays as it is. At zero, caps would be reached by chance.
+            credit: share_of(share, MAX_CREDIT) + credit.min(0),
             charged: 0,
             wishes: false,
             wished: None,
-            had: self.looked,
-            held: 0,
+            served: self.looked,
+            held: None,
+            held_for: 0,
             escaped: 0,
-            is_here: true,
+            has_processes: true,
             resident: 0,
             pending: 0,
             cut: 0,
             left: 0,
-            why: Why::On,
-            leaves: false,
-            slice: 0,
+            yields: false,
+            slice_us: 0,
         });
-        (member.share, member.mode, member.is_here) = (share, mode, true);
-        // It has a slice soon.
-        self.chosen = Nanos::MIN / 2;
+        (state.share, state.mode, state.has_processes) = (share, mode, true);
+        // At the next look it gets a slice.
+        self.classified = Nanos::MIN / 2;
     }
 
-    /// A job's last process has gone. What it owes is remembered until that is paid.
+    /// The job's last process has gone. The job is forgotten when its debt is paid.
     pub fn leave(&mut self, job: Job) {
-        if let Some(member) = self.members.get_mut(&job) {
-            member.is_here = false;
+        if let Some(state) = self.jobs.get_mut(&job) {
+            state.has_processes = false;
         }
     }
 
-    /// What a job may still have, and was charged here.
+    /// A job's credit and the time that it was charged.
     pub fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
-        let member = self.members.get(&job)?;
-        Some((member.credit, member.charged))
+        let state = self.jobs.get(&job)?;
+        Some((state.credit, state.charged))
     }
 
-    /// Whether a job's channels are to run, and their time slice in microseconds; 0 for [`DRIVERS_SLICE`].
+    /// Whether a job's channels are to run, and its time slice in microseconds; 0 for [`DEFAULT_SLICE_US`].
     pub fn state(&self, job: Job) -> Option<(bool, u64)> {
-        let member = self.members.get(&job)?;
-        Some((member.is_on(), member.slice))
+        let state = self.jobs.get(&job)?;
+        Some((state.held.is_none(), state.slice_us))
     }
 
-    /// Decides what is to be done now.
-    pub fn look(&mut self, now: Nanos, heard: &BTreeMap<Job, Heard>) -> Look {
+    /// Takes the observations since the last look, and decides.
+    pub fn look(&mut self, now: Nanos, observed: &BTreeMap<Job, Observed>) -> Look {
         let mut look = Look::default();
         let time = now - self.looked;
         self.looked = now;
-        for (job, member) in &mut self.members {
-            member.hear(now, time, heard.get(job).copied().unwrap_or_default());
+        for (job, state) in &mut self.jobs {
+            state.observe(now, time, observed.get(job).copied().unwrap_or_default());
         }
         self.charge(time);
-        self.welcome(time);
-        if now - self.chosen >= SPAN {
-            self.chosen = now;
-            self.choose_slices(&mut look);
+        self.readmit(time);
+        if now - self.classified >= CLASSIFY_EVERY {
+            self.classified = now;
+            self.set_slices(&mut look);
         }
-        let escaped = self.members.iter().filter(|(_, it)| it.escaped >= ESCAPED);
+        let escaped = self.jobs.iter().filter(|(_, it)| it.escaped >= MAX_ESCAPED);
         look.escaped = escaped.map(|(&job, _)| job).collect();
-        self.switch();
-        self.members
-            .retain(|_, it| it.is_here || it.credit < part(it.share, SAVINGS));
+        self.choose_held();
+        self.jobs
+            .retain(|_, it| it.has_processes || it.credit < share_of(it.share, MAX_CREDIT));
         look.next = self.next();
         look
     }
 
-    /// Charges the time since the last look. Nobody pays for a GPU that nobody wanted.
+    /// Charges the time since the last look. Idle time on a GPU that no other job wanted is free.
     fn charge(&mut self, time: Nanos) {
-        // Whoever has no credit waits for that, and not for others.
-        let waited: Vec<(Job, Nanos)> = (self.members.iter())
-            .filter(|(_, it)| it.wants(self.looked) && it.why != Why::Capped)
+        // A job without credit waits for credit, and not for other jobs.
+        let waited: Vec<(Job, Nanos)> = (self.jobs.iter())
+            .filter(|(_, it)| it.wants(self.looked) && it.held != Some(Held::Capped))
             .map(|(&job, it)| (job, it.pending))
             .collect();
-        for (&job, member) in &mut self.members {
+        for (&job, state) in &mut self.jobs {
             let others = waited.iter().filter(|(other, _)| *other != job);
-            let idle = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
-            let due = member.resident.min(member.pending);
-            member.charge(due.max(member.resident - idle));
+            let unwanted = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
+            let at_work = state.resident.min(state.pending);
+            state.charge(at_work.max(state.resident - unwanted));
         }
     }
 
-    /// How far the one is that is furthest behind of those that want the GPU, and are not waiting for credit.
-    fn least(&self) -> Option<Nanos> {
-        let wanting = self.members.values().filter(|it| it.wants(self.looked));
-        let wanting = wanting.filter(|it| it.why != Why::Capped);
-        wanting.map(|it| it.served).min()
+    /// The least virtual time of the jobs that want the GPU and have credit.
+    fn least_virtual_time(&self) -> Option<Nanos> {
+        let wanting = self.jobs.values().filter(|it| it.wants(self.looked));
+        let wanting = wanting.filter(|it| it.held != Some(Held::Capped));
+        wanting.map(|it| it.virtual_time).min()
     }
 
-    /// Who was away for a while comes in where the others are.
-    fn welcome(&mut self, time: Nanos) {
+    /// A job that was idle for a while starts at the least virtual time of the others: it has no claim on the time that it missed.
+    fn readmit(&mut self, time: Nanos) {
         let now = self.looked;
-        let is_back = |it: &Member| it.wished.is_none_or(|wished| now - wished > time + REST);
-        let others = self.members.values().filter(|it| it.wishes && !is_back(it));
-        let least = others.map(|it| it.served).min();
-        for member in self.members.values_mut().filter(|it| it.wishes) {
-            if is_back(member) {
-                member.served = member.served.max(least.unwrap_or(member.served));
+        let was_idle = |it: &JobState| {
+            it.wished
+                .is_none_or(|wished| now - wished > time + IDLE_AFTER)
+        };
+        let others = self.jobs.values().filter(|it| it.wishes && !was_idle(it));
+        let least = others.map(|it| it.virtual_time).min();
+        for state in self.jobs.values_mut().filter(|it| it.wishes) {
+            if was_idle(state) {
+                state.virtual_time = state.virtual_time.max(least.unwrap_or(state.virtual_time));
             }
-            member.wished = Some(now);
+            state.wished = Some(now);
         }
     }
 
-    /// See the head of the file.
-    fn choose_slices(&mut self, look: &mut Look) {
-        for member in self.members.values_mut() {
-            member.escaped = 0;
-            let (cut, left) = (
-                std::mem::take(&mut member.cut),
-                std::mem::take(&mut member.left),
-            );
-            if cut + left > 0 {
-                member.leaves = left > cut;
-            }
+    /// Classifies jobs and sets their slices, as the head of this file says.
+    fn set_slices(&mut self, look: &mut Look) {
+        for state in self.jobs.values_mut() {
+            state.classify();
         }
-        let staying = self.members.values().filter(|it| it.wishes && !it.leaves);
-        let rounds = staying.map(|it| it.as_served(LONG_SLICE as Nanos).unsigned_abs());
-        let [least, most] = ROUNDS;
+        let wanting = || self.jobs.iter().filter(|(_, it)| it.wishes);
+        let staying = wanting().filter(|(_, it)| !it.yields);
+        let rounds = staying.map(|(_, it)| it.to_virtual(LONGEST_SLICE_US as Nanos));
+        let [least, most] = ROUND_US.map(|it| it as Nanos);
         let round = rounds.min().unwrap_or(most).clamp(least, most);
-        let wanted = self.members.iter().filter(|(_, it)| it.wishes && it.leaves);
-        let leaving: Vec<Job> = wanted.map(|(&job, _)| job).collect();
-        for (&job, member) in &mut self.members {
-            let is_beside = leaving.iter().any(|&other| other != job);
-            let slice = match (member.leaves, is_beside) {
-                (true, _) => WHOLE_SLICE,
-                (false, true) => SHORT_SLICE,
-                (false, false) => part(member.share, round as Nanos).unsigned_abs(),
+        let yielding: Vec<Job> = wanting()
+            .filter(|(_, it)| it.yields)
+            .map(|(&job, _)| job)
+            .collect();
+        for (&job, state) in &mut self.jobs {
+            let is_beside_yielding = yielding.iter().any(|&other| other != job);
+            let slice_us = match (state.yields, is_beside_yielding) {
+                (true, _) => YIELDING_SLICE_US,
+                (false, true) => SLICE_BESIDE_YIELDING_US,
+                (false, false) => share_of(state.share, round).unsigned_abs(),
             };
-            if std::mem::replace(&mut member.slice, slice) != slice {
-                look.slices.push((job, slice));
+            if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {
+                look.slices.push((job, slice_us));
             }
         }
     }
 
-    /// Who is ahead waits, and who has no credit.
-    fn switch(&mut self) {
-        let least = self.least();
+    fn choose_held(&mut self) {
+        let least = self.least_virtual_time();
         let is_full = self.is_full();
-        for member in self.members.values_mut() {
-            // Who waited for credit has not waited for others.
-            let has_credit = is_full || member.has_credit();
-            let is_back = member.why == Why::Capped && has_credit;
-            if let Some(least) = least.filter(|_| is_back) {
-                member.served = member.served.max(least);
+        for state in self.jobs.values_mut() {
+            let has_credit = is_full || state.has_credit();
+            // While it waited for credit it did not wait for other jobs.
+            if let Some(least) = least.filter(|_| state.held == Some(Held::Capped) && has_credit) {
+                state.virtual_time = state.virtual_time.max(least);
             }
-            let lead = member.served - least.unwrap_or(member.served);
-            // The log knows who uses the GPU, whatever that one says; and who waits goes on waiting, without saying so.
-            let uses = member.wishes || member.resident > 0 || !member.is_on();
-            member.why = if uses && !has_credit {
-                Why::Capped
-            } else if uses && lead > member.most_lead() {
-                Why::Ahead
+            let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
+            // The log shows use whatever a job says, and a held job stays held although it says nothing.
+            let uses = state.wishes || state.resident > 0 || state.held.is_some();
+            state.held = if uses && !has_credit {
+                Some(Held::Capped)
+            } else if uses && lead > state.max_lead() {
+                Some(Held::Ahead)
             } else {
-                Why::On
+                None
             };
         }
     }
 
-    /// Whether jobs want all of the GPU that never leave it by themselves: then nobody gets more than its share, and credit that is
-    /// used up by chance is no reason to wait.
+    /// Whether jobs that do not yield want all of the GPU. Then no job can get more than its share, and a credit that runs out by
+    /// chance is no reason to hold it.
     fn is_full(&self) -> bool {
-        let busy = self.members.values();
-        let busy = busy.filter(|it| it.wants(self.looked) && !it.leaves);
-        busy.map(|it| part(it.share, SPAN)).sum::<Nanos>() > SPAN * 99 / 100
+        let busy = self.jobs.values();
+        let busy = busy.filter(|it| it.wants(self.looked) && !it.yields);
+        let shares = busy.map(|it| share_of(it.share, CLASSIFY_EVERY));
+        shares.sum::<Nanos>() > CLASSIFY_EVERY * 99 / 100
     }
 
-    /// When to look again: before anybody could have more than it should.
+    /// The time of the next look: before any job could exceed a bound.
     fn next(&self) -> Option<Nanos> {
         let now = self.looked;
-        let wanting = self.members.values().filter(|it| it.wants(now));
-        let is_shared = wanting.count() > 1;
-        let least = self.least().filter(|_| is_shared);
+        let is_shared = self.jobs.values().filter(|it| it.wants(now)).count() > 1;
+        let least = self.least_virtual_time().filter(|_| is_shared);
         let is_full = self.is_full();
-        let times = self.members.values();
+        let times = self.jobs.values();
         let times = times.filter_map(|it| it.until_next(least, is_full));
-        let soonest = times.min()?.clamp(SOONEST, LATEST);
+        let soonest = times.min()?.clamp(MIN_INTERVAL, MAX_INTERVAL);
         Some(now + soonest)
     }
 }
 
-impl Member {
-    /// What was heard of it since the last look.
-    fn hear(&mut self, now: Nanos, time: Nanos, new: Heard) {
-        // No clock and no page makes more of a stretch of time than it was.
+impl JobState {
+    fn observe(&mut self, now: Nanos, time: Nanos, new: Observed) {
+        // A faulty clock or page cannot make an interval longer than it was.
         self.resident = new.resident.clamp(0, time);
         self.pending = new.pending.clamp(0, time);
-        self.credit += part(self.share, time);
-        if self.is_on() {
-            self.held = 0;
+        self.credit += share_of(self.share, time);
+        if self.held.is_some() {
+            // The GPU needs a moment to take it off.
+            let is_in_effect = self.held_for >= 2 * RECHECK;
+            self.escaped += if is_in_effect { self.resident } else { 0 };
+            self.held_for += time;
         } else {
-            // Until the GPU knows.
-            let is_known = self.held >= 2 * TICK;
-            self.escaped += if is_known { self.resident } else { 0 };
-            self.held += time;
+            self.held_for = 0;
         }
         self.cut += new.cut;
         self.left += new.left;
-        if self.resident > 0 || !self.is_on() || !self.wishes {
-            self.had = now;
+        if self.resident > 0 || self.held.is_some() || !self.wishes {
+            self.served = now;
         }
         self.wishes = new.wishes;
     }
 
-    /// Pays for so much of the GPU's time; less than nothing is given back.
-    fn charge(&mut self, time: Nanos) {
-        self.served += self.as_served(time);
-        self.charged += time;
-        self.credit = (self.credit - time).clamp(-DEEPEST_DEBT, part(self.share, SAVINGS));
-    }
-
-    /// Whether it wants the GPU. Who could have it and does not take it waits for something else.
-    fn wants(&self, now: Nanos) -> bool {
-        self.wishes && now - self.had <= SPAN
-    }
-
-    fn is_on(&self) -> bool {
-        self.why == Why::On
-    }
-
-    fn most_lead(&self) -> Nanos {
-        if self.is_on() {
-            let slice = self.slice.min(LONG_SLICE) as Nanos * 1000;
-            LEAD + self.as_served(slice)
-        } else {
-            RESUME
+    fn classify(&mut self) {
+        self.escaped = 0;
+        let (cut, left) = (
+            std::mem::take(&mut self.cut),
+            std::mem::take(&mut self.left),
+        );
+        if cut + left > 0 {
+            self.yields = left > cut;
         }
     }
 
-    /// The time in which it should have had so much of the GPU.
-    fn as_served(&self, time: Nanos) -> Nanos {
+    fn charge(&mut self, time: Nanos) {
+        self.virtual_time += self.to_virtual(time);
+        self.charged += time;
+        let most = share_of(self.share, MAX_CREDIT);
+        self.credit = (self.credit - time).clamp(-MAX_DEBT, most);
+    }
+
+    /// Whether it wants the GPU. A job that says so, could be on the GPU and is not, waits for something else.
+    fn wants(&self, now: Nanos) -> bool {
+        self.wishes && now - self.served <= CLASSIFY_EVERY
+    }
+
+    fn max_lead(&self) -> Nanos {
+        if self.held.is_some() {
+            return RESUME_LEAD;
+        }
+        let slice = self.slice_us.min(LONGEST_SLICE_US) as Nanos * 1000;
+        MAX_LEAD + self.to_virtual(slice)
+    }
+
+    /// GPU time as virtual time.
+    fn to_virtual(&self, time: Nanos) -> Nanos {
         time * Nanos::from(self.share.per_gpu()) / Nanos::from(self.share.shards().max(1))
     }
 
@@ -390,36 +388,35 @@ impl Member {
     }
 
     fn has_credit(&self) -> bool {
-        let least = if self.is_on() {
-            1
-        } else {
-            part(self.share, ENOUGH)
+        let least = match self.held {
+            None => 1,
+            Some(_) => share_of(self.share, RESUME_CREDIT),
         };
         !self.is_capped() || self.credit >= least
     }
 
-    /// In what time it could be to wait, or to go on. `least` is how far the one is that is furthest behind, if several want the
-    /// GPU.
+    /// Time until it could come to be held, or go on. `least` is the least virtual time, if several jobs want the GPU.
     fn until_next(&self, least: Option<Nanos>, is_full: bool) -> Option<Nanos> {
         let [shards, per_gpu] = [self.share.shards(), self.share.per_gpu()].map(Nanos::from);
-        match self.why {
-            Why::Ahead => Some(TICK),
-            Why::Capped => Some(self.as_served(part(self.share, ENOUGH) - self.credit)),
-            Why::On if !self.wishes => None,
-            Why::On => {
-                // Where it has the GPU for itself.
+        match self.held {
+            Some(Held::Ahead) => Some(RECHECK),
+            Some(Held::Capped) => {
+                Some(self.to_virtual(share_of(self.share, RESUME_CREDIT) - self.credit))
+            }
+            None if !self.wishes => None,
+            None => {
+                // If it has the GPU for itself.
                 let can_be_capped = self.is_capped() && !is_full;
                 let cap = can_be_capped.then(|| self.credit * per_gpu / (per_gpu - shards));
-                let lead = self.served - least.unwrap_or(self.served);
-                let lead = least.map(|_| part(self.share, self.most_lead() - lead));
+                let lead = least.map(|least| self.max_lead() - (self.virtual_time - least));
+                let lead = lead.map(|left| share_of(self.share, left));
                 cap.into_iter().chain(lead).min()
             }
         }
     }
 }
 
-/// A share of a stretch of time.
-fn part(share: Share, time: Nanos) -> Nanos {
+fn share_of(share: Share, time: Nanos) -> Nanos {
     let part = share.of(u64::try_from(time).unwrap_or(0));
     Nanos::try_from(part).unwrap_or(Nanos::MAX)
 }

@@ -31,7 +31,7 @@ struct Sim {
     done: Nanos,
     /// The same after each tenth of a second.
     windows: Vec<Nanos>,
-    heard: Heard,
+    heard: Observed,
 }
 
 const STEP: Nanos = 20_000;
@@ -47,7 +47,7 @@ impl Sim {
             slice: 2048 * 1000,
             done: 0,
             windows: Vec::new(),
-            heard: Heard::default(),
+            heard: Observed::default(),
         }
     }
 
@@ -113,7 +113,12 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
     let mut sharing = Sharing::new(0);
     for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
         let share = Share::new(shards, per_gpu).unwrap();
-        sharing.come(Job(number as u32), share, mode, -part(share, SAVINGS));
+        sharing.come(
+            Job(number as u32),
+            share,
+            mode,
+            -share_of(share, MAX_CREDIT),
+        );
     }
     let (mut holder, mut since, mut changing) = (0, 0, 0);
     let mut wished = vec![0; sims.len()];
@@ -162,7 +167,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
         if now >= due {
             let heard = sims.iter_mut().enumerate().map(|(number, sim)| {
                 let wishes = now - wished[number] < 3 * MS;
-                let heard = Heard {
+                let heard = Observed {
                     wishes,
                     ..std::mem::take(&mut sim.heard)
                 };
@@ -334,18 +339,18 @@ fn beside_who_wants_the_gpu_a_cap_needs_nobodys_word() {
     sharing.come(Job(2), eighth, Mode::Soft, 0);
     // It says nothing, and uses what it is not kept from.
     let (mut used, mut is_on) = (0, true);
-    for now in (TICK..10_000 * MS).step_by(TICK as usize) {
-        let resident = if is_on { TICK / 2 } else { 0 };
+    for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
+        let resident = if is_on { RECHECK / 2 } else { 0 };
         used += resident;
-        let silent = Heard {
+        let silent = Observed {
             resident,
-            ..Heard::default()
+            ..Observed::default()
         };
-        let other = Heard {
+        let other = Observed {
             wishes: true,
-            resident: TICK - resident,
-            pending: TICK,
-            ..Heard::default()
+            resident: RECHECK - resident,
+            pending: RECHECK,
+            ..Observed::default()
         };
         sharing.look(now, &[(Job(1), silent), (Job(2), other)].into());
         (is_on, _) = sharing.state(Job(1)).unwrap();
@@ -357,13 +362,13 @@ fn beside_who_wants_the_gpu_a_cap_needs_nobodys_word() {
 fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
     let mut sharing = Sharing::new(0);
     sharing.come(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
-    let wild = Heard {
+    let wild = Observed {
         resident: Nanos::MAX,
         pending: Nanos::MAX,
         wishes: true,
-        ..Heard::default()
+        ..Observed::default()
     };
-    for now in (0..1_000 * MS).step_by(TICK as usize) {
+    for now in (0..1_000 * MS).step_by(RECHECK as usize) {
         sharing.look(now, &[(Job(1), wild)].into());
     }
     assert!(sharing.standing(Job(1)).unwrap().1 <= 1_000 * MS);
@@ -375,16 +380,19 @@ fn who_is_on_the_gpu_all_the_same_is_told() {
     let eighth = Share::new(1, 8).unwrap();
     sharing.come(Job(1), eighth, HARD, 0);
     sharing.come(Job(2), eighth, HARD, 0);
-    let always = Heard {
-        resident: TICK,
-        pending: TICK,
+    let always = Observed {
+        resident: RECHECK,
+        pending: RECHECK,
         wishes: true,
-        ..Heard::default()
+        ..Observed::default()
     };
-    let looks = (TICK..300 * MS).step_by(TICK as usize);
+    let looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
     let told = looks.map(|now| {
         sharing
-            .look(now, &[(Job(1), always), (Job(2), Heard::default())].into())
+            .look(
+                now,
+                &[(Job(1), always), (Job(2), Observed::default())].into(),
+            )
             .escaped
     });
     assert_eq!(told.flatten().next(), Some(Job(1)));
