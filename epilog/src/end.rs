@@ -41,7 +41,7 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_policy::tag::Tag;
+    use softmig_policy::node::tag::Tag;
     use softmig_prolog::decide::{Source, Verdict};
     use softmig_prolog::record::{conf_of, record};
     use std::fs;

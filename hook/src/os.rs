@@ -19,7 +19,7 @@ pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use socket::{ask, is_listening};
 pub(crate) use thread::{name_thread, start_thread};
 
-use softmig_policy::node_conf::LONGEST;
+use softmig_policy::node::node_conf::LONGEST;
 
 /// The error number of a system call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@
 use core::ffi::CStr;
 use core::num::NonZeroU32;
 
-use softmig_policy::cgroup::{self, JobName};
-use softmig_policy::conf::{JobConf, Uuid};
-use softmig_policy::environment::{self, Environment};
-use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::cgroup::{self, JobName};
+use softmig_policy::node::conf::{JobConf, Uuid};
+use softmig_policy::node::environment::{self, Environment};
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 
 use crate::node::Node;
 use crate::os::Error;

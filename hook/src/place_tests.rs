@@ -2,7 +2,7 @@
 
 use super::*;
 use core::num::NonZeroU32;
-use softmig_policy::limits::{Limits, Mode, Share, TypeName};
+use softmig_policy::node::limits::{Limits, Mode, Share, TypeName};
 use std::collections::BTreeMap;
 
 /// A node of a test.

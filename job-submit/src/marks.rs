@@ -2,8 +2,8 @@
 
 use crate::{fields, slurm, store};
 use mlua::prelude::*;
-use softmig_policy::policy::TagField;
-use softmig_policy::tag::{self, Tag};
+use softmig_policy::config::policy::TagField;
+use softmig_policy::node::tag::{self, Tag};
 
 /// The fields that the prolog looks into.
 pub(crate) const FIELDS: [&str; 2] = ["extra", "comment"];

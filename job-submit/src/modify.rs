@@ -3,7 +3,7 @@
 use crate::submit::{answer, granted_line, id, policy, refuse};
 use crate::{asker, fields, marks, slurm};
 use mlua::prelude::*;
-use softmig_policy::tag::{self, Tag};
+use softmig_policy::node::tag::{self, Tag};
 use softmig_policy::{Asker, Context, Policy, Refusal, Request, Verdict, now};
 
 /// Decides on the job as it would be after the change.

@@ -28,7 +28,7 @@ pub use gpu::{Member, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softmig_policy::node_conf;
+use softmig_policy::node::node_conf;
 use softmig_prolog::gpu::installed;
 use softmig_prolog::node::Node;
 use softmig_prolog::proofs::{Proofs, driver_version};

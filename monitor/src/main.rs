@@ -11,7 +11,7 @@ use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
-use softmig_policy::node_conf::Scheduler;
+use softmig_policy::node::node_conf::Scheduler;
 use softmig_prolog::dir::Dir;
 use softmig_prolog::node::Node;
 use softmig_prolog::report as log;

@@ -172,7 +172,7 @@ pub(crate) fn uuid(id: GpuId) -> String {
 mod tests {
     use super::*;
     use crate::schedule::turns;
-    use softmig_policy::limits::{Mode, Share};
+    use softmig_policy::node::limits::{Mode, Share};
 
     /// A job of two processes, one of which does not answer.
     fn tenant() -> Tenant {

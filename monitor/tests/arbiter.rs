@@ -14,7 +14,7 @@ use softmig_monitor::arbiter::{
     Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant,
 };
 use softmig_monitor::schedule::turns::Job;
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Request};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! The library that holds jobs to their slices is in this process too, and shows it the slice where it has one.
 
-use softmig_policy::cgroup::{Place, place};
+use softmig_policy::node::cgroup::{Place, place};
 
 /// Why less is shown here than there is.
 #[derive(Debug, thiserror::Error)]

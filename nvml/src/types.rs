@@ -140,7 +140,7 @@ mod tests {
         for product in ["NVIDIA A100-SXM4-40GB", "NVIDIA", "Grafikkarte (\u{fc})"] {
             for name in [alone(product), long(product)] {
                 for name in [of_instance(&name, product, "1c.3g.20gb+me"), name] {
-                    let taken = softmig_policy::limits::TypeName::new(&name);
+                    let taken = softmig_policy::node::limits::TypeName::new(&name);
                     assert!(taken.is_ok(), "{name}");
                 }
             }

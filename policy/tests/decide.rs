@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use softmig_policy::gres::Prefix;
+use softmig_policy::slurm::gres::Prefix;
 use softmig_policy::{
     Code, Context, Grant, Policy, Refusal, Request, Tag, Terms, Verdict, decide,
     decide_without_policy,

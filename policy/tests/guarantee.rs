@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use proptest::prelude::*;
-use softmig_policy::conf::{Gpus, JobConf, Uuid};
-use softmig_policy::gres::{Item, items};
-use softmig_policy::size::Bytes;
-use softmig_policy::{Context, Policy, Request, Tag, Verdict, decide, tag};
+use softmig_policy::node::conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::size::Bytes;
+use softmig_policy::node::tag;
+use softmig_policy::slurm::gres::{Item, items};
+use softmig_policy::{Context, Policy, Request, Tag, Verdict, decide};
 use std::num::NonZeroU32;
 
 /// A type as a random but valid table of policy.toml, and its figures.

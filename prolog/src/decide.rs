@@ -7,10 +7,10 @@
 use crate::job::JobId;
 use crate::slurmctld::AskError;
 use softmig_policy::NodePolicy;
-use softmig_policy::allocation::Allocation;
-use softmig_policy::limits::Limits;
-use softmig_policy::node_policy::OnUnknown;
-use softmig_policy::tag::{Tag, TagError};
+use softmig_policy::config::node_policy::OnUnknown;
+use softmig_policy::node::limits::Limits;
+use softmig_policy::node::tag::{Tag, TagError};
+use softmig_policy::slurm::allocation::Allocation;
 use std::fmt;
 use tracing::{error, warn};
 

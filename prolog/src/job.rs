@@ -3,9 +3,9 @@
 //! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it.
 //! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
 
-use softmig_policy::cgroup::is_sluid;
-use softmig_policy::conf::MAX_GPUS;
-use softmig_policy::tag::{Tag, TagError};
+use softmig_policy::node::cgroup::is_sluid;
+use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::tag::{Tag, TagError};
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU32;

@@ -10,7 +10,7 @@ use crate::gpu::Assigned;
 use crate::job::Job;
 use crate::queue;
 use rustix::fs::{Mode, OFlags};
-use softmig_policy::conf::Uuid;
+use softmig_policy::node::conf::Uuid;
 use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
 mod tests {
     use super::*;
     use crate::decide::Source;
-    use softmig_policy::tag::Tag;
+    use softmig_policy::node::tag::Tag;
 
     #[test]
     fn a_line_says_all_that_was_decided() {

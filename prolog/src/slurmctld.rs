@@ -2,7 +2,7 @@
 //! [`PATIENCE`], because the job waits for it. `softmig node` asks the same way.
 
 use crate::job::{Job, JobId};
-use softmig_policy::allocation::Allocation;
+use softmig_policy::slurm::allocation::Allocation;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 )]
 
 use proptest::prelude::*;
-use softmig_policy::conf::{Gpus, JobConf, Uuid};
-use softmig_policy::tag::Tag;
+use softmig_policy::node::conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::tag::Tag;
 use softmig_prolog::clear::clear;
 use softmig_prolog::decide::{Source, Verdict, decide};
 use softmig_prolog::job::{GpuList, Job};

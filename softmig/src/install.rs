@@ -117,7 +117,7 @@ impl Install {
             None => say!(
                 "would make {}, mode {}",
                 node::PATH,
-                softmig_policy::node_conf::NodeMode::from(self.mode)
+                softmig_policy::node::node_conf::NodeMode::from(self.mode)
             ),
             Some(_) => say!("would leave {} alone", node::PATH),
         }

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
 pub(crate) use settings::{PATH, Settings};
-use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_prolog::gpu::installed;
 use softmig_prolog::job::JobId;
 use softmig_prolog::node::Node as Place;

@@ -5,7 +5,7 @@
 use crate::etc::{explained, replace};
 use rustix::fs::{FlockOperation, flock};
 use softmig_nvml::{Devices, Standing, is_idle, whole_node};
-use softmig_policy::node_conf::Scheduler;
+use softmig_policy::node::node_conf::Scheduler;
 use softmig_prolog::dir::Dir;
 use softmig_prolog::gpu::{Card, installed};
 use softmig_prolog::node::Node;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use softmig_policy::Policy;
-use softmig_policy::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
+use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
 const FILES: [&str; 8] = [

@@ -2,8 +2,8 @@
 
 use core::ffi::c_int;
 
-use softmig_policy::conf::MAX_GPUS;
-use softmig_policy::limits::Limits;
+use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::limits::Limits;
 use softmig_region::seat::WHOLE;
 
 use crate::entry;

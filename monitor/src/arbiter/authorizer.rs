@@ -1,8 +1,8 @@
 //! Which job a client is of, and what that may take: told by the kernel and by root's files, never by the client.
 
 use rustix::io::Errno;
-use softmig_policy::conf::{JobConf, Uuid};
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::conf::{JobConf, Uuid};
+use softmig_policy::node::limits::{Mode, Share};
 use softmig_prolog::dir::Dir;
 use softmig_prolog::job::JobId;
 use softmig_prolog::node::{Node, conf_name};

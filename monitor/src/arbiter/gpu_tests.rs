@@ -6,7 +6,7 @@ use crate::schedule::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Seat};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Instant;

@@ -4,7 +4,7 @@ use memmap2::{MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::thread::futex;
 use rustix::time::Timespec;
-use softmig_policy::limits::Share;
+use softmig_policy::node::limits::Share;
 use softmig_region::seat::{Channel, MOST_CHANNELS, Seat, WHOLE};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -2,7 +2,7 @@
 //! be done comes back.
 
 use rustix::time::ClockId;
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 use softmig_rm::{Channel, Switch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

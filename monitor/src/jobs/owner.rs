@@ -5,7 +5,7 @@
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use softmig_policy::cgroup::{self, JobName};
+use softmig_policy::node::cgroup::{self, JobName};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;

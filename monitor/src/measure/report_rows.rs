@@ -7,8 +7,8 @@ use crate::measure::reading::{self, Reading};
 use crate::measure::report::{
     Conf, Finding, Gpu, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
 };
-use softmig_policy::conf::JobConf;
-use softmig_policy::limits::Limits;
+use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::limits::Limits;
 use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;

@@ -21,7 +21,7 @@ mod simulation;
 
 use std::collections::BTreeMap;
 
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 
 use super::turns::{Job, Nanos};
 

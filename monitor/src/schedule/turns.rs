@@ -33,7 +33,7 @@ mod types;
 
 use std::collections::BTreeMap;
 
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 
 use credit::Bounds;
 pub use gangs::{Gangs, Stand};

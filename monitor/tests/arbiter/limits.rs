@@ -6,7 +6,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use softmig_monitor::arbiter::Settings;
-use softmig_policy::limits::Mode;
+use softmig_policy::node::limits::Mode;
 use softmig_region::seat::ANSWER;
 use std::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 use crate::check::gather::across::Told;
 use crate::scheduler::Model;
 use softmig_nvml::Devices;
-use softmig_policy::configured::Configured;
-use softmig_policy::node_conf::NodeConf;
-use softmig_policy::options::SlurmVersion;
+use softmig_policy::node::node_conf::NodeConf;
+use softmig_policy::slurm::configured::Configured;
+use softmig_policy::slurm::options::SlurmVersion;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -20,8 +20,8 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
                 limits.memory_mib(),
                 limits.percent(),
                 match limits.mode() {
-                    softmig_policy::limits::Mode::Hard => "a cap, also while the GPU is idle",
-                    softmig_policy::limits::Mode::Soft => "more while nobody else wants it",
+                    softmig_policy::node::limits::Mode::Hard => "a cap, also while the GPU is idle",
+                    softmig_policy::node::limits::Mode::Soft => "more while nobody else wants it",
                 },
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
                 host(grant) + &set_besides(&grant.terms)

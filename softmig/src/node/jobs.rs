@@ -7,8 +7,8 @@
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
 use softmig_policy::NodePolicy;
-use softmig_policy::allocation::Allocation;
-use softmig_policy::conf::Gpus;
+use softmig_policy::node::conf::Gpus;
+use softmig_policy::slurm::allocation::Allocation;
 use softmig_prolog::decide::{Verdict, decide};
 use softmig_prolog::job::{GpuList, Job, JobId};
 use softmig_prolog::node::Node;

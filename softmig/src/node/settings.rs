@@ -3,7 +3,7 @@
 use crate::etc::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
-use softmig_policy::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
+use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
 use softmig_prolog::dir::Dir;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -181,7 +181,7 @@ fn with_mode(old: &[u8], mode: NodeMode) -> Edited {
 
 /// Whether the file can still be read with this line after what stands before it.
 fn readable(before: &[u8], line: &[u8]) -> bool {
-    use softmig_policy::node_conf::NodeConfError::Missing;
+    use softmig_policy::node::node_conf::NodeConfError::Missing;
     let text = [before, line].concat();
     matches!(NodeConf::parse(&text), Ok(_) | Err(Missing(_)))
 }
@@ -189,7 +189,7 @@ fn readable(before: &[u8], line: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_policy::node_conf::Identity;
+    use softmig_policy::node::node_conf::Identity;
 
     fn edited(old: &str, mode: NodeMode) -> (String, Vec<String>) {
         let Edited { text, set_aside } = with_mode(old.as_bytes(), mode);

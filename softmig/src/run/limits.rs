@@ -1,7 +1,7 @@
 //! The limits of a run: as people type them, as the library reads them, and in words.
 
-use softmig_policy::environment::{COMPUTE, MEMORY, Tenths};
-use softmig_policy::size::{Bytes, MIB};
+use softmig_policy::node::environment::{COMPUTE, MEMORY, Tenths};
+use softmig_policy::node::size::{Bytes, MIB};
 use std::process::Command;
 
 /// What a run may take of each GPU; `None` is no limit.

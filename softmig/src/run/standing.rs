@@ -10,10 +10,10 @@
 //! | elsewhere | his own limits |
 
 use anyhow::{Context, bail};
-use softmig_policy::cgroup::{self, JobName, Place};
-use softmig_policy::conf::JobConf;
-use softmig_policy::limits::Limits;
-use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::cgroup::{self, JobName, Place};
+use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::limits::Limits;
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::io::ErrorKind;

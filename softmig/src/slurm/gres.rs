@@ -1,8 +1,8 @@
 //! The GRES of a node, as slurm.conf and gres.conf are to have them.
 
 use softmig_policy::Policy;
-use softmig_policy::nodes::{Nodes, apart};
-use softmig_policy::reservable::Window;
+use softmig_policy::config::nodes::{Nodes, apart};
+use softmig_policy::config::reservable::Window;
 use std::fmt;
 
 /// The GPUs of one type on one node, or of each of several alike.

@@ -1,7 +1,7 @@
 //! The partitions that a policy needs: those of its routes, and what things weigh in all of them.
 
 use crate::slurm::gres::{self, TypeGres};
-use softmig_policy::quota::Weights;
+use softmig_policy::config::quota::Weights;
 use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The QOS in which Slurm holds people to what their class may have.
 
 use crate::slurm::tres::Tres;
-use softmig_policy::classes::Standing;
+use softmig_policy::config::classes::Standing;
 use softmig_policy::{Policy, WallTime};
 use std::fmt;
 

@@ -10,9 +10,9 @@
 //! | under `softmig run` | his processes with the same `SOFTMIG_RUN` |
 //! | in a job with whole GPUs, outside every job, on a node that does not enforce | all |
 
-use softmig_policy::cgroup::{self, JobName, Place};
-use softmig_policy::conf::JobConf;
-use softmig_policy::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::cgroup::{self, JobName, Place};
+use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,6 @@
 //! What one job may still take of a GPU's time.
 
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 
 use super::types::Nanos;
 

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use softmig_policy::limits::Mode;
+use softmig_policy::node::limits::Mode;
 
 use super::Turns;
 use super::tenant::Tenant;

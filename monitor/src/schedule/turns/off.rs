@@ -72,7 +72,7 @@ impl Turns {
 mod tests {
     use super::*;
     use crate::schedule::turns::{Rules, Said};
-    use softmig_policy::limits::{Mode, Share};
+    use softmig_policy::node::limits::{Mode, Share};
 
     #[test]
     fn after_a_time_without_turns_there_are_turns_again() {

@@ -1,6 +1,6 @@
 //! Who comes next.
 
-use softmig_policy::limits::Mode;
+use softmig_policy::node::limits::Mode;
 
 use super::Turns;
 use super::tenant::Tenant;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::Rc;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 
 use super::types::MS;
 use super::{Gangs, Job, Look, Nanos, Rules, SeatId, Turns};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use softmig_policy::limits::{Mode, Share};
+use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::STEP;
 
 use super::credit::Account;

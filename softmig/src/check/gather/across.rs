@@ -7,7 +7,7 @@
 use crate::check::facts::{Answer, Cluster};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
-use softmig_policy::hostlist::expand;
+use softmig_policy::slurm::hostlist::expand;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -3,7 +3,7 @@
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::known::{knows_everybody, listed};
-use softmig_policy::gates::Gate;
+use softmig_policy::config::gates::Gate;
 use softmig_policy::{Asker, Fact, Policy};
 use std::collections::BTreeSet;
 

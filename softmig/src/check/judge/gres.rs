@@ -3,9 +3,9 @@
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
-use softmig_policy::configured::Configured;
-use softmig_policy::hostlist::compress;
-use softmig_policy::options::SlurmVersion;
+use softmig_policy::slurm::configured::Configured;
+use softmig_policy::slurm::hostlist::compress;
+use softmig_policy::slurm::options::SlurmVersion;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NODE_LINE: &str = "the NodeName line and gres.conf";

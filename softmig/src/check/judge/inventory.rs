@@ -5,7 +5,7 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::gres::{groups, kinds, mps_and_shard};
 use crate::slurm::gres::NodeGres;
 use softmig_policy::Policy;
-use softmig_policy::hostlist::{compress, expand};
+use softmig_policy::slurm::hostlist::{compress, expand};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {

@@ -4,7 +4,7 @@ use crate::check::facts::{Accounting, Cluster};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::accounting::has_slurmdbd;
 use softmig_policy::Policy;
-use softmig_policy::reservable::{Holder, Window};
+use softmig_policy::config::reservable::{Holder, Window};
 
 /// So many are named.
 const NAMED: usize = 5;

@@ -6,7 +6,7 @@ use crate::check::judge::nvml;
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
-use softmig_policy::node_conf::{Identity, NodeMode};
+use softmig_policy::node::node_conf::{Identity, NodeMode};
 
 /// Whether the policy is the one that it is compared with.
 pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::check::facts::Cgroups;
     use crate::check::judge::example::{cluster, codes, machine, policy};
-    use softmig_policy::node_conf::NodeConf;
+    use softmig_policy::node::node_conf::NodeConf;
     use softmig_prolog::proofs::{Failed, Proof};
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {

@@ -4,9 +4,9 @@ use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::has_slices;
 use softmig_policy::Policy;
-use softmig_policy::catalogue::GpuType;
-use softmig_policy::configured::Configured;
-use softmig_policy::reservable::Window;
+use softmig_policy::config::catalogue::GpuType;
+use softmig_policy::config::reservable::Window;
+use softmig_policy::slurm::configured::Configured;
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = routes(policy, cluster);

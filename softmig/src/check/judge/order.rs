@@ -6,8 +6,8 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::gres::groups;
 use crate::check::judge::inventory::lines_for;
 use softmig_policy::Policy;
-use softmig_policy::hostlist::compress;
-use softmig_policy::nodes::apart;
+use softmig_policy::config::nodes::apart;
+use softmig_policy::slurm::hostlist::compress;
 use std::collections::BTreeMap;
 
 /// What is wrong in which file, and what to do about it.

@@ -3,7 +3,7 @@
 use crate::check::facts::Answer;
 use crate::check::finding::{Code, Finding, Level};
 use crate::check::gather::across::Told;
-use softmig_policy::hostlist::compress;
+use softmig_policy::slurm::hostlist::compress;
 
 /// Nodes that say the same are put together.
 pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {

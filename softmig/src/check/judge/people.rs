@@ -3,7 +3,7 @@
 use crate::check::facts::{Cluster, Job, Partition};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::accounting::partitions_with_gpus;
-use softmig_policy::reservable::{Holder, Reservable, Window};
+use softmig_policy::config::reservable::{Holder, Reservable, Window};
 use softmig_policy::{Asker, Fact, Policy};
 use std::collections::BTreeSet;
 
@@ -150,7 +150,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
 mod tests {
     use super::*;
     use crate::check::judge::example::{KEPT, cluster, codes, policy, policy_with};
-    use softmig_policy::configured::Configured;
+    use softmig_policy::slurm::configured::Configured;
 
     const LIMITS: &str = "[defaults]\nshards = 2\n";
 

@@ -2,10 +2,10 @@
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
-use softmig_policy::catalogue::GpuType;
-use softmig_policy::classes::Standing;
-use softmig_policy::policy::RawShards;
-use softmig_policy::quota::Quota;
+use softmig_policy::config::catalogue::GpuType;
+use softmig_policy::config::classes::Standing;
+use softmig_policy::config::policy::RawShards;
+use softmig_policy::config::quota::Quota;
 
 pub(crate) fn judge(policy: &Policy) -> Vec<Finding> {
     let others = policy.standing_of_others();

@@ -4,9 +4,9 @@ use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::shares;
 use softmig_policy::Policy;
-use softmig_policy::options::SlurmVersion;
-use softmig_policy::policy::{Placement, TagField};
-use softmig_policy::slurm_conf::parses_extra;
+use softmig_policy::config::policy::{Placement, TagField};
+use softmig_policy::slurm::options::SlurmVersion;
+use softmig_policy::slurm::slurm_conf::parses_extra;
 
 const fn release(major: u8, minor: u8) -> SlurmVersion {
     SlurmVersion { major, minor }

@@ -7,7 +7,7 @@ use crate::check::judge::accounting::{partitions_with_gpus, weights};
 use crate::check::judge::{has_slices, shares};
 use crate::slurm::accounting;
 use softmig_policy::Policy;
-use softmig_policy::hostlist::compress;
+use softmig_policy::slurm::hostlist::compress;
 
 /// sacctmgr's columns of a QOS that limit amounts.
 const AMOUNTS: [&str; 8] = [
@@ -52,7 +52,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
 
 /// DefCpuPerGPU and DefMemPerGPU.
 fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let per_shard = |has: fn(&softmig_policy::quota::PerShard) -> bool| {
+    let per_shard = |has: fn(&softmig_policy::config::quota::PerShard) -> bool| {
         let mut standings = policy.standings().iter();
         standings.all(|standing| has(&standing.quota.per_shard))
     };

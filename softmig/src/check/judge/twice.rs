@@ -2,7 +2,7 @@
 
 use crate::check::facts::{Declared, Line, Lines};
 use crate::check::finding::{Code, Finding};
-use softmig_policy::hostlist::compress;
+use softmig_policy::slurm::hostlist::compress;
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) fn judge(lines: &Lines) -> Vec<Finding> {

@@ -1,0 +1,507 @@
+//! Who may have how much: classes, their members, and people with a table of their own.
+
+use crate::config::amount::Amount;
+use crate::config::catalogue::GpuType;
+use crate::config::error::{PolicyError, line_of, meant};
+use crate::config::names;
+use crate::config::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
+use std::collections::{BTreeMap, HashMap};
+use toml::Spanned;
+
+/// Somebody's place: the class, what may be had, and the QOS in which Slurm holds them to it.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The class; `None` for people in none.
+    pub class: Option<String>,
+    /// The person, where a table is theirs alone.
+    pub user: Option<String>,
+    /// The QOS of their jobs with GPUs; `None` where there is nothing for Slurm to hold.
+    pub qos: Option<String>,
+    /// What they may have.
+    pub quota: Quota,
+}
+
+/// All standings, and how to find somebody's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Classes {
+    /// Of people in no class first, then of the classes, then of single people.
+    standings: Vec<Standing>,
+    of_users: HashMap<String, usize>,
+    of_accounts: HashMap<String, usize>,
+    of_groups: HashMap<u32, usize>,
+    /// Of those that no rule above names.
+    of_others: usize,
+    /// Members as they are written, for the QOS that Slurm is to allow them.
+    members: BTreeMap<String, Members>,
+}
+
+/// The QOS of people in no class.
+const QOS_OF_OTHERS: &str = "softmig";
+/// Less than this is a figure in GiB.
+const LEAST_HOST_MEMORY_MIB: u64 = 64;
+/// What a QOS or a class may be called; sacctmgr takes no upper case.
+const NAMES: &str = "lower-case letters, digits, '_' and '-', at most 30";
+
+pub(crate) struct Tables {
+    pub(crate) default_class: Option<Spanned<String>>,
+    pub(crate) defaults: Option<Spanned<DefaultsTable>>,
+    pub(crate) classes: BTreeMap<String, Spanned<ClassTable>>,
+    pub(crate) users: BTreeMap<String, Spanned<UserTable>>,
+}
+
+impl Classes {
+    /// Checks what stands in policy.toml, of which `text` is all.
+    pub(crate) fn check(
+        tables: Tables,
+        gpus: &BTreeMap<String, GpuType>,
+        text: &str,
+    ) -> Result<Self, PolicyError> {
+        let site = Site {
+            strict: !tables.classes.is_empty() || !tables.users.is_empty(),
+            gpus,
+        };
+        let (defaults, defaults_line) = match &tables.defaults {
+            Some(table) => (table.get_ref().layer(), line_of(text, &table.span())),
+            None => (Layer::default(), None),
+        };
+        let mut classes = Self::default();
+        classes.add(&site, None, None, None, &defaults);
+        for (name, table) in &tables.classes {
+            let wrong = error_at(text, table.span().start, format!("classes.{name}"));
+            check_name(name).map_err(&wrong)?;
+            let (table, at) = (table.get_ref(), classes.standings.len());
+            let own = table.layer();
+            site.check(&own).map_err(&wrong)?;
+            let layer = own.over(&defaults);
+            site.is_complete(&layer).map_err(&wrong)?;
+            Site::is_possible(&layer).map_err(&wrong)?;
+            if let Some(qos) = &table.qos {
+                check_name(qos).map_err(&wrong)?;
+            }
+            classes.add(
+                &site,
+                Some(name),
+                None,
+                table.qos.as_deref().or(Some(name)),
+                &layer,
+            );
+            let members = table.members.clone().unwrap_or_default();
+            classes.add_members(&members, at).map_err(&wrong)?;
+            classes.members.insert(name.clone(), members);
+        }
+        classes.of_others = match &tables.default_class {
+            Some(name) => classes
+                .position(name.get_ref())
+                .map_err(|message| PolicyError {
+                    line: line_of(text, &name.span()),
+                    message: format!("default_class: {message}"),
+                })?,
+            None => 0,
+        };
+        let wrong = |message| PolicyError {
+            line: defaults_line,
+            message: format!("[defaults]: {message}"),
+        };
+        site.check(&defaults).map_err(wrong)?;
+        Site::is_possible(&defaults).map_err(wrong)?;
+        if classes.of_others == 0 {
+            site.is_complete(&defaults).map_err(|message| PolicyError {
+                line: defaults_line,
+                message: format!(
+                    "[defaults], which holds for people in no class: {message}; or name a default_class"
+                ),
+            })?;
+        }
+        for (name, table) in &tables.users {
+            let wrong = error_at(text, table.span().start, format!("users.{name}"));
+            let table = table.get_ref();
+            classes
+                .add_user(&site, name, table, &tables.classes, &defaults)
+                .map_err(wrong)?;
+        }
+        classes.check_qos()?;
+        Ok(classes)
+    }
+
+    fn add(
+        &mut self,
+        site: &Site<'_>,
+        class: Option<&str>,
+        user: Option<&str>,
+        qos: Option<&str>,
+        layer: &Layer,
+    ) {
+        let mig_types = site.gpus.values().filter(|gpu| gpu.is_mig());
+        let quota = Quota::of(layer, mig_types.map(GpuType::name));
+        let qos = qos.unwrap_or(QOS_OF_OTHERS).to_string();
+        self.standings.push(Standing {
+            class: class.map(str::to_string),
+            user: user.map(str::to_string),
+            qos: quota.needs_qos().then_some(qos),
+            quota,
+        });
+    }
+
+    fn add_members(&mut self, members: &Members, at: usize) -> Result<(), String> {
+        let standings = &self.standings;
+        let twice = |what: &str, name: &dyn std::fmt::Display, other: usize| {
+            let class = standings[other].class.as_deref().unwrap_or_default();
+            Err(format!("{what} {name} is in class {class} already"))
+        };
+        for user in &members.users {
+            names::check("user", user)?;
+            if let Some(other) = self.of_users.insert(user.clone(), at) {
+                return twice("user", user, other);
+            }
+        }
+        for account in &members.accounts {
+            names::check("account", account)?;
+            // As sacctmgr keeps them.
+            if let Some(other) = self.of_accounts.insert(account.to_lowercase(), at) {
+                return twice("account", account, other);
+            }
+        }
+        for group in &members.groups {
+            if let Some(other) = self.of_groups.insert(*group, at) {
+                return twice("group", group, other);
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody with a table of their own: in the class that it names, else in the one that names them, else in that
+    /// of all others. Accounts and groups are not looked at, so that one QOS can hold them to it.
+    fn add_user(
+        &mut self,
+        site: &Site<'_>,
+        name: &str,
+        table: &UserTable,
+        classes: &BTreeMap<String, Spanned<ClassTable>>,
+        defaults: &Layer,
+    ) -> Result<(), String> {
+        names::check("user", name)?;
+        let listed = self.of_users.get(name).copied();
+        let class = match &table.class {
+            Some(class) => self.position(class)?,
+            None => listed.unwrap_or(self.of_others),
+        };
+        if let Some(listed) = listed.filter(|&listed| listed != class) {
+            let other = self.standings[listed].class.as_deref().unwrap_or_default();
+            return Err(format!(
+                "class says otherwise than class {other}, which has them in members"
+            ));
+        }
+        let class_name = self.standings[class].class.clone();
+        let own = table.layer();
+        site.check(&own)?;
+        let at = if own.is_empty() && table.qos.is_none() {
+            class
+        } else {
+            let class_layer = class_name
+                .as_ref()
+                .and_then(|class| classes.get(class))
+                .map(|class| class.get_ref().layer())
+                .unwrap_or_default();
+            let layer = own.over(&class_layer.over(defaults));
+            site.is_complete(&layer)?;
+            Site::is_possible(&layer)?;
+            let qos = match &table.qos {
+                Some(qos) => qos.clone(),
+                None => qos_of_user(name),
+            };
+            check_name(&qos)?;
+            self.add(site, class_name.as_deref(), Some(name), Some(&qos), &layer);
+            self.standings.len() - 1
+        };
+        self.of_users.insert(name.to_string(), at);
+        Ok(())
+    }
+
+    fn position(&self, class: &str) -> Result<usize, String> {
+        let found = self.standings.iter().position(|standing| {
+            standing.user.is_none() && standing.class.as_deref() == Some(class)
+        });
+        found.ok_or_else(|| {
+            let names = self.standings.iter();
+            let names = names.filter_map(|standing| standing.class.as_deref());
+            format!("there is no class {class}; {}", meant(class, names))
+        })
+    }
+
+    /// Two QOS of one name could not hold two sets of limits.
+    fn check_qos(&self) -> Result<(), PolicyError> {
+        let mut seen = HashMap::new();
+        for standing in &self.standings {
+            let Some(qos) = &standing.qos else { continue };
+            if let Some(other) = seen.insert(qos, standing) {
+                return Err(PolicyError {
+                    line: None,
+                    message: format!(
+                        "QOS {qos} would be that of {} and of {}; give one of them another with qos = \"NAME\"",
+                        other.called(),
+                        standing.called()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of somebody who is known by these. `Err` when it hangs on an account that is not known.
+    pub(crate) fn standing(
+        &self,
+        user: Option<&str>,
+        account: Result<Option<&str>, Unknown>,
+        group: Option<u32>,
+    ) -> Result<Option<&Standing>, Unknown> {
+        let named = user.and_then(|user| self.of_users.get(user));
+        let found = match named {
+            Some(named) => *named,
+            None => {
+                let by_account = match account {
+                    _ if self.of_accounts.is_empty() => None,
+                    Ok(account) => account.and_then(|account| {
+                        let found = self.of_accounts.get(account);
+                        found.or_else(|| self.of_accounts.get(&account.to_lowercase()))
+                    }),
+                    Err(unknown) => return Err(unknown),
+                };
+                let by_group = || group.and_then(|group| self.of_groups.get(&group));
+                by_account
+                    .or_else(by_group)
+                    .copied()
+                    .unwrap_or(self.of_others)
+            }
+        };
+        Ok(self.standings.get(found))
+    }
+
+    pub(crate) fn standings(&self) -> &[Standing] {
+        &self.standings
+    }
+
+    pub(crate) fn standing_of_others(&self) -> Option<&Standing> {
+        self.standings.get(self.of_others)
+    }
+
+    pub(crate) fn has_groups(&self, class: &str) -> bool {
+        let members = self.members.get(class);
+        members.is_some_and(|members| !members.groups.is_empty())
+    }
+
+    pub(crate) fn members(&self, class: &str) -> (&[String], &[String]) {
+        self.members
+            .get(class)
+            .map_or((&[], &[]), |members| (&members.users, &members.accounts))
+    }
+
+    pub(crate) fn is_class(&self, name: &str) -> bool {
+        self.members.contains_key(name)
+    }
+
+    pub(crate) fn class_names(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
+    }
+
+    /// How many people have a table with figures of their own.
+    pub(crate) fn user_tables(&self) -> usize {
+        let own = self.standings.iter();
+        own.filter(|standing| standing.user.is_some()).count()
+    }
+
+    pub(crate) fn names_users(&self) -> bool {
+        !self.of_users.is_empty()
+    }
+
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = &String> {
+        self.of_accounts.keys()
+    }
+
+    /// Whether any QOS is softmig's.
+    pub(crate) fn is_qos(&self, name: &str) -> bool {
+        self.standings
+            .iter()
+            .any(|standing| standing.qos.as_deref() == Some(name))
+    }
+}
+
+/// Something that is not known where the question is asked, but will be in slurmctld.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown;
+
+impl Standing {
+    /// "class student", "user alice", "people in no class".
+    pub fn called(&self) -> String {
+        match (&self.user, &self.class) {
+            (Some(user), _) => format!("user {user}"),
+            (None, Some(class)) => format!("class {class}"),
+            (None, None) => "people in no class".to_string(),
+        }
+    }
+}
+
+/// What the levels are checked against.
+struct Site<'a> {
+    /// Whether everybody has to be given a limit, or "unlimited", in so many words.
+    strict: bool,
+    gpus: &'a BTreeMap<String, GpuType>,
+}
+
+impl Site<'_> {
+    /// What one level says by itself.
+    fn check(&self, layer: &Layer) -> Result<(), String> {
+        for name in layer.shards_of.iter().flat_map(BTreeMap::keys) {
+            self.known(name, "shards_of", |_| true)?;
+        }
+        for name in layer.mig.iter().flat_map(BTreeMap::keys) {
+            self.known(name, "mig", GpuType::is_mig)?;
+        }
+        for qos in layer.other_qos.iter().flatten() {
+            if qos.is_empty() || !qos.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(format!(
+                    "other_qos has \"{qos}\", which is no name of a QOS"
+                ));
+            }
+        }
+        let number = |figure: Option<u32>| figure.map(u64::from);
+        let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
+        let memory = [
+            (
+                "host_memory_mib_per_shard",
+                number(layer.host_memory_mib_per_shard),
+            ),
+            (
+                "max_host_memory_mib_per_shard",
+                limit(layer.max_host_memory_mib_per_shard),
+            ),
+            ("host_memory_mib", limit(layer.host_memory_mib)),
+        ];
+        let cpus = [
+            ("cpus_per_shard", number(layer.cpus_per_shard)),
+            ("max_cpus_per_shard", limit(layer.max_cpus_per_shard)),
+        ];
+        for (key, value) in cpus.into_iter().chain(memory) {
+            if value == Some(0) {
+                return Err(format!("{key} = 0 would give a job nothing; leave it out"));
+            }
+        }
+        for (key, value) in memory {
+            if let Some(mib) = value.filter(|&mib| mib < LEAST_HOST_MEMORY_MIB) {
+                return Err(format!(
+                    "{key} = {mib} is less than any job needs: it counts MiB; for {mib} GiB write {}",
+                    mib * 1024
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn known(&self, name: &str, key: &str, fits: impl Fn(&GpuType) -> bool) -> Result<(), String> {
+        if self.gpus.get(name).is_some_and(&fits) {
+            return Ok(());
+        }
+        let types: Vec<&str> = self
+            .gpus
+            .values()
+            .filter(|gpu| fits(gpu))
+            .map(GpuType::name)
+            .collect();
+        if self.gpus.contains_key(name) {
+            return Err(format!(
+                "{key} names {name}, and [gpu.\"{name}\"] does not say mig = true"
+            ));
+        }
+        let such = if key == "mig" { "with mig = true " } else { "" };
+        Err(match types.as_slice() {
+            [] => format!("{key} names {name}, and there is no [gpu.*] table {such}at all"),
+            types => format!(
+                "{key} names {name}; [gpu.*] tables {such}are {}",
+                types.join(", ")
+            ),
+        })
+    }
+
+    /// What all levels together must say.
+    fn is_complete(&self, layer: &Layer) -> Result<(), String> {
+        let has_mig = self.gpus.values().any(GpuType::is_mig);
+        let needed = [
+            ("shards", layer.shards.is_none()),
+            ("whole_gpus", layer.whole_gpus.is_none()),
+            ("mig", has_mig && layer.mig.is_none()),
+        ];
+        let missing = needed.iter().find(|(_, missing)| self.strict && *missing);
+        match missing {
+            Some(("mig", _)) => Err(
+                "mig is set neither here nor in [defaults]; write how many of each type, such as \
+                 mig = { \"h100_1g.10gb\" = 1 }, or mig = {} for none"
+                    .to_string(),
+            ),
+            Some((key, _)) => Err(format!(
+                "{key} is set neither here nor in [defaults]; write a number, or {key} = \"unlimited\""
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What they say together must leave something of what each allows.
+    fn is_possible(layer: &Layer) -> Result<(), String> {
+        let quota = Quota::of(layer, std::iter::empty());
+        let per_shard = &quota.per_shard;
+        let cpus = ("cpus_per_shard", per_shard.cpus.map(u64::from));
+        let memory = (
+            "host_memory_mib_per_shard",
+            per_shard.memory_mib.map(u64::from),
+        );
+        for ((key, given), (above, most)) in [
+            (cpus, ("max_cpus_per_shard", per_shard.max_cpus)),
+            (cpus, ("cpus", quota.cpus)),
+            (
+                memory,
+                ("max_host_memory_mib_per_shard", per_shard.max_memory_mib),
+            ),
+            (memory, ("host_memory_mib", quota.host_memory_mib)),
+        ] {
+            if let (Some(given), Some(most)) = (given, most)
+                && given > most
+            {
+                return Err(format!(
+                    "{key} = {given} is more than {above} = {most}, so what a slice is given could not be had"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error_at(text: &str, start: usize, table: String) -> impl Fn(String) -> PolicyError {
+    let line = line_of(text, &(start..start));
+    move |message| PolicyError {
+        line,
+        message: format!("[{table}]: {message}"),
+    }
+}
+
+/// Users' names may have what a QOS's may not.
+fn qos_of_user(name: &str) -> String {
+    let known = |letter: char| match letter.to_ascii_lowercase() {
+        letter if letter.is_ascii_alphanumeric() || letter == '-' => letter,
+        _ => '_',
+    };
+    format!("user_{}", name.chars().map(known).collect::<String>())
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+    let starts = name.starts_with(|first: char| first.is_ascii_lowercase());
+    if name == "normal" {
+        return Err(
+            "\"normal\" is the QOS that Slurm gives everybody; choose another name, or qos = \"NAME\"".to_string(),
+        );
+    }
+    if starts && name.len() <= 30 && name.bytes().all(known) {
+        return Ok(());
+    }
+    Err(format!(
+        "\"{name}\" cannot be the name of a class and QOS: {NAMES}, a letter first"
+    ))
+}

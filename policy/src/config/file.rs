@@ -1,0 +1,74 @@
+//! policy.toml as it is written, and the errors of one that cannot be read.
+
+use crate::config::error::{PolicyError, reading_error};
+use crate::config::gates::GateTable;
+use crate::config::legacy::LegacyTable;
+use crate::config::messages;
+use crate::config::node_policy::{GpuTables, NodeTable};
+use crate::config::nodes::NodesTable;
+use crate::config::policy::{Placement, RawShards, TagField};
+use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::config::reservable::ReservableTable;
+use crate::config::routes::RouteTable;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// The whole. Every key is described in conf/policy.toml.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    #[serde(default)]
+    pub(crate) raw_shards: RawShards,
+    #[serde(default)]
+    pub(crate) plain_types: Vec<String>,
+    #[serde(default)]
+    pub(crate) limit_notice: bool,
+    pub(crate) default_class: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(crate) tag: TagTable,
+    #[serde(default)]
+    pub(crate) node: NodeTable,
+    #[serde(default)]
+    pub(crate) placement: PlacementTable,
+    #[serde(default)]
+    pub(crate) messages: messages::Table,
+    #[serde(default)]
+    pub(crate) gpu: GpuTables,
+    pub(crate) defaults: Option<Spanned<DefaultsTable>>,
+    #[serde(default)]
+    pub(crate) classes: BTreeMap<String, Spanned<ClassTable>>,
+    #[serde(default)]
+    pub(crate) users: BTreeMap<String, Spanned<UserTable>>,
+    #[serde(default)]
+    pub(crate) gate: Vec<Spanned<GateTable>>,
+    #[serde(default)]
+    pub(crate) reservable: Vec<Spanned<ReservableTable>>,
+    #[serde(default)]
+    pub(crate) legacy: LegacyTable,
+    #[serde(default)]
+    pub(crate) route: Vec<Spanned<RouteTable>>,
+    #[serde(default)]
+    pub(crate) nodes: Vec<Spanned<NodesTable>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagTable {
+    #[serde(default)]
+    pub(crate) field: TagField,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlacementTable {
+    #[serde(default)]
+    pub(crate) shards: Placement,
+}
+
+impl File {
+    /// Reads all of it.
+    pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
+        toml::from_str(text).map_err(|error| reading_error(text, &error))
+    }
+}

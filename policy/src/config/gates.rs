@@ -1,0 +1,450 @@
+//! Gates: what may be asked for only inside certain reservations.
+
+use crate::config::catalogue::GpuType;
+use crate::config::classes::{Classes, Unknown};
+use crate::config::error::{PolicyError, line_of, meant, nearest};
+use crate::config::names;
+use crate::decision::asker::Asker;
+use crate::decision::refusal::{Code, Refusal};
+use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use toml::Spanned;
+
+/// A gate.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    what: What,
+    /// The expressions as they are written.
+    reservations: Vec<String>,
+    accounts: Vec<String>,
+    partitions: Vec<String>,
+    exempt_classes: Vec<String>,
+    /// Where it stands in policy.toml.
+    line: Option<usize>,
+}
+
+/// What a gate is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Part of a GPU, however it is asked for.
+    Slice,
+    /// Whole GPUs.
+    Whole,
+    /// MIG instances.
+    Mig,
+    /// Another GRES of exactly that name.
+    Gres(String),
+}
+
+impl What {
+    fn parse(text: &str) -> Self {
+        match text {
+            "slice" => Self::Slice,
+            "whole" => Self::Whole,
+            "mig" => Self::Mig,
+            other => Self::Gres(other.to_string()),
+        }
+    }
+}
+
+/// The table as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GateTable {
+    what: String,
+    reservation: Vec<String>,
+    accounts: Option<Vec<String>>,
+    partitions: Option<Vec<String>>,
+    #[serde(default)]
+    exempt_classes: Vec<String>,
+}
+
+/// The most reservations of one job: all are looked at while slurmctld waits.
+const MOST_NAMES: usize = 64;
+/// The most that the compiled expressions may take.
+const REGEX_BYTES: usize = 4 << 20;
+
+impl GateTable {
+    fn check(
+        self,
+        classes: &Classes,
+        gpus: &BTreeMap<String, GpuType>,
+        line: Option<usize>,
+    ) -> Result<Gate, String> {
+        check_what(&self.what, gpus)?;
+        if self.reservation.is_empty() {
+            return Err(
+                "reservation is empty, so nobody could ever pass; name at least one".to_string(),
+            );
+        }
+        for expression in &self.reservation {
+            // By itself: it must not reach out of the group that it is put into.
+            check_syntax(expression)?;
+        }
+        for (what, list) in [("account", &self.accounts), ("partition", &self.partitions)] {
+            if list.as_ref().is_some_and(Vec::is_empty) {
+                return Err(format!(
+                    "{what}s = [] would make a gate for nobody; leave {what}s out to have it for all"
+                ));
+            }
+            list.iter()
+                .flatten()
+                .try_for_each(|name| names::check(what, name))?;
+        }
+        for class in &self.exempt_classes {
+            if !classes.is_class(class) {
+                let meant = meant(class, classes.class_names());
+                return Err(format!(
+                    "exempt_classes: there is no class {class}; {meant}"
+                ));
+            }
+        }
+        let lower = |account: &String| account.to_lowercase();
+        Ok(Gate {
+            what: What::parse(&self.what),
+            reservations: self.reservation,
+            accounts: self
+                .accounts
+                .unwrap_or_default()
+                .iter()
+                .map(lower)
+                .collect(),
+            partitions: self.partitions.unwrap_or_default(),
+            exempt_classes: self.exempt_classes,
+            line,
+        })
+    }
+}
+
+fn wrong(line: Option<usize>, message: &str) -> PolicyError {
+    PolicyError {
+        line,
+        message: format!("[[gate]]: {message}"),
+    }
+}
+
+/// The name of another GRES is looked for in requests exactly, so what is only much like one of ours would stand before nobody.
+fn check_what(what: &str, gpus: &BTreeMap<String, GpuType>) -> Result<(), String> {
+    const OURS: [&str; 3] = ["slice", "whole", "mig"];
+    // Slurm's names for them, and what people call both.
+    const NEITHER: [&str; 4] = ["gpu", "gpus", "shard", "shards"];
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if what.is_empty() || !what.bytes().all(known) {
+        return Err(format!(
+            "what = \"{what}\" is neither \"slice\" nor \"whole\" nor the name of a GRES"
+        ));
+    }
+    if OURS.contains(&what) {
+        return Ok(());
+    }
+    let lower = what.to_ascii_lowercase();
+    if NEITHER.contains(&lower.as_str()) {
+        return Err(format!(
+            "what = \"{what}\" leaves open which requests are meant: write \"slice\" for parts of GPUs, \"whole\" for whole \
+             ones, or a gate for each"
+        ));
+    }
+    if gpus.contains_key(what) {
+        return Err(format!(
+            "what = \"{what}\" is a type of GPU, and a gate is for all types: write \"slice\" or \"whole\""
+        ));
+    }
+    match nearest(&lower, OURS.into_iter()) {
+        Some(meant) => Err(format!(
+            "what = \"{what}\" is nothing that can be asked for; did you mean \"{meant}\"?"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// One expression for all of a gate's, anchored at both ends.
+fn anchored(expressions: &[String]) -> String {
+    let groups: Vec<String> = expressions
+        .iter()
+        .map(|expression| format!("(?:{expression})"))
+        .collect();
+    format!("^(?:{})$", groups.join("|"))
+}
+
+/// Cheaper than building it. A comment (`(?x)`) would swallow the group's end.
+fn check_syntax(expression: &str) -> Result<(), String> {
+    if expression.contains('#') {
+        return Err(format!(
+            "reservation = \"{expression}\" has a #, and no name of a reservation has"
+        ));
+    }
+    if let Some(at) = expression.find('*')
+        && expression[..at]
+            .ends_with(|last: char| last.is_ascii_alphanumeric() || "_-".contains(last))
+    {
+        let stem = &expression[..at];
+        return Err(format!(
+            "reservation = \"{expression}\" is read as a regular expression, in which * repeats the letter before it; \
+             for any ending write \"{stem}.*\""
+        ));
+    }
+    let parsed = regex_syntax::ParserBuilder::new()
+        .unicode(false)
+        .utf8(false)
+        .build()
+        .parse(expression);
+    match parsed {
+        Ok(_) => Ok(()),
+        Err(error) => Err(no_expression(expression, &error.to_string())),
+    }
+}
+
+/// The parser's words end with the reason.
+fn no_expression(expression: &str, error: &str) -> String {
+    let reason = error.lines().last().unwrap_or_default();
+    let reason = reason.trim_start_matches("error: ");
+    format!("reservation = \"{expression}\" is no regular expression: {reason}")
+}
+
+fn check_expression(expression: &str) -> Result<(), String> {
+    let built = RegexSetBuilder::new([expression])
+        .unicode(false)
+        .size_limit(REGEX_BYTES)
+        .build();
+    match built {
+        Ok(_) => Ok(()),
+        Err(regex::Error::CompiledTooBig(_)) => Err(no_expression(expression, "it is too large")),
+        Err(other) => Err(no_expression(expression, &other.to_string())),
+    }
+}
+
+/// All gates. Their expressions are one set, so that a name is looked at once however many there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gates {
+    list: Vec<Gate>,
+    /// Made when it is first looked at: that takes far longer than to read the whole file. `None` is too large a set, which
+    /// no name opens.
+    names: OnceLock<Option<RegexSet>>,
+}
+
+impl Gates {
+    /// Checks what stands in policy.toml, of which `text` is all; not yet whether the expressions are too large.
+    pub(crate) fn check(
+        tables: Vec<Spanned<GateTable>>,
+        classes: &Classes,
+        gpus: &BTreeMap<String, GpuType>,
+        text: &str,
+    ) -> Result<Self, PolicyError> {
+        let mut list = Vec::new();
+        for table in tables {
+            let line = line_of(text, &table.span());
+            let gate = table.into_inner().check(classes, gpus, line);
+            list.push(gate.map_err(|message| wrong(line, &message))?);
+        }
+        Ok(Self {
+            list,
+            names: OnceLock::new(),
+        })
+    }
+
+    /// Where units of mps are slices, a gate about them would never be met.
+    pub(crate) fn refuse_mps(&self) -> Result<(), PolicyError> {
+        let mut gates = self.list.iter();
+        match gates.find(|gate| gate.gres_name() == Some("mps")) {
+            None => Ok(()),
+            Some(gate) => Err(wrong(
+                gate.line,
+                "what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"",
+            )),
+        }
+    }
+
+    /// Makes the set now, and says which gate is at fault when that cannot be done.
+    pub(crate) fn build(&self) -> Result<(), PolicyError> {
+        if self.list.is_empty() || self.names().is_some() {
+            return Ok(());
+        }
+        let mut expressions = self.list.iter().flat_map(|gate| {
+            let own = gate.reservations.iter();
+            own.map(move |expression| (expression, gate.line))
+        });
+        let at_fault = expressions
+            .find_map(|(expression, line)| Some(wrong(line, &check_expression(expression).err()?)));
+        Err(at_fault
+            .unwrap_or_else(|| wrong(None, "the expressions of all gates together are too large")))
+    }
+
+    fn names(&self) -> Option<&RegexSet> {
+        let build = || {
+            let expressions = self.list.iter().map(|gate| anchored(&gate.reservations));
+            RegexSetBuilder::new(expressions)
+                .unicode(false)
+                .size_limit(REGEX_BYTES)
+                .build()
+                .ok()
+        };
+        self.names.get_or_init(build).as_ref()
+    }
+
+    pub(crate) fn list(&self) -> &[Gate] {
+        &self.list
+    }
+
+    /// Whether a reservation of that name opens a gate.
+    pub(crate) fn opens(&self, gate: usize, reservation: &str) -> bool {
+        self.names()
+            .is_some_and(|names| names.matches(reservation.as_bytes()).matched(gate))
+    }
+
+    /// The first gate about `what` that is closed to somebody, and why.
+    pub(crate) fn first_closed<'p>(
+        &self,
+        what: &What,
+        asker: &Asker,
+        class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
+    ) -> Option<(&Gate, Closed)> {
+        let gates = self.list.iter().enumerate();
+        let mut about = gates.filter(|(_, gate)| gate.what == *what).peekable();
+        about.peek()?;
+        // Only now: who somebody is need not be known for most requests.
+        let class = class();
+        let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
+        for (index, gate) in about.filter(|(_, gate)| gate.stands_before(asker, class)) {
+            let Some(reservations) = asker.reservations() else {
+                return Some((gate, Closed::NoReservation));
+            };
+            if reservations.split(',').count() > MOST_NAMES {
+                return Some((gate, Closed::TooMany));
+            }
+            let fits = fits.get_or_insert_with(|| {
+                let set = self.names();
+                let gates = |name: &str| Some(set?.matches(name.as_bytes()));
+                let names = reservations.split(',');
+                names.map(|name| (name, gates(name))).collect()
+            });
+            let closed = |gates: &Option<SetMatches>| {
+                !gates.as_ref().is_some_and(|gates| gates.matched(index))
+            };
+            if let Some((name, _)) = fits.iter().find(|(_, gates)| closed(gates)) {
+                return Some((gate, Closed::Reservation((*name).to_string())));
+            }
+        }
+        None
+    }
+}
+
+/// Why a gate is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// No reservation is named.
+    NoReservation,
+    /// One is named that does not open it.
+    Reservation(String),
+    /// More are named than anybody means.
+    TooMany,
+}
+
+impl Gate {
+    /// What it is about, as policy.toml says it.
+    pub fn what(&self) -> &str {
+        match &self.what {
+            What::Slice => "slice",
+            What::Whole => "whole",
+            What::Mig => "mig",
+            What::Gres(name) => name,
+        }
+    }
+
+    /// The expressions for names of reservations, as policy.toml has them.
+    pub fn reservations(&self) -> &[String] {
+        &self.reservations
+    }
+
+    /// The partitions in which it stands; none is all.
+    pub fn partitions(&self) -> &[String] {
+        &self.partitions
+    }
+
+    pub(crate) fn about(&self) -> &What {
+        &self.what
+    }
+
+    /// The Slurm accounts before which it stands, in lower case; none is all.
+    pub fn accounts(&self) -> &[String] {
+        &self.accounts
+    }
+
+    /// The GRES that it is about, where that is not GPUs.
+    pub fn gres_name(&self) -> Option<&str> {
+        match &self.what {
+            What::Gres(name) => Some(name),
+            What::Slice | What::Whole | What::Mig => None,
+        }
+    }
+
+    /// The refusal of `text` at this self.
+    pub(crate) fn refusal(&self, closed: &Closed, text: &str) -> Refusal {
+        let what = match self.what() {
+            "slice" => "parts of GPUs are",
+            "whole" => "whole GPUs are",
+            "mig" => "MIG instances are",
+            _ => "this is",
+        };
+        let place = match self.partitions() {
+            [] => String::new(),
+            [one] => format!(" in partition {one}"),
+            several => format!(" in partitions {}", several.join(", ")),
+        };
+        let names = self.reservations().join(" or ");
+        let hint = format!(
+            "use --reservation=NAME with one that is called {names}; 'scontrol show reservation' lists those that there are"
+        );
+        match closed {
+            Closed::NoReservation => Refusal::new(
+                Code::GateNoReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
+                ),
+                hint,
+            ),
+            Closed::TooMany => Refusal::new(
+                Code::GateReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and this job names more than {MOST_NAMES}"
+                ),
+                hint,
+            ),
+            Closed::Reservation(name) => Refusal::new(
+                Code::GateReservation,
+                format!(
+                    "{text}: {what} for jobs inside certain reservations{place}, and {name} is not one of them"
+                ),
+                hint,
+            ),
+        }
+    }
+
+    /// Whether somebody meets it at all. What hangs on something that is not known here is left to slurmctld.
+    fn stands_before(&self, asker: &Asker, class: Result<Option<&str>, Unknown>) -> bool {
+        let partitions = || asker.partitions().ok().flatten();
+        let account = || asker.account().ok().flatten();
+        let in_partition = || {
+            partitions().is_some_and(|list| {
+                let mut names = list.split(',');
+                names.any(|name| self.partitions.iter().any(|own| own == name))
+            })
+        };
+        let on_account = || {
+            account().is_some_and(|name| {
+                let mut accounts = self.accounts.iter();
+                accounts.any(|own| own.eq_ignore_ascii_case(name))
+            })
+        };
+        let is_exempt = || match class {
+            Ok(class) => {
+                class.is_some_and(|class| self.exempt_classes.iter().any(|own| own == class))
+            }
+            Err(Unknown) => true,
+        };
+        (self.partitions.is_empty() || in_partition())
+            && (self.accounts.is_empty() || on_account())
+            && (self.exempt_classes.is_empty() || !is_exempt())
+    }
+}

@@ -1,0 +1,148 @@
+//! What of policy.toml a node needs: how much a GPU has, what to do for a job of which nothing is known, where to log.
+//!
+//! Prolog, epilog and monitor read no more of the file than this. What is wrong in the rules about people concerns nobody
+//! whose job has been granted, and the programs that run for each job stay small.
+
+use crate::config::catalogue::{GpuTable, GpuType};
+use crate::config::error::{PolicyError, line_of, reading_error};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// That part of a policy, read and found consistent.
+#[derive(Clone, Debug)]
+pub struct NodePolicy {
+    pub(crate) gpus: BTreeMap<String, GpuType>,
+    /// What the prolog does for a job of which it can learn nothing.
+    pub on_unknown: OnUnknown,
+    /// A file that prolog, epilog and monitor log to besides the system's log.
+    pub log_file: Option<String>,
+}
+
+/// What the prolog does for a job without a tag when slurmctld gives no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnUnknown {
+    /// The job gets the smallest slice of its GPU's type.
+    #[default]
+    Smallest,
+    /// The prolog fails, and Slurm drains the node.
+    Drain,
+}
+
+/// `[gpu.*]` as they are written.
+pub(crate) type GpuTables = BTreeMap<String, Spanned<GpuTable>>;
+
+/// `[node]` as it is written.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeTable {
+    #[serde(default)]
+    on_unknown: OnUnknown,
+    log_file: Option<String>,
+}
+
+/// The file with all other tables passed over; [`crate::config::file::File`] has them.
+#[derive(Deserialize)]
+struct NodeFile {
+    #[serde(default)]
+    gpu: GpuTables,
+    #[serde(default)]
+    node: NodeTable,
+}
+
+impl NodePolicy {
+    /// Reads a policy.toml.
+    ///
+    /// ```
+    /// use softmig_policy::NodePolicy;
+    /// let text = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[classes.students]\nshard = \"typo\"\n";
+    /// let policy = NodePolicy::parse(text).unwrap();
+    /// assert_eq!(policy.gpu("l40s").unwrap().limits(1).unwrap().memory_mib(), 11366);
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let file: NodeFile = toml::from_str(text).map_err(|error| reading_error(text, &error))?;
+        Self::check(file.gpu, file.node, text)
+    }
+
+    pub(crate) fn check(gpus: GpuTables, node: NodeTable, text: &str) -> Result<Self, PolicyError> {
+        let gpus = check_gpus(gpus, text)?;
+        let log_file = node.log_file;
+        if let Some(path) = log_file.as_deref().filter(|path| !path.starts_with('/')) {
+            return Err(PolicyError {
+                line: None,
+                message: format!("[node]: log_file = \"{path}\" is not an absolute path"),
+            });
+        }
+        Ok(Self {
+            gpus,
+            on_unknown: node.on_unknown,
+            log_file,
+        })
+    }
+
+    /// The type of that exact name; Slurm's types are case sensitive.
+    pub fn gpu(&self, name: &str) -> Option<&GpuType> {
+        self.gpus.get(name)
+    }
+
+    /// All types, by name.
+    pub fn gpus(&self) -> impl Iterator<Item = &GpuType> {
+        self.gpus.values()
+    }
+}
+
+fn check_gpus(tables: GpuTables, text: &str) -> Result<BTreeMap<String, GpuType>, PolicyError> {
+    let checked = tables.into_iter().map(|(key, entry)| {
+        let line = line_of(text, &entry.span());
+        let gpu = entry.into_inner().check(&key);
+        let gpu = gpu.map_err(|message| PolicyError {
+            line,
+            message: format!("[gpu.{key}]: {message}"),
+        })?;
+        Ok((key, gpu))
+    });
+    checked.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+
+    /// Whatever else a file says, node and submission have the same GPUs.
+    #[test]
+    fn a_node_reads_what_submission_reads() {
+        let text = include_str!("../../../conf/policy.toml");
+        let (policy, node) = (
+            Policy::parse(text).unwrap(),
+            NodePolicy::parse(text).unwrap(),
+        );
+        assert!(node.gpus().count() > 0);
+        assert_eq!(format!("{node:?}"), format!("{:?}", policy.node()));
+    }
+
+    #[test]
+    fn what_is_wrong_about_people_is_none_of_a_nodes_business() {
+        let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+        for wrong in [
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"(\"]\n",
+            "[clases.a]\n",
+            "[users.a]\nclass = \"b\"\n",
+        ] {
+            let text = format!("{gpu}{wrong}");
+            assert!(Policy::parse(&text).is_err(), "{wrong}");
+            assert!(NodePolicy::parse(&text).unwrap().gpu("l40s").is_some());
+        }
+        for wrong in [
+            "[node]\non_unknwn = \"drain\"\n",
+            "[node]\nlog_file = \"log\"\n",
+            "[gpu.a]\nmemory_mib = 1\nreserved_mib = 1\nshards = 1\n",
+            "[[gate\n",
+        ] {
+            let text = format!("{gpu}{wrong}");
+            let (policy, node) = (Policy::parse(&text), NodePolicy::parse(&text));
+            assert_eq!(node.unwrap_err(), policy.unwrap_err());
+        }
+    }
+}

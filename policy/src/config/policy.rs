@@ -1,0 +1,538 @@
+//! policy.toml: what an administrator decides, read and found consistent.
+
+use crate::config::catalogue::GpuType;
+use crate::config::classes::{Classes, Standing, Tables, Unknown};
+use crate::config::error::{PolicyError, line_of, nearest};
+use crate::config::file::File;
+use crate::config::gates::{Closed, Gate, Gates, What};
+use crate::config::legacy::Mps;
+use crate::config::messages::Messages;
+use crate::config::node_policy::NodePolicy;
+use crate::config::nodes::{self, Nodes};
+use crate::config::quota::{Quota, Weights};
+use crate::config::reservable::{self, Holder, Reservable};
+use crate::config::routes::{self, Route};
+use crate::decision::asker::Asker;
+use crate::decision::offers::smallest_slice;
+use crate::decision::refusal::Code;
+use crate::slurm::gres::{Item, items};
+use crate::slurm::request::Request;
+use jiff::tz::TimeZone;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A policy that was read and found consistent.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    node: NodePolicy,
+    plain_types: Vec<String>,
+    messages: Messages,
+    classes: Classes,
+    weights: Weights,
+    gates: Gates,
+    reservables: Vec<Reservable>,
+    mps: Option<Mps>,
+    routes: Vec<Route>,
+    nodes: Vec<Nodes>,
+    looks_at_people: bool,
+    /// What becomes of shard requests that are no slice.
+    pub raw_shards: RawShards,
+    /// Whether a granted job is told what its class may have.
+    pub limit_notice: bool,
+    /// Which GPU of a node fills first.
+    pub placement: Placement,
+    /// Where the tag travels.
+    pub tag_field: TagField,
+}
+
+/// What becomes of a request for shards that is no slice: untyped, or of a count that is not offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RawShards {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is granted, up to one GPU.
+    Allow,
+}
+
+/// Which GPU of a node fills first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// The first that has room, so that others stay free for whole-GPU jobs.
+    #[default]
+    Pack,
+    /// The least loaded, so that every GPU is used.
+    Spread,
+}
+
+/// The field of the job record that carries the tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TagField {
+    /// `extra` where it reaches the prolog and is free text, else `comment`.
+    #[default]
+    Auto,
+    /// `extra`.
+    Extra,
+    /// `comment`.
+    Comment,
+}
+
+impl Policy {
+    /// Where every part of softmig looks for it.
+    pub const PATH: &str = "/etc/softmig/policy.toml";
+
+    /// Reads a policy.toml. Times in it that have no offset are in the time zone of this machine.
+    ///
+    /// ```
+    /// use softmig_policy::Policy;
+    /// let error = Policy::parse("[gpu.l40s]\nmemory_mb = 46068\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "line 2: [gpu.l40s]: unknown key memory_mb; did you mean memory_mib?");
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        Self::parse_in(text, TimeZone::system)
+    }
+
+    /// The same for a file that is to be in force. One without any `[gpu.*]` table would lift every limit.
+    ///
+    /// ```
+    /// use softmig_policy::Policy;
+    /// let error = Policy::parse_whole("limit_notice = true\n").unwrap_err();
+    /// assert_eq!(error.to_string(), "there is no [gpu.*] table in it; is it empty, or still being written?");
+    /// ```
+    pub fn parse_whole(text: &str) -> Result<Self, PolicyError> {
+        let policy = Self::parse(text)?;
+        if policy.gpus().next().is_none() {
+            return Err(PolicyError {
+                line: None,
+                message: "there is no [gpu.*] table in it; is it empty, or still being written?"
+                    .to_string(),
+            });
+        }
+        Ok(policy)
+    }
+
+    /// The same as `parse` for a client, which reads it for one request and decides nothing for good: the expressions of gates
+    /// are compiled only when a gate is met, and those that cannot be open to no name. Lists of nodes are not looked at.
+    pub fn parse_for_client(text: &str) -> Result<Self, PolicyError> {
+        Self::read(text, TimeZone::system)
+    }
+
+    /// As `parse` does at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
+    pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
+        let zone = TimeZone::get(zone).map_err(|error| PolicyError {
+            line: None,
+            message: format!("{zone}: {error}"),
+        })?;
+        Self::parse_in(text, || zone)
+    }
+
+    fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
+        let policy = Self::read(text, zone)?;
+        policy.gates.build()?;
+        nodes::each_once(&policy.nodes)?;
+        Ok(policy)
+    }
+
+    fn read(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
+        let file = File::read(text)?;
+        let node = NodePolicy::check(file.gpu, file.node, text)?;
+        let gpus = &node.gpus;
+        let tables = Tables {
+            default_class: file.default_class,
+            defaults: file.defaults,
+            classes: file.classes,
+            users: file.users,
+        };
+        let classes = Classes::check(tables, gpus, text)?;
+        let reservables = match file.reservable.is_empty() {
+            true => Vec::new(),
+            // Only here, since it looks for the machine's time zone.
+            false => reservable::check(file.reservable, gpus, &zone(), text)?,
+        };
+        let mps = file.legacy.check(gpus);
+        let gates = Gates::check(file.gate, &classes, gpus, text)?;
+        if mps.as_ref().is_ok_and(Option::is_some) {
+            gates.refuse_mps()?;
+        }
+        let routes = routes::check(file.route, gpus, text)?;
+        let limits = |standing: &Standing| standing.quota != Quota::default();
+        Ok(Self {
+            looks_at_people: classes.standings().len() > 1
+                || classes.standings().iter().any(limits)
+                || !gates.list().is_empty()
+                || !reservables.is_empty()
+                || !routes.is_empty(),
+            messages: Messages::check(file.messages, text)?,
+            gates,
+            mps: mps.map_err(|(span, message)| PolicyError {
+                line: line_of(text, &span),
+                message: format!("[legacy.mps]: {message}"),
+            })?,
+            routes,
+            nodes: nodes::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
+            weights: weights(gpus),
+            node,
+            classes,
+            reservables,
+            plain_types: file.plain_types,
+            raw_shards: file.raw_shards,
+            limit_notice: file.limit_notice,
+            placement: file.placement.shards,
+            tag_field: file.tag.field,
+        })
+    }
+
+    /// What there is in it, so that an administrator sees in a log whether tables were lost.
+    pub fn summary(&self) -> String {
+        let tables = [
+            (self.gpus().count(), "[gpu.*]"),
+            (self.classes.class_names().count(), "[classes.*]"),
+            (self.classes.user_tables(), "[users.*]"),
+            (self.gates().len(), "[[gate]]"),
+            (self.reservables.len(), "[[reservable]]"),
+            (self.routes.len(), "[[route]]"),
+            (self.nodes.len(), "[[nodes]]"),
+        ];
+        let counted = tables.map(|(count, table)| format!("{count} {table}"));
+        counted.join(", ")
+    }
+
+    /// What nodes read of it.
+    pub fn node(&self) -> &NodePolicy {
+        &self.node
+    }
+
+    /// The type of that exact name; Slurm's types are case sensitive.
+    pub fn gpu(&self, name: &str) -> Option<&GpuType> {
+        self.node.gpu(name)
+    }
+
+    /// All types, by name.
+    pub fn gpus(&self) -> impl Iterator<Item = &GpuType> {
+        self.node.gpus()
+    }
+
+    /// The site's own line to a refusal.
+    pub fn message(&self, code: Code) -> Option<&str> {
+        self.messages.of(code)
+    }
+
+    /// Everybody's place: that of people in no class, then of each class, then of single people.
+    pub fn standings(&self) -> &[Standing] {
+        self.classes.standings()
+    }
+
+    /// The place of people whom no rule names.
+    pub fn standing_of_others(&self) -> Option<&Standing> {
+        self.classes.standing_of_others()
+    }
+
+    /// The members of a class by name, and by Slurm account.
+    pub fn members(&self, class: &str) -> (&[String], &[String]) {
+        self.classes.members(class)
+    }
+
+    /// Whether a class has members by their primary group.
+    pub fn has_groups(&self, class: &str) -> bool {
+        self.classes.has_groups(class)
+    }
+
+    /// What a whole GPU weighs against a shard.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Whether a QOS is one that softmig puts jobs in.
+    pub fn is_qos(&self, name: &str) -> bool {
+        self.classes.is_qos(name)
+    }
+
+    /// Whether any rule hangs on who asks, or on where the job is to run.
+    pub fn looks_at_people(&self) -> bool {
+        self.looks_at_people
+    }
+
+    /// Whether any rule knows people by name.
+    pub fn names_users(&self) -> bool {
+        let mut holders = self.reservables.iter().map(Reservable::holder);
+        self.classes.names_users() || holders.any(|holder| matches!(holder, Holder::User(_)))
+    }
+
+    /// Whether any class goes by primary groups.
+    pub fn names_groups(&self) -> bool {
+        self.classes
+            .class_names()
+            .any(|class| self.classes.has_groups(class))
+    }
+
+    /// The Slurm accounts that rules know, in lower case.
+    pub fn accounts(&self) -> BTreeSet<String> {
+        let holders = self
+            .reservables
+            .iter()
+            .filter_map(|one| match one.holder() {
+                Holder::Account(name) => Some(name.to_lowercase()),
+                Holder::User(_) => None,
+            });
+        let gates = self.gates.list().iter().flat_map(Gate::accounts);
+        let classes = self.classes.accounts();
+        holders.chain(gates.chain(classes).cloned()).collect()
+    }
+
+    /// Whether any rule knows partitions.
+    pub fn names_partitions(&self) -> bool {
+        self.gates
+            .list()
+            .iter()
+            .any(|gate| !gate.partitions().is_empty())
+    }
+
+    /// The gates.
+    pub fn gates(&self) -> &[Gate] {
+        self.gates.list()
+    }
+
+    /// Whether a reservation of that name opens the gate of that number.
+    pub fn gate_opens(&self, gate: usize, reservation: &str) -> bool {
+        self.gates.opens(gate, reservation)
+    }
+
+    /// The first gate about the same as this one that stands before somebody of a class who names no reservation.
+    ///
+    /// ```
+    /// use softmig_policy::{Asker, Fact, Policy};
+    /// let policy = Policy::parse("[[gate]]\nwhat = \"slice\"\nreservation = [\"r\"]\naccounts = [\"course\"]\n").unwrap();
+    /// let meets = |account: &str| {
+    ///     let asker = Asker { account: Fact::known(Some(account.into())), ..Asker::default() };
+    ///     policy.gate_before(&policy.gates()[0], None, &asker).is_some()
+    /// };
+    /// assert!(meets("course") && !meets("lab"));
+    /// ```
+    pub fn gate_before(&self, same: &Gate, class: Option<&str>, asker: &Asker) -> Option<&Gate> {
+        let asker = Asker {
+            reservation: None,
+            ..asker.clone()
+        };
+        let met = self.gates.first_closed(same.about(), &asker, || Ok(class));
+        met.map(|(gate, _)| gate)
+    }
+
+    /// The first gate about `what` that is closed to somebody, and why.
+    pub(crate) fn closed_gate(&self, what: &What, asker: &Asker) -> Option<(&Gate, Closed)> {
+        self.gates.first_closed(what, asker, || {
+            let standing = self.standing(asker)?;
+            Ok(standing.and_then(|standing| standing.class.as_deref()))
+        })
+    }
+
+    /// GPUs that are kept for somebody.
+    pub fn reservables(&self) -> &[Reservable] {
+        &self.reservables
+    }
+
+    /// Whether a type is one of those.
+    pub fn is_reservable(&self, kind: &str) -> bool {
+        self.reservables.iter().any(|one| one.kind() == kind)
+    }
+
+    /// Whether a request names one of those.
+    pub fn asks_for_kept(&self, request: &Request) -> bool {
+        let mut items = request.tres().flat_map(|(_, text)| items(text));
+        items.any(|(_, item)| match item {
+            Item::Gpu(gres) => gres.kind.is_some_and(|kind| self.is_reservable(kind)),
+            Item::Malformed(_) | Item::Other(_) => false,
+        })
+    }
+
+    /// The nodes that have such a GPU, where the inventory knows.
+    pub fn nodes_with_kept_gpus(&self) -> Option<String> {
+        let has_kept = |nodes: &&Nodes| {
+            let mut gpus = nodes.gpus().iter();
+            gpus.any(|gpus| self.is_reservable(&gpus.kind))
+        };
+        let names: Vec<&str> = self
+            .nodes
+            .iter()
+            .filter(has_kept)
+            .map(Nodes::names)
+            .collect();
+        (!names.is_empty()).then(|| names.join(","))
+    }
+
+    /// What to type for a whole GPU whose type has to be named.
+    pub(crate) fn name_a_type(&self) -> String {
+        let types: Vec<String> = self
+            .gpus()
+            .filter(|gpu| !gpu.is_mig())
+            .map(|gpu| format!("--gres=gpu:{}:1", gpu.name()))
+            .collect();
+        format!("name the type: {}", types.join(" or "))
+    }
+
+    /// What units of mps mean, where they mean anything.
+    pub fn mps(&self) -> Option<&Mps> {
+        self.mps.as_ref()
+    }
+
+    /// The partitions of slice jobs.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The inventory.
+    pub fn nodes(&self) -> &[Nodes] {
+        &self.nodes
+    }
+
+    /// The place of whoever asks. `Err` when it hangs on what is not known here.
+    pub(crate) fn standing(&self, asker: &Asker) -> Result<Option<&Standing>, Unknown> {
+        self.classes
+            .standing(asker.user.as_deref(), asker.account(), asker.group)
+    }
+
+    /// Types that are never cut.
+    pub fn plain_types(&self) -> &[String] {
+        &self.plain_types
+    }
+
+    /// Whether a type that ends like a slice is listed as a plain type.
+    pub fn is_plain_type(&self, name: &str) -> bool {
+        self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
+    }
+
+    /// The slice that a word such as `l40s.four` most likely means.
+    pub(crate) fn slice_meant(&self, word: &str) -> Option<String> {
+        smallest_slice(self.gpu(word.rsplit_once('.')?.0)?)
+    }
+
+    /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
+    pub(crate) fn meant_type(&self, word: &str) -> Option<&str> {
+        let all = || {
+            self.gpus()
+                .map(GpuType::name)
+                .chain(self.plain_types.iter().map(String::as_str))
+        };
+        let lower = word.to_ascii_lowercase();
+        let is_part = |name: &&str| lower.len() > 2 && name.to_ascii_lowercase().contains(&lower);
+        let mut parts = all().filter(is_part);
+        match (parts.next(), parts.next()) {
+            (Some(only), None) => Some(only),
+            _ => nearest(word, all()),
+        }
+    }
+
+    /// The known type that a misspelt one most likely means.
+    pub fn nearest_type(&self, name: &str) -> Option<&GpuType> {
+        self.gpu(nearest(name, self.gpus().map(GpuType::name))?)
+    }
+}
+
+fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
+    let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
+    let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
+    let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);
+    if alike && wholes().count() == gpus.len() {
+        return Weights::Same(first);
+    }
+    let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
+    Weights::ByType(by_type.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::node_policy::OnUnknown;
+
+    fn error(text: &str) -> String {
+        Policy::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_policy_offers_nothing_and_lifts_nothing() {
+        let policy = Policy::parse("").unwrap();
+        assert_eq!(policy.gpus().count(), 0);
+        assert_eq!(policy.raw_shards, RawShards::Refuse);
+        assert_eq!(policy.node.on_unknown, OnUnknown::Smallest);
+    }
+
+    #[test]
+    fn every_divisor_is_on_offer_unless_the_table_says_otherwise() {
+        let policy = Policy::parse(
+            "[gpu.a]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 12\n\
+             [gpu.b]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 12\nslices = [6, 2, 2]\n",
+        )
+        .unwrap();
+        assert_eq!(policy.gpu("a").unwrap().slices(), [2, 3, 4, 6, 12]);
+        assert_eq!(policy.gpu("b").unwrap().slices(), [2, 6]);
+        assert_eq!(policy.gpu("b").unwrap().slice(4), None);
+        assert_eq!(policy.gpu("b").unwrap().slice_of_shards(2), Some(6));
+        assert_eq!(policy.gpu("b").unwrap().slice_of_shards(3), None);
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_with_its_line_and_the_nearest_right_one() {
+        assert_eq!(
+            error("\n[gpu.l40s]\nmemory_mib = 1\nreserved_mb = 1\n"),
+            "line 4: [gpu.l40s]: unknown key reserved_mb; did you mean reserved_mib?"
+        );
+        assert_eq!(
+            error("raw_shard = \"allow\"\n"),
+            "line 1: unknown key raw_shard; did you mean raw_shards?"
+        );
+        assert_eq!(
+            error("[mesages]\n"),
+            "line 1: unknown table mesages; did you mean messages?"
+        );
+        assert_eq!(
+            error("\n[gate]\nwhat = \"slice\"\n"),
+            "line 2: [gate]: there can be several of these tables: write its name in double brackets, as in [[gate]]"
+        );
+        assert!(
+            error("zzz = 1\n").starts_with("line 1: unknown key zzz; known here are raw_shards,")
+        );
+    }
+
+    #[test]
+    fn a_missing_or_senseless_figure_is_an_error() {
+        let gpu = |body: &str| error(&format!("# first line\n[gpu.x]\n{body}"));
+        for (body, expected) in [
+            (
+                "memory_mib = 1\nreserved_mib = 0\n",
+                "line 2: [gpu.x]: shards is missing",
+            ),
+            (
+                "memory_mib = 46\nreserved_mib = 0\nshards = 4\n",
+                "line 2: [gpu.x]: memory_mib = 46 is less than any GPU has: it counts MiB, and 'softmig probe' prints it",
+            ),
+            (
+                "memory_mib = 47173632\nreserved_mib = 0\nshards = 4\n",
+                "line 2: [gpu.x]: memory_mib = 47173632 is more than any GPU has: it counts MiB, and 'softmig probe' prints it",
+            ),
+            (
+                "memory_mib = 10000\nreserved_mib = 10000\nshards = 4\n",
+                "line 2: [gpu.x]: reserved_mib = 10000 leaves nothing of memory_mib = 10000",
+            ),
+            (
+                "memory_mib = 10000\nreserved_mib = 0\nshards = 0\n",
+                "line 2: [gpu.x]: shards = 0 is not from 1 to 100 (a shard is at least 1 % of a GPU)",
+            ),
+            (
+                "memory_mib = 10000\nreserved_mib = 9997\nshards = 4\n",
+                "line 2: [gpu.x]: 3 MiB in 4 shards leaves less than 1 MiB for one",
+            ),
+            (
+                "memory_mib = 10000\nreserved_mib = 0\nshards = 8\nslices = [3]\n",
+                "line 2: [gpu.x]: slices has 3, which does not divide 8 shards; possible are 2, 4, 8",
+            ),
+        ] {
+            assert_eq!(gpu(body), expected);
+        }
+        assert_eq!(
+            gpu("mode = \"fair\"\n"),
+            "line 3: [gpu.x] mode: unknown word \"fair\"; known here are hard, soft"
+        );
+    }
+}

@@ -1,0 +1,350 @@
+//! GPUs that are kept for somebody for a time.
+//!
+//! Slurm can keep a GPU from slices only by giving it a type of its own, which has no shards. So a reserved GPU has one, and
+//! while it has, nobody but its holder can ask for it.
+
+use crate::config::catalogue::GpuType;
+use crate::config::error::{PolicyError, line_of, meant};
+use crate::config::names;
+use crate::decision::asker::Asker;
+use crate::decision::refusal::{Code, Refusal};
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::{Offset, TimeZone};
+use jiff::{Timestamp, Zoned};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+use toml::value::Datetime;
+
+/// A GPU that is kept for somebody.
+#[derive(Clone, Debug)]
+pub struct Reservable {
+    kind: String,
+    of: String,
+    holder: Holder,
+    start: Option<Timestamp>,
+    end: Timestamp,
+    zone: TimeZone,
+    reason: String,
+}
+
+/// For whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// One person.
+    User(String),
+    /// Everybody whose job is booked on a Slurm account.
+    Account(String),
+}
+
+impl Holder {
+    /// "user alice", "account course".
+    pub fn called(&self) -> String {
+        match self {
+            Self::User(name) => format!("user {name}"),
+            Self::Account(name) => format!("account {name}"),
+        }
+    }
+
+    /// Whether somebody is it; `None` when that is not known here.
+    pub fn is(&self, asker: &Asker) -> Option<bool> {
+        match self {
+            Self::User(name) => Some(asker.user.as_ref() == Some(name)),
+            Self::Account(name) => {
+                let account = asker.account().ok()?;
+                Some(account.is_some_and(|own| own.eq_ignore_ascii_case(name)))
+            }
+        }
+    }
+}
+
+/// How a time stands to the window in which the GPU is its holder's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Before it.
+    Ahead,
+    /// In it.
+    Open,
+    /// After it.
+    Over,
+}
+
+/// The table as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReservableTable {
+    r#type: String,
+    of: String,
+    user: Option<String>,
+    account: Option<String>,
+    start: Option<Datetime>,
+    end: Datetime,
+    reason: String,
+}
+
+/// What a user reads in a terminal.
+const LONGEST_REASON: usize = 200;
+
+impl ReservableTable {
+    fn check(
+        self,
+        gpus: &BTreeMap<String, GpuType>,
+        zone: &TimeZone,
+    ) -> Result<Reservable, String> {
+        if gpus.contains_key(&self.r#type) {
+            return Err(format!(
+                "type = \"{kind}\" also has a table [gpu.{kind}]; a GPU that is kept for somebody needs a type of its \
+                 own without shards, such as \"{of}_r\"",
+                kind = self.r#type,
+                of = self.of
+            ));
+        }
+        crate::node::limits::TypeName::new(&self.r#type)
+            .map_err(|_| format!("type = \"{}\" is no name of a GPU type", self.r#type))?;
+        if !gpus.contains_key(&self.of) {
+            return Err(format!(
+                "of = \"{}\" names no [gpu.*] table: which type are these GPUs while nobody holds them? {}",
+                self.of,
+                meant(&self.of, gpus.keys().map(String::as_str))
+            ));
+        }
+        let holder = match (self.user, self.account) {
+            (Some(user), None) => {
+                names::check("user", &user)?;
+                Holder::User(user)
+            }
+            (None, Some(account)) => {
+                names::check("account", &account)?;
+                Holder::Account(account)
+            }
+            (Some(_), Some(_)) => {
+                return Err("user and account are both set; write one".to_string());
+            }
+            _ => return Err("for whom? write user = \"NAME\" or account = \"NAME\"".to_string()),
+        };
+        let start = self
+            .start
+            .as_ref()
+            .map(|time| instant("start", time, zone))
+            .transpose()?;
+        let end = instant("end", &self.end, zone)?;
+        if start.is_some_and(|start| start >= end) {
+            return Err("start is not before end, so the GPU would never be anybody's".to_string());
+        }
+        let plain = self.reason.chars().all(crate::decision::refusal::is_plain);
+        if self.reason.trim().is_empty() || self.reason.len() > LONGEST_REASON || !plain {
+            return Err(format!(
+                "reason is not one line of plain ASCII with 1 to {LONGEST_REASON} characters"
+            ));
+        }
+        Ok(Reservable {
+            kind: self.r#type,
+            of: self.of,
+            holder,
+            start,
+            end,
+            zone: zone.clone(),
+            reason: self.reason,
+        })
+    }
+}
+
+/// A time of policy.toml; without an offset it is the site's.
+fn instant(key: &str, time: &Datetime, zone: &TimeZone) -> Result<Timestamp, String> {
+    let wrong = || {
+        format!(
+            "{key} = {time} is no time; write for example 2027-01-31T08:00:00, or with +01:00 or Z behind it"
+        )
+    };
+    let date = time.date.ok_or_else(wrong)?;
+    let date = Date::new(
+        i16::try_from(date.year).map_err(|_| wrong())?,
+        i8::try_from(date.month).map_err(|_| wrong())?,
+        i8::try_from(date.day).map_err(|_| wrong())?,
+    )
+    .map_err(|_| wrong())?;
+    // A date alone begins at midnight.
+    let clock = match time.time {
+        Some(clock) => Time::new(
+            i8::try_from(clock.hour).map_err(|_| wrong())?,
+            i8::try_from(clock.minute).map_err(|_| wrong())?,
+            // A leap second.
+            i8::try_from(clock.second.unwrap_or(0).min(59)).map_err(|_| wrong())?,
+            0,
+        )
+        .map_err(|_| wrong())?,
+        None => Time::midnight(),
+    };
+    let local = DateTime::from_parts(date, clock);
+    let zoned: Result<Zoned, _> = match time.offset {
+        None => zone.to_zoned(local),
+        Some(toml::value::Offset::Z) => TimeZone::UTC.to_zoned(local),
+        Some(toml::value::Offset::Custom { minutes }) => {
+            let offset = Offset::from_seconds(i32::from(minutes) * 60).map_err(|_| wrong())?;
+            TimeZone::fixed(offset).to_zoned(local)
+        }
+    };
+    Ok(zoned.map_err(|_| wrong())?.timestamp())
+}
+
+/// Lets only the holder ask for GPUs of a type that is kept for somebody, and only in its time. `all` is every entry,
+/// `text` the request.
+pub(crate) fn pass(
+    all: &[Reservable],
+    kind: &str,
+    text: &str,
+    asker: &Asker,
+    now: i64,
+) -> Result<(), Refusal> {
+    let of_kind = || all.iter().filter(|one| one.kind == kind);
+    let mut hint = None;
+    let (message, of) = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
+        // What is not known here is left to slurmctld.
+        if open.holder.is(asker) != Some(false) {
+            return Ok(());
+        }
+        let (holder, end, reason) = (open.holder.called(), open.end_local(), &open.reason);
+        (
+            format!("kept for {holder} until {end} ({reason})"),
+            &open.of,
+        )
+    } else if let Some(next) = of_kind()
+        .filter(|one| one.window(now) == Window::Ahead)
+        .min_by_key(|one| one.start)
+    {
+        let (holder, end, reason) = (next.holder.called(), next.end_local(), &next.reason);
+        let start = next.start_local().unwrap_or_default();
+        if next.holder.is(asker) == Some(true) {
+            hint = Some(format!(
+                "it is yours from {start} on; until then ask for another GPU, for example --gres=gpu:{}:1",
+                next.of
+            ));
+        }
+        (
+            format!("kept for {holder} from {start} to {end} ({reason})"),
+            &next.of,
+        )
+    } else if let Some(last) = of_kind().max_by_key(|one| one.end) {
+        let (holder, end) = (last.holder.called(), last.end_local());
+        (
+            format!("was kept for {holder} until {end}, and is not given back to all yet"),
+            &last.of,
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        Code::Reserved,
+        format!("{text}: {message}"),
+        hint.unwrap_or_else(|| format!("ask for another GPU, for example --gres=gpu:{of}:1")),
+    ))
+}
+
+/// Checks all that stand in policy.toml, of which `text` is all. Times without offset are of `zone`.
+pub(crate) fn check(
+    tables: Vec<Spanned<ReservableTable>>,
+    gpus: &BTreeMap<String, GpuType>,
+    zone: &TimeZone,
+    text: &str,
+) -> Result<Vec<Reservable>, PolicyError> {
+    let mut checked: Vec<Reservable> = Vec::new();
+    for table in tables {
+        let line = line_of(text, &table.span());
+        let wrong = |message| PolicyError {
+            line,
+            message: format!("[[reservable]]: {message}"),
+        };
+        let new = table.into_inner().check(gpus, zone).map_err(wrong)?;
+        if let Some(other) = checked.iter().find(|other| other.collides(&new)) {
+            return Err(wrong(format!(
+                "type {} is kept for {} until {}; a GPU is one holder's at a time",
+                new.kind,
+                other.holder.called(),
+                other.end_local()
+            )));
+        }
+        if let Some(other) = checked
+            .iter()
+            .find(|other| other.kind == new.kind && other.of != new.of)
+        {
+            return Err(wrong(format!(
+                "type {} is of {} above and of {} here",
+                new.kind, other.of, new.of
+            )));
+        }
+        checked.push(new);
+    }
+    Ok(checked)
+}
+
+impl Reservable {
+    /// The type that the GPU has while it is kept.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The type that it is otherwise.
+    pub fn of(&self) -> &str {
+        &self.of
+    }
+
+    /// Its holder.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Why, for all to read.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// When it begins, in seconds since 1970; `None` is since ever.
+    pub fn start(&self) -> Option<i64> {
+        self.start.map(Timestamp::as_second)
+    }
+
+    /// When it ends, in seconds since 1970.
+    pub fn end(&self) -> i64 {
+        self.end.as_second()
+    }
+
+    /// The beginning in the site's time, as Slurm's commands take it.
+    pub fn start_local(&self) -> Option<String> {
+        self.start.map(|start| self.local(start))
+    }
+
+    /// The end in the site's time, as Slurm's commands take it.
+    pub fn end_local(&self) -> String {
+        self.local(self.end)
+    }
+
+    /// Both in UTC, for people to check.
+    pub fn utc(&self) -> String {
+        let utc = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        match self.start {
+            Some(start) => format!("{} to {}", utc(start), utc(self.end)),
+            None => format!("until {}", utc(self.end)),
+        }
+    }
+
+    fn local(&self, time: Timestamp) -> String {
+        let zoned = time.to_zoned(self.zone.clone());
+        zoned.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+    }
+
+    /// How `now`, in seconds since 1970, stands to the window.
+    pub fn window(&self, now: i64) -> Window {
+        if now >= self.end() {
+            Window::Over
+        } else if self.start().is_some_and(|start| now < start) {
+            Window::Ahead
+        } else {
+            Window::Open
+        }
+    }
+
+    fn collides(&self, other: &Self) -> bool {
+        let begins_before = |one: &Self, two: &Self| one.start.is_none_or(|start| start < two.end);
+        self.kind == other.kind && begins_before(self, other) && begins_before(other, self)
+    }
+}

@@ -1,0 +1,133 @@
+//! Routes: the partition of a slice job whose user named none.
+
+use crate::config::catalogue::GpuType;
+use crate::config::error::{PolicyError, line_of};
+use crate::decision::asker::Asker;
+use crate::slurm::wall_time::WallTime;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// A route.
+#[derive(Clone, Debug)]
+pub struct Route {
+    partition: String,
+    types: Vec<String>,
+    max_time: Option<WallTime>,
+    jobs: Option<Jobs>,
+    slurm: String,
+}
+
+/// Which jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Jobs {
+    /// Those with a script.
+    Batch,
+    /// Those that somebody waits for: salloc, srun.
+    Interactive,
+}
+
+/// The table as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RouteTable {
+    partition: String,
+    types: Option<Vec<String>>,
+    max_time: Option<WallTime>,
+    jobs: Option<Jobs>,
+    #[serde(default)]
+    slurm: String,
+}
+
+impl RouteTable {
+    fn check(self, gpus: &BTreeMap<String, GpuType>) -> Result<Route, String> {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if self.partition.is_empty() || !self.partition.bytes().all(known) {
+            return Err(format!(
+                "partition = \"{}\" is no name of a partition",
+                self.partition
+            ));
+        }
+        if self.types.as_ref().is_some_and(Vec::is_empty) {
+            return Err(
+                "types = [] would be a route for no job; leave types out to have it for all"
+                    .to_string(),
+            );
+        }
+        let types = self.types.unwrap_or_default();
+        if let Some(unknown) = types.iter().find(|name| !gpus.contains_key(*name)) {
+            return Err(format!(
+                "types has {unknown}, and there is no [gpu.{unknown}]"
+            ));
+        }
+        crate::config::nodes::check_slurm_words(&self.slurm)?;
+        Ok(Route {
+            partition: self.partition,
+            types,
+            max_time: self.max_time,
+            jobs: self.jobs,
+            slurm: self.slurm,
+        })
+    }
+}
+
+/// Checks all that stand in policy.toml, of which `text` is all.
+pub(crate) fn check(
+    tables: Vec<Spanned<RouteTable>>,
+    gpus: &BTreeMap<String, GpuType>,
+    text: &str,
+) -> Result<Vec<Route>, PolicyError> {
+    tables
+        .into_iter()
+        .map(|table| {
+            let line = line_of(text, &table.span());
+            table
+                .into_inner()
+                .check(gpus)
+                .map_err(|message| PolicyError {
+                    line,
+                    message: format!("[[route]]: {message}"),
+                })
+        })
+        .collect()
+}
+
+impl Route {
+    /// Where it leads.
+    pub fn partition(&self) -> &str {
+        &self.partition
+    }
+
+    /// The types of GPUs that it is for; none is all.
+    pub fn types(&self) -> &[String] {
+        &self.types
+    }
+
+    /// The longest job that it is for.
+    pub fn max_time(&self) -> Option<WallTime> {
+        self.max_time
+    }
+
+    /// More words for the partition's line in slurm.conf.
+    pub fn slurm(&self) -> &str {
+        &self.slurm
+    }
+
+    /// Whether a slice of that type, asked for that way, goes here.
+    pub(crate) fn takes(&self, gpu_type: &str, asker: &Asker) -> bool {
+        let type_fits = self.types.is_empty() || self.types.iter().any(|name| name == gpu_type);
+        let time_fits = match (self.max_time, asker.time_limit) {
+            (None, _) => true,
+            (Some(most), Some(asked)) => asked <= most.minutes(),
+            // Slurm would give it the partition's own default, which nobody knows here.
+            (Some(_), None) => false,
+        };
+        let jobs_fit = match self.jobs {
+            None => true,
+            Some(Jobs::Batch) => asker.batch,
+            Some(Jobs::Interactive) => !asker.batch,
+        };
+        type_fits && time_fits && jobs_fit
+    }
+}

@@ -1,0 +1,148 @@
+//! What a job asks for, counted.
+
+use crate::config::catalogue::GpuType;
+use crate::config::policy::Policy;
+use crate::decision::wanted::Wanted;
+use crate::slurm::request::Request;
+
+/// What a job asks for. A count is the least that it can come to.
+#[derive(Default)]
+pub(crate) struct Asked<'a> {
+    /// As the user wrote it.
+    pub(crate) text: String,
+    /// Whether what is written there counts several times: for each node, task or socket.
+    pub(crate) is_for_each: bool,
+    /// Its slice, in shards of a type.
+    pub(crate) slice: Option<(&'a GpuType, u64)>,
+    /// Whole GPUs that are for everybody, of any type.
+    pub(crate) wholes: u64,
+    /// The shards of those.
+    pub(crate) whole_shards: u64,
+    /// Those of known types.
+    pub(crate) of_types: Vec<(&'a GpuType, u64)>,
+    /// Whether any type will do.
+    pub(crate) is_untyped: bool,
+    /// A type that the policy does not know.
+    pub(crate) unknown_type: Option<&'a str>,
+    /// MIG instances.
+    pub(crate) mig: Vec<(&'a GpuType, u64)>,
+    /// Types of GPUs that are kept for somebody.
+    pub(crate) reserved: Vec<&'a str>,
+}
+
+/// How many of one type, or of any, each field asks for. Several fields speak of the same GPUs.
+struct Count<'a> {
+    kind: Option<&'a str>,
+    by_place: [u64; 4],
+}
+
+impl<'a> Asked<'a> {
+    /// A slice, and nothing else.
+    pub(crate) fn slice(text: &str, slice: Option<(&'a GpuType, u64)>) -> Self {
+        Self {
+            text: text.to_string(),
+            slice,
+            ..Self::default()
+        }
+    }
+
+    /// Whole GPUs and MIG instances.
+    pub(crate) fn wholes(policy: &'a Policy, request: &Request, wanted: &Wanted<'a>) -> Self {
+        let mut asked = Self::default();
+        for Count { kind, by_place } in asked.count(request, wanted) {
+            let count = by_place.into_iter().max().unwrap_or(0);
+            if count > 0 {
+                asked.add(policy, kind, count);
+            }
+        }
+        if wanted.misspelt.is_some() {
+            asked.add(policy, None, 1);
+        }
+        if let (Some(tasks), false) = (request.ntasks_per_tres, wanted.has_wholes()) {
+            // Slurm adds as many GPUs as the tasks need, of any type.
+            let gpus = u64::from(request.tasks()).div_ceil(u64::from(tasks.max(1)));
+            asked.text = format!("--ntasks-per-gpu={tasks}");
+            asked.add(policy, None, gpus);
+        }
+        if asked.text.is_empty() {
+            asked.text = match request.exclusive {
+                true => "--exclusive".to_string(),
+                false => "this job".to_string(),
+            };
+        }
+        asked
+    }
+
+    fn count(&mut self, request: &Request, wanted: &Wanted<'a>) -> Vec<Count<'a>> {
+        let mut counts: Vec<Count<'a>> = Vec::new();
+        for (place, gres) in &wanted.wholes {
+            if !self.text.is_empty() {
+                self.text.push(',');
+            }
+            self.text += &gres.to_string();
+            let at = counts.iter().position(|count| count.kind == gres.kind);
+            let at = at.unwrap_or_else(|| {
+                counts.push(Count {
+                    kind: gres.kind,
+                    by_place: [0; 4],
+                });
+                counts.len() - 1
+            });
+            self.is_for_each |= request.in_all(*place, 1) != 1;
+            let count = &mut counts[at].by_place[*place as usize];
+            *count = count.saturating_add(request.in_all(*place, gres.count()));
+        }
+        counts
+    }
+
+    fn add(&mut self, policy: &'a Policy, kind: Option<&'a str>, count: u64) {
+        match kind.map(|kind| (kind, policy.gpu(kind))) {
+            Some((_, Some(gpu))) if gpu.is_mig() => self.mig.push((gpu, count)),
+            Some((_, Some(gpu))) => {
+                self.add_wholes(count, gpu.shards_per_gpu());
+                self.of_types.push((gpu, count));
+            }
+            Some((kind, None)) if policy.is_reservable(kind) => self.reserved.push(kind),
+            unknown => {
+                match unknown {
+                    Some((kind, _)) if policy.is_plain_type(kind) => {}
+                    Some((kind, _)) => self.unknown_type = Some(kind),
+                    None => self.is_untyped = true,
+                }
+                self.add_wholes(count, least_shards(policy));
+            }
+        }
+    }
+
+    fn add_wholes(&mut self, count: u64, shards_each: u32) {
+        let shards = count.saturating_mul(u64::from(shards_each));
+        self.wholes = self.wholes.saturating_add(count);
+        self.whole_shards = self.whole_shards.saturating_add(shards);
+    }
+
+    /// All that it counts in shards.
+    pub(crate) fn shards(&self) -> u64 {
+        let slice = self.slice.map_or(0, |(_, shards)| shards);
+        self.whole_shards.saturating_add(slice)
+    }
+
+    /// The same of one type.
+    pub(crate) fn shards_of(&self, kind: &str) -> u64 {
+        let wholes = self.of_types.iter().filter(|(gpu, _)| gpu.name() == kind);
+        let wholes =
+            wholes.map(|(gpu, count)| count.saturating_mul(u64::from(gpu.shards_per_gpu())));
+        let slice = self.slice.filter(|(gpu, _)| gpu.name() == kind);
+        wholes.fold(slice.map_or(0, |(_, shards)| shards), u64::saturating_add)
+    }
+
+    /// Whether there is no GPU in it that is everybody's.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.wholes == 0 && self.mig.is_empty() && self.slice.is_none()
+    }
+}
+
+/// Whichever type a GPU will be of, it has no fewer shards.
+fn least_shards(policy: &Policy) -> u32 {
+    let types = policy.gpus().filter(|gpu| !gpu.is_mig());
+    types.map(GpuType::shards_per_gpu).min().unwrap_or(1)
+}

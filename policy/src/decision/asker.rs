@@ -1,0 +1,85 @@
+//! Who asks, and where the job is to run.
+
+use crate::config::classes::Unknown;
+
+/// A fact that may not be known where the question is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fact {
+    /// Nobody has looked; slurmctld will know. Rules that hang on it are left to it.
+    #[default]
+    Unknown,
+    /// There is none.
+    Missing,
+    /// This.
+    Is(String),
+}
+
+impl Fact {
+    /// What is known by somebody who knows all that there is.
+    pub fn known(text: Option<String>) -> Self {
+        match text.filter(|text| !text.is_empty()) {
+            Some(text) => Self::Is(text),
+            None => Self::Missing,
+        }
+    }
+
+    /// What is known by somebody who sees only what was typed.
+    pub fn typed(text: Option<String>) -> Self {
+        match text.filter(|text| !text.is_empty()) {
+            Some(text) => Self::Is(text),
+            None => Self::Unknown,
+        }
+    }
+
+    fn get(&self) -> Result<Option<&str>, Unknown> {
+        match self {
+            Self::Unknown => Err(Unknown),
+            Self::Missing => Ok(None),
+            Self::Is(text) => Ok(Some(text)),
+        }
+    }
+}
+
+/// Who asks for a job, and where it is to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// The user's name.
+    pub user: Option<String>,
+    /// The number of the user's primary group.
+    pub group: Option<u32>,
+    /// The Slurm account that the job will be booked on.
+    pub account: Fact,
+    /// The job's partition, or several with commas between.
+    pub partition: Fact,
+    /// Whether the user named that partition; otherwise it is Slurm's default.
+    pub named_partition: bool,
+    /// The job's reservation, or several with commas between.
+    pub reservation: Option<String>,
+    /// The QOS that the user named.
+    pub qos: Option<String>,
+    /// The QOS that the job has already.
+    pub qos_now: Option<String>,
+    /// The job's time limit in minutes, where the user gave one.
+    pub time_limit: Option<u32>,
+    /// Whether the job has a script; otherwise somebody waits for it.
+    pub batch: bool,
+    /// Whether no class or gate stands in the way: an administrator changes somebody's job, or a step takes its part of a
+    /// job that was decided on before.
+    pub is_exempt: bool,
+}
+
+impl Asker {
+    pub(crate) fn account(&self) -> Result<Option<&str>, Unknown> {
+        self.account.get()
+    }
+
+    pub(crate) fn partitions(&self) -> Result<Option<&str>, Unknown> {
+        self.partition.get()
+    }
+
+    pub(crate) fn reservations(&self) -> Option<&str> {
+        self.reservation
+            .as_deref()
+            .filter(|names| !names.is_empty())
+    }
+}

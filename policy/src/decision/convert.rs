@@ -1,0 +1,199 @@
+//! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
+
+use crate::config::catalogue::GpuType;
+use crate::decision::decide::Context;
+use crate::decision::refusal::{Code, Refusal};
+use crate::decision::wanted::Part;
+use crate::node::limits::Limits;
+use crate::slurm::gres::{Item, Name, Prefix, items};
+use crate::slurm::request::{Place, Request};
+
+/// The request with the slice as shards of one GPU, in `tres_per_node`, on one node.
+pub(crate) fn to_shards(
+    request: &Request,
+    context: &Context,
+    gpu: &GpuType,
+    part: &Part<'_>,
+    limits: &Limits,
+) -> Result<Request, Refusal> {
+    let slice = Slice { gpu, part, limits };
+    let mut request = request.clone();
+    slice.check_place(&request)?;
+    slice.move_to_node(&mut request, context);
+    slice.pin_to_one_node(&mut request)?;
+    slice.refuse_options(&request)?;
+    Slice::convert_tasks(&mut request);
+    slice.convert_cpus(&mut request)?;
+    slice.convert_memory(&mut request);
+    // All tasks share the one GPU; Slurm's per-task binding would want a GPU for each.
+    request.tres_bind = request.tres_bind.filter(|bind| !bind.contains("per_task"));
+    Ok(request)
+}
+
+struct Slice<'a> {
+    gpu: &'a GpuType,
+    part: &'a Part<'a>,
+    limits: &'a Limits,
+}
+
+impl Slice<'_> {
+    /// The slice as `--gres` takes it.
+    fn as_option(&self) -> String {
+        self.gpu.as_option(self.limits.share().shards())
+    }
+
+    fn refuse(&self, code: Code, message: String, hint: String) -> Refusal {
+        Refusal::new(code, format!("{}: {message}", self.part.gres), hint)
+    }
+
+    /// A count for each task or socket is a slice only where there is one of them.
+    fn check_place(&self, request: &Request) -> Result<(), Refusal> {
+        let (each, number) = match self.part.place {
+            Place::Node | Place::Job => return Ok(()),
+            Place::Task => ("task", request.tasks()),
+            Place::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
+        };
+        if number <= 1 {
+            return Ok(());
+        }
+        Err(self.refuse(
+            Code::SlicePerTask,
+            format!("a slice for each {each} would be {number} slices, and a job can have one"),
+            format!("use {}; all tasks of the job share it", self.as_option()),
+        ))
+    }
+
+    fn move_to_node(&self, request: &mut Request, context: &Context) {
+        let prefix = match (self.part.gres.prefix, context.prefix) {
+            (Prefix::None, Some(prefix)) => prefix,
+            (prefix, _) => prefix,
+        };
+        let shards = format!(
+            "{}{}:{}:{}",
+            prefix.as_str(),
+            Name::Shard.as_str(),
+            self.limits.gpu_type(),
+            self.limits.share().shards()
+        );
+        let field = request.tres_mut(self.part.place);
+        let kept = field.as_deref().unwrap_or_default().split(',');
+        if self.part.place == Place::Node {
+            let items: Vec<&str> = kept
+                .map(|item| {
+                    if item == self.part.raw {
+                        shards.as_str()
+                    } else {
+                        item
+                    }
+                })
+                .collect();
+            *field = Some(items.join(","));
+        } else {
+            let others: Vec<&str> = kept.filter(|item| *item != self.part.raw).collect();
+            *field = Some(others.join(",")).filter(|others| !others.is_empty());
+            let node = request.tres_per_node.take();
+            request.tres_per_node = Some(match node {
+                Some(node) => format!("{node},{shards}"),
+                None => shards,
+            });
+        }
+    }
+
+    fn pin_to_one_node(&self, request: &mut Request) -> Result<(), Refusal> {
+        let nodes = request.min_nodes.unwrap_or(1);
+        if nodes > 1 {
+            return Err(self.refuse(
+                Code::SliceNodes,
+                format!("a slice is part of one GPU, and --nodes={nodes} asks for {nodes} nodes"),
+                format!(
+                    "use {} --nodes=1, or --gres=gpu:{}:1 for whole GPUs on several nodes",
+                    self.as_option(),
+                    self.limits.gpu_type()
+                ),
+            ));
+        }
+        request.min_nodes = Some(1);
+        request.max_nodes = Some(1);
+        Ok(())
+    }
+
+    /// Options that mean the whole GPU or the whole node.
+    fn refuse_options(&self, request: &Request) -> Result<(), Refusal> {
+        let whole = format!("--gres=gpu:{}:1", self.limits.gpu_type());
+        if request.exclusive {
+            return Err(self.refuse(
+                Code::SliceOption,
+                "--exclusive asks for a node of your own, and a slice shares its GPU".to_string(),
+                format!("leave --exclusive out, or use {whole} --exclusive"),
+            ));
+        }
+        if request
+            .tres_freq
+            .as_deref()
+            .is_some_and(|freq| freq.contains("gpu"))
+        {
+            return Err(self.refuse(
+                Code::SliceOption,
+                "--gpu-freq sets the clock of a GPU that others share".to_string(),
+                format!("leave --gpu-freq out, or use it with {whole}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// `--ntasks-per-gpu` on one GPU is `--ntasks`; where both are given Slurm's clients let this one win.
+    fn convert_tasks(request: &mut Request) {
+        if let Some(tasks) = request.ntasks_per_tres.take() {
+            request.num_tasks = Some(tasks);
+            let needed = tasks.saturating_mul(request.cpus_per_task.unwrap_or(1));
+            request.min_cpus = request.min_cpus.map(|cpus| cpus.max(needed));
+        }
+    }
+
+    /// `--cpus-per-gpu` on one GPU is so many CPUs in all.
+    fn convert_cpus(&self, request: &mut Request) -> Result<(), Refusal> {
+        let Some(cpus) = per_gpu(&mut request.cpus_per_tres) else {
+            return Ok(());
+        };
+        let tasks = u64::from(request.tasks());
+        let per_task = u32::try_from(cpus / tasks).ok().filter(|&per_task| {
+            cpus % tasks == 0
+                && per_task > 0
+                && request.cpus_per_task.is_none_or(|other| other == per_task)
+        });
+        let (Some(per_task), Ok(cpus)) = (per_task, u32::try_from(cpus)) else {
+            return Err(self.refuse(
+                Code::SliceOption,
+                format!("--cpus-per-gpu={cpus} on one GPU is {cpus} CPUs, which {tasks} tasks cannot share as asked"),
+                format!("use {} with --cpus-per-task", self.as_option()),
+            ));
+        };
+        request.cpus_per_task = Some(per_task);
+        request.min_cpus = Some(request.min_cpus.unwrap_or(0).max(cpus));
+        Ok(())
+    }
+
+    /// `--mem-per-gpu` on one GPU is `--mem`.
+    fn convert_memory(&self, request: &mut Request) {
+        // No node has an EiB; larger figures would not survive as the floating point numbers that Lua has.
+        const MOST: u64 = 1 << 40;
+        if let Some(mib) = per_gpu(&mut request.mem_per_tres) {
+            request.memory_per_node = Some(mib.min(MOST));
+        }
+    }
+}
+
+/// Takes the figure for GPUs out of a `gres:gpu:2` field; 0 is as good as none.
+fn per_gpu(field: &mut Option<String>) -> Option<u64> {
+    let text = field.take()?;
+    let mut figure = None;
+    let mut others = Vec::new();
+    for (raw, item) in items(&text) {
+        match item {
+            Item::Gpu(gres) => figure = Some(gres.count()),
+            Item::Other(_) | Item::Malformed(_) => others.push(raw),
+        }
+    }
+    *field = Some(others.join(",")).filter(|others| !others.is_empty());
+    figure.filter(|&figure| figure > 0)
+}

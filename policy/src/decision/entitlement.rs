@@ -1,0 +1,354 @@
+//! Who may have it: gates, reserved GPUs, and what the asker's class may ever hold.
+//!
+//! What the class holds at the moment is Slurm's to count: a job that has to wait for that waits in the queue. Only a job that
+//! could never start is refused here.
+
+use crate::config::classes::{Standing, Unknown};
+use crate::config::gates::{Gate, What};
+use crate::config::policy::Policy;
+use crate::config::reservable::Reservable;
+use crate::decision::asked::Asked;
+use crate::decision::asker::{Asker, Fact};
+use crate::decision::ceilings::number;
+use crate::decision::decide::{Context, Grant};
+use crate::decision::refusal::{Code, Refusal};
+use crate::decision::wanted::Wanted;
+use crate::slurm::gres::is_named;
+use crate::slurm::request::Request;
+use crate::{config::reservable, decision::ceilings, decision::host};
+use std::collections::BTreeSet;
+
+/// What is said to a job that passes, and set in its record, besides its GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The QOS that it is to have; `None` leaves what it has.
+    pub qos: Option<String>,
+    /// The partition that it is to have; `None` leaves what it has.
+    pub partition: Option<String>,
+    /// Nodes that it is to stay off, as slurm.conf names them.
+    pub off_nodes: Option<String>,
+    /// A line for its user.
+    pub notice: Option<String>,
+}
+
+/// The terms of a job without a slice, or why it cannot be had.
+pub(crate) fn of_wholes(
+    policy: &Policy,
+    request: &Request,
+    context: &Context,
+    wanted: &Wanted<'_>,
+) -> Result<Terms, Refusal> {
+    let asker = &context.asker;
+    if asker.is_exempt || !policy.looks_at_people() {
+        return Ok(Terms::default());
+    }
+    let asked = Asked::wholes(policy, request, wanted);
+    refuse_unknown_type(policy, &asked)?;
+    if asked.is_untyped
+        && let Ok(Some(standing)) = policy.standing(asker)
+        && standing.quota.whole_gpus == Some(0)
+    {
+        // To name a type would not help.
+        ceilings::fit(policy, &asked, standing, asker)?;
+    }
+    pass_reserved(policy, &asked, context)?;
+    let off_nodes = off_kept_nodes(policy, request, &asked)?;
+    if asked.wholes > 0 || request.implies_gpus() {
+        pass_gates(policy, asker, &What::Whole, &asked.text)?;
+    }
+    if !asked.mig.is_empty() {
+        pass_gates(policy, asker, &What::Mig, &asked.text)?;
+    }
+    pass_gates_of_others(policy, asker, wanted)?;
+    let gpus = !asked.is_nothing() || request.implies_gpus();
+    match policy.standing(asker) {
+        Ok(Some(standing)) if gpus => {
+            ceilings::fit(policy, &asked, standing, asker)?;
+            host::within(request, &asked.text, standing)?;
+            Ok(Terms {
+                off_nodes,
+                ..terms(policy, &asked, standing, asker)?
+            })
+        }
+        // A job on nothing but GPUs that are kept for it, or without any.
+        Ok(standing) => {
+            refuse_foreign_qos(policy, asker, standing, &asked.text)?;
+            Ok(Terms {
+                off_nodes,
+                ..Terms::default()
+            })
+        }
+        Err(Unknown) => Ok(Terms::default()),
+    }
+}
+
+/// The terms of a slice; gives it its part of the host.
+pub(crate) fn of_slice(
+    policy: &Policy,
+    context: &Context,
+    wanted: &Wanted<'_>,
+    grant: &mut Grant,
+) -> Result<Terms, Refusal> {
+    if context.asker.is_exempt || !policy.looks_at_people() {
+        return Ok(Terms::default());
+    }
+    let gpu_type = grant.limits.gpu_type();
+    let shards = grant.limits.share().shards();
+    let gpu = policy.gpu(gpu_type.as_str());
+    let asked = Asked::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
+    let partition = route(policy, gpu_type.as_str(), &context.asker);
+    let routed;
+    let asker = match &partition {
+        Some(partition) => {
+            routed = Asker {
+                partition: Fact::Is(partition.clone()),
+                ..context.asker.clone()
+            };
+            &routed
+        }
+        None => &context.asker,
+    };
+    pass_gates(policy, asker, &What::Slice, &asked.text)?;
+    pass_gates_of_others(policy, asker, wanted)?;
+    let standing = match policy.standing(asker) {
+        Ok(Some(standing)) => standing,
+        Ok(None) | Err(Unknown) => {
+            return Ok(Terms {
+                partition,
+                ..Terms::default()
+            });
+        }
+    };
+    ceilings::fit(policy, &asked, standing, asker)?;
+    host::fit(
+        &mut grant.request,
+        &grant.asked,
+        shards,
+        standing,
+        context.is_change,
+    )?;
+    host::within(&grant.request, &asked.text, standing)?;
+    Ok(Terms {
+        partition,
+        ..terms(policy, &asked, standing, asker)?
+    })
+}
+
+fn route(policy: &Policy, gpu_type: &str, asker: &Asker) -> Option<String> {
+    if asker.named_partition {
+        return None;
+    }
+    let mut routes = policy.routes().iter();
+    let route = routes.find(|route| route.takes(gpu_type, asker))?;
+    Some(route.partition().to_string())
+}
+
+/// GPUs that are kept for somebody are only for them, and only in their time.
+fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Result<(), Refusal> {
+    let all = policy.reservables();
+    for kind in &asked.reserved {
+        reservable::pass(all, kind, &asked.text, &context.asker, context.now)?;
+    }
+    if !asked.is_untyped || all.is_empty() {
+        return Ok(());
+    }
+    let kinds: Vec<&str> = all.iter().map(Reservable::kind).collect();
+    Err(Refusal::new(
+        Code::Reserved,
+        format!(
+            "{}: names no type of GPU, and could be given one that is kept for somebody ({})",
+            asked.text,
+            kinds.join(", ")
+        ),
+        policy.name_a_type(),
+    ))
+}
+
+/// Every gate about `what` has to be open.
+fn pass_gates(policy: &Policy, asker: &Asker, what: &What, text: &str) -> Result<(), Refusal> {
+    match policy.closed_gate(what, asker) {
+        Some((gate, closed)) => Err(gate.refusal(&closed, text)),
+        None => Ok(()),
+    }
+}
+
+/// The same for GRES that are not about GPUs, each name once.
+fn pass_gates_of_others(
+    policy: &Policy,
+    asker: &Asker,
+    wanted: &Wanted<'_>,
+) -> Result<(), Refusal> {
+    let names: BTreeSet<&str> = policy.gates().iter().filter_map(Gate::gres_name).collect();
+    for name in names {
+        if let Some(raw) = wanted.others.iter().find(|raw| is_named(raw, name)) {
+            pass_gates(policy, asker, &What::Gres(name.to_string()), raw)?;
+        }
+    }
+    Ok(())
+}
+
+/// Where it matters which type a GPU is of, only known ones can be named. Slurm knows types by a number that it makes of
+/// their names, and other names have the same.
+fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal> {
+    let Some(kind) = asked.unknown_type else {
+        return Ok(());
+    };
+    let mut standings = policy.standings().iter();
+    let matters = policy.weights().by_type()
+        || !policy.reservables().is_empty()
+        || standings.any(|standing| !standing.quota.shards_of.is_empty());
+    if !matters {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Code::SliceType,
+        format!("{}: no GPU here is of type {kind}", asked.text),
+        match (policy.slice_meant(kind), policy.meant_type(kind)) {
+            (Some(slice), _) => format!("did you mean {slice}?"),
+            (None, Some(meant)) => format!("did you mean --gres=gpu:{meant}:1?"),
+            (None, None) => policy.name_a_type(),
+        },
+    ))
+}
+
+/// The nodes that a job with all of a node must stay off, since it would get GPUs that are kept for somebody.
+fn off_kept_nodes(
+    policy: &Policy,
+    request: &Request,
+    asked: &Asked<'_>,
+) -> Result<Option<String>, Refusal> {
+    if !request.exclusive || policy.reservables().is_empty() {
+        return Ok(None);
+    }
+    if let Some(nodes) = policy.nodes_with_kept_gpus() {
+        return Ok(Some(nodes));
+    }
+    Err(Refusal::new(
+        Code::Reserved,
+        format!(
+            "{}: --exclusive takes all GPUs of a node, also those that are kept for somebody",
+            asked.text
+        ),
+        "leave --exclusive out; with [[nodes]] in policy.toml your administrator can have other nodes chosen",
+    ))
+}
+
+/// What the job's record gets, and its user hears.
+fn terms(
+    policy: &Policy,
+    asked: &Asked<'_>,
+    standing: &Standing,
+    asker: &Asker,
+) -> Result<Terms, Refusal> {
+    Ok(Terms {
+        qos: qos(policy, asked, standing, asker)?,
+        partition: None,
+        off_nodes: None,
+        notice: policy.limit_notice.then(|| notice(standing)).flatten(),
+    })
+}
+
+/// The QOS to put the job in, unless it is in it.
+fn qos(
+    policy: &Policy,
+    asked: &Asked<'_>,
+    standing: &Standing,
+    asker: &Asker,
+) -> Result<Option<String>, Refusal> {
+    let own = standing.qos.as_deref();
+    refuse_foreign_qos(policy, asker, Some(standing), &asked.text)?;
+    let Some(own) = own else { return Ok(None) };
+    let others = &standing.quota.other_qos;
+    let may_be = |name: &str| {
+        let mut names = others.iter().map(String::as_str).chain([own]);
+        names.any(|other| other.eq_ignore_ascii_case(name))
+    };
+    let Some(named) = asker.qos.as_deref() else {
+        let stays = asker.qos_now.as_deref().is_some_and(may_be);
+        return Ok((!stays).then(|| own.to_string()));
+    };
+    // Newer releases take a list, of which any may come to hold.
+    if named.split(',').all(may_be) {
+        return Ok(None);
+    }
+    let hint = match others.as_slice() {
+        [] => format!("leave --qos out, or use --qos={own}"),
+        others => format!(
+            "leave --qos out, or use --qos={own} or {}",
+            others.join(" or ")
+        ),
+    };
+    Err(Refusal::new(
+        Code::LimitQos,
+        format!(
+            "{}: jobs with GPUs of {} are not in QOS {named}",
+            asked.text,
+            standing.called()
+        ),
+        hint,
+    ))
+}
+
+/// A QOS that holds one class to its limits is not for others, whatever their job asks for.
+fn refuse_foreign_qos(
+    policy: &Policy,
+    asker: &Asker,
+    standing: Option<&Standing>,
+    text: &str,
+) -> Result<(), Refusal> {
+    let own = standing.and_then(|standing| standing.qos.as_deref());
+    let others = standing.map_or(&[][..], |standing| &standing.quota.other_qos);
+    let Some(named) = asker.qos.as_deref() else {
+        return Ok(());
+    };
+    let named = named.to_ascii_lowercase();
+    let is_foreign = |name: &&str| policy.is_qos(name) && own != Some(*name);
+    // Slurm keeps a list when one of its names is set later, and any of it may come to hold.
+    let leads_out = |name: &&str| {
+        let names_own = own.is_some_and(|own| named.split(',').any(|name| name == own));
+        let may_be =
+            own == Some(*name) || others.iter().any(|other| other.eq_ignore_ascii_case(name));
+        names_own && !may_be
+    };
+    let mut names = named.split(',');
+    let Some(named) = names.find(|name| is_foreign(name) || leads_out(name)) else {
+        return Ok(());
+    };
+    Err(Refusal::new(
+        Code::LimitQos,
+        format!(
+            "{text}: QOS {named} is for another class of users, or is named beside a class's own"
+        ),
+        "leave --qos out, or name one that is yours",
+    ))
+}
+
+/// What the class may have, and what becomes of a job beyond that.
+fn notice(standing: &Standing) -> Option<String> {
+    let quota = &standing.quota;
+    let mut may = Vec::new();
+    if let Some(shards) = quota.shards {
+        may.push(number(shards, "shard"));
+    }
+    may.extend(
+        quota
+            .shards_of
+            .iter()
+            .map(|(kind, most)| format!("{} of type {kind}", number(*most, "shard"))),
+    );
+    if let Some(wholes) = quota.whole_gpus {
+        may.push(number(wholes, "whole GPU"));
+    }
+    if let Some(jobs) = quota.jobs {
+        may.push(format!("{} with GPUs", number(jobs, "job")));
+    }
+    if may.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "softmig: {} may hold at once: {}; a job beyond that waits in the queue [{}]",
+        standing.called(),
+        may.join(", "),
+        Code::LimitNotice.as_str()
+    ))
+}

@@ -1,0 +1,235 @@
+//! Refusals: what was asked, which rule says no, and what to type instead.
+
+use crate::config::policy::Policy;
+use crate::decision::decide::Grant;
+use std::fmt;
+
+/// Why a request was refused. The names are public and stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// A slice of one GPU out of one.
+    SliceIsWholeGpu,
+    /// A size that is not on offer.
+    SliceSize,
+    /// Not exactly one slice.
+    SliceCount,
+    /// A slice and a whole GPU in one job.
+    SliceMixed,
+    /// A type of GPU that the policy does not know.
+    SliceType,
+    /// A slice on more than one node.
+    SliceNodes,
+    /// A slice for each of several tasks or sockets.
+    SlicePerTask,
+    /// An option that does not go with a slice.
+    SliceOption,
+    /// Shards that are no slice.
+    RawShard,
+    /// A request that cannot be read.
+    Malformed,
+    /// There is no policy to decide by.
+    PolicyUnreadable,
+    /// An attempt to write softmig's own mark into the job's record.
+    TagEdit,
+    /// Something that is only for jobs inside a reservation, by a job that names none.
+    GateNoReservation,
+    /// The same by a job that names another.
+    GateReservation,
+    /// More than the class may ever have, so that the job could never start.
+    LimitJob,
+    /// A QOS that is not for the user's jobs with GPUs.
+    LimitQos,
+    /// No refusal: what the class may have, said to a job that is granted.
+    LimitNotice,
+    /// A whole GPU for a class that has none.
+    WholeGpuClass,
+    /// A GPU that is kept for somebody else.
+    Reserved,
+}
+
+impl Code {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::SliceIsWholeGpu,
+        Self::SliceSize,
+        Self::SliceCount,
+        Self::SliceMixed,
+        Self::SliceType,
+        Self::SliceNodes,
+        Self::SlicePerTask,
+        Self::SliceOption,
+        Self::RawShard,
+        Self::Malformed,
+        Self::PolicyUnreadable,
+        Self::TagEdit,
+        Self::GateNoReservation,
+        Self::GateReservation,
+        Self::LimitJob,
+        Self::LimitQos,
+        Self::LimitNotice,
+        Self::WholeGpuClass,
+        Self::Reserved,
+    ];
+
+    /// The name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SliceIsWholeGpu => "SLICE_IS_WHOLE_GPU",
+            Self::SliceSize => "SLICE_SIZE",
+            Self::SliceCount => "SLICE_COUNT",
+            Self::SliceMixed => "SLICE_MIXED",
+            Self::SliceType => "SLICE_TYPE",
+            Self::SliceNodes => "SLICE_NODES",
+            Self::SlicePerTask => "SLICE_PER_TASK",
+            Self::SliceOption => "SLICE_OPTION",
+            Self::RawShard => "RAW_SHARD",
+            Self::Malformed => "MALFORMED",
+            Self::PolicyUnreadable => "POLICY_UNREADABLE",
+            Self::TagEdit => "TAG_EDIT",
+            Self::GateNoReservation => "GATE_NO_RESERVATION",
+            Self::GateReservation => "GATE_RESERVATION",
+            Self::LimitJob => "LIMIT_JOB",
+            Self::LimitQos => "LIMIT_QOS",
+            Self::LimitNotice => "LIMIT_NOTICE",
+            Self::WholeGpuClass => "WHOLE_GPU_CLASS",
+            Self::Reserved => "RESERVED",
+        }
+    }
+}
+
+/// A refusal as the user reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule.
+    pub code: Code,
+    /// The request and the rule in a sentence.
+    pub message: String,
+    /// What to type instead.
+    pub hint: String,
+    /// What the site says besides.
+    pub site: Option<String>,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: plain(message.into()),
+            hint: plain(hint.into()),
+            site: None,
+        }
+    }
+
+    /// The same with the site's own line.
+    pub fn at(mut self, policy: &Policy) -> Self {
+        self.site = policy.message(self.code).map(str::to_string);
+        self
+    }
+
+    /// Whether it is about who asks, or where the job is to run, and not about what is asked for.
+    pub fn is_about_people(&self) -> bool {
+        matches!(
+            self.code,
+            Code::GateNoReservation
+                | Code::GateReservation
+                | Code::LimitJob
+                | Code::LimitQos
+                | Code::WholeGpuClass
+                | Code::Reserved
+        )
+    }
+
+    /// The refusal of an edit of softmig's own mark.
+    pub fn tag_edit() -> Self {
+        Self::new(
+            Code::TagEdit,
+            "the word softmig=... in a job's comment or extra belongs to softmig and cannot be set or changed",
+            "leave that word out; to change the slice itself: scontrol update jobid=JOB gres=gpu:TYPE.SIZE:1",
+        )
+    }
+
+    /// The refusal of srun with a figure per GPU: the job could be given it, its step could not.
+    pub fn per_gpu_with_srun(grant: &Grant, option: &str) -> Self {
+        let request = &grant.request;
+        let mut instead = Vec::new();
+        if let Some(mib) = request.memory_per_node {
+            instead.push(format!("--mem={mib}M"));
+        }
+        if let Some(tasks) = request.num_tasks {
+            instead.push(format!("--ntasks={tasks}"));
+        }
+        if let Some(cpus) = request.cpus_per_task {
+            instead.push(format!("--cpus-per-task={cpus}"));
+        }
+        Self::new(
+            Code::SliceOption,
+            format!(
+                "{}: srun cannot combine --{option} with a slice",
+                grant.asked
+            ),
+            format!("use srun --gres={} {}", grant.asked, instead.join(" ")),
+        )
+    }
+
+    /// The refusal of a step whose job's environment makes srun ask for a whole GPU.
+    pub fn per_gpu_in_step(variable: &str) -> Self {
+        Self::new(
+            Code::SliceOption,
+            format!(
+                "{variable} in this job's environment makes srun ask for a whole GPU, and the job has a slice"
+            ),
+            format!(
+                "put this line before srun: unset {variable}; or submit the job with --mem, --ntasks and --cpus-per-task"
+            ),
+        )
+    }
+
+    /// The refusal of a slice request that could not be looked at, because something in softmig itself failed.
+    pub fn internal() -> Self {
+        Self::new(
+            Code::PolicyUnreadable,
+            "softmig could not decide on this request for part of a GPU",
+            "ask your administrator to look into slurmctld's log, or ask for a whole GPU, for example --gres=gpu:1",
+        )
+    }
+}
+
+/// Two lines: the refusal, and what to type instead; and the site's own, if it has one. The same everywhere a user can see one.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "softmig: {} [{}]\nsoftmig: {}",
+            self.message,
+            self.code.as_str(),
+            self.hint
+        )?;
+        match &self.site {
+            Some(site) => write!(f, "\nsoftmig: {site}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What may go to terminals and logs.
+pub(crate) fn is_plain(letter: char) -> bool {
+    letter == ' ' || letter.is_ascii_graphic()
+}
+
+/// Plain ASCII on one line, of bearable length: part of it comes from the user and goes to terminals and logs.
+fn plain(text: String) -> String {
+    const LONGEST: usize = 500;
+    if text.len() <= LONGEST && text.chars().all(is_plain) {
+        return text;
+    }
+    let mut short: String = text
+        .chars()
+        .take(LONGEST)
+        .map(|letter| if is_plain(letter) { letter } else { '?' })
+        .collect();
+    if text.chars().nth(LONGEST).is_some() {
+        short.push_str("...");
+    }
+    short
+}

@@ -1,0 +1,133 @@
+//! What of a request is about GPUs, also where Slurm would not take it so.
+
+use crate::config::policy::Policy;
+use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
+use crate::slurm::request::{Place, Request};
+
+/// The parts of a request that are about GPUs, and the rest of it.
+pub(crate) struct Wanted<'a> {
+    /// Slices and shards.
+    pub(crate) parts: Vec<Part<'a>>,
+    /// Something about slices or shards that cannot be read.
+    pub(crate) malformed: Option<&'a str>,
+    /// Whole GPUs and MIG instances.
+    pub(crate) wholes: Vec<(Place, Gres<'a>)>,
+    /// A misspelt request for a whole GPU: Slurm has its own words for that.
+    pub(crate) misspelt: Option<&'a str>,
+    /// What would be about GPUs in lower case.
+    pub(crate) in_other_case: Option<&'a str>,
+    /// What is not about GPUs.
+    pub(crate) others: Vec<&'a str>,
+}
+
+/// One request for part of a GPU.
+pub(crate) struct Part<'a> {
+    pub(crate) place: Place,
+    pub(crate) raw: &'a str,
+    pub(crate) gres: Gres<'a>,
+    /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards and units of mps.
+    pub(crate) slice: Option<(&'a str, &'a str)>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn read(request: &'a Request, policy: Option<&Policy>) -> Self {
+        let mut wanted = Self {
+            parts: Vec::new(),
+            malformed: None,
+            wholes: Vec::new(),
+            misspelt: None,
+            in_other_case: None,
+            others: Vec::new(),
+        };
+        let has_mps = policy.is_some_and(|policy| policy.mps().is_some());
+        for (place, text) in request.tres() {
+            for (raw, item) in items(text) {
+                match item {
+                    Item::Other(raw) if has_mps => match mps(raw) {
+                        Item::Malformed(raw) => wanted.malformed = Some(raw),
+                        item => wanted.add(policy, place, raw, item),
+                    },
+                    item => wanted.add(policy, place, raw, item),
+                }
+            }
+        }
+        wanted
+    }
+
+    fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
+        match item {
+            Item::Other(raw) if is_in_other_case(raw) => self.in_other_case = Some(raw),
+            Item::Other(raw) if policy.is_some_and(|policy| is_nameless_slice(raw, policy)) => {
+                self.malformed = Some(raw);
+            }
+            Item::Other(raw) => self.others.push(raw),
+            Item::Malformed(raw) if may_be_a_part(raw) => self.malformed = Some(raw),
+            Item::Malformed(raw) => self.misspelt = Some(raw),
+            Item::Gpu(gres) => {
+                let is_plain_type =
+                    |kind: &&str| policy.is_some_and(|policy| policy.is_plain_type(kind));
+                let slice = gres
+                    .kind
+                    .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
+                    .and_then(split_slice);
+                if slice.is_some() || gres.name != Name::Gpu {
+                    self.parts.push(Part {
+                        place,
+                        raw,
+                        gres,
+                        slice,
+                    });
+                } else {
+                    self.wholes.push((place, gres));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_ours(&self) -> bool {
+        !self.parts.is_empty() || self.malformed.is_some()
+    }
+
+    pub(crate) fn has_wholes(&self) -> bool {
+        !self.wholes.is_empty() || self.misspelt.is_some()
+    }
+}
+
+/// `l40s.4` is a slice by its all-digit suffix; `h100_1g.10gb` is not.
+fn split_slice(kind: &str) -> Option<(&str, &str)> {
+    let (name, size) = kind.rsplit_once('.')?;
+    let digits = !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit());
+    (digits && !name.is_empty()).then_some((name, size))
+}
+
+/// Whether the name of a GRES is ours in other letters: Slurm would only say that there is no such GRES.
+fn is_in_other_case(raw: &str) -> bool {
+    let name = name_of(raw);
+    let mut ours = [Name::Gpu, Name::Shard].iter();
+    ours.any(|own| own.as_str().eq_ignore_ascii_case(name))
+}
+
+/// Whether it is a slice without the name before it: `l40s.4:1`, `gpu.4:1`.
+fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
+    split_slice(name_of(raw))
+        .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
+}
+
+/// The name of a GRES in an item.
+pub(crate) fn name_of(raw: &str) -> &str {
+    typed(raw).split([':', '=']).next().unwrap_or_default()
+}
+
+/// Whether an unreadable item may have been meant as part of a GPU.
+fn may_be_a_part(raw: &str) -> bool {
+    raw.contains("shard")
+        || raw.match_indices("gres").any(|(at, _)| at > 0)
+        || raw
+            .split([':', '='])
+            .any(|word| split_slice(word).is_some())
+}
+
+/// An item without what Slurm puts before it.
+pub(crate) fn typed(raw: &str) -> &str {
+    Prefix::split(raw).1
+}

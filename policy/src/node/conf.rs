@@ -1,0 +1,479 @@
+//! A job's conf on the node: the text that the prolog writes and the hook reads.
+//!
+//! `KEY=VALUE` lines. The first ones are those of the C library, which can read the file too. Unknown keys are
+//! passed over, so that prolog, hook and epilog of different versions understand each other's files; everything
+//! that is known must be there once and must agree with the rest, or the conf is no conf.
+
+use crate::node::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
+use crate::node::size::{Bytes, SizeError};
+use crate::node::split::{split, split_once};
+use core::fmt::{self, Write};
+use core::num::NonZeroU32;
+
+/// The most GPUs of one node that a conf names.
+pub const MAX_GPUS: usize = 32;
+
+/// Why a text is no job's conf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfError {
+    /// Not text.
+    Encoding,
+    /// A line that is not `KEY=VALUE`.
+    Line,
+    /// A key stands twice.
+    Twice(&'static str),
+    /// A key is missing.
+    Missing(&'static str),
+    /// The value of this key cannot be read.
+    Value(&'static str),
+    /// A size cannot be read.
+    Size(SizeError),
+    /// Figures that are no limits.
+    Limits(LimitsError),
+    /// Two keys contradict each other.
+    Contradiction(&'static str),
+    /// More GPUs than [`MAX_GPUS`].
+    TooManyGpus,
+}
+
+impl fmt::Display for ConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Encoding => f.write_str("not plain text"),
+            Self::Line => f.write_str("a line is not KEY=VALUE"),
+            Self::Twice(key) => write!(f, "{key} stands twice"),
+            Self::Missing(key) => write!(f, "{key} is missing"),
+            Self::Value(key) => write!(f, "{key} cannot be read"),
+            Self::Size(error) => write!(f, "{MEMORY}: {error}"),
+            Self::Limits(error) => write!(f, "the limits are wrong: {error}"),
+            Self::Contradiction(key) => write!(f, "{key} contradicts the other lines"),
+            Self::TooManyGpus => write!(f, "more than {MAX_GPUS} GPUs"),
+        }
+    }
+}
+
+impl From<LimitsError> for ConfError {
+    fn from(error: LimitsError) -> Self {
+        Self::Limits(error)
+    }
+}
+
+const MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";
+const COMPUTE: &str = "CUDA_DEVICE_SM_LIMIT";
+const JOB: &str = "SOFTMIG_JOB";
+const UID: &str = "SOFTMIG_UID";
+const TYPE: &str = "SOFTMIG_TYPE";
+const SHARDS: &str = "SOFTMIG_SHARDS";
+const MODE: &str = "SOFTMIG_MODE";
+const GPUS: &str = "SOFTMIG_GPUS";
+const RUN: &str = "SOFTMIG_RUN";
+const START: &str = "SOFTMIG_START";
+const WHOLE: &str = "whole";
+/// Named in errors about the `_N` lines.
+const DEVICE: &str = "a per-device line";
+
+/// A GPU's UUID as the driver prints it: `GPU-` or `MIG-` and 36 characters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Uuid([u8; Self::LEN]);
+
+impl Uuid {
+    const LEN: usize = 40;
+
+    /// Reads the driver's form; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text
+            .strip_prefix("GPU-")
+            .or_else(|| text.strip_prefix("MIG-"))?;
+        let form = |(at, byte): (usize, u8)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        };
+        if !digits.bytes().enumerate().all(form) {
+            return None;
+        }
+        text.as_bytes().try_into().ok().map(Self)
+    }
+
+    /// The UUID.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.0).unwrap_or("")
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The GPUs of a job on a node, in the order of their index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gpus {
+    uuids: [Option<Uuid>; MAX_GPUS],
+}
+
+impl Gpus {
+    /// Adds a GPU.
+    pub fn push(&mut self, uuid: Uuid) -> Result<(), ConfError> {
+        let free = self.uuids.iter_mut().find(|place| place.is_none());
+        *free.ok_or(ConfError::TooManyGpus)? = Some(uuid);
+        Ok(())
+    }
+
+    /// The GPUs.
+    pub fn iter(&self) -> impl Iterator<Item = &Uuid> {
+        self.uuids.iter().flatten()
+    }
+
+    /// Reads a comma list.
+    fn parse(text: &str) -> Result<Self, ConfError> {
+        let mut gpus = Self::default();
+        for uuid in split(text, b',').filter(|_| !text.is_empty()) {
+            gpus.push(Uuid::parse(uuid).ok_or(ConfError::Value(GPUS))?)?;
+        }
+        Ok(gpus)
+    }
+}
+
+/// What the node knows of a job.
+///
+/// ```
+/// use softmig_policy::node::conf::JobConf;
+/// let text = "CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_UID=2001\nSOFTMIG_TYPE=l40s\n\
+///             SOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS=\n";
+/// let conf = JobConf::parse(text.as_bytes()).unwrap();
+/// assert_eq!(conf.limits.unwrap().memory_mib(), 11366);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobConf {
+    /// The job's number, which names its folder also to whoever found the conf by its second name. `None` in the conf
+    /// of a prolog from before there was this line.
+    pub job: Option<NonZeroU32>,
+    /// The job's user.
+    pub uid: u32,
+    /// How often Slurm had restarted the job when the conf was written.
+    pub run: u32,
+    /// When this run of the job began, in seconds since 1970; from Slurm 23.02 on.
+    pub start: Option<u32>,
+    /// The limits on each GPU; `None` for a job that has whole GPUs.
+    pub limits: Option<Limits>,
+    /// The GPUs.
+    pub gpus: Gpus,
+}
+
+impl fmt::Display for JobConf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(limits) = &self.limits {
+            writeln!(f, "{MEMORY}={}M", limits.memory_mib())?;
+            writeln!(f, "{COMPUTE}={}", limits.percent())?;
+            // The C library also wants each device by its CUDA ordinal.
+            for ordinal in 0..self.gpus.iter().count() {
+                writeln!(f, "{MEMORY}_{ordinal}={}M", limits.memory_mib())?;
+                writeln!(f, "{COMPUTE}_{ordinal}={}", limits.percent())?;
+            }
+        }
+        if let Some(job) = self.job {
+            writeln!(f, "{JOB}={job}")?;
+        }
+        writeln!(f, "{UID}={}", self.uid)?;
+        if let Some(limits) = &self.limits {
+            writeln!(f, "{TYPE}={}", limits.gpu_type())?;
+            writeln!(f, "{SHARDS}={}", limits.share())?;
+        }
+        let mode = self.limits.map_or(WHOLE, |limits| limits.mode().as_str());
+        writeln!(f, "{MODE}={mode}")?;
+        write!(f, "{GPUS}=")?;
+        for (at, uuid) in self.gpus.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{}", uuid.as_str())?;
+        }
+        writeln!(f, "\n{RUN}={}", self.run)?;
+        match self.start {
+            Some(start) => writeln!(f, "{START}={start}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl JobConf {
+    /// Reads the text that `Display` writes.
+    pub fn parse(text: &[u8]) -> Result<Self, ConfError> {
+        let lines = Lines::read(core::str::from_utf8(text).map_err(|_| ConfError::Encoding)?)?;
+        let number = |key, text| decimal(text).ok_or(ConfError::Value(key));
+        let job = |text| NonZeroU32::new(number(JOB, text)?).ok_or(ConfError::Value(JOB));
+        Ok(Self {
+            job: lines.job.map(job).transpose()?,
+            uid: number(UID, lines.uid.ok_or(ConfError::Missing(UID))?)?,
+            run: lines.run.map_or(Ok(0), |text| number(RUN, text))?,
+            start: lines.start.map(|text| number(START, text)).transpose()?,
+            limits: lines.limits()?,
+            gpus: Gpus::parse(lines.gpus.ok_or(ConfError::Missing(GPUS))?)?,
+        })
+    }
+}
+
+/// The values of the known keys.
+#[derive(Default)]
+struct Lines<'a> {
+    memory: Option<&'a str>,
+    compute: Option<&'a str>,
+    device_memory: Option<&'a str>,
+    device_compute: Option<&'a str>,
+    job: Option<&'a str>,
+    uid: Option<&'a str>,
+    gpu_type: Option<&'a str>,
+    shards: Option<&'a str>,
+    mode: Option<&'a str>,
+    gpus: Option<&'a str>,
+    run: Option<&'a str>,
+    start: Option<&'a str>,
+}
+
+impl<'a> Lines<'a> {
+    fn read(text: &'a str) -> Result<Self, ConfError> {
+        let mut lines = Self::default();
+        // Every line ends in a line feed: a text cut off anywhere is no conf.
+        let text = text.strip_suffix('\n').ok_or(ConfError::Line)?;
+        for line in split(text, b'\n') {
+            let (key, value) = split_once(line, b'=').ok_or(ConfError::Line)?;
+            let (place, key) = match key {
+                MEMORY => (&mut lines.memory, MEMORY),
+                COMPUTE => (&mut lines.compute, COMPUTE),
+                JOB => (&mut lines.job, JOB),
+                UID => (&mut lines.uid, UID),
+                TYPE => (&mut lines.gpu_type, TYPE),
+                SHARDS => (&mut lines.shards, SHARDS),
+                MODE => (&mut lines.mode, MODE),
+                GPUS => (&mut lines.gpus, GPUS),
+                RUN => (&mut lines.run, RUN),
+                START => (&mut lines.start, START),
+                _ => {
+                    lines.note_device(key, value)?;
+                    continue;
+                }
+            };
+            if place.replace(value).is_some() {
+                return Err(ConfError::Twice(key));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Checks a `_N` line against those for the other devices: every GPU of a job has the same limits.
+    fn note_device(&mut self, key: &str, value: &'a str) -> Result<(), ConfError> {
+        let is_device = |name: &str| {
+            key.strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('_'))
+                .is_some_and(|ordinal| decimal(ordinal).is_some())
+        };
+        let seen = if is_device(MEMORY) {
+            &mut self.device_memory
+        } else if is_device(COMPUTE) {
+            &mut self.device_compute
+        } else {
+            return Ok(());
+        };
+        match seen.replace(value) {
+            Some(other) if other != value => Err(ConfError::Contradiction(DEVICE)),
+            _ => Ok(()),
+        }
+    }
+
+    fn limits(&self) -> Result<Option<Limits>, ConfError> {
+        let mode = self.mode.ok_or(ConfError::Missing(MODE))?;
+        if mode == WHOLE {
+            let limits = [
+                self.memory,
+                self.compute,
+                self.device_memory,
+                self.device_compute,
+                self.gpu_type,
+                self.shards,
+            ];
+            return match limits.iter().flatten().next() {
+                None => Ok(None),
+                Some(_) => Err(ConfError::Contradiction(MODE)),
+            };
+        }
+        if self
+            .device_memory
+            .is_some_and(|text| self.memory != Some(text))
+            || self
+                .device_compute
+                .is_some_and(|text| self.compute != Some(text))
+        {
+            return Err(ConfError::Contradiction(DEVICE));
+        }
+        let memory = Bytes::parse(self.memory.ok_or(ConfError::Missing(MEMORY))?)
+            .map_err(ConfError::Size)?
+            .mib()
+            .ok_or(ConfError::Size(SizeError::Zero))?;
+        let limits = Limits::new(
+            TypeName::new(self.gpu_type.ok_or(ConfError::Missing(TYPE))?)?,
+            Share::parse(self.shards.ok_or(ConfError::Missing(SHARDS))?)?,
+            memory,
+            Mode::parse(mode)?,
+        )?;
+        let compute = self.compute.ok_or(ConfError::Missing(COMPUTE))?;
+        if !prints_as(&limits.percent(), compute) {
+            return Err(ConfError::Contradiction(COMPUTE));
+        }
+        Ok(Some(limits))
+    }
+}
+
+/// Whether `value` prints as exactly `text`; without an allocator.
+fn prints_as(value: &impl fmt::Display, text: &str) -> bool {
+    struct Rest<'a>(&'a str);
+    impl Write for Rest<'_> {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(part).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text);
+    write!(rest, "{value}").is_ok() && rest.0.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf() -> JobConf {
+        let mut gpus = Gpus::default();
+        gpus.push(Uuid::parse("GPU-00000000-1111-2222-3333-444444444444").unwrap())
+            .unwrap();
+        JobConf {
+            job: NonZeroU32::new(7),
+            uid: 2001,
+            run: 3,
+            start: Some(1_795_239_133),
+            limits: Some(
+                Limits::new(
+                    TypeName::new("l40s").unwrap(),
+                    Share::new(1, 8).unwrap(),
+                    5683,
+                    Mode::Hard,
+                )
+                .unwrap(),
+            ),
+            gpus,
+        }
+    }
+
+    #[test]
+    fn a_slices_conf_reads_as_documented() {
+        assert_eq!(
+            conf().to_string(),
+            "CUDA_DEVICE_MEMORY_LIMIT=5683M\n\
+             CUDA_DEVICE_SM_LIMIT=12.5\n\
+             CUDA_DEVICE_MEMORY_LIMIT_0=5683M\n\
+             CUDA_DEVICE_SM_LIMIT_0=12.5\n\
+             SOFTMIG_JOB=7\n\
+             SOFTMIG_UID=2001\n\
+             SOFTMIG_TYPE=l40s\n\
+             SOFTMIG_SHARDS=1/8\n\
+             SOFTMIG_MODE=hard\n\
+             SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-444444444444\n\
+             SOFTMIG_RUN=3\n\
+             SOFTMIG_START=1795239133\n"
+        );
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let mut conf = conf();
+        assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
+        conf.limits = None;
+        assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
+        conf.gpus = Gpus::default();
+        assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
+    }
+
+    #[test]
+    fn a_conf_cut_off_anywhere_is_no_conf() {
+        let text = conf().to_string();
+        // The last two lines need not be there.
+        let may_end = ["SOFTMIG_RUN", "SOFTMIG_START"].map(|key| text.find(key).unwrap());
+        for end in 0..text.len() {
+            let parsed = JobConf::parse(&text.as_bytes()[..end]);
+            assert_eq!(parsed.is_ok(), may_end.contains(&end), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn contradictions_and_garbage_are_refused() {
+        let text = conf().to_string();
+        for (from, to, error) in [
+            ("LIMIT=12.5", "LIMIT=100", ConfError::Contradiction(DEVICE)),
+            (
+                "LIMIT_0=12.5",
+                "LIMIT_0=100",
+                ConfError::Contradiction(DEVICE),
+            ),
+            (
+                "LIMIT_0=5683M",
+                "LIMIT_0=90G",
+                ConfError::Contradiction(DEVICE),
+            ),
+            ("LIMIT=5683M", "LIMIT=-1", ConfError::Contradiction(DEVICE)),
+            ("MODE=hard", "MODE=whole", ConfError::Contradiction(MODE)),
+            (
+                "MODE=hard",
+                "MODE=none",
+                ConfError::Limits(LimitsError::Mode),
+            ),
+            (
+                "SHARDS=1/8",
+                "SHARDS=9/8",
+                ConfError::Limits(LimitsError::Shards),
+            ),
+            ("SOFTMIG_UID=2001", "SOFTMIG_UID=-1", ConfError::Value(UID)),
+            ("SOFTMIG_JOB=7", "SOFTMIG_JOB=0", ConfError::Value(JOB)),
+            ("SOFTMIG_JOB=7", "SOFTMIG_JOB=07", ConfError::Value(JOB)),
+            ("SOFTMIG_UID=2001\n", "", ConfError::Missing(UID)),
+            (
+                "SOFTMIG_UID=",
+                "SOFTMIG_UID=2001\nSOFTMIG_UID=",
+                ConfError::Twice(UID),
+            ),
+            ("GPUS=GPU-", "GPUS=gpu-", ConfError::Value(GPUS)),
+            ("SOFTMIG_RUN=3", "garbage", ConfError::Line),
+            ("SOFTMIG_RUN=3", "", ConfError::Line),
+        ] {
+            let text = text.replacen(from, to, 1);
+            assert_eq!(JobConf::parse(text.as_bytes()), Err(error), "{text}");
+        }
+        let whole = "SOFTMIG_UID=1\nSOFTMIG_MODE=whole\nSOFTMIG_GPUS=\n";
+        assert!(JobConf::parse(whole.as_bytes()).is_ok());
+        for line in [
+            "CUDA_DEVICE_MEMORY_LIMIT_0=1M\n",
+            "SOFTMIG_SHARDS=1/4\n",
+            "SOFTMIG_TYPE=l40s\n",
+        ] {
+            let text = format!("{whole}{line}");
+            assert_eq!(
+                JobConf::parse(text.as_bytes()),
+                Err(ConfError::Contradiction(MODE))
+            );
+        }
+        assert_eq!(JobConf::parse(b"\xff\n"), Err(ConfError::Encoding));
+    }
+
+    #[test]
+    fn the_conf_of_an_older_prolog_names_no_job() {
+        let text = conf().to_string().replace("SOFTMIG_JOB=7\n", "");
+        let older = JobConf {
+            job: None,
+            ..conf()
+        };
+        assert_eq!(older.to_string(), text);
+        assert_eq!(JobConf::parse(text.as_bytes()), Ok(older));
+    }
+
+    #[test]
+    fn keys_of_a_newer_version_are_passed_over() {
+        let text = conf().to_string() + "SOFTMIG_FUTURE=anything\n";
+        assert_eq!(JobConf::parse(text.as_bytes()), Ok(conf()));
+    }
+}

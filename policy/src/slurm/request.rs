@@ -1,0 +1,131 @@
+//! A job's request, in the fields and units that slurmctld's job description has.
+
+use crate::slurm::gres::{Item, Prefix, items};
+
+/// What of a job's request has to do with GPUs. `None` is a field the user left unset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// `--gres` and `--gpus-per-node`; where every slice ends up.
+    pub tres_per_node: Option<String>,
+    /// `--gpus`.
+    pub tres_per_job: Option<String>,
+    /// `--gpus-per-socket`.
+    pub tres_per_socket: Option<String>,
+    /// `--gpus-per-task` and `--tres-per-task`.
+    pub tres_per_task: Option<String>,
+    /// `--gpu-bind`; Slurm 23.11 and later also put `per_task` here for `--gpus-per-task`.
+    pub tres_bind: Option<String>,
+    /// `--gpu-freq`.
+    pub tres_freq: Option<String>,
+    /// `--cpus-per-gpu`.
+    pub cpus_per_tres: Option<String>,
+    /// `--mem-per-gpu`, in MiB.
+    pub mem_per_tres: Option<String>,
+    /// `--ntasks-per-gpu`.
+    pub ntasks_per_tres: Option<u32>,
+    /// The lower figure of `--nodes`.
+    pub min_nodes: Option<u32>,
+    /// The upper figure of `--nodes`.
+    pub max_nodes: Option<u32>,
+    /// `--ntasks`.
+    pub num_tasks: Option<u32>,
+    /// `--ntasks-per-node`.
+    pub ntasks_per_node: Option<u32>,
+    /// `--cpus-per-task`.
+    pub cpus_per_task: Option<u32>,
+    /// The CPUs the job needs in all, as the client adds them up.
+    pub min_cpus: Option<u32>,
+    /// `--mincpus`.
+    pub min_cpus_per_node: Option<u32>,
+    /// `--sockets-per-node`.
+    pub sockets_per_node: Option<u32>,
+    /// `--mem`, in MiB; 0 is all that the node has.
+    pub memory_per_node: Option<u64>,
+    /// `--mem-per-cpu`, in MiB.
+    pub memory_per_cpu: Option<u64>,
+    /// `--exclusive`.
+    pub exclusive: bool,
+}
+
+impl Request {
+    /// The fields that can hold a request for GPUs.
+    pub(crate) fn tres(&self) -> impl Iterator<Item = (Place, &str)> {
+        [
+            (Place::Node, &self.tres_per_node),
+            (Place::Job, &self.tres_per_job),
+            (Place::Socket, &self.tres_per_socket),
+            (Place::Task, &self.tres_per_task),
+        ]
+        .into_iter()
+        .filter_map(|(place, text)| Some((place, text.as_deref()?)))
+    }
+
+    /// Whether any of those fields is set.
+    pub fn names_tres(&self) -> bool {
+        self.tres().next().is_some()
+    }
+
+    /// How the request marks its GRES, where it does.
+    pub fn prefix(&self) -> Option<Prefix> {
+        self.tres()
+            .flat_map(|(_, text)| items(text))
+            .find_map(|(_, item)| match item {
+                Item::Gpu(gres) if gres.prefix != Prefix::None => Some(gres.prefix),
+                _ => None,
+            })
+    }
+
+    /// The field of that place.
+    pub(crate) fn tres_mut(&mut self, place: Place) -> &mut Option<String> {
+        match place {
+            Place::Node => &mut self.tres_per_node,
+            Place::Job => &mut self.tres_per_job,
+            Place::Socket => &mut self.tres_per_socket,
+            Place::Task => &mut self.tres_per_task,
+        }
+    }
+
+    /// The job's tasks, where all of them are on one node.
+    pub(crate) fn tasks(&self) -> u32 {
+        self.num_tasks.or(self.ntasks_per_node).unwrap_or(1).max(1)
+    }
+
+    /// The least nodes that it runs on.
+    pub(crate) fn nodes(&self) -> u64 {
+        u64::from(self.min_nodes.unwrap_or(1).max(1))
+    }
+
+    /// How many of something there will be that is asked for so often in that place; at least.
+    pub(crate) fn in_all(&self, place: Place, count: u64) -> u64 {
+        let times = match place {
+            Place::Job => 1,
+            Place::Node => self.nodes(),
+            Place::Socket => self.nodes() * u64::from(self.sockets_per_node.unwrap_or(1)),
+            Place::Task => match (self.num_tasks, self.ntasks_per_node) {
+                (Some(tasks), _) => u64::from(tasks),
+                (None, Some(per_node)) => self.nodes() * u64::from(per_node),
+                (None, None) => self.nodes(),
+            },
+        };
+        count.saturating_mul(times.max(1))
+    }
+
+    /// Whether Slurm may give this job GPUs though no field names one: a whole node with all that is in it, or as
+    /// many GPUs as its tasks need.
+    pub(crate) fn implies_gpus(&self) -> bool {
+        self.exclusive || self.ntasks_per_tres.is_some()
+    }
+}
+
+/// What a TRES string is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// `tres_per_node`.
+    Node,
+    /// `tres_per_job`.
+    Job,
+    /// `tres_per_socket`.
+    Socket,
+    /// `tres_per_task`.
+    Task,
+}
