@@ -2,7 +2,7 @@
 
 use crate::figure::{Figure, Question, Target};
 use anyhow::{Context as _, Result, ensure};
-use softmig_policy::slurm::options::Options;
+use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::{
     Asker, Context, Fact, NodePolicy, Policy, PolicyError, Request, Verdict, decide,
 };

@@ -1,8 +1,8 @@
 //! The client's options as a request, and a decided request written back into them.
 
 use mlua::prelude::*;
+use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::slurm::gres::Prefix;
-use softmig_policy::slurm::options::Options;
 use softmig_policy::{Asker, Fact, Request};
 
 /// A set option; Slurm marks the unset ones with a word of its own in some releases.

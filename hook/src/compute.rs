@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_NOT_READY, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
 };
-use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::job_conf::MAX_GPUS;
 
 use crate::account::in_context_of;
 use crate::account::pools;

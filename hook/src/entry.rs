@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
-use softmig_policy::node::conf::{JobConf, Uuid};
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 
 use crate::compute;
 use crate::gate;

@@ -13,8 +13,8 @@ use core::ffi::CStr;
 use core::num::NonZeroU32;
 
 use softmig_policy::node::cgroup::{self, JobName};
-use softmig_policy::node::conf::{JobConf, Uuid};
-use softmig_policy::node::environment::{self, Environment};
+use softmig_policy::node::env_limits::{self, Environment};
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 
 use crate::node::Node;
@@ -321,7 +321,7 @@ fn own(node: &impl Node) -> Standing {
 }
 
 // The names of the variables must fit.
-const _: () = assert!(environment::MEMORY.len() + 4 < 32 && environment::COMPUTE.len() + 4 < 32);
+const _: () = assert!(env_limits::MEMORY.len() + 4 < 32 && env_limits::COMPUTE.len() + 4 < 32);
 
 #[cfg(test)]
 #[path = "place_tests.rs"]

@@ -2,7 +2,7 @@
 //! it. Without it slices would be refused and whole GPUs pass without anybody's limits.
 
 use softmig_policy::Policy;
-use softmig_policy::slurm::slurm_conf::state_save_location;
+use softmig_policy::slurm::conf::state_save_location;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

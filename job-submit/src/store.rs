@@ -2,7 +2,7 @@
 
 use crate::last_good;
 use softmig_policy::Policy;
-use softmig_policy::slurm::slurm_conf::parses_extra;
+use softmig_policy::slurm::conf::parses_extra;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
 use softmig_monitor::measure::table;
 use softmig_monitor::status;
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MIB: u64 = 1 << 20;

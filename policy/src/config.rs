@@ -1,18 +1,18 @@
 //! policy.toml: what it says, and whether it may say so.
 
-pub(crate) mod amount;
-pub mod catalogue;
 pub mod classes;
 pub mod clock;
 pub(crate) mod error;
 pub(crate) mod file;
 pub mod gates;
-pub mod legacy;
+pub mod gpu_types;
+pub mod inventory;
+pub mod legacy_mps;
+pub(crate) mod limit;
 pub(crate) mod messages;
-pub(crate) mod names;
+pub(crate) mod name_check;
+pub(crate) mod node_line;
 pub mod node_policy;
-pub(crate) mod node_words;
-pub mod nodes;
 pub mod policy;
 pub mod quota;
 pub mod reservable;

@@ -1,12 +1,12 @@
 //! From a request and a policy to a verdict.
 
-pub(crate) mod asked;
-pub(crate) mod asker;
-pub(crate) mod ceilings;
-pub(crate) mod convert;
+pub(crate) mod access;
 pub(crate) mod decide;
-pub(crate) mod entitlement;
-pub(crate) mod host;
-pub(crate) mod offers;
+pub(crate) mod gpu_demand;
+pub(crate) mod gpu_request;
+pub(crate) mod host_resources;
+pub(crate) mod quota_check;
 pub(crate) mod refusal;
-pub(crate) mod wanted;
+pub(crate) mod rewrite;
+pub(crate) mod submitter;
+pub(crate) mod wording;

@@ -1,10 +1,10 @@
 //! Slurm's own language: requests, options, lists and what its commands print. It knows no policy.
 
 pub mod allocation;
-pub mod configured;
+pub mod cli_options;
+pub mod conf;
 pub mod gres;
+pub mod gres_list;
 pub mod hostlist;
-pub mod options;
-pub(crate) mod request;
-pub mod slurm_conf;
-pub(crate) mod wall_time;
+pub(crate) mod job_request;
+pub(crate) mod time_limit;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use proptest::prelude::*;
-use softmig_policy::node::conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::node::size::Bytes;
 use softmig_policy::node::tag;
 use softmig_policy::slurm::gres::{Item, items};

@@ -1,6 +1,6 @@
 //! The node's GPUs, as the driver lists them below `/proc/driver/nvidia/gpus`: no NVML, no device opened.
 
-use softmig_policy::node::conf::{Gpus, Uuid};
+use softmig_policy::node::job_conf::{Gpus, Uuid};
 use std::path::Path;
 
 /// A GPU of this node.

@@ -4,7 +4,7 @@
 //! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
 
 use softmig_policy::node::cgroup::is_sluid;
-use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::tag::{Tag, TagError};
 use std::ffi::OsString;
 use std::fmt;

@@ -14,7 +14,7 @@
 use crate::dir::{Dir, Result};
 use crate::job::{Job, JobId, Sluid};
 use rustix::fs::{FlockOperation, flock};
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::{NodePolicy, Policy};
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use crate::gpu::installed;
 use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
 use crate::{folder, ledger};
-use softmig_policy::node::conf::{Gpus, JobConf};
+use softmig_policy::node::job_conf::{Gpus, JobConf};
 use std::num::NonZeroU32;
 use tracing::warn;
 

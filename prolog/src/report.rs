@@ -10,7 +10,7 @@ use crate::gpu::Assigned;
 use crate::job::Job;
 use crate::queue;
 use rustix::fs::{Mode, OFlags};
-use softmig_policy::node::conf::Uuid;
+use softmig_policy::node::job_conf::Uuid;
 use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};

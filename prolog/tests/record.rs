@@ -6,7 +6,7 @@
 )]
 
 use proptest::prelude::*;
-use softmig_policy::node::conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::node::tag::Tag;
 use softmig_prolog::clear::clear;
 use softmig_prolog::decide::{Source, Verdict, decide};

@@ -9,7 +9,7 @@ use answer::{Answer, JsonCases, cases_for_people, for_people};
 use cases::Case;
 use clap::Args;
 use softmig_policy::config::clock;
-use softmig_policy::slurm::options::{Options, SlurmVersion};
+use softmig_policy::slurm::cli_options::{Options, SlurmVersion};
 use softmig_policy::{Asker, Context, Fact, Policy, Request, Verdict, WallTime, decide};
 use std::path::PathBuf;
 use std::process::ExitCode;

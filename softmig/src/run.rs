@@ -22,7 +22,7 @@ use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
 use folder::{Base, Folder};
 use limits::Limits;
-use softmig_policy::node::environment::Tenths;
+use softmig_policy::node::env_limits::Tenths;
 use softmig_policy::node::size::Bytes;
 use standing::Node;
 use std::ffi::{OsStr, OsString};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Cluster, Machine, Node, Output, Root, Slurm, on_each_slurm};
 

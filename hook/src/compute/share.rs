@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::limits::Limits;
 use softmig_region::seat::WHOLE;
 

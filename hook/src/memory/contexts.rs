@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
     CUgreenCtx, CUresult,
 };
 
-use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::job_conf::MAX_GPUS;
 
 use crate::account::{self, Busy, Holding, Kind, Limited, making, outside, pools};
 use crate::compute;

@@ -4,7 +4,7 @@ use core::ffi::{c_char, c_uint};
 
 use softmig_driver_sys::cuda::{CUdevice, CUuuid};
 use softmig_driver_sys::nvml::{NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_SUCCESS, nvmlDevice_t};
-use softmig_policy::node::conf::Uuid;
+use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{UNIT, bytes, units_of_mib};
 
 use crate::account::{self, gpu};

@@ -1,7 +1,7 @@
 //! Which job a client is of, and what that may take: told by the kernel and by root's files, never by the client.
 
 use rustix::io::Errno;
-use softmig_policy::node::conf::{JobConf, Uuid};
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_prolog::dir::Dir;
 use softmig_prolog::job::JobId;

@@ -1,7 +1,7 @@
 //! The limits of the jobs on this node, as the prolog wrote them.
 
 use softmig_policy::node::cgroup::is_sluid;
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_prolog::dir::{Dir, DirError};
 use softmig_prolog::job::JobId;
 use softmig_prolog::node::Node;

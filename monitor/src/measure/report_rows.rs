@@ -7,7 +7,7 @@ use crate::measure::reading::{self, Reading};
 use crate::measure::report::{
     Conf, Finding, Gpu, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
 };
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Who may have how much: classes, their members, and people with a table of their own.
 
-use crate::config::amount::Amount;
-use crate::config::catalogue::GpuType;
 use crate::config::error::{PolicyError, line_of, meant};
-use crate::config::names;
+use crate::config::gpu_types::GpuType;
+use crate::config::limit::Amount;
+use crate::config::name_check;
 use crate::config::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
@@ -149,13 +149,13 @@ impl Classes {
             Err(format!("{what} {name} is in class {class} already"))
         };
         for user in &members.users {
-            names::check("user", user)?;
+            name_check::check("user", user)?;
             if let Some(other) = self.of_users.insert(user.clone(), at) {
                 return twice("user", user, other);
             }
         }
         for account in &members.accounts {
-            names::check("account", account)?;
+            name_check::check("account", account)?;
             // As sacctmgr keeps them.
             if let Some(other) = self.of_accounts.insert(account.to_lowercase(), at) {
                 return twice("account", account, other);
@@ -179,7 +179,7 @@ impl Classes {
         classes: &BTreeMap<String, Spanned<ClassTable>>,
         defaults: &Layer,
     ) -> Result<(), String> {
-        names::check("user", name)?;
+        name_check::check("user", name)?;
         let listed = self.of_users.get(name).copied();
         let class = match &table.class {
             Some(class) => self.position(class)?,

@@ -2,10 +2,10 @@
 
 use crate::config::error::{PolicyError, reading_error};
 use crate::config::gates::GateTable;
-use crate::config::legacy::LegacyTable;
+use crate::config::inventory::NodesTable;
+use crate::config::legacy_mps::LegacyTable;
 use crate::config::messages;
 use crate::config::node_policy::{GpuTables, NodeTable};
-use crate::config::nodes::NodesTable;
 use crate::config::policy::{Placement, RawShards, TagField};
 use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::config::reservable::ReservableTable;

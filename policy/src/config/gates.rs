@@ -1,11 +1,11 @@
 //! Gates: what may be asked for only inside certain reservations.
 
-use crate::config::catalogue::GpuType;
 use crate::config::classes::{Classes, Unknown};
 use crate::config::error::{PolicyError, line_of, meant, nearest};
-use crate::config::names;
-use crate::decision::asker::Asker;
+use crate::config::gpu_types::GpuType;
+use crate::config::name_check;
 use crate::decision::refusal::{Code, Refusal};
+use crate::decision::submitter::Asker;
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl GateTable {
             }
             list.iter()
                 .flatten()
-                .try_for_each(|name| names::check(what, name))?;
+                .try_for_each(|name| name_check::check(what, name))?;
         }
         for class in &self.exempt_classes {
             if !classes.is_class(class) {

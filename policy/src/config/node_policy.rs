@@ -3,8 +3,8 @@
 //! Prolog, epilog and monitor read no more of the file than this. What is wrong in the rules about people concerns nobody
 //! whose job has been granted, and the programs that run for each job stay small.
 
-use crate::config::catalogue::{GpuTable, GpuType};
 use crate::config::error::{PolicyError, line_of, reading_error};
+use crate::config::gpu_types::{GpuTable, GpuType};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;

@@ -1,22 +1,22 @@
 //! policy.toml: what an administrator decides, read and found consistent.
 
-use crate::config::catalogue::GpuType;
 use crate::config::classes::{Classes, Standing, Tables, Unknown};
 use crate::config::error::{PolicyError, line_of, nearest};
 use crate::config::file::File;
 use crate::config::gates::{Closed, Gate, Gates, What};
-use crate::config::legacy::Mps;
+use crate::config::gpu_types::GpuType;
+use crate::config::inventory::{self, Nodes};
+use crate::config::legacy_mps::Mps;
 use crate::config::messages::Messages;
 use crate::config::node_policy::NodePolicy;
-use crate::config::nodes::{self, Nodes};
 use crate::config::quota::{Quota, Weights};
 use crate::config::reservable::{self, Holder, Reservable};
 use crate::config::routes::{self, Route};
-use crate::decision::asker::Asker;
-use crate::decision::offers::smallest_slice;
 use crate::decision::refusal::Code;
+use crate::decision::submitter::Asker;
+use crate::decision::wording::smallest_slice;
 use crate::slurm::gres::{Item, items};
-use crate::slurm::request::Request;
+use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +132,7 @@ impl Policy {
     fn parse_in(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let policy = Self::read(text, zone)?;
         policy.gates.build()?;
-        nodes::each_once(&policy.nodes)?;
+        inventory::each_once(&policy.nodes)?;
         Ok(policy)
     }
 
@@ -172,7 +172,7 @@ impl Policy {
                 message: format!("[legacy.mps]: {message}"),
             })?,
             routes,
-            nodes: nodes::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
+            nodes: inventory::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
             weights: weights(gpus),
             node,
             classes,

@@ -1,7 +1,7 @@
 //! How much people may have: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one before.
 
-use crate::config::amount::Amount;
-use crate::slurm::wall_time::{MaxWallTime, WallTime};
+use crate::config::limit::Amount;
+use crate::slurm::time_limit::{MaxWallTime, WallTime};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 

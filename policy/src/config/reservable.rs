@@ -3,11 +3,11 @@
 //! Slurm can keep a GPU from slices only by giving it a type of its own, which has no shards. So a reserved GPU has one, and
 //! while it has, nobody but its holder can ask for it.
 
-use crate::config::catalogue::GpuType;
 use crate::config::error::{PolicyError, line_of, meant};
-use crate::config::names;
-use crate::decision::asker::Asker;
+use crate::config::gpu_types::GpuType;
+use crate::config::name_check;
 use crate::decision::refusal::{Code, Refusal};
+use crate::decision::submitter::Asker;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
@@ -110,11 +110,11 @@ impl ReservableTable {
         }
         let holder = match (self.user, self.account) {
             (Some(user), None) => {
-                names::check("user", &user)?;
+                name_check::check("user", &user)?;
                 Holder::User(user)
             }
             (None, Some(account)) => {
-                names::check("account", &account)?;
+                name_check::check("account", &account)?;
                 Holder::Account(account)
             }
             (Some(_), Some(_)) => {

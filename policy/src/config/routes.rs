@@ -1,9 +1,9 @@
 //! Routes: the partition of a slice job whose user named none.
 
-use crate::config::catalogue::GpuType;
 use crate::config::error::{PolicyError, line_of};
-use crate::decision::asker::Asker;
-use crate::slurm::wall_time::WallTime;
+use crate::config::gpu_types::GpuType;
+use crate::decision::submitter::Asker;
+use crate::slurm::time_limit::WallTime;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -61,7 +61,7 @@ impl RouteTable {
                 "types has {unknown}, and there is no [gpu.{unknown}]"
             ));
         }
-        crate::config::nodes::check_slurm_words(&self.slurm)?;
+        crate::config::inventory::check_slurm_words(&self.slurm)?;
         Ok(Route {
             partition: self.partition,
             types,

@@ -1,20 +1,20 @@
 //! The rules: what is a slice, and which requests for one can be granted.
 
-use crate::config::catalogue::GpuType;
-use crate::config::legacy::Mps;
+use crate::config::gpu_types::GpuType;
+use crate::config::legacy_mps::Mps;
 use crate::config::policy::{Policy, RawShards};
-use crate::decision::asker::Asker;
-use crate::decision::convert;
-use crate::decision::entitlement::{self, Terms};
-use crate::decision::offers::{
+use crate::decision::access::{self, Terms};
+use crate::decision::gpu_request::{Part, Wanted, name_of, typed};
+use crate::decision::refusal::{Code, Refusal};
+use crate::decision::rewrite;
+use crate::decision::submitter::Asker;
+use crate::decision::wording::{
     around, example_slices, nearest_size, nearest_slices, offer, or_a_slice, smallest_slice,
 };
-use crate::decision::refusal::{Code, Refusal};
-use crate::decision::wanted::{Part, Wanted, name_of, typed};
 use crate::node::limits::{Limits, decimal};
 use crate::node::tag::Tag;
 use crate::slurm::gres::{Name, Prefix};
-use crate::slurm::request::Request;
+use crate::slurm::job_request::Request;
 
 /// What a decision may depend on besides the request itself.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +105,7 @@ fn answer(
         return Err(in_other_case(raw));
     }
     if !wanted.is_ours() {
-        let terms = entitlement::of_wholes(policy, request, context, wanted);
+        let terms = access::of_wholes(policy, request, context, wanted);
         return Ok(Verdict::Unchanged {
             gpus: wanted.has_wholes() || request.implies_gpus(),
             terms: terms.map_err(|refusal| match (wanted.misspelt, refusal.code) {
@@ -118,7 +118,7 @@ fn answer(
         });
     }
     let mut grant = grant(policy, request, context, wanted)?;
-    grant.terms = entitlement::of_slice(policy, context, wanted, &mut grant)?;
+    grant.terms = access::of_slice(policy, context, wanted, &mut grant)?;
     Ok(Verdict::Granted(Box::new(grant)))
 }
 
@@ -175,7 +175,7 @@ fn grant(
     }
     Ok(Grant {
         asked: part.gres.to_string(),
-        request: convert::to_shards(request, context, gpu, part, limits)?,
+        request: rewrite::to_shards(request, context, gpu, part, limits)?,
         limits: *limits,
         terms: Terms::default(),
     })

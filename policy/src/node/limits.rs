@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroU32;
 
-use crate::node::split::split_once;
+use crate::node::kv::split_once;
 
 /// The most shards a GPU may be cut into, so that no share is below one percent: the C library reads
 /// a limit below 1 as 0, which there means no limit at all.

@@ -1,6 +1,6 @@
 //! What slurmctld says a job got on a node: `scontrol -d -o show job`, for jobs that carry no tag.
 
-use crate::config::catalogue::GpuType;
+use crate::config::gpu_types::GpuType;
 use crate::config::node_policy::NodePolicy;
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, items};

@@ -4,9 +4,9 @@ use super::text::{Generated, Text};
 use super::words::cores_in_sockets;
 use crate::slurm::accounting;
 use softmig_policy::Policy;
-use softmig_policy::config::nodes::NodeGpus;
+use softmig_policy::config::inventory::NodeGpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
-use softmig_policy::slurm::options::SlurmVersion;
+use softmig_policy::slurm::cli_options::SlurmVersion;
 
 /// The first release that can reserve single GPUs.
 const RESERVES_GPUS: SlurmVersion = SlurmVersion {

@@ -7,7 +7,7 @@ use crate::slurm::gres;
 use crate::slurm::partitions;
 use softmig_policy::Policy;
 use softmig_policy::config::policy::Placement;
-use softmig_policy::slurm::options::SlurmVersion;
+use softmig_policy::slurm::cli_options::SlurmVersion;
 
 /// The first release that knows LL_SHARED_GRES.
 const SPREADS: SlurmVersion = SlurmVersion {

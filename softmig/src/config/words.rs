@@ -1,6 +1,6 @@
 //! What the site's own words of a node's line say of it.
 
-use softmig_policy::config::nodes::Nodes;
+use softmig_policy::config::inventory::Nodes;
 
 /// The value of a word such as CPUs=64; Slurm takes any case.
 pub(super) fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {

@@ -7,7 +7,7 @@
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
 use softmig_policy::NodePolicy;
-use softmig_policy::node::conf::Gpus;
+use softmig_policy::node::job_conf::Gpus;
 use softmig_policy::slurm::allocation::Allocation;
 use softmig_prolog::decide::{Verdict, decide};
 use softmig_prolog::job::{GpuList, Job, JobId};

@@ -1,6 +1,6 @@
 //! The limits of a run: as people type them, as the library reads them, and in words.
 
-use softmig_policy::node::environment::{COMPUTE, MEMORY, Tenths};
+use softmig_policy::node::env_limits::{COMPUTE, MEMORY, Tenths};
 use softmig_policy::node::size::{Bytes, MIB};
 use std::process::Command;
 

@@ -11,7 +11,7 @@
 
 use anyhow::{Context, bail};
 use softmig_policy::node::cgroup::{self, JobName, Place};
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The GRES of a node, as slurm.conf and gres.conf are to have them.
 
 use softmig_policy::Policy;
-use softmig_policy::config::nodes::{Nodes, apart};
+use softmig_policy::config::inventory::{Nodes, apart};
 use softmig_policy::config::reservable::Window;
 use std::fmt;
 

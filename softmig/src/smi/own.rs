@@ -11,7 +11,7 @@
 //! | in a job with whole GPUs, outside every job, on a node that does not enforce | all |
 
 use softmig_policy::node::cgroup::{self, JobName, Place};
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use softmig_policy::node::conf::JobConf;
+use softmig_policy::node::job_conf::JobConf;
 use softmig_tests::{Cluster, Node};
 
 /// Where a job's conf is.

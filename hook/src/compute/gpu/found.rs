@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult, CUuuid,
 };
-use softmig_policy::node::conf::MAX_GPUS;
+use softmig_policy::node::job_conf::MAX_GPUS;
 
 use super::super::own::Own;
 use super::super::share;

@@ -3,7 +3,7 @@
 use crate::check::facts::{Declared, GresLine, Line, Lines, Node, Partition, Seen, Settings};
 use crate::check::gather::words::{conf_pairs, lines, numbered_lines};
 use anyhow::{Context, bail};
-use softmig_policy::slurm::configured::Configured;
+use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use std::path::Path;
 

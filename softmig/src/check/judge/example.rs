@@ -8,7 +8,7 @@ use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
-use softmig_policy::slurm::configured::Configured;
+use softmig_policy::slurm::gres_list::Configured;
 use std::collections::BTreeMap;
 
 /// Two types of GPUs, of which one is shared finely.

@@ -4,9 +4,9 @@ use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::has_slices;
 use softmig_policy::Policy;
-use softmig_policy::config::catalogue::GpuType;
+use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::reservable::Window;
-use softmig_policy::slurm::configured::Configured;
+use softmig_policy::slurm::gres_list::Configured;
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = routes(policy, cluster);

@@ -5,7 +5,7 @@ use crate::check::finding::{Code, Finding};
 use crate::slurm::gres::NodeGres;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
 use softmig_policy::Policy;
-use softmig_policy::config::catalogue::GpuType;
+use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::hostlist::expand;
 use std::collections::BTreeMap;
 /// The GPUs that Slurm and the policy say this node has.

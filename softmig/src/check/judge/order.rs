@@ -6,7 +6,7 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::gres::groups;
 use crate::check::judge::inventory::lines_for;
 use softmig_policy::Policy;
-use softmig_policy::config::nodes::apart;
+use softmig_policy::config::inventory::apart;
 use softmig_policy::slurm::hostlist::compress;
 use std::collections::BTreeMap;
 

@@ -150,7 +150,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
 mod tests {
     use super::*;
     use crate::check::judge::example::{KEPT, cluster, codes, policy, policy_with};
-    use softmig_policy::slurm::configured::Configured;
+    use softmig_policy::slurm::gres_list::Configured;
 
     const LIMITS: &str = "[defaults]\nshards = 2\n";
 

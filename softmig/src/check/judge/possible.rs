@@ -2,8 +2,8 @@
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
-use softmig_policy::config::catalogue::GpuType;
 use softmig_policy::config::classes::Standing;
+use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::policy::RawShards;
 use softmig_policy::config::quota::Quota;
 

@@ -5,8 +5,8 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::shares;
 use softmig_policy::Policy;
 use softmig_policy::config::policy::{Placement, TagField};
-use softmig_policy::slurm::options::SlurmVersion;
-use softmig_policy::slurm::slurm_conf::parses_extra;
+use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::slurm::conf::parses_extra;
 
 const fn release(major: u8, minor: u8) -> SlurmVersion {
     SlurmVersion { major, minor }

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use crate::node::conf::MAX_GPUS;
+use crate::node::job_conf::MAX_GPUS;
+use crate::node::kv::split_once;
 use crate::node::limits::decimal;
 use crate::node::size::{Bytes, SizeError};
-use crate::node::split::split_once;
 
 /// The variable with the memory of each GPU; `_0`, `_1`, ... for one GPU, by CUDA's own order.
 pub const MEMORY: &str = "CUDA_DEVICE_MEMORY_LIMIT";

@@ -1,8 +1,8 @@
 //! The inventory: which nodes have which GPUs. Slurm's configuration is made from it.
 
-use crate::config::catalogue::GpuType;
 use crate::config::error::{PolicyError, line_of};
-use crate::config::node_words;
+use crate::config::gpu_types::GpuType;
+use crate::config::node_line;
 use crate::config::reservable::Reservable;
 use crate::slurm::hostlist;
 use serde::Deserialize;
@@ -85,7 +85,7 @@ impl NodesTable {
             list.push(NodeGpus { kind, count });
         }
         check_slurm_words(&self.slurm)?;
-        node_words::check(&self.slurm)?;
+        node_line::check(&self.slurm)?;
         check_order(&list, reservables)?;
         Ok(Nodes {
             names: self.names,

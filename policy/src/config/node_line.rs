@@ -1,7 +1,7 @@
 //! The words of `slurm` in `[[nodes]]`, which end a NodeName line: slurmctld does not start with one that it does not know.
 
 use crate::config::error::nearest;
-use crate::slurm::configured::Configured;
+use crate::slurm::gres_list::Configured;
 
 /// What a NodeName line may have, from Slurm 20.11 to 26.05. Slurm takes them in upper and lower case.
 const KEYS: [&str; 29] = [

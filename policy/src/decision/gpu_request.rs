@@ -2,7 +2,7 @@
 
 use crate::config::policy::Policy;
 use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
-use crate::slurm::request::{Place, Request};
+use crate::slurm::job_request::{Place, Request};
 
 /// The parts of a request that are about GPUs, and the rest of it.
 pub(crate) struct Wanted<'a> {

@@ -1,13 +1,13 @@
 //! What a class may never hold: a job that asks for that would wait for ever.
 
-use crate::config::catalogue::GpuType;
 use crate::config::classes::Standing;
+use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
-use crate::decision::asked::Asked;
-use crate::decision::asker::Asker;
-use crate::decision::offers::with_limits;
+use crate::decision::gpu_demand::Asked;
 use crate::decision::refusal::{Code, Refusal};
-use crate::slurm::wall_time::WallTime;
+use crate::decision::submitter::Asker;
+use crate::decision::wording::with_limits;
+use crate::slurm::time_limit::WallTime;
 
 /// Refuses a job that could never start.
 pub(crate) fn fit(

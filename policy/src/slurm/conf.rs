@@ -6,7 +6,7 @@
 /// Looks at this file alone, not at those that it includes; `[tag] field` in policy.toml says it for those.
 ///
 /// ```
-/// use softmig_policy::slurm::slurm_conf::parses_extra;
+/// use softmig_policy::slurm::conf::parses_extra;
 /// assert!(parses_extra("SchedulerParameters=bf_interval=1,extra_constraints\n"));
 /// ```
 pub fn parses_extra(slurm_conf: &str) -> bool {
@@ -19,7 +19,7 @@ pub fn parses_extra(slurm_conf: &str) -> bool {
 /// The folder in which slurmctld keeps what it has to know after a restart, where this file says it.
 ///
 /// ```
-/// use softmig_policy::slurm::slurm_conf::state_save_location;
+/// use softmig_policy::slurm::conf::state_save_location;
 /// let text = "StateSaveLocation=/var/spool/slurmctld # shared\n";
 /// assert_eq!(state_save_location(text).as_deref(), Some("/var/spool/slurmctld"));
 /// ```

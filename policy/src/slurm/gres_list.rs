@@ -19,7 +19,7 @@ impl Configured {
     /// line before.
     ///
     /// ```
-    /// use softmig_policy::slurm::configured::Configured;
+    /// use softmig_policy::slurm::gres_list::Configured;
     /// let list = Configured::parse("gpu:l40s:4(S:0-1),shard:16");
     /// assert_eq!((list[0].kind.as_deref(), list[0].count), (Some("l40s"), 4));
     /// assert_eq!((list[1].kind.as_deref(), list[1].count), (None, 16));

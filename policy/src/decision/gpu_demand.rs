@@ -1,9 +1,9 @@
 //! What a job asks for, counted.
 
-use crate::config::catalogue::GpuType;
+use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
-use crate::decision::wanted::Wanted;
-use crate::slurm::request::Request;
+use crate::decision::gpu_request::Wanted;
+use crate::slurm::job_request::Request;
 
 /// What a job asks for. A count is the least that it can come to.
 #[derive(Default)]

@@ -4,9 +4,9 @@
 //! passed over, so that prolog, hook and epilog of different versions understand each other's files; everything
 //! that is known must be there once and must agree with the rest, or the conf is no conf.
 
+use crate::node::kv::{split, split_once};
 use crate::node::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
 use crate::node::size::{Bytes, SizeError};
-use crate::node::split::{split, split_once};
 use core::fmt::{self, Write};
 use core::num::NonZeroU32;
 
@@ -138,7 +138,7 @@ impl Gpus {
 /// What the node knows of a job.
 ///
 /// ```
-/// use softmig_policy::node::conf::JobConf;
+/// use softmig_policy::node::job_conf::JobConf;
 /// let text = "CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_UID=2001\nSOFTMIG_TYPE=l40s\n\
 ///             SOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS=\n";
 /// let conf = JobConf::parse(text.as_bytes()).unwrap();

@@ -7,15 +7,15 @@ use crate::config::classes::{Standing, Unknown};
 use crate::config::gates::{Gate, What};
 use crate::config::policy::Policy;
 use crate::config::reservable::Reservable;
-use crate::decision::asked::Asked;
-use crate::decision::asker::{Asker, Fact};
-use crate::decision::ceilings::number;
 use crate::decision::decide::{Context, Grant};
+use crate::decision::gpu_demand::Asked;
+use crate::decision::gpu_request::Wanted;
+use crate::decision::quota_check::number;
 use crate::decision::refusal::{Code, Refusal};
-use crate::decision::wanted::Wanted;
+use crate::decision::submitter::{Asker, Fact};
 use crate::slurm::gres::is_named;
-use crate::slurm::request::Request;
-use crate::{config::reservable, decision::ceilings, decision::host};
+use crate::slurm::job_request::Request;
+use crate::{config::reservable, decision::host_resources, decision::quota_check};
 use std::collections::BTreeSet;
 
 /// What is said to a job that passes, and set in its record, besides its GPUs.
@@ -49,7 +49,7 @@ pub(crate) fn of_wholes(
         && standing.quota.whole_gpus == Some(0)
     {
         // To name a type would not help.
-        ceilings::fit(policy, &asked, standing, asker)?;
+        quota_check::fit(policy, &asked, standing, asker)?;
     }
     pass_reserved(policy, &asked, context)?;
     let off_nodes = off_kept_nodes(policy, request, &asked)?;
@@ -63,8 +63,8 @@ pub(crate) fn of_wholes(
     let gpus = !asked.is_nothing() || request.implies_gpus();
     match policy.standing(asker) {
         Ok(Some(standing)) if gpus => {
-            ceilings::fit(policy, &asked, standing, asker)?;
-            host::within(request, &asked.text, standing)?;
+            quota_check::fit(policy, &asked, standing, asker)?;
+            host_resources::within(request, &asked.text, standing)?;
             Ok(Terms {
                 off_nodes,
                 ..terms(policy, &asked, standing, asker)?
@@ -119,15 +119,15 @@ pub(crate) fn of_slice(
             });
         }
     };
-    ceilings::fit(policy, &asked, standing, asker)?;
-    host::fit(
+    quota_check::fit(policy, &asked, standing, asker)?;
+    host_resources::fit(
         &mut grant.request,
         &grant.asked,
         shards,
         standing,
         context.is_change,
     )?;
-    host::within(&grant.request, &asked.text, standing)?;
+    host_resources::within(&grant.request, &asked.text, standing)?;
     Ok(Terms {
         partition,
         ..terms(policy, &asked, standing, asker)?

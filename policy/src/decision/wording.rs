@@ -1,6 +1,6 @@
 //! What there is, in the words of a refusal's hint.
 
-use crate::config::catalogue::GpuType;
+use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 
 /// "GPUs of type l40s are cut in 2 or 4".

@@ -1,12 +1,12 @@
 //! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
 
-use crate::config::catalogue::GpuType;
+use crate::config::gpu_types::GpuType;
 use crate::decision::decide::Context;
+use crate::decision::gpu_request::Part;
 use crate::decision::refusal::{Code, Refusal};
-use crate::decision::wanted::Part;
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, Prefix, items};
-use crate::slurm::request::{Place, Request};
+use crate::slurm::job_request::{Place, Request};
 
 /// The request with the slice as shards of one GPU, in `tres_per_node`, on one node.
 pub(crate) fn to_shards(

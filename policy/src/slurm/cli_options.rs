@@ -1,7 +1,7 @@
 //! What a user types after sbatch, srun or salloc, and the request that Slurm's client makes of it.
 
 use crate::slurm::gres::Prefix;
-use crate::slurm::request::Request;
+use crate::slurm::job_request::Request;
 use std::fmt;
 use std::str::FromStr;
 
@@ -140,7 +140,7 @@ impl Options {
     /// The request that this Slurm's client sends for these options.
     ///
     /// ```
-    /// use softmig_policy::slurm::options::Options;
+    /// use softmig_policy::slurm::cli_options::Options;
     /// let options = Options { gpus: Some("l40s.4:1".into()), ..Options::default() };
     /// let request = options.to_request("22.05".parse().unwrap()).unwrap();
     /// assert_eq!(request.tres_per_job.as_deref(), Some("gres:gpu:l40s.4:1"));
