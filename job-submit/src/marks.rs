@@ -2,7 +2,7 @@
 
 use crate::{fields, slurm, store};
 use mlua::prelude::*;
-use softmig_policy::config::policy::TagField;
+use softmig_policy::config::choices::TagField;
 use softmig_policy::node::tag::{self, Tag};
 
 /// The fields that the prolog looks into.

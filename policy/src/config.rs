@@ -1,5 +1,6 @@
 //! policy.toml: what it says, and whether it may say so.
 
+pub mod choices;
 pub mod classes;
 pub mod clock;
 pub(crate) mod error;
@@ -15,5 +16,7 @@ pub(crate) mod node_line;
 pub mod node_policy;
 pub mod policy;
 pub mod quota;
+pub(crate) mod refusal_code;
 pub mod reservable;
 pub mod routes;
+pub(crate) mod suggest;

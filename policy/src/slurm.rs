@@ -7,4 +7,6 @@ pub mod gres;
 pub mod gres_list;
 pub mod hostlist;
 pub(crate) mod job_request;
+pub(crate) mod plain;
+pub mod release;
 pub(crate) mod time_limit;

@@ -13,7 +13,7 @@ use crate::scheduler::Measure;
 use clap::Args;
 use facts::{Answer, Cluster, Difference, Machine};
 use finding::{Finding, Findings, Level};
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::slurm::release::SlurmVersion;
 use softmig_policy::{Policy, now};
 use std::path::PathBuf;
 use std::process::ExitCode;

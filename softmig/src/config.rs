@@ -12,7 +12,7 @@ mod write;
 use crate::policy_file::{self, PolicyFile};
 use crate::say::say;
 use clap::Args;
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::slurm::release::SlurmVersion;
 use softmig_policy::{Policy, now};
 use std::path::PathBuf;
 use std::process::ExitCode;

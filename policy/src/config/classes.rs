@@ -1,10 +1,11 @@
 //! Who may have how much: classes, their members, and people with a table of their own.
 
-use crate::config::error::{PolicyError, line_of, meant};
+use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::limit::Amount;
 use crate::config::name_check;
 use crate::config::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
+use crate::config::suggest::meant;
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
 

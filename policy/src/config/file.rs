@@ -1,12 +1,12 @@
 //! policy.toml as it is written, and the errors of one that cannot be read.
 
+use crate::config::choices::{Placement, RawShards, TagField};
 use crate::config::error::{PolicyError, reading_error};
 use crate::config::gates::GateTable;
 use crate::config::inventory::NodesTable;
 use crate::config::legacy_mps::LegacyTable;
 use crate::config::messages;
 use crate::config::node_policy::{GpuTables, NodeTable};
-use crate::config::policy::{Placement, RawShards, TagField};
 use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::config::reservable::ReservableTable;
 use crate::config::routes::RouteTable;

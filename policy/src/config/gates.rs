@@ -1,10 +1,12 @@
 //! Gates: what may be asked for only inside certain reservations.
 
 use crate::config::classes::{Classes, Unknown};
-use crate::config::error::{PolicyError, line_of, meant, nearest};
+use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::name_check;
-use crate::decision::refusal::{Code, Refusal};
+use crate::config::refusal_code::Code;
+use crate::config::suggest::{meant, nearest};
+use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Asker;
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;

@@ -84,7 +84,7 @@ impl NodesTable {
             }
             list.push(NodeGpus { kind, count });
         }
-        check_slurm_words(&self.slurm)?;
+        node_line::check_slurm_words(&self.slurm)?;
         node_line::check(&self.slurm)?;
         check_order(&list, reservables)?;
         Ok(Nodes {
@@ -126,17 +126,6 @@ pub fn apart<'a>(kinds: &[&'a str]) -> Option<(&'a str, &'a str)> {
         let again = kind != next && kinds.get(at + 2..)?.contains(&kind);
         again.then_some((kind, next))
     })
-}
-
-/// Words for a line of slurm.conf that end with it.
-pub(crate) fn check_slurm_words(words: &str) -> Result<(), String> {
-    let plain = words.chars().all(crate::decision::refusal::is_plain);
-    if plain && !words.contains(['#', '\\']) {
-        return Ok(());
-    }
-    Err(format!(
-        "slurm = \"{words}\" is not one line of plain words for slurm.conf"
-    ))
 }
 
 /// Checks all that stand in policy.toml, of which `text` is all.

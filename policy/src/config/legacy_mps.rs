@@ -1,7 +1,7 @@
 //! Requests of older systems: units of `mps` that mean part of a GPU.
 
-use crate::config::error::meant;
 use crate::config::gpu_types::GpuType;
+use crate::config::suggest::meant;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

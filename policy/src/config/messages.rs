@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::error::{PolicyError, line_of, meant};
-use crate::decision::refusal::{Code, is_plain};
+use crate::config::error::{PolicyError, line_of};
+use crate::config::refusal_code::Code;
+use crate::config::suggest::meant;
+use crate::slurm::plain::is_plain;
 
 /// What `[messages]` holds.
 #[derive(Clone, Debug, Default)]

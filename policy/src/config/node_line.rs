@@ -1,7 +1,8 @@
 //! The words of `slurm` in `[[nodes]]`, which end a NodeName line: slurmctld does not start with one that it does not know.
 
-use crate::config::error::nearest;
+use crate::config::suggest::nearest;
 use crate::slurm::gres_list::Configured;
+use crate::slurm::plain::is_plain;
 
 /// What a NodeName line may have, from Slurm 20.11 to 26.05. Slurm takes them in upper and lower case.
 const KEYS: [&str; 29] = [
@@ -41,6 +42,17 @@ const OURS: [&str; 3] = ["gpu", "shard", "mps"];
 
 /// Less than this is a figure in GB.
 const LEAST_MEMORY_MB: u64 = 1024;
+
+/// Words for a line of slurm.conf that end with it.
+pub(crate) fn check_slurm_words(words: &str) -> Result<(), String> {
+    let plain = words.chars().all(is_plain);
+    if plain && !words.contains(['#', '\\']) {
+        return Ok(());
+    }
+    Err(format!(
+        "slurm = \"{words}\" is not one line of plain words for slurm.conf"
+    ))
+}
 
 pub(crate) fn check(words: &str) -> Result<(), String> {
     let words = without_blanks(words);

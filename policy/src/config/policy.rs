@@ -1,7 +1,8 @@
 //! policy.toml: what an administrator decides, read and found consistent.
 
+use crate::config::choices::{Placement, RawShards, TagField};
 use crate::config::classes::{Classes, Standing, Tables, Unknown};
-use crate::config::error::{PolicyError, line_of, nearest};
+use crate::config::error::{PolicyError, line_of};
 use crate::config::file::File;
 use crate::config::gates::{Closed, Gate, Gates, What};
 use crate::config::gpu_types::GpuType;
@@ -10,15 +11,15 @@ use crate::config::legacy_mps::Mps;
 use crate::config::messages::Messages;
 use crate::config::node_policy::NodePolicy;
 use crate::config::quota::{Quota, Weights};
+use crate::config::refusal_code::Code;
 use crate::config::reservable::{self, Holder, Reservable};
 use crate::config::routes::{self, Route};
-use crate::decision::refusal::Code;
+use crate::config::suggest::nearest;
 use crate::decision::submitter::Asker;
 use crate::decision::wording::smallest_slice;
 use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A policy that was read and found consistent.
@@ -43,41 +44,6 @@ pub struct Policy {
     pub placement: Placement,
     /// Where the tag travels.
     pub tag_field: TagField,
-}
-
-/// What becomes of a request for shards that is no slice: untyped, or of a count that is not offered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RawShards {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// It is granted, up to one GPU.
-    Allow,
-}
-
-/// Which GPU of a node fills first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Placement {
-    /// The first that has room, so that others stay free for whole-GPU jobs.
-    #[default]
-    Pack,
-    /// The least loaded, so that every GPU is used.
-    Spread,
-}
-
-/// The field of the job record that carries the tag.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TagField {
-    /// `extra` where it reaches the prolog and is free text, else `comment`.
-    #[default]
-    Auto,
-    /// `extra`.
-    Extra,
-    /// `comment`.
-    Comment,
 }
 
 impl Policy {

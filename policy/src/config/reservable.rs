@@ -3,11 +3,14 @@
 //! Slurm can keep a GPU from slices only by giving it a type of its own, which has no shards. So a reserved GPU has one, and
 //! while it has, nobody but its holder can ask for it.
 
-use crate::config::error::{PolicyError, line_of, meant};
+use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::name_check;
-use crate::decision::refusal::{Code, Refusal};
+use crate::config::refusal_code::Code;
+use crate::config::suggest::meant;
+use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Asker;
+use crate::slurm::plain::is_plain;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, Zoned};
@@ -131,7 +134,7 @@ impl ReservableTable {
         if start.is_some_and(|start| start >= end) {
             return Err("start is not before end, so the GPU would never be anybody's".to_string());
         }
-        let plain = self.reason.chars().all(crate::decision::refusal::is_plain);
+        let plain = self.reason.chars().all(is_plain);
         if self.reason.trim().is_empty() || self.reason.len() > LONGEST_REASON || !plain {
             return Err(format!(
                 "reason is not one line of plain ASCII with 1 to {LONGEST_REASON} characters"

@@ -2,6 +2,7 @@
 
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
+use crate::config::node_line::check_slurm_words;
 use crate::decision::submitter::Asker;
 use crate::slurm::time_limit::WallTime;
 use serde::Deserialize;
@@ -61,7 +62,7 @@ impl RouteTable {
                 "types has {unknown}, and there is no [gpu.{unknown}]"
             ));
         }
-        crate::config::inventory::check_slurm_words(&self.slurm)?;
+        check_slurm_words(&self.slurm)?;
         Ok(Route {
             partition: self.partition,
             types,

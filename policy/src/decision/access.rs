@@ -6,12 +6,13 @@
 use crate::config::classes::{Standing, Unknown};
 use crate::config::gates::{Gate, What};
 use crate::config::policy::Policy;
+use crate::config::refusal_code::Code;
 use crate::config::reservable::Reservable;
 use crate::decision::decide::{Context, Grant};
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
 use crate::decision::quota_check::number;
-use crate::decision::refusal::{Code, Refusal};
+use crate::decision::refusal::Refusal;
 use crate::decision::submitter::{Asker, Fact};
 use crate::slurm::gres::is_named;
 use crate::slurm::job_request::Request;

@@ -1,11 +1,13 @@
 //! The rules: what is a slice, and which requests for one can be granted.
 
+use crate::config::choices::RawShards;
 use crate::config::gpu_types::GpuType;
 use crate::config::legacy_mps::Mps;
-use crate::config::policy::{Policy, RawShards};
+use crate::config::policy::Policy;
+use crate::config::refusal_code::Code;
 use crate::decision::access::{self, Terms};
 use crate::decision::gpu_request::{Part, Wanted, name_of, typed};
-use crate::decision::refusal::{Code, Refusal};
+use crate::decision::refusal::Refusal;
 use crate::decision::rewrite;
 use crate::decision::submitter::Asker;
 use crate::decision::wording::{

@@ -1,8 +1,9 @@
 //! The host's part of a slice: CPUs and memory by its shards, since Slurm's own defaults for GPUs do not see shards.
 
 use crate::config::classes::Standing;
+use crate::config::refusal_code::Code;
 use crate::decision::quota_check::number;
-use crate::decision::refusal::{Code, Refusal};
+use crate::decision::refusal::Refusal;
 use crate::slurm::job_request::Request;
 
 /// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow. A job that is in

@@ -3,8 +3,9 @@
 use crate::config::classes::Standing;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
+use crate::config::refusal_code::Code;
 use crate::decision::gpu_demand::Asked;
-use crate::decision::refusal::{Code, Refusal};
+use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Asker;
 use crate::decision::wording::with_limits;
 use crate::slurm::time_limit::WallTime;

@@ -1,102 +1,10 @@
 //! Refusals: what was asked, which rule says no, and what to type instead.
 
 use crate::config::policy::Policy;
+use crate::config::refusal_code::Code;
 use crate::decision::decide::Grant;
+use crate::slurm::plain::is_plain;
 use std::fmt;
-
-/// Why a request was refused. The names are public and stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
-    /// A slice of one GPU out of one.
-    SliceIsWholeGpu,
-    /// A size that is not on offer.
-    SliceSize,
-    /// Not exactly one slice.
-    SliceCount,
-    /// A slice and a whole GPU in one job.
-    SliceMixed,
-    /// A type of GPU that the policy does not know.
-    SliceType,
-    /// A slice on more than one node.
-    SliceNodes,
-    /// A slice for each of several tasks or sockets.
-    SlicePerTask,
-    /// An option that does not go with a slice.
-    SliceOption,
-    /// Shards that are no slice.
-    RawShard,
-    /// A request that cannot be read.
-    Malformed,
-    /// There is no policy to decide by.
-    PolicyUnreadable,
-    /// An attempt to write softmig's own mark into the job's record.
-    TagEdit,
-    /// Something that is only for jobs inside a reservation, by a job that names none.
-    GateNoReservation,
-    /// The same by a job that names another.
-    GateReservation,
-    /// More than the class may ever have, so that the job could never start.
-    LimitJob,
-    /// A QOS that is not for the user's jobs with GPUs.
-    LimitQos,
-    /// No refusal: what the class may have, said to a job that is granted.
-    LimitNotice,
-    /// A whole GPU for a class that has none.
-    WholeGpuClass,
-    /// A GPU that is kept for somebody else.
-    Reserved,
-}
-
-impl Code {
-    /// All of them.
-    pub const ALL: &[Self] = &[
-        Self::SliceIsWholeGpu,
-        Self::SliceSize,
-        Self::SliceCount,
-        Self::SliceMixed,
-        Self::SliceType,
-        Self::SliceNodes,
-        Self::SlicePerTask,
-        Self::SliceOption,
-        Self::RawShard,
-        Self::Malformed,
-        Self::PolicyUnreadable,
-        Self::TagEdit,
-        Self::GateNoReservation,
-        Self::GateReservation,
-        Self::LimitJob,
-        Self::LimitQos,
-        Self::LimitNotice,
-        Self::WholeGpuClass,
-        Self::Reserved,
-    ];
-
-    /// The name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SliceIsWholeGpu => "SLICE_IS_WHOLE_GPU",
-            Self::SliceSize => "SLICE_SIZE",
-            Self::SliceCount => "SLICE_COUNT",
-            Self::SliceMixed => "SLICE_MIXED",
-            Self::SliceType => "SLICE_TYPE",
-            Self::SliceNodes => "SLICE_NODES",
-            Self::SlicePerTask => "SLICE_PER_TASK",
-            Self::SliceOption => "SLICE_OPTION",
-            Self::RawShard => "RAW_SHARD",
-            Self::Malformed => "MALFORMED",
-            Self::PolicyUnreadable => "POLICY_UNREADABLE",
-            Self::TagEdit => "TAG_EDIT",
-            Self::GateNoReservation => "GATE_NO_RESERVATION",
-            Self::GateReservation => "GATE_RESERVATION",
-            Self::LimitJob => "LIMIT_JOB",
-            Self::LimitQos => "LIMIT_QOS",
-            Self::LimitNotice => "LIMIT_NOTICE",
-            Self::WholeGpuClass => "WHOLE_GPU_CLASS",
-            Self::Reserved => "RESERVED",
-        }
-    }
-}
 
 /// A refusal as the user reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,11 +118,6 @@ impl fmt::Display for Refusal {
             None => Ok(()),
         }
     }
-}
-
-/// What may go to terminals and logs.
-pub(crate) fn is_plain(letter: char) -> bool {
-    letter == ' ' || letter.is_ascii_graphic()
 }
 
 /// Plain ASCII on one line, of bearable length: part of it comes from the user and goes to terminals and logs.

@@ -1,9 +1,10 @@
 //! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
 
 use crate::config::gpu_types::GpuType;
+use crate::config::refusal_code::Code;
 use crate::decision::decide::Context;
 use crate::decision::gpu_request::Part;
-use crate::decision::refusal::{Code, Refusal};
+use crate::decision::refusal::Refusal;
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, Prefix, items};
 use crate::slurm::job_request::{Place, Request};

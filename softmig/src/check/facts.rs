@@ -4,8 +4,8 @@ use crate::check::gather::across::Told;
 use crate::scheduler::Model;
 use softmig_nvml::Devices;
 use softmig_policy::node::node_conf::NodeConf;
-use softmig_policy::slurm::cli_options::SlurmVersion;
 use softmig_policy::slurm::gres_list::Configured;
+use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ use crate::check::facts::{Cluster, Scripts, Seen, Settings};
 use crate::node::slurmd::host_name;
 use anyhow::{Context, anyhow, bail};
 use running::version;
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::slurm::release::SlurmVersion;
 use softmig_prolog::slurmctld::{AskError, Commands};
 use std::collections::BTreeMap;
 use std::path::Path;

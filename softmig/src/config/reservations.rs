@@ -6,7 +6,7 @@ use crate::slurm::accounting;
 use softmig_policy::Policy;
 use softmig_policy::config::inventory::NodeGpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::slurm::release::SlurmVersion;
 
 /// The first release that can reserve single GPUs.
 const RESERVES_GPUS: SlurmVersion = SlurmVersion {

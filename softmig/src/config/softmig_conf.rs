@@ -6,8 +6,8 @@ use crate::slurm::accounting::{self, Accounting, ENFORCE};
 use crate::slurm::gres;
 use crate::slurm::partitions;
 use softmig_policy::Policy;
-use softmig_policy::config::policy::Placement;
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::config::choices::Placement;
+use softmig_policy::slurm::release::SlurmVersion;
 
 /// The first release that knows LL_SHARED_GRES.
 const SPREADS: SlurmVersion = SlurmVersion {

@@ -4,9 +4,9 @@ use crate::check::facts::{
     Accounting, Association, Job, Node, Partition, Qos, Reservation, Seen, Settings,
 };
 use crate::check::gather::words::{pairs, value};
-use softmig_policy::slurm::cli_options::SlurmVersion;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
+use softmig_policy::slurm::release::SlurmVersion;
 use softmig_prolog::slurmctld::{AskError, Commands};
 
 /// What slurmctld says by itself.

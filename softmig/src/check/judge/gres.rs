@@ -3,9 +3,9 @@
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
-use softmig_policy::slurm::cli_options::SlurmVersion;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::compress;
+use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::{BTreeMap, BTreeSet};
 
 const NODE_LINE: &str = "the NodeName line and gres.conf";

@@ -2,9 +2,9 @@
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
+use softmig_policy::config::choices::RawShards;
 use softmig_policy::config::classes::Standing;
 use softmig_policy::config::gpu_types::GpuType;
-use softmig_policy::config::policy::RawShards;
 use softmig_policy::config::quota::Quota;
 
 pub(crate) fn judge(policy: &Policy) -> Vec<Finding> {

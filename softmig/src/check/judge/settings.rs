@@ -4,9 +4,9 @@ use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::shares;
 use softmig_policy::Policy;
-use softmig_policy::config::policy::{Placement, TagField};
-use softmig_policy::slurm::cli_options::SlurmVersion;
+use softmig_policy::config::choices::{Placement, TagField};
 use softmig_policy::slurm::conf::parses_extra;
+use softmig_policy::slurm::release::SlurmVersion;
 
 const fn release(major: u8, minor: u8) -> SlurmVersion {
     SlurmVersion { major, minor }
