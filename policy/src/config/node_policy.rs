@@ -5,6 +5,7 @@
 
 use crate::config::error::{PolicyError, line_of, reading_error};
 use crate::config::gpu_types::{GpuTable, GpuType};
+use crate::node::limits::Limits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -90,6 +91,39 @@ impl NodePolicy {
     pub fn gpus(&self) -> impl Iterator<Item = &GpuType> {
         self.gpus.values()
     }
+
+    /// The limits of so many shards of a type. A part that is spread over several GPUs counts as the smallest part
+    /// of each: which GPU holds how much is not known here.
+    pub fn allocated(&self, kind: Option<&str>, shards: u64) -> Option<Limits> {
+        let gpu = match kind {
+            Some(kind) => self.gpu(kind)?,
+            None => self.only_type()?,
+        };
+        u32::try_from(shards)
+            .ok()
+            .and_then(|shards| gpu.limits(shards).ok())
+            .or_else(|| gpu.limits(1).ok())
+    }
+
+    /// The smallest part of the type that the driver's name for a card (`NVIDIA L40S`, `NVIDIA TITAN RTX`) belongs to,
+    /// or of any type when none does: a type's name need not be in its cards' name.
+    pub fn smallest(&self, model: Option<&str>) -> Option<Limits> {
+        let is_model = |gpu: &&GpuType| model.is_some_and(|model| names(model, gpu.name()));
+        let smallest = |gpu: &GpuType| {
+            let size = gpu.slices().last().copied().unwrap_or(1);
+            gpu.limits(gpu.shards_per_gpu() / size).ok()
+        };
+        self.gpus().find(is_model).and_then(smallest).or_else(|| {
+            self.gpus()
+                .filter_map(smallest)
+                .min_by_key(Limits::memory_mib)
+        })
+    }
+
+    fn only_type(&self) -> Option<&GpuType> {
+        let mut types = self.gpus();
+        types.next().filter(|_| types.next().is_none())
+    }
 }
 
 fn check_gpus(tables: GpuTables, text: &str) -> Result<BTreeMap<String, GpuType>, PolicyError> {
@@ -103,6 +137,18 @@ fn check_gpus(tables: GpuTables, text: &str) -> Result<BTreeMap<String, GpuType>
         Ok((key, gpu))
     });
     checked.collect()
+}
+
+/// Whether one or more words of `model` in a row are `name`, but for case and punctuation.
+fn names(model: &str, name: &str) -> bool {
+    let letters = |text: &str| -> String {
+        let plain = text.chars().filter(char::is_ascii_alphanumeric);
+        plain.map(|letter| letter.to_ascii_lowercase()).collect()
+    };
+    let words: Vec<String> = model.split([' ', '-']).map(letters).collect();
+    let name = letters(name);
+    (0..words.len())
+        .any(|first| (first..words.len()).any(|last| words[first..=last].concat() == name))
 }
 
 #[cfg(test)]
@@ -144,5 +190,23 @@ mod tests {
             let (policy, node) = (Policy::parse(&text), NodePolicy::parse(&text));
             assert_eq!(node.unwrap_err(), policy.unwrap_err());
         }
+    }
+
+    #[test]
+    fn in_doubt_a_job_gets_the_smallest_part() {
+        let policy = NodePolicy::parse(
+            "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
+             [gpu.big]\nmemory_mib = 100000\nreserved_mib = 0\nshards = 10\nslices = [2]\n\
+             [gpu.titanrtx]\nmemory_mib = 24220\nreserved_mib = 0\nshards = 2\n",
+        )
+        .unwrap();
+        let memory = |limits: Option<Limits>| limits.unwrap().memory_mib();
+        assert_eq!(memory(policy.smallest(Some("NVIDIA L40S"))), 11366);
+        assert_eq!(memory(policy.smallest(Some("NVIDIA Big-80GB"))), 50000);
+        assert_eq!(memory(policy.smallest(Some("NVIDIA TITAN RTX"))), 12110);
+        assert_eq!(memory(policy.smallest(Some("Other"))), 11366);
+        assert_eq!(memory(policy.allocated(Some("l40s"), 2)), 22732);
+        assert_eq!(memory(policy.allocated(Some("l40s"), 6)), 11366);
+        assert_eq!(policy.allocated(None, 1), None);
     }
 }
