@@ -74,7 +74,7 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
             Some(_) if !options::is_srun(table) => Ok(SUCCESS),
             // srun asks for its step in the same words, which job_submit does not see.
             Some(option) => {
-                let refusal = Refusal::per_gpu_with_srun(&grant, option);
+                let refusal = Refusal::per_gpu_with_srun(&grant.asked, &grant.request, option);
                 refuse(lua, &refusal.at(&policy))
             }
             None => {

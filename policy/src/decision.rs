@@ -9,4 +9,5 @@ pub(crate) mod quota_check;
 pub(crate) mod refusal;
 pub(crate) mod rewrite;
 pub(crate) mod submitter;
+pub(crate) mod verdict;
 pub(crate) mod wording;

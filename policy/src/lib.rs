@@ -43,10 +43,10 @@ pub use {
     config::node_policy::NodePolicy,
     config::policy::Policy,
     config::refusal_code::Code,
-    decision::access::Terms,
-    decision::decide::{Context, Grant, Verdict, decide, decide_without_policy},
+    decision::decide::{decide, decide_without_policy},
     decision::refusal::Refusal,
     decision::submitter::{Asker, Fact},
+    decision::verdict::{Context, Grant, Terms, Verdict},
     slurm::job_request::Request,
     slurm::time_limit::WallTime,
 };

@@ -8,29 +8,16 @@ use crate::config::gates::{Gate, What};
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::config::reservable::Reservable;
-use crate::decision::decide::{Context, Grant};
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
 use crate::decision::quota_check::number;
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::{Asker, Fact};
+use crate::decision::verdict::{Context, Grant, Terms};
 use crate::slurm::gres::is_named;
 use crate::slurm::job_request::Request;
 use crate::{config::reservable, decision::host_resources, decision::quota_check};
 use std::collections::BTreeSet;
-
-/// What is said to a job that passes, and set in its record, besides its GPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
-    /// The QOS that it is to have; `None` leaves what it has.
-    pub qos: Option<String>,
-    /// The partition that it is to have; `None` leaves what it has.
-    pub partition: Option<String>,
-    /// Nodes that it is to stay off, as slurm.conf names them.
-    pub off_nodes: Option<String>,
-    /// A line for its user.
-    pub notice: Option<String>,
-}
 
 /// The terms of a job without a slice, or why it cannot be had.
 pub(crate) fn of_wholes(

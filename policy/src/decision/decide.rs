@@ -5,80 +5,17 @@ use crate::config::gpu_types::GpuType;
 use crate::config::legacy_mps::Mps;
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
-use crate::decision::access::{self, Terms};
+use crate::decision::access;
 use crate::decision::gpu_request::{Part, Wanted, name_of, typed};
 use crate::decision::refusal::Refusal;
 use crate::decision::rewrite;
-use crate::decision::submitter::Asker;
+use crate::decision::verdict::{Context, Grant, Terms, Verdict};
 use crate::decision::wording::{
     around, example_slices, nearest_size, nearest_slices, offer, or_a_slice, smallest_slice,
 };
 use crate::node::limits::{Limits, decimal};
-use crate::node::tag::Tag;
-use crate::slurm::gres::{Name, Prefix};
+use crate::slurm::gres::Name;
 use crate::slurm::job_request::Request;
-
-/// What a decision may depend on besides the request itself.
-#[derive(Clone, Debug, Default)]
-pub struct Context {
-    /// How this Slurm marks a GRES, where that is known; otherwise the request's own way is kept.
-    pub prefix: Option<Prefix>,
-    /// Who asks, and where the job is to run.
-    pub asker: Asker,
-    /// The time, in seconds since 1970.
-    pub now: i64,
-    /// Whether the job is in Slurm already: then it keeps what it has of the host.
-    pub is_change: bool,
-}
-
-/// The answer to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing in it is softmig's: Slurm gets it byte for byte as it came.
-    Unchanged {
-        /// Whether the job may get whole GPUs.
-        gpus: bool,
-        /// What is said and set besides.
-        terms: Terms,
-    },
-    /// A slice.
-    Granted(Box<Grant>),
-    /// No.
-    Refused(Refusal),
-}
-
-/// A granted slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The slice as the user asked for it, without the Slurm version's prefix.
-    pub asked: String,
-    /// The request as Slurm shall see it. A field that was set and is now `None` is to be cleared.
-    pub request: Request,
-    /// What the job may take.
-    pub limits: Limits,
-    /// What is said and set besides.
-    pub terms: Terms,
-}
-
-impl Verdict {
-    /// What the job's record is to carry to the node.
-    pub fn tag(&self) -> Option<Tag> {
-        match self {
-            Self::Granted(grant) => Some(Tag::Slice(grant.limits)),
-            Self::Unchanged { gpus: true, .. } => Some(Tag::Whole),
-            Self::Unchanged { gpus: false, .. } | Self::Refused(_) => None,
-        }
-    }
-
-    /// What is said and set besides; nothing for a refusal.
-    pub fn terms(&self) -> Option<&Terms> {
-        match self {
-            Self::Granted(grant) => Some(&grant.terms),
-            Self::Unchanged { terms, .. } => Some(terms),
-            Self::Refused(_) => None,
-        }
-    }
-}
 
 /// Decides on a request.
 ///

@@ -2,7 +2,7 @@
 
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
-use crate::decision::decide::Grant;
+use crate::slurm::job_request::Request;
 use crate::slurm::plain::is_plain;
 use std::fmt;
 
@@ -58,8 +58,9 @@ impl Refusal {
     }
 
     /// The refusal of srun with a figure per GPU: the job could be given it, its step could not.
-    pub fn per_gpu_with_srun(grant: &Grant, option: &str) -> Self {
-        let request = &grant.request;
+    ///
+    /// `asked` is the slice as the user wrote it, `request` what it became.
+    pub fn per_gpu_with_srun(asked: &str, request: &Request, option: &str) -> Self {
         let mut instead = Vec::new();
         if let Some(mib) = request.memory_per_node {
             instead.push(format!("--mem={mib}M"));
@@ -72,11 +73,8 @@ impl Refusal {
         }
         Self::new(
             Code::SliceOption,
-            format!(
-                "{}: srun cannot combine --{option} with a slice",
-                grant.asked
-            ),
-            format!("use srun --gres={} {}", grant.asked, instead.join(" ")),
+            format!("{asked}: srun cannot combine --{option} with a slice"),
+            format!("use srun --gres={asked} {}", instead.join(" ")),
         )
     }
 

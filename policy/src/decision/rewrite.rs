@@ -2,9 +2,9 @@
 
 use crate::config::gpu_types::GpuType;
 use crate::config::refusal_code::Code;
-use crate::decision::decide::Context;
 use crate::decision::gpu_request::Part;
 use crate::decision::refusal::Refusal;
+use crate::decision::verdict::Context;
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, Prefix, items};
 use crate::slurm::job_request::{Place, Request};
