@@ -16,7 +16,6 @@ use crate::config::reservable::{self, Holder, Reservable};
 use crate::config::routes::{self, Route};
 use crate::config::suggest::nearest;
 use crate::decision::submitter::Asker;
-use crate::decision::wording::smallest_slice;
 use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
@@ -328,16 +327,6 @@ impl Policy {
         (!names.is_empty()).then(|| names.join(","))
     }
 
-    /// What to type for a whole GPU whose type has to be named.
-    pub(crate) fn name_a_type(&self) -> String {
-        let types: Vec<String> = self
-            .gpus()
-            .filter(|gpu| !gpu.is_mig())
-            .map(|gpu| format!("--gres=gpu:{}:1", gpu.name()))
-            .collect();
-        format!("name the type: {}", types.join(" or "))
-    }
-
     /// What units of mps mean, where they mean anything.
     pub fn mps(&self) -> Option<&Mps> {
         self.mps.as_ref()
@@ -367,27 +356,6 @@ impl Policy {
     /// Whether a type that ends like a slice is listed as a plain type.
     pub fn is_plain_type(&self, name: &str) -> bool {
         self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
-    }
-
-    /// The slice that a word such as `l40s.four` most likely means.
-    pub(crate) fn slice_meant(&self, word: &str) -> Option<String> {
-        smallest_slice(self.gpu(word.rsplit_once('.')?.0)?)
-    }
-
-    /// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
-    pub(crate) fn meant_type(&self, word: &str) -> Option<&str> {
-        let all = || {
-            self.gpus()
-                .map(GpuType::name)
-                .chain(self.plain_types.iter().map(String::as_str))
-        };
-        let lower = word.to_ascii_lowercase();
-        let is_part = |name: &&str| lower.len() > 2 && name.to_ascii_lowercase().contains(&lower);
-        let mut parts = all().filter(is_part);
-        match (parts.next(), parts.next()) {
-            (Some(only), None) => Some(only),
-            _ => nearest(word, all()),
-        }
     }
 
     /// The known type that a misspelt one most likely means.

@@ -10,10 +10,10 @@ use crate::config::refusal_code::Code;
 use crate::config::reservable::Reservable;
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
-use crate::decision::quota_check::number;
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::{Asker, Fact};
 use crate::decision::verdict::{Context, Grant, Terms};
+use crate::decision::wording::{meant_type, name_a_type, number, slice_meant};
 use crate::slurm::gres::is_named;
 use crate::slurm::job_request::Request;
 use crate::{config::reservable, decision::host_resources, decision::quota_check};
@@ -148,7 +148,7 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
             asked.text,
             kinds.join(", ")
         ),
-        policy.name_a_type(),
+        name_a_type(policy),
     ))
 }
 
@@ -191,10 +191,10 @@ fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal
     Err(Refusal::new(
         Code::SliceType,
         format!("{}: no GPU here is of type {kind}", asked.text),
-        match (policy.slice_meant(kind), policy.meant_type(kind)) {
+        match (slice_meant(policy, kind), meant_type(policy, kind)) {
             (Some(slice), _) => format!("did you mean {slice}?"),
             (None, Some(meant)) => format!("did you mean --gres=gpu:{meant}:1?"),
-            (None, None) => policy.name_a_type(),
+            (None, None) => name_a_type(policy),
         },
     ))
 }

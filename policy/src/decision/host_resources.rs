@@ -2,8 +2,8 @@
 
 use crate::config::classes::Standing;
 use crate::config::refusal_code::Code;
-use crate::decision::quota_check::number;
 use crate::decision::refusal::Refusal;
+use crate::decision::wording::number;
 use crate::slurm::job_request::Request;
 
 /// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow. A job that is in

@@ -7,7 +7,7 @@ use crate::config::refusal_code::Code;
 use crate::decision::gpu_demand::Asked;
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Asker;
-use crate::decision::wording::with_limits;
+use crate::decision::wording::{name_a_type, number, with_limits};
 use crate::slurm::time_limit::WallTime;
 
 /// Refuses a job that could never start.
@@ -98,7 +98,7 @@ impl Ceilings<'_> {
                     "{}: names no type of GPU, and types count differently in what {} may hold",
                     asked.text, self.who
                 ),
-                self.policy.name_a_type(),
+                name_a_type(self.policy),
             ));
         }
         Ok(())
@@ -196,14 +196,6 @@ impl Ceilings<'_> {
         };
         let most = most.filter(|most| *most > 0 && most < asked && !self.asked.is_for_each)?;
         Some(format!("--gres=gpu:{}:{most}", gpu.name()))
-    }
-}
-
-/// "1 shard", "2 shards".
-pub(crate) fn number(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
     }
 }
 

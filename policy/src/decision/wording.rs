@@ -2,6 +2,7 @@
 
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
+use crate::config::suggest::nearest;
 
 /// "GPUs of type l40s are cut in 2 or 4".
 pub(crate) fn offer(gpu: &GpuType) -> String {
@@ -76,5 +77,45 @@ pub(crate) fn example_slices(policy: &Policy) -> String {
     match examples.as_slice() {
         [] => "a whole GPU, for example --gres=gpu:1".to_string(),
         examples => examples.join(" or "),
+    }
+}
+
+/// What to type for a whole GPU whose type has to be named.
+pub(crate) fn name_a_type(policy: &Policy) -> String {
+    let types: Vec<String> = policy
+        .gpus()
+        .filter(|gpu| !gpu.is_mig())
+        .map(|gpu| format!("--gres=gpu:{}:1", gpu.name()))
+        .collect();
+    format!("name the type: {}", types.join(" or "))
+}
+
+/// The slice that a word such as `l40s.four` most likely means.
+pub(crate) fn slice_meant(policy: &Policy, word: &str) -> Option<String> {
+    smallest_slice(policy.gpu(word.rsplit_once('.')?.0)?)
+}
+
+/// The type of a whole GPU or MIG instance that another word most likely means; part of its name is enough.
+pub(crate) fn meant_type<'p>(policy: &'p Policy, word: &str) -> Option<&'p str> {
+    let all = || {
+        policy
+            .gpus()
+            .map(GpuType::name)
+            .chain(policy.plain_types().iter().map(String::as_str))
+    };
+    let lower = word.to_ascii_lowercase();
+    let is_part = |name: &&str| lower.len() > 2 && name.to_ascii_lowercase().contains(&lower);
+    let mut parts = all().filter(is_part);
+    match (parts.next(), parts.next()) {
+        (Some(only), None) => Some(only),
+        _ => nearest(word, all()),
+    }
+}
+
+/// "1 shard", "2 shards".
+pub(crate) fn number(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
