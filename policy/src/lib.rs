@@ -44,6 +44,7 @@ pub use {
     config::policy::Policy,
     config::refusal_code::Code,
     decision::decide::{decide, decide_without_policy},
+    decision::gate_check::gate_before,
     decision::refusal::Refusal,
     decision::submitter::{Asker, Fact},
     decision::verdict::{Context, Grant, Terms, Verdict},

@@ -1,13 +1,10 @@
 //! Gates: what may be asked for only inside certain reservations.
 
-use crate::config::classes::{Classes, Unknown};
+use crate::config::classes::Classes;
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::name_check;
-use crate::config::refusal_code::Code;
 use crate::config::suggest::{meant, nearest};
-use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
 use regex::bytes::{RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -63,8 +60,6 @@ pub(crate) struct GateTable {
     exempt_classes: Vec<String>,
 }
 
-/// The most reservations of one job: all are looked at while slurmctld waits.
-const MOST_NAMES: usize = 64;
 /// The most that the compiled expressions may take.
 const REGEX_BYTES: usize = 4 << 20;
 
@@ -291,56 +286,14 @@ impl Gates {
 
     /// Whether a reservation of that name opens a gate.
     pub(crate) fn opens(&self, gate: usize, reservation: &str) -> bool {
-        self.names()
-            .is_some_and(|names| names.matches(reservation.as_bytes()).matched(gate))
+        self.opened_by(reservation)
+            .is_some_and(|gates| gates.matched(gate))
     }
 
-    /// The first gate about `what` that is closed to somebody, and why.
-    pub(crate) fn first_closed<'p>(
-        &self,
-        what: &What,
-        asker: &Asker,
-        class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
-    ) -> Option<(&Gate, Closed)> {
-        let gates = self.list.iter().enumerate();
-        let mut about = gates.filter(|(_, gate)| gate.what == *what).peekable();
-        about.peek()?;
-        // Only now: who somebody is need not be known for most requests.
-        let class = class();
-        let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
-        for (index, gate) in about.filter(|(_, gate)| gate.stands_before(asker, class)) {
-            let Some(reservations) = asker.reservations() else {
-                return Some((gate, Closed::NoReservation));
-            };
-            if reservations.split(',').count() > MOST_NAMES {
-                return Some((gate, Closed::TooMany));
-            }
-            let fits = fits.get_or_insert_with(|| {
-                let set = self.names();
-                let gates = |name: &str| Some(set?.matches(name.as_bytes()));
-                let names = reservations.split(',');
-                names.map(|name| (name, gates(name))).collect()
-            });
-            let closed = |gates: &Option<SetMatches>| {
-                !gates.as_ref().is_some_and(|gates| gates.matched(index))
-            };
-            if let Some((name, _)) = fits.iter().find(|(_, gates)| closed(gates)) {
-                return Some((gate, Closed::Reservation((*name).to_string())));
-            }
-        }
-        None
+    /// The gates that a reservation of that name opens, by their numbers.
+    pub(crate) fn opened_by(&self, reservation: &str) -> Option<SetMatches> {
+        Some(self.names()?.matches(reservation.as_bytes()))
     }
-}
-
-/// Why a gate is closed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// No reservation is named.
-    NoReservation,
-    /// One is named that does not open it.
-    Reservation(String),
-    /// More are named than anybody means.
-    TooMany,
 }
 
 impl Gate {
@@ -373,80 +326,16 @@ impl Gate {
         &self.accounts
     }
 
+    /// The classes whose members pass it in any case.
+    pub(crate) fn exempt_classes(&self) -> &[String] {
+        &self.exempt_classes
+    }
+
     /// The GRES that it is about, where that is not GPUs.
     pub fn gres_name(&self) -> Option<&str> {
         match &self.what {
             What::Gres(name) => Some(name),
             What::Slice | What::Whole | What::Mig => None,
         }
-    }
-
-    /// The refusal of `text` at this self.
-    pub(crate) fn refusal(&self, closed: &Closed, text: &str) -> Refusal {
-        let what = match self.what() {
-            "slice" => "parts of GPUs are",
-            "whole" => "whole GPUs are",
-            "mig" => "MIG instances are",
-            _ => "this is",
-        };
-        let place = match self.partitions() {
-            [] => String::new(),
-            [one] => format!(" in partition {one}"),
-            several => format!(" in partitions {}", several.join(", ")),
-        };
-        let names = self.reservations().join(" or ");
-        let hint = format!(
-            "use --reservation=NAME with one that is called {names}; 'scontrol show reservation' lists those that there are"
-        );
-        match closed {
-            Closed::NoReservation => Refusal::new(
-                Code::GateNoReservation,
-                format!(
-                    "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
-                ),
-                hint,
-            ),
-            Closed::TooMany => Refusal::new(
-                Code::GateReservation,
-                format!(
-                    "{text}: {what} for jobs inside certain reservations{place}, and this job names more than {MOST_NAMES}"
-                ),
-                hint,
-            ),
-            Closed::Reservation(name) => Refusal::new(
-                Code::GateReservation,
-                format!(
-                    "{text}: {what} for jobs inside certain reservations{place}, and {name} is not one of them"
-                ),
-                hint,
-            ),
-        }
-    }
-
-    /// Whether somebody meets it at all. What hangs on something that is not known here is left to slurmctld.
-    fn stands_before(&self, asker: &Asker, class: Result<Option<&str>, Unknown>) -> bool {
-        let partitions = || asker.partitions().ok().flatten();
-        let account = || asker.account().ok().flatten();
-        let in_partition = || {
-            partitions().is_some_and(|list| {
-                let mut names = list.split(',');
-                names.any(|name| self.partitions.iter().any(|own| own == name))
-            })
-        };
-        let on_account = || {
-            account().is_some_and(|name| {
-                let mut accounts = self.accounts.iter();
-                accounts.any(|own| own.eq_ignore_ascii_case(name))
-            })
-        };
-        let is_exempt = || match class {
-            Ok(class) => {
-                class.is_some_and(|class| self.exempt_classes.iter().any(|own| own == class))
-            }
-            Err(Unknown) => true,
-        };
-        (self.partitions.is_empty() || in_partition())
-            && (self.accounts.is_empty() || on_account())
-            && (self.exempt_classes.is_empty() || !is_exempt())
     }
 }

@@ -4,7 +4,7 @@ use crate::config::choices::{Placement, RawShards, TagField};
 use crate::config::classes::{Classes, Standing, Tables, Unknown};
 use crate::config::error::{PolicyError, line_of};
 use crate::config::file::File;
-use crate::config::gates::{Closed, Gate, Gates, What};
+use crate::config::gates::{Gate, Gates};
 use crate::config::gpu_types::GpuType;
 use crate::config::inventory::{self, Nodes};
 use crate::config::legacy_mps::Mps;
@@ -15,7 +15,6 @@ use crate::config::refusal_code::Code;
 use crate::config::reservable::{self, Holder, Reservable};
 use crate::config::routes::{self, Route};
 use crate::config::suggest::nearest;
-use crate::decision::submitter::Asker;
 use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
@@ -260,37 +259,14 @@ impl Policy {
         self.gates.list()
     }
 
+    /// The same with the names that open them.
+    pub(crate) fn gate_set(&self) -> &Gates {
+        &self.gates
+    }
+
     /// Whether a reservation of that name opens the gate of that number.
     pub fn gate_opens(&self, gate: usize, reservation: &str) -> bool {
         self.gates.opens(gate, reservation)
-    }
-
-    /// The first gate about the same as this one that stands before somebody of a class who names no reservation.
-    ///
-    /// ```
-    /// use softmig_policy::{Asker, Fact, Policy};
-    /// let policy = Policy::parse("[[gate]]\nwhat = \"slice\"\nreservation = [\"r\"]\naccounts = [\"course\"]\n").unwrap();
-    /// let meets = |account: &str| {
-    ///     let asker = Asker { account: Fact::known(Some(account.into())), ..Asker::default() };
-    ///     policy.gate_before(&policy.gates()[0], None, &asker).is_some()
-    /// };
-    /// assert!(meets("course") && !meets("lab"));
-    /// ```
-    pub fn gate_before(&self, same: &Gate, class: Option<&str>, asker: &Asker) -> Option<&Gate> {
-        let asker = Asker {
-            reservation: None,
-            ..asker.clone()
-        };
-        let met = self.gates.first_closed(same.about(), &asker, || Ok(class));
-        met.map(|(gate, _)| gate)
-    }
-
-    /// The first gate about `what` that is closed to somebody, and why.
-    pub(crate) fn closed_gate(&self, what: &What, asker: &Asker) -> Option<(&Gate, Closed)> {
-        self.gates.first_closed(what, asker, || {
-            let standing = self.standing(asker)?;
-            Ok(standing.and_then(|standing| standing.class.as_deref()))
-        })
     }
 
     /// GPUs that are kept for somebody.
@@ -342,10 +318,14 @@ impl Policy {
         &self.nodes
     }
 
-    /// The place of whoever asks. `Err` when it hangs on what is not known here.
-    pub(crate) fn standing(&self, asker: &Asker) -> Result<Option<&Standing>, Unknown> {
-        self.classes
-            .standing(asker.user.as_deref(), asker.account(), asker.group)
+    /// The class limits of a user. `Err` when they depend on a fact that is not known here.
+    pub(crate) fn standing(
+        &self,
+        user: Option<&str>,
+        account: Result<Option<&str>, Unknown>,
+        group: Option<u32>,
+    ) -> Result<Option<&Standing>, Unknown> {
+        self.classes.standing(user, account, group)
     }
 
     /// Types that are never cut.

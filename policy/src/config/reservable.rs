@@ -6,10 +6,7 @@
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::name_check;
-use crate::config::refusal_code::Code;
 use crate::config::suggest::meant;
-use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
 use crate::slurm::plain::is_plain;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{Offset, TimeZone};
@@ -46,17 +43,6 @@ impl Holder {
         match self {
             Self::User(name) => format!("user {name}"),
             Self::Account(name) => format!("account {name}"),
-        }
-    }
-
-    /// Whether somebody is it; `None` when that is not known here.
-    pub fn is(&self, asker: &Asker) -> Option<bool> {
-        match self {
-            Self::User(name) => Some(asker.user.as_ref() == Some(name)),
-            Self::Account(name) => {
-                let account = asker.account().ok()?;
-                Some(account.is_some_and(|own| own.eq_ignore_ascii_case(name)))
-            }
         }
     }
 }
@@ -188,59 +174,6 @@ fn instant(key: &str, time: &Datetime, zone: &TimeZone) -> Result<Timestamp, Str
         }
     };
     Ok(zoned.map_err(|_| wrong())?.timestamp())
-}
-
-/// Lets only the holder ask for GPUs of a type that is kept for somebody, and only in its time. `all` is every entry,
-/// `text` the request.
-pub(crate) fn pass(
-    all: &[Reservable],
-    kind: &str,
-    text: &str,
-    asker: &Asker,
-    now: i64,
-) -> Result<(), Refusal> {
-    let of_kind = || all.iter().filter(|one| one.kind == kind);
-    let mut hint = None;
-    let (message, of) = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
-        // What is not known here is left to slurmctld.
-        if open.holder.is(asker) != Some(false) {
-            return Ok(());
-        }
-        let (holder, end, reason) = (open.holder.called(), open.end_local(), &open.reason);
-        (
-            format!("kept for {holder} until {end} ({reason})"),
-            &open.of,
-        )
-    } else if let Some(next) = of_kind()
-        .filter(|one| one.window(now) == Window::Ahead)
-        .min_by_key(|one| one.start)
-    {
-        let (holder, end, reason) = (next.holder.called(), next.end_local(), &next.reason);
-        let start = next.start_local().unwrap_or_default();
-        if next.holder.is(asker) == Some(true) {
-            hint = Some(format!(
-                "it is yours from {start} on; until then ask for another GPU, for example --gres=gpu:{}:1",
-                next.of
-            ));
-        }
-        (
-            format!("kept for {holder} from {start} to {end} ({reason})"),
-            &next.of,
-        )
-    } else if let Some(last) = of_kind().max_by_key(|one| one.end) {
-        let (holder, end) = (last.holder.called(), last.end_local());
-        (
-            format!("was kept for {holder} until {end}, and is not given back to all yet"),
-            &last.of,
-        )
-    } else {
-        return Ok(());
-    };
-    Err(Refusal::new(
-        Code::Reserved,
-        format!("{text}: {message}"),
-        hint.unwrap_or_else(|| format!("ask for another GPU, for example --gres=gpu:{of}:1")),
-    ))
 }
 
 /// Checks all that stand in policy.toml, of which `text` is all. Times without offset are of `zone`.

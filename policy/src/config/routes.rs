@@ -3,7 +3,6 @@
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::node_line::check_slurm_words;
-use crate::decision::submitter::Asker;
 use crate::slurm::time_limit::WallTime;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -115,10 +114,10 @@ impl Route {
         &self.slurm
     }
 
-    /// Whether a slice of that type, asked for that way, goes here.
-    pub(crate) fn takes(&self, gpu_type: &str, asker: &Asker) -> bool {
+    /// Whether a slice of that type goes here, in a job with that time limit in minutes, with a script or without.
+    pub(crate) fn takes(&self, gpu_type: &str, time_limit: Option<u32>, batch: bool) -> bool {
         let type_fits = self.types.is_empty() || self.types.iter().any(|name| name == gpu_type);
-        let time_fits = match (self.max_time, asker.time_limit) {
+        let time_fits = match (self.max_time, time_limit) {
             (None, _) => true,
             (Some(most), Some(asked)) => asked <= most.minutes(),
             // Slurm would give it the partition's own default, which nobody knows here.
@@ -126,8 +125,8 @@ impl Route {
         };
         let jobs_fit = match self.jobs {
             None => true,
-            Some(Jobs::Batch) => asker.batch,
-            Some(Jobs::Interactive) => !asker.batch,
+            Some(Jobs::Batch) => batch,
+            Some(Jobs::Interactive) => !batch,
         };
         type_fits && time_fits && jobs_fit
     }

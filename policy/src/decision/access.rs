@@ -14,9 +14,9 @@ use crate::decision::refusal::Refusal;
 use crate::decision::submitter::{Asker, Fact};
 use crate::decision::verdict::{Context, Grant, Terms};
 use crate::decision::wording::{meant_type, name_a_type, number, slice_meant};
+use crate::decision::{gate_check, host_resources, quota_check, reserved_check};
 use crate::slurm::gres::is_named;
 use crate::slurm::job_request::Request;
-use crate::{config::reservable, decision::host_resources, decision::quota_check};
 use std::collections::BTreeSet;
 
 /// The terms of a job without a slice, or why it cannot be had.
@@ -33,7 +33,7 @@ pub(crate) fn of_wholes(
     let asked = Asked::wholes(policy, request, wanted);
     refuse_unknown_type(policy, &asked)?;
     if asked.is_untyped
-        && let Ok(Some(standing)) = policy.standing(asker)
+        && let Ok(Some(standing)) = asker.standing(policy)
         && standing.quota.whole_gpus == Some(0)
     {
         // To name a type would not help.
@@ -42,14 +42,14 @@ pub(crate) fn of_wholes(
     pass_reserved(policy, &asked, context)?;
     let off_nodes = off_kept_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
-        pass_gates(policy, asker, &What::Whole, &asked.text)?;
+        gate_check::pass(policy, asker, &What::Whole, &asked.text)?;
     }
     if !asked.mig.is_empty() {
-        pass_gates(policy, asker, &What::Mig, &asked.text)?;
+        gate_check::pass(policy, asker, &What::Mig, &asked.text)?;
     }
     pass_gates_of_others(policy, asker, wanted)?;
     let gpus = !asked.is_nothing() || request.implies_gpus();
-    match policy.standing(asker) {
+    match asker.standing(policy) {
         Ok(Some(standing)) if gpus => {
             quota_check::fit(policy, &asked, standing, asker)?;
             host_resources::within(request, &asked.text, standing)?;
@@ -96,9 +96,9 @@ pub(crate) fn of_slice(
         }
         None => &context.asker,
     };
-    pass_gates(policy, asker, &What::Slice, &asked.text)?;
+    gate_check::pass(policy, asker, &What::Slice, &asked.text)?;
     pass_gates_of_others(policy, asker, wanted)?;
-    let standing = match policy.standing(asker) {
+    let standing = match asker.standing(policy) {
         Ok(Some(standing)) => standing,
         Ok(None) | Err(Unknown) => {
             return Ok(Terms {
@@ -127,7 +127,7 @@ fn route(policy: &Policy, gpu_type: &str, asker: &Asker) -> Option<String> {
         return None;
     }
     let mut routes = policy.routes().iter();
-    let route = routes.find(|route| route.takes(gpu_type, asker))?;
+    let route = routes.find(|route| route.takes(gpu_type, asker.time_limit, asker.batch))?;
     Some(route.partition().to_string())
 }
 
@@ -135,7 +135,7 @@ fn route(policy: &Policy, gpu_type: &str, asker: &Asker) -> Option<String> {
 fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Result<(), Refusal> {
     let all = policy.reservables();
     for kind in &asked.reserved {
-        reservable::pass(all, kind, &asked.text, &context.asker, context.now)?;
+        reserved_check::pass(all, kind, &asked.text, &context.asker, context.now)?;
     }
     if !asked.is_untyped || all.is_empty() {
         return Ok(());
@@ -152,14 +152,6 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
     ))
 }
 
-/// Every gate about `what` has to be open.
-fn pass_gates(policy: &Policy, asker: &Asker, what: &What, text: &str) -> Result<(), Refusal> {
-    match policy.closed_gate(what, asker) {
-        Some((gate, closed)) => Err(gate.refusal(&closed, text)),
-        None => Ok(()),
-    }
-}
-
 /// The same for GRES that are not about GPUs, each name once.
 fn pass_gates_of_others(
     policy: &Policy,
@@ -169,7 +161,7 @@ fn pass_gates_of_others(
     let names: BTreeSet<&str> = policy.gates().iter().filter_map(Gate::gres_name).collect();
     for name in names {
         if let Some(raw) = wanted.others.iter().find(|raw| is_named(raw, name)) {
-            pass_gates(policy, asker, &What::Gres(name.to_string()), raw)?;
+            gate_check::pass(policy, asker, &What::Gres(name.to_string()), raw)?;
         }
     }
     Ok(())

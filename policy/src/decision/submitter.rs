@@ -1,6 +1,8 @@
 //! Who asks, and where the job is to run.
 
-use crate::config::classes::Unknown;
+use crate::config::classes::{Standing, Unknown};
+use crate::config::policy::Policy;
+use crate::config::reservable::Holder;
 
 /// A fact that may not be known where the question is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +71,22 @@ pub struct Asker {
 }
 
 impl Asker {
+    /// Its class limits. `Err` when they depend on a fact that is not known here.
+    pub(crate) fn standing<'p>(&self, policy: &'p Policy) -> Result<Option<&'p Standing>, Unknown> {
+        policy.standing(self.user.as_deref(), self.account(), self.group)
+    }
+
+    /// Whether it is this holder of a GPU; `None` when that is not known here.
+    pub fn is(&self, holder: &Holder) -> Option<bool> {
+        match holder {
+            Holder::User(name) => Some(self.user.as_ref() == Some(name)),
+            Holder::Account(name) => {
+                let account = self.account().ok()?;
+                Some(account.is_some_and(|own| own.eq_ignore_ascii_case(name)))
+            }
+        }
+    }
+
     pub(crate) fn account(&self) -> Result<Option<&str>, Unknown> {
         self.account.get()
     }

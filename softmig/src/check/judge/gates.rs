@@ -4,7 +4,7 @@ use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::known::{knows_everybody, listed};
 use softmig_policy::config::gates::Gate;
-use softmig_policy::{Asker, Fact, Policy};
+use softmig_policy::{Asker, Fact, Policy, gate_before};
 use std::collections::BTreeSet;
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
@@ -52,7 +52,7 @@ fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -
             partition: Fact::known(partition.cloned()),
             ..Asker::default()
         };
-        policy.gate_before(gate, Some(class), &asker).is_none()
+        gate_before(policy, gate, Some(class), &asker).is_none()
     };
     match gate.partitions() {
         [] => passes_in(None),

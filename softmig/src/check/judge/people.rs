@@ -111,7 +111,7 @@ fn is_holders(holder: &Holder, job: &Job) -> bool {
         account: Fact::known(Some(job.account.clone())),
         ..Asker::default()
     };
-    holder.is(&asker) == Some(true)
+    asker.is(holder) == Some(true)
 }
 
 fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
