@@ -14,12 +14,13 @@
 //! assert_eq!(grant.limits.memory_mib(), 11366);
 //! ```
 //!
-//! There are four rooms:
+//! There are four rooms, and a file imports only from its own room and from those above it in this list; `cargo xtask ci`
+//! checks it:
 //!
 //! - [`node`]: limits, the tag that carries them to the node, the conf that carries them into the job, and the node's own
 //!   settings. For the hook it needs neither std nor an allocator, and it is all that remains without the `std` feature.
 //! - [`slurm`]: Slurm's language, such as requests and lists of GRES and of nodes. It knows no policy.
-//! - [`config`]: policy.toml.
+//! - [`config`]: what policy.toml says, and whether it may say so.
 //! - `decision`: from a request and a policy to a verdict. [`decide()`] is its door.
 
 #![cfg_attr(not(feature = "std"), no_std)]

@@ -5,6 +5,7 @@ mod bindings;
 mod ci;
 mod demo;
 mod gates;
+mod layers;
 mod licences;
 mod narrator;
 mod packages;
@@ -46,6 +47,8 @@ enum Task {
     Bindings(bindings::Bindings),
     /// Check the licences of dependencies, and that each is there in one version
     Licences,
+    /// Check that the files of a crate import only downwards
+    Layers,
     /// Check what the built hook asks of the processes that it is loaded into
     Gates {
         /// The library; without it the one in target/stage
@@ -81,6 +84,7 @@ impl Task {
             Task::Ci => ci::ci(),
             Task::Bindings(bindings) => bindings.run(),
             Task::Licences => licences::check(),
+            Task::Layers => layers::check(),
             Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),
