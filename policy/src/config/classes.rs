@@ -2,7 +2,7 @@
 
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
-use crate::config::limit::Amount;
+use crate::config::limit::Limit;
 use crate::config::name_check;
 use crate::config::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
 use crate::config::suggest::meant;
@@ -365,7 +365,7 @@ impl Site<'_> {
             }
         }
         let number = |figure: Option<u32>| figure.map(u64::from);
-        let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
+        let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
         let memory = [
             (
                 "host_memory_mib_per_shard",

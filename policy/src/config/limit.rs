@@ -7,33 +7,33 @@ use std::fmt;
 ///
 /// No limit has to be written: it never comes about by leaving something out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Amount(pub(crate) Option<u64>);
+pub(crate) struct Limit(pub(crate) Option<u64>);
 
 const UNLIMITED: &str = "unlimited";
 
-impl<'de> Deserialize<'de> for Amount {
+impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Number;
         impl Visitor<'_> for Number {
-            type Value = Amount;
+            type Value = Limit;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "a number from 0 up, or \"{UNLIMITED}\"")
             }
 
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Amount, E> {
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Limit, E> {
                 let amount = u64::try_from(value)
                     .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
-                Ok(Amount(Some(amount)))
+                Ok(Limit(Some(amount)))
             }
 
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Amount, E> {
-                Ok(Amount(Some(value)))
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Limit, E> {
+                Ok(Limit(Some(value)))
             }
 
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Amount, E> {
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Limit, E> {
                 match value {
-                    UNLIMITED => Ok(Amount(None)),
+                    UNLIMITED => Ok(Limit(None)),
                     other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
                 }
             }

@@ -1,6 +1,6 @@
 //! How much people may have: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one before.
 
-use crate::config::limit::Amount;
+use crate::config::limit::Limit;
 use crate::slurm::time_limit::{MaxWallTime, WallTime};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,21 +72,21 @@ macro_rules! layered {
 }
 
 layered! {
-    shards: Amount,
-    shards_of: BTreeMap<String, Amount>,
-    max_shards_per_job: Amount,
-    whole_gpus: Amount,
-    mig: BTreeMap<String, Amount>,
-    jobs: Amount,
-    cpus: Amount,
-    host_memory_mib: Amount,
+    shards: Limit,
+    shards_of: BTreeMap<String, Limit>,
+    max_shards_per_job: Limit,
+    whole_gpus: Limit,
+    mig: BTreeMap<String, Limit>,
+    jobs: Limit,
+    cpus: Limit,
+    host_memory_mib: Limit,
     wall_time: MaxWallTime,
     priority: u32,
     other_qos: Vec<String>,
     cpus_per_shard: u32,
-    max_cpus_per_shard: Amount,
+    max_cpus_per_shard: Limit,
     host_memory_mib_per_shard: u32,
-    max_host_memory_mib_per_shard: Amount,
+    max_host_memory_mib_per_shard: Limit,
 }
 
 /// What somebody may have. `None` is no limit.
@@ -198,7 +198,7 @@ impl Quota {
     }
 
     pub(crate) fn of<'a>(layer: &Layer, mig_types: impl Iterator<Item = &'a str>) -> Self {
-        let limit = |amount: Option<Amount>| amount.and_then(|Amount(limit)| limit);
+        let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
         let shards_of = layer.shards_of.iter().flatten();
         Self {
             shards: limit(layer.shards),
@@ -209,7 +209,7 @@ impl Quota {
             whole_gpus: limit(layer.whole_gpus),
             mig: layer.mig.as_ref().map_or_else(BTreeMap::new, |mig| {
                 // A type that is not named cannot be had.
-                let most = |name: &str| mig.get(name).copied().unwrap_or(Amount(Some(0)));
+                let most = |name: &str| mig.get(name).copied().unwrap_or(Limit(Some(0)));
                 mig_types
                     .filter_map(|name| Some((name.to_string(), most(name).0?)))
                     .collect()
