@@ -4,7 +4,7 @@ use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::limit::Limit;
 use crate::config::name_check;
-use crate::config::quota::{ClassTable, DefaultsTable, Layer, Members, Quota, UserTable};
+use crate::config::quota::{ClassTable, DefaultsTable, Members, Quota, QuotaOverride, UserTable};
 use crate::config::suggest::meant;
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
@@ -57,13 +57,13 @@ impl Classes {
         gpus: &BTreeMap<String, GpuType>,
         text: &str,
     ) -> Result<Self, PolicyError> {
-        let site = Site {
+        let site = ClassContext {
             strict: !tables.classes.is_empty() || !tables.users.is_empty(),
             gpus,
         };
         let (defaults, defaults_line) = match &tables.defaults {
             Some(table) => (table.get_ref().layer(), line_of(text, &table.span())),
-            None => (Layer::default(), None),
+            None => (QuotaOverride::default(), None),
         };
         let mut classes = Self::default();
         classes.add(&site, None, None, None, &defaults);
@@ -75,7 +75,7 @@ impl Classes {
             site.check(&own).map_err(&wrong)?;
             let layer = own.over(&defaults);
             site.is_complete(&layer).map_err(&wrong)?;
-            Site::is_possible(&layer).map_err(&wrong)?;
+            ClassContext::is_possible(&layer).map_err(&wrong)?;
             if let Some(qos) = &table.qos {
                 check_name(qos).map_err(&wrong)?;
             }
@@ -104,7 +104,7 @@ impl Classes {
             message: format!("[defaults]: {message}"),
         };
         site.check(&defaults).map_err(wrong)?;
-        Site::is_possible(&defaults).map_err(wrong)?;
+        ClassContext::is_possible(&defaults).map_err(wrong)?;
         if classes.of_others == 0 {
             site.is_complete(&defaults).map_err(|message| PolicyError {
                 line: defaults_line,
@@ -126,11 +126,11 @@ impl Classes {
 
     fn add(
         &mut self,
-        site: &Site<'_>,
+        site: &ClassContext<'_>,
         class: Option<&str>,
         user: Option<&str>,
         qos: Option<&str>,
-        layer: &Layer,
+        layer: &QuotaOverride,
     ) {
         let mig_types = site.gpus.values().filter(|gpu| gpu.is_mig());
         let quota = Quota::of(layer, mig_types.map(GpuType::name));
@@ -174,11 +174,11 @@ impl Classes {
     /// of all others. Accounts and groups are not looked at, so that one QOS can hold them to it.
     fn add_user(
         &mut self,
-        site: &Site<'_>,
+        site: &ClassContext<'_>,
         name: &str,
         table: &UserTable,
         classes: &BTreeMap<String, Spanned<ClassTable>>,
-        defaults: &Layer,
+        defaults: &QuotaOverride,
     ) -> Result<(), String> {
         name_check::check("user", name)?;
         let listed = self.of_users.get(name).copied();
@@ -205,7 +205,7 @@ impl Classes {
                 .unwrap_or_default();
             let layer = own.over(&class_layer.over(defaults));
             site.is_complete(&layer)?;
-            Site::is_possible(&layer)?;
+            ClassContext::is_possible(&layer)?;
             let qos = match &table.qos {
                 Some(qos) => qos.clone(),
                 None => qos_of_user(name),
@@ -342,15 +342,15 @@ impl Standing {
 }
 
 /// What the levels are checked against.
-struct Site<'a> {
+struct ClassContext<'a> {
     /// Whether everybody has to be given a limit, or "unlimited", in so many words.
     strict: bool,
     gpus: &'a BTreeMap<String, GpuType>,
 }
 
-impl Site<'_> {
+impl ClassContext<'_> {
     /// What one level says by itself.
-    fn check(&self, layer: &Layer) -> Result<(), String> {
+    fn check(&self, layer: &QuotaOverride) -> Result<(), String> {
         for name in layer.shards_of.iter().flat_map(BTreeMap::keys) {
             self.known(name, "shards_of", |_| true)?;
         }
@@ -423,7 +423,7 @@ impl Site<'_> {
     }
 
     /// What all levels together must say.
-    fn is_complete(&self, layer: &Layer) -> Result<(), String> {
+    fn is_complete(&self, layer: &QuotaOverride) -> Result<(), String> {
         let has_mig = self.gpus.values().any(GpuType::is_mig);
         let needed = [
             ("shards", layer.shards.is_none()),
@@ -445,7 +445,7 @@ impl Site<'_> {
     }
 
     /// What they say together must leave something of what each allows.
-    fn is_possible(layer: &Layer) -> Result<(), String> {
+    fn is_possible(layer: &QuotaOverride) -> Result<(), String> {
         let quota = Quota::of(layer, std::iter::empty());
         let per_shard = &quota.per_shard;
         let cpus = ("cpus_per_shard", per_shard.cpus.map(u64::from));

@@ -14,7 +14,7 @@ use toml::Spanned;
 /// A gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    what: What,
+    what: GateSubject,
     /// The expressions as they are written.
     reservations: Vec<String>,
     accounts: Vec<String>,
@@ -26,7 +26,7 @@ pub struct Gate {
 
 /// What a gate is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum GateSubject {
     /// Part of a GPU, however it is asked for.
     Slice,
     /// Whole GPUs.
@@ -37,7 +37,7 @@ pub(crate) enum What {
     Gres(String),
 }
 
-impl What {
+impl GateSubject {
     fn parse(text: &str) -> Self {
         match text {
             "slice" => Self::Slice,
@@ -100,7 +100,7 @@ impl GateTable {
         }
         let lower = |account: &String| account.to_lowercase();
         Ok(Gate {
-            what: What::parse(&self.what),
+            what: GateSubject::parse(&self.what),
             reservations: self.reservation,
             accounts: self
                 .accounts
@@ -300,10 +300,10 @@ impl Gate {
     /// What it is about, as policy.toml says it.
     pub fn what(&self) -> &str {
         match &self.what {
-            What::Slice => "slice",
-            What::Whole => "whole",
-            What::Mig => "mig",
-            What::Gres(name) => name,
+            GateSubject::Slice => "slice",
+            GateSubject::Whole => "whole",
+            GateSubject::Mig => "mig",
+            GateSubject::Gres(name) => name,
         }
     }
 
@@ -317,7 +317,7 @@ impl Gate {
         &self.partitions
     }
 
-    pub(crate) fn about(&self) -> &What {
+    pub(crate) fn about(&self) -> &GateSubject {
         &self.what
     }
 
@@ -334,8 +334,8 @@ impl Gate {
     /// The GRES that it is about, where that is not GPUs.
     pub fn gres_name(&self) -> Option<&str> {
         match &self.what {
-            What::Gres(name) => Some(name),
-            What::Slice | What::Whole | What::Mig => None,
+            GateSubject::Gres(name) => Some(name),
+            GateSubject::Slice | GateSubject::Whole | GateSubject::Mig => None,
         }
     }
 }

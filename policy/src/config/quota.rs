@@ -25,14 +25,14 @@ macro_rules! layered {
     ($($key:ident: $kind:ty,)+) => {
         /// What one level says; what it leaves out is the level's below.
         #[derive(Clone, Debug, Default)]
-        pub(crate) struct Layer {
+        pub(crate) struct QuotaOverride {
             $(pub(crate) $key: Option<$kind>,)+
         }
 
-        impl Layer {
+        impl QuotaOverride {
             /// This over another.
-            pub(crate) fn over(&self, below: &Layer) -> Layer {
-                Layer {
+            pub(crate) fn over(&self, below: &QuotaOverride) -> QuotaOverride {
+                QuotaOverride {
                     $($key: self.$key.clone().or_else(|| below.$key.clone()),)+
                 }
             }
@@ -64,8 +64,8 @@ macro_rules! layered {
 
         impl $name {
             /// What it says of that which can be said at every level.
-            pub(crate) fn layer(&self) -> Layer {
-                Layer { $($key: self.$key.clone(),)+ }
+            pub(crate) fn layer(&self) -> QuotaOverride {
+                QuotaOverride { $($key: self.$key.clone(),)+ }
             }
         }
     };
@@ -197,7 +197,7 @@ impl Quota {
         limits.into_iter().flatten().min()
     }
 
-    pub(crate) fn of<'a>(layer: &Layer, mig_types: impl Iterator<Item = &'a str>) -> Self {
+    pub(crate) fn of<'a>(layer: &QuotaOverride, mig_types: impl Iterator<Item = &'a str>) -> Self {
         let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
         let shards_of = layer.shards_of.iter().flatten();
         Self {

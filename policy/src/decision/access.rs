@@ -4,7 +4,7 @@
 //! could never start is refused here.
 
 use crate::config::classes::{Standing, Unknown};
-use crate::config::gates::{Gate, What};
+use crate::config::gates::{Gate, GateSubject};
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::config::reservable::Reservable;
@@ -42,10 +42,10 @@ pub(crate) fn of_wholes(
     pass_reserved(policy, &asked, context)?;
     let off_nodes = off_kept_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
-        gate_check::pass(policy, asker, &What::Whole, &asked.text)?;
+        gate_check::pass(policy, asker, &GateSubject::Whole, &asked.text)?;
     }
     if !asked.mig.is_empty() {
-        gate_check::pass(policy, asker, &What::Mig, &asked.text)?;
+        gate_check::pass(policy, asker, &GateSubject::Mig, &asked.text)?;
     }
     pass_gates_of_others(policy, asker, wanted)?;
     let gpus = !asked.is_nothing() || request.implies_gpus();
@@ -96,7 +96,7 @@ pub(crate) fn of_slice(
         }
         None => &context.asker,
     };
-    gate_check::pass(policy, asker, &What::Slice, &asked.text)?;
+    gate_check::pass(policy, asker, &GateSubject::Slice, &asked.text)?;
     pass_gates_of_others(policy, asker, wanted)?;
     let standing = match asker.standing(policy) {
         Ok(Some(standing)) => standing,
@@ -161,7 +161,7 @@ fn pass_gates_of_others(
     let names: BTreeSet<&str> = policy.gates().iter().filter_map(Gate::gres_name).collect();
     for name in names {
         if let Some(raw) = wanted.others.iter().find(|raw| is_named(raw, name)) {
-            gate_check::pass(policy, asker, &What::Gres(name.to_string()), raw)?;
+            gate_check::pass(policy, asker, &GateSubject::Gres(name.to_string()), raw)?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Which gates a job has to pass, and whether they are open to it.
 
 use crate::config::classes::Unknown;
-use crate::config::gates::{Gate, Gates, What};
+use crate::config::gates::{Gate, GateSubject, Gates};
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::refusal::Refusal;
@@ -13,7 +13,7 @@ const MOST_NAMES: usize = 64;
 
 /// Why a gate is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Closed {
+enum GateDenied {
     /// No reservation is named.
     NoReservation,
     /// One is named that does not open it.
@@ -23,7 +23,12 @@ enum Closed {
 }
 
 /// Every gate about `what` has to be open.
-pub(crate) fn pass(policy: &Policy, asker: &Asker, what: &What, text: &str) -> Result<(), Refusal> {
+pub(crate) fn pass(
+    policy: &Policy,
+    asker: &Asker,
+    what: &GateSubject,
+    text: &str,
+) -> Result<(), Refusal> {
     match closed_gate(policy, what, asker) {
         Some((gate, closed)) => Err(refusal(gate, &closed, text)),
         None => Ok(()),
@@ -56,7 +61,11 @@ pub fn gate_before<'p>(
 }
 
 /// The first gate about `what` that is closed to somebody, and why.
-fn closed_gate<'p>(policy: &'p Policy, what: &What, asker: &Asker) -> Option<(&'p Gate, Closed)> {
+fn closed_gate<'p>(
+    policy: &'p Policy,
+    what: &GateSubject,
+    asker: &Asker,
+) -> Option<(&'p Gate, GateDenied)> {
     first_closed(policy.gate_set(), what, asker, || {
         let standing = asker.standing(policy)?;
         Ok(standing.and_then(|standing| standing.class.as_deref()))
@@ -66,10 +75,10 @@ fn closed_gate<'p>(policy: &'p Policy, what: &What, asker: &Asker) -> Option<(&'
 /// The first gate about `what` that is closed to somebody, and why.
 fn first_closed<'g, 'p>(
     gates: &'g Gates,
-    what: &What,
+    what: &GateSubject,
     asker: &Asker,
     class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
-) -> Option<(&'g Gate, Closed)> {
+) -> Option<(&'g Gate, GateDenied)> {
     let all = gates.list().iter().enumerate();
     let mut about = all.filter(|(_, gate)| gate.about() == what).peekable();
     about.peek()?;
@@ -78,10 +87,10 @@ fn first_closed<'g, 'p>(
     let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
     for (index, gate) in about.filter(|(_, gate)| stands_before(gate, asker, class)) {
         let Some(reservations) = asker.reservations() else {
-            return Some((gate, Closed::NoReservation));
+            return Some((gate, GateDenied::NoReservation));
         };
         if reservations.split(',').count() > MOST_NAMES {
-            return Some((gate, Closed::TooMany));
+            return Some((gate, GateDenied::TooMany));
         }
         let fits = fits.get_or_insert_with(|| {
             let names = reservations.split(',');
@@ -90,7 +99,7 @@ fn first_closed<'g, 'p>(
         let closed =
             |gates: &Option<SetMatches>| !gates.as_ref().is_some_and(|gates| gates.matched(index));
         if let Some((name, _)) = fits.iter().find(|(_, gates)| closed(gates)) {
-            return Some((gate, Closed::Reservation((*name).to_string())));
+            return Some((gate, GateDenied::Reservation((*name).to_string())));
         }
     }
     None
@@ -124,7 +133,7 @@ fn stands_before(gate: &Gate, asker: &Asker, class: Result<Option<&str>, Unknown
 }
 
 /// The refusal of `text` at this gate.
-fn refusal(gate: &Gate, closed: &Closed, text: &str) -> Refusal {
+fn refusal(gate: &Gate, closed: &GateDenied, text: &str) -> Refusal {
     let what = match gate.what() {
         "slice" => "parts of GPUs are",
         "whole" => "whole GPUs are",
@@ -141,21 +150,21 @@ fn refusal(gate: &Gate, closed: &Closed, text: &str) -> Refusal {
         "use --reservation=NAME with one that is called {names}; 'scontrol show reservation' lists those that there are"
     );
     match closed {
-        Closed::NoReservation => Refusal::new(
+        GateDenied::NoReservation => Refusal::new(
             Code::GateNoReservation,
             format!(
                 "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
             ),
             hint,
         ),
-        Closed::TooMany => Refusal::new(
+        GateDenied::TooMany => Refusal::new(
             Code::GateReservation,
             format!(
                 "{text}: {what} for jobs inside certain reservations{place}, and this job names more than {MOST_NAMES}"
             ),
             hint,
         ),
-        Closed::Reservation(name) => Refusal::new(
+        GateDenied::Reservation(name) => Refusal::new(
             Code::GateReservation,
             format!(
                 "{text}: {what} for jobs inside certain reservations{place}, and {name} is not one of them"
