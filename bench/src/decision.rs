@@ -4,7 +4,7 @@ use crate::figure::{Figure, Question, Target};
 use anyhow::{Context as _, Result, ensure};
 use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::{
-    Asker, Context, Fact, NodePolicy, Policy, PolicyError, Request, Verdict, decide,
+    Context, MaybeKnown, NodePolicy, Policy, PolicyError, Request, Submitter, Verdict, decide,
 };
 use softmig_tests::Slurm;
 use std::hint::black_box;
@@ -109,28 +109,28 @@ fn large_site() -> Result<Figure> {
         tres_per_node: Some(gres.into()),
         ..Request::default()
     };
-    let asker = |user: &str, account: &str| Asker {
+    let submitter = |user: &str, account: &str| Submitter {
         user: Some(user.into()),
-        account: Fact::Is(account.into()),
-        partition: Fact::Is("course".into()),
+        account: MaybeKnown::Is(account.into()),
+        partition: MaybeKnown::Is("course".into()),
         reservation: Some("course_gpu_7".into()),
         batch: true,
-        ..Asker::default()
+        ..Submitter::default()
     };
     let kinds = [
-        ("granted", "gpu:l40s.4:1", asker("user150", "account3")),
+        ("granted", "gpu:l40s.4:1", submitter("user150", "account3")),
         (
             "granted by account",
             "gpu:l40s.4:1",
-            asker("somebody", "account19"),
+            submitter("somebody", "account19"),
         ),
-        ("refused", "gpu:l40s:1", asker("user150", "account3")),
+        ("refused", "gpu:l40s:1", submitter("user150", "account3")),
     ];
     let mut rounds: [Vec<f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
-        for ((_, gres, asker), rounds) in kinds.iter().zip(&mut rounds) {
+        for ((_, gres, submitter), rounds) in kinds.iter().zip(&mut rounds) {
             let context = Context {
-                asker: asker.clone(),
+                submitter: submitter.clone(),
                 ..Context::default()
             };
             let request = request(gres);
@@ -141,9 +141,9 @@ fn large_site() -> Result<Figure> {
             rounds.push(start.elapsed().as_secs_f64() * 1e6 / TIMES as f64);
         }
     }
-    for (kind, gres, asker) in kinds {
+    for (kind, gres, submitter) in kinds {
         let context = Context {
-            asker,
+            submitter,
             ..Context::default()
         };
         let verdict = decide(&policy, &request(gres), &context);

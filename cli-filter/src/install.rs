@@ -2,7 +2,7 @@
 
 use crate::options;
 use mlua::prelude::*;
-use softmig_policy::{Asker, Context, Policy, Refusal, Verdict, decide, now};
+use softmig_policy::{Context, Policy, Refusal, Submitter, Verdict, decide, now};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The site's function runs first. Slurm also wants the other two functions to exist.
@@ -60,9 +60,9 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     let text = std::fs::read_to_string(Policy::PATH).map_err(LuaError::external)?;
     let policy = Policy::parse_for_client(&text).map_err(LuaError::external)?;
     let context = Context {
-        asker: match policy.looks_at_people() {
-            true => options::asker(table),
-            false => Asker::default(),
+        submitter: match policy.looks_at_people() {
+            true => options::submitter(table),
+            false => Submitter::default(),
         },
         now: now(),
         ..Context::default()

@@ -3,7 +3,7 @@
 use mlua::prelude::*;
 use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::slurm::gres::Prefix;
-use softmig_policy::{Asker, Fact, Request};
+use softmig_policy::{MaybeKnown, Request, Submitter};
 
 /// A set option; Slurm marks the unset ones with a word of its own in some releases.
 fn option(table: &LuaTable, name: &str) -> Option<String> {
@@ -107,25 +107,25 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
 }
 
 /// Who asks, as far as it is known here: the user's default account and partition are not.
-pub(crate) fn asker(table: &LuaTable) -> Asker {
+pub(crate) fn submitter(table: &LuaTable) -> Submitter {
     if is_step(table) {
-        return Asker {
+        return Submitter {
             is_exempt: true,
-            ..Asker::default()
+            ..Submitter::default()
         };
     }
     let user = uzers::get_user_by_uid(uzers::get_current_uid());
     let name = user.as_ref().and_then(|user| user.name().to_str());
-    Asker {
+    Submitter {
         user: name.map(str::to_string),
         group: user.as_ref().map(|user| user.primary_group_id()),
-        account: Fact::typed(option(table, "account")),
+        account: MaybeKnown::typed(option(table, "account")),
         named_partition: option(table, "partition").is_some(),
-        partition: Fact::typed(option(table, "partition")),
+        partition: MaybeKnown::typed(option(table, "partition")),
         reservation: option(table, "reservation"),
         qos: option(table, "qos"),
         batch: option(table, "type").is_some_and(|client| client == "sbatch"),
-        ..Asker::default()
+        ..Submitter::default()
     }
 }
 

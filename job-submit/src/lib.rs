@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod asker;
 mod fields;
 mod guard;
 mod install;
@@ -16,6 +15,7 @@ mod modify;
 mod slurm;
 mod store;
 mod submit;
+mod submitter;
 
 use mlua::prelude::*;
 

@@ -1,10 +1,10 @@
 //! A change to a job that Slurm already has: `scontrol update`, hold, release, requeue.
 
 use crate::submit::{answer, granted_line, id, policy, refuse};
-use crate::{asker, fields, marks, slurm};
+use crate::{fields, marks, slurm, submitter};
 use mlua::prelude::*;
 use softmig_policy::node::tag::{self, Tag};
-use softmig_policy::{Asker, Context, Policy, Refusal, Request, Verdict, now};
+use softmig_policy::{Context, Policy, Refusal, Request, Submitter, Verdict, now};
 
 /// Decides on the job as it would be after the change.
 pub(crate) fn modify(
@@ -50,8 +50,8 @@ pub(crate) fn modify(
     after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !after.names_tres();
     let context = Context {
         prefix: fields::read_gpus(record).prefix(),
-        asker: policy.map_or_else(Asker::default, |policy| {
-            asker::of_change(policy, change, record, fields::id_of(uid), tag.is_some())
+        submitter: policy.map_or_else(Submitter::default, |policy| {
+            submitter::of_change(policy, change, record, fields::id_of(uid), tag.is_some())
         }),
         now: now(),
         is_change: true,

@@ -1,9 +1,9 @@
 //! A job on its way into Slurm.
 
-use crate::{asker, fields, marks, slurm, store};
+use crate::{fields, marks, slurm, store, submitter};
 use mlua::prelude::*;
 use softmig_policy::{
-    Asker, Context, Policy, Refusal, Request, Verdict, decide, decide_without_policy, now,
+    Context, Policy, Refusal, Request, Submitter, Verdict, decide, decide_without_policy, now,
 };
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(crate) fn submit(
     let request = fields::read_rest(job, gpus);
     let policy = policy(lua);
     let context = Context {
-        asker: policy.as_deref().map_or_else(Asker::default, |policy| {
-            asker::of_submission(policy, job, partitions)
+        submitter: policy.as_deref().map_or_else(Submitter::default, |policy| {
+            submitter::of_submission(policy, job, partitions)
         }),
         now: now(),
         ..Context::default()

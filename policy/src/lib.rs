@@ -47,7 +47,7 @@ pub use {
     decision::decide::{decide, decide_without_policy},
     decision::gate_check::gate_before,
     decision::refusal::Refusal,
-    decision::submitter::{Asker, Fact},
+    decision::submitter::{MaybeKnown, Submitter},
     decision::verdict::{Context, Grant, Terms, Verdict},
     slurm::job_request::Request,
     slurm::time_limit::WallTime,

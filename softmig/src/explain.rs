@@ -11,7 +11,7 @@ use clap::Args;
 use softmig_policy::config::clock;
 use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::slurm::release::SlurmVersion;
-use softmig_policy::{Asker, Context, Fact, Policy, Request, Verdict, WallTime, decide};
+use softmig_policy::{Context, MaybeKnown, Policy, Request, Submitter, Verdict, WallTime, decide};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use uzers::User;
@@ -131,24 +131,24 @@ impl Explain {
             Ok(policy) => policy,
             Err(error) => return fail(POLICY_UNREADABLE, &format!("{error:#}")),
         };
-        let asker = match self.asker(&policy) {
-            Ok(asker) => asker,
+        let submitter = match self.submitter(&policy) {
+            Ok(submitter) => submitter,
             Err(error) => return fail(WRONG_USAGE, &error),
         };
         let now = self.at.unwrap_or_else(clock::now);
-        let verdict = |asker: Asker| {
+        let verdict = |submitter: Submitter| {
             let context = Context {
                 prefix: Some(self.slurm_version.prefix()),
-                asker,
+                submitter,
                 now,
                 is_change: false,
             };
             decide(&policy, &request, &context)
         };
-        let unseen = unseen(&policy, &request, &asker);
-        let cases = match asker.account {
-            Fact::Unknown => cases::by_account(&policy, &asker, verdict),
-            Fact::Missing | Fact::Is(_) => vec![Case::every(verdict(asker))],
+        let unseen = unseen(&policy, &request, &submitter);
+        let cases = match submitter.account {
+            MaybeKnown::Unknown => cases::by_account(&policy, &submitter, verdict),
+            MaybeKnown::Missing | MaybeKnown::Is(_) => vec![Case::every(verdict(submitter))],
         };
         let refused = |case: &Case| matches!(case.verdict, Verdict::Refused(_));
         let refused = cases.iter().filter(|case| refused(case)).count();
@@ -172,7 +172,7 @@ impl Explain {
     }
 
     /// Who asks; the same that slurmctld knows, as far as it is given here.
-    fn asker(&self, policy: &Policy) -> Result<Asker, String> {
+    fn submitter(&self, policy: &Policy) -> Result<Submitter, String> {
         let user = match &self.user {
             Some(name) => uzers::get_user_by_name(name),
             None => uzers::get_user_by_uid(uzers::get_current_uid()),
@@ -190,17 +190,17 @@ impl Explain {
         let partition = self.or_set(&self.partition, "PARTITION");
         let set_time = self.or_set(&None, "TIMELIMIT");
         let set_time = set_time.and_then(|time| WallTime::parse(&time));
-        Ok(Asker {
+        Ok(Submitter {
             user: name.map(str::to_string),
             group: user.as_ref().map(User::primary_group_id),
-            account: Fact::typed(self.or_set(&self.account, "ACCOUNT")),
+            account: MaybeKnown::typed(self.or_set(&self.account, "ACCOUNT")),
             named_partition: partition.is_some(),
-            partition: Fact::typed(partition),
+            partition: MaybeKnown::typed(partition),
             reservation: self.or_set(&self.reservation, "RESERVATION"),
             qos: self.or_set(&self.qos, "QOS"),
             time_limit: self.time.or(set_time).map(WallTime::minutes),
             batch: !self.interactive,
-            ..Asker::default()
+            ..Submitter::default()
         })
     }
 
@@ -237,7 +237,7 @@ impl Explain {
 }
 
 /// What the answer leaves open.
-fn unseen(policy: &Policy, request: &Request, asker: &Asker) -> Vec<&'static str> {
+fn unseen(policy: &Policy, request: &Request, submitter: &Submitter) -> Vec<&'static str> {
     let by_time = || {
         policy
             .routes()
@@ -246,11 +246,11 @@ fn unseen(policy: &Policy, request: &Request, asker: &Asker) -> Vec<&'static str
     };
     let rules = [
         (
-            asker.partition == Fact::Unknown && policy.names_partitions(),
+            submitter.partition == MaybeKnown::Unknown && policy.names_partitions(),
             "rules for partitions; add --partition=NAME, Slurm's default if the job names none",
         ),
         (
-            !asker.named_partition && asker.time_limit.is_none() && by_time(),
+            !submitter.named_partition && submitter.time_limit.is_none() && by_time(),
             "routes of jobs up to a time, which take none without --time",
         ),
         (

@@ -1,4 +1,4 @@
-//! Who may have it: gates, reserved GPUs, and what the asker's class may ever hold.
+//! Who may have it: gates, reserved GPUs, and what the submitter's class may ever hold.
 //!
 //! What the class holds at the moment is Slurm's to count: a job that has to wait for that waits in the queue. Only a job that
 //! could never start is refused here.
@@ -11,7 +11,7 @@ use crate::config::reservable::Reservable;
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
 use crate::decision::refusal::Refusal;
-use crate::decision::submitter::{Asker, Fact};
+use crate::decision::submitter::{MaybeKnown, Submitter};
 use crate::decision::verdict::{Context, Grant, Terms};
 use crate::decision::wording::{meant_type, name_a_type, number, slice_meant};
 use crate::decision::{gate_check, host_resources, quota_check, reserved_check};
@@ -26,41 +26,41 @@ pub(crate) fn of_wholes(
     context: &Context,
     wanted: &Wanted<'_>,
 ) -> Result<Terms, Refusal> {
-    let asker = &context.asker;
-    if asker.is_exempt || !policy.looks_at_people() {
+    let submitter = &context.submitter;
+    if submitter.is_exempt || !policy.looks_at_people() {
         return Ok(Terms::default());
     }
     let asked = Asked::wholes(policy, request, wanted);
     refuse_unknown_type(policy, &asked)?;
     if asked.is_untyped
-        && let Ok(Some(standing)) = asker.standing(policy)
+        && let Ok(Some(standing)) = submitter.standing(policy)
         && standing.quota.whole_gpus == Some(0)
     {
         // To name a type would not help.
-        quota_check::fit(policy, &asked, standing, asker)?;
+        quota_check::fit(policy, &asked, standing, submitter)?;
     }
     pass_reserved(policy, &asked, context)?;
     let off_nodes = off_kept_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
-        gate_check::pass(policy, asker, &GateSubject::Whole, &asked.text)?;
+        gate_check::pass(policy, submitter, &GateSubject::Whole, &asked.text)?;
     }
     if !asked.mig.is_empty() {
-        gate_check::pass(policy, asker, &GateSubject::Mig, &asked.text)?;
+        gate_check::pass(policy, submitter, &GateSubject::Mig, &asked.text)?;
     }
-    pass_gates_of_others(policy, asker, wanted)?;
+    pass_gates_of_others(policy, submitter, wanted)?;
     let gpus = !asked.is_nothing() || request.implies_gpus();
-    match asker.standing(policy) {
+    match submitter.standing(policy) {
         Ok(Some(standing)) if gpus => {
-            quota_check::fit(policy, &asked, standing, asker)?;
+            quota_check::fit(policy, &asked, standing, submitter)?;
             host_resources::within(request, &asked.text, standing)?;
             Ok(Terms {
                 off_nodes,
-                ..terms(policy, &asked, standing, asker)?
+                ..terms(policy, &asked, standing, submitter)?
             })
         }
         // A job on nothing but GPUs that are kept for it, or without any.
         Ok(standing) => {
-            refuse_foreign_qos(policy, asker, standing, &asked.text)?;
+            refuse_foreign_qos(policy, submitter, standing, &asked.text)?;
             Ok(Terms {
                 off_nodes,
                 ..Terms::default()
@@ -77,28 +77,28 @@ pub(crate) fn of_slice(
     wanted: &Wanted<'_>,
     grant: &mut Grant,
 ) -> Result<Terms, Refusal> {
-    if context.asker.is_exempt || !policy.looks_at_people() {
+    if context.submitter.is_exempt || !policy.looks_at_people() {
         return Ok(Terms::default());
     }
     let gpu_type = grant.limits.gpu_type();
     let shards = grant.limits.share().shards();
     let gpu = policy.gpu(gpu_type.as_str());
     let asked = Asked::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
-    let partition = route(policy, gpu_type.as_str(), &context.asker);
+    let partition = route(policy, gpu_type.as_str(), &context.submitter);
     let routed;
-    let asker = match &partition {
+    let submitter = match &partition {
         Some(partition) => {
-            routed = Asker {
-                partition: Fact::Is(partition.clone()),
-                ..context.asker.clone()
+            routed = Submitter {
+                partition: MaybeKnown::Is(partition.clone()),
+                ..context.submitter.clone()
             };
             &routed
         }
-        None => &context.asker,
+        None => &context.submitter,
     };
-    gate_check::pass(policy, asker, &GateSubject::Slice, &asked.text)?;
-    pass_gates_of_others(policy, asker, wanted)?;
-    let standing = match asker.standing(policy) {
+    gate_check::pass(policy, submitter, &GateSubject::Slice, &asked.text)?;
+    pass_gates_of_others(policy, submitter, wanted)?;
+    let standing = match submitter.standing(policy) {
         Ok(Some(standing)) => standing,
         Ok(None) | Err(Unknown) => {
             return Ok(Terms {
@@ -107,7 +107,7 @@ pub(crate) fn of_slice(
             });
         }
     };
-    quota_check::fit(policy, &asked, standing, asker)?;
+    quota_check::fit(policy, &asked, standing, submitter)?;
     host_resources::fit(
         &mut grant.request,
         &grant.asked,
@@ -118,16 +118,17 @@ pub(crate) fn of_slice(
     host_resources::within(&grant.request, &asked.text, standing)?;
     Ok(Terms {
         partition,
-        ..terms(policy, &asked, standing, asker)?
+        ..terms(policy, &asked, standing, submitter)?
     })
 }
 
-fn route(policy: &Policy, gpu_type: &str, asker: &Asker) -> Option<String> {
-    if asker.named_partition {
+fn route(policy: &Policy, gpu_type: &str, submitter: &Submitter) -> Option<String> {
+    if submitter.named_partition {
         return None;
     }
     let mut routes = policy.routes().iter();
-    let route = routes.find(|route| route.takes(gpu_type, asker.time_limit, asker.batch))?;
+    let route =
+        routes.find(|route| route.takes(gpu_type, submitter.time_limit, submitter.batch))?;
     Some(route.partition().to_string())
 }
 
@@ -135,7 +136,7 @@ fn route(policy: &Policy, gpu_type: &str, asker: &Asker) -> Option<String> {
 fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Result<(), Refusal> {
     let all = policy.reservables();
     for kind in &asked.reserved {
-        reserved_check::pass(all, kind, &asked.text, &context.asker, context.now)?;
+        reserved_check::pass(all, kind, &asked.text, &context.submitter, context.now)?;
     }
     if !asked.is_untyped || all.is_empty() {
         return Ok(());
@@ -155,13 +156,13 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
 /// The same for GRES that are not about GPUs, each name once.
 fn pass_gates_of_others(
     policy: &Policy,
-    asker: &Asker,
+    submitter: &Submitter,
     wanted: &Wanted<'_>,
 ) -> Result<(), Refusal> {
     let names: BTreeSet<&str> = policy.gates().iter().filter_map(Gate::gres_name).collect();
     for name in names {
         if let Some(raw) = wanted.others.iter().find(|raw| is_named(raw, name)) {
-            gate_check::pass(policy, asker, &GateSubject::Gres(name.to_string()), raw)?;
+            gate_check::pass(policy, submitter, &GateSubject::Gres(name.to_string()), raw)?;
         }
     }
     Ok(())
@@ -218,10 +219,10 @@ fn terms(
     policy: &Policy,
     asked: &Asked<'_>,
     standing: &Standing,
-    asker: &Asker,
+    submitter: &Submitter,
 ) -> Result<Terms, Refusal> {
     Ok(Terms {
-        qos: qos(policy, asked, standing, asker)?,
+        qos: qos(policy, asked, standing, submitter)?,
         partition: None,
         off_nodes: None,
         notice: policy.limit_notice.then(|| notice(standing)).flatten(),
@@ -233,18 +234,18 @@ fn qos(
     policy: &Policy,
     asked: &Asked<'_>,
     standing: &Standing,
-    asker: &Asker,
+    submitter: &Submitter,
 ) -> Result<Option<String>, Refusal> {
     let own = standing.qos.as_deref();
-    refuse_foreign_qos(policy, asker, Some(standing), &asked.text)?;
+    refuse_foreign_qos(policy, submitter, Some(standing), &asked.text)?;
     let Some(own) = own else { return Ok(None) };
     let others = &standing.quota.other_qos;
     let may_be = |name: &str| {
         let mut names = others.iter().map(String::as_str).chain([own]);
         names.any(|other| other.eq_ignore_ascii_case(name))
     };
-    let Some(named) = asker.qos.as_deref() else {
-        let stays = asker.qos_now.as_deref().is_some_and(may_be);
+    let Some(named) = submitter.qos.as_deref() else {
+        let stays = submitter.qos_now.as_deref().is_some_and(may_be);
         return Ok((!stays).then(|| own.to_string()));
     };
     // Newer releases take a list, of which any may come to hold.
@@ -272,13 +273,13 @@ fn qos(
 /// A QOS that holds one class to its limits is not for others, whatever their job asks for.
 fn refuse_foreign_qos(
     policy: &Policy,
-    asker: &Asker,
+    submitter: &Submitter,
     standing: Option<&Standing>,
     text: &str,
 ) -> Result<(), Refusal> {
     let own = standing.and_then(|standing| standing.qos.as_deref());
     let others = standing.map_or(&[][..], |standing| &standing.quota.other_qos);
-    let Some(named) = asker.qos.as_deref() else {
+    let Some(named) = submitter.qos.as_deref() else {
         return Ok(());
     };
     let named = named.to_ascii_lowercase();

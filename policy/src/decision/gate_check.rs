@@ -5,7 +5,7 @@ use crate::config::gates::{Gate, GateSubject, Gates};
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
+use crate::decision::submitter::Submitter;
 use regex::bytes::SetMatches;
 
 /// The most reservations of one job: all are looked at while slurmctld waits.
@@ -25,11 +25,11 @@ enum GateDenied {
 /// Every gate about `what` has to be open.
 pub(crate) fn pass(
     policy: &Policy,
-    asker: &Asker,
+    submitter: &Submitter,
     what: &GateSubject,
     text: &str,
 ) -> Result<(), Refusal> {
-    match closed_gate(policy, what, asker) {
+    match closed_gate(policy, what, submitter) {
         Some((gate, closed)) => Err(refusal(gate, &closed, text)),
         None => Ok(()),
     }
@@ -38,11 +38,11 @@ pub(crate) fn pass(
 /// The first gate about the same as this one that stands before somebody of a class who names no reservation.
 ///
 /// ```
-/// use softmig_policy::{Asker, Fact, Policy, gate_before};
+/// use softmig_policy::{Submitter, MaybeKnown, Policy, gate_before};
 /// let policy = Policy::parse("[[gate]]\nwhat = \"slice\"\nreservation = [\"r\"]\naccounts = [\"course\"]\n").unwrap();
 /// let meets = |account: &str| {
-///     let asker = Asker { account: Fact::known(Some(account.into())), ..Asker::default() };
-///     gate_before(&policy, &policy.gates()[0], None, &asker).is_some()
+///     let submitter = Submitter { account: MaybeKnown::known(Some(account.into())), ..Submitter::default() };
+///     gate_before(&policy, &policy.gates()[0], None, &submitter).is_some()
 /// };
 /// assert!(meets("course") && !meets("lab"));
 /// ```
@@ -50,13 +50,13 @@ pub fn gate_before<'p>(
     policy: &'p Policy,
     same: &Gate,
     class: Option<&str>,
-    asker: &Asker,
+    submitter: &Submitter,
 ) -> Option<&'p Gate> {
-    let asker = Asker {
+    let submitter = Submitter {
         reservation: None,
-        ..asker.clone()
+        ..submitter.clone()
     };
-    let met = first_closed(policy.gate_set(), same.about(), &asker, || Ok(class));
+    let met = first_closed(policy.gate_set(), same.about(), &submitter, || Ok(class));
     met.map(|(gate, _)| gate)
 }
 
@@ -64,10 +64,10 @@ pub fn gate_before<'p>(
 fn closed_gate<'p>(
     policy: &'p Policy,
     what: &GateSubject,
-    asker: &Asker,
+    submitter: &Submitter,
 ) -> Option<(&'p Gate, GateDenied)> {
-    first_closed(policy.gate_set(), what, asker, || {
-        let standing = asker.standing(policy)?;
+    first_closed(policy.gate_set(), what, submitter, || {
+        let standing = submitter.standing(policy)?;
         Ok(standing.and_then(|standing| standing.class.as_deref()))
     })
 }
@@ -76,7 +76,7 @@ fn closed_gate<'p>(
 fn first_closed<'g, 'p>(
     gates: &'g Gates,
     what: &GateSubject,
-    asker: &Asker,
+    submitter: &Submitter,
     class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
 ) -> Option<(&'g Gate, GateDenied)> {
     let all = gates.list().iter().enumerate();
@@ -85,8 +85,8 @@ fn first_closed<'g, 'p>(
     // Only now: who somebody is need not be known for most requests.
     let class = class();
     let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
-    for (index, gate) in about.filter(|(_, gate)| stands_before(gate, asker, class)) {
-        let Some(reservations) = asker.reservations() else {
+    for (index, gate) in about.filter(|(_, gate)| stands_before(gate, submitter, class)) {
+        let Some(reservations) = submitter.reservations() else {
             return Some((gate, GateDenied::NoReservation));
         };
         if reservations.split(',').count() > MOST_NAMES {
@@ -106,9 +106,9 @@ fn first_closed<'g, 'p>(
 }
 
 /// Whether somebody meets it at all. What hangs on something that is not known here is left to slurmctld.
-fn stands_before(gate: &Gate, asker: &Asker, class: Result<Option<&str>, Unknown>) -> bool {
-    let partitions = || asker.partitions().ok().flatten();
-    let account = || asker.account().ok().flatten();
+fn stands_before(gate: &Gate, submitter: &Submitter, class: Result<Option<&str>, Unknown>) -> bool {
+    let partitions = || submitter.partitions().ok().flatten();
+    let account = || submitter.account().ok().flatten();
     let in_partition = || {
         partitions().is_some_and(|list| {
             let mut names = list.split(',');

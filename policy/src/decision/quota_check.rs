@@ -6,7 +6,7 @@ use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::gpu_demand::Asked;
 use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
+use crate::decision::submitter::Submitter;
 use crate::decision::wording::{name_a_type, number, with_limits};
 use crate::slurm::time_limit::WallTime;
 
@@ -15,7 +15,7 @@ pub(crate) fn fit(
     policy: &Policy,
     asked: &Asked<'_>,
     standing: &Standing,
-    asker: &Asker,
+    submitter: &Submitter,
 ) -> Result<(), Refusal> {
     let ceilings = Ceilings {
         policy,
@@ -32,7 +32,7 @@ pub(crate) fn fit(
     ceilings.mig()?;
     ceilings.wholes()?;
     ceilings.shards()?;
-    ceilings.wall_time(asker)
+    ceilings.wall_time(submitter)
 }
 
 struct Ceilings<'a> {
@@ -135,8 +135,8 @@ impl Ceilings<'_> {
         Ok(())
     }
 
-    fn wall_time(&self, asker: &Asker) -> Result<(), Refusal> {
-        match (self.standing.quota.wall_time, asker.time_limit) {
+    fn wall_time(&self, submitter: &Submitter) -> Result<(), Refusal> {
+        match (self.standing.quota.wall_time, submitter.time_limit) {
             (Some(most), Some(asked)) if asked > most.minutes() => Err(Refusal::new(
                 Code::LimitJob,
                 format!(

@@ -3,7 +3,7 @@
 use crate::config::refusal_code::Code;
 use crate::config::reservable::{Reservable, Window};
 use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
+use crate::decision::submitter::Submitter;
 
 /// Lets only the holder ask for GPUs of a type that is kept for somebody, and only in its time. `all` is every entry,
 /// `text` the request.
@@ -11,14 +11,14 @@ pub(crate) fn pass(
     all: &[Reservable],
     kind: &str,
     text: &str,
-    asker: &Asker,
+    submitter: &Submitter,
     now: i64,
 ) -> Result<(), Refusal> {
     let of_kind = || all.iter().filter(|one| one.kind() == kind);
     let mut hint = None;
     let (message, of) = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
         // What is not known here is left to slurmctld.
-        if asker.is(open.holder()) != Some(false) {
+        if submitter.is(open.holder()) != Some(false) {
             return Ok(());
         }
         let (holder, end, reason) = (open.holder().called(), open.end_local(), open.reason());
@@ -32,7 +32,7 @@ pub(crate) fn pass(
     {
         let (holder, end, reason) = (next.holder().called(), next.end_local(), next.reason());
         let start = next.start_local().unwrap_or_default();
-        if asker.is(next.holder()) == Some(true) {
+        if submitter.is(next.holder()) == Some(true) {
             hint = Some(format!(
                 "it is yours from {start} on; until then ask for another GPU, for example --gres=gpu:{}:1",
                 next.of()

@@ -6,7 +6,7 @@ use crate::config::reservable::Holder;
 
 /// A fact that may not be known where the question is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Fact {
+pub enum MaybeKnown {
     /// Nobody has looked; slurmctld will know. Rules that hang on it are left to it.
     #[default]
     Unknown,
@@ -16,7 +16,7 @@ pub enum Fact {
     Is(String),
 }
 
-impl Fact {
+impl MaybeKnown {
     /// What is known by somebody who knows all that there is.
     pub fn known(text: Option<String>) -> Self {
         match text.filter(|text| !text.is_empty()) {
@@ -44,15 +44,15 @@ impl Fact {
 
 /// Who asks for a job, and where it is to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asker {
+pub struct Submitter {
     /// The user's name.
     pub user: Option<String>,
     /// The number of the user's primary group.
     pub group: Option<u32>,
     /// The Slurm account that the job will be booked on.
-    pub account: Fact,
+    pub account: MaybeKnown,
     /// The job's partition, or several with commas between.
-    pub partition: Fact,
+    pub partition: MaybeKnown,
     /// Whether the user named that partition; otherwise it is Slurm's default.
     pub named_partition: bool,
     /// The job's reservation, or several with commas between.
@@ -70,7 +70,7 @@ pub struct Asker {
     pub is_exempt: bool,
 }
 
-impl Asker {
+impl Submitter {
     /// Its class limits. `Err` when they depend on a fact that is not known here.
     pub(crate) fn standing<'p>(&self, policy: &'p Policy) -> Result<Option<&'p Standing>, Unknown> {
         policy.standing(self.user.as_deref(), self.account(), self.group)

@@ -1,7 +1,7 @@
 //! What a decision is made from, and what it says.
 
 use crate::decision::refusal::Refusal;
-use crate::decision::submitter::Asker;
+use crate::decision::submitter::Submitter;
 use crate::node::limits::Limits;
 use crate::node::tag::Tag;
 use crate::slurm::gres::Prefix;
@@ -13,7 +13,7 @@ pub struct Context {
     /// How this Slurm marks a GRES, where that is known; otherwise the request's own way is kept.
     pub prefix: Option<Prefix>,
     /// Who asks, and where the job is to run.
-    pub asker: Asker,
+    pub submitter: Submitter,
     /// The time, in seconds since 1970.
     pub now: i64,
     /// Whether the job is in Slurm already: then it keeps what it has of the host.

@@ -5,31 +5,31 @@ use super::*;
 #[test]
 fn people_are_in_the_class_that_names_them_then_their_account_then_their_group() {
     let policy = policy(CLASSES);
-    let qos = |asker| passed(ask(&policy, "gpu:l40s.4:1", asker)).qos;
+    let qos = |submitter| passed(ask(&policy, "gpu:l40s.4:1", submitter)).qos;
     let named = |name: &str| Some(name.to_string());
     assert_eq!(qos(alice()), named("student"));
     assert_eq!(
-        qos(Asker {
-            account: Fact::Is("research".into()),
+        qos(Submitter {
+            account: MaybeKnown::Is("research".into()),
             ..alice()
         }),
         named("student")
     );
     assert_eq!(qos(researcher()), named("researcher"));
     assert_eq!(
-        qos(Asker {
+        qos(Submitter {
             group: Some(3001),
             ..researcher()
         }),
         named("researcher")
     );
-    let nobody = Asker {
+    let nobody = Submitter {
         user: Some("zoe".into()),
-        account: Fact::Missing,
+        account: MaybeKnown::Missing,
         ..alice()
     };
     assert_eq!(
-        qos(Asker {
+        qos(Submitter {
             group: Some(3001),
             ..nobody.clone()
         }),
@@ -37,31 +37,31 @@ fn people_are_in_the_class_that_names_them_then_their_account_then_their_group()
     );
     assert_eq!(qos(nobody), named("softmig"));
     assert_eq!(
-        qos(Asker {
+        qos(Submitter {
             user: Some("carol".into()),
             ..alice()
         }),
         None,
         "nothing to hold"
     );
-    let dave = Asker {
+    let dave = Submitter {
         user: Some("dave".into()),
-        account: Fact::Is("research".into()),
+        account: MaybeKnown::Is("research".into()),
         ..alice()
     };
     assert_eq!(qos(dave), named("user_dave"), "accounts are not looked at");
     assert_eq!(
-        qos(Asker {
-            account: Fact::Unknown,
+        qos(Submitter {
+            account: MaybeKnown::Unknown,
             ..researcher()
         }),
         None
     );
     let text = CLASSES.replace("[defaults]", "default_class = \"student\"\n[defaults]");
     let policy = self::policy(&text);
-    let nobody = Asker {
+    let nobody = Submitter {
         user: Some("zoe".into()),
-        account: Fact::Missing,
+        account: MaybeKnown::Missing,
         ..alice()
     };
     assert_eq!(
@@ -104,12 +104,12 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
     softmig: gpu:1: names no type of GPU, and types count differently in what class researcher may hold [LIMIT_JOB]
     softmig: name the type: --gres=gpu:h200:1 or --gres=gpu:l40s:1 or --gres=gpu:titanrtx:1
     ");
-    let carol = Asker {
+    let carol = Submitter {
         user: Some("carol".into()),
         ..alice()
     };
     passed(ask(&policy, "gpu:h200:64", carol));
-    let long = Asker {
+    let long = Submitter {
         time_limit: Some(1441),
         ..researcher()
     };
@@ -119,15 +119,15 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
     ");
 }
 
-fn ask_in_qos(policy: &Policy, asker: Asker, qos: &str, gres: &str) -> Verdict {
+fn ask_in_qos(policy: &Policy, submitter: Submitter, qos: &str, gres: &str) -> Verdict {
     let qos = Some(qos.into());
-    ask(policy, gres, Asker { qos, ..asker })
+    ask(policy, gres, Submitter { qos, ..submitter })
 }
 
 #[test]
 fn a_job_is_in_its_class_qos_and_in_no_other_class() {
     let policy = policy(CLASSES);
-    let qos = |asker, qos: &str, gres| ask_in_qos(&policy, asker, qos, gres);
+    let qos = |submitter, qos: &str, gres| ask_in_qos(&policy, submitter, qos, gres);
     assert_eq!(passed(qos(alice(), "student", "gpu:l40s.4:1")).qos, None);
     assert_eq!(passed(qos(researcher(), "LONG", "gpu:l40s:1")).qos, None);
     insta::assert_snapshot!(refused(qos(alice(), "long", "gpu:l40s.4:1")), @r"
@@ -143,15 +143,18 @@ fn a_job_is_in_its_class_qos_and_in_no_other_class() {
         assert_eq!(refusal.code, Code::LimitQos);
         // Also a job without any GPU may not borrow another class's priority.
         let cpu = Request::default();
-        let asker = Asker {
+        let submitter = Submitter {
             qos: Some(other.into()),
             ..who
         };
-        assert_eq!(refused(ask_for(&policy, &cpu, asker)).code, Code::LimitQos);
+        assert_eq!(
+            refused(ask_for(&policy, &cpu, submitter)).code,
+            Code::LimitQos
+        );
     }
     assert_eq!(passed(qos(alice(), "normal", "license:1")).qos, None);
     assert_eq!(passed(ask(&policy, "license:1", alice())).qos, None);
-    let now = Asker {
+    let now = Submitter {
         qos_now: Some("normal".into()),
         ..alice()
     };
@@ -159,7 +162,7 @@ fn a_job_is_in_its_class_qos_and_in_no_other_class() {
         passed(ask(&policy, "gpu:l40s.4:1", now)).qos.as_deref(),
         Some("student")
     );
-    let now = Asker {
+    let now = Submitter {
         qos_now: Some("long".into()),
         ..researcher()
     };
@@ -173,7 +176,7 @@ fn a_granted_job_can_be_told_its_limits() {
         .notice
         .unwrap();
     insta::assert_snapshot!(notice, @"softmig: class student may hold at once: 2 shards, 0 whole GPUs; a job beyond that waits in the queue [LIMIT_NOTICE]");
-    let carol = Asker {
+    let carol = Submitter {
         user: Some("carol".into()),
         ..alice()
     };
@@ -183,7 +186,7 @@ fn a_granted_job_can_be_told_its_limits() {
 #[test]
 fn an_administrators_change_meets_no_class_and_no_gate() {
     let policy = policy(&format!("{CLASSES}{GATE}"));
-    let root = Asker {
+    let root = Submitter {
         is_exempt: true,
         qos: Some("researcher".into()),
         ..alice()
@@ -233,7 +236,7 @@ fn levels_lie_over_each_other() {
 #[test]
 fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
     let policy = policy(CLASSES);
-    let qos = |asker, qos: &str, gres| ask_in_qos(&policy, asker, qos, gres);
+    let qos = |submitter, qos: &str, gres| ask_in_qos(&policy, submitter, qos, gres);
     passed(qos(researcher(), "researcher,long", "gpu:l40s:1"));
     for list in ["student,normal", "normal,student", "student,admin"] {
         assert_eq!(

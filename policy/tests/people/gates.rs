@@ -10,7 +10,7 @@ fn a_gate_opens_to_a_reservation_whose_whole_name_fits() {
         ask(
             &policy,
             "gres/gpu:l40s.4:1",
-            Asker {
+            Submitter {
                 reservation,
                 ..alice()
             },
@@ -102,35 +102,35 @@ fn a_gate_stands_where_and_for_whom_it_says() {
          [defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\nmig = {{}}\n[classes.staff]\nmembers = {{ users = [\"bob\"] }}\n"
     );
     let policy = policy(&text);
-    let ask = |asker| ask(&policy, "gpu:l40s.4:1", asker);
+    let ask = |submitter| ask(&policy, "gpu:l40s.4:1", submitter);
     refused(ask(alice()));
-    refused(ask(Asker {
-        partition: Fact::Is("other,course".into()),
+    refused(ask(Submitter {
+        partition: MaybeKnown::Is("other,course".into()),
         ..alice()
     }));
-    granted(ask(Asker {
-        partition: Fact::Is("other".into()),
+    granted(ask(Submitter {
+        partition: MaybeKnown::Is("other".into()),
         ..alice()
     }));
-    granted(ask(Asker {
-        account: Fact::Is("research".into()),
+    granted(ask(Submitter {
+        account: MaybeKnown::Is("research".into()),
         ..alice()
     }));
-    granted(ask(Asker {
-        account: Fact::Missing,
+    granted(ask(Submitter {
+        account: MaybeKnown::Missing,
         ..alice()
     }));
-    granted(ask(Asker {
+    granted(ask(Submitter {
         user: Some("bob".into()),
         ..alice()
     }));
     // A client that does not know leaves the answer to slurmctld.
-    granted(ask(Asker {
-        account: Fact::Unknown,
+    granted(ask(Submitter {
+        account: MaybeKnown::Unknown,
         ..alice()
     }));
-    granted(ask(Asker {
-        partition: Fact::Unknown,
+    granted(ask(Submitter {
+        partition: MaybeKnown::Unknown,
         ..alice()
     }));
 }
@@ -139,32 +139,32 @@ fn a_gate_stands_where_and_for_whom_it_says() {
 fn more_reservations_than_anybody_means_open_nothing() {
     let policy = policy(GATE);
     let list = vec!["course_1"; 65].join(",");
-    let asker = Asker {
+    let submitter = Submitter {
         reservation: Some(list),
         ..alice()
     };
     assert_eq!(
-        refused(ask(&policy, "gpu:l40s.4:1", asker)).code,
+        refused(ask(&policy, "gpu:l40s.4:1", submitter)).code,
         Code::GateReservation
     );
 }
 
 #[test]
 fn a_client_meets_the_same_gates_and_one_that_is_too_large_is_closed() {
-    let asker = |reservation: &str| Asker {
+    let submitter = |reservation: &str| Submitter {
         reservation: Some(reservation.into()),
         ..alice()
     };
     let text = format!("{GATE}\n{GPUS}");
     let client = Policy::parse_for_client(&text).unwrap();
     for (reservation, is_open) in [("course_1", true), ("course_1x", false)] {
-        let verdict = ask(&client, "gres/gpu:l40s.4:1", asker(reservation));
+        let verdict = ask(&client, "gres/gpu:l40s.4:1", submitter(reservation));
         assert_eq!(matches!(verdict, Verdict::Granted(_)), is_open);
     }
     let gate = "[[gate]]\nwhat = \"slice\"\nreservation = [\"(a{1000}){1000}\"]\n";
     let client = Policy::parse_for_client(&format!("{gate}{GPUS}")).unwrap();
     for reservation in ["a", "b"] {
-        let refusal = refused(ask(&client, "gres/gpu:l40s.4:1", asker(reservation)));
+        let refusal = refused(ask(&client, "gres/gpu:l40s.4:1", submitter(reservation)));
         assert_eq!(refusal.code, Code::GateReservation);
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
     let open = policy(RESERVED);
-    let bob = || Asker {
+    let bob = || Submitter {
         user: Some("bob".into()),
         ..alice()
     };
@@ -71,8 +71,8 @@ fn an_account_can_hold_a_gpu_and_times_have_offsets() {
     passed(ask(
         &policy,
         "gpu:l40s_r:1",
-        Asker {
-            account: Fact::Unknown,
+        Submitter {
+            account: MaybeKnown::Unknown,
             ..alice()
         },
     ));

@@ -9,7 +9,8 @@ mod requests;
 mod wrong;
 
 use softmig_policy::{
-    Asker, Code, Context, Fact, Grant, Policy, Refusal, Request, Terms, Verdict, WallTime, decide,
+    Code, Context, Grant, MaybeKnown, Policy, Refusal, Request, Submitter, Terms, Verdict,
+    WallTime, decide,
 };
 
 const GPUS: &str = "\
@@ -32,28 +33,28 @@ fn wrong(text: &str) -> String {
     error.unwrap_err().to_string()
 }
 
-fn alice() -> Asker {
-    Asker {
+fn alice() -> Submitter {
+    Submitter {
         user: Some("alice".into()),
         group: Some(2001),
-        account: Fact::Is("students".into()),
-        partition: Fact::Is("main".into()),
+        account: MaybeKnown::Is("students".into()),
+        partition: MaybeKnown::Is("main".into()),
         batch: true,
-        ..Asker::default()
+        ..Submitter::default()
     }
 }
 
-fn ask(policy: &Policy, gres: &str, asker: Asker) -> Verdict {
+fn ask(policy: &Policy, gres: &str, submitter: Submitter) -> Verdict {
     let request = Request {
         tres_per_node: Some(gres.into()),
         ..Request::default()
     };
-    ask_for(policy, &request, asker)
+    ask_for(policy, &request, submitter)
 }
 
-fn ask_for(policy: &Policy, request: &Request, asker: Asker) -> Verdict {
+fn ask_for(policy: &Policy, request: &Request, submitter: Submitter) -> Verdict {
     let context = Context {
-        asker,
+        submitter,
         now: NOW,
         ..Context::default()
     };
@@ -94,10 +95,10 @@ const CLASSES: &str = "\
 [classes.admin]\nmembers = { users = [\"carol\"] }\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\nmig = { \"h100_1g.10gb\" = \"unlimited\" }\nqos = \"gpu-admin\"\n\
 [users.dave]\nclass = \"student\"\nshards = 4\n";
 
-fn researcher() -> Asker {
-    Asker {
+fn researcher() -> Submitter {
+    Submitter {
         user: Some("rita".into()),
-        account: Fact::Is("research".into()),
+        account: MaybeKnown::Is("research".into()),
         ..alice()
     }
 }

@@ -84,8 +84,8 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
          [[route]]\npartition = \"slices\"\njobs = \"batch\"\n\
          [[gate]]\nwhat = \"slice\"\nreservation = [\"x\"]\npartitions = [\"short\"]\n",
     );
-    let route = |gres, asker| passed(ask(&policy, gres, asker)).partition;
-    let quick = Asker {
+    let route = |gres, submitter| passed(ask(&policy, gres, submitter)).partition;
+    let quick = Submitter {
         batch: false,
         time_limit: Some(240),
         ..alice()
@@ -98,7 +98,7 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
     assert_eq!(
         route(
             "gpu:l40s.4:1",
-            Asker {
+            Submitter {
                 time_limit: Some(241),
                 ..quick.clone()
             }
@@ -108,7 +108,7 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
     assert_eq!(
         route(
             "gpu:l40s.4:1",
-            Asker {
+            Submitter {
                 time_limit: None,
                 ..quick.clone()
             }
@@ -119,7 +119,7 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
     assert_eq!(
         route(
             "gpu:l40s.4:1",
-            Asker {
+            Submitter {
                 named_partition: true,
                 ..alice()
             }
@@ -132,7 +132,7 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
         "whole GPUs stay where they are"
     );
     // It is the partition that it goes to whose gates count.
-    let short = Asker {
+    let short = Submitter {
         time_limit: Some(60),
         ..alice()
     };
@@ -222,7 +222,7 @@ fn a_slice_has_its_part_of_the_host() {
     }
     // A job that Slurm has already keeps what it has.
     let context = Context {
-        asker: alice(),
+        submitter: alice(),
         is_change: true,
         ..Context::default()
     };
@@ -396,7 +396,7 @@ fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
 #[test]
 fn what_is_offered_instead_is_what_the_class_may_have() {
     let policy = policy(CLASSES);
-    let hint = |text: &str, asker| refused(ask(&policy, text, asker)).hint;
+    let hint = |text: &str, submitter| refused(ask(&policy, text, submitter)).hint;
     insta::assert_snapshot!(hint("gpu:1", alice()), @"use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)");
     insta::assert_snapshot!(hint("gpu:l40s:9", researcher()), @"use --gres=gpu:l40s:2");
     insta::assert_snapshot!(hint("gpu:h100_1g.10gb:9", researcher()), @"use --gres=gpu:h100_1g.10gb:2");

@@ -1,6 +1,6 @@
 //! The answers by account, where the account is not known.
 
-use softmig_policy::{Asker, Fact, Policy, Verdict};
+use softmig_policy::{MaybeKnown, Policy, Submitter, Verdict};
 
 /// An answer, and the accounts that get it.
 pub(super) struct Case {
@@ -26,18 +26,18 @@ impl Case {
 /// What somebody gets with each account that the policy names, and with any other; the same answer once.
 pub(super) fn by_account(
     policy: &Policy,
-    asker: &Asker,
-    decide: impl Fn(Asker) -> Verdict,
+    submitter: &Submitter,
+    decide: impl Fn(Submitter) -> Verdict,
 ) -> Vec<Case> {
-    let with = |account: Fact| {
-        decide(Asker {
+    let with = |account: MaybeKnown| {
+        decide(Submitter {
             account,
-            ..asker.clone()
+            ..submitter.clone()
         })
     };
     let mut cases: Vec<Case> = Vec::new();
     for name in policy.accounts() {
-        let verdict = with(Fact::Is(name.to_string()));
+        let verdict = with(MaybeKnown::Is(name.to_string()));
         match cases.iter_mut().find(|case| case.verdict == verdict) {
             Some(case) => case.accounts.push(name.to_string()),
             None => cases.push(Case {
@@ -47,7 +47,7 @@ pub(super) fn by_account(
             }),
         }
     }
-    let verdict = with(Fact::Missing);
+    let verdict = with(MaybeKnown::Missing);
     match cases.iter_mut().find(|case| case.verdict == verdict) {
         Some(case) => case.any_other = true,
         None => cases.push(Case::every(verdict)),

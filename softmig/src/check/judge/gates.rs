@@ -4,7 +4,7 @@ use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::known::{knows_everybody, listed};
 use softmig_policy::config::gates::Gate;
-use softmig_policy::{Asker, Fact, Policy, gate_before};
+use softmig_policy::{MaybeKnown, Policy, Submitter, gate_before};
 use std::collections::BTreeSet;
 
 pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
@@ -47,12 +47,12 @@ fn is_for(gate: &Gate, account: &str) -> bool {
 /// Whether somebody of a class passes without a reservation, in any of the gate's partitions.
 fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -> bool {
     let passes_in = |partition: Option<&String>| {
-        let asker = Asker {
-            account: Fact::known(account.cloned()),
-            partition: Fact::known(partition.cloned()),
-            ..Asker::default()
+        let submitter = Submitter {
+            account: MaybeKnown::known(account.cloned()),
+            partition: MaybeKnown::known(partition.cloned()),
+            ..Submitter::default()
         };
-        gate_before(policy, gate, Some(class), &asker).is_none()
+        gate_before(policy, gate, Some(class), &submitter).is_none()
     };
     match gate.partitions() {
         [] => passes_in(None),

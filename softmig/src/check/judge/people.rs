@@ -4,7 +4,7 @@ use crate::check::facts::{Cluster, Job, Partition};
 use crate::check::finding::{Code, Finding};
 use crate::check::judge::accounting::partitions_with_gpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
-use softmig_policy::{Asker, Fact, Policy};
+use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::collections::BTreeSet;
 
 /// So many jobs are named.
@@ -106,12 +106,12 @@ fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
 }
 
 fn is_holders(holder: &Holder, job: &Job) -> bool {
-    let asker = Asker {
+    let submitter = Submitter {
         user: Some(job.user.clone()),
-        account: Fact::known(Some(job.account.clone())),
-        ..Asker::default()
+        account: MaybeKnown::known(Some(job.account.clone())),
+        ..Submitter::default()
     };
-    asker.is(holder) == Some(true)
+    submitter.is(holder) == Some(true)
 }
 
 fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {

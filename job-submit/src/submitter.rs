@@ -2,7 +2,7 @@
 
 use crate::fields;
 use mlua::prelude::*;
-use softmig_policy::{Asker, Fact, Policy};
+use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,18 +20,18 @@ struct Name {
 const BELIEVED: Duration = Duration::from_secs(3600);
 
 /// Who submits `job`.
-pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaValue) -> Asker {
+pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaValue) -> Submitter {
     if !policy.looks_at_people() {
-        return Asker::default();
+        return Submitter::default();
     }
     let field = |name| fields::text(job, name).filter(|text| !text.is_empty());
     let named = field("partition");
-    Asker {
+    Submitter {
         user: user(policy, fields::id(job, "user_id"), job),
         group: fields::id(job, "group_id"),
-        account: Fact::known(field("account").or_else(|| field("default_account"))),
+        account: MaybeKnown::known(field("account").or_else(|| field("default_account"))),
         named_partition: named.is_some(),
-        partition: Fact::known(named.or_else(|| default_partition(policy, partitions))),
+        partition: MaybeKnown::known(named.or_else(|| default_partition(policy, partitions))),
         reservation: field("reservation"),
         qos: field("qos"),
         qos_now: None,
@@ -49,9 +49,9 @@ pub(crate) fn of_change(
     record: &LuaTable,
     uid: Option<u32>,
     had_gpus: bool,
-) -> Asker {
+) -> Submitter {
     if !policy.looks_at_people() {
-        return Asker::default();
+        return Submitter::default();
     }
     let recorded = |name| fields::text(record, name).filter(|text| !text.is_empty());
     // An empty text in a change takes away what is there.
@@ -61,12 +61,12 @@ pub(crate) fn of_change(
     };
     let names_qos = fields::text(change, "qos").is_some();
     let owner = fields::id(record, "user_id");
-    Asker {
+    Submitter {
         // The record has no name; a user's own change has his.
         user: user(policy, owner, change),
         group: fields::id(record, "group_id"),
-        account: Fact::known(after("account", recorded("account"))),
-        partition: Fact::known(after("partition", recorded("partition"))),
+        account: MaybeKnown::known(after("account", recorded("account"))),
+        partition: MaybeKnown::known(after("partition", recorded("partition"))),
         named_partition: true,
         // A list is one name in the record of some releases, and each of its names was looked at when it came.
         reservation: after("reservation", recorded("resv_name")),
