@@ -3,9 +3,9 @@
 //! The file was the job's own: its user may have written anything into it, and as much as he liked. At most
 //! [`LONGEST`] bytes are kept, and no control character that could act on the terminal of who reads them.
 
-use softmig_prolog::dir::{Dir, DirError};
-use softmig_prolog::job::Job;
-use softmig_prolog::node::{Node, Run};
+use softmig_node::dir::{Dir, DirError};
+use softmig_node::job::Job;
+use softmig_node::node::{Node, Run};
 
 /// The most that is kept of one job's log.
 const LONGEST: u64 = 1 << 20;

@@ -1,10 +1,10 @@
 //! The end of a job on this node.
 
 use crate::archive::archive;
-use softmig_prolog::clear::clear;
-use softmig_prolog::dir::DirError;
-use softmig_prolog::job::Job;
-use softmig_prolog::node::Node;
+use softmig_node::clear::clear;
+use softmig_node::dir::DirError;
+use softmig_node::job::Job;
+use softmig_node::node::Node;
 
 /// What there was to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 mod tests {
     use super::*;
     use softmig_policy::node::tag::Tag;
-    use softmig_prolog::decide::{Source, Verdict};
-    use softmig_prolog::record::{conf_of, record};
+    use softmig_node::decide::{Source, Verdict};
+    use softmig_node::record::{conf_of, record};
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::{Path, PathBuf};

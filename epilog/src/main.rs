@@ -9,9 +9,9 @@ mod archive;
 mod end;
 
 use end::{Ended, end};
-use softmig_prolog::job::Job;
-use softmig_prolog::node::{Node, set_umask};
-use softmig_prolog::report;
+use softmig_node::job::Job;
+use softmig_node::node::{Node, set_umask};
+use softmig_node::report;
 use std::process::ExitCode;
 use tracing::{error, info};
 

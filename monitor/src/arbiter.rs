@@ -29,9 +29,9 @@ pub use gpu::{Member, Sharing, Tenant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softmig_policy::node::node_conf;
-use softmig_prolog::gpu::installed;
-use softmig_prolog::node::Node;
-use softmig_prolog::proofs::{Proofs, driver_version};
+use softmig_node::gpu::installed;
+use softmig_node::node::Node;
+use softmig_node::proofs::{Proofs, driver_version};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -206,7 +206,7 @@ fn allow_many_files() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_prolog::proofs::{Failed, Proof, path};
+    use softmig_node::proofs::{Failed, Proof, path};
 
     /// A node with a GPU, of which this was measured.
     fn settings(folder: &Path, failed: Option<Failed>) -> Settings {

@@ -12,9 +12,9 @@ use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
 use softmig_policy::node::node_conf::Scheduler;
-use softmig_prolog::dir::Dir;
-use softmig_prolog::node::Node;
-use softmig_prolog::report as log;
+use softmig_node::dir::Dir;
+use softmig_node::node::Node;
+use softmig_node::report as log;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn status(report: &Report) -> ExitCode {
 
 /// Runs until a signal says that it is enough.
 fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
-    softmig_prolog::node::set_umask();
+    softmig_node::node::set_umask();
     // Before any thread, so that none is ended by them.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("asking for signals")?;
     let policy = node.policy().ok();

@@ -19,8 +19,8 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use reading::Reading;
 use report::Report;
+use softmig_node::node::Node;
 use softmig_nvml::explained;
-use softmig_prolog::node::Node;
 use std::path::Path;
 use std::time::SystemTime;
 

@@ -9,7 +9,7 @@ use crate::jobs::confs::Confs;
 use crate::measure::Measure;
 use crate::measure::report::{Finding, Job, JobGpu, Report};
 use crate::measure::table::pids;
-use softmig_prolog::node::Node;
+use softmig_node::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};

@@ -5,13 +5,13 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
+use softmig_node::decide::{Verdict, decide};
+use softmig_node::gpu::{Assigned, assigned, installed};
+use softmig_node::job::{GpuList, Job};
+use softmig_node::node::{Node, set_umask};
+use softmig_node::record::{conf_of, record};
+use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
-use softmig_prolog::decide::{Verdict, decide};
-use softmig_prolog::gpu::{Assigned, assigned, installed};
-use softmig_prolog::job::{GpuList, Job};
-use softmig_prolog::node::{Node, set_umask};
-use softmig_prolog::record::{conf_of, record};
-use softmig_prolog::{report, slurmctld};
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 

@@ -1,7 +1,7 @@
 //! The steps, in their order.
 
 use serde::Serialize;
-use softmig_prolog::proofs::Failed;
+use softmig_node::proofs::Failed;
 use std::time::Duration;
 
 use crate::Trouble;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{FlockOperation, Mode, flock};
-use softmig_prolog::dir::{Dir, DirError};
+use softmig_node::dir::{Dir, DirError};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub(crate) fn be_root(command: &str) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("{command} changes the node and is root's; try it with sudo");
     }
-    softmig_prolog::node::set_umask();
+    softmig_node::node::set_umask();
     Ok(())
 }
 

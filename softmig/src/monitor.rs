@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use softmig_prolog::node::Node;
+use softmig_node::node::Node;
 use std::path::Path;
 
 /// What starts it.

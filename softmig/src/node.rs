@@ -15,9 +15,9 @@ use jobs::Survey;
 use refusals::Refusals;
 pub(crate) use settings::{PATH, Settings};
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
-use softmig_prolog::gpu::installed;
-use softmig_prolog::job::JobId;
-use softmig_prolog::node::Node as Place;
+use softmig_node::gpu::installed;
+use softmig_node::job::JobId;
+use softmig_node::node::Node as Place;
 
 /// Shows what softmig does on this node, or changes it.
 ///

@@ -12,9 +12,9 @@ use anyhow::{anyhow, bail};
 use catalogue::Catalogue;
 use clap::Args;
 use notes::Note;
+use softmig_node::gpu::{Card, installed};
+use softmig_node::node::Node;
 use softmig_nvml::{Devices, Narrowed, explained, remedy, whole_node};
-use softmig_prolog::gpu::{Card, installed};
-use softmig_prolog::node::Node;
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -1,15 +1,19 @@
 //! How jobs share each GPU model here: what was measured and is kept, and measuring it.
 //!
-//! The measuring itself is softmig-proof's, the file softmig-prolog's (`proofs`). softmig-monitor goes by that file.
+//! The measuring itself is softmig-proof's, the file softmig-node's (`proofs`). softmig-monitor goes by that file.
 
 use crate::etc::{explained, replace};
 use rustix::fs::{FlockOperation, flock};
+use softmig_node::dir::Dir;
+use softmig_node::gpu::{Card, installed};
+use softmig_node::node::Node;
+use softmig_node::proofs::{self, Proof, Proofs};
 use softmig_nvml::{Devices, Standing, is_idle, whole_node};
 use softmig_policy::node::node_conf::Scheduler;
-use softmig_prolog::dir::Dir;
-use softmig_prolog::gpu::{Card, installed};
-use softmig_prolog::node::Node;
-use softmig_prolog::proofs::{self, Proof, Proofs};
+use softmig_node::dir::Dir;
+use softmig_node::gpu::{Card, installed};
+use softmig_node::node::Node;
+use softmig_node::proofs::{self, Proof, Proofs};
 use softmig_proof::Trouble;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -111,7 +115,7 @@ fn idle<'a>(
 fn keep(node: &Node, measure: impl Fn() -> Result<Proof, String>) -> Result<Proof, String> {
     let said = |error: anyhow::Error| format!("{error:#}");
     // Everybody may read it.
-    softmig_prolog::node::set_umask();
+    softmig_node::node::set_umask();
     let dir = Dir::make(&node.lib, node.owner).map_err(|error| said(explained(error)))?;
     let lock = dir.open_or_create(".lock", 0o600);
     let lock = lock.map_err(|error| said(explained(error)))?;
@@ -166,7 +170,7 @@ pub(crate) fn shared(setting: Scheduler, known: &Result<Proof, String>) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_prolog::proofs::Failed;
+    use softmig_node::proofs::Failed;
     use std::cell::Cell;
 
     /// A node with two models, and a driver.

@@ -3,9 +3,9 @@
 use rustix::io::Errno;
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_policy::node::limits::{Mode, Share};
-use softmig_prolog::dir::Dir;
-use softmig_prolog::job::JobId;
-use softmig_prolog::node::{Node, conf_name};
+use softmig_node::dir::Dir;
+use softmig_node::job::JobId;
+use softmig_node::node::{Node, conf_name};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

@@ -2,9 +2,9 @@
 
 use softmig_policy::node::cgroup::is_sluid;
 use softmig_policy::node::job_conf::JobConf;
-use softmig_prolog::dir::{Dir, DirError};
-use softmig_prolog::job::JobId;
-use softmig_prolog::node::Node;
+use softmig_node::dir::{Dir, DirError};
+use softmig_node::job::JobId;
+use softmig_node::node::Node;
 use std::collections::BTreeMap;
 
 /// A conf is far smaller; what is larger is none.

@@ -1,6 +1,6 @@
 //! A node for the built prolog: a mount namespace where the real paths are empty.
 //!
-//! Where namespaces cannot be made, tests say so and pass; the rest of the crate's tests need none.
+//! Where namespaces cannot be made, tests say so and pass.
 
 #![expect(
     clippy::unwrap_used,

@@ -12,7 +12,7 @@ use crate::node::slurmd::host_name;
 use anyhow::{Context, anyhow, bail};
 use running::version;
 use softmig_policy::slurm::release::SlurmVersion;
-use softmig_prolog::slurmctld::{AskError, Commands};
+use softmig_node::slurmctld::{AskError, Commands};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! node loads it, root's and set-uid ones too.
 
 use anyhow::{Context, bail, ensure};
-use softmig_prolog::dir::Dir;
+use softmig_node::dir::Dir;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};

@@ -6,7 +6,7 @@
 use crate::etc::{explained, fresh, fresh_name};
 use crate::install::preload::LIBRARY;
 use anyhow::{Context, ensure};
-use softmig_prolog::dir::Dir;
+use softmig_node::dir::Dir;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -7,7 +7,7 @@ use crate::etc::{explained, fresh, fresh_name};
 use crate::install::entries::{entries, with, without};
 use anyhow::{Context, ensure};
 use rustix::fs::{Gid, Uid, fchown};
-use softmig_prolog::dir::Dir;
+use softmig_node::dir::Dir;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;

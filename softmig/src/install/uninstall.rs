@@ -7,7 +7,7 @@ use crate::say::say;
 use anyhow::ensure;
 use clap::Args;
 use preload::Preload;
-use softmig_prolog::dir::Dir;
+use softmig_node::dir::Dir;
 use std::path::{Path, PathBuf};
 
 /// Takes libsoftmig.so out of /etc/ld.so.preload, and away.

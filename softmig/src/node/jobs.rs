@@ -6,14 +6,19 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
+use softmig_node::decide::{Verdict, decide};
+use softmig_node::job::{GpuList, Job, JobId};
+use softmig_node::node::Node;
+use softmig_node::record::{conf_of, record_if_missing};
+use softmig_node::slurmctld::{AskError, Commands};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
 use softmig_policy::slurm::allocation::Allocation;
-use softmig_prolog::decide::{Verdict, decide};
-use softmig_prolog::job::{GpuList, Job, JobId};
-use softmig_prolog::node::Node;
-use softmig_prolog::record::{conf_of, record_if_missing};
-use softmig_prolog::slurmctld::{AskError, Commands};
+use softmig_node::decide::{Verdict, decide};
+use softmig_node::job::{GpuList, Job, JobId};
+use softmig_node::node::Node;
+use softmig_node::record::{conf_of, record_if_missing};
+use softmig_node::slurmctld::{AskError, Commands};
 
 /// What of a job is asked for, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
 /// chose and could make look like something else.

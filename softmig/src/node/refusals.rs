@@ -3,8 +3,8 @@
 //! A job writes its log itself and may write anything there. So nothing of it is believed beyond this summary, no file
 //! is followed or waited for, none is read beyond its first part, and nothing in it acts on the terminal.
 
-use softmig_prolog::dir::{Dir, DirError};
-use softmig_prolog::node::Node;
+use softmig_node::dir::{Dir, DirError};
+use softmig_node::node::Node;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;

@@ -4,7 +4,7 @@ use crate::etc::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
 use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
-use softmig_prolog::dir::Dir;
+use softmig_node::dir::Dir;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

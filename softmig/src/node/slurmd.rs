@@ -1,8 +1,8 @@
 //! Slurm on this node, as far as its processes show: the node's name, and the jobs that have a step here. Nothing here
 //! needs slurmctld, and nothing depends on how control groups are laid out.
 
-use softmig_prolog::job::JobId;
-use softmig_prolog::slurmctld::Commands;
+use softmig_node::job::JobId;
+use softmig_node::slurmctld::Commands;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;

@@ -2,8 +2,8 @@
 
 use super::Findings;
 use serde::Serialize;
+use softmig_node::gpu::Card;
 use softmig_nvml::{Gpu, Standing};
-use softmig_prolog::gpu::Card;
 
 /// What is the case, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

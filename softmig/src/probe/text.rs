@@ -176,8 +176,8 @@ pub(super) mod samples {
 mod tests {
     use super::samples::{divided, gpu, whole};
     use super::*;
+    use softmig_node::gpu::Card;
     use softmig_nvml::{Devices, Mig};
-    use softmig_prolog::gpu::Card;
 
     fn said(gpus: Vec<Gpu>, cards: &[Card], container: bool) -> String {
         let devices = Devices {

@@ -127,7 +127,7 @@ impl Base {
         // Another of the user's runs may take it for one that was left and remove it, as long as it is not locked.
         for _ in 0..10 {
             if let Some(folder) = self.try_make().with_context(doing)? {
-                let gpus = softmig_prolog::gpu::installed(Path::new(GPUS)).len();
+                let gpus = softmig_node::gpu::installed(Path::new(GPUS)).len();
                 let made = folder.fill(softmig_region::size(gpus.max(FEWEST_GPUS)));
                 return match made {
                     Ok(()) => Ok(folder),

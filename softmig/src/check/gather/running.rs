@@ -7,7 +7,7 @@ use crate::check::gather::words::{pairs, value};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::release::SlurmVersion;
-use softmig_prolog::slurmctld::{AskError, Commands};
+use softmig_node::slurmctld::{AskError, Commands};
 
 /// What slurmctld says by itself.
 pub(crate) struct Running {

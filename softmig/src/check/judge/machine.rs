@@ -170,7 +170,7 @@ mod tests {
     use crate::check::facts::Cgroups;
     use crate::check::judge::example::{cluster, codes, machine, policy};
     use softmig_policy::node::node_conf::NodeConf;
-    use softmig_prolog::proofs::{Failed, Proof};
+    use softmig_node::proofs::{Failed, Proof};
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
         let mut machine = machine();

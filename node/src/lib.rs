@@ -1,4 +1,4 @@
-//! What the prolog and the epilog of a node share: how a job is read, decided on, written down and taken away again.
+//! What the programs on a node share: how a job is read, decided on, written down and taken away again.
 //!
 //! Slurm runs the prolog as root before a job's first process, and the epilog after its last. In between, the files
 //! below `/var/run/softmig` say what the job may take of its GPUs:

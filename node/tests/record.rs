@@ -8,11 +8,11 @@
 use proptest::prelude::*;
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::node::tag::Tag;
-use softmig_prolog::clear::clear;
-use softmig_prolog::decide::{Source, Verdict, decide};
-use softmig_prolog::job::{GpuList, Job};
-use softmig_prolog::node::Node;
-use softmig_prolog::record::{RecordError, conf_of, record, record_if_missing};
+use softmig_node::clear::clear;
+use softmig_node::decide::{Source, Verdict, decide};
+use softmig_node::job::{GpuList, Job};
+use softmig_node::node::Node;
+use softmig_node::record::{RecordError, conf_of, record, record_if_missing};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
