@@ -42,7 +42,7 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 mod tests {
     use super::*;
     use softmig_policy::node::tag::Tag;
-    use softmig_node::decide::{Source, Verdict};
+    use softmig_node::verdict::{Source, Verdict};
     use softmig_node::record::{conf_of, record};
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};

@@ -10,9 +10,9 @@
 //!   else the policy -----+
 //! ```
 //!
-//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`decide`] makes a verdict of both, [`record`] puts it
+//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] has the paths, [`dir`] the one way in which they are opened,
-//! [`report`] the logs. [`proofs`] is of the GPUs and no job's: what `softmig check --node` measured, which the monitor reads.
+//! [`report`] the logs. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there.
@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 pub mod clear;
-pub mod decide;
 pub mod dir;
 mod folder;
 pub mod gpu;
@@ -32,3 +31,4 @@ mod queue;
 pub mod record;
 pub mod report;
 pub mod slurmctld;
+pub mod verdict;

@@ -1,11 +1,11 @@
 //! Puts a verdict on disk: the conf that hook and monitor read, and the files around it.
 
 use crate::clear::clear_limits;
-use crate::decide::Verdict;
 use crate::dir::DirError;
 use crate::gpu::installed;
 use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
+use crate::verdict::Verdict;
 use crate::{folder, ledger};
 use softmig_policy::node::job_conf::{Gpus, JobConf};
 use std::num::NonZeroU32;

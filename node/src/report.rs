@@ -5,10 +5,10 @@
 //! (`journalctl -t softmig-prolog F_JOB=7`). Nothing that a user typed gets into a line except as an escaped `{:?}`.
 //! Logging never fails a job, nor keeps it waiting for more than a second.
 
-use crate::decide::Verdict;
 use crate::gpu::Assigned;
 use crate::job::Job;
 use crate::queue;
+use crate::verdict::Verdict;
 use rustix::fs::{Mode, OFlags};
 use softmig_policy::node::job_conf::Uuid;
 use std::ffi::CStr;
@@ -131,7 +131,7 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::Source;
+    use crate::verdict::Source;
     use softmig_policy::node::tag::Tag;
 
     #[test]

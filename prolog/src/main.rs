@@ -5,11 +5,11 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
-use softmig_node::decide::{Verdict, decide};
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::{GpuList, Job};
 use softmig_node::node::{Node, set_umask};
 use softmig_node::record::{conf_of, record};
+use softmig_node::verdict::{Verdict, decide};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
 use std::process::ExitCode;

@@ -6,11 +6,11 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
-use softmig_node::decide::{Verdict, decide};
 use softmig_node::job::{GpuList, Job, JobId};
 use softmig_node::node::Node;
 use softmig_node::record::{conf_of, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
+use softmig_node::verdict::{Verdict, decide};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
 use softmig_policy::slurm::allocation::Allocation;
