@@ -1,4 +1,4 @@
-//! Where prolog and epilog say what they did: the system's log, the file that the policy names, and, for errors only,
+//! Where the programs on a node say what they did: the system's log, the file that the policy names, and, for errors only,
 //! standard error, which slurmd takes into its own log.
 //!
 //! A line is one sentence of `key=value` words, the same everywhere; journald gets the job's number as a field too
