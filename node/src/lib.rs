@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clear;
+pub mod command;
 pub mod dir;
 mod folder;
 pub mod gpu;

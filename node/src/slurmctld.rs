@@ -1,14 +1,14 @@
 //! The question to slurmctld what a job got: only for jobs without a readable tag, and never for longer than
 //! [`PATIENCE`], because the job waits for it. `softmig node` asks the same way.
 
+use crate::command;
 use crate::job::{Job, JobId};
 use softmig_policy::slurm::allocation::Allocation;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// How long an answer may take, from the start of the command to its end.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -113,58 +113,23 @@ impl Commands {
 
 /// What the command writes, if it ends in time and well.
 fn output(mut command: Command, patience: Duration, longest: u64) -> Result<String, AskError> {
-    let deadline = Instant::now() + patience;
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        // slurmd keeps what its prolog says there.
-        .stderr(Stdio::inherit())
-        .spawn()?;
-    let answer = read_until(&mut child, deadline, longest);
-    let ended = answer.is_some().then(|| wait_until(&mut child, deadline));
-    let Some(Ok(Some(status))) = ended else {
-        // It may have ended by itself just now; then there is nothing to kill and it is waited for all the same.
+    // slurmd keeps what its prolog says on standard error.
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command::output(command, patience, longest, |child| {
+        // It may have ended by itself just now; then there is nothing to kill.
         let _ = child.kill();
-        child.wait()?;
-        return Err(AskError::Late);
-    };
+    })?;
+    let (status, answer) = output.ok_or(AskError::Late)?;
     if !status.success() {
         return Err(AskError::Failed(status));
     }
-    Ok(answer.unwrap_or_default())
-}
-
-/// A thread reads, so that this one can stop waiting.
-fn read_until(child: &mut Child, deadline: Instant, longest: u64) -> Option<String> {
-    let stdout = child.stdout.take()?;
-    let (sender, receiver) = mpsc::channel();
-    let thread = std::thread::Builder::new().spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = stdout.take(longest).read_to_end(&mut bytes);
-        // Nobody listens any more when it was too late.
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    thread.ok()?;
-    let left = deadline.saturating_duration_since(Instant::now());
-    receiver.recv_timeout(left).ok()
-}
-
-fn wait_until(
-    child: &mut Child,
-    deadline: Instant,
-) -> io::Result<Option<std::process::ExitStatus>> {
-    loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() >= deadline {
-            return Ok(status);
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("/bin/sh");

@@ -7,11 +7,12 @@
 use crate::check::facts::{Answer, Cluster};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
+use softmig_node::command;
 use softmig_policy::slurm::hostlist::expand;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -111,10 +112,7 @@ fn ask_one(cluster: &Cluster, node: &str, policy: &[u8], srun: &Path) -> Result<
             "--quiet",
         ])
         .args([IMMEDIATE, "--job-name=softmig-check", "--chdir=/", "--"])
-        .args(["softmig", "check", "--node", "--json", "--same-as=-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .args(["softmig", "check", "--node", "--json", "--same-as=-"]);
     let (stdout, stderr) = run(command, policy, PATIENCE)?;
     let report: Result<Report, _> = serde_json::from_str(stdout.trim());
     match report {
@@ -129,51 +127,36 @@ fn ask_one(cluster: &Cluster, node: &str, policy: &[u8], srun: &Path) -> Result<
     }
 }
 
-/// What a command writes, in bounded time.
+/// What a command writes to standard output and standard error, in bounded time.
 fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String, String), String> {
+    let failed = |error: io::Error| format!("srun: {error}");
+    let (stdin, mut feed) = io::pipe().map_err(failed)?;
+    let (mut errors, stderr) = io::pipe().map_err(failed)?;
     // With a group of its own, so that what srun has started ends with it.
-    command.process_group(0);
-    let mut child = command.spawn().map_err(|error| format!("srun: {error}"))?;
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    command.stdin(stdin).stderr(stderr).process_group(0);
     std::thread::scope(|scope| {
-        // A node that reads nothing must hold up nobody.
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
-        let read = |pipe: Option<Box<dyn std::io::Read + Send>>| {
-            scope.spawn(move || {
-                let mut bytes = Vec::new();
-                let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-                String::from_utf8_lossy(&bytes).into_owned()
-            })
-        };
-        let out = read(stdout.map(|pipe| Box::new(pipe) as _));
-        let err = read(stderr.map(|pipe| Box::new(pipe) as _));
-        if !ends_by(&mut child, Instant::now() + patience) {
-            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let send = |signal| group.map(|group| kill_process_group(group, signal));
-            // It then gives up the job that it waits for.
-            let _ = send(Signal::TERM);
-            ends_by(&mut child, Instant::now() + FAREWELL);
-            let _ = send(Signal::KILL);
-            let _ = child.wait();
-            return Err(format!("no answer within {} s", patience.as_secs()));
-        }
-        Ok((
-            out.join().unwrap_or_default(),
-            err.join().unwrap_or_default(),
-        ))
+        // A node that reads nothing must not hold up the others: the write fails once the command is over.
+        scope.spawn(move || feed.write_all(input));
+        let stderr = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = errors.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let output = command::output(command, patience, u64::MAX, give_up).map_err(failed)?;
+        let (_, stdout) =
+            output.ok_or_else(|| format!("no answer within {} s", patience.as_secs()))?;
+        Ok((stdout, stderr.join().unwrap_or_default()))
     })
 }
 
-/// Waits for its end until then.
-fn ends_by(child: &mut Child, deadline: Instant) -> bool {
-    loop {
-        match child.try_wait() {
-            Ok(None) if Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            ended => return !matches!(ended, Ok(None)),
-        }
-    }
+/// Ends srun and what it has started.
+fn give_up(child: &mut Child) {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let send = |signal| group.map(|group| kill_process_group(group, signal));
+    // It then gives up the job that it waits for.
+    let _ = send(Signal::TERM);
+    let _ = command::wait_until(child, Instant::now() + FAREWELL);
+    let _ = send(Signal::KILL);
 }
 
 #[cfg(test)]
@@ -182,11 +165,7 @@ mod tests {
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("/bin/sh");
-        command
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(["-c", script]);
         command
     }
 
