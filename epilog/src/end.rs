@@ -41,9 +41,9 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softmig_policy::node::tag::Tag;
-    use softmig_node::verdict::{Source, Verdict};
     use softmig_node::record::{conf_of, record};
+    use softmig_node::verdict::{Source, Verdict};
+    use softmig_policy::node::tag::Tag;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::{Path, PathBuf};

@@ -28,10 +28,11 @@ pub use gpu::{Member, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softmig_policy::node::node_conf;
 use softmig_node::gpu::installed;
 use softmig_node::node::Node;
+use softmig_node::paths::SOCKET;
 use softmig_node::proofs::{Proofs, driver_version};
+use softmig_policy::node::node_conf;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -93,7 +94,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            socket: "/var/run/softmig/arbiter.sock".into(),
+            socket: SOCKET.into(),
             rules: Rules::default(),
             scheduler: node_conf::Scheduler::Gpu,
             node: None,

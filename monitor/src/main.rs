@@ -11,10 +11,11 @@ use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
-use softmig_policy::node::node_conf::Scheduler;
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
+use softmig_node::paths::NODE_CONF;
 use softmig_node::report as log;
+use softmig_policy::node::node_conf::Scheduler;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -51,9 +52,6 @@ struct Cli {
 
 /// The daemon's socket for root, in the node's folder.
 const SOCKET: &str = "monitor.sock";
-
-/// The node's own settings.
-const NODE_CONF: &str = "/etc/softmig/node.conf";
 
 /// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
-//! on disk and [`clear`] takes it away. [`node`] has the paths, [`dir`] the one way in which they are opened,
+//! on disk and [`clear`] takes it away. [`node`] and [`paths`] say where files are, [`dir`] the one way in which they are opened,
 //! [`report`] the logs. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
@@ -27,6 +27,7 @@ pub mod gpu;
 pub mod job;
 mod ledger;
 pub mod node;
+pub mod paths;
 pub mod proofs;
 mod queue;
 pub mod record;

@@ -13,6 +13,7 @@
 
 use crate::dir::{Dir, Result};
 use crate::job::{Job, JobId, Sluid};
+use crate::paths::{LIB, LOG, LONGEST_CONF, RUN};
 use rustix::fs::{FlockOperation, flock};
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::{NodePolicy, Policy};
@@ -24,9 +25,6 @@ use tracing::warn;
 /// How long one job waits for another's files to be done. They take a millisecond; a prolog that somebody stopped
 /// must not stop all others.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A conf is far smaller; what is larger is none.
-const LONGEST_CONF: u64 = 64 << 10;
 
 /// Lets nothing of the caller's file mode mask take away what the modes in this crate give.
 pub fn set_umask() {
@@ -59,9 +57,9 @@ impl Node {
     /// This machine.
     pub fn this_machine() -> Self {
         Self {
-            run: "/var/run/softmig".into(),
-            log: "/var/log/softmig".into(),
-            lib: "/var/lib/softmig".into(),
+            run: RUN.into(),
+            log: LOG.into(),
+            lib: LIB.into(),
             gpus: "/proc/driver/nvidia/gpus".into(),
             policy: Policy::PATH.into(),
             owner: 0,

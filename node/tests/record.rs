@@ -6,13 +6,13 @@
 )]
 
 use proptest::prelude::*;
-use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
-use softmig_policy::node::tag::Tag;
 use softmig_node::clear::clear;
 use softmig_node::job::{GpuList, Job};
 use softmig_node::node::Node;
-use softmig_node::verdict::{Source, Verdict, decide};
 use softmig_node::record::{RecordError, conf_of, record, record_if_missing};
+use softmig_node::verdict::{Source, Verdict, decide};
+use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::tag::Tag;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -20,6 +20,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use library::{Candidate, Placed, Source};
 use preload::{Change, LIBRARY, Preload};
+use softmig_node::paths::NODE_CONF;
 use std::path::{Path, PathBuf};
 use trial::Trial;
 pub(crate) use uninstall::Uninstall;
@@ -93,7 +94,7 @@ impl Install {
         match Settings::read_in(&etc.dir)? {
             None => node::switch(etc, self.mode.into()),
             Some(_) => {
-                say!("{}: stays as it is", node::PATH);
+                say!("{}: stays as it is", NODE_CONF);
                 Ok(())
             }
         }
@@ -116,10 +117,10 @@ impl Install {
         match Settings::read()? {
             None => say!(
                 "would make {}, mode {}",
-                node::PATH,
+                NODE_CONF,
                 softmig_policy::node::node_conf::NodeMode::from(self.mode)
             ),
-            Some(_) => say!("would leave {} alone", node::PATH),
+            Some(_) => say!("would leave {} alone", NODE_CONF),
         }
         Ok(())
     }

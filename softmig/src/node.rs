@@ -13,11 +13,12 @@ use crate::scheduler;
 use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
-pub(crate) use settings::{PATH, Settings};
-use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
+pub(crate) use settings::Settings;
 use softmig_node::gpu::installed;
 use softmig_node::job::JobId;
 use softmig_node::node::Node as Place;
+use softmig_node::paths::NODE_CONF;
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 
 /// Shows what softmig does on this node, or changes it.
 ///
@@ -74,7 +75,7 @@ impl Node {
 /// Tells how things stand.
 fn show() -> anyhow::Result<()> {
     let Some(settings) = Settings::read()? else {
-        say!("no mode: there is no {PATH}, so softmig does nothing here");
+        say!("no mode: there is no {NODE_CONF}, so softmig does nothing here");
         say!("next: 'softmig install --hook' makes this a node of softmig's");
         return Ok(());
     };
@@ -158,13 +159,13 @@ pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
     let before = before.and_then(|settings| settings.conf().ok());
     // Left as it is, its time goes on saying since when.
     if before.is_some_and(|conf| conf.mode == mode) {
-        say!("{PATH}: the mode was {mode} already");
+        say!("{NODE_CONF}: the mode was {mode} already");
         return Ok(());
     }
     for line in settings::set(etc, mode)? {
         eprintln!("softmig node: {line}");
     }
-    say!("{PATH}: the mode is {mode}, for processes started from now on");
+    say!("{NODE_CONF}: the mode is {mode}, for processes started from now on");
     Ok(())
 }
 

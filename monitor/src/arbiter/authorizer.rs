@@ -1,20 +1,18 @@
 //! Which job a client is of, and what that may take: told by the kernel and by root's files, never by the client.
 
 use rustix::io::Errno;
-use softmig_policy::node::job_conf::{JobConf, Uuid};
-use softmig_policy::node::limits::{Mode, Share};
 use softmig_node::dir::Dir;
 use softmig_node::job::JobId;
 use softmig_node::node::{Node, conf_name};
+use softmig_node::paths::LONGEST_CONF;
+use softmig_policy::node::job_conf::{JobConf, Uuid};
+use softmig_policy::node::limits::{Mode, Share};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, Place, owner};
 use crate::schedule::turns::Job;
-
-/// A conf is far smaller; what is larger is none.
-const LONGEST_CONF: u64 = 64 << 10;
 
 /// A process that asks for a seat, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

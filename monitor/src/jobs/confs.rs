@@ -1,14 +1,12 @@
 //! The limits of the jobs on this node, as the prolog wrote them.
 
-use softmig_policy::node::cgroup::is_sluid;
-use softmig_policy::node::job_conf::JobConf;
 use softmig_node::dir::{Dir, DirError};
 use softmig_node::job::JobId;
 use softmig_node::node::Node;
+use softmig_node::paths::LONGEST_CONF;
+use softmig_policy::node::cgroup::is_sluid;
+use softmig_policy::node::job_conf::JobConf;
 use std::collections::BTreeMap;
-
-/// A conf is far smaller; what is larger is none.
-const LONGEST: u64 = 64 << 10;
 
 /// The confs of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +61,7 @@ impl Confs {
 }
 
 fn conf(dir: &Dir, name: &str) -> Option<Result<JobConf, String>> {
-    match dir.read(name, LONGEST) {
+    match dir.read(name, LONGEST_CONF) {
         Ok(text) => Some(JobConf::parse(&text?).map_err(|error| error.to_string())),
         Err(error) => Some(Err(error.to_string())),
     }

@@ -11,8 +11,8 @@ use crate::check::facts::{Cluster, Scripts, Seen, Settings};
 use crate::node::slurmd::host_name;
 use anyhow::{Context, anyhow, bail};
 use running::version;
-use softmig_policy::slurm::release::SlurmVersion;
 use softmig_node::slurmctld::{AskError, Commands};
+use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeMap;
 use std::path::Path;
 

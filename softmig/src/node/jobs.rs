@@ -11,14 +11,10 @@ use softmig_node::node::Node;
 use softmig_node::record::{conf_of, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
 use softmig_node::verdict::{Verdict, decide};
+use softmig_node::verdict::{Verdict, decide};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
 use softmig_policy::slurm::allocation::Allocation;
-use softmig_node::decide::{Verdict, decide};
-use softmig_node::job::{GpuList, Job, JobId};
-use softmig_node::node::Node;
-use softmig_node::record::{conf_of, record_if_missing};
-use softmig_node::slurmctld::{AskError, Commands};
 
 /// What of a job is asked for, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
 /// chose and could make look like something else.

@@ -3,15 +3,13 @@
 use crate::etc::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
-use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
 use softmig_node::dir::Dir;
+use softmig_node::paths::NODE_CONF;
+use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "node.conf";
-
-/// Where it is, for messages.
-pub(crate) const PATH: &str = "/etc/softmig/node.conf";
 
 /// What a new one says, in the mode that is wanted.
 const EXAMPLE: &str = include_str!("../../../conf/node.conf");
@@ -66,19 +64,19 @@ impl Settings {
     pub(crate) fn conf(&self) -> anyhow::Result<NodeConf> {
         if let Some(why) = self.refused {
             bail!(
-                "{PATH} is unreadable: the library refuses it, since it {why}, so no process gets a GPU; \
+                "{NODE_CONF} is unreadable: the library refuses it, since it {why}, so no process gets a GPU; \
                  'softmig node MODE' writes it anew"
             );
         }
         let text = self.text.as_deref().unwrap_or_default();
         ensure!(
             is_short(text),
-            "{PATH} has more than {LONGEST} bytes, so the library does not read it and no process gets a GPU; \
+            "{NODE_CONF} has more than {LONGEST} bytes, so the library does not read it and no process gets a GPU; \
              shorten its comments by hand, or write it anew with 'softmig node MODE'"
         );
         NodeConf::parse(text).with_context(|| {
             format!(
-                "{PATH} cannot be read, so no process gets a GPU; mend it by hand, or with 'softmig node MODE'"
+                "{NODE_CONF} cannot be read, so no process gets a GPU; mend it by hand, or with 'softmig node MODE'"
             )
         })
     }
@@ -89,7 +87,7 @@ pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
     let old = Settings::read_in(&etc.dir)?;
     let (Edited { text, set_aside }, afresh) = changed(old.as_ref(), mode);
     if let Err(error) = NodeConf::parse(&text) {
-        bail!("{PATH}: {error}; mend it by hand");
+        bail!("{NODE_CONF}: {error}; mend it by hand");
     }
     // Nothing else than an empty folder stands in the way of a rename.
     let is_folder = etc.dir.stat_of(NAME).map_err(explained)?;
@@ -98,10 +96,10 @@ pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
     }
     replace(&etc.dir, NAME, 0o644, &text)?;
     let afresh = afresh.map(|why| {
-        format!("{PATH} {why}; it is a new file now, and what was set there is not kept")
+        format!("{NODE_CONF} {why}; it is a new file now, and what was set there is not kept")
     });
     let lines = set_aside.into_iter().map(|line| {
-        format!("{PATH} had a line that nobody understood; it is a comment now: {line}")
+        format!("{NODE_CONF} had a line that nobody understood; it is a comment now: {line}")
     });
     Ok(afresh.into_iter().chain(lines).collect())
 }

@@ -7,10 +7,10 @@ use crate::node::slurmd::places_of_steps;
 use crate::node::{Settings, slurmd::Slurmd};
 use crate::scheduler::{self, Measure, Model};
 use softmig_node::node::Node;
+use softmig_node::paths::NODE_CONF;
 use softmig_nvml::{Devices, Narrowed, explained, whole_node};
 use softmig_policy::node::cgroup::{Place, place};
 use softmig_policy::node::node_conf::{NodeConf, Scheduler};
-use softmig_node::node::Node;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 2] = ["/usr/libexec/softmig-prolog", "/usr/libexec/softmi
 
 /// Whether this looks like a machine with GPUs that softmig holds jobs on.
 pub(crate) fn is_node() -> bool {
-    [crate::node::PATH, "/dev/nvidiactl"]
+    [NODE_CONF, "/dev/nvidiactl"]
         .iter()
         .any(|path| Path::new(path).exists())
 }

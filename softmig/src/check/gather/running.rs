@@ -4,10 +4,10 @@ use crate::check::facts::{
     Accounting, Association, Job, Node, Partition, Qos, Reservation, Seen, Settings,
 };
 use crate::check::gather::words::{pairs, value};
+use softmig_node::slurmctld::{AskError, Commands};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::release::SlurmVersion;
-use softmig_node::slurmctld::{AskError, Commands};
 
 /// What slurmctld says by itself.
 pub(crate) struct Running {

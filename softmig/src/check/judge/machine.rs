@@ -5,6 +5,7 @@ use crate::check::finding::{Code, Finding};
 use crate::check::judge::nvml;
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
+use softmig_node::paths::NODE_CONF;
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
 
@@ -41,7 +42,7 @@ pub(crate) fn judge(
 }
 
 fn settings(machine: &Machine, found: &mut Vec<Finding>) {
-    let place = crate::node::PATH;
+    let place = NODE_CONF;
     let mut identity = Identity::Cgroup;
     match &machine.node_conf {
         Err(why) => found.push(Finding::new(Code::NodeConf, place, why, "")),
@@ -169,8 +170,8 @@ mod tests {
     use super::*;
     use crate::check::facts::Cgroups;
     use crate::check::judge::example::{cluster, codes, machine, policy};
-    use softmig_policy::node::node_conf::NodeConf;
     use softmig_node::proofs::{Failed, Proof};
+    use softmig_policy::node::node_conf::NodeConf;
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
         let mut machine = machine();
