@@ -1,142 +1,48 @@
-//! The arbiter: gives the processes of jobs their seats, and lets jobs take turns on each GPU.
+//! The arbiter: gives the processes of jobs their seats, and sees to it that each job gets its share of a GPU.
 //!
-//! A process asks once, by a socket, and gets a page ([`softmig_region::seat`]). Who it is says the kernel
-//! ([`Authorizer`]). From then on it is heard by that page and a futex on it (`gpu`), and it has gone when the kernel says
-//! that it has ended. Whose turn it is is decided in [`crate::schedule::turns`], and [`crate::status`] tells it to people.
+//! A process asks once, by a socket (`server`, `connections`), and gets a page ([`softmig_region::seat`]). The kernel says whose it is
+//! ([`Authorizer`]). From then on the arbiter hears it by that page and a futex on it (`session`), until the kernel says that it has
+//! ended (`pidfd`).
 //!
-//! Where several jobs want a GPU whose own scheduler can be steered, they take no turns (`steering`): then the arbiter decides by
-//! [`crate::schedule::shares`].
+//! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
+//! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides. [`crate::status`] shows both.
 //!
-//! Nothing is kept but which channels wait: whatever ends the arbiter, processes find that it is gone, and the next one begins
-//! anew.
+//! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
 mod authorizer;
+mod clock;
 mod connections;
 mod gpu;
 mod gpu_state;
+mod gpus;
 mod other_gpus;
 mod page;
 mod pidfd;
 mod rate_limit;
 mod server;
 mod session;
+mod settings;
 mod socket;
 mod steering;
+mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
-pub use gpu::{Member, Sharing, Tenant};
+pub use settings::{GpuId, Settings, uuid};
+pub use tenant::{Member, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use softmig_node::gpu::installed;
-use softmig_node::node::Node;
-use softmig_node::paths::SOCKET;
-use softmig_node::proofs::{Proofs, driver_version};
-use softmig_policy::node::node_conf;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use tracing::warn;
 
-use crate::schedule::turns::{Gangs, Rules};
-use gpu::{Gpu, spawn};
-use other_gpus::OtherGpus;
+use gpu::spawn;
+use gpus::Gpus;
 use server::Server;
 use socket::Listener;
-use steering::{Scheduler, release};
-
-/// A GPU's UUID, as programs have it.
-pub type GpuId = [u8; 16];
-
-/// How an arbiter is to be.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Where it listens.
-    pub socket: PathBuf,
-    /// How long turns are.
-    pub rules: Rules,
-    /// How jobs share a GPU.
-    pub scheduler: node_conf::Scheduler,
-    /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
-    pub node: Option<Node>,
-    /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
-    pub seats_of_a_user: usize,
-    /// How many seats there can be in all.
-    pub seats: usize,
-}
-
-impl Settings {
-    /// Where it keeps what the next arbiter has to know.
-    fn folder(&self) -> &Path {
-        self.socket.parent().unwrap_or(Path::new("/"))
-    }
-
-    /// Why steering this GPU has no effect, if that was measured of its model with the driver that is loaded.
-    fn without_effect(&self, id: GpuId) -> Option<String> {
-        let node = self.node.as_ref()?;
-        let proofs = Proofs::read(node).unwrap_or_else(|why| {
-            warn!("what was measured of GPUs' schedulers is not known: {why}");
-            Proofs::default()
-        });
-        let name = crate::status::uuid(id);
-        let mut cards = installed(&node.gpus).into_iter();
-        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
-        let proof = proofs.of(&card.model, &driver_version(node)?)?;
-        let failed = proof.failed.as_ref()?;
-        let (day, driver) = (proof.day(), &proof.driver);
-        Some(format!("{} (seen {day}, driver {driver})", failed.why))
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            socket: SOCKET.into(),
-            rules: Rules::default(),
-            scheduler: node_conf::Scheduler::Gpu,
-            node: None,
-            seats_of_a_user: 512,
-            seats: 4096,
-        }
-    }
-}
-
-/// The GPUs that somebody asked for.
-#[derive(Debug, Default)]
-struct Gpus {
-    all: Mutex<BTreeMap<GpuId, Arc<Gpu>>>,
-    gangs: Arc<Mutex<Gangs>>,
-}
-
-impl Gpus {
-    fn get_or_start(&self, id: GpuId, settings: &Settings) -> io::Result<Arc<Gpu>> {
-        let mut gpus = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gpu) = gpus.get(&id) {
-            return Ok(Arc::clone(gpu));
-        }
-        let others = OtherGpus::of(&self.gangs, gpus.len());
-        let scheduler = match settings.scheduler {
-            node_conf::Scheduler::Gpu => match settings.without_effect(id) {
-                None => Scheduler::new(id, settings.folder()),
-                Some(why) => Scheduler::off(id, why),
-            },
-            node_conf::Scheduler::Turns => {
-                Scheduler::off(id, "node.conf says so, or is damaged".into())
-            }
-        };
-        let gpu = Gpu::start(settings.rules, others, scheduler)?;
-        gpus.insert(id, Arc::clone(&gpu));
-        Ok(gpu)
-    }
-
-    fn all(&self) -> BTreeMap<GpuId, Arc<Gpu>> {
-        let gpus = self.all.lock();
-        gpus.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
+use steering::release;
 
 /// An arbiter at work. It ends when this is dropped.
 #[derive(Debug)]
@@ -207,7 +113,11 @@ fn allow_many_files() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_node::node::Node;
+    use softmig_node::proofs::Proofs;
     use softmig_node::proofs::{Failed, Proof, path};
+    use softmig_policy::node::node_conf;
+    use std::path::Path;
 
     /// A node with a GPU, of which this was measured.
     fn settings(folder: &Path, failed: Option<Failed>) -> Settings {

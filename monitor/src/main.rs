@@ -83,7 +83,7 @@ fn be_outside() -> anyhow::Result<()> {
 fn once(node: Node, json: bool) -> anyhow::Result<ExitCode> {
     let turns = socket::ask(&node.run.join(SOCKET));
     let mut report = Measure::new(node).look();
-    report.turns = Some(turns.with_indexes(&report.gpus));
+    report.turns = Some(turns.with_indexes(&report.indexes()));
     let text = match json {
         true => serde_json::to_string_pretty(&report)? + "\n",
         false => table::text(&report),

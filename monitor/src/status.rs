@@ -5,8 +5,7 @@
 
 pub mod socket;
 
-use crate::arbiter::{GpuId, Member, Sharing, Tenant};
-use crate::measure::report;
+use crate::arbiter::{GpuId, Member, Sharing, Tenant, uuid};
 use crate::schedule::turns::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -104,11 +103,10 @@ impl Turns {
         }
     }
 
-    /// Gives each GPU its index, and sorts by that.
-    pub fn with_indexes(mut self, gpus: &[report::Gpu]) -> Self {
+    /// Gives each GPU its index by its UUID, and sorts by that.
+    pub fn with_indexes(mut self, indexes: &BTreeMap<String, u32>) -> Self {
         for gpu in &mut self.gpus {
-            let is_this = |known: &&report::Gpu| known.uuid.as_ref() == Some(&gpu.uuid);
-            gpu.index = gpus.iter().find(is_this).map(|known| known.index);
+            gpu.index = indexes.get(&gpu.uuid).copied();
         }
         self.gpus.sort_by_key(|gpu| gpu.index.unwrap_or(u32::MAX));
         self
@@ -154,18 +152,6 @@ fn seconds(time: Nanos) -> f64 {
 
 fn of_duration(time: Duration) -> f64 {
     seconds(Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX))
-}
-
-/// As NVML writes it.
-pub(crate) fn uuid(id: GpuId) -> String {
-    let mut text = "GPU-".to_owned();
-    for (at, byte) in id.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text += &format!("{byte:02x}");
-    }
-    text
 }
 
 #[cfg(test)]
@@ -250,15 +236,8 @@ mod tests {
             error: None,
             gpus: vec![gpu("GPU-c"), gpu("GPU-b"), gpu("GPU-a")],
         };
-        let known = ["GPU-a", "GPU-b"].into_iter().zip(0..);
-        let known: Vec<_> = known
-            .map(|(uuid, index)| report::Gpu {
-                index,
-                uuid: Some(uuid.into()),
-                ..report::Gpu::default()
-            })
-            .collect();
-        let found = turns.with_indexes(&known);
+        let known = ["GPU-a", "GPU-b"].map(str::to_owned).into_iter().zip(0..);
+        let found = turns.with_indexes(&known.collect());
         let found: Vec<_> = found
             .gpus
             .into_iter()

@@ -163,7 +163,7 @@ fn everything_at_once() -> Report {
         ],
     );
     report.time = "2026-11-21T12:00:00Z".into();
-    report.turns = Some(turns().with_indexes(&report.gpus));
+    report.turns = Some(turns().with_indexes(&report.indexes()));
     report
 }
 

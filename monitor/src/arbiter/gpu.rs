@@ -1,6 +1,5 @@
 //! One GPU: its turns, a thread for each seat that waits for the bell, and one for the clock.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -9,12 +8,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::authorizer::Admission;
+use super::clock::now;
 use super::gpu_state::GpuState;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::session::Session;
 use super::steering::Scheduler;
-use crate::schedule::turns::{Nanos, Rules, SeatId, Standing};
+use super::tenant::{Sharing, Tenant};
+use crate::schedule::turns::{Nanos, Rules, SeatId};
 
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -25,47 +26,6 @@ pub(super) struct Gpu {
     state: Mutex<GpuState>,
     /// The clock's thread is to wait for another time.
     sooner: Condvar,
-}
-
-/// How jobs share a GPU just now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sharing {
-    /// By the GPU's own scheduler.
-    Scheduler,
-    /// By turns, and why; `None` where nothing stands against the scheduler.
-    Turns(Option<String>),
-}
-
-/// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tenant {
-    /// What the arbiter knows.
-    pub standing: Standing,
-    /// Since when the job has had processes here, or time to pay for.
-    pub known_for: Duration,
-    /// Its processes.
-    pub members: Vec<Member>,
-}
-
-/// A process that takes turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its number.
-    pub pid: u32,
-    /// How often it launched without a turn, as it says.
-    pub launches_without_turn: u32,
-    /// It did not answer when its turn ended: it gets none for so long, unless it answers.
-    pub shut_out_for: Option<Duration>,
-}
-
-pub(super) fn now() -> Nanos {
-    time(ClockId::Monotonic)
-}
-
-/// What a clock says.
-pub(super) fn time(clock: ClockId) -> Nanos {
-    let time = clock_gettime(clock);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 impl Gpu {

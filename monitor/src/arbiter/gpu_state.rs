@@ -8,12 +8,13 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::authorizer::Admission;
-use super::gpu::{Member, Sharing, Tenant, now};
+use super::clock::now;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::session::Session;
 use super::steering::{Held, Said, Scheduler, Steering};
+use super::tenant::{Member, Sharing, Tenant};
 use crate::schedule::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see

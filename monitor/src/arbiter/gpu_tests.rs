@@ -1,10 +1,12 @@
 //! Seats that ring without pause, as a hostile job's could, and others beside them.
 
+use super::super::clock::time;
 use super::super::steering::Refused;
 use super::*;
 use crate::schedule::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
+use rustix::time::ClockId;
 use rustix::time::Timespec;
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Seat};

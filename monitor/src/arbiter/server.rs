@@ -12,10 +12,12 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::authorizer::{Authorizer, Client};
+use super::clock;
 use super::connections::{Connection, Connections};
+use super::gpus::Gpus;
 use super::pidfd::Pidfd;
+use super::settings::{GpuId, Settings};
 use super::socket::{Listener, answer, is_taken, receive};
-use super::{GpuId, Gpus, Settings, gpu};
 use crate::schedule::turns::{Nanos, SeatId};
 
 /// How long a client may take to ask.
@@ -99,7 +101,7 @@ impl Server {
                     number => self.attend(number),
                 }
             }
-            self.connections.expire(gpu::now());
+            self.connections.expire(clock::now());
             self.look_for_the_dead(Process::is_watched);
         }
     }
@@ -108,7 +110,7 @@ impl Server {
     fn timeout(&self) -> Option<Timespec> {
         let is_watching = self.processes.values().any(Process::is_watched);
         let deadline = self.connections.deadline();
-        let now = gpu::now();
+        let now = clock::now();
         let round = is_watching.then_some(now + ROUND);
         let time = deadline.into_iter().chain(round).min()? - now;
         let time = Duration::from_nanos(u64::try_from(time).unwrap_or(0));
@@ -133,7 +135,7 @@ impl Server {
         if self.wait_for(self.last, &socket).is_err() {
             return;
         }
-        let now = gpu::now();
+        let now = clock::now();
         let connection = Connection { socket, client };
         let users = || {
             if self.users.0 < now {
@@ -192,7 +194,7 @@ impl Server {
             self.give_up(number, id);
         }
         self.check_room(client)?;
-        if !self.connections.may_have(client.uid, gpu::now()) {
+        if !self.connections.may_have(client.uid, clock::now()) {
             return Err(Errno::AGAIN);
         }
         let refused = |error: io::Error| {

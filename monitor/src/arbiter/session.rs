@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softmig_rm::{Channel, Group, set_time_slice};
 
-use super::gpu::now;
+use super::clock::now;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use crate::schedule::shares::DEFAULT_SLICE_US;

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-use super::GpuId;
-use super::gpu::{now, time};
+use super::clock::{now, time};
+use super::settings::GpuId;
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::turns::{Job, Nanos};
 

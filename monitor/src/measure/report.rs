@@ -1,10 +1,11 @@
-//! A judgement as others see it: the JSON of `softmig-monitor --once --json`, which docs/monitor.md documents.
+//! A measurement as others see it: the JSON of `softmig-monitor --once --json`, which docs/monitor.md documents.
 //!
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 
 use crate::measure::reading::Kind;
 use crate::status::Turns;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The number of this form. A newer one can have more fields; if one goes or changes its meaning, the number changes.
 pub const VERSION: u32 = 1;
@@ -195,6 +196,13 @@ pub struct User {
 }
 
 impl Report {
+    /// Each GPU's index, by its UUID.
+    pub fn indexes(&self) -> BTreeMap<String, u32> {
+        let known = self.gpus.iter();
+        let known = known.filter_map(|gpu| Some((gpu.uuid.clone()?, gpu.index)));
+        known.collect()
+    }
+
     /// Whether something could not be measured.
     pub fn is_incomplete(&self) -> bool {
         self.error.is_some() || self.gpus.iter().any(|gpu| gpu.error.is_some())

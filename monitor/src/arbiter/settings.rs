@@ -1,0 +1,80 @@
+//! How an arbiter is to be.
+
+use std::path::{Path, PathBuf};
+
+use softmig_node::gpu::installed;
+use softmig_node::node::Node;
+use softmig_node::paths::SOCKET;
+use softmig_node::proofs::{Proofs, driver_version};
+use softmig_policy::node::node_conf;
+use tracing::warn;
+
+use crate::schedule::turns::Rules;
+
+/// A GPU's UUID, as programs have it.
+pub type GpuId = [u8; 16];
+
+/// How an arbiter is to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// How long turns are.
+    pub rules: Rules,
+    /// How jobs share a GPU.
+    pub scheduler: node_conf::Scheduler,
+    /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
+    pub node: Option<Node>,
+    /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
+    pub seats_of_a_user: usize,
+    /// How many seats there can be in all.
+    pub seats: usize,
+}
+
+impl Settings {
+    /// Where it keeps what the next arbiter has to know.
+    pub(super) fn folder(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Why steering this GPU has no effect, if that was measured of its model with the driver that is loaded.
+    pub(super) fn without_effect(&self, id: GpuId) -> Option<String> {
+        let node = self.node.as_ref()?;
+        let proofs = Proofs::read(node).unwrap_or_else(|why| {
+            warn!("what was measured of GPUs' schedulers is not known: {why}");
+            Proofs::default()
+        });
+        let name = uuid(id);
+        let mut cards = installed(&node.gpus).into_iter();
+        let card = cards.find(|card| card.uuid.is_some_and(|uuid| uuid.as_str() == name))?;
+        let proof = proofs.of(&card.model, &driver_version(node)?)?;
+        let failed = proof.failed.as_ref()?;
+        let (day, driver) = (proof.day(), &proof.driver);
+        Some(format!("{} (seen {day}, driver {driver})", failed.why))
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            socket: SOCKET.into(),
+            rules: Rules::default(),
+            scheduler: node_conf::Scheduler::Gpu,
+            node: None,
+            seats_of_a_user: 512,
+            seats: 4096,
+        }
+    }
+}
+
+/// As NVML writes it.
+pub fn uuid(id: GpuId) -> String {
+    let mut text = "GPU-".to_owned();
+    for (at, byte) in id.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}
