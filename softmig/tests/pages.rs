@@ -200,11 +200,11 @@ fn policies_and_commands_of_the_pages_are_as_they_say() {
 }
 
 #[test]
-fn the_readme_has_every_code() {
-    let readme = read(&Path::new(ROOT).join("README.md"));
+fn the_page_of_codes_has_every_code() {
+    let page = read(&Path::new(ROOT).join("docs/codes.md"));
     for code in Code::ALL {
         let row = format!("\n| {} | ", code.as_str());
-        assert_eq!(readme.matches(&row).count(), 1, "{}", code.as_str());
+        assert_eq!(page.matches(&row).count(), 1, "{}", code.as_str());
     }
 }
 
