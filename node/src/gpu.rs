@@ -55,7 +55,7 @@ pub struct Assigned {
 ///
 /// Slurm's index is a GPU's place in the node's gres.conf, not a minor number. The two are the same where gres.conf
 /// lists all devices in order (`File=/dev/nvidia[0-3]`, or `AutoDetect=nvml` on a node whose driver numbers the cards
-/// as NVML does), which README.md asks for.
+/// as NVML does), which docs/install.md asks for.
 pub fn assigned(cards: &[Card], indices: &[u32]) -> Assigned {
     let mut assigned = Assigned::default();
     for &index in indices {
