@@ -16,6 +16,7 @@ mod stage;
 mod steps;
 mod test;
 mod tour;
+mod words;
 
 use std::process::ExitCode;
 
@@ -49,6 +50,8 @@ enum Task {
     Licences,
     /// Check that the files of a crate import only downwards
     Layers,
+    /// Check that the pages are written in plain words
+    Words,
     /// Check what the built hook asks of the processes that it is loaded into
     Gates {
         /// The library; without it the one in target/stage
@@ -85,6 +88,7 @@ impl Task {
             Task::Bindings(bindings) => bindings.run(),
             Task::Licences => licences::check(),
             Task::Layers => layers::check(),
+            Task::Words => words::check(),
             Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),
