@@ -1,19 +1,29 @@
 //! libsoftmig.so: sits in every process of a node through `/etc/ld.so.preload` and holds those that use a GPU to
 //! their job's slice.
 //!
+//! The rooms, each of which imports only from those before it:
+//!
+//! - [`os`]: the kernel, the C library and the process itself.
+//! - [`driver`]: NVIDIA's two libraries.
+//! - [`identity`]: whose process this is.
+//! - [`ledger`]: the memory that the process's job holds.
+//! - [`pacing`]: the GPU's time that it may have.
+//! - [`memory`], [`launch`], [`views`]: the handlers of functions that take memory, give work and show figures.
+//! - [`exports`]: what programs call.
+//!
 //! One call, followed through the files:
 //!
-//! 1. A program looks up `cuMemAlloc_v2`. Linked directly it finds the export of [`rows::cuda`]; by `dlsym` it comes to
-//!    [`symbols`], by `cuGetProcAddress` to [`proc_address`], and both give it the same export.
-//! 2. It calls it. The export is made by [`table`] from one line of [`rows::cuda`], as are all others.
-//! 3. [`gate`] says whether the call may go on. The first time it asks [`place`] whose process this is, which reads
-//!    what [`node`] finds; afterwards that is one load and one comparison.
-//! 4. [`driver`] has found the driver's own function, which is called with the same arguments.
-//! 5. What there is to say goes to the job's log: [`report`].
+//! 1. A program looks up `cuMemAlloc_v2`. Linked directly it finds the export of [`driver::cuda`]; by `dlsym` it comes to
+//!    [`exports::dlsym`], by `cuGetProcAddress` to [`exports::proc_address`], and both give it the same export.
+//! 2. It calls it. The export is made by [`driver::table`] from one line of [`driver::cuda`], as are all others.
+//! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`identity::resolve`] whose process this
+//!    is, which reads what [`identity::host`] finds; afterwards that is one load and one comparison.
+//! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.
+//! 5. What there is to say goes to the job's log: [`identity::log`].
 //!
-//! All that is `unsafe` is in [`channels`], [`objects`], [`glibc`], [`driver`], [`symbols`], [`os`], the macro in [`table`], [`arch`] and at the
-//! edge of handlers. Nothing runs when the library is loaded, and nothing at all in a process that makes no call to
-//! the driver, except that its `dlsym` passes through [`symbols`] and its `ioctl` through [`channels`].
+//! All that is `unsafe` is in [`os`], [`driver`], [`exports`], [`pacing::channels`] and at the edge of handlers. Nothing
+//! runs when the library is loaded, and nothing at all in a process that makes no call to the driver, except that its
+//! `dlsym` passes through [`exports::dlsym`] and its `ioctl` through [`pacing::channels`].
 //!
 //! Under the profile `hook` this is a library without std that cannot panic; under every other one it is an ordinary
 //! crate that exports nothing, so that it can be tested.
@@ -48,30 +58,15 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("the hook lives in the dynamic loader of GNU/Linux");
 
-mod account;
-mod arch;
-mod channels;
-mod compute;
 mod driver;
-mod entry;
-mod gate;
-mod glibc;
-mod in_stream;
-mod launches;
+mod exports;
+mod identity;
+mod launch;
+mod ledger;
 mod memory;
-mod node;
-mod objects;
-mod once;
 mod os;
-mod place;
-mod proc_address;
-mod report;
-mod rows;
-mod symbols;
-mod table;
-mod text;
+mod pacing;
 mod views;
-mod waits;
 
 /// Cannot be reached: `abort` is then not among the library's undefined symbols, which `cargo xtask gates` checks.
 #[cfg(panic = "abort")]

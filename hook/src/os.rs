@@ -3,9 +3,14 @@
 //! Every call leaves `errno` as it was, or is made between [`Errno::save`] and its end: the program must not notice.
 
 mod clock;
+pub(crate) mod elf;
+pub(crate) mod fixed_str;
 mod futex;
+pub(crate) mod glibc;
 mod mapping;
 mod maps;
+pub(crate) mod once;
+pub(crate) mod processor;
 mod socket;
 mod thread;
 

@@ -6,7 +6,7 @@
 //!
 //! - [`mod@slice`]: the limit and what the job holds, of a GPU known by its number in CUDA's order or by a handle of NVML's.
 //! - [`memory`]: how much memory there is.
-//! - [`own`]: which processes are the job's.
+//! - [`own_processes`]: which processes are the job's.
 //! - [`list`]: lists of processes in the driver's words, and what is left of them.
 //! - [`processes`], [`utilization`], [`accounting`]: who uses the GPU, who keeps it busy, and who did.
 //!
@@ -16,12 +16,12 @@
 pub(crate) mod accounting;
 mod list;
 pub(crate) mod memory;
-mod own;
+mod own_processes;
 pub(crate) mod processes;
 mod slice;
 pub(crate) mod utilization;
 
-use crate::gate;
+use crate::identity::gate;
 
 /// Whether this process sees its slice in the place of the GPU. Asked once a call has passed the gate.
 fn are_limited() -> bool {

@@ -10,11 +10,11 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::pools::relaxed;
-use crate::account::{self, Holding, Kind, Limited, here};
-use crate::memory::arguments;
-use crate::rows::asked;
-use crate::rows::cuda::real;
+use crate::driver::args;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::ledger::pools::relaxed;
+use crate::ledger::{self, Holding, Kind, Limited, here};
 
 /// Arrays have pieces of this size of their own; those of at most half of it share them, in parts of 64 KiB.
 const PIECE: u64 = 2 << 20;
@@ -69,7 +69,7 @@ fn size_of_array(shape: &CUDA_ARRAY3D_DESCRIPTOR, device: CUdevice) -> Option<u6
         }
         // SAFETY: our own array, and room for the answer.
         let size = requirements(|answer| unsafe {
-            asked::cuArrayGetMemoryRequirements(answer, array, device)
+            cuda_queries::cuArrayGetMemoryRequirements(answer, array, device)
         });
         // SAFETY: our own array.
         let _ = unsafe { real::cuArrayDestroy(array) };
@@ -96,7 +96,7 @@ fn size_of_mipmap(
         }
         // SAFETY: our own array, and room for the answer.
         let size = requirements(|answer| unsafe {
-            asked::cuMipmappedArrayGetMemoryRequirements(answer, array, device)
+            cuda_queries::cuMipmappedArrayGetMemoryRequirements(answer, array, device)
         });
         // SAFETY: our own array.
         let _ = unsafe { real::cuMipmappedArrayDestroy(array) };
@@ -110,7 +110,7 @@ fn remember(gpu: &Limited, kind: Kind, handle: u64, units: u32) {
         units,
         device: gpu.number(),
         count: 1,
-        other: account::context(),
+        other: ledger::context(),
     };
     gpu.holdings().put(kind, handle, held);
 }
@@ -125,7 +125,7 @@ fn create(
     };
     let size = size_of_array(&shape, gpu.number().into());
     let units = in_pieces(size.unwrap_or_else(|| at_most(&shape, 1)));
-    account::charged(&gpu, units, c"cuArrayCreate", call, || {
+    ledger::charged(&gpu, units, c"cuArrayCreate", call, || {
         remember(&gpu, Kind::Array, handle() as u64, units);
     })
 }
@@ -146,9 +146,9 @@ pub(crate) unsafe fn create_v1(
     description: *const CUDA_ARRAY_DESCRIPTOR_v1,
 ) -> CUresult {
     // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let shape = unsafe { arguments::read(description) };
+    let shape = unsafe { args::read(description) };
     // What is looked at here is what the driver gets.
-    let description = arguments::of(shape.as_ref(), description);
+    let description = args::of(shape.as_ref(), description);
     let asked = shape.map(|shape| {
         flat(
             shape.Width as usize,
@@ -171,9 +171,9 @@ pub(crate) unsafe fn create_v2(
     description: *const CUDA_ARRAY_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { arguments::read(description) };
+    let shape = unsafe { args::read(description) };
     // What is looked at here is what the driver gets.
-    let description = arguments::of(shape.as_ref(), description);
+    let description = args::of(shape.as_ref(), description);
     let asked = shape.map(|shape| flat(shape.Width, shape.Height, shape.Format, shape.NumChannels));
     create(
         asked,
@@ -189,9 +189,9 @@ pub(crate) unsafe fn create_3d_v1(
     description: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { arguments::read(description) };
+    let shape = unsafe { args::read(description) };
     // What is looked at here is what the driver gets.
-    let description = arguments::of(shape.as_ref(), description);
+    let description = args::of(shape.as_ref(), description);
     let asked = shape.map(|shape| CUDA_ARRAY3D_DESCRIPTOR {
         Width: shape.Width as usize,
         Height: shape.Height as usize,
@@ -214,9 +214,9 @@ pub(crate) unsafe fn create_3d_v2(
     description: *const CUDA_ARRAY3D_DESCRIPTOR,
 ) -> CUresult {
     // SAFETY: as above.
-    let shape = unsafe { arguments::read(description) };
+    let shape = unsafe { args::read(description) };
     // What is looked at here is what the driver gets.
-    let description = arguments::of(shape.as_ref(), description);
+    let description = args::of(shape.as_ref(), description);
     create(
         shape,
         // SAFETY: as above.
@@ -228,7 +228,7 @@ pub(crate) unsafe fn create_3d_v2(
 
 pub(crate) unsafe fn destroy(array: CUarray) -> CUresult {
     // SAFETY: as above.
-    account::given_back(Kind::Array, array as u64, || unsafe {
+    ledger::given_back(Kind::Array, array as u64, || unsafe {
         real::cuArrayDestroy(array)
     })
 }
@@ -239,8 +239,8 @@ pub(crate) unsafe fn create_mipmapped(
     levels: c_uint,
 ) -> CUresult {
     // SAFETY: as above.
-    let asked = unsafe { arguments::read(description) };
-    let description = arguments::of(asked.as_ref(), description);
+    let asked = unsafe { args::read(description) };
+    let description = args::of(asked.as_ref(), description);
     // SAFETY: as above.
     let call = || unsafe { real::cuMipmappedArrayCreate(handle, description, levels) };
     let shape = asked.filter(|shape| !takes_nothing(shape));
@@ -249,7 +249,7 @@ pub(crate) unsafe fn create_mipmapped(
     };
     let size = size_of_mipmap(&shape, levels, gpu.number().into());
     let units = in_pieces(size.unwrap_or_else(|| at_most(&shape, levels.into())));
-    account::charged(&gpu, units, c"cuMipmappedArrayCreate", call, || {
+    ledger::charged(&gpu, units, c"cuMipmappedArrayCreate", call, || {
         // SAFETY: as above.
         let handle = unsafe { handle.read() };
         remember(&gpu, Kind::Mipmap, handle as u64, units);
@@ -258,7 +258,7 @@ pub(crate) unsafe fn create_mipmapped(
 
 pub(crate) unsafe fn destroy_mipmapped(array: CUmipmappedArray) -> CUresult {
     // SAFETY: as above.
-    account::given_back(Kind::Mipmap, array as u64, || unsafe {
+    ledger::given_back(Kind::Mipmap, array as u64, || unsafe {
         real::cuMipmappedArrayDestroy(array)
     })
 }

@@ -1,7 +1,7 @@
 //! Contexts: each takes memory of its own, and what was allocated in it goes with it.
 //!
 //! The CUDA runtime makes its contexts through a private table of the driver's: those are charged when the first function
-//! of the table is called in one ([`crate::account::here`]).
+//! of the table is called in one ([`crate::ledger::here`]).
 
 use core::ffi::{CStr, c_int, c_uint};
 use core::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use softmig_driver_sys::cuda::{
 
 use softmig_policy::node::job_conf::MAX_GPUS;
 
-use crate::account::{self, Busy, Holding, Kind, Limited, making, outside, pools};
-use crate::compute;
-use crate::entry;
-use crate::gate;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::identity::gate;
+use crate::identity::neighbours;
+use crate::ledger::{self, Busy, Holding, Kind, Limited, context_lock, nvml_usage, pools};
 use crate::memory::{managed, stacks};
-use crate::rows::asked;
-use crate::rows::cuda::real;
+use crate::pacing;
 
 /// What can only be used in the context that it was made in.
 const OF_CONTEXT: [Kind; 7] = [
@@ -46,10 +46,10 @@ fn create(
     if gate::is_limited_process() {
         stacks::expect_several_contexts();
     }
-    let _making = making::primary_of(device);
+    let _making = context_lock::primary_of(device);
     let Some(gpu) = on(device) else { return call() };
-    let units = outside::of_context(&gpu);
-    account::charged(&gpu, units, function, call, || {
+    let units = nvml_usage::of_context(&gpu);
+    ledger::charged(&gpu, units, function, call, || {
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {
@@ -60,7 +60,7 @@ fn create(
         };
         // SAFETY: the driver has just written there.
         let context = unsafe { place.read() };
-        account::keep(&gpu, Kind::Context, context as u64, held);
+        ledger::keep(&gpu, Kind::Context, context as u64, held);
     })
 }
 
@@ -112,15 +112,15 @@ pub(crate) unsafe fn create_v4(
 }
 
 fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
-    let Some(holdings) = account::holdings() else {
-        return compute::ending_context(context, call);
+    let Some(holdings) = ledger::holdings() else {
+        return pacing::ending_context(context, call);
     };
     let device = holdings.get(Kind::Context, context as u64);
-    let _making = device.map(|known| making::primary_of(known.device.into()));
+    let _making = device.map(|known| context_lock::primary_of(known.device.into()));
     let known = holdings.take(Kind::Context, context as u64);
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     let _busy = gpu.as_ref().map(Busy::on);
-    let result = compute::ending_context(context, call);
+    let result = pacing::ending_context(context, call);
     if result == CUDA_SUCCESS {
         managed::forget_gone();
     }
@@ -132,7 +132,7 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     if let Some(gpu) = gpu {
         gpu.expect_change();
         forget(&gpu, &|name| name == context as u64);
-        outside::lower(&gpu, known.count);
+        nvml_usage::lower(&gpu, known.count);
     }
     result
 }
@@ -156,13 +156,13 @@ fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
                 && is_its(held.other)
                 && let Some(held) = holdings.take(kind, name)
             {
-                account::refund(kind, &held);
+                ledger::refund(kind, &held);
             }
         });
     }
     holdings.each(Kind::Stacks, |name, held| {
         if held.device == gpu.number() && is_its(name) {
-            outside::release(gpu, stacks::forget_context(gpu, name));
+            nvml_usage::release(gpu, stacks::forget_context(gpu, name));
         }
     });
 }
@@ -170,12 +170,12 @@ fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
 pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    let making = making::primary_of(device);
+    let making = context_lock::primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && !is_active(device)) else {
         return call();
     };
-    let units = outside::of_context(&gpu);
-    account::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
+    let units = nvml_usage::of_context(&gpu);
+    ledger::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
     })
 }
@@ -184,8 +184,9 @@ pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresu
 pub(crate) fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: there is room for both answers.
-    let result =
-        unsafe { asked::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    let result = unsafe {
+        cuda_queries::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
+    };
     result == CUDA_SUCCESS && active != 0
 }
 
@@ -208,7 +209,7 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
 /// The primary contexts of the process's other GPUs.
 fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
     let mut found = [0; MAX_GPUS];
-    for (place, other) in found.iter_mut().zip(0..entry::device_count()) {
+    for (place, other) in found.iter_mut().zip(0..neighbours::device_count()) {
         let context = primary_of(other).filter(|_| other != device);
         *place = context.map_or(0, |context| context as u64);
     }
@@ -218,12 +219,12 @@ fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
 /// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
 /// has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
-    let making = making::primary_of(device);
+    let making = context_lock::primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
-        return compute::ending_primary(device, call);
+        return pacing::ending_primary(device, call);
     };
     let _busy = Busy::on(&gpu);
-    let result = compute::ending_primary(device, call);
+    let result = pacing::ending_primary(device, call);
     if result == CUDA_SUCCESS && !is_active(device) {
         // Green contexts live in the primary one, and have handles of their own.
         let others = primaries_beside(device);
@@ -244,7 +245,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
             }
         });
         let overhead = gpu.place().overhead.load(Ordering::Relaxed);
-        outside::lower(&gpu, overhead.saturating_sub(others));
+        nvml_usage::lower(&gpu, overhead.saturating_sub(others));
     }
     result
 }
@@ -284,15 +285,15 @@ pub(crate) unsafe fn create_green(
 ) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
-    let _making = making::primary_of(device);
+    let _making = context_lock::primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let primary = if is_active(device) {
         0
     } else {
-        outside::of_context(&gpu)
+        nvml_usage::of_context(&gpu)
     };
-    let units = primary.saturating_add(outside::OF_GREEN_CONTEXT);
-    account::charged(&gpu, units, c"cuGreenCtxCreate", call, || {
+    let units = primary.saturating_add(nvml_usage::OF_GREEN_CONTEXT);
+    ledger::charged(&gpu, units, c"cuGreenCtxCreate", call, || {
         gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
     })

@@ -13,14 +13,14 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::{self, Busy, Holding, Kind, Limited, here};
-use crate::account::{outside, pools};
-use crate::compute::{self, Stream, UNKNOWN_TIME, Work};
-use crate::gate;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::identity::gate;
+use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
+use crate::ledger::{nvml_usage, pools};
 use crate::memory::stacks;
 use crate::os;
-use crate::rows::asked;
-use crate::rows::cuda::real;
+use crate::pacing::{self, Stream, UNKNOWN_TIME, Work};
 
 /// The memory of a graph grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;
@@ -66,7 +66,7 @@ impl Needs {
         let mut count = 0;
         // SAFETY: with no room the driver tells the number.
         let result =
-            unsafe { asked::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
+            unsafe { cuda_queries::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
         if result != CUDA_SUCCESS || count == 0 {
             // Not a graph: the driver will say so itself.
             return Some(());
@@ -75,7 +75,8 @@ impl Needs {
         let start = os::map(size).ok()?;
         let nodes = start.cast::<CUgraphNode>();
         // SAFETY: there is room for so many.
-        let result = unsafe { asked::cuGraphGetNodes(graph, nodes.as_ptr(), &raw mut count) };
+        let result =
+            unsafe { cuda_queries::cuGraphGetNodes(graph, nodes.as_ptr(), &raw mut count) };
         let mut added = None;
         if result == CUDA_SUCCESS {
             // SAFETY: the driver wrote at most as many as there was room for; the rest is null.
@@ -91,7 +92,7 @@ impl Needs {
     fn add_node(&mut self, node: CUgraphNode, depth: usize) -> Option<()> {
         let mut kind = 0;
         // SAFETY: a node of the program's graph, and room for the answer.
-        let result = unsafe { asked::cuGraphNodeGetType(node, &raw mut kind) };
+        let result = unsafe { cuda_queries::cuGraphNodeGetType(node, &raw mut kind) };
         if result != CUDA_SUCCESS {
             return None;
         }
@@ -104,7 +105,8 @@ impl Needs {
             CU_GRAPH_NODE_TYPE_GRAPH => {
                 let mut child: CUgraph = core::ptr::null_mut();
                 // SAFETY: as above.
-                let result = unsafe { asked::cuGraphChildGraphNodeGetGraph(node, &raw mut child) };
+                let result =
+                    unsafe { cuda_queries::cuGraphChildGraphNodeGetGraph(node, &raw mut child) };
                 (result == CUDA_SUCCESS).then(|| self.add(child, depth))?
             }
             // The bodies of conditional nodes hold no memory nodes (CUDA programming guide).
@@ -115,7 +117,8 @@ impl Needs {
     fn add_memory(&mut self, node: CUgraphNode) -> Option<()> {
         let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
         // SAFETY: as above.
-        let result = unsafe { asked::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) };
+        let result =
+            unsafe { cuda_queries::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) };
         if result != CUDA_SUCCESS {
             return None;
         }
@@ -132,7 +135,8 @@ impl Needs {
     fn add_kernel(&mut self, node: CUgraphNode) {
         let mut params = core::mem::MaybeUninit::<CUDA_KERNEL_NODE_PARAMS_v2>::zeroed();
         // SAFETY: as above.
-        let result = unsafe { asked::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()) };
+        let result =
+            unsafe { cuda_queries::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()) };
         if result == CUDA_SUCCESS {
             // SAFETY: as above.
             let params = unsafe { params.assume_init_ref() };
@@ -180,7 +184,7 @@ fn made(
     let result = call();
     // A large graph takes memory itself.
     if here.is_some() {
-        outside::after_code(&gpu);
+        nvml_usage::after_code(&gpu);
     }
     if result == CUDA_SUCCESS
         && let Some(gpu) = needs.gpu()
@@ -353,7 +357,7 @@ pub(crate) unsafe fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgr
 }
 
 pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
-    if let Some(holdings) = account::holdings() {
+    if let Some(holdings) = ledger::holdings() {
         // It holds nothing itself: what its launches took stays with the GPU's graphs.
         holdings.take(Kind::Graph, exec as u64);
     }
@@ -377,7 +381,7 @@ fn launched_with_memory(
     function: &CStr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let held = account::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
+    let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
     let gpu = held.and_then(|held| Limited::on(held.device.into()));
     let (Some(held), Some(gpu)) = (held, gpu) else {
         return call();
@@ -403,7 +407,7 @@ fn work(exec: CUgraphExec) -> Work {
 
 pub(crate) unsafe fn launch(exec: CUgraphExec, stream: CUstream) -> CUresult {
     launched(exec, c"cuGraphLaunch", || {
-        compute::paced(
+        pacing::paced(
             Stream::plain(stream),
             || work(exec),
             || {
@@ -416,7 +420,7 @@ pub(crate) unsafe fn launch(exec: CUgraphExec, stream: CUstream) -> CUresult {
 
 pub(crate) unsafe fn launch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
     launched(exec, c"cuGraphLaunch", || {
-        compute::paced(
+        pacing::paced(
             Stream::per_thread(stream),
             || work(exec),
             || {

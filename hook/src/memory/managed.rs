@@ -16,12 +16,12 @@ use softmig_driver_sys::cuda::{
     CUdeviceptr, CUpointer_attribute, CUresult,
 };
 
-use crate::account::{self, Busy, Holding, Holdings, Kind, Limited, here};
-use crate::entry;
-use crate::memory::linear::{self, PIECE, in_pieces, piece_of};
+use super::alloc::{self, PIECE, in_pieces, piece_of};
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::identity::neighbours;
+use crate::ledger::{self, Busy, Holding, Holdings, Kind, Limited, here};
 use crate::os;
-use crate::rows::asked;
-use crate::rows::cuda::real;
 
 /// All of it is charged, as if it were on the GPU: it may come there at any time, without a call.
 pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult {
@@ -37,7 +37,7 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uin
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let managed = &gpu.place().managed;
-    linear::expect_others();
+    alloc::expect_others();
     // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
     managed.fetch_add(units, Ordering::Relaxed);
     let result = call();
@@ -56,9 +56,9 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uin
         units,
         device: gpu.number(),
         count: 1,
-        other: account::context(),
+        other: ledger::context(),
     };
-    account::keep(&gpu, Kind::Managed, address, holding);
+    ledger::keep(&gpu, Kind::Managed, address, holding);
     // Another thread may have looked before this one was here.
     settle(gpu.holdings(), Kind::Variable, address);
     result
@@ -80,7 +80,7 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
     let gpu = Limited::on(held.device.into());
     let _busy = gpu.as_ref().map(Busy::on);
     let result = match kind {
-        Kind::Variable => account::given_back(Kind::Managed, address, call),
+        Kind::Variable => ledger::given_back(Kind::Managed, address, call),
         _ => call(),
     };
     // A piece goes with the last that is in it. What has its own mapping may have been taken for a variable while it went.
@@ -112,7 +112,7 @@ fn remember(gpu: &Limited, kind: Kind, name: u64, units: u32, seen: u64) {
         (Some(new), known)
     });
     if let Some(before) = before {
-        account::refund(kind, &before);
+        ledger::refund(kind, &before);
     }
 }
 
@@ -136,7 +136,7 @@ fn forget(holdings: &Holdings, kind: Kind, name: u64, before: &Holding) -> bool 
     if forgotten {
         let gpu = Limited::on(before.device.into());
         let _busy = gpu.as_ref().map(Busy::on);
-        account::refund(kind, before);
+        ledger::refund(kind, before);
     }
     forgotten
 }
@@ -201,14 +201,14 @@ fn attribute<T: Default>(attribute: CUpointer_attribute, address: u64) -> Option
     let mut value = T::default();
     let place = (&raw mut value).cast::<c_void>();
     // SAFETY: there is room for the answer.
-    let result = unsafe { asked::cuPointerGetAttribute(place, attribute, address) };
+    let result = unsafe { cuda_queries::cuPointerGetAttribute(place, attribute, address) };
     (result == CUDA_SUCCESS).then_some(value)
 }
 
 /// Charges managed memory at an address, if that is what is there, and nobody has. False if there is no room for it: it is
 /// charged all the same, as long as it is there.
 pub(super) fn charge(address: u64, function: &CStr) -> bool {
-    account::holdings().is_none_or(|holdings| seen(holdings, address, Some(function)))
+    ledger::holdings().is_none_or(|holdings| seen(holdings, address, Some(function)))
 }
 
 /// Something of the driver's is at an address. Without a function that may have brought it, nothing new is charged.
@@ -248,7 +248,7 @@ fn seen(holdings: &Holdings, address: u64, function: Option<&CStr>) -> bool {
         gpu.charge(units);
     }
     gpu.place().managed.fetch_add(units, Ordering::Relaxed);
-    linear::expect_others();
+    alloc::expect_others();
     remember(&gpu, kind, name, units, now);
     // It may be another thread's, who allocates or frees it at this moment.
     let is_there = settle(holdings, kind, name);
@@ -257,7 +257,7 @@ fn seen(holdings: &Holdings, address: u64, function: Option<&CStr>) -> bool {
 
 /// Looks at all that is mapped; see [`seen`]. False also where that cannot be seen.
 fn look(function: Option<&CStr>) -> bool {
-    let Some(holdings) = account::holdings() else {
+    let Some(holdings) = ledger::holdings() else {
         return true;
     };
     let _errno = os::Errno::save();
@@ -292,7 +292,7 @@ pub(crate) fn forget_gone() {
 
 /// The first GPU that is limited.
 pub(super) fn anywhere() -> Option<Limited> {
-    (0..entry::device_count()).find_map(Limited::on)
+    (0..neighbours::device_count()).find_map(Limited::on)
 }
 
 #[cfg(test)]

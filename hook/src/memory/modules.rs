@@ -9,10 +9,10 @@ use softmig_driver_sys::cuda::{
     CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
 
-use crate::account::here;
-use crate::gate;
+use crate::driver::cuda::real;
+use crate::identity::gate;
+use crate::ledger::here;
 use crate::memory::{managed, stacks};
-use crate::rows::cuda::real;
 
 /// After code was loaded: if the job holds more than its limit now, it is unloaded again.
 fn loaded(result: CUresult, function: &CStr, unload: impl FnOnce() -> CUresult) -> CUresult {

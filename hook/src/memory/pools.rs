@@ -12,14 +12,14 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::pools::{self, Pool};
-use crate::account::{self, Busy, Kind, Limited, here, in_context_of};
-use crate::entry;
-use crate::gate;
-use crate::memory::arguments;
+use crate::driver::args;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::identity::gate;
+use crate::identity::neighbours;
+use crate::ledger::pools::{self, Pool};
+use crate::ledger::{self, Busy, Kind, Limited, here, in_context_of};
 use crate::os;
-use crate::rows::asked;
-use crate::rows::cuda::real;
 
 /// A pool grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;
@@ -38,7 +38,7 @@ fn of_stream(stream: CUstream) -> Option<Limited> {
         return None;
     }
     let own = here();
-    if own.is_some() && entry::has_one_gpu() {
+    if own.is_some() && neighbours::has_one_gpu() {
         own
     } else {
         in_context_of(stream, here)
@@ -100,9 +100,9 @@ fn reserve(
     for _ in 0..LONGEST_WAIT {
         let result = pools::relaxed(|| match form {
             // SAFETY: the program's stream.
-            Form::Legacy => unsafe { asked::cuStreamQuery(stream) },
+            Form::Legacy => unsafe { cuda_queries::cuStreamQuery(stream) },
             // SAFETY: as above.
-            Form::PerThread => unsafe { asked::cuStreamQuery_ptsz(stream) },
+            Form::PerThread => unsafe { cuda_queries::cuStreamQuery_ptsz(stream) },
         });
         if result != CUDA_ERROR_NOT_READY {
             // Only who waits for a stream is told that it came so far, though there is nothing to wait for any more.
@@ -188,9 +188,9 @@ pub(crate) unsafe fn create(
     properties: *const CUmemPoolProps,
 ) -> CUresult {
     // SAFETY: the program's argument.
-    let asked = unsafe { arguments::read(properties) };
+    let asked = unsafe { args::read(properties) };
     // What is looked at here is what the driver gets: another thread may change the program's.
-    let properties = arguments::of(asked.as_ref(), properties);
+    let properties = args::of(asked.as_ref(), properties);
     // SAFETY: as above.
     let result = unsafe { real::cuMemPoolCreate(place, properties) };
     let Some(properties) = asked.filter(|_| result == CUDA_SUCCESS && gate::is_limited_process())
@@ -226,10 +226,10 @@ pub(crate) unsafe fn destroy(pool: CUmemoryPool) -> CUresult {
     } else {
         0
     };
-    let held = account::holdings().and_then(|holdings| holdings.take(Kind::Pool, pool as u64));
+    let held = ledger::holdings().and_then(|holdings| holdings.take(Kind::Pool, pool as u64));
     // SAFETY: as above.
     let result = unsafe { real::cuMemPoolDestroy(pool) };
-    if let (Some(held), Some(holdings)) = (held, account::holdings()) {
+    if let (Some(held), Some(holdings)) = (held, ledger::holdings()) {
         if result == CUDA_SUCCESS {
             pools::destroyed(&held, left);
             pools::forget_currents();

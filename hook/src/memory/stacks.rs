@@ -10,12 +10,12 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::account::gpu::threads;
-use crate::account::{self, Busy, Holding, Kind, Limited, here};
-use crate::account::{making, outside};
-use crate::gate;
-use crate::rows::asked;
-use crate::rows::cuda::real;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::identity::gate;
+use crate::ledger::device::threads;
+use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
+use crate::ledger::{context_lock, nvml_usage};
 
 /// Kernels that were looked at, each at a place that follows from its address; of use while there is one context.
 static SEEN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 256];
@@ -58,7 +58,7 @@ pub(crate) fn fit(function: CUfunction, stream: CUstream, name: &CStr) -> bool {
 /// In the stream's context: the thread's may be another, or none.
 #[cold]
 fn look_there(function: CUfunction, stream: CUstream, seen: &AtomicPtr<()>, name: &CStr) -> bool {
-    account::in_context_of(stream, || look(function, seen, name))
+    ledger::in_context_of(stream, || look(function, seen, name))
 }
 
 fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
@@ -69,7 +69,7 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
         count: 1,
         other: 0,
     };
-    let kernel = function as u64 ^ account::context().rotate_left(20);
+    let kernel = function as u64 ^ ledger::context().rotate_left(20);
     // Two kernels may have the same place above.
     if gpu.holdings().get(Kind::Kernel, kernel).is_none() {
         // To ask for its frame loads it. Threads that launch it first at the same time each do all of this: it is known only
@@ -87,7 +87,7 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
 
 /// Code was unloaded: another kernel may get a known one's address.
 pub(crate) fn forget() {
-    if let Some(holdings) = account::holdings() {
+    if let Some(holdings) = ledger::holdings() {
         holdings.each(Kind::Kernel, |kernel, _| {
             holdings.take(Kind::Kernel, kernel);
         });
@@ -101,7 +101,11 @@ pub(crate) fn frame_of(function: CUfunction) -> u32 {
         let mut bytes: c_int = 0;
         // SAFETY: the program's kernel, and room for the answer.
         let result = unsafe {
-            asked::cuFuncGetAttribute(&raw mut bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function)
+            cuda_queries::cuFuncGetAttribute(
+                &raw mut bytes,
+                CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+                function,
+            )
         };
         (result == CUDA_SUCCESS).then(|| u32::try_from(bytes).unwrap_or(0))
     };
@@ -123,13 +127,13 @@ fn reserve_alone(gpu: &Limited, frame: u32, name: &CStr) -> bool {
 /// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
 /// keeps it. `call` is the one under way.
 pub(crate) fn reserve(gpu: &Limited, call: &Busy, frame: u32, name: &CStr) -> bool {
-    let context = account::context();
+    let context = ledger::context();
     let mut stacks = of_context(gpu, context);
     while frame > stacks.count {
         let more = of_frames(gpu, frame.saturating_sub(stacks.count));
         if gpu.reserve(call, more, name) {
-            outside::promise(gpu, more);
-            outside::release(gpu, deepened(gpu, context, frame, more));
+            nvml_usage::promise(gpu, more);
+            nvml_usage::release(gpu, deepened(gpu, context, frame, more));
             return true;
         }
         // Another thread may have had the same in mind, and what it has is there for this one too.
@@ -197,7 +201,7 @@ pub(crate) fn forget_context(gpu: &Limited, context: u64) -> u32 {
 fn stack_limit() -> u32 {
     let mut bytes = 0;
     // SAFETY: there is room for the answer.
-    let result = unsafe { asked::cuCtxGetLimit(&raw mut bytes, CU_LIMIT_STACK_SIZE) };
+    let result = unsafe { cuda_queries::cuCtxGetLimit(&raw mut bytes, CU_LIMIT_STACK_SIZE) };
     if result == CUDA_SUCCESS {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     } else {
@@ -216,16 +220,16 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     let call = || unsafe { real::cuCtxSetLimit(limit, value) };
     let Some(gpu) = here() else { return call() };
     // What it was before belongs to what it is then.
-    let _making = making::primary_of(gpu.number().into());
+    let _making = context_lock::primary_of(gpu.number().into());
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {
-            let context = account::context();
+            let context = ledger::context();
             let before = of_context(&gpu, context).other;
             let heap = units(value as u64).into();
             let more = u32::try_from(u64::saturating_sub(heap, before)).unwrap_or(u32::MAX);
-            account::charged(&gpu, more, c"cuCtxSetLimit", call, || {
-                outside::promise(&gpu, more);
+            ledger::charged(&gpu, more, c"cuCtxSetLimit", call, || {
+                nvml_usage::promise(&gpu, more);
                 gpu.holdings().change(Kind::Stacks, context, |known| {
                     let known = known.map(|stacks| Holding {
                         units: stacks.units.saturating_add(more),
@@ -242,11 +246,11 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
 
 fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let frame = u32::try_from(value).unwrap_or(u32::MAX);
-    let context = account::context();
+    let context = ledger::context();
     let before = of_context(gpu, context);
     let more = of_frames(gpu, frame.saturating_sub(before.count));
-    account::charged(gpu, more, c"cuCtxSetLimit", call, || {
-        outside::promise(gpu, more);
+    ledger::charged(gpu, more, c"cuCtxSetLimit", call, || {
+        nvml_usage::promise(gpu, more);
         // A lower limit gives back what was more; what every context takes stays charged.
         let heap = u32::try_from(before.other).unwrap_or(u32::MAX);
         let stacks = before.units.saturating_sub(heap);
@@ -254,6 +258,6 @@ fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> C
         keep(gpu, context, frame, |had| {
             had.saturating_add(more).saturating_sub(less)
         });
-        outside::release(gpu, less);
+        nvml_usage::release(gpu, less);
     })
 }

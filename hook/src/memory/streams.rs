@@ -9,8 +9,8 @@ use softmig_driver_sys::cuda::{
 
 use softmig_region::units_of_mib;
 
-use crate::account::{self, here};
-use crate::rows::cuda::real;
+use crate::driver::cuda::real;
+use crate::ledger::{self, here};
 
 /// What so many streams take, in units: 0.55 MiB each, in pieces of 2 MiB (docs/gpu-notes.md).
 fn units_of(streams: u32) -> u32 {
@@ -30,7 +30,7 @@ fn make(stream: *mut CUstream, call: impl FnOnce() -> CUresult) -> CUresult {
     let before = gpu.place().streams.fetch_add(1, Ordering::Relaxed);
     if before < CHARGED {
         let more = units_of(before.saturating_add(1)).saturating_sub(units_of(before));
-        return account::charged(&gpu, more, c"cuStreamCreate", call, || {
+        return ledger::charged(&gpu, more, c"cuStreamCreate", call, || {
             gpu.place().overhead.fetch_add(more, Ordering::Relaxed);
         });
     }

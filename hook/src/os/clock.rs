@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::arch;
+use crate::os::processor;
 
 /// A timer of the kernel's may be so late, in nanoseconds, where a thread asks for it; else it is 50 us.
 const FINE: u64 = 1_000;
@@ -47,7 +47,7 @@ impl Clock {
 
     #[inline]
     fn now(&self) -> Option<u64> {
-        self.at(arch::ticks())
+        self.at(processor::ticks())
     }
 
     #[inline]
@@ -66,10 +66,10 @@ impl Clock {
 
     #[cold]
     fn ask(&self) -> u64 {
-        let before = arch::ticks();
+        let before = processor::ticks();
         let time = read(libc::CLOCK_MONOTONIC);
-        let ticks = arch::ticks();
-        if ticks.wrapping_sub(before) > arch::SOME_TICKS {
+        let ticks = processor::ticks();
+        if ticks.wrapping_sub(before) > processor::SOME_TICKS {
             // Something came between: nobody knows what the counter was when the clock was read.
             return time;
         }

@@ -8,10 +8,10 @@ use softmig_driver_sys::nvml::{
     NVML_ERROR_NOT_FOUND, NVML_SUCCESS, nvmlAccountingStats_t, nvmlDevice_t, nvmlReturn_t,
 };
 
-use super::own::Own;
+use super::own_processes::Own;
 use super::processes::listed;
+use crate::driver::nvml::real;
 use crate::os::Errno;
-use crate::rows::nvml::real;
 
 pub(crate) unsafe fn pids(
     device: nvmlDevice_t,

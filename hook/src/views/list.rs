@@ -11,7 +11,7 @@ use softmig_driver_sys::nvml::{
     nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlReturn_t,
 };
 
-use super::own::Own;
+use super::own_processes::Own;
 use crate::os;
 
 /// What names a process.

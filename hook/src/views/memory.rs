@@ -10,10 +10,10 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::slice::{self, Slice};
-use crate::account::{self, outside, pools};
+use crate::driver::cuda::real as cuda;
+use crate::driver::nvml::real as nvml;
+use crate::ledger::{self, nvml_usage, pools};
 use crate::os::Errno;
-use crate::rows::cuda::real as cuda;
-use crate::rows::nvml::real as nvml;
 
 /// To programs of 32 bits the driver says the most that they can count to.
 fn in_32_bits(bytes: u64) -> c_uint {
@@ -42,10 +42,10 @@ pub(crate) unsafe fn info_v2(free: *mut usize, total: *mut usize) -> CUresult {
     let result = unsafe { cuda::cuMemGetInfo_v2(free, total) };
     if result == CUDA_SUCCESS {
         // SAFETY: as above.
-        if let (Some(free), Some(gpu)) = (unsafe { free.as_ref() }, account::here()) {
+        if let (Some(free), Some(gpu)) = (unsafe { free.as_ref() }, ledger::here()) {
             // What pools gave back and what code took since.
             pools::refresh_all(&gpu);
-            outside::noticed(&gpu, *free as u64);
+            nvml_usage::noticed(&gpu, *free as u64);
         }
         // SAFETY: as above.
         unsafe {

@@ -9,9 +9,9 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::list::{Entry, List};
-use super::own::Own;
+use super::own_processes::Own;
+use crate::driver::nvml::real;
 use crate::os::Errno;
-use crate::rows::nvml::real;
 
 /// Makes the handlers of functions that have the same arguments.
 macro_rules! lists {

@@ -7,13 +7,13 @@ use softmig_driver_sys::nvml::{NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_SUCCESS, nv
 use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{UNIT, bytes, units_of_mib};
 
-use crate::account::{self, gpu};
-use crate::entry;
-use crate::gate;
-use crate::node::ThisNode;
+use crate::driver::nvml_queries;
+use crate::identity::gate;
+use crate::identity::host::ThisNode;
+use crate::identity::neighbours;
+use crate::identity::resolve;
+use crate::ledger::{self, device};
 use crate::os::{self, Errno};
-use crate::place;
-use crate::rows::asked_nvml;
 
 /// The slice of a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ impl Slice {
         if !super::are_limited() {
             return None;
         }
-        let gpu = account::here()?;
+        let gpu = ledger::here()?;
         let _errno = Errno::save();
         let held = gpu.held();
         // Others may be no more.
         let held = match held > gpu.held_here().into() {
-            true => gpu::held(gpu.uuid()),
+            true => device::held(gpu.uuid()),
             false => held,
         };
         Some(Self {
@@ -51,7 +51,7 @@ impl Slice {
         }
         let gpu = Gpu::behind(device)?;
         let limit = bytes(gpu.limit(device)?);
-        let held = in_bytes(gpu::held(&gpu.bytes));
+        let held = in_bytes(device::held(&gpu.bytes));
         Some(Self { limit, held })
     }
 
@@ -66,7 +66,7 @@ pub(super) fn limit_of(device: CUdevice) -> Option<u64> {
     if !super::are_limited() {
         return None;
     }
-    gpu::limit_of(device).flatten().map(bytes)
+    device::limit_of(device).flatten().map(bytes)
 }
 
 fn in_bytes(units: u64) -> u64 {
@@ -86,7 +86,7 @@ impl Gpu {
         let mut text = [0_u8; LENGTH as usize];
         let place = text.as_mut_ptr().cast::<c_char>();
         // SAFETY: there is room for so many characters.
-        let result = unsafe { asked_nvml::nvmlDeviceGetUUID(device, place, LENGTH) };
+        let result = unsafe { nvml_queries::nvmlDeviceGetUUID(device, place, LENGTH) };
         if result != NVML_SUCCESS {
             return None;
         }
@@ -106,14 +106,14 @@ impl Gpu {
 
     /// What the job may hold of it, in units.
     fn limit(&self, device: nvmlDevice_t) -> Option<u32> {
-        let known = gate::with_finding(|finding| gpu::limit(finding, || self.number(device)));
+        let known = gate::with_finding(|finding| device::limit(finding, || self.number(device)));
         known.unwrap_or_else(|| self.neighbours_limit())
     }
 
     /// Before `cuInit` a process that is in no job is shown this GPU's smallest slice; afterwards it has the smallest of
     /// all its GPUs'.
     fn neighbours_limit(&self) -> Option<u32> {
-        let (_, conf) = place::smallest_on(&ThisNode, &self.uuid).ok()??;
+        let (_, conf) = resolve::smallest_on(&ThisNode, &self.uuid).ok()??;
         conf.limits.map(|limits| units_of_mib(limits.memory_mib()))
     }
 
@@ -123,16 +123,16 @@ impl Gpu {
     /// A process that makes no call to CUDA goes by `CUDA_VISIBLE_DEVICES`, which counts in NVML's order: as CUDA does
     /// where all GPUs are alike, or where `CUDA_DEVICE_ORDER=PCI_BUS_ID` says so.
     fn number(&self, device: nvmlDevice_t) -> Option<usize> {
-        let count = entry::device_count();
+        let count = neighbours::device_count();
         if count > 0 {
             let same = |number: &CUdevice| {
-                entry::uuid(*number).is_some_and(|uuid| uuid.bytes == self.bytes.bytes)
+                neighbours::uuid(*number).is_some_and(|uuid| uuid.bytes == self.bytes.bytes)
             };
             return usize::try_from((0..count).find(same)?).ok();
         }
         let mut index: c_uint = 0;
         // SAFETY: there is room for the answer.
-        let result = unsafe { asked_nvml::nvmlDeviceGetIndex(device, &raw mut index) };
+        let result = unsafe { nvml_queries::nvmlDeviceGetIndex(device, &raw mut index) };
         let index = (result == NVML_SUCCESS).then_some(index);
         match os::variable(c"CUDA_VISIBLE_DEVICES") {
             Some(list) => place_in(list, index, self.uuid.as_str()),
@@ -178,7 +178,7 @@ mod tests {
     fn a_gpu_is_the_one_that_cuda_means() {
         for text in [UUID, "MIG-0AFF0102-0304-0506-0708-090A0B0C0D0E"] {
             let gpu = Gpu::named(text).unwrap();
-            let written = entry::written(b"GPU-", &gpu.bytes);
+            let written = neighbours::written(b"GPU-", &gpu.bytes);
             assert_eq!(core::str::from_utf8(written.as_bytes()).unwrap(), UUID);
         }
         for text in [

@@ -10,9 +10,9 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::list::{Entry, List};
-use super::own::Own;
+use super::own_processes::Own;
+use crate::driver::nvml::real;
 use crate::os::{self, Errno};
-use crate::rows::nvml::real;
 
 pub(crate) unsafe fn samples(
     device: nvmlDevice_t,

@@ -1,0 +1,257 @@
+//! What `dlsym` and `dlvsym` answer: for a function of the table our export, for anything else what glibc says.
+//!
+//! An export is given only in the place of the driver's own function. The same name in another library, such as a
+//! profiler's, stays that library's.
+
+use core::ffi::{CStr, c_char, c_void};
+
+use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
+
+use super::dlsym_x86_64;
+use super::proc_address::{self, A_NEW_FORM};
+use crate::driver::library::{CUDA, Library, Loading, NVML};
+use crate::driver::table::{Family, Row};
+use crate::identity::gate;
+use crate::os::Errno;
+use crate::os::glibc::{self, DLSYM, DLVSYM, Function};
+
+/// What the code in [`crate::exports::dlsym_x86_64`] does next.
+#[repr(C)]
+pub(crate) struct Answer {
+    /// Returns this, if it is not null.
+    address: *const (),
+    /// Else jumps here; if this is null too, returns null.
+    next: *const (),
+}
+
+impl Answer {
+    /// Leaves the answer to glibc, which sees the program as the caller.
+    fn leave_to(function: &Function) -> Self {
+        Self {
+            address: core::ptr::null(),
+            next: function.address(),
+        }
+    }
+
+    /// Returns this, null too.
+    fn is(address: *const ()) -> Self {
+        Self {
+            address,
+            next: core::ptr::null(),
+        }
+    }
+}
+
+/// Answers `dlsym(handle, name)`, called from `caller`.
+///
+/// # Safety
+///
+/// As for glibc's `dlsym`.
+pub(crate) unsafe extern "C" fn answer_dlsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    caller: *const (),
+) -> Answer {
+    // SAFETY: the program's name, which glibc would read too.
+    let found = unsafe { Export::named(name) }.and_then(|export| {
+        // SAFETY: the program's own arguments.
+        export.answer(handle, caller, |handle| unsafe {
+            glibc::dlsym(handle, name)
+        })
+    });
+    found.unwrap_or_else(|| Answer::leave_to(&DLSYM))
+}
+
+/// Answers `dlvsym(handle, name, version)`, called from `caller`.
+///
+/// # Safety
+///
+/// As for glibc's `dlvsym`.
+pub(crate) unsafe extern "C" fn answer_dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: *const (),
+) -> Answer {
+    // SAFETY: the program's name, which glibc would read too.
+    let found = unsafe { Export::named(name) }.and_then(|export| {
+        // SAFETY: the program's own arguments.
+        export.answer(handle, caller, |handle| unsafe {
+            glibc::dlvsym(handle, name, version)
+        })
+    });
+    found.unwrap_or_else(|| Answer::leave_to(&DLVSYM))
+}
+
+/// One of the functions that we export, or that we do not and should.
+enum Export {
+    /// The driver's.
+    Driver(&'static Library, &'static Row),
+    /// A form of a row's function that we do not know.
+    NewForm(&'static Library, &'static Row),
+    /// The two that lead to all others: ours, and glibc's.
+    Lookup(*const (), &'static Function),
+}
+
+impl Export {
+    /// The export of this name. Other names leave here after a byte or two: programs look up a great many.
+    ///
+    /// # Safety
+    ///
+    /// `name` is null or ends in a zero byte.
+    unsafe fn named(name: *const c_char) -> Option<Self> {
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise; there is at least the zero byte.
+        let first = unsafe { name.read() }.cast_unsigned();
+        if !matches!(first, b'c' | b'n' | b'd') {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        match name {
+            b"dlsym" => Some(Self::Lookup(dlsym_x86_64::dlsym as *const (), &DLSYM)),
+            b"dlvsym" => Some(Self::Lookup(dlsym_x86_64::dlvsym as *const (), &DLVSYM)),
+            [b'c', b'u', ..] => Self::in_library(&CUDA, name),
+            [b'n', b'v', b'm', b'l', ..] => Self::in_library(&NVML, name),
+            _ => None,
+        }
+    }
+
+    fn in_library(library: &'static Library, name: &[u8]) -> Option<Self> {
+        let row = || Some(Self::Driver(library, library.row(name)?));
+        let form = || Some(Self::NewForm(library, library.row_of_form(name)?));
+        row().or_else(form)
+    }
+
+    /// What to answer; `None` for what glibc says to the program itself.
+    ///
+    /// `glibc` asks glibc as if this library had asked. What comes before it is found by that as by the program.
+    /// It is asked last, so that `dlerror` speaks of what the program looked for.
+    fn answer(
+        &self,
+        handle: *mut c_void,
+        caller: *const (),
+        glibc: impl Fn(*mut c_void) -> *mut c_void,
+    ) -> Option<Answer> {
+        let _errno = Errno::save();
+        let is_there = self.is_there();
+        let glibc = |handle| -> *const () { glibc(handle).cast_const().cast() };
+        let in_place_of = |theirs: *const ()| match self.ours() {
+            // A program finds no driver where there is none, as if our export were not there.
+            Some(ours) if core::ptr::eq(theirs, ours) && !is_there => glibc(libc::RTLD_NEXT),
+            _ => self.in_place_of(theirs),
+        };
+        if handle == libc::RTLD_NEXT {
+            return match self.next_of(caller) {
+                Next::Before(theirs) => Some(Answer::is(in_place_of(theirs))),
+                // glibc comes to our export by itself.
+                Next::Us if is_there => None,
+                Next::Us => Some(Answer::is(glibc(libc::RTLD_NEXT))),
+                // glibc would come to the driver's.
+                Next::Behind => is_there.then(|| self.ours()).flatten().map(Answer::is),
+            };
+        }
+        let theirs = glibc(handle);
+        // The program's own scope may have more than ours; and glibc says why there is none.
+        let is_found = !core::ptr::eq(theirs, core::ptr::null());
+        is_found.then(|| Answer::is(in_place_of(theirs)))
+    }
+
+    fn ours(&self) -> Option<*const ()> {
+        match *self {
+            Self::Driver(_, row) => Some(row.ours),
+            Self::NewForm(..) => None,
+            Self::Lookup(ours, _) => Some(ours),
+        }
+    }
+
+    /// Whether the function is in this process without us.
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Driver(library, row) => {
+                library.resolve(Loading::Never) && !row.slot.known().is_null()
+            }
+            Self::NewForm(library, _) => library.resolve(Loading::Never),
+            Self::Lookup(..) => true,
+        }
+    }
+
+    /// What `RTLD_NEXT` means for this caller.
+    fn next_of(&self, caller: *const ()) -> Next {
+        let name = match self {
+            Self::Driver(_, row) => row.name,
+            Self::Lookup(_, function) => function.name(),
+            Self::NewForm(..) => return Next::Behind,
+        };
+        let us = Self::next_of as *const () as usize;
+        let (mut is_after_caller, mut next) = (false, Next::Behind);
+        glibc::each_object(|object| {
+            if object.contains(us) {
+                if is_after_caller {
+                    next = Next::Us;
+                }
+                return false;
+            }
+            if is_after_caller {
+                if let Some(theirs) = object.symbols().and_then(|symbols| symbols.find(name)) {
+                    next = Next::Before(theirs);
+                    return false;
+                }
+            } else {
+                is_after_caller = object.contains(caller as usize);
+            }
+            true
+        });
+        next
+    }
+
+    /// What stands in for the address that glibc found for this name.
+    fn in_place_of(&self, theirs: *const ()) -> *const () {
+        match *self {
+            Self::Lookup(ours, function) if core::ptr::eq(theirs, function.address()) => ours,
+            Self::Lookup(..) => theirs,
+            Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
+                Some(row) => row.ours,
+                None if core::ptr::eq(theirs, row.ours) => theirs,
+                None => in_place_of_unknown(library, row, theirs, A_COPY),
+            },
+            Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, A_NEW_FORM),
+        }
+    }
+}
+
+/// Where `RTLD_NEXT` leads.
+enum Next {
+    /// To an object before this library, which has this.
+    Before(*const ()),
+    /// Here.
+    Us,
+    /// The caller stands behind this library.
+    Behind,
+}
+
+/// What a process hears of a function of a second copy of the driver, as `dlmopen` makes one.
+const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
+
+/// Stands in for an address that is no row's: nobody would count what a driver's function takes there.
+fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: &[u8]) -> *const () {
+    let uncounted = row.family.is_limited() || row.family == Family::Lookup;
+    let is_drivers = || {
+        let symbols = glibc::with_object_of(theirs, |object| object.symbols()).flatten();
+        symbols.is_some_and(|symbols| library.is_named(&symbols))
+    };
+    if !uncounted || !is_drivers() || !gate::refuses_uncounted(row.name, why) {
+        return theirs;
+    }
+    match row.family {
+        Family::Lookup => proc_address::nothing as *const (),
+        _ => refused as *const (),
+    }
+}
+
+/// Stands in for functions that would take memory or time.
+unsafe extern "C" fn refused() -> CUresult {
+    CUDA_ERROR_NOT_SUPPORTED
+}

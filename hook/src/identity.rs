@@ -1,0 +1,13 @@
+//! Whose process this is, and what follows from it.
+//!
+//! - [`resolve`]: finds the job, by what [`host`] reads.
+//! - [`gate`]: lets a call through or not.
+//! - [`neighbours`], [`mod@share`]: whose limits hold outside jobs, and which share of a GPU's time.
+//! - [`log`]: what the job's log says.
+
+pub(crate) mod gate;
+pub(crate) mod host;
+pub(crate) mod log;
+pub(crate) mod neighbours;
+pub(crate) mod resolve;
+pub(crate) mod share;

@@ -1,0 +1,148 @@
+//! Lets a call through or not: one load and one comparison once it is known whose process this is.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use super::host::ThisNode;
+use super::log::{self, Level};
+use super::neighbours;
+use super::resolve::{self, Finding, Reason, Standing};
+use crate::os::Errno;
+use crate::os::fixed_str::Text;
+use crate::os::once::Once;
+
+/// What the gate does with every call.
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Nobody has found out yet, or a file could not be read: the next call tries again.
+const UNKNOWN: u8 = 0;
+/// All calls pass.
+const OPEN: u8 = 1;
+/// All calls pass, and what they take is charged.
+const LIMITED: u8 = 2;
+/// All calls are refused, or counted on a node that only observes.
+const SHUT: u8 = 3;
+
+/// How many calls were refused.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the call of this function is refused.
+#[inline]
+pub(crate) fn refuses(function: &CStr) -> bool {
+    // Relaxed: whoever needs more than this reads `FINDING`, which has its own order.
+    !matches!(STATE.load(Ordering::Relaxed), OPEN | LIMITED) && ask(function)
+}
+
+/// Whether memory that this process takes is charged. Known once a call has passed.
+#[inline]
+pub(crate) fn is_limited_process() -> bool {
+    // Relaxed: see above.
+    STATE.load(Ordering::Relaxed) == LIMITED
+}
+
+#[cold]
+fn ask(function: &CStr) -> bool {
+    let _errno = Errno::save();
+    with_finding(|finding| match finding.standing {
+        Standing::Denied(reason) => {
+            count(finding, function, log::reason(reason).as_bytes());
+            !finding.observe
+        }
+        _ => false,
+    })
+}
+
+/// The same, whatever other threads have found out so far.
+pub(crate) fn is_limited_for_good() -> bool {
+    let _errno = Errno::save();
+    with_finding(is_limited)
+}
+
+/// Whether limits hold for a process.
+fn is_limited(finding: &Finding) -> bool {
+    match finding.standing {
+        Standing::Passive => false,
+        Standing::Neighbours => neighbours::may_have_neighbour(),
+        Standing::Job(_) | Standing::Own(_) | Standing::Denied(_) => true,
+    }
+}
+
+/// Whether a process is refused a function that nobody would count. Says so, and where the node only observes, that it
+/// would.
+pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
+    let _errno = Errno::save();
+    with_finding(|finding| {
+        if !is_limited(finding) {
+            return false;
+        }
+        count(finding, function, why);
+        !finding.observe
+    })
+}
+
+/// Counts a call that is refused, or would be, and says so the 1st, 10th, 100th, ... time.
+fn count(finding: &Finding, function: &CStr, why: &[u8]) {
+    // Relaxed: a count and nothing else.
+    let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    if log::is_round(count) {
+        let verb: &[u8] = if finding.observe {
+            b"would refuse "
+        } else {
+            b"refused "
+        };
+        let mut number = Text::<16>::new();
+        number.push_number(count.into(), 1);
+        let parts = [
+            verb,
+            function.to_bytes(),
+            b": ",
+            why,
+            b" (",
+            number.as_bytes(),
+            b")",
+        ];
+        log::say(finding, Level::Error, &parts);
+    }
+}
+
+/// What was found out about this process.
+static FINDING: Once<Finding> = Once::new();
+
+/// Calls `use_it` with what holds for this process.
+///
+/// Threads that come here first at the same time, and the child of a process that forked in the middle of it, each find
+/// out by themselves: nobody ever waits.
+pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
+    if let Some(finding) = FINDING.get() {
+        set_state(finding);
+        return use_it(finding);
+    }
+    let finding = resolve::find(&ThisNode);
+    // Trouble such as too many open files may pass.
+    let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
+    if is_final {
+        let is_first = FINDING.keep(finding);
+        // Also by who came while another thread kept its finding: this call passes by its own.
+        set_state(&finding);
+        if is_first {
+            log::say_standing(&finding);
+        }
+    }
+    use_it(&finding)
+}
+
+/// Makes the next calls short. Done again whenever a finding is asked for: a fork may come between.
+fn set_state(finding: &Finding) {
+    let state = match finding.standing {
+        Standing::Denied(_) => SHUT,
+        _ if is_limited(finding) => LIMITED,
+        _ => OPEN,
+    };
+    // Relaxed: see `refuses`.
+    STATE.store(state, Ordering::Relaxed);
+}
+
+/// Whether the process is to have the limits of the jobs on its GPUs.
+pub(crate) fn is_neighbour() -> bool {
+    let _errno = Errno::save();
+    with_finding(|finding| finding.standing == Standing::Neighbours)
+}

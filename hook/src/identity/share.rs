@@ -1,0 +1,44 @@
+//! What share of a GPU's time this process's job may have.
+
+use core::ffi::c_int;
+
+use softmig_policy::node::job_conf::MAX_GPUS;
+use softmig_policy::node::limits::Limits;
+use softmig_region::seat::WHOLE;
+
+use super::gate;
+use super::neighbours;
+use super::resolve::Standing;
+
+/// The share of the GPU with this number in CUDA's order, of [`WHOLE`]; the inner `None` for no limit, the outer while nobody can
+/// tell.
+pub(crate) fn of(device: c_int) -> Option<Option<u32>> {
+    gate::with_finding(|finding| {
+        if finding.observe {
+            return Some(None);
+        }
+        match &finding.standing {
+            Standing::Job(conf) => Some(conf.limits.as_ref().and_then(of_limits)),
+            Standing::Neighbours => neighbours::neighbours_share(),
+            Standing::Own(limits) => {
+                let number = usize::try_from(device).ok();
+                let compute = number.and_then(|number| limits.of(number).compute);
+                let share = |tenths: u16| (WHOLE / 1000).saturating_mul(tenths.into());
+                Some(compute.map(|compute| share(compute.get())))
+            }
+            Standing::Passive | Standing::Denied(_) => Some(None),
+        }
+    })
+}
+
+/// The share of a job's limits; `None` for all of the GPU.
+pub(crate) fn of_limits(limits: &Limits) -> Option<u32> {
+    let share = limits.share().of(WHOLE.into());
+    u32::try_from(share).ok().filter(|share| *share < WHOLE)
+}
+
+/// Whether any GPU's time is limited; `None` while nobody can tell.
+pub(crate) fn is_any() -> Option<bool> {
+    let mut shares = (0..MAX_GPUS).filter_map(|device| c_int::try_from(device).ok());
+    shares.try_fold(false, |any, device| Some(any || of(device)?.is_some()))
+}

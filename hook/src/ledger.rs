@@ -1,0 +1,28 @@
+//! The ledger: what this process's job holds of each GPU, and whether it may have more.
+//!
+//! - [`charge`]: reserve, call, keep or give back: the way of every function that takes memory.
+//! - [`slot`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
+//! - [`in_progress`]: the calls that are under way on a GPU.
+//! - [`device`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
+//! - [`allocations`]: what this process holds, by address or handle: a free names nothing else.
+//! - [`nvml_usage`]: the driver's own figure for this process, for what has no name: contexts, code, stacks.
+//! - [`pools`]: memory pools, which keep what is freed to them.
+//! - [`oom_log`]: what the job's log says.
+
+pub(crate) mod allocations;
+mod charge;
+pub(crate) mod context_lock;
+pub(crate) mod device;
+mod in_progress;
+pub(crate) mod nvml_usage;
+mod oom_log;
+pub(crate) mod pools;
+mod slot;
+
+pub(crate) use allocations::{Holding, Holdings, Kind};
+pub(crate) use charge::{
+    EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, context, described, drop_reference,
+    given_back, holdings, in_context_of, keep, refund, released, settle, within,
+};
+pub(crate) use device::{Limited, here};
+pub(crate) use in_progress::Busy;

@@ -1,0 +1,99 @@
+//! One thread at a time makes or ends a GPU's primary context.
+//!
+//! Programs with threads ask for it from all of them at once, and there will be one. Were they not kept apart, each would be
+//! charged one, or the one that a thread has just made would be met by another before it is in the account. Nobody waits
+//! longer for that: the driver has them wait too.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::CUdevice;
+
+use super::slot::Private;
+use crate::identity::gate;
+use crate::os::{self, Errno, Held, Lock};
+
+/// Who makes or ends it; nobody when all zero, as in the child of a fork.
+pub(crate) struct Making {
+    lock: Lock,
+    /// The thread that has the lock; 0 for none.
+    thread: AtomicU64,
+}
+
+impl Making {
+    pub(crate) const fn new() -> Self {
+        Self {
+            lock: Lock::new(),
+            thread: AtomicU64::new(0),
+        }
+    }
+
+    /// Keeps others out until what is returned is dropped, though not for ever: a thread that never comes back, or one that waits
+    /// for this one in a tool's callback, would be waited for in vain. `None` where this thread does already: tools have the
+    /// driver call them while it makes a context, and call it in turn.
+    pub(crate) fn begin(&self) -> Option<Maker<'_>> {
+        let _errno = Errno::save();
+        let us = os::thread_id();
+        // Relaxed: no other thread stores our number.
+        if self.thread.load(Ordering::Relaxed) == us {
+            return None;
+        }
+        let held = self.lock.hold_within(PATIENCE);
+        if held.is_some() {
+            self.thread.store(us, Ordering::Relaxed);
+        }
+        Some(Maker { making: self, held })
+    }
+}
+
+/// This thread makes or ends it already.
+pub(crate) struct Nested;
+
+/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nobody counts.
+pub(crate) fn primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
+    if !gate::is_limited_process() {
+        return Ok(None);
+    }
+    let account = Private::get().ok();
+    let place = account.and_then(|account| account.places.get(usize::try_from(device).ok()?));
+    place
+        .map(|place| place.making.begin().ok_or(Nested))
+        .transpose()
+}
+
+/// How long another thread is waited for, in milliseconds: longer than the driver takes to make a context.
+const PATIENCE: u64 = 10_000;
+
+/// This thread is the one, or has waited long enough. Dropping it lets others.
+pub(crate) struct Maker<'a> {
+    making: &'a Making,
+    held: Option<Held<'a>>,
+}
+
+impl Drop for Maker<'_> {
+    fn drop(&mut self) {
+        if self.held.is_some() {
+            // Before the lock is free.
+            self.making.thread.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_comes_again_goes_on_and_another_waits() {
+        let making = Making::new();
+        let maker = making.begin().unwrap();
+        assert!(making.begin().is_none());
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| making.begin().is_some());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!other.is_finished());
+            drop(maker);
+            assert!(other.join().unwrap());
+        });
+        assert!(making.begin().is_some());
+    }
+}

@@ -1,0 +1,296 @@
+//! The driver's own figure for this process, from NVML: it knows also what no call names, such as contexts, code that
+//! is loaded when it is first used, and the stacks of kernels.
+//!
+//! Looked at when half of what was left of the limit is gone, after code was loaded, and before a program hears that it
+//! is out of memory; never in a call that finds room easily.
+
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use softmig_driver_sys::cuda::CUDA_SUCCESS;
+use softmig_driver_sys::nvml::{
+    NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_FOUND, NVML_ERROR_UNINITIALIZED, NVML_SUCCESS,
+    nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t,
+};
+
+use super::device::Limited;
+use super::pools;
+use crate::driver::{cuda, nvml, nvml_queries};
+use crate::identity::neighbours;
+use crate::memory::stacks;
+use crate::os;
+
+/// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
+/// once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks outside.
+const CONTEXT: u64 = 104 << 20;
+const STACK: u64 = 1606;
+
+/// What a green context adds to the primary one's.
+pub(crate) const OF_GREEN_CONTEXT: u32 = softmig_region::units_of_mib(6);
+
+/// What a context takes on a GPU.
+pub(crate) fn of_context(gpu: &Limited) -> u32 {
+    let known = gpu.place().context.load(Ordering::Relaxed);
+    if known > 0 {
+        return known;
+    }
+    let stacks = super::device::threads(gpu).saturating_mul(STACK);
+    let guess = softmig_region::units(CONTEXT.saturating_add(stacks));
+    gpu.place().context.store(guess, Ordering::Relaxed);
+    guess
+}
+
+/// Charges what the driver counts for this process and the account does not. `reserved` units are in the account and not
+/// yet the driver's. False if the driver cannot be asked.
+#[cold]
+pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
+    let _errno = os::Errno::save();
+    let mut found: Option<(u32, u32)> = None;
+    for _ in 0..LOOKS {
+        let (named_before, was_alone) = (named(gpu), gpu.is_alone());
+        let Some((low, high)) = look(gpu, reserved) else {
+            break;
+        };
+        // What another thread took and gave back during a look seems to have no name.
+        found = Some((found.map_or(low, |(least, _)| least.min(low)), high));
+        if was_alone && gpu.is_alone() && named_before == named(gpu) {
+            break;
+        }
+    }
+    if let Some((low, _)) = found {
+        let before = gpu.place().overhead.fetch_max(low, Ordering::Relaxed);
+        gpu.charge(low.saturating_sub(before));
+    }
+    found.is_some()
+}
+
+/// How many looks it takes at most where other threads take and give back memory at the same time.
+const LOOKS: usize = 4;
+
+/// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. Whoever calls this
+/// counts as one call under way; while there are others, account and driver may differ, and nothing is taken back.
+#[cold]
+pub(crate) fn correct(gpu: &Limited) {
+    for _ in 0..PATIENCE {
+        // Pools shrink by themselves: what they are charged too much would be missing here.
+        pools::refresh_all(gpu);
+        let was_alone = gpu.is_alone();
+        let Some((low, high)) = look(gpu, 0) else {
+            return;
+        };
+        pools::refresh_all(gpu);
+        let Some((again_low, again_high)) = look(gpu, 0) else {
+            return;
+        };
+        if was_alone && gpu.is_alone() && low == again_low && high == again_high {
+            let place = gpu.place();
+            let promised = place.promised.load(Ordering::Relaxed);
+            let overhead = place.overhead.load(Ordering::Relaxed);
+            set(gpu, overhead.min(high).max(promised).max(low));
+            // The first guess was too much for this GPU.
+            place.context.fetch_min(high, Ordering::Relaxed);
+            rebase(gpu);
+            return;
+        }
+        os::pause();
+    }
+}
+
+/// How many pauses of a millisecond other threads' calls are waited for.
+const PATIENCE: usize = 3;
+
+/// Charges something without a name that is there or may come at any time, for as long as the process lives.
+pub(crate) fn promise(gpu: &Limited, units: u32) {
+    gpu.place().promised.fetch_add(units, Ordering::Relaxed);
+    gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+}
+
+/// A promise is over.
+pub(crate) fn release(gpu: &Limited, units: u32) {
+    let promised = &gpu.place().promised;
+    let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
+        Some(had.saturating_sub(units))
+    });
+    lower(gpu, units);
+}
+
+/// What others can have for as long as they like stays charged, though the driver counts it for no process.
+pub(crate) fn outlive(gpu: &Limited, units: u32) {
+    gpu.place().outlives.fetch_add(units, Ordering::Relaxed);
+}
+
+/// The first time that a context is seen on a GPU.
+#[cold]
+pub(crate) fn meet(gpu: &Limited) {
+    let _errno = os::Errno::save();
+    if !neighbours::has_one_gpu() {
+        stacks::expect_several_contexts();
+    }
+    set(gpu, of_context(gpu));
+    rebase(gpu);
+}
+
+/// From here on changes of what is free are compared with what it is now.
+fn rebase(gpu: &Limited) {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    if result == CUDA_SUCCESS {
+        gpu.place().free.store(free as u64, Ordering::Relaxed);
+        gpu.place().named.store(named(gpu), Ordering::Relaxed);
+    }
+}
+
+/// How much has to come or go on the GPU for this process to look again after it loaded code.
+const STEP: u64 = 32 << 20;
+
+/// After code may have been loaded: looks outside if what is free on the GPU is another amount than before. That may be a
+/// neighbour's doing, and then the look finds nothing.
+pub(crate) fn after_code(gpu: &Limited) {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    if result != CUDA_SUCCESS {
+        return;
+    }
+    noticed(gpu, free as u64);
+}
+
+/// So many bytes are free on the GPU. What is charged by name explains a part of the change.
+pub(crate) fn noticed(gpu: &Limited, free: u64) {
+    let place = gpu.place();
+    let named = named(gpu);
+    let bytes = softmig_region::bytes;
+    // Relaxed: to look twice does no harm.
+    let before = place.free.load(Ordering::Relaxed);
+    let gone = before.saturating_add(bytes(place.named.load(Ordering::Relaxed)));
+    let explained = free.saturating_add(bytes(named));
+    if gone.abs_diff(explained) < STEP {
+        return;
+    }
+    place.free.store(free, Ordering::Relaxed);
+    place.named.store(named, Ordering::Relaxed);
+    if raise(gpu, 0) {
+        return;
+    }
+    // Nobody can be asked: a neighbour's memory may then count here, which is the safe side.
+    let unknown = softmig_region::units(gone.saturating_sub(explained));
+    place.overhead.fetch_add(unknown, Ordering::Relaxed);
+    gpu.charge(unknown);
+}
+
+/// Something without a name has gone that was charged with so much.
+pub(crate) fn lower(gpu: &Limited, units: u32) {
+    let overhead = &gpu.place().overhead;
+    let had = overhead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
+        Some(had.saturating_sub(units))
+    });
+    gpu.refund(had.unwrap_or(0).min(units));
+}
+
+/// What is charged by name.
+fn named(gpu: &Limited) -> u32 {
+    let place = gpu.place();
+    let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
+    gpu.held_here()
+        .saturating_sub(part(&place.overhead))
+        .saturating_sub(part(&place.outlives))
+}
+
+/// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as
+/// well, which the driver may count for them.
+fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
+    let place = gpu.place();
+    let before = named(gpu);
+    let used = softmig_region::units(seen_by_nvml(gpu)?);
+    // What others take or give back meanwhile is in the account before the driver has it, or longer.
+    let named = named(gpu).max(before);
+    let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
+    let named = named
+        .saturating_sub(part(&place.managed))
+        .saturating_sub(reserved);
+    let counted_here = named.saturating_sub(part(&place.elsewhere));
+    Some((
+        used.saturating_sub(named),
+        used.saturating_sub(counted_here),
+    ))
+}
+
+/// Charges `overhead` in the place of what was charged before.
+fn set(gpu: &Limited, overhead: u32) {
+    let before = gpu.place().overhead.swap(overhead, Ordering::Relaxed);
+    gpu.charge(overhead.saturating_sub(before));
+    gpu.refund(before.saturating_sub(overhead));
+}
+
+/// The bytes that the driver counts for this process; `None` where it cannot be asked.
+fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
+    if !is_ready() {
+        return None;
+    }
+    let find = || device(b"GPU-", gpu).or_else(|_| device(b"MIG-", gpu));
+    let found = match find() {
+        // The program has ended NVML once too often.
+        Err(NVML_ERROR_UNINITIALIZED) => {
+            READY.store(false, Ordering::Relaxed);
+            if is_ready() { find() } else { return None }
+        }
+        found => found,
+    };
+    let device = found.ok()?;
+    let mut scratch = os::Scratch::new().ok()?;
+    let room = scratch.bytes();
+    let infos = room.as_mut_ptr().cast::<nvmlProcessInfo_t>();
+    let most = room.len().checked_div(size_of::<nvmlProcessInfo_t>())?;
+    let mut count = u32::try_from(most).ok()?;
+    // SAFETY: there is room for so many.
+    let result = unsafe {
+        nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos)
+    };
+
+    if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
+        return None;
+    }
+    // The driver tells each process the numbers of its own namespace.
+    let us = os::process_id();
+    let count = usize::try_from(count).ok()?.min(most);
+    // SAFETY: the driver filled so many, and all was zero before.
+    let infos = unsafe { core::slice::from_raw_parts(infos, count) };
+    let ours = infos.iter().filter(|info| info.pid == us);
+    // The driver says "not available" by the largest number.
+    let known = ours
+        .map(|info| info.usedGpuMemory)
+        .filter(|&used| used != u64::MAX);
+    known.max()
+}
+
+/// NVML's handle of a GPU, or of a part of one; or NVML's error.
+fn device(kind: &[u8; 4], gpu: &Limited) -> Result<nvmlDevice_t, nvmlReturn_t> {
+    let mut device: nvmlDevice_t = core::ptr::null_mut();
+    let uuid = neighbours::written(kind, gpu.uuid());
+    let uuid = uuid.as_path().ok_or(NVML_ERROR_NOT_FOUND)?;
+    let uuid = uuid.as_ptr().cast::<c_char>();
+    // SAFETY: a text that ends in a zero byte, and room for the answer.
+    let result = unsafe { nvml_queries::nvmlDeviceGetHandleByUUID(uuid, &raw mut device) };
+    if result == NVML_SUCCESS {
+        Ok(device)
+    } else {
+        Err(result)
+    }
+}
+
+/// Whether NVML is in use.
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Begins to use NVML, once; it is never ended, since the program's own end must not end it for us.
+fn is_ready() -> bool {
+    if READY.load(Ordering::Relaxed) {
+        return true;
+    }
+    // SAFETY: takes no argument; loads the library if need be.
+    let is_ready = unsafe { nvml::real::nvmlInit_v2() } == NVML_SUCCESS;
+    if is_ready {
+        READY.store(true, Ordering::Relaxed);
+    }
+    is_ready
+}

@@ -1,0 +1,352 @@
+//! Memory pools and the memory of graphs: what is freed to them stays with them, and is charged until it is known to have
+//! left.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_STREAM_CAPTURE_MODE_RELAXED,
+    CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUmemPool_attribute, CUmemoryPool, CUstream,
+    CUstreamCaptureStatus,
+};
+use softmig_region::units;
+
+use super::allocations::{Holding, Kind};
+use super::device::Limited;
+use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
+use crate::memory::pools::Form;
+
+/// A pool on a GPU.
+pub(crate) struct Pool {
+    gpu: Limited,
+    handle: CUmemoryPool,
+    /// Its memory is managed: the driver counts it for no process.
+    is_managed: bool,
+}
+
+/// In a holding's `device`: the host's.
+const HOST: u8 = u8::MAX;
+
+impl Pool {
+    /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
+    pub(crate) fn of(gpu: &Limited, pool: CUmemoryPool) -> Option<Self> {
+        let current = gpu.place().pool.load(Ordering::Relaxed);
+        if pool.is_null() && current != 0 {
+            return Some(Self {
+                gpu: *gpu,
+                handle: current as usize as CUmemoryPool,
+                is_managed: false,
+            });
+        }
+        let handle = if pool.is_null() {
+            find_current(gpu)?
+        } else {
+            pool
+        };
+        let known = match gpu.holdings().get(Kind::Pool, handle as u64) {
+            Some(known) => known,
+            None => remember(gpu, handle, 0),
+        };
+        if known.device == HOST {
+            return None;
+        }
+        let gpu = if known.device == gpu.number() {
+            *gpu
+        } else {
+            Limited::on(known.device.into())?
+        };
+        Some(Self {
+            gpu,
+            handle,
+            is_managed: known.other == MANAGED,
+        })
+    }
+
+    /// The GPU that it lies on.
+    pub(crate) fn gpu(&self) -> &Limited {
+        &self.gpu
+    }
+
+    /// The bytes that it holds and nobody uses; maybe fewer than there are.
+    pub(crate) fn unused(&self) -> u64 {
+        let reserved = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        let used = figure(self.handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        reserved
+            .unwrap_or(0)
+            .saturating_sub(used.unwrap_or(u64::MAX))
+    }
+
+    /// Charges what the pool holds now, of which `reserved_before` units are charged already. Less than it was known to
+    /// hold only if no other call may be making it grow.
+    pub(crate) fn look(&self, reserved_before: u32) {
+        let calls = self.gpu.calls();
+        let Some(reserved) = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) else {
+            return self.gpu.refund(reserved_before);
+        };
+        let now = units(reserved);
+        let gpu = &self.gpu;
+        let name = self.handle as u64;
+        let before = gpu
+            .holdings()
+            .change(Kind::Pool, name, |known| match known {
+                Some(known)
+                    if now > known.units || (now < known.units && gpu.were_alone(calls)) =>
+                {
+                    (
+                        Some(Holding {
+                            units: now,
+                            ..known
+                        }),
+                        known.units,
+                    )
+                }
+                other => (other, now),
+            });
+        let more = now.saturating_sub(before);
+        gpu.charge(more.saturating_sub(reserved_before));
+        gpu.refund(reserved_before.saturating_sub(more));
+        gpu.refund(before.saturating_sub(now));
+        if self.is_managed {
+            let managed = &gpu.place().managed;
+            managed.fetch_add(more, Ordering::Relaxed);
+            managed.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Finds the pool that a GPU's allocations come from, and remembers it if it is an ordinary one.
+#[cold]
+fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
+    let mut pool: CUmemoryPool = core::ptr::null_mut();
+    let before = currents();
+    // SAFETY: there is room for the answer.
+    let result = unsafe { cuda_queries::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
+    if result != CUDA_SUCCESS {
+        return None;
+    }
+    let known = gpu.holdings().get(Kind::Pool, pool as u64);
+    let known = known.unwrap_or_else(|| remember(gpu, pool, 0));
+    if known.device == gpu.number() && known.other != MANAGED {
+        gpu.place().pool.store(pool as u64, Ordering::SeqCst);
+        // It may be another one by now.
+        if currents() != before {
+            gpu.place().pool.store(0, Ordering::SeqCst);
+        }
+    }
+    Some(pool)
+}
+
+/// How often the pools that allocations come from have changed.
+static CURRENTS: AtomicU32 = AtomicU32::new(0);
+
+/// How often the pools that allocations come from have changed so far.
+pub(crate) fn currents() -> u32 {
+    CURRENTS.load(Ordering::SeqCst)
+}
+
+/// The pools that allocations come from may be others now.
+pub(crate) fn forget_currents() {
+    // SeqCst, and first: who stores what it was told before sees this.
+    CURRENTS.fetch_add(1, Ordering::SeqCst);
+    let places = super::charge::places();
+    for place in places.iter().flat_map(|places| places.iter()) {
+        place.pool.store(0, Ordering::SeqCst);
+    }
+}
+
+/// In a pool's `other`: its memory is managed.
+pub(crate) const MANAGED: u64 = 1;
+
+/// Remembers a pool of a GPU's; `kind` is [`MANAGED`] or 0.
+#[cold]
+pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool, kind: u64) -> Holding {
+    let new = Holding {
+        units: 0,
+        device: gpu.number(),
+        count: 0,
+        other: kind,
+    };
+    gpu.holdings().change(Kind::Pool, pool as u64, |known| {
+        let held = known.unwrap_or(new);
+        (Some(held), held)
+    })
+}
+
+/// Remembers a pool of the host's, which is left alone.
+pub(crate) fn remember_host(pool: CUmemoryPool) {
+    if let Some(holdings) = super::charge::holdings() {
+        let new = Holding {
+            units: 0,
+            device: HOST,
+            count: 0,
+            other: 0,
+        };
+        holdings.put(Kind::Pool, pool as u64, new);
+    }
+}
+
+/// Makes a pool give back what nobody uses; what it then holds, in units.
+pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
+    // SAFETY: the program's pool; the driver checks it.
+    relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+    let left = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    left.map_or(u32::MAX, units)
+}
+
+/// A pool is destroyed. What is still in use of it stays until that is freed: nobody says when, so it is charged as what
+/// has no name.
+pub(crate) fn destroyed(held: &Holding, left: u32) {
+    if let Some(gpu) = Limited::on(held.device.into()) {
+        let left = left.min(held.units);
+        let place = gpu.place();
+        if held.other == MANAGED {
+            // The driver counts what is left for no process.
+            super::nvml_usage::outlive(&gpu, left);
+            place.managed.fetch_sub(held.units, Ordering::Relaxed);
+        } else {
+            place.overhead.fetch_add(left, Ordering::Relaxed);
+        }
+        gpu.refund(held.units.saturating_sub(left));
+    }
+}
+
+/// Charges what a pool holds now. Whoever calls this counts as one call under way.
+pub(crate) fn refresh(pool: CUmemoryPool) {
+    let known =
+        super::charge::holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
+    let gpu = known.and_then(|known| Limited::on(known.device.into()));
+    if let Some(gpu) = gpu {
+        let pool = Pool {
+            gpu,
+            handle: pool,
+            is_managed: known.is_some_and(|known| known.other == MANAGED),
+        };
+        pool.look(0);
+    }
+}
+
+/// Charges what all pools and graphs of a GPU hold now: pools give back by themselves when the program waits for its
+/// streams.
+pub(crate) fn refresh_all(gpu: &Limited) {
+    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
+        refresh_graphs(gpu);
+    }
+    gpu.holdings().each(Kind::Pool, |pool, held| {
+        if held.device == gpu.number() {
+            refresh(pool as usize as CUmemoryPool);
+        }
+    });
+}
+
+/// The GPU's primary context is gone. Some pools outlive it; others the driver knows no more.
+pub(crate) fn forget_gone(gpu: &Limited) {
+    gpu.place().pool.store(0, Ordering::Relaxed);
+    gpu.holdings().each(Kind::Pool, |name, held| {
+        if held.device != gpu.number() {
+            return;
+        }
+        let pool = name as usize as CUmemoryPool;
+        if figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT).is_some() {
+            refresh(pool);
+        } else if let Some(held) = gpu.holdings().take(Kind::Pool, name) {
+            destroyed(&held, 0);
+        }
+    });
+    refresh_graphs(gpu);
+}
+
+/// Makes pools and graphs give back what nobody uses, and charges what they then still hold.
+pub(crate) fn give_back(gpu: &Limited) {
+    gpu.holdings().each(Kind::Pool, |pool, held| {
+        if held.device == gpu.number() {
+            let pool = pool as usize as CUmemoryPool;
+            // SAFETY: a pool that this process has not destroyed; the driver checks it.
+            relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+            refresh(pool);
+        }
+    });
+    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
+        // SAFETY: takes a number.
+        let _ = unsafe { real::cuDeviceGraphMemTrim(gpu.number().into()) };
+        refresh_graphs(gpu);
+    }
+}
+
+/// What graphs hold of a GPU, in units.
+fn graphs_figure(gpu: &Limited) -> Option<u32> {
+    let mut bytes = 0_u64;
+    let place = (&raw mut bytes).cast::<c_void>();
+    let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
+    // SAFETY: there is room for the answer, a number of 64 bits.
+    let result = unsafe {
+        cuda_queries::cuDeviceGetGraphMemAttribute(gpu.number().into(), attribute, place)
+    };
+    (result == CUDA_SUCCESS).then(|| units(bytes))
+}
+
+/// Charges what graphs hold, if it is more; `reserved_before` units of it are charged already.
+pub(crate) fn graphs_grew(gpu: &Limited, reserved_before: u32) {
+    let graphs = &gpu.place().graphs;
+    let now = graphs_figure(gpu).unwrap_or(0);
+    let before = graphs.fetch_max(now, Ordering::SeqCst);
+    let more = now.saturating_sub(before);
+    gpu.charge(more.saturating_sub(reserved_before));
+    gpu.refund(reserved_before.saturating_sub(more));
+}
+
+/// Charges what graphs hold, if it is less.
+pub(crate) fn refresh_graphs(gpu: &Limited) {
+    let graphs = &gpu.place().graphs;
+    let calls = gpu.calls();
+    let before = graphs.load(Ordering::SeqCst);
+    let Some(now) = graphs_figure(gpu).filter(|&now| now < before) else {
+        return;
+    };
+    if !gpu.were_alone(calls) {
+        return;
+    }
+    let swapped = graphs.compare_exchange(before, now, Ordering::SeqCst, Ordering::SeqCst);
+    if swapped.is_ok() {
+        gpu.refund(before.saturating_sub(now));
+    }
+}
+
+/// A figure of a pool's, in bytes.
+fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
+    let mut bytes = 0_u64;
+    let place = (&raw mut bytes).cast::<c_void>();
+    // SAFETY: there is room for the answer, a number of 64 bits.
+    let result = relaxed(|| unsafe { cuda_queries::cuMemPoolGetAttribute(pool, attribute, place) });
+    (result == CUDA_SUCCESS).then_some(bytes)
+}
+
+/// Calls the driver so that what this thread captures stays whole: some calls of ours would end it.
+pub(crate) fn relaxed<R>(call: impl FnOnce() -> R) -> R {
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: exchanges this thread's mode with what stands there.
+    let result = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    let returned = call();
+    if result == CUDA_SUCCESS {
+        // SAFETY: puts the mode back.
+        let _ = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    }
+    returned
+}
+
+/// Whether what is given to a stream becomes a graph. Where another stream of the context is captured, the legacy default
+/// stream cannot be asked, and allocates nothing either.
+pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
+    let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
+    let result = match form {
+        // SAFETY: the program's stream, and room for the answer.
+        Form::Legacy => unsafe { cuda_queries::cuStreamIsCapturing(stream, &raw mut status) },
+        // SAFETY: as above.
+        Form::PerThread => unsafe {
+            cuda_queries::cuStreamIsCapturing_ptsz(stream, &raw mut status)
+        },
+    };
+    result == softmig_driver_sys::cuda::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+        || result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
+}

@@ -1,0 +1,202 @@
+//! glibc's own functions for loaded objects.
+//!
+//! The library exports `dlsym` and `dlvsym`, so by their names it would find itself; `dlopen` moved from libdl into
+//! libc with glibc 2.34, and a reference to it would tie the library to one side of that; `dl_iterate_phdr` is also
+//! exported by sanitizers and by some programs. So all of them are looked up in [`crate::os::elf`].
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::elf::{Object, find_in_glibc};
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
+type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
+type IteratePhdr = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
+
+/// One function of glibc's, looked up at its first use.
+pub(crate) struct Function {
+    name: &'static CStr,
+    address: AtomicPtr<()>,
+}
+
+/// `dlsym(3)`.
+pub(crate) static DLSYM: Function = Function::new(c"dlsym");
+/// `dlvsym(3)`.
+pub(crate) static DLVSYM: Function = Function::new(c"dlvsym");
+/// `pthread_create(3)`.
+pub(crate) static PTHREAD_CREATE: Function = Function::new(c"pthread_create");
+/// `pthread_detach(3)`.
+pub(crate) static PTHREAD_DETACH: Function = Function::new(c"pthread_detach");
+static DLOPEN: Function = Function::new(c"dlopen");
+static DLADDR: Function = Function::new(c"dladdr");
+static DL_ITERATE_PHDR: Function = Function::new(c"dl_iterate_phdr");
+
+impl Function {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &'static CStr {
+        self.name
+    }
+
+    /// Where it is; null where there is none, as in a program without libdl.
+    pub(crate) fn address(&self) -> *mut () {
+        // Relaxed: the address is that of code which was there before this library was.
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        let found = find_in_glibc(self.name).unwrap_or(core::ptr::null_mut());
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls `dlsym` from here: this library is the caller.
+///
+/// # Safety
+///
+/// `handle` is one that `dlsym` takes, and `name` ends in a zero byte.
+pub(crate) unsafe fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let address = DLSYM.address();
+    if address.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: this is glibc's function of that name.
+    let function = unsafe { core::mem::transmute::<*mut (), Dlsym>(address) };
+    // SAFETY: the caller's promise.
+    unsafe { function(handle, name) }
+}
+
+/// Calls `dlvsym` from here, likewise.
+///
+/// # Safety
+///
+/// As for [`dlsym`], and `version` ends in a zero byte.
+pub(crate) unsafe fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    let address = DLVSYM.address();
+    if address.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: this is glibc's function of that name.
+    let function = unsafe { core::mem::transmute::<*mut (), Dlvsym>(address) };
+    // SAFETY: the caller's promise.
+    unsafe { function(handle, name, version) }
+}
+
+/// Opens a library by its name, never to be unloaded. Null when it cannot be had.
+pub(crate) fn dlopen(name: &CStr) -> *mut c_void {
+    let address = DLOPEN.address();
+    if address.is_null() {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: this is glibc's function of that name.
+    let function = unsafe { core::mem::transmute::<*mut (), Dlopen>(address) };
+    let flags = libc::RTLD_LAZY | libc::RTLD_NODELETE;
+    // SAFETY: `name` ends in a zero byte. Loading the driver runs its constructors, as the program's own call would.
+    unsafe { function(name.as_ptr(), flags) }
+}
+
+/// Calls `use_it` with the object that an address is in, in whatever namespace of the loader.
+pub(crate) fn with_object_of<T>(
+    address: *const (),
+    use_it: impl FnOnce(&Object<'_>) -> T,
+) -> Option<T> {
+    let dladdr = DLADDR.address();
+    if dladdr.is_null() {
+        return None;
+    }
+    // SAFETY: this is glibc's function of that name.
+    let function = unsafe { core::mem::transmute::<*mut (), Dladdr>(dladdr) };
+    let mut info = libc::Dl_info {
+        dli_fname: core::ptr::null(),
+        dli_fbase: core::ptr::null_mut(),
+        dli_sname: core::ptr::null(),
+        dli_saddr: core::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for, and there is room for the answer.
+    let found = unsafe { function(address.cast(), &raw mut info) };
+    if found == 0 || info.dli_fbase.is_null() {
+        return None;
+    }
+    // SAFETY: the loader tells where; the object stays while the program holds a symbol of it.
+    let object = unsafe { Object::mapped_at(info.dli_fbase.cast_const().cast()) }?;
+    Some(use_it(&object))
+}
+
+/// Calls `visit` with each object of the program in the loader's order, until it returns false. False where glibc's own
+/// function for that cannot be found.
+pub(crate) fn each_object(mut visit: impl FnMut(&Object<'_>) -> bool) {
+    unsafe extern "C" fn each<F: FnMut(&Object<'_>) -> bool>(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: glibc hands back what it was given below.
+        let visit = unsafe { &mut *data.cast::<F>() };
+        // SAFETY: the loader's description of an object, which stays during the call.
+        let object = Object::described(unsafe { &*info });
+        c_int::from(!visit(&object))
+    }
+    fn each_of<F: FnMut(&Object<'_>) -> bool>(_: &F) -> Visit {
+        each::<F>
+    }
+    let address = DL_ITERATE_PHDR.address();
+    if address.is_null() {
+        return;
+    }
+    // SAFETY: this is glibc's function of that name.
+    let iterate = unsafe { core::mem::transmute::<*mut (), IteratePhdr>(address) };
+    let each = each_of(&visit);
+    // SAFETY: `each` keeps to the contract, and `visit` lives through the call.
+    unsafe { iterate(each, (&raw mut visit).cast()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_the_first_object_and_libc_a_later_one() {
+        let here = the_program_is_the_first_object_and_libc_a_later_one as *const () as usize;
+        let libc = DLSYM.address() as usize;
+        let (mut seen, mut of_program, mut of_libc) = (0, None, None);
+        each_object(|object| {
+            seen += 1;
+            if object.contains(here) {
+                of_program = Some(seen);
+            }
+            if object.contains(libc) {
+                of_libc = Some((seen, object.symbols().unwrap().soname().to_owned()));
+            }
+            true
+        });
+        assert_eq!(of_program, Some(1));
+        let (place, soname) = of_libc.unwrap();
+        assert!(place > 1);
+        assert!([c"libc.so.6", c"libdl.so.2"].contains(&soname.as_c_str()));
+    }
+
+    #[test]
+    fn an_address_tells_its_object() {
+        let libc = DLSYM.address();
+        let name = with_object_of(libc, |object| {
+            assert!(object.contains(libc as usize));
+            object.symbols().unwrap().soname().to_owned()
+        });
+        assert!(name.unwrap().to_str().unwrap().starts_with("lib"));
+        assert_eq!(with_object_of(core::ptr::null(), |_| ()), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! The channels of this process on the GPU's own scheduler, as the driver makes them: the arbiter steers by them.
+//!
+//! libcuda asks the kernel driver by `ioctl`, which this library exports. The call goes to the kernel as it is. Of what was
+//! done three things are noted: a channel was made, a channel group got a time slice (which says that it is one of a CUDA
+//! context's), an object is no more. Anything else passes by a comparison.
+
+use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+
+use softmig_region::calls::{self, Done};
+use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
+
+use crate::driver::args;
+use crate::os::{self, Errno, Lock};
+use crate::pacing;
+
+/// How many groups are known: each context has one.
+const MOST_GROUPS: usize = 32;
+
+/// What is known; nothing while all is zero.
+struct Table {
+    lock: Lock,
+    /// Client and handle.
+    groups: [[AtomicU32; 2]; MOST_GROUPS],
+    /// Descriptor, client, group and handle.
+    channels: [[AtomicU32; 4]; MOST_CHANNELS],
+    /// The client of what had no place; 0 where all had one.
+    has_more: AtomicU32,
+}
+
+static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The program's `ioctl(2)`.
+///
+/// # Safety
+///
+/// As for glibc's.
+#[cfg_attr(panic = "abort", unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
+    if result == 0 && calls::is_known(request) {
+        let _errno = Errno::save();
+        // SAFETY: the driver has taken the argument for what it is.
+        unsafe { note(file, request, argument.cast()) };
+    }
+    result
+}
+
+/// Notes what the driver has done.
+///
+/// # Safety
+///
+/// A call of this request was made with this argument.
+#[cold]
+unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
+    // SAFETY: the request says how many words there are, and no more are asked for.
+    let word = |at: usize| unsafe { args::read(argument.wrapping_add(at)) };
+    match calls::done(request, word) {
+        Some(Done::Freed { client, object }) => forget(client, object),
+        Some(Done::Sliced { client, group }) => {
+            add(|table| &table.groups, client, [client, group]);
+        }
+        Some(Done::Made {
+            client,
+            group,
+            handle,
+        }) => {
+            let parts = [file.cast_unsigned(), client, group, handle];
+            add(|table| &table.channels, client, parts);
+        }
+        None => {}
+    }
+}
+
+impl Table {
+    /// The process's, if anything was noted.
+    fn known() -> Option<&'static Self> {
+        // SAFETY: null, or a mapping that is never given back, all zero at first.
+        unsafe { TABLE.load(Acquire).as_ref() }
+    }
+
+    /// The process's; made where there is none yet. The child of a fork has an empty one.
+    fn get() -> Option<&'static Self> {
+        if let Some(table) = Self::known() {
+            return Some(table);
+        }
+        let start = os::map(size_of::<Self>()).ok()?;
+        os::is_wiped_in_children(start, size_of::<Self>());
+        let new = start.cast::<Self>().as_ptr();
+        // Another thread may have been faster; then its is used.
+        let _ = TABLE.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire);
+        Self::known()
+    }
+
+    fn is_group(&self, client: u32, group: u32) -> bool {
+        let mut all = self.groups.iter();
+        all.any(|[its, handle]| its.load(Relaxed) == client && handle.load(Relaxed) == group)
+    }
+}
+
+/// Adds an entry at the first free place.
+fn add<const WORDS: usize, const COUNT: usize>(
+    all: impl Fn(&Table) -> &[[AtomicU32; WORDS]; COUNT],
+    client: u32,
+    parts: [u32; WORDS],
+) {
+    let Some(table) = Table::get() else { return };
+    let held = table.lock.hold();
+    // The same group gets another time slice.
+    let is = |entry: &&[AtomicU32; WORDS]| {
+        entry
+            .iter()
+            .zip(parts)
+            .all(|(word, part)| word.load(Relaxed) == part)
+    };
+    if all(table).iter().any(|entry| is(&entry)) {
+        return;
+    }
+    // No client has the handle 0.
+    let is_free = |entry: &&[AtomicU32; WORDS]| entry.iter().all(|word| word.load(Relaxed) == 0);
+    match all(table).iter().find(is_free) {
+        Some(entry) => {
+            for (word, part) in entry.iter().zip(parts) {
+                word.store(part, Relaxed);
+            }
+        }
+        None => table.has_more.store(client, Relaxed),
+    }
+    drop(held);
+    pacing::channels_changed();
+}
+
+/// An object is no more, with all that was below it.
+fn forget(client: u32, object: u32) {
+    let Some(table) = Table::known() else { return };
+    let mut is_any = false;
+    {
+        let _held = table.lock.hold();
+        // All that had no place has gone with its client.
+        if object == client && table.has_more.load(Relaxed) == client {
+            table.has_more.store(0, Relaxed);
+        }
+        for [its, group] in &table.groups {
+            let is_it = object == client || group.load(Relaxed) == object;
+            if its.load(Relaxed) == client && is_it {
+                its.store(0, Relaxed);
+                group.store(0, Relaxed);
+                is_any = true;
+            }
+        }
+        for entry @ [_, its, group, handle] in &table.channels {
+            let is_it =
+                object == client || group.load(Relaxed) == object || handle.load(Relaxed) == object;
+            if its.load(Relaxed) == client && is_it {
+                entry.iter().for_each(|word| word.store(0, Relaxed));
+                is_any = true;
+            }
+        }
+    }
+    if is_any {
+        pacing::channels_changed();
+    }
+}
+
+/// Tells the arbiter of all that are in a CUDA context's group.
+pub(crate) fn tell(seat: &Seat) {
+    let Some(table) = Table::get() else { return };
+    let _held = table.lock.hold();
+    let known = table
+        .channels
+        .iter()
+        .map(|[file, client, group, handle]| Channel {
+            file: file.load(Relaxed).cast_signed(),
+            client: client.load(Relaxed),
+            group: group.load(Relaxed),
+            handle: handle.load(Relaxed),
+        });
+    let ours = known.filter(|it| it.client != 0 && table.is_group(it.client, it.group));
+    // So many say that there are more.
+    let has_more = table.has_more.load(Relaxed) != 0;
+    let more = if has_more {
+        MOST_CHANNELS.saturating_add(1)
+    } else {
+        0
+    };
+    seat.tell_channels(ours.chain(core::iter::repeat_n(Channel::default(), more)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: c_ulong = 0x4629;
+    const CONTROL: c_ulong = 0x462a;
+    const ALLOCATE: c_ulong = 0x462b;
+    const SET_TIME_SLICE: u32 = 0xa06c_0103;
+
+    fn told() -> (u32, Vec<Channel>) {
+        let page = core::mem::MaybeUninit::<Seat>::zeroed();
+        // SAFETY: all zero is a seat where nothing was told.
+        let seat = unsafe { page.assume_init_ref() };
+        tell(seat);
+        let (count, all) = seat.channels();
+        (count, all.collect())
+    }
+
+    fn request(call: c_ulong, bytes: c_ulong) -> c_ulong {
+        0xc000_0000 | bytes << 16 | call
+    }
+
+    fn note_words(call: c_ulong, words: &[u32]) {
+        let bytes = size_of_val(words) as c_ulong;
+        // SAFETY: as many words as the request says.
+        unsafe { note(7, request(call, bytes), words.as_ptr()) };
+    }
+
+    #[test]
+    fn channels_of_groups_with_a_time_slice_are_told_until_they_are_no_more() {
+        const CLIENT: u32 = 0xc1d0_001a;
+        let allocate = |parent: u32, handle: u32, class: u32, status: u32| {
+            note_words(ALLOCATE, &[CLIENT, parent, handle, class, 0, 0, 0, status]);
+            // The longer form has the status elsewhere.
+            let long = [
+                CLIENT,
+                parent,
+                handle + 100,
+                class,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                status,
+                0,
+            ];
+            note_words(ALLOCATE, &long);
+        };
+        allocate(5, 10, 0xc86f, 0);
+        // Refused, another class, a copy engine's group.
+        allocate(5, 11, 0xc86f, 0x1a);
+        allocate(5, 12, 0xa06c, 0);
+        allocate(6, 13, 0xc86f, 0);
+        assert_eq!(told().0, 0);
+        let slice = |group| note_words(CONTROL, &[CLIENT, group, SET_TIME_SLICE, 0, 0, 0, 8, 0]);
+        slice(5);
+        slice(5);
+        let handles = || told().1.iter().map(|it| it.handle).collect::<Vec<_>>();
+        assert_eq!(handles(), [10, 110]);
+        assert_eq!((told().1[0].file, told().1[0].group), (7, 5));
+        note_words(FREE, &[CLIENT, 5, 10, 0]);
+        assert_eq!(handles(), [110]);
+        // What has another size is another driver's.
+        note_words(FREE, &[CLIENT, 5, 110, 0, 0]);
+        assert_eq!(handles(), [110]);
+        note_words(FREE, &[CLIENT, 0, CLIENT, 0]);
+        assert_eq!(told().0, 0);
+        slice(9);
+        for handle in 1..=MOST_CHANNELS as u32 {
+            allocate(9, handle, 0xc96f, 0);
+        }
+        note_words(FREE, &[CLIENT, 9, 1, 0]);
+        allocate(9, 1, 0xc96f, 0);
+        assert_eq!(told().0, softmig_region::seat::TOO_MANY);
+        note_words(FREE, &[CLIENT, 0, CLIENT, 0]);
+        assert_eq!(told().0, 0);
+    }
+}

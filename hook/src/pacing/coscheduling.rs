@@ -1,0 +1,157 @@
+//! Launches that go on although they had to wait, since work on another GPU of the job waits for them.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use softmig_region::{Gang, Other};
+
+use super::job_cap::May;
+
+/// So much of the GPU's time goes to such launches between one turn and the next. It is charged.
+const MOST: u64 = 100_000_000;
+/// The same in others' turns.
+const MOST_IN_TURNS: u64 = 20_000_000;
+/// Work that should be over for so long may wait for another GPU's; with turns, it may also wait for the end of another job's.
+const STUCK: u64 = 2_000_000;
+const STUCK_IN_TURNS: u64 = 4_000_000;
+/// So often it is seen whether another GPU's work waits for this one's, and more often where the GPUs belong together.
+const SELDOM: u64 = 1_000_000;
+const OFTEN: u64 = 250_000;
+/// While less than this is in flight, more is launched: not much more than what is waited for.
+const AHEAD: u64 = 200_000;
+/// The same where it has kept up for a while.
+const AHEAD_LATER: u64 = 1_000_000;
+/// So long after its own work the other is given time to say that it goes on.
+const PAUSE: u64 = 300_000;
+
+/// What is known of them, for one GPU.
+pub(super) struct Pull {
+    /// It, among the GPUs of its job.
+    pub(super) gang: Gang<'static>,
+    /// What was used when the wait began.
+    used: AtomicU64,
+    /// Whether it had a turn that an arbiter gave since the last wait for one began.
+    had_turn: AtomicBool,
+    /// Whether launches went on since then.
+    is_used: AtomicBool,
+    /// Whether they went too far: then they waited for the other GPU in their turn.
+    is_careful: AtomicBool,
+    /// When work of this process should be over, as it said last.
+    over: AtomicU64,
+    /// When any of it ended last.
+    moved: AtomicU64,
+}
+
+impl Pull {
+    pub(super) fn new(gang: Gang<'static>) -> Self {
+        Self {
+            gang,
+            used: AtomicU64::new(0),
+            had_turn: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+            is_careful: AtomicBool::new(false),
+            over: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the job uses other GPUs too.
+    pub(super) fn is_several(&self) -> bool {
+        self.gang.is_several()
+    }
+
+    /// The wait for a turn begins.
+    pub(super) fn begin(&self, used: u64) {
+        // Relaxed, as in all that follows: if threads mix up what they know, a launch more or less goes on.
+        self.used.store(used, Ordering::Relaxed);
+        self.is_used.store(false, Ordering::Relaxed);
+        self.is_careful.store(false, Ordering::Relaxed);
+    }
+
+    /// How often a thread that waits looks here; `None` if it need not.
+    pub(super) fn look_in(&self, now: u64) -> Option<u64> {
+        self.is_several().then(|| {
+            if self.gang.is_together(now) {
+                OFTEN
+            } else {
+                SELDOM
+            }
+        })
+    }
+
+    /// What may be launched where an arbiter gives turns and allows `may`.
+    pub(super) fn in_turns(&self, may: May, now: u64, used: u64) -> May {
+        if !self.is_several() {
+            return may;
+        }
+        match may {
+            May::Turn(_) => {
+                if self.had_turn.swap(false, Ordering::Relaxed) {
+                    self.begin(used);
+                }
+                self.gang.wait(Some(now));
+                let ahead = self.ahead(now, used, MOST_IN_TURNS, STUCK_IN_TURNS);
+                ahead.map_or(may, May::Needed)
+            }
+            May::Have(_) => {
+                self.had_turn.store(true, Ordering::Relaxed);
+                self.gang.wait(None);
+                may
+            }
+            May::Nothing(_) | May::Needed(_) => may,
+        }
+    }
+
+    /// Whether launches are to go on all the same, and while how much is in flight.
+    pub(super) fn may(&self, now: u64, used: u64) -> Option<u64> {
+        self.ahead(now, used, MOST, STUCK)
+    }
+
+    fn ahead(&self, now: u64, used: u64, most: u64, stuck: u64) -> Option<u64> {
+        if !self.gang.is_several() {
+            return None;
+        }
+        let spent = used.saturating_sub(self.used.load(Ordering::Relaxed));
+        let mut others = self.gang.others(now, stuck);
+        let is_careful = self.is_careful.load(Ordering::Relaxed);
+        // Where it went on once it keeps up, until the other has to wait too.
+        let keeps_up = !is_careful && self.is_used.load(Ordering::Relaxed);
+        let is_for =
+            |other: Other<'_>| other.is_stuck || keeps_up && other.is_busy && !other.is_waited_for;
+        if spent > most || !others.any(is_for) {
+            return None;
+        }
+        self.gang.come_together(now);
+        self.is_used.store(true, Ordering::Relaxed);
+        if !is_careful {
+            return Some(if keeps_up { AHEAD_LATER } else { AHEAD });
+        }
+        let rested = now.saturating_sub(self.moved.load(Ordering::Relaxed));
+        (rested > PAUSE).then_some(0)
+    }
+
+    /// Some work has ended; the next should take so long, if anything is under way.
+    pub(super) fn moved(&self, now: u64, next: Option<u64>) {
+        if self.gang.is_several() {
+            let over = next.map_or(0, |time| now.saturating_add(time));
+            let before = self.over.load(Ordering::Relaxed);
+            let late = now.saturating_sub(before);
+            if before != 0 && late > STUCK && self.is_used.load(Ordering::Relaxed) {
+                self.is_careful.store(true, Ordering::Relaxed);
+            }
+            self.moved.store(now, Ordering::Relaxed);
+            self.over
+                .store(self.gang.expect(before, over), Ordering::Relaxed);
+        }
+    }
+
+    /// Something was launched that should take so long.
+    pub(super) fn launched(&self, now: u64, time: u64) {
+        if self.gang.is_several() && !self.gang.is_expected(now) {
+            self.moved(now, Some(time));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "coscheduling_tests.rs"]
+mod tests;

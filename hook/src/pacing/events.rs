@@ -1,0 +1,425 @@
+//! The events in a stream that tell when its work was done.
+
+use softmig_driver_sys::cuda::{
+    CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUresult,
+};
+
+use super::Stream;
+use super::streams::{Pending, Place};
+use crate::driver::cuda_queries;
+use crate::ledger::in_context_of;
+use crate::os;
+
+/// So many events are under way in a stream at a time.
+const MARKS: usize = 32;
+
+/// An event that is not reached so long after it was recorded stands behind work that is under way.
+const SOON: u64 = 20_000;
+
+/// What two events in an idle stream measure with nothing between them, and what one costs the GPU behind other work, in
+/// nanoseconds (docs/gpu-notes.md).
+const NOTHING: u64 = 400;
+const EVENT: u64 = 1_400;
+
+/// Work that comes after a rest takes so much longer at most than it does else, or is taken for longer than it is: nothing of
+/// it is in a cache, on the GPU and here (docs/gpu-notes.md).
+const WAKING: u64 = 6_000;
+
+/// An event that is reached no later than this after it was recorded was the last that the GPU waited for: as long as the way
+/// there takes, and some more.
+const AT_ONCE: u64 = 2_000;
+
+/// The events of a stream, oldest first.
+pub(super) struct Marks {
+    ring: [Mark; MARKS],
+    first: usize,
+    count: usize,
+    /// When the last one that was reached was, on the GPU's clock; 0 for never.
+    reached: u64,
+    /// What is behind that may have begun later.
+    was_early: bool,
+    /// When one was asked for last where that can wait, on the host's clock.
+    asked: u64,
+}
+
+/// An event.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    /// Null until it was made.
+    event: CUevent,
+    /// What lies between it and the one before it.
+    pub(super) work: Pending,
+    /// Nothing lies between: time begins here.
+    pub(super) is_begin: bool,
+    /// What is behind it may have begun later.
+    pub(super) is_early: bool,
+    /// The work before it ended at some time before: it took what was estimated, at most.
+    pub(super) is_late: bool,
+    /// It measures this one launch.
+    alone: Option<Alone>,
+    /// It measures so many launches: its own, and those that are not measured.
+    pub(super) stands_for: u64,
+    /// When what is behind it began at the earliest, and when it was recorded, on the host's clock.
+    pub(super) since: u64,
+    recorded: u64,
+    /// It was asked for later, and was not reached: the work before it ended no earlier.
+    pub(super) was_awaited: bool,
+}
+
+/// How a launch came that is measured by itself.
+#[derive(Clone, Copy)]
+pub(super) struct Alone {
+    /// For so long the GPU waited for it; `None` where it came behind other work.
+    pub(super) lead: Option<u64>,
+    /// When it had been handed over, on the host's clock.
+    pub(super) handed_over: u64,
+    /// Nothing had been launched for a while.
+    pub(super) has_rested: bool,
+    /// By then it was over.
+    pub(super) was_over: bool,
+}
+
+/// An event that was reached.
+pub(super) struct Reached {
+    /// What was.
+    pub(super) mark: Mark,
+    /// When the one before was reached, on the GPU's clock.
+    pub(super) start: u64,
+    /// The work may have begun later.
+    pub(super) is_start_early: bool,
+    /// When this one was.
+    pub(super) end: u64,
+}
+
+impl Reached {
+    /// When its work began: the time that the GPU waited for it is nobody's.
+    pub(super) fn began(&self) -> u64 {
+        let lead = self.mark.alone.map_or(0, |alone| match alone.lead {
+            Some(lead) => lead.saturating_add(NOTHING),
+            None => EVENT,
+        });
+        self.start.saturating_add(lead).min(self.end)
+    }
+
+    /// Whether all that it tells is that its work takes no longer: it may have ended before the event was there, or after a
+    /// rest it took a little more than it should. What takes far longer than it should is believed all the same.
+    pub(super) fn is_bound(&self) -> bool {
+        let took = self.end.saturating_sub(self.began());
+        let cost = self.mark.work.cost;
+        let bounds = |alone: &Alone| {
+            let behind = self.mark.recorded.saturating_sub(alone.handed_over);
+            took <= behind.saturating_add(AT_ONCE)
+                || alone.has_rested && took <= cost.saturating_add(WAKING)
+                || alone.was_over
+        };
+        took <= far_beyond(cost) && self.mark.alone.as_ref().is_some_and(bounds)
+    }
+}
+
+/// What takes longer than this is something else than what was expected to take `cost`.
+pub(super) fn far_beyond(cost: u64) -> u64 {
+    const SOME: u64 = 20_000;
+    cost.saturating_mul(2).saturating_add(SOME)
+}
+
+/// The GPU's clock: events tell only the time between two of them.
+pub(super) struct Base {
+    event: CUevent,
+    context: u64,
+    time: u64,
+}
+
+impl Base {
+    /// None yet.
+    pub(super) const fn new() -> Self {
+        Self {
+            event: core::ptr::null_mut(),
+            context: 0,
+            time: 0,
+        }
+    }
+
+    /// Its context is about to end.
+    pub(super) fn forget(&mut self, context: u64) {
+        if self.context == context {
+            *self = Self::new();
+        }
+    }
+}
+
+/// After so long another event takes the place of the base: differences come as a `float` of milliseconds.
+const AGE: u64 = 1_000_000_000;
+
+impl Marks {
+    /// How many events were not reached.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// They are another stream's from here on, none of which is under way.
+    pub(super) fn pass_on(&mut self) {
+        self.reached = 0;
+    }
+
+    /// Whether all events were reached.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What lies before the first that was not reached, as estimated.
+    pub(super) fn first_cost(&self) -> Option<u64> {
+        let first = self.ring.get(self.first).filter(|_| self.count > 0)?;
+        Some(first.work.cost)
+    }
+
+    /// Whether it is time to ask again, where that can wait: it takes as long as a launch.
+    pub(super) fn is_to_be_asked(&mut self, now: u64) -> bool {
+        const PAUSE: u64 = 20_000;
+        let is_due = now.saturating_sub(self.asked) >= PAUSE;
+        if is_due {
+            self.asked = now;
+        }
+        is_due
+    }
+
+    /// When the event was recorded behind which the oldest work that is under way begins, if that has not.
+    fn begins_behind(&self) -> Option<u64> {
+        let oldest = self.ring.get(self.first).filter(|_| self.count > 0)?;
+        oldest.is_begin.then_some(oldest.recorded)
+    }
+
+    /// Whether the oldest work that is under way can have begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begins_behind().is_none()
+    }
+
+    /// Whether the stream waits for something else before the oldest work that is under way. Until a while has passed it
+    /// may be the last work of the job that had the turn before.
+    pub(super) fn is_blocked(&self, now: u64) -> bool {
+        const WHILE: u64 = 1_500_000;
+        let since = self.begins_behind();
+        since.is_some_and(|since| now.saturating_sub(since) > WHILE)
+    }
+
+    /// Records that time begins; maybe while another job's last work runs, which no event in this stream waits for.
+    pub(super) fn begin(&mut self, stream: Stream, is_early: bool) -> bool {
+        self.record(stream, |mark| {
+            mark.is_begin = true;
+            mark.is_early = is_early;
+        })
+    }
+
+    /// Records the end of all that was launched.
+    pub(super) fn end(
+        &mut self,
+        place: &Place,
+        stream: Stream,
+        alone: Option<Alone>,
+        stands_for: u64,
+    ) -> bool {
+        self.end_as(place, stream, |mark| {
+            // Another thread may have launched there too.
+            mark.alone = alone.filter(|_| mark.work.count == 1);
+            mark.stands_for = stands_for;
+        })
+    }
+
+    /// The same where it may have ended before; then time begins here.
+    pub(super) fn end_late(&mut self, place: &Place, stream: Stream) -> bool {
+        self.end_as(place, stream, |mark| mark.is_late = true)
+    }
+
+    /// The same where it began just now, with nothing before it but what is over.
+    pub(super) fn end_begun(&mut self, place: &Place, stream: Stream) -> bool {
+        self.end_as(place, stream, |mark| {
+            mark.is_late = true;
+            mark.was_awaited = true;
+        })
+    }
+
+    fn end_as(&mut self, place: &Place, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
+        let is_full = self.count >= MARKS;
+        if is_full {
+            return false;
+        }
+        let expected = place.expected();
+        let work = place.take_pending();
+        let since = place.since();
+        let done = self.record(stream, |mark| {
+            mark.work = work;
+            // Nobody marked where it began.
+            mark.is_late = expected != 0;
+            mark.since = since;
+            describe(mark);
+        });
+        if !done {
+            place.put_back(work, expected);
+        }
+        done
+    }
+
+    fn record(&mut self, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
+        if self.count >= MARKS {
+            return false;
+        }
+        let at = self.first.wrapping_add(self.count) % MARKS;
+        let Some(mark) = self.ring.get_mut(at) else {
+            return false;
+        };
+        if !mark.has_event(stream) {
+            return false;
+        }
+        // SAFETY: an event of ours, in the program's stream.
+        if unsafe { record(mark.event, stream) } != CUDA_SUCCESS {
+            return false;
+        }
+        *mark = Mark {
+            event: mark.event,
+            recorded: os::nanoseconds(),
+            ..Mark::default()
+        };
+        describe(mark);
+        self.count = self.count.saturating_add(1);
+        // The next may be recorded by a thread that has no context to make events in.
+        if let Some(next) = self.ring.get_mut(at.wrapping_add(1) % MARKS) {
+            next.has_event(stream);
+        }
+        true
+    }
+
+    /// The next event, if it was reached.
+    pub(super) fn next(&mut self, base: &mut Base, context: u64, now: u64) -> Option<Reached> {
+        let mark = self.ring.get_mut(self.first).filter(|_| self.count > 0)?;
+        // SAFETY: an event of ours.
+        let state = unsafe { cuda_queries::cuEventQuery(mark.event) };
+        if state == CUDA_ERROR_NOT_READY {
+            mark.was_awaited |= now.saturating_sub(mark.recorded) > SOON;
+            return None;
+        }
+        let end = if state == CUDA_SUCCESS {
+            time(mark, base, context, now)
+        } else {
+            0
+        };
+        let reached = Reached {
+            mark: *mark,
+            start: self.reached,
+            is_start_early: self.was_early,
+            end,
+        };
+        self.reached = end;
+        self.was_early = mark.is_early;
+        self.first = self.first.wrapping_add(1) % MARKS;
+        self.count = self.count.saturating_sub(1);
+        Some(reached)
+    }
+
+    /// Gives the events back, none of which is under way.
+    pub(super) fn destroy(&mut self) {
+        for mark in &mut self.ring {
+            if !mark.event.is_null() {
+                // SAFETY: an event of ours, which nobody uses any more.
+                let _ = unsafe { cuda_queries::cuEventDestroy_v2(mark.event) };
+            }
+        }
+        self.forget();
+    }
+
+    /// The events are gone; returns what was in flight.
+    pub(super) fn forget(&mut self) -> u64 {
+        let mut lost: u64 = 0;
+        for at in 0..self.count {
+            let mark = self.ring.get(self.first.wrapping_add(at) % MARKS);
+            lost = lost.saturating_add(mark.map_or(0, |mark| mark.work.cost));
+        }
+        for mark in &mut self.ring {
+            mark.event = core::ptr::null_mut();
+        }
+        (self.first, self.count, self.reached) = (0, 0, 0);
+        self.was_early = false;
+        lost
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self {
+            event: core::ptr::null_mut(),
+            work: Pending::default(),
+            is_begin: false,
+            is_early: false,
+            is_late: false,
+            alone: None,
+            stands_for: 1,
+            since: 0,
+            recorded: 0,
+            was_awaited: false,
+        }
+    }
+}
+
+impl Mark {
+    /// Makes its event if there is none, in the stream's context; false if that cannot be.
+    fn has_event(&mut self, stream: Stream) -> bool {
+        if self.event.is_null() {
+            let made = in_context_of(stream.handle, || {
+                // SAFETY: there is room for the answer.
+                unsafe { cuda_queries::cuEventCreate(&raw mut self.event, CU_EVENT_DEFAULT) }
+            });
+            if made != CUDA_SUCCESS {
+                self.event = core::ptr::null_mut();
+            }
+        }
+        !self.event.is_null()
+    }
+}
+
+/// When an event was reached, on the GPU's clock. From time to time it becomes the base, which takes its place.
+fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
+    let mut milliseconds = 0_f32;
+    let known = !base.event.is_null() && base.context == context && {
+        // SAFETY: two events that were reached, and room for the answer.
+        let asked = unsafe {
+            cuda_queries::cuEventElapsedTime(&raw mut milliseconds, base.event, mark.event)
+        };
+        asked == CUDA_SUCCESS
+    };
+    // One context's clock and another's begin anew: what they do at the same time is known as well as the host's clock tells.
+    let time = if known {
+        let since = (milliseconds * 1e6) as i64;
+        base.time.saturating_add_signed(since)
+    } else {
+        now
+    };
+    if !known || time.saturating_sub(base.time) > AGE {
+        let event = if base.context == context {
+            base.event
+        } else {
+            // Another context's, which has not ended: see `forget`.
+            // SAFETY: an event of ours, which nobody uses any more.
+            let _ = unsafe { cuda_queries::cuEventDestroy_v2(base.event) };
+            core::ptr::null_mut()
+        };
+        *base = Base {
+            event: mark.event,
+            context,
+            time,
+        };
+        mark.event = event;
+    }
+    time
+}
+
+unsafe fn record(event: CUevent, stream: Stream) -> CUresult {
+    if stream.is_per_thread {
+        // SAFETY: the caller's promise.
+        unsafe { cuda_queries::cuEventRecord_ptsz(event, stream.handle) }
+    } else {
+        // SAFETY: as above.
+        unsafe { cuda_queries::cuEventRecord(event, stream.handle) }
+    }
+}
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

@@ -1,0 +1,502 @@
+//! One GPU whose time is limited: what this process has in flight there, and what it may have.
+
+mod at_once;
+mod charging;
+mod registry;
+mod waiting;
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
+
+use super::arbiter_client::{Flight, Turns};
+use super::busy_intervals::Covered;
+use super::concurrency::Overlap;
+use super::estimates::{Estimate, Estimates, Key};
+use super::events::{Alone, Base, Marks};
+use super::job_cap::Own;
+use super::streams::{Place, Streams};
+use super::{Stream, Work, captures};
+use crate::ledger;
+use crate::ledger::pools::relaxed;
+use crate::memory::stacks::are_several_contexts;
+use crate::os::processor;
+use crate::os::{self, Errno, Lock};
+
+/// So much is in flight at most, in nanoseconds: enough that the GPU never waits for the program.
+const WINDOW: u64 = 1_000_000;
+/// The same where a thread may launch on one GPU for a while before it does on another that the first one's work waits for.
+const WIDE_WINDOW: u64 = 4_000_000;
+/// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
+/// then its time is watched closely.
+const NEAR: u64 = 100_000;
+/// So long at most a launch takes to come to a GPU that waits for it.
+const WAY: u64 = 20_000;
+/// So much of what is known well, or so many launches, is charged at once, without an event.
+const LIGHT: u64 = 50_000;
+const LIGHT_COUNT: u64 = 32;
+/// After so much an event is recorded: the GPU loses some 1.6 us with each.
+const MARK: u64 = 400_000;
+/// After so many launches too.
+const MARK_COUNT: u64 = 64;
+
+/// One GPU; nothing is known of it when all is zero. What each launch looks at comes first, in one line of the processor's
+/// cache: what a program did since the launch before has pushed most of them out.
+#[repr(C, align(64))]
+pub(super) struct Gpu {
+    /// What was launched and not seen to end, in estimated nanoseconds of each launch by itself.
+    in_flight: AtomicU64,
+    /// Launches go on while less than this is in flight.
+    ceiling: AtomicU64,
+    /// When the last launch was, in the processor's ticks.
+    last: AtomicU64,
+    /// Its context, where it has one only.
+    context: AtomicPtr<CUctx_st>,
+    /// The job's cap; null while nothing is known.
+    own: AtomicPtr<Own>,
+    /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
+    is_unsteady: AtomicBool,
+    turns: Turns,
+    /// How long it worked for this process, as measured, in nanoseconds.
+    used: AtomicU64,
+    /// When all streams were looked at last, on the host's clock.
+    looked: AtomicU64,
+    /// How many launches went on since anything ended, although they had to wait.
+    stalled: AtomicU32,
+    /// Launches that went on although they had to wait.
+    overruns: AtomicU32,
+    /// Whether a thread looks after the turns.
+    is_attended: AtomicBool,
+    overlap: Overlap,
+    estimates: Estimates,
+    streams: Streams,
+    times: Times,
+}
+
+/// What was charged when.
+struct Times {
+    lock: Lock,
+    covered: UnsafeCell<Covered>,
+    /// Of the thread that settles.
+    settling: Lock,
+    base: UnsafeCell<Base>,
+}
+
+// SAFETY: `covered` is used under `lock`, and `base` under `settling`.
+unsafe impl Sync for Times {}
+
+impl Gpu {
+    /// Before a launch: waits until the job may have the GPU.
+    pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
+        let key = Key::of(work);
+        if self.turns.are_sampled() || self.turns.are_off() {
+            return self.admit_at_once(stream, key);
+        }
+        let known = self.estimates.of(key);
+        let ticket = Ticket {
+            gpu: self,
+            place: None,
+            stream,
+            key,
+            cost: known.map_or(work.guess, |known| known.time),
+            watch: if work.is_chained {
+                Watch::Seldom
+            } else {
+                Watch::No
+            },
+            stands_for: 1,
+            is_sure: known.is_some_and(|known| known.is_sure),
+        };
+        // SeqCst: whoever ends the turn sees this, or this sees the end.
+        let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
+        let goes_on = before < self.ceiling.load(Ordering::SeqCst) && self.turns.goes_on();
+        let now = processor::ticks();
+        // Relaxed: a time and nothing else.
+        let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
+        self.last.store(now, Ordering::Relaxed);
+        // What is captured does not run.
+        let is_plain = since < processor::SOME_TICKS && !stream.is_own() && !captures::are_any();
+        if let Some(known) = known.filter(|_| goes_on && is_plain) {
+            let place = self.streams.place(stream, self.context());
+            // What is in flight may be in other streams.
+            if let Some(place) = place.filter(|place| !place.is_idle()) {
+                let is_near = before < NEAR;
+                if !is_near && !place.is_expected() {
+                    return Ticket {
+                        place: Some(place),
+                        ..ticket
+                    };
+                }
+                let is_light = is_near && place.is_light() && self.is_light(known);
+                if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
+                    return Ticket {
+                        place: Some(place),
+                        watch: Watch::Light,
+                        ..ticket
+                    };
+                }
+            }
+        }
+        self.admit_watched(ticket, known, goes_on, [now.wrapping_sub(since), now])
+    }
+
+    /// The job's cap; `None` in a fork's child in which nothing was launched yet.
+    #[inline]
+    fn own(&self) -> Option<&'static Own> {
+        // SAFETY: null, or what was written before it was stored, and is never given back.
+        unsafe { self.own.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether a launch is known so well that it needs no event of its own.
+    #[inline]
+    fn is_light(&self, known: Estimate) -> bool {
+        // Relaxed: a hint and nothing else.
+        known.is_light() && !self.is_unsteady.load(Ordering::Relaxed)
+    }
+
+    /// The calling thread's context: handles of streams mean something in it alone. Asked once where there is only one.
+    #[inline]
+    fn context(&self) -> CUcontext {
+        // Relaxed: an address and nothing else.
+        let known = self.context.load(Ordering::Relaxed);
+        if !known.is_null() && !are_several_contexts() {
+            return known;
+        }
+        let context = ledger::context() as usize as CUcontext;
+        self.context.store(context, Ordering::Relaxed);
+        context
+    }
+
+    /// Where the GPU may be idle, the launch has to wait, nothing is known of it, or it is to be measured. It came at the latter of
+    /// two times, and the launch before it at the other, in the processor's ticks.
+    #[cold]
+    #[inline(never)]
+    fn admit_watched(
+        &'static self,
+        ticket: Ticket,
+        known: Option<Estimate>,
+        goes_on: bool,
+        [last, now]: [u64; 2],
+    ) -> Ticket {
+        let _errno = Errno::save();
+        self.turns.wake();
+        let stream = ticket.stream;
+        if stream.is_capturing() {
+            self.give_back(ticket.cost);
+            return Ticket { cost: 0, ..ticket };
+        }
+        let place = self.streams.place(stream, self.context());
+        if goes_on {
+            self.look_back(place);
+        }
+        // What has ended may have been more than there was.
+        if !goes_on || self.ceiling.load(Ordering::SeqCst) == 0 {
+            self.give_back(ticket.cost);
+            self.wait(ticket.cost, known.is_some());
+        }
+        if let Some(place) = place.filter(|place| place.is_idle()) {
+            place.note(os::nanoseconds());
+        }
+        let light = known.filter(|&known| self.is_light(known));
+        let one_of = light.map_or(1, Estimate::one_of);
+        let is_sample = one_of > 1 && is_drawn(now, one_of);
+        // Behind much else nobody can tell when it is over, and little is gained.
+        // Relaxed: a sum and nothing else.
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let is_behind = in_flight.saturating_sub(ticket.cost) >= NEAR;
+        let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
+        if let Some(place) = place.filter(|_| is_light && !is_sample)
+            && place.try_marks(|place, marks| {
+                if marks.is_to_be_asked(os::nanoseconds()) {
+                    self.settle_marks(place, marks);
+                }
+                relaxed(|| self.settle_by_time(place, marks, Some(stream)));
+            }) == Some(())
+        {
+            return Ticket {
+                place: Some(place),
+                watch: Watch::Light,
+                ..ticket
+            };
+        }
+        let has_rested = processor::ticks().wrapping_sub(last) > processor::MANY_TICKS;
+        // Time begins where nothing was under way, and ends before what nothing is known of.
+        let begin = |place: &Place, marks: &mut Marks| {
+            self.settle_marks(place, marks);
+            let is_early = self.turns.is_new(os::nanoseconds());
+            let has_pending = place.has_pending();
+            let is_broken = !has_pending && place.take_break();
+            match (has_pending, marks.is_empty()) {
+                (false, _) if is_broken => {
+                    marks.begin(stream, is_early);
+                    None
+                }
+                (false, false) => None,
+                (false, true) => Some(stream.is_busy()).filter(|_| marks.begin(stream, is_early)),
+                // It may be over for long.
+                (true, true) => Some(stream.is_busy()).filter(|_| marks.end_late(place, stream)),
+                // Not to be taken for what is known so well.
+                (true, false) if place.is_expected() => {
+                    marks.end_late(place, stream);
+                    None
+                }
+                (true, false) => {
+                    if known.is_none() {
+                        marks.end(place, stream, None, 1);
+                    }
+                    None
+                }
+            }
+        };
+        let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
+        if let Some(own) = self.own() {
+            own.pull.launched(os::nanoseconds(), ticket.cost);
+        }
+        let watch = match begun {
+            // What comes next has the event that it needs.
+            Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.watch,
+            // Before the first there is nothing to overlap with.
+            Some(Some(is_behind)) => Watch::Since {
+                begun: os::nanoseconds() as u32,
+                is_behind,
+                has_rested,
+            },
+            // Another thread has the events just now: time that was not begun is charged as estimated.
+            None if place.is_some_and(Place::is_idle) => Watch::Light,
+            _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
+            _ => Watch::End,
+        };
+        Ticket {
+            place,
+            watch,
+            stands_for: if is_sample { one_of as u16 } else { 1 },
+            ..ticket
+        }
+    }
+
+    /// Whether nothing of what is in flight has begun: its streams wait for something else.
+    fn is_blocked(&self) -> bool {
+        let mut is_any = false;
+        let now = os::nanoseconds();
+        let all = self.streams.each().all(|place| {
+            let state = place.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked(now)));
+            is_any |= state.is_some_and(|(_, is_blocked)| is_blocked);
+            state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
+        });
+        is_any && all
+    }
+
+    /// How long the GPU should be busy with what is in flight.
+    fn time_in_flight(&self) -> u64 {
+        let in_flight = self.in_flight.load(Ordering::SeqCst);
+        self.overlap
+            .together(in_flight, || self.streams_since(u64::MAX))
+    }
+
+    /// What may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
+    fn apart(&self, time: u64) -> u64 {
+        const OF_LATE: u64 = 50_000_000;
+        self.overlap.apart(time, || {
+            self.streams_since(os::nanoseconds().saturating_sub(OF_LATE))
+        })
+    }
+
+    /// In how many streams anything is under way, as far as anybody has seen, or was since then.
+    fn streams_since(&self, time: u64) -> usize {
+        let is_busy = |place: &&Place| !place.is_done() || place.since() >= time;
+        self.streams.each().filter(is_busy).count()
+    }
+
+    /// This process's work, of which so much is in flight, as the turns want to know it.
+    fn with_flight<T>(&self, in_flight: u64, tell: impl FnOnce(&Flight<'_>) -> T) -> T {
+        tell(&Flight {
+            used: self.used.load(Ordering::Relaxed),
+            time: in_flight,
+            left: &|| self.left_of(in_flight),
+            is_stuck: &|| self.is_stuck(),
+        })
+    }
+
+    /// What is left of what is in flight, if it takes as long as it should: it goes on although no event tells.
+    fn left_of(&self, in_flight: u64) -> u64 {
+        // Relaxed: a count and nothing else.
+        if self.stalled.load(Ordering::Relaxed) > 0 {
+            return in_flight;
+        }
+        let mut since = 0;
+        for place in self.streams.each().filter(|place| !place.is_done()) {
+            let began = place.try_marks(|place, marks| marks.has_begun().then(|| place.since()));
+            match began.flatten() {
+                Some(time) => since = time.max(since),
+                None => return in_flight,
+            }
+        }
+        let time = os::nanoseconds().saturating_sub(since);
+        in_flight.saturating_sub(time)
+    }
+
+    /// Whether what is in flight may not end before something is launched that waits for a turn.
+    fn is_stuck(&self) -> bool {
+        // Relaxed: a count and nothing else.
+        self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
+    }
+
+    /// So much is in flight at most. A turn that ends is handed over soon; where there are none, programs launch ahead as they
+    /// like.
+    fn window(&self) -> u64 {
+        if self.turns.are_off() {
+            return u64::MAX;
+        }
+        // Relaxed: a hint and nothing else.
+        let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.turns.are_given();
+        if is_wide { WIDE_WINDOW } else { WINDOW }
+    }
+
+    /// What may still be used.
+    fn left(&self, now: u64, used: u64) -> u64 {
+        let turn = self.turns.left(used);
+        turn.or_else(|| Some(self.own()?.left(now)))
+            .unwrap_or(u64::MAX)
+    }
+
+    /// Counts a launch in if less than `most` is in flight.
+    fn count_in(&self, cost: u64, most: u64) -> bool {
+        let counted = |in_flight: u64| {
+            let has_room = in_flight == 0 || in_flight < most;
+            has_room.then(|| in_flight.saturating_add(cost))
+        };
+        self.in_flight
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted)
+            .is_ok()
+    }
+
+    fn give_back(&self, cost: u64) {
+        self.in_flight.fetch_sub(cost, Ordering::SeqCst);
+    }
+}
+
+/// A launch that may go on.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    gpu: &'static Gpu,
+    /// Its stream.
+    place: Option<&'static Place>,
+    stream: Stream,
+    key: Key,
+    /// What it counts as; 0 where it is captured and does not run.
+    cost: u64,
+    watch: Watch,
+    /// It is measured for so many.
+    stands_for: u16,
+    /// It is known how long it takes.
+    is_sure: bool,
+}
+
+/// Whether an event is recorded behind a launch.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// Not, and nothing is counted.
+    Unneeded,
+    /// From time to time.
+    No,
+    /// Seldom: an event between launches that may overlap keeps them apart.
+    Seldom,
+    /// Not, if it is alone: it is known how long it takes.
+    Light,
+    /// It is.
+    End,
+    /// It is, and time began at this one of the host's clock, of which these are the last digits (tickets are small), or when
+    /// the work before it has ended, if there is any.
+    Since {
+        begun: u32,
+        is_behind: bool,
+        has_rested: bool,
+    },
+}
+
+impl Ticket {
+    /// Where it is launched.
+    pub(super) fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// After the launch: counts it, or not if it failed.
+    #[inline]
+    pub(super) fn launched(self, result: CUresult) {
+        if matches!(self.watch, Watch::Unneeded) {
+            return;
+        }
+        let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
+            if result == CUDA_SUCCESS && self.cost > 0 {
+                self.gpu.count(self.cost, os::nanoseconds());
+            } else if result == CUDA_SUCCESS {
+                self.gpu.look_after_captured(&self);
+            }
+            self.gpu.give_back(self.cost);
+            return;
+        };
+        let pending = if self.is_sure {
+            place.add(self.key, self.cost)
+        } else {
+            place.add_unsure(self.key, self.cost)
+        };
+        let alone = match self.watch {
+            Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
+            Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
+            Watch::Light => {
+                // Relaxed: of this launch, or of another thread's just now.
+                let now = os::nanoseconds_at(self.gpu.last.load(Ordering::Relaxed));
+                place.expect(now, self.cost);
+                if pending.cost < LIGHT && pending.count < LIGHT_COUNT {
+                    return;
+                }
+                if self.gpu.settle_light(place, now) {
+                    return;
+                }
+                // The GPU is behind: only an event tells by how much.
+                if pending.cost < MARK && pending.count < MARK_COUNT {
+                    return;
+                }
+                None
+            }
+            Watch::Since {
+                begun,
+                is_behind,
+                has_rested,
+            } => Some(self.alone(begun, is_behind, has_rested)),
+            _ => None,
+        };
+        let gpu = self.gpu;
+        gpu.mark(place, self.stream, alone, self.stands_for.into());
+    }
+
+    /// It was launched just now, and is measured by itself.
+    #[cold]
+    fn alone(&self, begun: u32, is_behind: bool, has_rested: bool) -> Alone {
+        let _errno = Errno::save();
+        let now = os::nanoseconds();
+        let time = (now as u32).wrapping_sub(begun);
+        // Some programs have the driver's call last as long as the kernel.
+        let was_over = !is_behind && !relaxed(|| self.stream.is_busy());
+        let lead = if was_over {
+            0
+        } else {
+            u64::from(time).min(WAY)
+        };
+        Alone {
+            lead: (!is_behind).then_some(lead),
+            handed_over: now,
+            has_rested,
+            was_over,
+        }
+    }
+}
+
+/// Whether a launch that is known well is measured all the same, one of so many, by what nobody can foresee: the last digits
+/// of a clock.
+#[inline]
+fn is_drawn(ticks: u64, one_of: u64) -> bool {
+    let mixed = ticks.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    mixed & one_of.wrapping_sub(1) == 0
+}

@@ -1,0 +1,182 @@
+//! Launches where there are no turns: nothing is waited for, and nothing measured. From time to time it is seen whether there is
+//! work.
+
+use core::sync::atomic::{Ordering, fence};
+
+use softmig_driver_sys::cuda::CUcontext;
+
+use super::super::Stream;
+use super::super::captures::Named;
+use super::super::estimates::Key;
+use super::super::streams::Place;
+use super::{Gpu, Ticket, Watch};
+use crate::ledger::pools::relaxed;
+use crate::ledger::within;
+use crate::os;
+
+/// A stream that was not used for so long has no work any more.
+const RECENTLY: u64 = 60_000_000_000;
+/// One that cannot be asked has work for so long after it was used.
+const UNSEEN: u64 = 50_000_000;
+/// So many streams are asked, each for a fifth of a microsecond.
+const MOST_SAMPLED: usize = 64;
+
+/// What the samples of late say of how work comes to the GPU.
+#[derive(Default)]
+pub(super) struct Samples {
+    /// How many found work, since the last one that found none.
+    busy: u32,
+    /// For how long the GPU was not at work although there was some, as far as that is not told.
+    idle: u64,
+}
+
+impl Samples {
+    /// How much less than it seems the GPU was at work since the last sample: where a launch finds nothing before it, work is on its
+    /// way to the GPU for a while, and for a while nobody has seen that it is over.
+    fn idle(&mut self, has_work: bool, launched: u32) -> u64 {
+        /// Both together, of each launch: less than was measured (docs/gpu-notes.md).
+        const WAY: u64 = 3_000;
+        /// After so many, there is always something before a launch.
+        const MANY: u32 = 16;
+        self.idle = if self.busy < MANY {
+            self.idle
+                .saturating_add(WAY.saturating_mul(launched.into()))
+        } else {
+            0
+        };
+        let had_work = self.busy > 0;
+        self.busy = if has_work {
+            self.busy.saturating_add(1)
+        } else {
+            0
+        };
+        if had_work {
+            core::mem::take(&mut self.idle)
+        } else {
+            0
+        }
+    }
+}
+
+impl Gpu {
+    /// Lets a launch go on. Noted is which stream is used.
+    #[inline]
+    pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
+        if let Some(place) = self.streams.place(stream, self.context()) {
+            place.launch();
+        }
+        if !self.turns.are_sampled() {
+            // The thread that samples is seen to sleep, or sees that this one launched.
+            fence(Ordering::SeqCst);
+            self.turns.wake();
+        }
+        Ticket {
+            gpu: self,
+            place: None,
+            stream,
+            key,
+            cost: 0,
+            watch: Watch::Unneeded,
+            stands_for: 1,
+            is_sure: false,
+        }
+    }
+
+    /// Tells the arbiter whether there is work now. Whether there is, or was launched since the last time.
+    pub(super) fn sample(&self, samples: &mut Samples) -> bool {
+        let launched = self.take_launched();
+        let has_work = self.has_work();
+        self.turns
+            .tell_work(has_work, samples.idle(has_work, launched));
+        has_work || launched > 0
+    }
+
+    /// No launch is noted from here on without a wake. Whether one was that did not see this.
+    pub(super) fn stop_sampling(&self) -> bool {
+        /// Far longer than a processor takes to tell others what it wrote.
+        const SEEN: u64 = 50_000;
+        self.turns.set_sampled(false);
+        os::nap(SEEN);
+        self.take_launched() > 0
+    }
+
+    /// Whether anything was launched since the last sample.
+    pub(super) fn has_launched(&self) -> bool {
+        self.streams.each().any(|place| place.launched() > 0)
+    }
+
+    /// How much was, and notes when.
+    fn take_launched(&self) -> u32 {
+        let now = os::nanoseconds();
+        let each = self.streams.each().map(|place| {
+            let count = place.take_launched();
+            if count > 0 {
+                place.note(now);
+            }
+            count
+        });
+        each.fold(0, u32::saturating_add)
+    }
+
+    /// Whether any of the streams that this process used of late has work just now, as the driver says.
+    fn has_work(&self) -> bool {
+        let recently = os::nanoseconds().saturating_sub(RECENTLY);
+        let places = self.streams.each();
+        let places = places.filter(|place| !place.is_done() || place.since() > recently);
+        let mut places = places.take(MOST_SAMPLED);
+        // Who is at the events of a stream is at work there.
+        places.any(|place| place.try_marks(|place, _| is_busy(place)).unwrap_or(true))
+    }
+}
+
+/// Whether a place's stream has work. Another thread's own cannot be asked, nor one that captures.
+fn is_busy(place: &Place) -> bool {
+    let Some(stream) = place.stream() else {
+        let age = os::nanoseconds().saturating_sub(place.since());
+        return !place.is_done() || age < UNSEEN;
+    };
+    let context = place.context() as usize as CUcontext;
+    // The default stream is the context's.
+    within(context, || {
+        let named = Named::of(place, stream);
+        named.is_some_and(|_named| relaxed(|| stream.is_busy()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What part of the time counts as work, by samples each 2 ms of a program that launches each `period` us and is seen to have
+    /// work for `seen` of it.
+    fn counted(period: f64, seen: f64) -> f64 {
+        const EACH: f64 = 2_000.0;
+        let mut samples = Samples::default();
+        let (mut sum, mut had_work) = (0.0, false);
+        for number in 1..=20_000 {
+            // Not in step with the program.
+            let at = f64::from(number) * (EACH + 0.7);
+            let has_work = at % period < seen;
+            let idle = samples.idle(has_work, (EACH / period) as u32);
+            if had_work {
+                sum += (EACH - idle as f64 / 1_000.0).max(0.0);
+            }
+            had_work = has_work;
+        }
+        sum / 20_000.0 / EACH
+    }
+
+    #[test]
+    fn the_way_of_single_launches_to_the_gpu_and_back_is_not_work() {
+        // Kernels of 20 and of 4 us, of which each is waited for, take 8 us longer until that is seen.
+        let single = counted(31.0, 28.0);
+        assert!((0.78..0.88).contains(&single), "{single}");
+        let short = counted(16.0, 12.0);
+        assert!((0.52..0.62).contains(&short), "{short}");
+    }
+
+    #[test]
+    fn what_is_queued_is_work_all_the_time() {
+        assert!(counted(20.0, 20.0) > 0.998);
+    }
+}

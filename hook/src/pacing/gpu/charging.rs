@@ -1,0 +1,455 @@
+//! What the GPU did for this process: measured, charged, and taken off what is in flight.
+
+use core::sync::atomic::Ordering;
+
+use softmig_driver_sys::cuda::{CUcontext, CUstream};
+
+use super::super::Stream;
+use super::super::captures::{Named, wait_for_others};
+use super::super::estimates::{Key, UNKNOWN};
+use super::super::events::{Alone, Marks, Reached, far_beyond};
+use super::super::streams::Place;
+use super::{Gpu, LIGHT, Ticket};
+use crate::ledger::pools::relaxed;
+use crate::os::{self, Errno};
+
+/// So often all streams are looked at.
+const OFTEN: u64 = 2_000_000;
+
+/// What should be over for so long is asked for.
+const LONG: u64 = 300_000;
+
+impl Gpu {
+    /// Charges what has ended in a stream, and from time to time in all.
+    pub(super) fn look_back(&self, place: Option<&Place>) {
+        let now = os::nanoseconds();
+        // Relaxed: a time and nothing else.
+        let looked = self.looked.load(Ordering::Relaxed);
+        if now.saturating_sub(looked) > OFTEN {
+            self.looked.store(now, Ordering::Relaxed);
+            self.settle();
+        } else if let Some(place) = place {
+            relaxed(|| {
+                place.try_marks(|place, marks| {
+                    if marks.is_to_be_asked(now) {
+                        self.settle_marks(place, marks);
+                    }
+                });
+            });
+        }
+    }
+
+    /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
+    /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
+    pub(super) fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Option<Stream>) {
+        if !marks.is_empty() || !place.has_pending() {
+            return;
+        }
+        let now = os::nanoseconds();
+        let Some(time) = place.over_for(now) else {
+            return;
+        };
+        if let Some(stream) = stream.filter(|_| time > LONG)
+            && let Some(_named) = Named::of(place, stream)
+            && stream.is_busy()
+        {
+            marks.end_late(place, stream);
+            return;
+        }
+        let cost = place.take_pending().cost;
+        self.count(cost, now);
+        self.give_back(cost);
+    }
+
+    /// Charges what stands behind no event as estimated although the last of it may still run, if that is all; false if it may
+    /// be more, or somebody else is at it.
+    pub(super) fn settle_light(&self, place: &Place, now: u64) -> bool {
+        if place.backlog(now) > LIGHT {
+            return false;
+        }
+        let cost = place.try_marks(|place, marks| {
+            let is_alone = marks.is_empty() && place.is_expected();
+            is_alone.then(|| place.take_pending().cost)
+        });
+        let Some(cost) = cost.flatten() else {
+            return false;
+        };
+        self.count(cost, now);
+        self.give_back(cost);
+        true
+    }
+
+    /// What was launched into a capture runs all the same if the capture had ended before, or had not begun.
+    #[cold]
+    pub(super) fn look_after_captured(&'static self, ticket: &Ticket) {
+        let _errno = Errno::save();
+        let stream = ticket.stream;
+        if stream.is_capturing() {
+            return;
+        }
+        let known = self.estimates.of(ticket.key);
+        let cost = known.map_or(UNKNOWN, |known| known.time);
+        self.in_flight.fetch_add(cost, Ordering::SeqCst);
+        let Some(place) = self.streams.place(stream, self.context()) else {
+            self.count(cost, os::nanoseconds());
+            self.give_back(cost);
+            return;
+        };
+        if place.is_idle() {
+            place.note(os::nanoseconds());
+        }
+        place.add_unsure(ticket.key, cost);
+        relaxed(|| {
+            place.try_marks(|place, marks| {
+                self.settle_marks(place, marks);
+                marks.end_begun(place, stream);
+            });
+        });
+    }
+
+    /// Records an event behind what was launched.
+    pub(super) fn mark(
+        &'static self,
+        place: &Place,
+        stream: Stream,
+        alone: Option<Alone>,
+        stands_for: u64,
+    ) {
+        let _errno = Errno::save();
+        relaxed(|| {
+            place.try_marks(|place, marks| {
+                // What is measured by itself is over soon, and an event that comes later than that tells little.
+                let is_marked = alone.is_some() && marks.end(place, stream, alone, stands_for);
+                self.settle_marks(place, marks);
+                if !is_marked {
+                    marks.end(place, stream, alone, stands_for);
+                }
+            });
+        });
+    }
+
+    /// The same where it is not certain that the stream is not captured.
+    fn mark_end(&'static self, place: &Place, stream: Stream) {
+        if let Some(_named) = Named::of(place, stream) {
+            self.mark(place, stream, None, 1);
+        }
+    }
+
+    /// See [`crate::pacing::before_pause`].
+    pub(in crate::pacing) fn break_off(&'static self, stream: Stream) {
+        let Some(place) = self.streams.find(stream, self.context()) else {
+            return;
+        };
+        // Nobody but this thread's program begins to capture it just now.
+        if place.has_pending() && !stream.is_capturing() {
+            self.mark(place, stream, None, 1);
+        }
+        place.break_off();
+    }
+
+    /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
+    /// no event of its own, took as long as that if it was far longer than expected.
+    pub(in crate::pacing) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
+        if let Some(own) = self.own().filter(|it| it.pull.is_several()) {
+            self.settle();
+            if self.in_flight.load(Ordering::Relaxed) == 0 {
+                own.pull.moved(os::nanoseconds(), None);
+            }
+        }
+        if waited < LONG {
+            return;
+        }
+        let context = self.context() as u64;
+        let places = self.streams.each();
+        for place in places.filter(|place| place.context() == context) {
+            if stream.is_none_or(|stream| place.is_of(stream)) {
+                place.try_marks(|place, marks| {
+                    let cost = place.light_cost().filter(|_| marks.is_empty());
+                    if cost.is_some_and(|cost| waited > cost.saturating_mul(2).saturating_add(LONG))
+                    {
+                        let work = place.take_pending();
+                        self.count(waited, os::nanoseconds());
+                        self.give_back(work.cost);
+                        if let Some((key, time)) = work.key.zip(waited.checked_div(work.count)) {
+                            self.estimates.learn(key, time);
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    /// See `crate::pacing::waiting`.
+    pub(in crate::pacing) fn mark_ends(&'static self, stream: Option<Stream>) {
+        // Little that is known well is not worth an event.
+        let places = self.streams.each().filter(|place| place.has_much_pending());
+        let context = self.context() as u64;
+        for place in places.filter(|place| place.context() == context) {
+            let is_meant = stream.is_none_or(|stream| place.is_of(stream));
+            let Some(stream) = place.stream().filter(|_| is_meant) else {
+                continue;
+            };
+            self.mark_end(place, stream);
+        }
+    }
+
+    /// Marks the ends of what is in flight in all streams that this thread can name.
+    pub(super) fn mark_all_ends(&'static self) {
+        for place in self.streams.each().filter(|place| place.has_pending()) {
+            if let Some(stream) = place.stream() {
+                self.mark_end(place, stream);
+            }
+        }
+    }
+
+    /// Charges what has ended in all streams.
+    pub(super) fn settle(&self) {
+        relaxed(|| {
+            for place in self.streams.each() {
+                place.try_marks(|place, marks| {
+                    self.settle_marks(place, marks);
+                    self.settle_by_time(place, marks, place.stream());
+                    place.free_if_done(marks);
+                });
+            }
+        });
+    }
+
+    /// The same by events alone, which can be asked for in any context.
+    fn settle_reached(&self) {
+        relaxed(|| {
+            for place in self.streams.each() {
+                place.try_marks(|place, marks| self.settle_marks(place, marks));
+            }
+        });
+    }
+
+    /// The same, on all GPUs of this process: nobody else may look at those.
+    pub(super) fn settle_several(&'static self) {
+        self.settle();
+        if self.own().is_some_and(|own| own.pull.is_several()) {
+            let others = |gpu: &'static Self| {
+                if !core::ptr::eq(gpu, self) {
+                    gpu.settle_reached();
+                }
+            };
+            Self::each(others);
+        }
+    }
+
+    pub(super) fn settle_marks(&self, place: &Place, marks: &mut Marks) {
+        if marks.is_empty() {
+            return;
+        }
+        let Some(_held) = self.times.settling.try_hold() else {
+            return;
+        };
+        let now = os::nanoseconds();
+        // SAFETY: under its lock.
+        let base = unsafe { &mut *self.times.base.get() };
+        let mut is_any = false;
+        while let Some(reached) = marks.next(base, place.context(), now) {
+            self.charge(&reached, now);
+            place.note(now);
+            is_any = true;
+        }
+        if is_any && let Some(own) = self.own() {
+            let in_flight = self.time_in_flight();
+            let here = marks.first_cost().unwrap_or_else(|| place.pending_cost());
+            let next = if here > 0 { here } else { in_flight };
+            own.pull.moved(now, (in_flight > 0).then_some(next));
+        }
+    }
+
+    fn charge(&self, reached: &Reached, now: u64) {
+        let mark = &reached.mark;
+        let work = mark.work;
+        if mark.is_begin {
+            return;
+        }
+        let start = reached.began();
+        let is_early = reached.is_start_early || mark.is_late && self.turns.is_new(mark.since);
+        let start = if is_early {
+            start.max(reached.end.saturating_sub(work.cost))
+        } else {
+            start
+        };
+        let is_timed = reached.start > 0 && reached.end > 0;
+        let is_bound = reached.is_bound();
+        let is_exact = is_timed && !mark.is_late && !is_bound;
+        let end = if is_exact || mark.was_awaited {
+            reached.end
+        } else {
+            reached.end.min(start.saturating_add(work.cost))
+        };
+        let time = if is_timed {
+            let _held = self.times.lock.hold();
+            // SAFETY: under its lock.
+            let covered = unsafe { &mut *self.times.covered.get() };
+            covered.add(start, end)
+        } else {
+            work.cost
+        };
+        let time = if is_timed && mark.is_late {
+            since_launched(time, now.saturating_sub(mark.since), work.cost)
+        } else {
+            time
+        };
+        let time = if self.is_unsteady.load(Ordering::Relaxed) {
+            time
+        } else {
+            time.saturating_add(unseen(reached, time))
+        };
+        // Without turns, others' work is between the events as well.
+        let is_mixed = self.turns.are_off();
+        let teaches = is_timed && !mark.is_late && !is_early && !is_mixed;
+        if let Some(key) = work.key.filter(|_| teaches)
+            && let Some(each) = reached.end.saturating_sub(start).checked_div(work.count)
+        {
+            let each = if is_bound {
+                self.estimates.within(key, each)
+            } else {
+                // What is beyond that was charged for those that it stands for.
+                each.min(most_learned(mark.stands_for, work.cost))
+            };
+            self.estimates.learn(key, self.without_waiting(key, each));
+        }
+        if is_exact && !is_early {
+            // What is not known well says nothing, but what was known before is not to stand for ever.
+            let estimated = if work.is_unsure { time } else { work.cost };
+            self.overlap.note(estimated, time);
+        }
+        self.count(time, now);
+        self.give_back(work.cost);
+    }
+
+    /// What may have been waiting for another GPU is not what a launch takes.
+    fn without_waiting(&self, key: Key, time: u64) -> u64 {
+        let known = self.estimates.of(key);
+        match known.filter(|_| self.is_unsteady.load(Ordering::Relaxed)) {
+            Some(known) => time.min(known.time.saturating_mul(2)),
+            None => time,
+        }
+    }
+
+    /// The GPU worked for so long.
+    pub(super) fn count(&self, time: u64, now: u64) {
+        let used = self
+            .used
+            .fetch_add(time, Ordering::Relaxed)
+            .saturating_add(time);
+        self.turns.used(used);
+        self.stalled.store(0, Ordering::Relaxed);
+        if let Some(own) = self.own() {
+            own.charge(now, time, self.time_in_flight());
+            let is_unsteady = own.is_together(now);
+            self.is_unsteady.store(is_unsteady, Ordering::Relaxed);
+        }
+        // Less is left.
+        let left = self.left(now, used);
+        self.ceiling.fetch_min(self.apart(left), Ordering::SeqCst);
+    }
+
+    /// A stream is about to end.
+    pub(in crate::pacing) fn forget_stream(&'static self, handle: CUstream) {
+        let stream = Stream::plain(handle);
+        for place in self.streams.each().filter(|place| place.is_of(stream)) {
+            if place.has_pending() {
+                self.mark_end(place, stream);
+            }
+            let lost = relaxed(|| place.end_stream());
+            wait_for_others();
+            // What stands behind no event is charged as estimated.
+            self.count(lost, os::nanoseconds());
+            self.give_back(lost);
+        }
+    }
+
+    /// A context may be about to end.
+    pub(in crate::pacing) fn close_context(&'static self, context: CUcontext) {
+        self.mark_all_ends();
+        self.settle();
+        for place in self.of_context(context) {
+            place.close();
+        }
+    }
+
+    /// It has not ended.
+    pub(in crate::pacing) fn reopen_context(&self, context: CUcontext) {
+        for place in self.of_context(context) {
+            place.reopen();
+        }
+    }
+
+    /// It has ended, and its work with it: what was under way is charged by the time that it was.
+    pub(in crate::pacing) fn forget_context(&self, context: CUcontext) {
+        let now = os::nanoseconds();
+        let mut longest = 0;
+        for place in self.of_context(context) {
+            let (lost, time) = place.end(now);
+            longest = time.max(longest);
+            self.give_back(lost);
+        }
+        self.count(longest, now);
+        self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
+        let _held = self.times.settling.hold();
+        // SAFETY: under its lock.
+        unsafe { &mut *self.times.base.get() }.forget(context as u64);
+    }
+
+    fn of_context(&self, context: CUcontext) -> impl Iterator<Item = &Place> {
+        let context = context as u64;
+        let places = self.streams.each();
+        places.filter(move |place| place.context() == context)
+    }
+}
+
+/// How long work took that nobody saw begin, by the time since the event before it, if it was launched so long before
+/// somebody saw that it was over. It may have been over for a while by then: what can have been as expected is charged as such.
+fn since_launched(time: u64, most: u64, cost: u64) -> u64 {
+    let is_plausible = time > most && most <= far_beyond(cost);
+    let expected = if is_plausible { cost } else { u64::MAX };
+    time.min(most).min(expected)
+}
+
+/// How long a launch may have been taken to last that stands for so many, and should take `cost`.
+fn most_learned(stands_for: u64, cost: u64) -> u64 {
+    if stands_for > 1 {
+        far_beyond(cost)
+    } else {
+        u64::MAX
+    }
+}
+
+/// What others took of which only this one was measured, where it took far more than expected.
+fn unseen(reached: &Reached, time: u64) -> u64 {
+    let (mark, work) = (&reached.mark, reached.mark.work);
+    let is_alone = !mark.is_late && work.count == 1;
+    if is_alone && time > far_beyond(work.cost) {
+        time.saturating_sub(work.cost)
+            .saturating_mul(mark.stands_for.saturating_sub(1))
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_nobody_saw_begin_takes_as_long_as_it_should_unless_it_took_far_longer() {
+        // The first of a turn: the event before it was the last of the one before.
+        let first = |most, cost| since_launched(9_000_000, most, cost);
+        assert_eq!(first(190_000, 120_000), 120_000);
+        assert_eq!(first(100_000, 120_000), 100_000);
+        let far = far_beyond(120_000);
+        assert_eq!(
+            [first(far, 120_000), first(far + 1, 120_000)],
+            [120_000, far + 1]
+        );
+        // The event before it was reached while it was in the queue.
+        assert_eq!(since_launched(150_000, 190_000, 120_000), 150_000);
+        assert_eq!(since_launched(190_000, 190_000, 120_000), 190_000);
+    }
+}

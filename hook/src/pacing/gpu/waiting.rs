@@ -1,0 +1,232 @@
+//! What a launch does that may not go on yet, and what becomes of turns that nobody uses.
+
+use core::sync::atomic::Ordering;
+
+use super::super::arbiter_client::Duty;
+use super::super::job_cap::May;
+use super::super::turn_thread;
+use super::at_once::Samples;
+use super::{Gpu, WINDOW};
+use crate::identity::log;
+use crate::os;
+
+/// If nothing ends for so long, or for twice as long as it takes itself, a launch goes on: what is in flight may wait for it.
+/// Where nothing is known of the launch, and something runs that may just be long, every fourth of those that follow has
+/// to wait twice as long, until something ends.
+const PATIENCE: u64 = 2_000_000;
+/// The same where other processes of the job are at work in the same turn.
+const SHARED_PATIENCE: u64 = 20_000_000;
+/// The longest that one of these waits.
+const LONGEST_PATIENCE: u64 = 100_000_000;
+
+impl Gpu {
+    /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
+    #[cold]
+    pub(super) fn wait(&'static self, cost: u64, is_known: bool) {
+        let _exact = os::Exact::timers();
+        self.turns.wait_begins();
+        let known = is_known.then_some(cost);
+        let mut patience = Patience::new(self);
+        // What nothing is known of mostly takes less.
+        let mut longest_nap = if is_known { 500_000 } else { 20_000 };
+        loop {
+            self.mark_ends(None);
+            self.settle_several();
+            let now = os::nanoseconds();
+            let in_flight = self.time_in_flight();
+            match self.may(now, in_flight) {
+                May::Have(left) => {
+                    // Two long ones, so that the GPU does not wait between them.
+                    let left = self.apart(left);
+                    let window = self.apart(self.window());
+                    let most = left.min(window.max(cost.saturating_add(cost / 2)));
+                    if self.count_in(cost, most) {
+                        self.ceiling.store(left.min(window), Ordering::SeqCst);
+                        break;
+                    }
+                    if patience.is_over(self, now, known) {
+                        self.overrun(cost);
+                        break;
+                    }
+                    os::nap((in_flight / 2).clamp(20_000, longest_nap));
+                    longest_nap = longest_nap.saturating_mul(2).min(500_000);
+                }
+                May::Nothing(time) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    os::nap(time.clamp(20_000, 1_000_000));
+                }
+                May::Needed(ahead) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    if self.count_in(cost, ahead) {
+                        self.note_overrun(b"work on another GPU of the job may wait for it");
+                        break;
+                    }
+                    os::nap(50_000);
+                }
+                May::Turn(turn) => {
+                    self.ceiling.store(0, Ordering::SeqCst);
+                    let look_in = self.own().and_then(|own| own.pull.look_in(now));
+                    self.turns.sleep(turn, now, in_flight, look_in);
+                    if in_flight < WINDOW {
+                        // Nothing stands in its way but the turn.
+                        patience = Patience::new(self);
+                    }
+                }
+            }
+        }
+        self.turns.wait_ends();
+    }
+
+    fn may(&'static self, now: u64, in_flight: u64) -> May {
+        let Some(own) = self.own() else {
+            return May::Have(u64::MAX);
+        };
+        let used = self.used.load(Ordering::Relaxed);
+        if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
+        {
+            turn_thread::start(self);
+        }
+        let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
+        match turn {
+            Some(may) => {
+                self.turns.come_together(own.is_together(now));
+                own.pull.in_turns(may, now, used)
+            }
+            None => own.may(now, in_flight, used),
+        }
+    }
+
+    /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
+    pub(in crate::pacing) fn attend(&'static self) {
+        let mut last = 0;
+        let mut samples = Samples::default();
+        loop {
+            let is_sampled = self.turns.are_off();
+            self.turns.set_sampled(is_sampled);
+            let is_at_work = is_sampled && self.sample(&mut samples);
+            // Relaxed: whoever launches meanwhile is seen by what is in flight.
+            let launched = self.last.load(Ordering::Relaxed);
+            let is_same = core::mem::replace(&mut last, launched) == launched;
+            let rests = is_same && !is_at_work;
+            let in_flight = self.time_in_flight();
+            let turn = self.turns.turn();
+            let duty = self.with_flight(in_flight, |flight| {
+                self.turns.attend(os::nanoseconds(), flight, rests)
+            });
+            match duty {
+                Duty::End => break,
+                Duty::Rest => {
+                    if is_sampled && self.stop_sampling() {
+                        continue;
+                    }
+                    let is_idle =
+                        || self.in_flight.load(Ordering::SeqCst) == 0 && !self.has_launched();
+                    self.turns.rest(turn, is_idle);
+                }
+                Duty::Look(time) => {
+                    os::nap(time);
+                    if self.last.load(Ordering::Relaxed) != launched {
+                        // Who launches sees to it that time is charged.
+                        continue;
+                    }
+                    self.mark_all_ends();
+                    self.settle();
+                    // What is left to wish for, if nothing is done.
+                    let idle = || {
+                        let is_same = self.last.load(Ordering::Relaxed) == launched;
+                        let in_flight = self.in_flight.load(Ordering::SeqCst);
+                        match in_flight {
+                            0 if is_same => Some(0),
+                            _ if is_same && self.is_blocked() => Some(1),
+                            _ => None,
+                        }
+                    };
+                    if idle().is_some() {
+                        self.turns.give_back(idle);
+                    }
+                }
+            }
+        }
+        // Without an arbiter launches wait for the job's own cap again.
+        self.turns.set_sampled(false);
+        self.is_attended.store(false, Ordering::SeqCst);
+    }
+
+    /// Tells the arbiter of this process's channels.
+    pub(in crate::pacing) fn tell_channels(&self) {
+        self.turns.tell_channels();
+    }
+
+    /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
+    fn patience(&self) -> u64 {
+        let stalled = self.stalled.load(Ordering::Relaxed);
+        PATIENCE
+            .checked_shl((stalled / 4).min(8))
+            .unwrap_or(PATIENCE)
+            .min(LONGEST_PATIENCE)
+    }
+
+    /// Lets a launch go on although nothing ended: what is in flight may wait for it.
+    fn overrun(&self, cost: u64) {
+        self.in_flight.fetch_add(cost, Ordering::SeqCst);
+        // Relaxed: a count and nothing else.
+        self.stalled.fetch_add(1, Ordering::Relaxed);
+        self.note_overrun(b"nothing before it ended");
+    }
+
+    /// Counts a launch that went on although it had to wait.
+    fn note_overrun(&self, why: &[u8]) {
+        // Relaxed: a count and nothing else.
+        let count = self
+            .overruns
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        self.turns.overran(count);
+        if log::is_round(count) {
+            crate::identity::gate::with_finding(|finding| {
+                log::say(
+                    finding,
+                    log::Level::Warning,
+                    &[b"let a launch go on that had to wait: ", why],
+                );
+            });
+        }
+    }
+}
+
+/// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be
+/// shorter than what is waited.
+struct Patience {
+    used: u64,
+    since: u64,
+}
+
+impl Patience {
+    fn new(gpu: &Gpu) -> Self {
+        Self {
+            used: gpu.used.load(Ordering::Relaxed),
+            since: os::nanoseconds(),
+        }
+    }
+
+    /// For a launch that takes so long, if that is known.
+    fn is_over(&mut self, gpu: &Gpu, now: u64, known: Option<u64>) -> bool {
+        let used = gpu.used.load(Ordering::Relaxed);
+        if used != self.used {
+            self.used = used;
+            self.since = now;
+        }
+        let waited = now.saturating_sub(self.since);
+        let span = match known {
+            Some(time) => time.saturating_mul(2),
+            None => gpu.patience(),
+        };
+        // Others of the job have the GPU most of the time.
+        let least = if gpu.turns.is_shared() {
+            SHARED_PATIENCE
+        } else {
+            PATIENCE
+        };
+        waited > least && (gpu.is_blocked() || waited > span)
+    }
+}

@@ -1,0 +1,186 @@
+//! The cap that a job keeps alone, where there is no arbiter: by the word in its ledger that all its processes share.
+//!
+//! Where work of one of the job's GPUs was seen to wait for another's, they begin together: what one owes keeps the others
+//! waiting too. Otherwise work that spins for a GPU that waits would make its own GPU owe as much, and that one's the next.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use softmig_driver_sys::cuda::CUuuid;
+use softmig_region::seat::WHOLE;
+use softmig_region::{Gpu, Pace, Rate};
+
+use super::coscheduling::Pull;
+
+/// For so long on the clock a job that was idle has credit, in nanoseconds.
+const BURST: u64 = 20_000_000;
+/// With so much credit on the clock it goes on: in long turns, so that the GPU does not wait for each of its launches.
+const ENOUGH: u64 = BURST / 2;
+/// The same where GPUs begin together: each turn ends with one that waits for the other, so it is so long on the clock and on
+/// the GPU at least.
+const LONG: u64 = 40_000_000;
+const LONG_ON_GPU: u64 = 10_000_000;
+/// By so much of its time a GPU may go on longer than the other, which has to keep up with it.
+const AHEAD: u64 = 80_000_000;
+/// What another GPU may owe on the clock before this one stops too.
+const DEEP: i64 = -200_000_000;
+
+/// So much on the clock is owed for launches that go on all the same: less than can be owed.
+const MOST_OWED: i64 = 5_000_000_000;
+
+/// For so long on the clock a launch waits for what is in flight at most.
+const LONGEST: u64 = 100_000_000;
+
+/// The cap on one GPU.
+pub(super) struct Own {
+    pace: Pace<'static>,
+    rate: Rate,
+    uuid: CUuuid,
+    /// Whether its turn is over, and it waits for [`ENOUGH`].
+    rests: AtomicBool,
+    /// What is launched all the same.
+    pub(super) pull: Pull,
+}
+
+/// What may be launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum May {
+    /// So much may be in flight, in nanoseconds.
+    Have(u64),
+    /// Nothing, for so many nanoseconds at least.
+    Nothing(u64),
+    /// Launches for which work on another GPU of the job waits, while less than this is in flight.
+    Needed(u64),
+    /// Nothing, as long as the arbiter's word is this.
+    Turn(u32),
+}
+
+impl Own {
+    /// For a share of [`WHOLE`].
+    pub(super) fn new(gpu: Gpu<'static>, share: u32, uuid: CUuuid) -> Self {
+        let rate = Rate {
+            share: share.clamp(1, WHOLE),
+            burst: BURST,
+        };
+        Self {
+            pace: gpu.pace(),
+            rate,
+            uuid,
+            rests: AtomicBool::new(false),
+            pull: Pull::new(gpu.gang()),
+        }
+    }
+
+    /// The GPU's.
+    pub(super) fn uuid(&self) -> &CUuuid {
+        &self.uuid
+    }
+
+    /// The rate where so much on the clock is in flight. As long as it is, credit grows for it: it may wait for a launch that
+    /// waits here.
+    fn rate_with(&self, in_flight: u64, is_together: bool) -> Rate {
+        let burst = if is_together {
+            let turn = self.long_turn();
+            let ahead = self.rate.on_clock(AHEAD).saturating_sub(AHEAD);
+            turn.saturating_add(ahead.min(turn))
+        } else {
+            BURST
+        };
+        Rate {
+            burst: burst.saturating_add(in_flight),
+            ..self.rate
+        }
+    }
+
+    /// The credit with which GPUs begin together.
+    fn long_turn(&self) -> u64 {
+        LONG.max(self.rate.on_clock(LONG_ON_GPU)).min(LONGEST)
+    }
+
+    /// Whether the job's GPUs begin together.
+    pub(super) fn is_together(&self, now: u64) -> bool {
+        self.pull.is_several() && self.pull.gang.is_together(now)
+    }
+
+    /// The least credit, on the clock, of the other GPUs for which threads wait.
+    fn of_others(&self, now: u64) -> i64 {
+        let rate = self.rate_with(0, true);
+        let others = self.pull.gang.others(now, 0);
+        let others = others.filter(|other| other.is_waited_for);
+        let credits = others.map(|other| other.pace.credit(now, rate));
+        credits.min().unwrap_or(i64::MAX)
+    }
+
+    /// What is in flight, on the clock.
+    fn on_clock(&self, in_flight: u64) -> u64 {
+        self.rate.on_clock(in_flight).min(LONGEST)
+    }
+
+    /// What may be in flight now, of which so much is, after so much was used.
+    pub(super) fn may(&self, now: u64, in_flight: u64, used: u64) -> May {
+        let is_together = self.is_together(now);
+        let in_flight = self.on_clock(in_flight);
+        let rate = self.rate_with(in_flight, is_together);
+        let credit = self.pace.credit(now, rate);
+        let left = u64::try_from(credit).unwrap_or(0);
+        // As if what is in flight were done.
+        let after = credit.saturating_sub_unsigned(in_flight);
+        // Relaxed: one thread more or less that rests.
+        let rests = self.rests.load(Ordering::Relaxed);
+        let enough = if is_together {
+            self.long_turn()
+        } else {
+            ENOUGH
+        };
+        let enough = enough.cast_signed();
+        let others = if is_together {
+            self.of_others(now)
+        } else {
+            i64::MAX
+        };
+        let is_enough = if rests {
+            after.min(others) >= enough
+        } else {
+            after > 0 && others > DEEP
+        };
+        if is_enough {
+            self.rests.store(false, Ordering::Relaxed);
+            if rests {
+                self.pull.gang.wait(None);
+            }
+            return May::Have(self.rate.on_gpu(left));
+        }
+        if !rests {
+            self.rests.store(true, Ordering::Relaxed);
+            self.pull.begin(used);
+        }
+        self.pull.gang.wait(Some(now));
+        // By all processes of the job together.
+        let may_owe = credit > -MOST_OWED;
+        if let Some(ahead) = self.pull.may(now, used).filter(|_| may_owe) {
+            return May::Needed(ahead);
+        }
+        let missing = enough.saturating_sub(after.min(others)).unsigned_abs();
+        let look_in = self.pull.look_in(now).unwrap_or(u64::MAX);
+        May::Nothing(missing.min(look_in))
+    }
+
+    /// What is left of the credit, in nanoseconds of the GPU.
+    pub(super) fn left(&self, now: u64) -> u64 {
+        let is_together = self.is_together(now);
+        if is_together && self.of_others(now) <= DEEP {
+            return 0;
+        }
+        let credit = self.pace.credit(now, self.rate_with(0, is_together));
+        self.rate.on_gpu(u64::try_from(credit).unwrap_or(0))
+    }
+
+    /// Charges time that was measured, while so much is in flight.
+    pub(super) fn charge(&self, now: u64, time: u64, in_flight: u64) {
+        let rate = self.rate_with(self.on_clock(in_flight), self.is_together(now));
+        self.pace.charge(now, rate, time);
+    }
+}
+
+#[cfg(test)]
+#[path = "job_cap_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,149 @@
+//! Tests of [`super`], on a word of their own.
+
+use super::*;
+use core::num::NonZeroU64;
+use softmig_driver_sys::cuda::CUuuid;
+use softmig_region::{Ledger, size};
+
+const MS: u64 = 1_000_000;
+const START: u64 = 1_000_000 * MS;
+const QUARTER: u32 = WHOLE / 4;
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line(#[expect(dead_code, reason = "room for a ledger")] [u8; 64]);
+
+/// So many GPUs of a job of which nobody knows yet.
+pub(in crate::pacing) fn gpus(count: usize) -> Vec<Gpu<'static>> {
+    let size = size(count);
+    let room = vec![Line([0; 64]); size.div_ceil(64)].leak();
+    // SAFETY: aligned, long enough, and never given back.
+    let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size) }.unwrap();
+    let numbers = (1..).map_while(NonZeroU64::new).take(count);
+    numbers.map(|key| ledger.gpu(key).unwrap()).collect()
+}
+
+/// The cap of a job, as `N` of its processes have it.
+fn of_processes<const N: usize>(share: u32) -> [Own; N] {
+    let gpu = gpus(1)[0];
+    core::array::from_fn(|_| Own::new(gpu, share, CUuuid { bytes: [0; 16] }))
+}
+
+fn of_share(share: u32) -> Own {
+    let [own] = of_processes(share);
+    own
+}
+
+#[test]
+fn a_job_that_was_idle_has_its_share_of_the_burst() {
+    let own = of_share(QUARTER);
+    assert_eq!(own.may(START, 0, 0), May::Have(BURST / 4));
+    assert_eq!(own.left(START), BURST / 4);
+    assert_eq!(own.may(START + 1000 * MS, 0, 0), May::Have(BURST / 4));
+}
+
+#[test]
+fn what_was_charged_is_no_longer_to_be_had() {
+    let own = of_share(QUARTER);
+    own.charge(START, MS, 0);
+    // A millisecond of the GPU was four on the clock, of which one passed meanwhile.
+    assert_eq!(own.left(START), BURST / 4 - 3 * MS / 4);
+    own.charge(START, 100 * MS, 0);
+    assert_eq!(own.left(START), 0);
+}
+
+#[test]
+fn who_has_used_up_what_he_had_waits_for_a_long_turn() {
+    let own = of_share(QUARTER);
+    own.charge(START, BURST / 2, 0);
+    let May::Nothing(time) = own.may(START, 0, 0) else {
+        panic!("{:?}", own.may(START, 0, 0));
+    };
+    // Some credit is not enough for one that rests.
+    for early in [time / 2, time - 1] {
+        assert_eq!(own.may(START + early, 0, 0), May::Nothing(time - early));
+    }
+    assert_eq!(own.may(START + time, 0, 0), May::Have(ENOUGH / 4));
+    // Once it goes on it does so to the end.
+    own.charge(START + time, ENOUGH / 4 - MS / 100, 0);
+    assert!(matches!(own.may(START + time, 0, 0), May::Have(_)));
+}
+
+#[test]
+fn a_launch_waits_for_as_much_as_is_in_flight() {
+    let own = of_share(QUARTER);
+    assert!(matches!(own.may(START, MS, 0), May::Have(_)));
+    let own = of_share(QUARTER);
+    let missing = |in_flight| match own.may(START, in_flight, 0) {
+        May::Nothing(time) => time,
+        other => panic!("{other:?}"),
+    };
+    own.charge(START, BURST / 2, 0);
+    assert_eq!(missing(3 * MS) - missing(0), 12 * MS);
+}
+
+#[test]
+fn what_is_in_flight_is_not_waited_for_for_ever() {
+    let own = of_share(1);
+    for in_flight in [1, MS, u64::MAX] {
+        let may = own.may(START, in_flight, 0);
+        let is_soon = matches!(may, May::Nothing(time) if time <= LONGEST + ENOUGH);
+        assert!(
+            is_soon || matches!(may, May::Have(_)),
+            "{in_flight}: {may:?}"
+        );
+        let later = own.may(START + LONGEST + ENOUGH, in_flight, 0);
+        assert!(matches!(later, May::Have(_)), "{in_flight}: {later:?}");
+    }
+}
+
+#[test]
+fn credit_grows_for_what_is_in_flight() {
+    // A kernel of 20 ms is told of when it ends, and nobody was idle meanwhile.
+    let [seen, unseen] = [(); 2].map(|()| of_share(QUARTER));
+    let end = START + 60 * MS;
+    seen.charge(START, MS, 0);
+    unseen.charge(START, MS, 0);
+    seen.charge(end, MS, 10 * MS);
+    unseen.charge(end, MS, 0);
+    let debt = |own: &Own| own.pace.credit(end, own.rate_with(40 * MS, false));
+    assert!(debt(&seen) > debt(&unseen));
+    assert!(debt(&seen) <= (BURST + 40 * MS).cast_signed());
+}
+
+#[test]
+fn all_processes_of_a_job_have_the_share_together() {
+    let [one, other] = of_processes(QUARTER);
+    one.charge(START, BURST / 2, 0);
+    assert!(matches!(other.may(START, 0, 0), May::Nothing(_)));
+    assert_eq!(one.left(START), other.left(START));
+}
+
+#[test]
+fn whoever_launches_whenever_he_may_gets_his_share() {
+    for (share, kernel) in [(1, 2 * MS), (4, MS / 10), (13, 30 * MS), (50, 5 * MS)] {
+        let own = of_share(WHOLE / 100 * share);
+        let (mut now, mut used) = (START, 0);
+        while now < START + 100_000 * MS {
+            match own.may(now, 0, 0) {
+                May::Have(_) => {
+                    now += kernel;
+                    used += kernel;
+                    own.charge(now, kernel, 0);
+                }
+                May::Nothing(time) => now += time,
+                other => panic!("there is one GPU, and no turns: {other:?}"),
+            }
+        }
+        let got = used as f64 / (now - START) as f64 * 100.0;
+        let off = (got - f64::from(share)).abs();
+        assert!(off < 0.2, "{got} of {share}");
+    }
+}
+
+#[test]
+fn no_share_is_one() {
+    let own = of_share(0);
+    assert_eq!(own.rate.share, 1);
+    assert_eq!(of_share(u32::MAX).rate.share, WHOLE);
+}

@@ -1,0 +1,495 @@
+//! The streams of a GPU, and what was launched in each.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use softmig_driver_sys::cuda::{CUcontext, CUstream};
+
+use super::Stream;
+use super::estimates::Key;
+use super::events::Marks;
+use crate::os::{self, Lock};
+
+/// So many streams have a place, where there are more of them so many again.
+const PLACES: usize = 128;
+/// How often there are more at most: what is launched in still more streams at a time counts as estimated.
+const TABLES: usize = 64;
+
+/// All streams that were launched in.
+pub(super) struct Streams {
+    places: [Place; PLACES],
+    more: AtomicPtr<Streams>,
+}
+
+/// One stream. What each launch looks at is in one line of the processor's cache.
+#[repr(C, align(64))]
+pub(super) struct Place {
+    /// Whose place it is; 0 for nobody's.
+    name: AtomicU64,
+    /// What was launched behind the last event: how often in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
+    /// lower 47.
+    pending: AtomicU64,
+    /// The work of that, if all is of one kind.
+    kind: AtomicU64,
+    /// When all of that should be over, on the host's clock; 0 where only an event tells.
+    over: AtomicU64,
+    /// When that and all before it should be.
+    busy: AtomicU64,
+    /// How many events were under way when somebody looked last.
+    marked: AtomicUsize,
+    /// The stream was given something that is no work of the GPU's: time begins anew behind it.
+    is_broken: AtomicBool,
+    /// Its context may end now: nobody but who ends it touches the events.
+    is_closing: AtomicBool,
+    /// How much was launched that is not measured.
+    launched: AtomicU32,
+    /// Its context.
+    context: AtomicU64,
+    /// Its handle.
+    handle: AtomicU64,
+    /// The thread whose own it is; 0 for everybody's.
+    thread: AtomicU64,
+    /// When the work that is under way began at the earliest, on the host's clock.
+    since: AtomicU64,
+    /// As many of `launched` as there were at the last sample.
+    sampled: AtomicU32,
+    /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
+    lock: Lock,
+    marks: UnsafeCell<Marks>,
+}
+
+// SAFETY: `marks` is used only by the thread that holds `lock`.
+unsafe impl Sync for Place {}
+
+/// In [`Place::kind`]: different ones.
+const MIXED: u64 = u64::MAX;
+const COUNT: u64 = 1 << 48;
+/// In [`Place::pending`]: it is not known well of all how long it takes.
+const UNSURE: u64 = 1 << 47;
+
+/// What was launched behind an event.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pending {
+    /// Estimated nanoseconds.
+    pub(super) cost: u64,
+    /// How many launches.
+    pub(super) count: u64,
+    /// Their kind, if there is one.
+    pub(super) key: Option<Key>,
+    /// Whether it is not known of all how long they take.
+    pub(super) is_unsure: bool,
+}
+
+impl Streams {
+    /// The place of a stream in a context.
+    #[inline]
+    pub(super) fn place(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let name = name(stream, context);
+        let mut tables = self.tables();
+        let known = tables.find_map(|table| table.known(name));
+        known.or_else(|| self.new_place(name, stream, context))
+    }
+
+    #[inline]
+    fn known(&self, name: u64) -> Option<&Place> {
+        let mut places = self.places_for(name);
+        places.find(|place| place.name.load(Ordering::Relaxed) == name)
+    }
+
+    /// Where a name may stand.
+    #[inline]
+    fn places_for(&self, name: u64) -> impl Iterator<Item = &Place> {
+        let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
+        (0..8).filter_map(move |at| self.places.get(start.wrapping_add(at) % PLACES))
+    }
+
+    #[cold]
+    fn new_place(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let mut tables = self.tables();
+        let found = tables.find_map(|table| table.place_here(name, stream, context));
+        found.or_else(|| self.grown()?.place_here(name, stream, context))
+    }
+
+    /// A free place, or one in which nothing is under way and that then serves another stream.
+    fn place_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let free = |place: &&Place| place.take(name, stream, context);
+        let idle = |place: &&Place| place.is_idle() && place.take_over(name, stream, context);
+        let found = self.places_for(name).find(free);
+        found.or_else(|| self.places_for(name).find(idle))
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Self> {
+        // SAFETY: null, or what was mapped below and is never given back.
+        core::iter::successors(Some(self), |table| unsafe {
+            table.more.load(Ordering::Acquire).as_ref()
+        })
+    }
+
+    /// One more table.
+    #[cold]
+    fn grown(&self) -> Option<&Self> {
+        let last = self.tables().take(TABLES).last()?;
+        let new = os::map(size_of::<Self>()).ok()?;
+        os::is_wiped_in_children(new, size_of::<Self>());
+        let mapped = new.cast::<Self>().as_ptr();
+        // Release: whoever finds it sees it all zero, which is what an empty one is.
+        let added = last.more.compare_exchange(
+            core::ptr::null_mut(),
+            mapped,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if added.is_err() {
+            // Another thread was faster, or there are enough.
+            os::unmap(new, size_of::<Self>());
+        }
+        // SAFETY: see above.
+        unsafe { last.more.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The place of a stream in a context, if anything was launched in it.
+    pub(super) fn find(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+        let name = name(stream, context);
+        self.each()
+            .find(|place| place.name.load(Ordering::Relaxed) == name)
+    }
+
+    /// All that are in use.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Place> {
+        let places = self.tables().flat_map(|table| &table.places);
+        places.filter(|place| place.name.load(Ordering::Relaxed) != 0)
+    }
+}
+
+/// The name of a stream that has ended while its work had not.
+const ENDED: u64 = u64::MAX;
+
+/// CU_STREAM_LEGACY.
+const LEGACY: u64 = 1;
+/// CU_STREAM_PER_THREAD.
+pub(super) const PER_THREAD: u64 = 2;
+
+/// What a stream is known by. The default streams are each context's, or each thread's.
+fn name(stream: Stream, context: CUcontext) -> u64 {
+    let handle = stream.handle as u64;
+    let apart = (context as u64).rotate_left(16);
+    match (handle, stream.is_per_thread) {
+        (0, false) | (LEGACY, _) => LEGACY ^ apart,
+        (0, true) | (PER_THREAD, _) => PER_THREAD ^ apart ^ (os::thread_id() << 8),
+        _ => handle ^ apart,
+    }
+}
+
+impl Place {
+    fn take(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
+        let taken = self
+            .name
+            .compare_exchange(0, name, Ordering::SeqCst, Ordering::SeqCst);
+        if taken.is_ok() {
+            self.describe(stream, context);
+        }
+        taken == Ok(0) || taken == Err(name)
+    }
+
+    /// Becomes another stream's of the same context, whose the events are.
+    fn take_over(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
+        let taken = self.try_marks(|place, marks| {
+            let is_free = marks.is_empty() && !place.has_pending();
+            if !is_free || place.context() != context as u64 {
+                return false;
+            }
+            marks.pass_on();
+            place.is_broken.store(false, Ordering::Relaxed);
+            place.name.store(name, Ordering::SeqCst);
+            place.describe(stream, context);
+            true
+        });
+        taken == Some(true)
+    }
+
+    fn describe(&self, stream: Stream, context: CUcontext) {
+        self.context.store(context as u64, Ordering::Relaxed);
+        self.handle.store(stream.handle as u64, Ordering::Relaxed);
+        let thread = if stream.is_own() { os::thread_id() } else { 0 };
+        self.thread.store(thread, Ordering::Relaxed);
+    }
+
+    /// The context of the stream.
+    pub(super) fn context(&self) -> u64 {
+        self.context.load(Ordering::Relaxed)
+    }
+
+    /// The stream, for this thread: `None` for another thread's own.
+    pub(super) fn stream(&self) -> Option<Stream> {
+        let thread = self.thread.load(Ordering::Relaxed);
+        let handle = self.handle.load(Ordering::Relaxed) as usize as CUstream;
+        let stream = Stream {
+            handle,
+            is_per_thread: thread != 0,
+        };
+        (thread == 0 || thread == os::thread_id()).then_some(stream)
+    }
+
+    /// Whether it is this stream's, whichever the context.
+    pub(super) fn is_of(&self, stream: Stream) -> bool {
+        let context = self.context() as usize as CUcontext;
+        self.name.load(Ordering::Relaxed) == name(stream, context)
+    }
+
+    /// Counts a launch, and says what was launched since the last event.
+    #[inline]
+    pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
+        let before = self.pending.fetch_add(cost | COUNT, Ordering::Relaxed);
+        self.added(before, key);
+        of_word(before.wrapping_add(cost | COUNT), key.number())
+    }
+
+    /// The same for one of which it is not known well how long it takes.
+    #[cold]
+    pub(super) fn add_unsure(&self, key: Key, cost: u64) -> Pending {
+        let add = |word: u64| Some(word.wrapping_add(cost | COUNT) | UNSURE);
+        let added = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let before = added.unwrap_or(0);
+        self.added(before, key);
+        of_word(before.wrapping_add(cost | COUNT), key.number())
+    }
+
+    #[inline]
+    fn added(&self, before: u64, key: Key) {
+        let kind = key.number();
+        if before == 0 {
+            self.kind.store(kind, Ordering::Relaxed);
+        } else if self.kind.load(Ordering::Relaxed) != kind {
+            self.kind.store(MIXED, Ordering::Relaxed);
+        }
+    }
+
+    /// One more launch, like all since the last event known well, that takes so long: when it should be over.
+    #[inline]
+    pub(super) fn expect(&self, now: u64, cost: u64) {
+        // It begins some time after it was handed over, and behind what is there.
+        const WAY: u64 = 10_000;
+        let busy = self.busy.load(Ordering::Relaxed);
+        let over = busy.max(now.saturating_add(WAY)).saturating_add(cost);
+        self.busy.store(over, Ordering::Relaxed);
+        self.over.store(over, Ordering::Relaxed);
+    }
+
+    /// How long it should take until that is over.
+    pub(super) fn backlog(&self, now: u64) -> u64 {
+        self.over.load(Ordering::Relaxed).saturating_sub(now)
+    }
+
+    /// Whether something was launched since the last event, all of which is known well.
+    #[inline]
+    pub(super) fn is_light(&self) -> bool {
+        self.is_expected() && self.has_pending()
+    }
+
+    /// Whether nobody marked where what was launched since the last event begins.
+    #[inline]
+    pub(super) fn is_expected(&self) -> bool {
+        self.expected() != 0
+    }
+
+    /// When what was launched since the last event should be over; 0 where only an event tells.
+    pub(super) fn expected(&self) -> u64 {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// For how long it should be over; `None` if it should not, or if only an event tells.
+    pub(super) fn over_for(&self, now: u64) -> Option<u64> {
+        let over = self.over.load(Ordering::Relaxed);
+        (over != 0).then(|| now.checked_sub(over))?
+    }
+
+    /// What was launched since the last event, if that is known so well that it has no event of its own.
+    pub(super) fn light_cost(&self) -> Option<u64> {
+        let cost = self.pending_cost();
+        (self.is_expected() && cost > 0).then_some(cost)
+    }
+
+    pub(super) fn pending_cost(&self) -> u64 {
+        cost_of(self.pending.load(Ordering::Relaxed))
+    }
+
+    /// Whether so much was launched since the last event that its end is worth another.
+    pub(super) fn has_much_pending(&self) -> bool {
+        const MUCH: u64 = 50_000;
+        let least = if self.is_expected() { MUCH } else { 1 };
+        self.pending_cost() >= least
+    }
+
+    /// What was launched since the last event, which is the caller's now.
+    pub(super) fn take_pending(&self) -> Pending {
+        let kind = self.kind.load(Ordering::Relaxed);
+        self.over.store(0, Ordering::Relaxed);
+        of_word(self.pending.swap(0, Ordering::Relaxed), kind)
+    }
+
+    /// It could not be marked: it is counted again with what comes next.
+    pub(super) fn put_back(&self, work: Pending, expected: u64) {
+        let more = work.cost | work.count.wrapping_mul(COUNT);
+        let unsure = if work.is_unsure { UNSURE } else { 0 };
+        let add = |word: u64| Some(word.wrapping_add(more) | unsure);
+        let _ = self
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        self.kind.store(MIXED, Ordering::Relaxed);
+        self.over.store(expected, Ordering::Relaxed);
+    }
+
+    /// Whether anything was.
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether time begins with the next launch: nothing was under way when somebody looked last, or it is something else
+    /// than work.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.has_pending()
+            && (self.marked.load(Ordering::Relaxed) == 0 || self.is_broken.load(Ordering::Relaxed))
+    }
+
+    /// Whether nothing is under way, as far as anybody has seen.
+    pub(super) fn is_done(&self) -> bool {
+        !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
+    }
+
+    /// From here on time begins anew.
+    pub(super) fn break_off(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something stands before the next launch that is no work of the GPU's; asked by who begins anew.
+    pub(super) fn take_break(&self) -> bool {
+        self.is_broken.swap(false, Ordering::Relaxed)
+    }
+
+    /// Calls `use_them` with the events, unless another thread has them.
+    pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
+        let _held = self.lock.try_hold()?;
+        if self.is_closing.load(Ordering::Relaxed) {
+            return None;
+        }
+        // SAFETY: the lock is held, so nobody else has them.
+        let marks = unsafe { &mut *self.marks.get() };
+        let returned = use_them(self, marks);
+        self.marked.store(marks.count(), Ordering::Relaxed);
+        Some(returned)
+    }
+
+    /// Work began now, or some of it ended now.
+    pub(super) fn note(&self, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// Something is launched that is not measured.
+    #[inline]
+    pub(super) fn launch(&self) {
+        // Relaxed: an estimate and nothing else. One that is lost to another thread's does no harm.
+        let launched = self.launched.load(Ordering::Relaxed);
+        self.launched
+            .store(launched.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How much was since the last sample.
+    pub(super) fn launched(&self) -> u32 {
+        let sampled = self.sampled.load(Ordering::Relaxed);
+        let launched = self.launched.load(Ordering::Relaxed);
+        launched.wrapping_sub(sampled)
+    }
+
+    /// The same, for a new sample.
+    pub(super) fn take_launched(&self) -> u32 {
+        let count = self.launched();
+        self.sampled.fetch_add(count, Ordering::Relaxed);
+        count
+    }
+
+    /// When that was.
+    pub(super) fn since(&self) -> u64 {
+        self.since.load(Ordering::Relaxed)
+    }
+
+    /// The stream ends, and its work runs on: nothing is recorded here any more. What stands behind no event is returned.
+    pub(super) fn end_stream(&self) -> u64 {
+        loop {
+            let lost = self.try_marks(|place, marks| {
+                place.name.store(ENDED, Ordering::SeqCst);
+                place.thread.store(u64::MAX, Ordering::Relaxed);
+                let lost = place.take_pending().cost;
+                place.free_if_done(marks);
+                lost
+            });
+            match lost {
+                Some(lost) => break lost,
+                None if self.is_closing.load(Ordering::Relaxed) => break 0,
+                // Another thread is in the driver, for as long as an event takes.
+                None => os::nap(10_000),
+            }
+        }
+    }
+
+    /// The place is anybody's again if its stream has ended and so has all work there.
+    pub(super) fn free_if_done(&self, marks: &mut Marks) {
+        if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
+            marks.destroy();
+            self.free();
+        }
+    }
+
+    fn free(&self) {
+        self.is_broken.store(false, Ordering::Relaxed);
+        self.name.store(0, Ordering::SeqCst);
+    }
+
+    /// The context may end: until that is known nobody else touches the events.
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        // Another thread may be in the driver, for as long as an event takes.
+        drop(self.lock.hold());
+    }
+
+    /// It did not.
+    pub(super) fn reopen(&self) {
+        self.is_closing.store(false, Ordering::SeqCst);
+    }
+
+    /// It did, with the events. Returns what was in flight here, and for how long at most.
+    pub(super) fn end(&self, now: u64) -> (u64, u64) {
+        self.close();
+        let _held = self.lock.hold();
+        // SAFETY: the lock is held, so nobody else has them.
+        let marks = unsafe { &mut *self.marks.get() };
+        let is_busy = self.has_pending() || !marks.is_empty();
+        let has_begun = marks.has_begun();
+        let lost = marks.forget().saturating_add(self.take_pending().cost);
+        self.marked.store(0, Ordering::Relaxed);
+        self.free();
+        self.reopen();
+        let time = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        (lost, if is_busy && has_begun { time } else { 0 })
+    }
+}
+
+fn cost_of(word: u64) -> u64 {
+    word & UNSURE.wrapping_sub(1)
+}
+
+fn of_word(word: u64, kind: u64) -> Pending {
+    Pending {
+        cost: cost_of(word),
+        count: word >> 48,
+        key: Key::from_number(kind).filter(|_| kind != MIXED),
+        is_unsure: word & UNSURE != 0,
+    }
+}
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;
