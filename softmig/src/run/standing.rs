@@ -1,4 +1,4 @@
-//! Whether the user's own limits count here. Goes by what the library goes by (`hook/src/place.rs`), so that nobody is
+//! Whether the user's own limits count here. Goes by what the library goes by (`hook/src/identity/resolve.rs`), so that nobody is
 //! told of limits that are not in force:
 //!
 //! | the caller is | what holds |

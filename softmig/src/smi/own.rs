@@ -1,6 +1,6 @@
 //! Which processes are the caller's own: those of his job.
 //!
-//! It goes by what the hook goes by (`hook/src/place.rs`): where no limits hold for a process, nothing is taken out of
+//! It goes by what the hook goes by (`hook/src/identity/resolve.rs`): where no limits hold for a process, nothing is taken out of
 //! what it sees.
 //!
 //! | the caller is | own are |

@@ -166,7 +166,7 @@ fn a_stream_that_ends_leaves_its_work_and_its_events() {
     );
 }
 
-/// As `hook/src/channels.rs` reads them, and the monitor proves them.
+/// As `hook/src/pacing/channels.rs` reads them, and the monitor proves them.
 #[test]
 fn the_kernel_driver_answers_this_process_and_others_find_its_file() {
     let name = "the_kernel_driver_answers_this_process_and_others_find_its_file";
