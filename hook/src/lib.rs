@@ -13,9 +13,10 @@
 //!
 //! One call, followed through the files:
 //!
-//! 1. A program looks up `cuMemAlloc_v2`. Linked directly it finds the export of [`driver::cuda`]; by `dlsym` it comes to
+//! 1. A program looks up `cuMemAlloc_v2`. Linked directly it finds the export of [`exports::cuda`]; by `dlsym` it comes to
 //!    [`exports::dlsym`], by `cuGetProcAddress` to [`exports::proc_address`], and both give it the same export.
-//! 2. It calls it. The export is made by [`driver::table`] from one line of [`driver::cuda`], as are all others.
+//! 2. It calls it. The export is made by [`exports::table`] from one line of [`driver::cuda`], as are all others, and calls the
+//!    handler that [`exports::cuda`] names.
 //! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`identity::resolve`] whose process this
 //!    is, which reads what [`identity::host`] finds; afterwards that is one load and one comparison.
 //! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.
@@ -23,7 +24,7 @@
 //!
 //! All that is `unsafe` is in [`os`], [`driver`], [`exports`], [`pacing::channels`] and at the edge of handlers. Nothing
 //! runs when the library is loaded, and nothing at all in a process that makes no call to the driver, except that its
-//! `dlsym` passes through [`exports::dlsym`] and its `ioctl` through [`pacing::channels`].
+//! `dlsym` passes through [`exports::dlsym`] and its `ioctl` through [`exports::ioctl`].
 //!
 //! Under the profile `hook` this is a library without std that cannot panic; under every other one it is an ordinary
 //! crate that exports nothing, so that it can be tested.

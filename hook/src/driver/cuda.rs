@@ -1,119 +1,120 @@
-//! The functions of libcuda that the hook exports.
+//! The functions of libcuda that the hook exports, by family.
 
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
-use super::table::{c_name, interpose};
-use crate::launch::copies::{self, DEFAULT};
-use crate::pacing::Stream;
+use super::table::{c_name, declare};
 
-interpose! { CUDA, cuda;
+/// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] what programs
+/// call. What follows `as` is read there alone.
+macro_rules! cuda_functions {
+    ($then:path) => { $then! { CUDA, cuda;
     Lookup {
         fn cuGetProcAddress(
             symbol: *const c_char,
             pfn: *mut *mut c_void,
             cuda_version: c_int,
             flags: cuuint64_t,
-        ) -> CUresult => crate::exports::proc_address::first;
+        ) -> CUresult;
         fn cuGetProcAddress_v2(
             symbol: *const c_char,
             pfn: *mut *mut c_void,
             cuda_version: c_int,
             flags: cuuint64_t,
             symbol_status: *mut CUdriverProcAddressQueryResult,
-        ) -> CUresult => crate::exports::proc_address::second;
+        ) -> CUresult;
     }
     Entry {
-        fn cuInit(flags: c_uint) -> CUresult => crate::identity::neighbours::init;
+        fn cuInit(flags: c_uint) -> CUresult;
     }
     Context {
-        fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult => crate::memory::contexts::create_v1;
-        fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult => crate::memory::contexts::create_v2;
+        fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
+        fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult;
         fn cuCtxCreate_v3(
             context: *mut CUcontext,
             params_array: *mut CUexecAffinityParam,
             num_params: c_int,
             flags: c_uint,
             device: CUdevice,
-        ) -> CUresult => crate::memory::contexts::create_v3;
+        ) -> CUresult;
         fn cuCtxCreate_v4(
             context: *mut CUcontext,
             ctx_create_params: *mut CUctxCreateParams,
             flags: c_uint,
             device: CUdevice,
-        ) -> CUresult => crate::memory::contexts::create_v4;
-        fn cuCtxDestroy(context: CUcontext) -> CUresult => crate::memory::contexts::destroy;
-        fn cuCtxDestroy_v2(context: CUcontext) -> CUresult => crate::memory::contexts::destroy_v2;
+        ) -> CUresult;
+        fn cuCtxDestroy(context: CUcontext) -> CUresult;
+        fn cuCtxDestroy_v2(context: CUcontext) -> CUresult;
         fn cuCtxAttach(context: *mut CUcontext, flags: c_uint) -> CUresult;
         fn cuCtxDetach(context: CUcontext) -> CUresult;
-        fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult => crate::memory::stacks::set_limit;
+        fn cuCtxSetLimit(limit: CUlimit, value: usize) -> CUresult;
         fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult;
         fn cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) -> CUresult;
-        fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult => crate::memory::contexts::retain;
-        fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult => crate::memory::contexts::release;
-        fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult => crate::memory::contexts::release_v2;
-        fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult => crate::memory::contexts::reset;
-        fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult => crate::memory::contexts::reset_v2;
+        fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRelease(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxReset(device: CUdevice) -> CUresult;
+        fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> CUresult;
         fn cuGreenCtxCreate(
             ctx: *mut CUgreenCtx,
             desc: CUdevResourceDesc,
             device: CUdevice,
             flags: c_uint,
-        ) -> CUresult => crate::memory::contexts::create_green;
+        ) -> CUresult;
         fn cuGreenCtxDestroy(ctx: CUgreenCtx) -> CUresult;
         fn cuGreenCtxStreamCreate(
             stream: *mut CUstream,
             context: CUgreenCtx,
             flags: c_uint,
             priority: c_int,
-        ) -> CUresult => crate::memory::streams::create_green;
-        fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult => crate::memory::streams::create;
+        ) -> CUresult;
+        fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult;
         fn cuStreamCreateWithPriority(
             stream: *mut CUstream,
             flags: c_uint,
             priority: c_int,
-        ) -> CUresult => crate::memory::streams::create_with_priority;
+        ) -> CUresult;
         fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
     }
     Memory {
-        fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult => crate::memory::alloc::alloc;
-        fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult => crate::memory::alloc::alloc_v2;
+        fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult;
+        fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult;
         fn cuMemAllocPitch(
             pointer: *mut CUdeviceptr_v1,
             pitch: *mut c_uint,
             width_in_bytes: c_uint,
             height: c_uint,
             element_size_bytes: c_uint,
-        ) -> CUresult => crate::memory::alloc::alloc_pitch;
+        ) -> CUresult;
         fn cuMemAllocPitch_v2(
             pointer: *mut CUdeviceptr,
             pitch: *mut usize,
             width_in_bytes: usize,
             height: usize,
             element_size_bytes: c_uint,
-        ) -> CUresult => crate::memory::alloc::alloc_pitch_v2;
-        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult => crate::memory::managed::alloc;
-        fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult => crate::memory::alloc::free_v1;
-        fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult => crate::memory::alloc::free_v2;
-        fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult => crate::memory::pools::alloc;
-        fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult => crate::memory::pools::alloc_ptsz;
+        ) -> CUresult;
+        fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult;
+        fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult;
+        fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult;
+        fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
+        fn cuMemAllocAsync_ptsz(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) -> CUresult;
         fn cuMemAllocFromPoolAsync(
             pointer: *mut CUdeviceptr,
             bytes: usize,
             pool: CUmemoryPool,
             stream: CUstream,
-        ) -> CUresult => crate::memory::pools::alloc_from;
+        ) -> CUresult;
         fn cuMemAllocFromPoolAsync_ptsz(
             pointer: *mut CUdeviceptr,
             bytes: usize,
             pool: CUmemoryPool,
             stream: CUstream,
-        ) -> CUresult => crate::memory::pools::alloc_from_ptsz;
-        fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult => crate::memory::alloc::free_async;
-        fn cuMemFreeAsync_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult => crate::memory::alloc::free_async_ptsz;
-        fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult => crate::memory::pools::create;
-        fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult => crate::memory::pools::destroy;
-        fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult => crate::memory::pools::trim;
-        fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult => crate::memory::pools::set;
+        ) -> CUresult;
+        fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
+        fn cuMemFreeAsync_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult;
+        fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult;
+        fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult;
+        fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult;
+        fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult;
         fn cuMemGetDefaultMemPool(
             pool: *mut CUmemoryPool,
             location: *mut CUmemLocation,
@@ -124,7 +125,7 @@ interpose! { CUDA, cuda;
             location: *mut CUmemLocation,
             kind: CUmemAllocationType,
         ) -> CUresult;
-        fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult => crate::memory::pools::set_for;
+        fn cuMemSetMemPool(location: *mut CUmemLocation, kind: CUmemAllocationType, pool: CUmemoryPool) -> CUresult;
         fn cuMemPoolExportToShareableHandle(
             handle_out: *mut c_void,
             pool: CUmemoryPool,
@@ -141,43 +142,43 @@ interpose! { CUDA, cuda;
             ptr_out: *mut CUdeviceptr,
             pool: CUmemoryPool,
             share_data: *mut CUmemPoolPtrExportData,
-        ) -> CUresult => crate::memory::ipc::import_pointer;
+        ) -> CUresult;
         fn cuMemCreate(
             handle: *mut CUmemGenericAllocationHandle,
             size: usize,
             prop: *const CUmemAllocationProp,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::vmm::create;
-        fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult => crate::memory::vmm::release;
+        ) -> CUresult;
+        fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult;
         fn cuMemMap(
             ptr: CUdeviceptr,
             size: usize,
             offset: usize,
             handle: CUmemGenericAllocationHandle,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::vmm::map;
-        fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult => crate::memory::vmm::unmap;
-        fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult => crate::memory::vmm::map_array;
-        fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult => crate::memory::vmm::map_array_ptsz;
+        ) -> CUresult;
+        fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult;
+        fn cuMemMapArrayAsync(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
+        fn cuMemMapArrayAsync_ptsz(map_info_list: *mut CUarrayMapInfo, count: c_uint, stream: CUstream) -> CUresult;
         fn cuMemExportToShareableHandle(
             shareable_handle: *mut c_void,
             handle: CUmemGenericAllocationHandle,
             handle_type: CUmemAllocationHandleType,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::export;
+        ) -> CUresult;
         fn cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle,
             os_handle: *mut c_void,
             sh_handle_type: CUmemAllocationHandleType,
-        ) -> CUresult => crate::memory::vmm::import;
-        fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult => crate::memory::vmm::retain;
+        ) -> CUresult;
+        fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult;
         fn cuMemGetHandleForAddressRange(
             handle: *mut c_void,
             pointer: CUdeviceptr,
             size: usize,
             handle_type: CUmemRangeHandleType,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::descriptor;
+        ) -> CUresult;
         fn cuMulticastCreate(
             mc_handle: *mut CUmemGenericAllocationHandle,
             prop: *const CUmulticastObjectProp,
@@ -189,7 +190,7 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::bind;
+        ) -> CUresult;
         fn cuMulticastBindMem_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -198,14 +199,14 @@ interpose! { CUDA, cuda;
             mem_offset: usize,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::bind_v2;
+        ) -> CUresult;
         fn cuMulticastBindAddr(
             mc_handle: CUmemGenericAllocationHandle,
             mc_offset: usize,
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::bind_at;
+        ) -> CUresult;
         fn cuMulticastBindAddr_v2(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -213,7 +214,7 @@ interpose! { CUDA, cuda;
             pointer: CUdeviceptr,
             size: usize,
             flags: c_ulonglong,
-        ) -> CUresult => crate::memory::export::bind_at_v2;
+        ) -> CUresult;
         fn cuMulticastUnbind(
             mc_handle: CUmemGenericAllocationHandle,
             device: CUdevice,
@@ -281,17 +282,17 @@ interpose! { CUDA, cuda;
             flags: c_ulonglong,
             stream: CUstream,
         ) -> CUresult;
-        fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult => crate::memory::arrays::create_v1;
-        fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult => crate::memory::arrays::create_v2;
-        fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult => crate::memory::arrays::create_3d_v1;
-        fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult => crate::memory::arrays::create_3d_v2;
-        fn cuArrayDestroy(array: CUarray) -> CUresult => crate::memory::arrays::destroy;
+        fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult;
+        fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult;
+        fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult;
+        fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult;
+        fn cuArrayDestroy(array: CUarray) -> CUresult;
         fn cuMipmappedArrayCreate(
             handle: *mut CUmipmappedArray,
             mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR,
             num_mipmap_levels: c_uint,
-        ) -> CUresult => crate::memory::arrays::create_mipmapped;
-        fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult => crate::memory::arrays::destroy_mipmapped;
+        ) -> CUresult;
+        fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult;
         fn cuGraphAddMemAllocNode(
             graph_node: *mut CUgraphNode,
             graph: CUgraph,
@@ -328,83 +329,83 @@ interpose! { CUDA, cuda;
             error_node: *mut CUgraphNode,
             log_buffer: *mut c_char,
             buffer_size: usize,
-        ) -> CUresult => crate::memory::graphs::instantiate;
+        ) -> CUresult;
         fn cuGraphInstantiate_v2(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             error_node: *mut CUgraphNode,
             log_buffer: *mut c_char,
             buffer_size: usize,
-        ) -> CUresult => crate::memory::graphs::instantiate_v2;
-        fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult => crate::memory::graphs::instantiate_with_flags;
+        ) -> CUresult;
+        fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult;
         fn cuGraphInstantiateWithParams(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-        ) -> CUresult => crate::memory::graphs::instantiate_with_params;
+        ) -> CUresult;
         fn cuGraphInstantiateWithParams_ptsz(
             graph_exec: *mut CUgraphExec,
             graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-        ) -> CUresult => crate::memory::graphs::instantiate_with_params_ptsz;
-        fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::upload;
-        fn cuGraphUpload_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::upload_ptsz;
+        ) -> CUresult;
+        fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
+        fn cuGraphUpload_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
         fn cuGraphExecUpdate(
             graph_exec: CUgraphExec,
             graph: CUgraph,
             error_node: *mut CUgraphNode,
             update_result_out: *mut CUgraphExecUpdateResult,
-        ) -> CUresult => crate::memory::graphs::update;
+        ) -> CUresult;
         fn cuGraphExecUpdate_v2(
             graph_exec: CUgraphExec,
             graph: CUgraph,
             result_info: *mut CUgraphExecUpdateResultInfo,
-        ) -> CUresult => crate::memory::graphs::update_v2;
+        ) -> CUresult;
         fn cuGraphExecNodeSetParams(
             graph_exec: CUgraphExec,
             node: CUgraphNode,
             node_params: *mut CUgraphNodeParams,
-        ) -> CUresult => crate::memory::graphs::set_params;
+        ) -> CUresult;
         fn cuGraphExecChildGraphNodeSetParams(
             graph_exec: CUgraphExec,
             node: CUgraphNode,
             child_graph: CUgraph,
-        ) -> CUresult => crate::memory::graphs::set_child;
-        fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult => crate::memory::graphs::destroy;
-        fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult => crate::memory::graphs::trim;
+        ) -> CUresult;
+        fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult;
+        fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult;
         fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
-        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::ipc::open;
-        fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult => crate::memory::ipc::open_v2;
-        fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult => crate::memory::ipc::close;
+        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
+        fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult;
+        fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult;
         fn cuImportExternalMemory(
             ext_mem_out: *mut CUexternalMemory,
             mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
-        ) -> CUresult => crate::memory::ipc::import;
-        fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult => crate::memory::ipc::destroy;
-        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult => crate::memory::modules::load;
-        fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult => crate::memory::modules::load_data;
+        ) -> CUresult;
+        fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult;
+        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult;
+        fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult;
         fn cuModuleLoadDataEx(
             module: *mut CUmodule,
             image: *const c_void,
             num_options: c_uint,
             options: *mut CUjit_option,
             option_values: *mut *mut c_void,
-        ) -> CUresult => crate::memory::modules::load_data_ex;
-        fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult => crate::memory::modules::load_fat_binary;
-        fn cuModuleUnload(hmod: CUmodule) -> CUresult => crate::memory::modules::unload;
-        fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult => crate::memory::modules::get_function;
+        ) -> CUresult;
+        fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult;
+        fn cuModuleUnload(hmod: CUmodule) -> CUresult;
+        fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult;
         fn cuModuleGetGlobal(
             pointer: *mut CUdeviceptr_v1,
             bytes: *mut c_uint,
             module: CUmodule,
             name: *const c_char,
-        ) -> CUresult => crate::memory::modules::get_global;
+        ) -> CUresult;
         fn cuModuleGetGlobal_v2(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             module: CUmodule,
             name: *const c_char,
-        ) -> CUresult => crate::memory::modules::get_global_v2;
+        ) -> CUresult;
         fn cuLibraryLoadData(
             library: *mut CUlibrary,
             code: *const c_void,
@@ -414,7 +415,7 @@ interpose! { CUDA, cuda;
             library_options: *mut CUlibraryOption,
             library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
-        ) -> CUresult => crate::memory::modules::library_load_data;
+        ) -> CUresult;
         fn cuLibraryLoadFromFile(
             library: *mut CUlibrary,
             file_name: *const c_char,
@@ -424,35 +425,35 @@ interpose! { CUDA, cuda;
             library_options: *mut CUlibraryOption,
             library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
-        ) -> CUresult => crate::memory::modules::library_load_from_file;
-        fn cuLibraryUnload(library: CUlibrary) -> CUresult => crate::memory::modules::library_unload;
-        fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult => crate::memory::modules::library_get_module;
+        ) -> CUresult;
+        fn cuLibraryUnload(library: CUlibrary) -> CUresult;
+        fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult;
         fn cuLibraryGetGlobal(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             library: CUlibrary,
             name: *const c_char,
-        ) -> CUresult => crate::memory::modules::library_get_global;
+        ) -> CUresult;
         fn cuLibraryGetManaged(
             pointer: *mut CUdeviceptr,
             bytes: *mut usize,
             library: CUlibrary,
             name: *const c_char,
-        ) -> CUresult => crate::memory::modules::library_get_managed;
-        fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult => crate::memory::modules::kernel_get_function;
-        fn cuFuncLoad(function: CUfunction) -> CUresult => crate::memory::modules::load_function;
+        ) -> CUresult;
+        fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult;
+        fn cuFuncLoad(function: CUfunction) -> CUresult;
         fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult;
         fn cuCheckpointProcessRestore(pid: c_int, args: *mut CUcheckpointRestoreArgs) -> CUresult;
     }
     Launch {
-        fn cuLaunch(function: CUfunction) -> CUresult => crate::launch::kernels::launch;
-        fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult => crate::launch::kernels::launch_grid;
+        fn cuLaunch(function: CUfunction) -> CUresult;
+        fn cuLaunchGrid(function: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult;
         fn cuLaunchGridAsync(
             function: CUfunction,
             grid_width: c_int,
             grid_height: c_int,
             stream: CUstream,
-        ) -> CUresult => crate::launch::kernels::launch_grid_async;
+        ) -> CUresult;
         fn cuLaunchKernel(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -465,7 +466,7 @@ interpose! { CUDA, cuda;
             stream: CUstream,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_kernel;
+        ) -> CUresult;
         fn cuLaunchKernel_ptsz(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -478,19 +479,19 @@ interpose! { CUDA, cuda;
             stream: CUstream,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_kernel_ptsz;
+        ) -> CUresult;
         fn cuLaunchKernelEx(
             config: *const CUlaunchConfig,
             function: CUfunction,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_kernel_ex;
+        ) -> CUresult;
         fn cuLaunchKernelEx_ptsz(
             config: *const CUlaunchConfig,
             function: CUfunction,
             kernel_params: *mut *mut c_void,
             extra: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_kernel_ex_ptsz;
+        ) -> CUresult;
         fn cuLaunchCooperativeKernel(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -502,7 +503,7 @@ interpose! { CUDA, cuda;
             shared_mem_bytes: c_uint,
             stream: CUstream,
             kernel_params: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_cooperative_kernel;
+        ) -> CUresult;
         fn cuLaunchCooperativeKernel_ptsz(
             function: CUfunction,
             grid_dim_x: c_uint,
@@ -514,14 +515,14 @@ interpose! { CUDA, cuda;
             shared_mem_bytes: c_uint,
             stream: CUstream,
             kernel_params: *mut *mut c_void,
-        ) -> CUresult => crate::launch::kernels::launch_cooperative_kernel_ptsz;
+        ) -> CUresult;
         fn cuLaunchCooperativeKernelMultiDevice(
             launch_params_list: *mut CUDA_LAUNCH_PARAMS,
             num_devices: c_uint,
             flags: c_uint,
-        ) -> CUresult => crate::launch::kernels::launch_cooperative_kernel_multi_device;
-        fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch;
-        fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult => crate::memory::graphs::launch_ptsz;
+        ) -> CUresult;
+        fn cuGraphLaunch(graph: CUgraphExec, stream: CUstream) -> CUresult;
+        fn cuGraphLaunch_ptsz(graph_exec: CUgraphExec, stream: CUstream) -> CUresult;
     }
     Copy {
         fn cuMemsetD8_v2(
@@ -1148,18 +1149,22 @@ interpose! { CUDA, cuda;
         ) -> CUresult as copies::end_capture(Stream::per_thread(stream));
     }
     Wait {
-        fn cuStreamSynchronize(stream: CUstream) -> CUresult => crate::launch::waits::stream;
-        fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult => crate::launch::waits::stream_ptsz;
-        fn cuCtxSynchronize() -> CUresult => crate::launch::waits::context;
-        fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult => crate::launch::waits::context_v2;
-        fn cuEventSynchronize(event: CUevent) -> CUresult => crate::launch::waits::event;
-        fn cuStreamDestroy(stream: CUstream) -> CUresult => crate::launch::waits::destroy;
-        fn cuStreamDestroy_v2(stream: CUstream) -> CUresult => crate::launch::waits::destroy_v2;
+        fn cuStreamSynchronize(stream: CUstream) -> CUresult;
+        fn cuStreamSynchronize_ptsz(stream: CUstream) -> CUresult;
+        fn cuCtxSynchronize() -> CUresult;
+        fn cuCtxSynchronize_v2(context: CUcontext) -> CUresult;
+        fn cuEventSynchronize(event: CUevent) -> CUresult;
+        fn cuStreamDestroy(stream: CUstream) -> CUresult;
+        fn cuStreamDestroy_v2(stream: CUstream) -> CUresult;
     }
     View {
-        fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult => crate::views::memory::info;
-        fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult => crate::views::memory::info_v2;
-        fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> CUresult => crate::views::memory::total;
-        fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult => crate::views::memory::total_v2;
+        fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult;
+        fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult;
+        fn cuDeviceTotalMem(bytes: *mut c_uint, device: CUdevice) -> CUresult;
+        fn cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) -> CUresult;
     }
+} };
 }
+pub(crate) use cuda_functions;
+
+cuda_functions!(declare);

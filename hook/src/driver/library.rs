@@ -59,11 +59,6 @@ impl Library {
         self.rows.iter().find(|row| row.name.to_bytes() == name)
     }
 
-    /// Its rows.
-    pub(crate) fn rows(&self) -> &'static [Row] {
-        self.rows
-    }
-
     /// Finds the driver's functions, all at once; true when the library is there. Threads may do this at the same
     /// time: they find the same.
     pub(crate) fn resolve(&self, loading: Loading) -> bool {
@@ -122,6 +117,11 @@ impl Library {
         } else {
             self.no_library
         }
+    }
+
+    /// A row's place among the rows.
+    pub(crate) fn number(&self, row: &Row) -> Option<usize> {
+        self.rows.iter().position(|one| core::ptr::eq(one, row))
     }
 
     /// The row whose function in the driver this is, preferably the one with this name: two names may be one function.

@@ -1,4 +1,4 @@
-//! The one table of functions that the hook changes: what a row is, and the macro that makes everything from it.
+//! The functions of the driver: what a row is, and the macros that make them from lists.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -87,23 +87,17 @@ pub(crate) struct Row {
     pub(crate) name: &'static CStr,
     /// What it is for.
     pub(crate) family: Family,
-    /// The export.
-    pub(crate) ours: *const (),
     /// The driver's own.
     pub(crate) slot: &'static Slot,
 }
 
-// SAFETY: a row is never written to, and `ours` is the address of code.
-unsafe impl Sync for Row {}
-
-/// Makes the rows of one library. The line
+/// Makes the driver's own functions and the rows of one library. The list
 ///
 /// ```text
-/// interpose! { CUDA, cuda;
+/// CUDA, cuda;
 ///     Memory {
 ///         fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
 ///     }
-/// }
 /// ```
 ///
 /// becomes a check against the header's declaration, and
@@ -113,23 +107,11 @@ unsafe impl Sync for Row {}
 ///     /// The driver's own function.
 ///     pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult { /* through its slot */ }
 /// }
-/// pub(crate) mod export {
-///     #[no_mangle]
-///     pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
-///         match gate::verdict(..) {
-///             Verdict::Pass => real::cuMemFree_v2(dptr),
-///             Verdict::Refuse => CUDA.denied,
-///         }
-///     }
-/// }
 /// pub(crate) static ROWS: &[Row] = &[.., Row { name: c"cuMemFree_v2", .. }];
 /// ```
-///
-/// With `=> path::function` after the result, that function is called in the place of `real::cuMemFree_v2`. With `as item`
-/// the call gives a stream that [item](crate::launch::copies::Item).
-macro_rules! interpose {
+macro_rules! declare {
     ($library:ident, $sys:ident; $( $family:ident { $(
-        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(=> $handler:path)? $(as $item:expr)?;
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(as $item:expr)?;
     )* } )*) => {
         use softmig_driver_sys::$sys::*;
 
@@ -163,23 +145,6 @@ macro_rules! interpose {
             )*)*
         }
 
-        /// What programs call.
-        #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
-        pub(crate) mod export {
-            use super::*;
-            $($(
-                #[cfg_attr(panic = "abort", unsafe(no_mangle))]
-                pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-                    if Family::$family.is_gated() && $crate::identity::gate::refuses(c_name!($name)) {
-                        return $crate::driver::library::$library.denied;
-                    }
-                    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-                    let answer = || unsafe { interpose!(@answer $name $($handler)?)($($argument),*) };
-                    interpose!(@given answer $($item)?)
-                }
-            )*)*
-        }
-
         // The header's declarations: one that differs from its row does not compile.
         $($( const _: unsafe extern "C" fn($($kind),*) -> $result = softmig_driver_sys::$sys::$name; )*)*
 
@@ -188,15 +153,10 @@ macro_rules! interpose {
             $($( Row {
                 name: c_name!($name),
                 family: Family::$family,
-                ours: export::$name as *const (),
                 slot: &slot::$name,
             }, )*)*
         ];
     };
-    (@answer $name:ident) => { real::$name };
-    (@given $answer:ident) => { $answer() };
-    (@given $answer:ident $item:expr) => { $crate::launch::copies::give(|| $item, $answer) };
-    (@answer $name:ident $handler:path) => { $handler };
 }
 
 /// Makes functions that the hook calls and does not export: each line becomes a function that calls the driver's own.
@@ -247,4 +207,4 @@ macro_rules! c_name {
     };
 }
 
-pub(crate) use {ask, c_name, interpose};
+pub(crate) use {ask, c_name, declare};

@@ -9,6 +9,7 @@ use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
 use super::dlsym_x86_64;
 use super::proc_address::{self, A_NEW_FORM};
+use super::table::ours;
 use crate::driver::library::{CUDA, Library, Loading, NVML};
 use crate::driver::table::{Family, Row};
 use crate::identity::gate;
@@ -161,7 +162,7 @@ impl Export {
 
     fn ours(&self) -> Option<*const ()> {
         match *self {
-            Self::Driver(_, row) => Some(row.ours),
+            Self::Driver(library, row) => Some(ours(library, row)),
             Self::NewForm(..) => None,
             Self::Lookup(ours, _) => Some(ours),
         }
@@ -213,8 +214,8 @@ impl Export {
             Self::Lookup(ours, function) if core::ptr::eq(theirs, function.address()) => ours,
             Self::Lookup(..) => theirs,
             Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
-                Some(row) => row.ours,
-                None if core::ptr::eq(theirs, row.ours) => theirs,
+                Some(row) => ours(library, row),
+                None if core::ptr::eq(theirs, ours(library, row)) => theirs,
                 None => in_place_of_unknown(library, row, theirs, A_COPY),
             },
             Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, A_NEW_FORM),

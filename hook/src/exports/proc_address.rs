@@ -9,6 +9,8 @@ use softmig_driver_sys::cuda::{
     CUDA_SUCCESS, CUdriverProcAddressQueryResult, CUresult, cuuint64_t,
 };
 
+use super::cuda;
+use super::table::ours;
 use crate::driver::cuda::real;
 use crate::driver::library::{CUDA, Loading};
 use crate::driver::table::Row;
@@ -66,7 +68,7 @@ unsafe fn put_ours(symbol: *const c_char, address: *mut *mut c_void) -> bool {
     let theirs = unsafe { address.read() };
     let place = match stand_in(symbol, theirs.cast_const().cast()) {
         StandIn::Theirs => return true,
-        StandIn::Ours(row) => row.ours.cast_mut().cast(),
+        StandIn::Ours(row) => ours(&CUDA, row).cast_mut().cast(),
         StandIn::Refused => core::ptr::null_mut(),
     };
     // SAFETY: the program gave the place for the answer.
@@ -116,9 +118,9 @@ fn stand_in(symbol: &CStr, theirs: *const ()) -> StandIn {
 
 /// Some libraries answer with what they got from `dlsym`, which is our export already.
 fn is_ours(address: *const ()) -> bool {
-    CUDA.rows()
+    cuda::EXPORTS
         .iter()
-        .any(|row| core::ptr::eq(row.ours, address))
+        .any(|export| core::ptr::eq(export.0, address))
 }
 
 fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {

@@ -1,9 +1,9 @@
-//! `cuInit`: the moment from which on a process's GPUs are known.
+//! Whose limits hold for a process that is in no job: those of the smallest job on its GPUs.
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUresult, CUuuid};
+use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUuuid};
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 
 use super::gate;
@@ -11,7 +11,6 @@ use super::host::ThisNode;
 use super::log::{self, Level};
 use super::resolve;
 use super::share;
-use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
 use crate::os::Errno;
 use crate::os::fixed_str::Text;
@@ -28,18 +27,12 @@ static MEMORY_MIB: AtomicU32 = AtomicU32::new(0);
 /// Its share of each GPU's time, 0 for all of it.
 static SHARE: AtomicU32 = AtomicU32::new(0);
 
-/// Calls the driver's, then looks who else is on this process's GPUs, if its limits depend on that.
-pub(crate) unsafe fn init(flags: c_uint) -> CUresult {
-    // SAFETY: the program's argument.
-    let result = unsafe { real::cuInit(flags) };
-    if result == CUDA_SUCCESS
-        && gate::is_neighbour()
-        && NEIGHBOUR.load(Ordering::Relaxed) == UNKNOWN
-    {
+/// Looks who else is on this process's GPUs, if its limits depend on that and it has not looked yet.
+pub(crate) fn look_once() {
+    if gate::is_neighbour() && NEIGHBOUR.load(Ordering::Relaxed) == UNKNOWN {
         let _errno = Errno::save();
         look_around();
     }
-    result
 }
 
 /// Whether a process that is in no job shares a GPU with one that has limits. Before `cuInit` it may.

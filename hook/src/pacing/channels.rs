@@ -1,10 +1,10 @@
 //! The channels of this process on the GPU's own scheduler, as the driver makes them: the arbiter steers by them.
 //!
-//! libcuda asks the kernel driver by `ioctl`, which this library exports. The call goes to the kernel as it is. Of what was
+//! libcuda asks the kernel driver by `ioctl`, which this library exports ([`crate::exports`]). The call goes to the kernel as it is. Of what was
 //! done three things are noted: a channel was made, a channel group got a time slice (which says that it is one of a CUDA
 //! context's), an object is no more. Anything else passes by a comparison.
 
-use core::ffi::{c_int, c_ulong, c_void};
+use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
@@ -12,7 +12,7 @@ use softmig_region::calls::{self, Done};
 use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
 use crate::driver::args;
-use crate::os::{self, Errno, Lock};
+use crate::os::{self, Lock};
 use crate::pacing;
 
 /// How many groups are known: each context has one.
@@ -31,30 +31,13 @@ struct Table {
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The program's `ioctl(2)`.
-///
-/// # Safety
-///
-/// As for glibc's.
-#[cfg_attr(panic = "abort", unsafe(no_mangle))]
-pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    // SAFETY: the program's own call.
-    let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
-    if result == 0 && calls::is_known(request) {
-        let _errno = Errno::save();
-        // SAFETY: the driver has taken the argument for what it is.
-        unsafe { note(file, request, argument.cast()) };
-    }
-    result
-}
-
 /// Notes what the driver has done.
 ///
 /// # Safety
 ///
 /// A call of this request was made with this argument.
 #[cold]
-unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
+pub(crate) unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
     // SAFETY: the request says how many words there are, and no more are asked for.
     let word = |at: usize| unsafe { args::read(argument.wrapping_add(at)) };
     match calls::done(request, word) {

@@ -1,0 +1,25 @@
+//! `ioctl`, by which libcuda tells the kernel driver what to make.
+
+use core::ffi::{c_int, c_ulong, c_void};
+
+use softmig_region::calls;
+
+use crate::os::Errno;
+use crate::pacing::channels;
+
+/// The program's `ioctl(2)`.
+///
+/// # Safety
+///
+/// As for glibc's.
+#[cfg_attr(panic = "abort", unsafe(no_mangle))]
+pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { libc::syscall(libc::SYS_ioctl, file, request, argument) } as c_int;
+    if result == 0 && calls::is_known(request) {
+        let _errno = Errno::save();
+        // SAFETY: the driver has taken the argument for what it is.
+        unsafe { channels::note(file, request, argument.cast()) };
+    }
+    result
+}
