@@ -21,8 +21,8 @@ mod slot;
 
 pub(crate) use allocations::{Holding, Holdings, Kind};
 pub(crate) use charge::{
-    EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, context, described, drop_reference,
-    given_back, holdings, in_context_of, keep, refund, released, settle, within,
+    EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
+    given_back, holdings, keep, refund, released, settle,
 };
 pub(crate) use device::{Limited, here};
 pub(crate) use in_progress::Busy;

@@ -33,24 +33,17 @@ mod turn_thread;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CUDA_ERROR_NOT_READY, CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
+    CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
 };
 use softmig_policy::node::job_conf::MAX_GPUS;
 
-use crate::driver::cuda_queries;
-use crate::identity::gate;
-use crate::identity::neighbours;
-use crate::identity::share;
-use crate::ledger::in_context_of;
-use crate::ledger::pools;
-use crate::memory::contexts::{is_active, primary_of};
-use crate::memory::pools::Form;
-use crate::memory::stacks::are_several_contexts;
+use crate::driver::context::{in_context_of, is_active, primary_of};
+use crate::driver::stream::Stream;
+use crate::identity::{gate, share};
 use crate::os;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
 pub(crate) use gpu::Ticket;
-use streams::PER_THREAD;
 
 /// Whether launches wait in this process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -69,69 +62,6 @@ pub(crate) struct Work {
     pub(crate) is_chained: bool,
     /// So long it may take, in nanoseconds, as long as it was not measured.
     pub(crate) guess: u64,
-}
-
-/// A stream, as the program names it.
-#[derive(Clone, Copy)]
-pub(crate) struct Stream {
-    /// Its handle.
-    pub(crate) handle: CUstream,
-    /// Whether the function takes the thread's own stream for the default one.
-    pub(crate) is_per_thread: bool,
-}
-
-impl Stream {
-    /// The stream of a function without an ending.
-    pub(crate) fn plain(handle: CUstream) -> Self {
-        Self {
-            handle,
-            is_per_thread: false,
-        }
-    }
-
-    /// The stream of a function that ends in `_ptsz`.
-    pub(crate) fn per_thread(handle: CUstream) -> Self {
-        Self {
-            handle,
-            is_per_thread: true,
-        }
-    }
-
-    /// Whether it is the thread's own: no other thread can record an event in it.
-    fn is_own(self) -> bool {
-        self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
-    }
-
-    fn form(self) -> Form {
-        if self.is_per_thread {
-            Form::PerThread
-        } else {
-            Form::Legacy
-        }
-    }
-
-    /// Whether anything is under way there.
-    fn is_busy(self) -> bool {
-        let result = if self.is_per_thread {
-            // SAFETY: the program's stream.
-            unsafe { cuda_queries::cuStreamQuery_ptsz(self.handle) }
-        } else {
-            // SAFETY: as above.
-            unsafe { cuda_queries::cuStreamQuery(self.handle) }
-        };
-        result == CUDA_ERROR_NOT_READY
-    }
-
-    /// Whether it may be another context's than the calling thread's.
-    #[inline]
-    fn may_be_elsewhere(self) -> bool {
-        self.handle as usize > 2 && (are_several_contexts() || !neighbours::has_one_gpu())
-    }
-
-    /// Whether what it is given becomes a graph.
-    pub(crate) fn is_capturing(self) -> bool {
-        pools::is_capturing(self.handle, self.form())
-    }
 }
 
 /// Launches when the job may have the GPU.

@@ -7,9 +7,8 @@ use softmig_driver_sys::{cuda, nvml};
 
 use super::table::Row;
 use super::{cuda as cuda_rows, nvml as nvml_rows};
-use crate::os::Errno;
 use crate::os::elf::Symbols;
-use crate::os::glibc;
+use crate::os::{Errno, glibc};
 
 /// One of the driver's libraries.
 pub(crate) struct Library {

@@ -4,9 +4,9 @@ use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use super::table::export;
 use crate::driver::cuda::cuda_functions;
+use crate::driver::stream::{DEFAULT, Stream};
 use crate::driver::table::{Family, c_name};
-use crate::launch::copies::{self, DEFAULT};
-use crate::pacing::Stream;
+use crate::launch::copies;
 
 /// What answers a call: the driver's own function, or the one that is named here.
 mod handlers {

@@ -1,17 +1,13 @@
 //! Whose limits hold for a process that is in no job: those of the smallest job on its GPUs.
 
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUuuid};
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 
-use super::gate;
 use super::host::ThisNode;
 use super::log::{self, Level};
-use super::resolve;
-use super::share;
-use crate::driver::cuda_queries;
+use super::{gate, resolve, share};
+use crate::driver::device::{device_count, uuid, written};
 use crate::os::Errno;
 use crate::os::fixed_str::Text;
 
@@ -104,78 +100,4 @@ fn look_around() {
         }
         log::say(finding, Level::Info, &[sentence.as_bytes()]);
     });
-}
-
-/// Whether this process sees one GPU only, which never changes once the driver is in use.
-pub(crate) fn has_one_gpu() -> bool {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    // Relaxed: a number and nothing else.
-    let mut count = COUNT.load(Ordering::Relaxed);
-    if count == 0 {
-        count = u32::try_from(device_count()).unwrap_or(0);
-        COUNT.store(count, Ordering::Relaxed);
-    }
-    count == 1
-}
-
-/// How many GPUs CUDA counts in this process; 0 before `cuInit`.
-pub(crate) fn device_count() -> c_int {
-    let mut count = 0;
-    // SAFETY: there is room for the answer.
-    match unsafe { cuda_queries::cuDeviceGetCount(&raw mut count) } {
-        CUDA_SUCCESS => count,
-        _ => 0,
-    }
-}
-
-/// A GPU by its number; before CUDA 12 the driver numbers devices as it counts them, and so it does since.
-pub(crate) fn uuid(device: CUdevice) -> Option<CUuuid> {
-    let mut uuid = CUuuid { bytes: [0; 16] };
-    // SAFETY: there is room for the answer.
-    let mut result = unsafe { cuda_queries::cuDeviceGetUuid_v2(&raw mut uuid, device) };
-    if result == CUDA_ERROR_NOT_FOUND {
-        // SAFETY: see above.
-        result = unsafe { cuda_queries::cuDeviceGetUuid(&raw mut uuid, device) };
-    }
-    (result == CUDA_SUCCESS).then_some(uuid)
-}
-
-/// A UUID as the driver's own tools write it.
-pub(crate) fn written(kind: &[u8; 4], uuid: &CUuuid) -> Text<48> {
-    let mut text = Text::new();
-    text.push(kind);
-    for (at, byte) in uuid.bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push(b"-");
-        }
-        for digit in [byte.cast_unsigned() >> 4, byte.cast_unsigned() & 15] {
-            text.push(&[if digit < 10 {
-                b'0'.wrapping_add(digit)
-            } else {
-                b'a'.wrapping_add(digit).wrapping_sub(10)
-            }]);
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_is_written_as_the_drivers_tools_write_it() {
-        let mut uuid = CUuuid { bytes: [0; 16] };
-        for (byte, number) in uuid
-            .bytes
-            .iter_mut()
-            .zip([0x0a_u8, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
-        {
-            *byte = number.cast_signed();
-        }
-        assert_eq!(
-            written(b"GPU-", &uuid).as_bytes(),
-            b"GPU-0aff0102-0304-0506-0708-090a0b0c0d0e"
-        );
-    }
 }

@@ -6,9 +6,8 @@ use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::limits::Limits;
 use softmig_region::seat::WHOLE;
 
-use super::gate;
-use super::neighbours;
 use super::resolve::Standing;
+use super::{gate, neighbours};
 
 /// The share of the GPU with this number in CUDA's order, of [`WHOLE`]; the inner `None` for no limit, the outer while nobody can
 /// tell.

@@ -1,17 +1,16 @@
 //! What a stream is given besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
 //! and what only keeps the stream waiting.
 
-use core::ffi::{c_int, c_void};
-
 use softmig_driver_sys::cuda::{
     CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY2D,
-    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_SUCCESS, CUdeviceptr, CUmemorytype, CUresult, CUstream,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_SUCCESS, CUdeviceptr, CUmemorytype,
+    CUresult,
 };
 
 use crate::driver::args;
-use crate::driver::cuda_queries;
-use crate::pacing::{self, Stream, Ticket, Work, captures};
+use crate::driver::device::{device_of, is_on_device};
+use crate::driver::stream::Stream;
+use crate::pacing::{self, Ticket, Work, captures};
 
 /// One of these.
 pub(crate) enum Item {
@@ -37,9 +36,6 @@ enum After {
     BeginCapture,
     EndCapture(Stream),
 }
-
-/// The default stream.
-pub(crate) const DEFAULT: CUstream = core::ptr::null_mut();
 
 /// Gives a stream what `item` says by calling the driver, when the job may have the GPU.
 #[inline]
@@ -258,28 +254,6 @@ fn ends(stream: Stream, to: &End, from: &End, bytes: usize) -> Item {
     } else {
         pause(stream)
     }
-}
-
-/// Whether an address is one of a GPU's memory. What the driver does not know is the host's.
-fn is_on_device(address: CUdeviceptr) -> bool {
-    let mut kind: CUmemorytype = 0;
-    let place = (&raw mut kind).cast::<c_void>();
-    // SAFETY: there is room for the answer.
-    let asked = unsafe {
-        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    };
-    asked == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE
-}
-
-/// The GPU that an address is on.
-pub(crate) fn device_of(address: CUdeviceptr) -> Option<c_int> {
-    let mut device: c_int = 0;
-    let place = (&raw mut device).cast::<c_void>();
-    // SAFETY: there is room for the answer.
-    let asked = unsafe {
-        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
-    };
-    (asked == CUDA_SUCCESS).then_some(device)
 }
 
 /// Estimates tell these apart from kernels, whose handles are addresses.

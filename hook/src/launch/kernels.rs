@@ -7,11 +7,11 @@ use softmig_driver_sys::cuda::{
     CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream,
 };
 
-use super::copies::DEFAULT;
 use crate::driver::args;
 use crate::driver::cuda::real;
+use crate::driver::stream::{DEFAULT, Stream};
 use crate::memory::stacks;
-use crate::pacing::{self, Stream, UNKNOWN_TIME, Work};
+use crate::pacing::{self, UNKNOWN_TIME, Work};
 
 /// Launches a kernel whose stacks fit, when the job may have the GPU.
 #[inline]

@@ -4,7 +4,8 @@
 use softmig_driver_sys::cuda::{CUcontext, CUevent, CUresult, CUstream};
 
 use crate::driver::cuda::real;
-use crate::pacing::{self, Stream};
+use crate::driver::stream::Stream;
+use crate::pacing;
 
 pub(crate) unsafe fn stream(stream: CUstream) -> CUresult {
     pacing::waiting(Some(Stream::plain(stream)), || {

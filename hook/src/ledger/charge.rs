@@ -8,11 +8,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUcontext, CUresult, CUstream,
-};
-
-use crate::driver::cuda_queries;
+use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
 use super::allocations::{Holding, Holdings, Kind};
 use super::device::{Limited, Place};
@@ -164,42 +160,6 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, before: &Hol
             nvml_usage::outlive(&gpu, before.units);
         }
     }
-}
-
-/// The calling thread's context, as a number.
-pub(crate) fn context() -> u64 {
-    let mut context: CUcontext = core::ptr::null_mut();
-    // SAFETY: there is room for the answer.
-    let _ = unsafe { cuda_queries::cuCtxGetCurrent(&raw mut context) };
-    context as u64
-}
-
-/// Calls `ask` with the stream's context as the calling thread's.
-pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
-    let mut own: CUcontext = core::ptr::null_mut();
-    // The handles 0, 1 and 2 stand for the default streams of the thread's context.
-    let is_known = stream as usize > 2 && {
-        // SAFETY: the program's stream, and room for the answer.
-        let result = unsafe { cuda_queries::cuStreamGetCtx(stream, &raw mut own) };
-        result == CUDA_SUCCESS
-    };
-    if is_known { within(own, ask) } else { ask() }
-}
-
-/// Calls `ask` with a context as the calling thread's.
-pub(crate) fn within<T>(own: CUcontext, ask: impl FnOnce() -> T) -> T {
-    if own as u64 == context() {
-        return ask();
-    }
-    // SAFETY: a context of the program's, until it is taken away below.
-    if unsafe { cuda_queries::cuCtxPushCurrent_v2(own) } != CUDA_SUCCESS {
-        return ask();
-    }
-    let answer = ask();
-    let mut before: CUcontext = core::ptr::null_mut();
-    // SAFETY: takes away what was put there just now.
-    let _ = unsafe { cuda_queries::cuCtxPopCurrent_v2(&raw mut before) };
-    answer
 }
 
 /// One reference less to something that goes with its last.

@@ -15,10 +15,9 @@ use super::context_lock::Making;
 use super::in_progress::{Busy, Calls};
 use super::slot::{self, Member, Private, Reaped};
 use super::{nvml_usage, oom_log, pools};
-use crate::driver::cuda_queries;
-use crate::identity::gate;
-use crate::identity::neighbours;
+use crate::driver::{cuda_queries, device};
 use crate::identity::resolve::{Finding, Standing};
+use crate::identity::{gate, neighbours};
 use crate::memory::alloc;
 use crate::os::once::Once;
 use crate::os::{self, Lock};
@@ -363,7 +362,7 @@ static NO_ROOM: Known = Known {
 #[cold]
 fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'static Known> {
     let _errno = os::Errno::save();
-    let uuid = neighbours::uuid(device)?;
+    let uuid = device::uuid(device)?;
     let Some(limit) = limit_of(device) else {
         return Some(&NO_ROOM);
     };

@@ -15,9 +15,7 @@ use softmig_driver_sys::nvml::{
 
 use super::device::Limited;
 use super::pools;
-use crate::driver::{cuda, nvml, nvml_queries};
-use crate::identity::neighbours;
-use crate::memory::stacks;
+use crate::driver::{context, cuda, device, nvml, nvml_queries};
 use crate::os;
 
 /// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
@@ -123,8 +121,8 @@ pub(crate) fn outlive(gpu: &Limited, units: u32) {
 #[cold]
 pub(crate) fn meet(gpu: &Limited) {
     let _errno = os::Errno::save();
-    if !neighbours::has_one_gpu() {
-        stacks::expect_several_contexts();
+    if !device::has_one_gpu() {
+        context::expect_several_contexts();
     }
     set(gpu, of_context(gpu));
     rebase(gpu);
@@ -267,7 +265,7 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
 /// NVML's handle of a GPU, or of a part of one; or NVML's error.
 fn device(kind: &[u8; 4], gpu: &Limited) -> Result<nvmlDevice_t, nvmlReturn_t> {
     let mut device: nvmlDevice_t = core::ptr::null_mut();
-    let uuid = neighbours::written(kind, gpu.uuid());
+    let uuid = device::written(kind, gpu.uuid());
     let uuid = uuid.as_path().ok_or(NVML_ERROR_NOT_FOUND)?;
     let uuid = uuid.as_ptr().cast::<c_char>();
     // SAFETY: a text that ends in a zero byte, and room for the answer.

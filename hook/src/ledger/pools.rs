@@ -6,9 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_STREAM_CAPTURE_MODE_RELAXED,
-    CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS, CUmemPool_attribute, CUmemoryPool, CUstream,
-    CUstreamCaptureStatus,
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUDA_SUCCESS, CUmemPool_attribute, CUmemoryPool,
 };
 use softmig_region::units;
 
@@ -16,7 +14,7 @@ use super::allocations::{Holding, Kind};
 use super::device::Limited;
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
-use crate::memory::pools::Form;
+use crate::driver::stream::relaxed;
 
 /// A pool on a GPU.
 pub(crate) struct Pool {
@@ -320,33 +318,4 @@ fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     // SAFETY: there is room for the answer, a number of 64 bits.
     let result = relaxed(|| unsafe { cuda_queries::cuMemPoolGetAttribute(pool, attribute, place) });
     (result == CUDA_SUCCESS).then_some(bytes)
-}
-
-/// Calls the driver so that what this thread captures stays whole: some calls of ours would end it.
-pub(crate) fn relaxed<R>(call: impl FnOnce() -> R) -> R {
-    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: exchanges this thread's mode with what stands there.
-    let result = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    let returned = call();
-    if result == CUDA_SUCCESS {
-        // SAFETY: puts the mode back.
-        let _ = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    }
-    returned
-}
-
-/// Whether what is given to a stream becomes a graph. Where another stream of the context is captured, the legacy default
-/// stream cannot be asked, and allocates nothing either.
-pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
-    let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    let result = match form {
-        // SAFETY: the program's stream, and room for the answer.
-        Form::Legacy => unsafe { cuda_queries::cuStreamIsCapturing(stream, &raw mut status) },
-        // SAFETY: as above.
-        Form::PerThread => unsafe {
-            cuda_queries::cuStreamIsCapturing_ptsz(stream, &raw mut status)
-        },
-    };
-    result == softmig_driver_sys::cuda::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-        || result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
 }

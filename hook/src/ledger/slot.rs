@@ -14,10 +14,9 @@ use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
 use super::device::Place;
-use crate::identity::gate;
 use crate::identity::host::{Node, ThisNode};
-use crate::identity::neighbours;
 use crate::identity::resolve::{Finding, Standing};
+use crate::identity::{gate, neighbours};
 use crate::os::fixed_str::{Text, text};
 use crate::os::once::Once;
 use crate::os::{self, Error, File};

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::managed;
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
+use crate::driver::{context, cuda_queries};
 use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
 
 /// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
@@ -46,7 +46,7 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
         units,
         device: gpu.number(),
         count: 0,
-        other: ledger::context(),
+        other: context::current(),
     };
     if bytes >= PIECE {
         ledger::keep(gpu, Kind::Address, address, new);

@@ -10,10 +10,9 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args;
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
-use crate::ledger::pools::relaxed;
+use crate::driver::stream::relaxed;
+use crate::driver::{args, context, cuda_queries};
 use crate::ledger::{self, Holding, Kind, Limited, here};
 
 /// Arrays have pieces of this size of their own; those of at most half of it share them, in parts of 64 KiB.
@@ -110,7 +109,7 @@ fn remember(gpu: &Limited, kind: Kind, handle: u64, units: u32) {
         units,
         device: gpu.number(),
         count: 1,
-        other: ledger::context(),
+        other: context::current(),
     };
     gpu.holdings().put(kind, handle, held);
 }

@@ -13,10 +13,10 @@ use softmig_driver_sys::cuda::{
 
 use softmig_policy::node::job_conf::MAX_GPUS;
 
+use crate::driver::context::{self, is_active, primary_of};
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
+use crate::driver::device;
 use crate::identity::gate;
-use crate::identity::neighbours;
 use crate::ledger::{self, Busy, Holding, Kind, Limited, context_lock, nvml_usage, pools};
 use crate::memory::{managed, stacks};
 use crate::pacing;
@@ -44,7 +44,7 @@ fn create(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     if gate::is_limited_process() {
-        stacks::expect_several_contexts();
+        context::expect_several_contexts();
     }
     let _making = context_lock::primary_of(device);
     let Some(gpu) = on(device) else { return call() };
@@ -180,36 +180,10 @@ pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresu
     })
 }
 
-/// Whether a GPU has its primary context.
-pub(crate) fn is_active(device: CUdevice) -> bool {
-    let (mut flags, mut active) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let result = unsafe {
-        cuda_queries::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
-    };
-    result == CUDA_SUCCESS && active != 0
-}
-
-/// A GPU's primary context, if it has one.
-pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
-    let mut context: CUcontext = core::ptr::null_mut();
-    if !is_active(device) {
-        return None;
-    }
-    // SAFETY: there is room for the answer.
-    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    if kept != CUDA_SUCCESS {
-        return None;
-    }
-    // SAFETY: gives back what was taken just now: only the name is needed.
-    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-    Some(context)
-}
-
 /// The primary contexts of the process's other GPUs.
 fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
     let mut found = [0; MAX_GPUS];
-    for (place, other) in found.iter_mut().zip(0..neighbours::device_count()) {
+    for (place, other) in found.iter_mut().zip(0..device::device_count()) {
         let context = primary_of(other).filter(|_| other != device);
         *place = context.map_or(0, |context| context as u64);
     }

@@ -15,12 +15,12 @@ use softmig_region::units;
 
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
+use crate::driver::stream::Stream;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
-use crate::ledger::{nvml_usage, pools};
+use crate::ledger::{self, Busy, Holding, Kind, Limited, here, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::os;
-use crate::pacing::{self, Stream, UNKNOWN_TIME, Work};
+use crate::pacing::{self, UNKNOWN_TIME, Work};
 
 /// The memory of a graph grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;

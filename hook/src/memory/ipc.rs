@@ -11,11 +11,10 @@ use softmig_driver_sys::cuda::{
 use softmig_region::units;
 
 use super::alloc::{expect_others, in_pieces};
-use crate::driver::args;
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
+use crate::driver::device::device_of;
+use crate::driver::{args, context, cuda_queries};
 use crate::identity::gate;
-use crate::launch::copies::device_of;
 use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
@@ -47,7 +46,7 @@ fn opened(
         units,
         device: gpu.number(),
         count: 0,
-        other: ledger::context(),
+        other: context::current(),
     };
     let busy = Busy::on(&gpu);
     if !gpu.reserve(&busy, units, c"cuIpcOpenMemHandle") {
@@ -113,7 +112,7 @@ pub(crate) unsafe fn import(
             units,
             device: gpu.number(),
             count: 1,
-            other: ledger::context(),
+            other: context::current(),
         };
         // SAFETY: the driver has just written there.
         let memory = unsafe { memory.read() };

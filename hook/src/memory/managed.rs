@@ -18,8 +18,7 @@ use softmig_driver_sys::cuda::{
 
 use super::alloc::{self, PIECE, in_pieces, piece_of};
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
-use crate::identity::neighbours;
+use crate::driver::{context, cuda_queries, device};
 use crate::ledger::{self, Busy, Holding, Holdings, Kind, Limited, here};
 use crate::os;
 
@@ -56,7 +55,7 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uin
         units,
         device: gpu.number(),
         count: 1,
-        other: ledger::context(),
+        other: context::current(),
     };
     ledger::keep(&gpu, Kind::Managed, address, holding);
     // Another thread may have looked before this one was here.
@@ -292,7 +291,7 @@ pub(crate) fn forget_gone() {
 
 /// The first GPU that is limited.
 pub(super) fn anywhere() -> Option<Limited> {
-    (0..neighbours::device_count()).find_map(Limited::on)
+    (0..device::device_count()).find_map(Limited::on)
 }
 
 #[cfg(test)]

@@ -12,24 +12,17 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args;
+use crate::driver::context::in_context_of;
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
+use crate::driver::stream::{self, Form};
+use crate::driver::{args, cuda_queries, device};
 use crate::identity::gate;
-use crate::identity::neighbours;
 use crate::ledger::pools::{self, Pool};
-use crate::ledger::{self, Busy, Kind, Limited, here, in_context_of};
+use crate::ledger::{self, Busy, Kind, Limited, here};
 use crate::os;
 
 /// A pool grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;
-
-/// Which of the two forms of a function is meant: for the legacy default stream, or for one each thread.
-#[derive(Clone, Copy)]
-pub(crate) enum Form {
-    Legacy,
-    PerThread,
-}
 
 /// The GPU of a stream, which may be another one than that of the calling thread's context; the thread may have none.
 #[inline]
@@ -38,7 +31,7 @@ fn of_stream(stream: CUstream) -> Option<Limited> {
         return None;
     }
     let own = here();
-    if own.is_some() && neighbours::has_one_gpu() {
+    if own.is_some() && device::has_one_gpu() {
         own
     } else {
         in_context_of(stream, here)
@@ -90,7 +83,7 @@ fn reserve(
     if gpu.reserve_quietly(with_step) {
         return Some(with_step);
     }
-    if pools::is_capturing(stream, form) {
+    if stream::is_capturing(stream, form) {
         return Some(0);
     }
     if pool.unused() >= bytes && gpu.reserve_quietly(growth) {
@@ -98,7 +91,7 @@ fn reserve(
     }
     // What is freed in the order of a stream is the pool's again when the stream comes to it.
     for _ in 0..LONGEST_WAIT {
-        let result = pools::relaxed(|| match form {
+        let result = stream::relaxed(|| match form {
             // SAFETY: the program's stream.
             Form::Legacy => unsafe { cuda_queries::cuStreamQuery(stream) },
             // SAFETY: as above.
@@ -106,7 +99,7 @@ fn reserve(
         });
         if result != CUDA_ERROR_NOT_READY {
             // Only who waits for a stream is told that it came so far, though there is nothing to wait for any more.
-            pools::relaxed(|| match form {
+            stream::relaxed(|| match form {
                 // SAFETY: as above.
                 Form::Legacy => unsafe { real::cuStreamSynchronize(stream) },
                 // SAFETY: as above.

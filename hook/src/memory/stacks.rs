@@ -2,7 +2,7 @@
 //! takes it when such a kernel is first launched, and keeps it.
 
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_STACK_SIZE,
@@ -10,31 +10,16 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
+use crate::driver::context::{self, are_several_contexts};
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 use crate::ledger::device::threads;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
-use crate::ledger::{context_lock, nvml_usage};
+use crate::ledger::{self, Busy, Holding, Kind, Limited, context_lock, here, nvml_usage};
 
-/// Kernels that were looked at, each at a place that follows from its address; of use while there is one context.
+/// Kernels that were looked at, each at a place that follows from its address; of use while there is one context, since the
+/// same kernel may be launched in each.
 static SEEN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 256];
-
-/// Whether this process had several contexts: then the same kernel may be launched in each.
-static SEVERAL: AtomicBool = AtomicBool::new(false);
-
-/// Whether this process ever had several contexts on a GPU.
-#[inline]
-pub(crate) fn are_several_contexts() -> bool {
-    SEVERAL.load(Ordering::Relaxed)
-}
-
-/// There is more than one context.
-pub(crate) fn expect_several_contexts() {
-    if !SEVERAL.swap(true, Ordering::Relaxed) {
-        clear_seen();
-    }
-}
 
 fn clear_seen() {
     for seen in &SEEN {
@@ -52,13 +37,14 @@ pub(crate) fn fit(function: CUfunction, stream: CUstream, name: &CStr) -> bool {
         return true;
     };
     // Relaxed: an address and nothing else.
-    seen.load(Ordering::Relaxed) == function.cast() || look_there(function, stream, seen, name)
+    let is_seen = seen.load(Ordering::Relaxed) == function.cast() && !are_several_contexts();
+    is_seen || look_there(function, stream, seen, name)
 }
 
 /// In the stream's context: the thread's may be another, or none.
 #[cold]
 fn look_there(function: CUfunction, stream: CUstream, seen: &AtomicPtr<()>, name: &CStr) -> bool {
-    ledger::in_context_of(stream, || look(function, seen, name))
+    context::in_context_of(stream, || look(function, seen, name))
 }
 
 fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
@@ -69,7 +55,7 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
         count: 1,
         other: 0,
     };
-    let kernel = function as u64 ^ ledger::context().rotate_left(20);
+    let kernel = function as u64 ^ context::current().rotate_left(20);
     // Two kernels may have the same place above.
     if gpu.holdings().get(Kind::Kernel, kernel).is_none() {
         // To ask for its frame loads it. Threads that launch it first at the same time each do all of this: it is known only
@@ -79,7 +65,7 @@ fn look(function: CUfunction, seen: &AtomicPtr<()>, name: &CStr) -> bool {
         }
         gpu.holdings().put(Kind::Kernel, kernel, new);
     }
-    if !SEVERAL.load(Ordering::Relaxed) {
+    if !are_several_contexts() {
         seen.store(function.cast(), Ordering::Relaxed);
     }
     true
@@ -127,7 +113,7 @@ fn reserve_alone(gpu: &Limited, frame: u32, name: &CStr) -> bool {
 /// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
 /// keeps it. `call` is the one under way.
 pub(crate) fn reserve(gpu: &Limited, call: &Busy, frame: u32, name: &CStr) -> bool {
-    let context = ledger::context();
+    let context = context::current();
     let mut stacks = of_context(gpu, context);
     while frame > stacks.count {
         let more = of_frames(gpu, frame.saturating_sub(stacks.count));
@@ -224,7 +210,7 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {
-            let context = ledger::context();
+            let context = context::current();
             let before = of_context(&gpu, context).other;
             let heap = units(value as u64).into();
             let more = u32::try_from(u64::saturating_sub(heap, before)).unwrap_or(u32::MAX);
@@ -246,7 +232,7 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
 
 fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let frame = u32::try_from(value).unwrap_or(u32::MAX);
-    let context = ledger::context();
+    let context = context::current();
     let before = of_context(gpu, context);
     let more = of_frames(gpu, frame.saturating_sub(before.count));
     ledger::charged(gpu, more, c"cuCtxSetLimit", call, || {

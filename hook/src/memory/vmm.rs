@@ -10,9 +10,8 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{UNIT, units};
 
-use crate::driver::args;
 use crate::driver::cuda::real;
-use crate::driver::cuda_queries;
+use crate::driver::{args, cuda_queries};
 use crate::identity::gate;
 use crate::ledger::{self, Busy, FROM_ELSEWHERE, Holding, Kind, Limited};
 

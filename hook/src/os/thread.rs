@@ -2,8 +2,7 @@
 
 use core::ffi::{c_int, c_ulong, c_void};
 
-use super::glibc;
-use super::{Error, outcome};
+use super::{Error, glibc, outcome};
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut c_ulong, *const c_void, Start, *mut c_void) -> c_int;

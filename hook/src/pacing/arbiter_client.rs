@@ -12,9 +12,8 @@ pub(super) use turn_keeper::Duty;
 
 use super::channels;
 use super::job_cap::May;
-use crate::identity::gate;
-use crate::identity::log;
 use crate::identity::resolve::Standing;
+use crate::identity::{gate, log};
 use crate::os::{self, Lock};
 
 /// Where the arbiter listens.

@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::Stream;
 use super::streams::Place;
+use crate::driver::stream::Stream;
 use crate::os::{self, Errno};
 
 /// How many streams are captured.

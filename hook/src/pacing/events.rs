@@ -4,10 +4,10 @@ use softmig_driver_sys::cuda::{
     CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUresult,
 };
 
-use super::Stream;
 use super::streams::{Pending, Place};
+use crate::driver::context::in_context_of;
 use crate::driver::cuda_queries;
-use crate::ledger::in_context_of;
+use crate::driver::stream::Stream;
 use crate::os;
 
 /// So many events are under way in a stream at a time.

@@ -17,12 +17,10 @@ use super::estimates::{Estimate, Estimates, Key};
 use super::events::{Alone, Base, Marks};
 use super::job_cap::Own;
 use super::streams::{Place, Streams};
-use super::{Stream, Work, captures};
-use crate::ledger;
-use crate::ledger::pools::relaxed;
-use crate::memory::stacks::are_several_contexts;
-use crate::os::processor;
-use crate::os::{self, Errno, Lock};
+use super::{Work, captures};
+use crate::driver::context::{self, are_several_contexts};
+use crate::driver::stream::{Stream, relaxed};
+use crate::os::{self, Errno, Lock, processor};
 
 /// So much is in flight at most, in nanoseconds: enough that the GPU never waits for the program.
 const WINDOW: u64 = 1_000_000;
@@ -163,7 +161,7 @@ impl Gpu {
         if !known.is_null() && !are_several_contexts() {
             return known;
         }
-        let context = ledger::context() as usize as CUcontext;
+        let context = context::current() as usize as CUcontext;
         self.context.store(context, Ordering::Relaxed);
         context
     }

@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
-use super::Stream;
 use super::estimates::Key;
 use super::events::Marks;
+use crate::driver::stream::{PER_THREAD, Stream};
 use crate::os::{self, Lock};
 
 /// So many streams have a place, where there are more of them so many again.
@@ -166,8 +166,6 @@ const ENDED: u64 = u64::MAX;
 
 /// CU_STREAM_LEGACY.
 const LEGACY: u64 = 1;
-/// CU_STREAM_PER_THREAD.
-pub(super) const PER_THREAD: u64 = 2;
 
 /// What a stream is known by. The default streams are each context's, or each thread's.
 fn name(stream: Stream, context: CUcontext) -> u64 {

@@ -7,11 +7,10 @@ use softmig_driver_sys::nvml::{NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_SUCCESS, nv
 use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{UNIT, bytes, units_of_mib};
 
+use crate::driver::device::{device_count, uuid};
 use crate::driver::nvml_queries;
-use crate::identity::gate;
 use crate::identity::host::ThisNode;
-use crate::identity::neighbours;
-use crate::identity::resolve;
+use crate::identity::{gate, resolve};
 use crate::ledger::{self, device};
 use crate::os::{self, Errno};
 
@@ -123,10 +122,10 @@ impl Gpu {
     /// A process that makes no call to CUDA goes by `CUDA_VISIBLE_DEVICES`, which counts in NVML's order: as CUDA does
     /// where all GPUs are alike, or where `CUDA_DEVICE_ORDER=PCI_BUS_ID` says so.
     fn number(&self, device: nvmlDevice_t) -> Option<usize> {
-        let count = neighbours::device_count();
+        let count = device_count();
         if count > 0 {
             let same = |number: &CUdevice| {
-                neighbours::uuid(*number).is_some_and(|uuid| uuid.bytes == self.bytes.bytes)
+                uuid(*number).is_some_and(|uuid| uuid.bytes == self.bytes.bytes)
             };
             return usize::try_from((0..count).find(same)?).ok();
         }
@@ -171,6 +170,7 @@ fn place_in(list: &[u8], index: Option<u32>, uuid: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::device::written;
 
     const UUID: &str = "GPU-0aff0102-0304-0506-0708-090a0b0c0d0e";
 
@@ -178,7 +178,7 @@ mod tests {
     fn a_gpu_is_the_one_that_cuda_means() {
         for text in [UUID, "MIG-0AFF0102-0304-0506-0708-090A0B0C0D0E"] {
             let gpu = Gpu::named(text).unwrap();
-            let written = neighbours::written(b"GPU-", &gpu.bytes);
+            let written = written(b"GPU-", &gpu.bytes);
             assert_eq!(core::str::from_utf8(written.as_bytes()).unwrap(), UUID);
         }
         for text in [

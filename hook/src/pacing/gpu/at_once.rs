@@ -5,13 +5,12 @@ use core::sync::atomic::{Ordering, fence};
 
 use softmig_driver_sys::cuda::CUcontext;
 
-use super::super::Stream;
 use super::super::captures::Named;
 use super::super::estimates::Key;
 use super::super::streams::Place;
 use super::{Gpu, Ticket, Watch};
-use crate::ledger::pools::relaxed;
-use crate::ledger::within;
+use crate::driver::context::within;
+use crate::driver::stream::{Stream, relaxed};
 use crate::os;
 
 /// A stream that was not used for so long has no work any more.

@@ -4,13 +4,12 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
-use super::super::Stream;
 use super::super::captures::{Named, wait_for_others};
 use super::super::estimates::{Key, UNKNOWN};
 use super::super::events::{Alone, Marks, Reached, far_beyond};
 use super::super::streams::Place;
 use super::{Gpu, LIGHT, Ticket};
-use crate::ledger::pools::relaxed;
+use crate::driver::stream::{Stream, relaxed};
 use crate::os::{self, Errno};
 
 /// So often all streams are looked at.

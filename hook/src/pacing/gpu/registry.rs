@@ -10,7 +10,7 @@ use softmig_policy::node::job_conf::MAX_GPUS;
 use super::super::job_cap::Own;
 use super::Gpu;
 use crate::driver::cuda::real;
-use crate::identity::neighbours;
+use crate::driver::device;
 use crate::identity::share;
 use crate::ledger::device::ledger_of;
 use crate::os::{self, Errno};
@@ -25,7 +25,7 @@ impl Gpu {
     /// That of the calling thread's context, if its time is limited; an error where that cannot be done.
     #[inline]
     pub(in crate::pacing) fn current() -> Result<Option<&'static Self>, CUresult> {
-        let device = if neighbours::has_one_gpu() {
+        let device = if device::has_one_gpu() {
             0
         } else {
             let mut device = 0;
@@ -85,7 +85,7 @@ impl Gpu {
 #[cold]
 fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Result<Option<&'static Gpu>, CUresult> {
     let _errno = Errno::save();
-    let new = match (share::of(device), neighbours::uuid(device)) {
+    let new = match (share::of(device), device::uuid(device)) {
         (Some(None), _) => FREE,
         (Some(Some(share)), Some(uuid)) => new(uuid, share).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?,
         // The driver is not in use, as in the child of a fork, and launches nothing.

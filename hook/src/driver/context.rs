@@ -1,0 +1,84 @@
+//! Contexts: the calling thread's, a stream's and a GPU's own.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUstream};
+
+use super::cuda::real;
+use super::cuda_queries;
+
+/// Whether this process had several contexts.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process ever had several contexts on a GPU.
+#[inline]
+pub(crate) fn are_several_contexts() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
+/// There is more than one context.
+pub(crate) fn expect_several_contexts() {
+    SEVERAL.store(true, Ordering::Relaxed);
+}
+
+/// The calling thread's context, as a number.
+pub(crate) fn current() -> u64 {
+    let mut context: CUcontext = core::ptr::null_mut();
+    // SAFETY: there is room for the answer.
+    let _ = unsafe { cuda_queries::cuCtxGetCurrent(&raw mut context) };
+    context as u64
+}
+
+/// Calls `ask` with the stream's context as the calling thread's.
+pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
+    let mut own: CUcontext = core::ptr::null_mut();
+    // The handles 0, 1 and 2 stand for the default streams of the thread's context.
+    let is_known = stream as usize > 2 && {
+        // SAFETY: the program's stream, and room for the answer.
+        let result = unsafe { cuda_queries::cuStreamGetCtx(stream, &raw mut own) };
+        result == CUDA_SUCCESS
+    };
+    if is_known { within(own, ask) } else { ask() }
+}
+
+/// Calls `ask` with a context as the calling thread's.
+pub(crate) fn within<T>(own: CUcontext, ask: impl FnOnce() -> T) -> T {
+    if own as u64 == current() {
+        return ask();
+    }
+    // SAFETY: a context of the program's, until it is taken away below.
+    if unsafe { cuda_queries::cuCtxPushCurrent_v2(own) } != CUDA_SUCCESS {
+        return ask();
+    }
+    let answer = ask();
+    let mut before: CUcontext = core::ptr::null_mut();
+    // SAFETY: takes away what was put there just now.
+    let _ = unsafe { cuda_queries::cuCtxPopCurrent_v2(&raw mut before) };
+    answer
+}
+
+/// Whether a GPU has its primary context.
+pub(crate) fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: there is room for both answers.
+    let result = unsafe {
+        cuda_queries::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
+    };
+    result == CUDA_SUCCESS && active != 0
+}
+
+/// A GPU's primary context, if it has one.
+pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
+    let mut context: CUcontext = core::ptr::null_mut();
+    if !is_active(device) {
+        return None;
+    }
+    // SAFETY: there is room for the answer.
+    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
+    if kept != CUDA_SUCCESS {
+        return None;
+    }
+    // SAFETY: gives back what was taken just now: only the name is needed.
+    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    Some(context)
+}

@@ -1,0 +1,108 @@
+//! GPUs: how many there are, their UUIDs, and which one an address is on.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_MEMORYTYPE_DEVICE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemorytype, CUuuid,
+};
+
+use super::cuda_queries;
+use crate::os::fixed_str::Text;
+
+/// Whether this process sees one GPU only, which never changes once the driver is in use.
+pub(crate) fn has_one_gpu() -> bool {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // Relaxed: a number and nothing else.
+    let mut count = COUNT.load(Ordering::Relaxed);
+    if count == 0 {
+        count = u32::try_from(device_count()).unwrap_or(0);
+        COUNT.store(count, Ordering::Relaxed);
+    }
+    count == 1
+}
+
+/// How many GPUs CUDA counts in this process; 0 before `cuInit`.
+pub(crate) fn device_count() -> c_int {
+    let mut count = 0;
+    // SAFETY: there is room for the answer.
+    match unsafe { cuda_queries::cuDeviceGetCount(&raw mut count) } {
+        CUDA_SUCCESS => count,
+        _ => 0,
+    }
+}
+
+/// A GPU by its number; before CUDA 12 the driver numbers devices as it counts them, and so it does since.
+pub(crate) fn uuid(device: CUdevice) -> Option<CUuuid> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    // SAFETY: there is room for the answer.
+    let mut result = unsafe { cuda_queries::cuDeviceGetUuid_v2(&raw mut uuid, device) };
+    if result == CUDA_ERROR_NOT_FOUND {
+        // SAFETY: see above.
+        result = unsafe { cuda_queries::cuDeviceGetUuid(&raw mut uuid, device) };
+    }
+    (result == CUDA_SUCCESS).then_some(uuid)
+}
+
+/// A UUID as the driver's own tools write it.
+pub(crate) fn written(kind: &[u8; 4], uuid: &CUuuid) -> Text<48> {
+    let mut text = Text::new();
+    text.push(kind);
+    for (at, byte) in uuid.bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push(b"-");
+        }
+        for digit in [byte.cast_unsigned() >> 4, byte.cast_unsigned() & 15] {
+            text.push(&[if digit < 10 {
+                b'0'.wrapping_add(digit)
+            } else {
+                b'a'.wrapping_add(digit).wrapping_sub(10)
+            }]);
+        }
+    }
+    text
+}
+
+/// Whether an address is one of a GPU's memory. What the driver does not know is the host's.
+pub(crate) fn is_on_device(address: CUdeviceptr) -> bool {
+    let mut kind: CUmemorytype = 0;
+    let place = (&raw mut kind).cast::<c_void>();
+    // SAFETY: there is room for the answer.
+    let asked = unsafe {
+        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    };
+    asked == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE
+}
+
+/// The GPU that an address is on.
+pub(crate) fn device_of(address: CUdeviceptr) -> Option<c_int> {
+    let mut device: c_int = 0;
+    let place = (&raw mut device).cast::<c_void>();
+    // SAFETY: there is room for the answer.
+    let asked = unsafe {
+        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    };
+    (asked == CUDA_SUCCESS).then_some(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_the_drivers_tools_write_it() {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        for (byte, number) in uuid
+            .bytes
+            .iter_mut()
+            .zip([0x0a_u8, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14])
+        {
+            *byte = number.cast_signed();
+        }
+        assert_eq!(
+            written(b"GPU-", &uuid).as_bytes(),
+            b"GPU-0aff0102-0304-0506-0708-090a0b0c0d0e"
+        );
+    }
+}
