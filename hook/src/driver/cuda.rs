@@ -1,7 +1,9 @@
 //! The functions of libcuda that the hook exports, by family.
 
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use core::sync::atomic::AtomicBool;
 
+use super::library::Library;
 use super::table::{c_name, declare};
 
 /// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] what programs
@@ -1168,3 +1170,13 @@ macro_rules! cuda_functions {
 pub(crate) use cuda_functions;
 
 cuda_functions!(declare);
+
+/// libcuda.
+pub(crate) static CUDA: Library = Library {
+    soname: c"libcuda.so.1",
+    rows: ROWS,
+    no_library: CUDA_ERROR_NO_DEVICE,
+    no_function: CUDA_ERROR_NOT_FOUND,
+    denied: CUDA_ERROR_NO_DEVICE,
+    resolved: AtomicBool::new(false),
+};

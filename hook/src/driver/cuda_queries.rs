@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
+use super::cuda::CUDA;
 use super::table::ask;
 
 ask! { CUDA, cuda;

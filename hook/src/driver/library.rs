@@ -1,47 +1,24 @@
-//! The driver's two libraries, and where their functions are.
+//! The driver's libraries, and where their functions are.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use softmig_driver_sys::{cuda, nvml};
-
-use super::table::Row;
-use super::{cuda as cuda_rows, nvml as nvml_rows};
+use super::table::{Row, Slot};
 use crate::os::elf::Symbols;
 use crate::os::{Errno, glibc};
 
 /// One of the driver's libraries.
 pub(crate) struct Library {
-    soname: &'static CStr,
-    rows: &'static [Row],
+    pub(super) soname: &'static CStr,
+    pub(super) rows: &'static [Row],
     /// What a function says where the library cannot be had.
-    no_library: u32,
+    pub(super) no_library: u32,
     /// What it says where the library has no such function.
-    no_function: u32,
+    pub(super) no_function: u32,
     /// What it says to a process that gets no GPU.
     pub(crate) denied: u32,
-    resolved: AtomicBool,
+    pub(super) resolved: AtomicBool,
 }
-
-/// libcuda.
-pub(crate) static CUDA: Library = Library {
-    soname: c"libcuda.so.1",
-    rows: cuda_rows::ROWS,
-    no_library: cuda::CUDA_ERROR_NO_DEVICE,
-    no_function: cuda::CUDA_ERROR_NOT_FOUND,
-    denied: cuda::CUDA_ERROR_NO_DEVICE,
-    resolved: AtomicBool::new(false),
-};
-
-/// NVML.
-pub(crate) static NVML: Library = Library {
-    soname: c"libnvidia-ml.so.1",
-    rows: nvml_rows::ROWS,
-    no_library: nvml::NVML_ERROR_LIBRARY_NOT_FOUND,
-    no_function: nvml::NVML_ERROR_FUNCTION_NOT_FOUND,
-    denied: nvml::NVML_ERROR_DRIVER_NOT_LOADED,
-    resolved: AtomicBool::new(false),
-};
 
 /// Whether a library may be loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,6 +30,23 @@ pub(crate) enum Loading {
 }
 
 impl Library {
+    /// The address in a slot, looked for if need be; null where the driver has no such function or there is no driver.
+    #[inline]
+    pub(crate) fn address(&self, slot: &Slot) -> *mut () {
+        let known = slot.known();
+        if known.is_null() {
+            self.look(slot)
+        } else {
+            known
+        }
+    }
+
+    #[cold]
+    fn look(&self, slot: &Slot) -> *mut () {
+        self.resolve(Loading::IfNeeded);
+        slot.known()
+    }
+
     /// The row with this name.
     pub(crate) fn row(&self, name: &[u8]) -> Option<&'static Row> {
         self.rows.iter().find(|row| row.name.to_bytes() == name)
@@ -187,6 +181,7 @@ fn base(name: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::cuda::CUDA;
 
     #[test]
     fn forms_of_a_function_have_one_base() {

@@ -1,7 +1,9 @@
 //! The functions of NVML that the hook exports, by family.
 
 use core::ffi::{c_uint, c_ulonglong};
+use core::sync::atomic::AtomicBool;
 
+use super::library::Library;
 use super::table::{c_name, declare};
 
 /// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] what programs
@@ -88,3 +90,13 @@ macro_rules! nvml_functions {
 pub(crate) use nvml_functions;
 
 nvml_functions!(declare);
+
+/// NVML.
+pub(crate) static NVML: Library = Library {
+    soname: c"libnvidia-ml.so.1",
+    rows: ROWS,
+    no_library: NVML_ERROR_LIBRARY_NOT_FOUND,
+    no_function: NVML_ERROR_FUNCTION_NOT_FOUND,
+    denied: NVML_ERROR_DRIVER_NOT_LOADED,
+    resolved: AtomicBool::new(false),
+};

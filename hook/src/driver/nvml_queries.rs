@@ -2,6 +2,7 @@
 
 use core::ffi::{c_char, c_uint};
 
+use super::nvml::NVML;
 use super::table::ask;
 
 ask! { NVML, nvml;

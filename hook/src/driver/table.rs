@@ -3,8 +3,6 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::library::Library;
-
 /// What a function is for, which says what to do with a form of it that nobody knows yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -62,23 +60,6 @@ impl Slot {
         // Release: see above.
         self.0.store(address, Ordering::Release);
     }
-
-    /// The address, looked for if need be; null where the driver has no such function or there is no driver.
-    #[inline]
-    pub(crate) fn address(&self, library: &Library) -> *mut () {
-        let known = self.known();
-        if known.is_null() {
-            self.look(library)
-        } else {
-            known
-        }
-    }
-
-    #[cold]
-    fn look(&self, library: &Library) -> *mut () {
-        library.resolve(crate::driver::library::Loading::IfNeeded);
-        self.known()
-    }
 }
 
 /// One function that the hook exports in the driver's place.
@@ -131,9 +112,9 @@ macro_rules! declare {
             $($(
                 #[inline]
                 pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
-                    let address = slot::$name.address(&$crate::driver::library::$library);
+                    let address = $library.address(&slot::$name);
                     if address.is_null() {
-                        return $crate::driver::library::$library.absence();
+                        return $library.absence();
                     }
                     // SAFETY: the driver's function of this name: the check below compares the header's signature.
                     let function = unsafe {
@@ -173,7 +154,7 @@ macro_rules! ask {
             #[inline(never)]
             pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
                 static SLOT: $crate::driver::table::Slot = $crate::driver::table::Slot::new();
-                let library = &$crate::driver::library::$library;
+                let library = &$library;
                 let mut address = SLOT.known();
                 if address.is_null() {
                     address = library.function(c_name!($name));

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 use super::table::export;
-use crate::driver::cuda::cuda_functions;
+use crate::driver::cuda::{CUDA, cuda_functions};
 use crate::driver::stream::{DEFAULT, Stream};
 use crate::driver::table::{Family, c_name};
 use crate::launch::copies;

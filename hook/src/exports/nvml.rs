@@ -3,7 +3,7 @@
 use core::ffi::{c_uint, c_ulonglong};
 
 use super::table::export;
-use crate::driver::nvml::nvml_functions;
+use crate::driver::nvml::{NVML, nvml_functions};
 use crate::driver::table::{Family, c_name};
 
 /// What answers a call: the driver's own function, or the one that is named here.

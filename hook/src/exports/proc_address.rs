@@ -11,8 +11,8 @@ use softmig_driver_sys::cuda::{
 
 use super::cuda;
 use super::table::ours;
-use crate::driver::cuda::real;
-use crate::driver::library::{CUDA, Loading};
+use crate::driver::cuda::{CUDA, real};
+use crate::driver::library::Loading;
 use crate::driver::table::Row;
 use crate::identity::gate;
 

@@ -1,7 +1,8 @@
 //! What programs call in the driver's place, made of the list of its functions.
 
 use super::{cuda, nvml};
-use crate::driver::library::{Library, NVML};
+use crate::driver::library::Library;
+use crate::driver::nvml::NVML;
 use crate::driver::table::Row;
 
 /// The address of an export.
@@ -54,7 +55,7 @@ macro_rules! export {
                 #[cfg_attr(panic = "abort", unsafe(no_mangle))]
                 pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
                     if Family::$family.is_gated() && $crate::identity::gate::refuses(c_name!($name)) {
-                        return $crate::driver::library::$library.denied;
+                        return $library.denied;
                     }
                     // SAFETY: the program's arguments, for which it keeps the driver's contract.
                     let answer = || unsafe { handlers::$name($($argument),*) };
