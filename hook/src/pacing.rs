@@ -29,6 +29,7 @@ mod gpu;
 mod job_cap;
 mod streams;
 mod turn_thread;
+mod work;
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -44,25 +45,13 @@ use crate::os;
 pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
 use gpu::Gpu;
 pub(crate) use gpu::Ticket;
+pub(crate) use work::Work;
 
 /// Whether launches wait in this process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const FREE: u8 = 1;
 const PACED: u8 = 2;
-
-/// What a launch does, as far as its time is known by it: the same work takes about the same time.
-#[derive(Clone, Copy)]
-pub(crate) struct Work {
-    /// A kernel, or a graph that can be launched.
-    pub(crate) what: u64,
-    /// How much of it.
-    pub(crate) size: u64,
-    /// It may begin before what was launched before it has ended.
-    pub(crate) is_chained: bool,
-    /// So long it may take, in nanoseconds, as long as it was not measured.
-    pub(crate) guess: u64,
-}
 
 /// Launches when the job may have the GPU.
 #[inline]

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use softmig_region::calls;
 
 use crate::os::Errno;
-use crate::pacing::channels;
+use crate::pacing::{self, channels};
 
 /// The program's `ioctl(2)`.
 ///
@@ -19,7 +19,10 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     if result == 0 && calls::is_known(request) {
         let _errno = Errno::save();
         // SAFETY: the driver has taken the argument for what it is.
-        unsafe { channels::note(file, request, argument.cast()) };
+        let is_change = unsafe { channels::note(file, request, argument.cast()) };
+        if is_change {
+            pacing::channels_changed();
+        }
     }
     result
 }

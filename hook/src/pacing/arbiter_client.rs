@@ -1,6 +1,6 @@
 //! Turns on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
 
-mod turn_keeper;
+pub(super) mod turn_keeper;
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -8,10 +8,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 
-pub(super) use turn_keeper::Duty;
-
 use super::channels;
-use super::job_cap::May;
+use super::work::May;
 use crate::identity::resolve::Standing;
 use crate::identity::{gate, log};
 use crate::os::{self, Lock};

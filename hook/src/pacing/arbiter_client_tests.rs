@@ -1,5 +1,6 @@
 //! Tests of [`super`], on a page of which the test writes the arbiter's half.
 
+use super::turn_keeper::Duty;
 use super::*;
 use softmig_region::seat::STEP;
 

@@ -13,7 +13,6 @@ use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
 use crate::driver::args;
 use crate::os::{self, Lock};
-use crate::pacing;
 
 /// How many groups are known: each context has one.
 const MOST_GROUPS: usize = 32;
@@ -31,29 +30,27 @@ struct Table {
 
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Notes what the driver has done.
+/// Notes what the driver has done. True if the arbiter is to know: see [`super::channels_changed`].
 ///
 /// # Safety
 ///
 /// A call of this request was made with this argument.
 #[cold]
-pub(crate) unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) {
+pub(crate) unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) -> bool {
     // SAFETY: the request says how many words there are, and no more are asked for.
     let word = |at: usize| unsafe { args::read(argument.wrapping_add(at)) };
     match calls::done(request, word) {
         Some(Done::Freed { client, object }) => forget(client, object),
-        Some(Done::Sliced { client, group }) => {
-            add(|table| &table.groups, client, [client, group]);
-        }
+        Some(Done::Sliced { client, group }) => add(|table| &table.groups, client, [client, group]),
         Some(Done::Made {
             client,
             group,
             handle,
         }) => {
             let parts = [file.cast_unsigned(), client, group, handle];
-            add(|table| &table.channels, client, parts);
+            add(|table| &table.channels, client, parts)
         }
-        None => {}
+        None => false,
     }
 }
 
@@ -83,14 +80,16 @@ impl Table {
     }
 }
 
-/// Adds an entry at the first free place.
+/// Adds an entry at the first free place; false if it is known already.
 fn add<const WORDS: usize, const COUNT: usize>(
     all: impl Fn(&Table) -> &[[AtomicU32; WORDS]; COUNT],
     client: u32,
     parts: [u32; WORDS],
-) {
-    let Some(table) = Table::get() else { return };
-    let held = table.lock.hold();
+) -> bool {
+    let Some(table) = Table::get() else {
+        return false;
+    };
+    let _held = table.lock.hold();
     // The same group gets another time slice.
     let is = |entry: &&[AtomicU32; WORDS]| {
         entry
@@ -99,7 +98,7 @@ fn add<const WORDS: usize, const COUNT: usize>(
             .all(|(word, part)| word.load(Relaxed) == part)
     };
     if all(table).iter().any(|entry| is(&entry)) {
-        return;
+        return false;
     }
     // No client has the handle 0.
     let is_free = |entry: &&[AtomicU32; WORDS]| entry.iter().all(|word| word.load(Relaxed) == 0);
@@ -111,40 +110,37 @@ fn add<const WORDS: usize, const COUNT: usize>(
         }
         None => table.has_more.store(client, Relaxed),
     }
-    drop(held);
-    pacing::channels_changed();
+    true
 }
 
-/// An object is no more, with all that was below it.
-fn forget(client: u32, object: u32) {
-    let Some(table) = Table::known() else { return };
+/// An object is no more, with all that was below it; false if nothing of it was known.
+fn forget(client: u32, object: u32) -> bool {
+    let Some(table) = Table::known() else {
+        return false;
+    };
     let mut is_any = false;
-    {
-        let _held = table.lock.hold();
-        // All that had no place has gone with its client.
-        if object == client && table.has_more.load(Relaxed) == client {
-            table.has_more.store(0, Relaxed);
-        }
-        for [its, group] in &table.groups {
-            let is_it = object == client || group.load(Relaxed) == object;
-            if its.load(Relaxed) == client && is_it {
-                its.store(0, Relaxed);
-                group.store(0, Relaxed);
-                is_any = true;
-            }
-        }
-        for entry @ [_, its, group, handle] in &table.channels {
-            let is_it =
-                object == client || group.load(Relaxed) == object || handle.load(Relaxed) == object;
-            if its.load(Relaxed) == client && is_it {
-                entry.iter().for_each(|word| word.store(0, Relaxed));
-                is_any = true;
-            }
+    let _held = table.lock.hold();
+    // All that had no place has gone with its client.
+    if object == client && table.has_more.load(Relaxed) == client {
+        table.has_more.store(0, Relaxed);
+    }
+    for [its, group] in &table.groups {
+        let is_it = object == client || group.load(Relaxed) == object;
+        if its.load(Relaxed) == client && is_it {
+            its.store(0, Relaxed);
+            group.store(0, Relaxed);
+            is_any = true;
         }
     }
-    if is_any {
-        pacing::channels_changed();
+    for entry @ [_, its, group, handle] in &table.channels {
+        let is_it =
+            object == client || group.load(Relaxed) == object || handle.load(Relaxed) == object;
+        if its.load(Relaxed) == client && is_it {
+            entry.iter().for_each(|word| word.store(0, Relaxed));
+            is_any = true;
+        }
     }
+    is_any
 }
 
 /// Tells the arbiter of all that are in a CUDA context's group.

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_region::{Gang, Other};
 
-use super::job_cap::May;
+use super::work::May;
 
 /// So much of the GPU's time goes to such launches between one turn and the next. It is charged.
 const MOST: u64 = 100_000_000;

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
 
+use super::super::job_cap::Own;
 use super::super::job_cap::tests::gpus;
-use super::super::job_cap::{May, Own};
+use super::super::work::May;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::Work;
+use super::work::Work;
 
 /// A place for each kernel with each size of its grid, found by a hash; another with the same place takes it over.
 pub(super) struct Estimates([AtomicU64; PLACES]);

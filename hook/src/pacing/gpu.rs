@@ -12,12 +12,13 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 
 use super::arbiter_client::{Flight, Turns};
 use super::busy_intervals::Covered;
+use super::captures;
 use super::concurrency::Overlap;
 use super::estimates::{Estimate, Estimates, Key};
 use super::events::{Alone, Base, Marks};
 use super::job_cap::Own;
 use super::streams::{Place, Streams};
-use super::{Work, captures};
+use super::work::Work;
 use crate::driver::context::{self, are_several_contexts};
 use crate::driver::stream::{Stream, relaxed};
 use crate::os::{self, Errno, Lock, processor};

@@ -10,6 +10,7 @@ use softmig_region::seat::WHOLE;
 use softmig_region::{Gpu, Pace, Rate};
 
 use super::coscheduling::Pull;
+use super::work::May;
 
 /// For so long on the clock a job that was idle has credit, in nanoseconds.
 const BURST: u64 = 20_000_000;
@@ -39,19 +40,6 @@ pub(super) struct Own {
     rests: AtomicBool,
     /// What is launched all the same.
     pub(super) pull: Pull,
-}
-
-/// What may be launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum May {
-    /// So much may be in flight, in nanoseconds.
-    Have(u64),
-    /// Nothing, for so many nanoseconds at least.
-    Nothing(u64),
-    /// Launches for which work on another GPU of the job waits, while less than this is in flight.
-    Needed(u64),
-    /// Nothing, as long as the arbiter's word is this.
-    Turn(u32),
 }
 
 impl Own {

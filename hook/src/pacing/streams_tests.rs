@@ -1,6 +1,7 @@
 //! Tests of [`super`], as far as they need no driver.
 
-use super::super::{UNKNOWN_TIME, Work};
+use super::super::estimates::UNKNOWN as UNKNOWN_TIME;
+use super::super::work::Work;
 use super::*;
 
 fn streams() -> Box<Streams> {

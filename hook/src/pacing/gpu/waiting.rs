@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering;
 
-use super::super::arbiter_client::Duty;
-use super::super::job_cap::May;
+use super::super::arbiter_client::turn_keeper::Duty;
 use super::super::turn_thread;
+use super::super::work::May;
 use super::at_once::Samples;
 use super::{Gpu, WINDOW};
 use crate::identity::log;
