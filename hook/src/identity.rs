@@ -2,12 +2,14 @@
 //!
 //! - [`resolve`]: finds the job, by what [`host`] reads.
 //! - [`gate`]: lets a call through or not.
-//! - [`neighbours`], [`mod@share`]: whose limits hold outside jobs, and which share of a GPU's time.
+//! - [`neighbours`]: whose limits hold outside jobs; [`neighbour_search`] finds out.
+//! - [`mod@share`]: which share of a GPU's time.
 //! - [`log`]: what the job's log says.
 
 pub(crate) mod gate;
 pub(crate) mod host;
 pub(crate) mod log;
+pub(crate) mod neighbour_search;
 pub(crate) mod neighbours;
 pub(crate) mod resolve;
 pub(crate) mod share;
