@@ -12,17 +12,25 @@
 pub(crate) mod allocations;
 mod charge;
 pub(crate) mod context_lock;
+mod current;
 pub(crate) mod device;
 mod in_progress;
+pub(crate) mod mappings;
 pub(crate) mod nvml_usage;
 mod oom_log;
+pub(crate) mod pieces;
 pub(crate) mod pools;
+mod reclaim;
 mod slot;
+pub(crate) mod stale;
+mod state;
 
 pub(crate) use allocations::{Holding, Holdings, Kind};
 pub(crate) use charge::{
     EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
-    given_back, holdings, keep, refund, released, settle,
+    given_back, keep, refund, released, settle,
 };
-pub(crate) use device::{Limited, here};
+pub(crate) use current::here;
+pub(crate) use device::Limited;
 pub(crate) use in_progress::Busy;
+pub(crate) use slot::holdings;

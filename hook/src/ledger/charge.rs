@@ -11,9 +11,9 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
 use super::allocations::{Holding, Holdings, Kind};
-use super::device::{Limited, Place};
+use super::device::Limited;
 use super::in_progress::Busy;
-use super::{nvml_usage, slot};
+use super::slot::holdings;
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
 #[inline]
@@ -35,17 +35,6 @@ pub(crate) fn charged(
         gpu.refund(units);
     }
     result
-}
-
-/// What this process holds, if it has an account.
-#[inline]
-pub(crate) fn holdings() -> Option<&'static Holdings> {
-    slot::Private::known().map(|private| &private.holdings)
-}
-
-/// What is known of each GPU, if this process has an account.
-pub(super) fn places() -> Option<&'static [Place]> {
-    slot::Private::known().map(|private| private.places.as_slice())
 }
 
 /// Gives something back: it is forgotten before the driver has it, because the driver may give the same name to another
@@ -126,7 +115,7 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
         apart.fetch_sub(held.units, Ordering::Relaxed);
     }
     if held.outlives(kind) {
-        nvml_usage::outlive(&gpu, held.units);
+        gpu.outlive(held.units);
     } else {
         gpu.refund(held.units);
     }
@@ -157,7 +146,7 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, before: &Hol
         Some(_) => {}
         None => {
             gpu.charge(before.units);
-            nvml_usage::outlive(&gpu, before.units);
+            gpu.outlive(before.units);
         }
     }
 }

@@ -6,10 +6,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use softmig_driver_sys::cuda::CUdevice;
-
-use super::slot::Private;
-use crate::identity::gate;
 use crate::os::{self, Errno, Held, Lock};
 
 /// Who makes or ends it; nobody when all zero, as in the child of a fork.
@@ -47,18 +43,6 @@ impl Making {
 
 /// This thread makes or ends it already.
 pub(crate) struct Nested;
-
-/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nobody counts.
-pub(crate) fn primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
-    if !gate::is_limited_process() {
-        return Ok(None);
-    }
-    let account = Private::get().ok();
-    let place = account.and_then(|account| account.places.get(usize::try_from(device).ok()?));
-    place
-        .map(|place| place.making.begin().ok_or(Nested))
-        .transpose()
-}
 
 /// How long another thread is waited for, in milliseconds: longer than the driver takes to make a context.
 const PATIENCE: u64 = 10_000;

@@ -1,8 +1,8 @@
 //! One GPU, as this process's limits see it.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -11,88 +11,15 @@ use softmig_driver_sys::cuda::{
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::allocations::Holdings;
-use super::context_lock::Making;
+use super::context_lock::{Maker, Nested};
 use super::in_progress::{Busy, Calls};
+use super::oom_log;
 use super::slot::{self, Member, Private, Reaped};
-use super::{nvml_usage, oom_log, pools};
+use super::state::{Known, Place};
 use crate::driver::{cuda_queries, device};
 use crate::identity::resolve::{Finding, Standing};
 use crate::identity::{gate, neighbours};
-use crate::memory::alloc;
-use crate::os::once::Once;
-use crate::os::{self, Lock};
-
-/// What is known of one GPU; empty when all zero.
-pub(crate) struct Place {
-    known: Once<Known>,
-    /// What is charged beyond what has a name: contexts, code, the stacks of kernels.
-    pub(crate) overhead: AtomicU32,
-    /// What is charged for managed memory, which the driver's own figures for a process leave out.
-    pub(crate) managed: AtomicU32,
-    /// What is charged for memory that other processes or interfaces have too, which the driver counts for one of them.
-    pub(crate) elsewhere: AtomicU32,
-    /// What is charged for the memory nodes of graphs.
-    pub(crate) graphs: AtomicU32,
-    /// What one context takes.
-    pub(crate) context: AtomicU32,
-    /// What was free on the GPU, in bytes, when this process last looked after it loaded code.
-    pub(crate) free: AtomicU64,
-    /// Of what has no name, so much may not be taken yet.
-    pub(crate) promised: AtomicU32,
-    /// What others can have for as long as they like, by a descriptor: the driver counts it for no process.
-    pub(crate) outlives: AtomicU32,
-    /// What was charged by name when `free` was seen.
-    pub(crate) named: AtomicU32,
-    /// Not zero once a graph with memory nodes was instantiated.
-    pub(crate) graph: AtomicU32,
-    /// How many streams were made.
-    pub(crate) streams: AtomicU32,
-    /// Calls that take or give back memory: how many began in the upper half, how many are under way in the lower.
-    pub(super) busy: AtomicU64,
-    /// Held by the thread that looks for room.
-    searching: Lock,
-    /// Who makes or ends the primary context.
-    pub(crate) making: Making,
-    /// The pool that allocations without a pool come from.
-    pub(crate) pool: AtomicU64,
-    /// When the job holds so much, this process compares its account with the driver's.
-    look_at: AtomicU32,
-}
-
-impl Place {
-    /// Nothing is known.
-    pub(crate) const fn new() -> Self {
-        Self {
-            known: Once::new(),
-            overhead: AtomicU32::new(0),
-            managed: AtomicU32::new(0),
-            elsewhere: AtomicU32::new(0),
-            graphs: AtomicU32::new(0),
-            context: AtomicU32::new(0),
-            free: AtomicU64::new(0),
-            promised: AtomicU32::new(0),
-            outlives: AtomicU32::new(0),
-            graph: AtomicU32::new(0),
-            streams: AtomicU32::new(0),
-            named: AtomicU32::new(0),
-            busy: AtomicU64::new(0),
-            searching: Lock::new(),
-            making: Making::new(),
-            pool: AtomicU64::new(0),
-            look_at: AtomicU32::new(0),
-        }
-    }
-}
-
-/// What does not change.
-#[derive(Clone, Copy)]
-struct Known {
-    /// Its part of the ledger; `None` where that has no room for it.
-    gpu: Option<Gpu<'static>>,
-    uuid: CUuuid,
-    /// What the job may hold, in units; `None` for as much as there is.
-    limit: Option<u32>,
-}
+use crate::os;
 
 /// A GPU of which this process's job may not take all.
 #[derive(Clone, Copy)]
@@ -178,58 +105,16 @@ impl Limited {
         gpu.map_or(0, |gpu| gpu.held_by(self.slot()))
     }
 
-    /// Takes `units` for what `function`, the call that is under way, is about to ask of the driver. False if the job may not
-    /// have it: the program is out of memory.
-    #[inline]
-    pub(crate) fn reserve(&self, call: &Busy, units: u32, function: &CStr) -> bool {
-        self.reserve_quietly(units) || self.find_room(call, units, function)
-    }
-
-    /// The same, without looking for room.
-    #[inline]
-    pub(crate) fn reserve_quietly(&self, units: u32) -> bool {
-        match self.try_reserve(units) {
-            Ok(Taken::FromSlack) => true,
-            Ok(Taken::Granted { held }) => {
-                self.look_outside(held, units);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn try_reserve(&self, units: u32) -> Result<Taken, Full> {
+    /// Takes `units`, if the job may have them.
+    pub(super) fn try_reserve(&self, units: u32) -> Result<Taken, Full> {
         match self.known.gpu {
             Some(gpu) => gpu.reserve(self.slot(), units, self.limit()),
             None => Err(Full { held: 0 }),
         }
     }
 
-    /// Compares with the driver's figures each time that half of what was left is gone: what has no name grows unseen.
-    /// `units` are reserved and not the driver's yet.
-    fn look_outside(&self, held: u64, units: u32) {
-        let held = u32::try_from(held).unwrap_or(u32::MAX);
-        // Relaxed: to look twice, or once too seldom, does no harm.
-        let look_at = self.place.look_at.load(Ordering::Relaxed);
-        // What was given back since makes room for what has no name.
-        let is_much_less = held < look_at / 2;
-        if held < look_at.max(self.limit() / 2) && !is_much_less {
-            return;
-        }
-        let left = self.limit().saturating_sub(held);
-        let next = held.saturating_add(left / 2).max(1);
-        self.place.look_at.store(next, Ordering::Relaxed);
-        nvml_usage::raise(self, units);
-    }
-
-    /// Whether the job is within its limit after code was loaded, as far as the driver says.
-    pub(crate) fn has_room_for_code(&self) -> bool {
-        nvml_usage::after_code(self);
-        self.is_within_limit()
-    }
-
     /// Whether the job holds no more than it may. Nobody knows what a process without an account holds.
-    fn is_within_limit(&self) -> bool {
+    pub(super) fn is_within_limit(&self) -> bool {
         let is_within = self
             .known
             .gpu
@@ -237,75 +122,10 @@ impl Limited {
         is_within || gate::with_finding(|finding| finding.observe)
     }
 
-    /// The same before more code is used: what nobody uses makes room for what came already.
-    pub(crate) fn has_room(&self) -> bool {
-        if self.has_room_for_code() {
-            return true;
-        }
-        let _errno = os::Errno::save();
-        let _busy = Busy::on(self);
-        pools::give_back(self);
-        nvml_usage::correct(self);
-        self.is_within_limit()
-    }
-
-    /// Charges what the driver says now, more or less.
-    pub(crate) fn look_again(&self) {
-        let _busy = Busy::on(self);
-        nvml_usage::correct(self);
-    }
-
     /// Something without a name came or went: the next grant looks outside.
     pub(crate) fn expect_change(&self) {
         // Relaxed: see `look_outside`.
         self.place.look_at.store(0, Ordering::Relaxed);
-    }
-
-    /// What there is to do before a program hears that it is out of memory.
-    #[cold]
-    fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
-        let _errno = os::Errno::save();
-        // One thread at a time: what is found to be held no more is given back only while no other call is under way.
-        let _searching = call.pause(|| self.place.searching.hold_within(LONGEST_SEARCH));
-        let fits = || self.try_reserve(units).is_ok();
-        if fits() {
-            return true;
-        }
-        // What others held that are no more. The driver takes its time to give it back; without limits a program waits
-        // for that as well.
-        let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
-        loop {
-            let is_late = os::milliseconds() > deadline;
-            let reaped = self.reap();
-            // Another process that waits may have forgotten them first.
-            if (reaped.is_any || reaped.is_waiting) && fits() {
-                return true;
-            }
-            if !reaped.is_waiting || is_late {
-                break;
-            }
-            os::pause();
-        }
-        if fits() {
-            return true;
-        }
-        // What pools hold and nobody uses, and what is charged for something that the driver has given up.
-        pools::give_back(self);
-        alloc::forget_freed(self);
-        if fits() {
-            return true;
-        }
-        nvml_usage::correct(self);
-        // What another thread or process took before it asked the driver, which then gave it less or nothing.
-        os::pause();
-        if fits() {
-            return true;
-        }
-        let observes = oom_log::say(self, units, function);
-        if observes {
-            self.charge(units);
-        }
-        observes
     }
 
     /// Charges what is there already.
@@ -323,6 +143,11 @@ impl Limited {
         if let Some(gpu) = self.known.gpu {
             gpu.refund(self.slot(), units);
         }
+    }
+
+    /// What others can have for as long as they like stays charged, though the driver counts it for no process.
+    pub(crate) fn outlive(&self, units: u32) {
+        self.place.outlives.fetch_add(units, Ordering::Relaxed);
     }
 
     /// True for the job's first refusal.
@@ -346,17 +171,32 @@ impl Limited {
     }
 }
 
-/// How many milliseconds the memory of dead processes is waited for.
-const LONGEST_WAIT: u64 = 2000;
-/// How many milliseconds a thread waits until others have looked for room.
-const LONGEST_SEARCH: u64 = 2 * LONGEST_WAIT;
-
 /// A GPU of which nothing may be taken.
 static NO_ROOM: Known = Known {
     gpu: None,
     uuid: CUuuid { bytes: [0; 16] },
     limit: Some(0),
 };
+
+impl Busy {
+    /// A call on this GPU.
+    #[inline]
+    pub(crate) fn on(gpu: &Limited) -> Self {
+        Self::of(&gpu.place.busy)
+    }
+}
+
+/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nobody counts.
+pub(crate) fn hold_primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
+    if !gate::is_limited_process() {
+        return Ok(None);
+    }
+    let account = Private::get().ok();
+    let place = account.and_then(|account| account.places.get(usize::try_from(device).ok()?));
+    place
+        .map(|place| place.making.begin().ok_or(Nested))
+        .transpose()
+}
 
 /// Finds out what there is to know of a GPU.
 #[cold]
@@ -422,36 +262,6 @@ pub(crate) fn limit(
             Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
         }
         Standing::Passive | Standing::Denied(_) => None,
-    }
-}
-
-/// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
-#[inline]
-pub(crate) fn here() -> Option<Limited> {
-    if !gate::is_limited_process() {
-        return None;
-    }
-    let mut device = 0;
-    // SAFETY: there is room for the answer.
-    let result = unsafe { crate::driver::cuda::real::cuCtxGetDevice(&raw mut device) };
-    if result != CUDA_SUCCESS {
-        return None;
-    }
-    let gpu = Limited::on(device)?;
-    // Relaxed: looked at again where it matters.
-    if gpu.place.overhead.load(Ordering::Relaxed) == 0 {
-        meet(&gpu);
-    }
-    Some(gpu)
-}
-
-/// Charges a context that was made without a call that was seen, unless a thread is about to.
-#[cold]
-fn meet(gpu: &Limited) {
-    if let Some(_making) = gpu.place.making.begin()
-        && gpu.place.overhead.load(Ordering::Relaxed) == 0
-    {
-        nvml_usage::meet(gpu);
     }
 }
 

@@ -2,19 +2,17 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::device::Limited;
-
 /// Counts a call under way that takes or gives back memory, until it is dropped: meanwhile account and driver may differ, and
 /// nothing is taken to be less than it was known to be.
 pub(crate) struct Busy(&'static AtomicU64);
 
-/// In [`super::device::Place::busy`]: one call more that began.
+/// In [`super::state::Place::busy`]: one call more that began.
 const BEGUN: u64 = 1 << 32;
 
 impl Busy {
+    /// Counts one in [`super::state::Place::busy`].
     #[inline]
-    pub(crate) fn on(gpu: &Limited) -> Self {
-        let count = &gpu.place().busy;
+    pub(super) fn of(count: &'static AtomicU64) -> Self {
         // SeqCst: whoever reads the count after the driver's figure sees this, or the figure is without this call.
         count.fetch_add(BEGUN | 1, Ordering::SeqCst);
         Self(count)

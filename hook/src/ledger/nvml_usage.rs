@@ -112,11 +112,6 @@ pub(crate) fn release(gpu: &Limited, units: u32) {
     lower(gpu, units);
 }
 
-/// What others can have for as long as they like stays charged, though the driver counts it for no process.
-pub(crate) fn outlive(gpu: &Limited, units: u32) {
-    gpu.place().outlives.fetch_add(units, Ordering::Relaxed);
-}
-
 /// The first time that a context is seen on a GPU.
 #[cold]
 pub(crate) fn meet(gpu: &Limited) {

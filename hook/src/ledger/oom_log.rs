@@ -3,7 +3,6 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::device::Limited;
 use crate::identity::gate;
 use crate::identity::log::{self, Level};
 use crate::os::Error;
@@ -12,12 +11,29 @@ use crate::os::fixed_str::Text;
 /// How many requests of this process were refused.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
+/// A request for which there was no room.
+pub(super) struct Refused {
+    /// What was asked for.
+    pub(super) units: u32,
+    /// The GPU's number in CUDA's order.
+    pub(super) gpu: u8,
+    /// What the job holds.
+    pub(super) held: u64,
+    /// What this process holds.
+    pub(super) held_here: u32,
+    /// What the job may hold.
+    pub(super) limit: u32,
+    /// Whether it is the job's first.
+    pub(super) is_first: bool,
+}
+
 /// Says what was asked for, held and allowed: once for a job, and at the level of warnings also for the 1st, 10th,
 /// 100th, ... of each process. True where the node only observes, so that nothing is refused.
-pub(crate) fn say(gpu: &Limited, units: u32, function: &CStr) -> bool {
+#[inline(never)]
+pub(super) fn say(refused: &Refused, function: &CStr) -> bool {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-    let is_first = gpu.is_first_refusal();
+    let is_first = refused.is_first;
     let level = if is_first {
         Level::Error
     } else {
@@ -31,17 +47,17 @@ pub(crate) fn say(gpu: &Limited, units: u32, function: &CStr) -> bool {
             } else {
                 b"out of memory on GPU "
             });
-            line.push_number(gpu.number().into(), 1);
+            line.push_number(refused.gpu.into(), 1);
             line.push(b": ");
             line.push(function.to_bytes());
             line.push(b" asked for ");
-            push_mib(&mut line, units.into());
+            push_mib(&mut line, refused.units.into());
             line.push(b", the job holds ");
-            push_mib(&mut line, gpu.held());
+            push_mib(&mut line, refused.held);
             line.push(b" (this process ");
-            push_mib(&mut line, gpu.held_here().into());
+            push_mib(&mut line, refused.held_here.into());
             line.push(b") and may hold ");
-            push_mib(&mut line, gpu.limit().into());
+            push_mib(&mut line, refused.limit.into());
             log::say(finding, level, &[line.as_bytes()]);
         }
         finding.observe

@@ -12,6 +12,7 @@ use softmig_region::units;
 
 use super::allocations::{Holding, Kind};
 use super::device::Limited;
+use super::slot::{holdings, places};
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
@@ -148,7 +149,7 @@ pub(crate) fn currents() -> u32 {
 pub(crate) fn forget_currents() {
     // SeqCst, and first: who stores what it was told before sees this.
     CURRENTS.fetch_add(1, Ordering::SeqCst);
-    let places = super::charge::places();
+    let places = places();
     for place in places.iter().flat_map(|places| places.iter()) {
         place.pool.store(0, Ordering::SeqCst);
     }
@@ -174,7 +175,7 @@ pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool, kind: u64) -> Holding 
 
 /// Remembers a pool of the host's, which is left alone.
 pub(crate) fn remember_host(pool: CUmemoryPool) {
-    if let Some(holdings) = super::charge::holdings() {
+    if let Some(holdings) = holdings() {
         let new = Holding {
             units: 0,
             device: HOST,
@@ -201,7 +202,7 @@ pub(crate) fn destroyed(held: &Holding, left: u32) {
         let place = gpu.place();
         if held.other == MANAGED {
             // The driver counts what is left for no process.
-            super::nvml_usage::outlive(&gpu, left);
+            gpu.outlive(left);
             place.managed.fetch_sub(held.units, Ordering::Relaxed);
         } else {
             place.overhead.fetch_add(left, Ordering::Relaxed);
@@ -212,8 +213,7 @@ pub(crate) fn destroyed(held: &Holding, left: u32) {
 
 /// Charges what a pool holds now. Whoever calls this counts as one call under way.
 pub(crate) fn refresh(pool: CUmemoryPool) {
-    let known =
-        super::charge::holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
+    let known = holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     if let Some(gpu) = gpu {
         let pool = Pool {

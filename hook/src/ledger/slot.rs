@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
-use super::device::Place;
+use super::state::Place;
 use crate::identity::host::{Node, ThisNode};
 use crate::identity::resolve::{Finding, Standing};
 use crate::identity::{gate, neighbours};
@@ -305,6 +305,17 @@ pub(crate) struct Reaped {
     pub(crate) is_any: bool,
     /// Some hold memory that will soon be free.
     pub(crate) is_waiting: bool,
+}
+
+/// What this process holds, if it has an account.
+#[inline]
+pub(crate) fn holdings() -> Option<&'static Holdings> {
+    Private::known().map(|private| &private.holdings)
+}
+
+/// What is known of each GPU, if this process has an account.
+pub(super) fn places() -> Option<&'static [Place]> {
+    Private::known().map(|private| private.places.as_slice())
 }
 
 /// What the living processes of this process's job hold of a GPU, in units. A process that has no place in the ledger

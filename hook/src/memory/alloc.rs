@@ -3,26 +3,13 @@
 use core::ffi::{CStr, c_uint};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
-use softmig_region::{UNIT, units};
-
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::managed;
+use crate::driver::context;
 use crate::driver::cuda::real;
-use crate::driver::{context, cuda_queries};
+use crate::ledger::pieces::{PIECE, PIECE_UNITS, in_pieces, may_be_others, piece_of};
+use crate::ledger::stale::FREED;
 use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
-
-/// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
-/// larger ones have pieces of their own (docs/gpu-notes.md).
-pub(super) const PIECE: u64 = 2 << 20;
-
-/// What a piece costs.
-const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
-
-/// The pieces that so many bytes take when nothing is shared, in units.
-pub(super) fn in_pieces(bytes: u64) -> u32 {
-    units(bytes.div_ceil(PIECE).saturating_mul(PIECE))
-}
 
 /// Allocates `bytes`, whose address `address` tells after `call`.
 fn allocate(
@@ -57,10 +44,6 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
     }
 }
 
-pub(super) fn piece_of(address: u64) -> u64 {
-    address & !(PIECE.wrapping_sub(1))
-}
-
 /// Frees what is at an address.
 fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
@@ -74,7 +57,7 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(held) = ledger::drop_reference(holdings, Kind::Piece, piece_of(address)) {
         return piece_freed(address, held, call);
     }
-    if !ANY_OTHERS.load(Ordering::Relaxed) {
+    if !may_be_others() {
         return call();
     }
     match managed::free(holdings, address, call) {
@@ -160,14 +143,6 @@ pub(crate) unsafe fn alloc_pitch_v2(
     )
 }
 
-/// Whether this process ever had managed memory, or another process's.
-static ANY_OTHERS: AtomicBool = AtomicBool::new(false);
-
-/// There is such memory.
-pub(super) fn expect_others() {
-    ANY_OTHERS.store(true, Ordering::Relaxed);
-}
-
 pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
     // SAFETY: as above.
     free(pointer.into(), || unsafe { real::cuMemFree(pointer) })
@@ -179,7 +154,7 @@ pub(crate) unsafe fn free_v2(pointer: CUdeviceptr) -> CUresult {
 }
 
 /// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which nobody tells: it stays
-/// charged until the driver knows it no more ([`forget_freed`]). A small one's piece is refunded at once.
+/// charged until the driver knows it no more ([`crate::ledger::stale`]). A small one's piece is refunded at once.
 fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
@@ -187,8 +162,8 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     // What has pieces of its own begins with one; most of what is freed here is a pool's, and known by no address.
     let may_be = [
         (Kind::Address, address.is_multiple_of(PIECE)),
-        (Kind::Managed, ANY_OTHERS.load(Ordering::Relaxed)),
-        (Kind::Opened, ANY_OTHERS.load(Ordering::Relaxed)),
+        (Kind::Managed, may_be_others()),
+        (Kind::Opened, may_be_others()),
     ];
     let large = may_be
         .into_iter()
@@ -225,31 +200,6 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         });
     }
     result
-}
-
-/// In the count of an address: the program has freed it.
-const FREED: u32 = u32::MAX;
-
-/// Refunds what was freed in the order of a stream that has come to it.
-pub(crate) fn forget_freed(gpu: &Limited) {
-    for kind in [Kind::Address, Kind::Managed] {
-        gpu.holdings().each(kind, |address, held| {
-            if held.count != FREED || held.device != gpu.number() {
-                return;
-            }
-            let (mut base, mut size) = (0, 0);
-            // SAFETY: there is room for both answers.
-            let known = unsafe {
-                cuda_queries::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
-            };
-            if known != CUDA_SUCCESS
-                && let Some(held) = gpu.holdings().take(kind, address)
-            {
-                ledger::refund(kind, &held);
-            }
-        });
-    }
-    managed::forget_gone();
 }
 
 pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {

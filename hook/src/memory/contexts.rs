@@ -17,8 +17,9 @@ use crate::driver::context::{self, is_active, primary_of};
 use crate::driver::cuda::real;
 use crate::driver::device;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, context_lock, nvml_usage, pools};
-use crate::memory::{managed, stacks};
+use crate::ledger::device::hold_primary_of;
+use crate::ledger::{self, Busy, Holding, Kind, Limited, mappings, nvml_usage, pools};
+use crate::memory::stacks;
 use crate::pacing;
 
 /// What can only be used in the context that it was made in.
@@ -46,7 +47,7 @@ fn create(
     if gate::is_limited_process() {
         context::expect_several_contexts();
     }
-    let _making = context_lock::primary_of(device);
+    let _making = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, function, call, || {
@@ -116,13 +117,13 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
         return pacing::ending_context(context, call);
     };
     let device = holdings.get(Kind::Context, context as u64);
-    let _making = device.map(|known| context_lock::primary_of(known.device.into()));
+    let _making = device.map(|known| hold_primary_of(known.device.into()));
     let known = holdings.take(Kind::Context, context as u64);
     let gpu = known.and_then(|known| Limited::on(known.device.into()));
     let _busy = gpu.as_ref().map(Busy::on);
     let result = pacing::ending_context(context, call);
     if result == CUDA_SUCCESS {
-        managed::forget_gone();
+        mappings::forget_gone();
     }
     let Some(known) = known else { return result };
     if result != CUDA_SUCCESS {
@@ -170,7 +171,7 @@ fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
 pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    let making = context_lock::primary_of(device);
+    let making = hold_primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && !is_active(device)) else {
         return call();
     };
@@ -193,7 +194,7 @@ fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
 /// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
 /// has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
-    let making = context_lock::primary_of(device);
+    let making = hold_primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
         return pacing::ending_primary(device, call);
     };
@@ -207,7 +208,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
             !others.contains(&name) && !is_the_programs(name)
         });
         pools::forget_gone(&gpu);
-        managed::forget_gone();
+        mappings::forget_gone();
         gpu.expect_change();
         // What is left are the contexts that the program made itself.
         let mut others = 0_u32;
@@ -259,7 +260,7 @@ pub(crate) unsafe fn create_green(
 ) -> CUresult {
     // SAFETY: as above.
     let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
-    let _making = context_lock::primary_of(device);
+    let _making = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let primary = if is_active(device) {
         0

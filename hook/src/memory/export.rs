@@ -8,9 +8,9 @@ use softmig_driver_sys::cuda::{
     CUmemRangeHandleType, CUresult,
 };
 
-use super::alloc::piece_of;
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
+use crate::ledger::pieces::piece_of;
 use crate::ledger::{self, EXPORTED, Holding, Holdings, Kind};
 
 /// Something that is held: its kind, name, and what is known of it.

@@ -10,11 +10,11 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use super::alloc::{expect_others, in_pieces};
 use crate::driver::cuda::real;
 use crate::driver::device::device_of;
 use crate::driver::{args, context, cuda_queries};
 use crate::identity::gate;
+use crate::ledger::pieces::{expect_others, in_pieces};
 use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.

@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
 
 use crate::driver::cuda::real;
 use crate::identity::gate;
-use crate::ledger::here;
+use crate::ledger::{here, mappings};
 use crate::memory::{managed, stacks};
 
 /// After code was loaded: if the job holds more than its limit now, it is unloaded again.
@@ -26,7 +26,7 @@ fn loaded(result: CUresult, function: &CStr, unload: impl FnOnce() -> CUresult) 
         return result;
     }
     let _ = unload();
-    managed::forget_gone();
+    mappings::forget_gone();
     if let Some(gpu) = gpu {
         gpu.look_again();
     }
@@ -152,7 +152,7 @@ pub(crate) unsafe fn library_unload(library: CUlibrary) -> CUresult {
 /// What an unloaded module took is found free when the job next runs out of memory, or now where that is near.
 fn unloaded(result: CUresult) -> CUresult {
     stacks::forget();
-    managed::forget_gone();
+    mappings::forget_gone();
     if let Some(gpu) = here().filter(|_| result == CUDA_SUCCESS) {
         gpu.expect_change();
     }

@@ -14,8 +14,8 @@ use crate::driver::context::{self, are_several_contexts};
 use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
 use crate::identity::gate;
-use crate::ledger::device::threads;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, context_lock, here, nvml_usage};
+use crate::ledger::device::{hold_primary_of, threads};
+use crate::ledger::{self, Busy, Holding, Kind, Limited, here, nvml_usage};
 
 /// Kernels that were looked at, each at a place that follows from its address; of use while there is one context, since the
 /// same kernel may be launched in each.
@@ -206,7 +206,7 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     let call = || unsafe { real::cuCtxSetLimit(limit, value) };
     let Some(gpu) = here() else { return call() };
     // What it was before belongs to what it is then.
-    let _making = context_lock::primary_of(gpu.number().into());
+    let _making = hold_primary_of(gpu.number().into());
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
         CU_LIMIT_MALLOC_HEAP_SIZE => {

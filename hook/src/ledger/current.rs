@@ -1,0 +1,40 @@
+//! The GPU that a call is about.
+
+use core::sync::atomic::Ordering;
+
+use softmig_driver_sys::cuda::CUDA_SUCCESS;
+
+use super::device::Limited;
+use super::nvml_usage;
+use crate::driver::cuda::real;
+use crate::identity::gate;
+
+/// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
+#[inline]
+pub(crate) fn here() -> Option<Limited> {
+    if !gate::is_limited_process() {
+        return None;
+    }
+    let mut device = 0;
+    // SAFETY: there is room for the answer.
+    let result = unsafe { real::cuCtxGetDevice(&raw mut device) };
+    if result != CUDA_SUCCESS {
+        return None;
+    }
+    let gpu = Limited::on(device)?;
+    // Relaxed: looked at again where it matters.
+    if gpu.place().overhead.load(Ordering::Relaxed) == 0 {
+        meet(&gpu);
+    }
+    Some(gpu)
+}
+
+/// Charges a context that was made without a call that was seen, unless a thread is about to.
+#[cold]
+fn meet(gpu: &Limited) {
+    if let Some(_making) = gpu.place().making.begin()
+        && gpu.place().overhead.load(Ordering::Relaxed) == 0
+    {
+        nvml_usage::meet(gpu);
+    }
+}

@@ -1,0 +1,215 @@
+//! What is known of managed memory: whatever is as large as a piece or larger has a mapping of its own in this process; what
+//! is smaller shares mappings of a piece, allocations and variables alike (docs/gpu-notes.md). Nothing waits for anything:
+//! what is charged has the [`moment`] at which it was last seen, and a look forgets only what was seen before it began.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use softmig_driver_sys::cuda::{
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUDA_SUCCESS, CUdevice, CUpointer_attribute,
+};
+
+use super::allocations::{Holding, Holdings, Kind};
+use super::device::Limited;
+use super::in_progress::Busy;
+use super::pieces::{PIECE, in_pieces, piece_of};
+use super::{charge, slot};
+use crate::driver::cuda_queries;
+use crate::os;
+
+/// Whether there ever was a variable or a piece.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// A moment later than all before.
+pub(crate) fn moment() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    // SeqCst: who gets a later one sees what was mapped or remembered before an earlier one.
+    LAST.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
+}
+
+/// Remembers a piece or a variable that is charged and was seen. If it was known, it is charged twice, and once is enough.
+pub(crate) fn remember(gpu: &Limited, kind: Kind, name: u64, units: u32, seen: u64) {
+    ANY.store(true, Ordering::SeqCst);
+    let before = gpu.holdings().change(kind, name, |known| {
+        let new = Holding {
+            units,
+            device: gpu.number(),
+            count: 0,
+            // Others may have seen it later, and go by that.
+            other: known.map_or(seen, |known| known.other.max(seen)),
+        };
+        (Some(new), known)
+    });
+    if let Some(before) = before {
+        charge::refund(kind, &before);
+    }
+}
+
+/// What is known of a piece or variable was seen; false if nothing is.
+fn touch(holdings: &Holdings, kind: Kind, name: u64, units: u32, seen: u64) -> bool {
+    holdings.change(kind, name, |known| match known {
+        Some(known) if known.units == units => {
+            let other = known.other.max(seen);
+            (Some(Holding { other, ..known }), true)
+        }
+        known => (known, false),
+    })
+}
+
+/// Forgets it, unless somebody has seen it since it was known as `before`.
+fn forget(holdings: &Holdings, kind: Kind, name: u64, before: &Holding) -> bool {
+    let forgotten = holdings.change(kind, name, |known| {
+        let is_same = known.as_ref() == Some(before);
+        (known.filter(|_| !is_same), is_same)
+    });
+    if forgotten {
+        let gpu = Limited::on(before.device.into());
+        let _busy = gpu.as_ref().map(Busy::on);
+        charge::refund(kind, before);
+    }
+    forgotten
+}
+
+/// Forgets a piece or variable that is not there; true if there is one.
+pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64) -> bool {
+    while let Some(known) = holdings.get(kind, name) {
+        let is_there = match kind {
+            Kind::ManagedPiece => os::is_mapped(name),
+            _ => {
+                let is_same = |found: Found| found.name == name && found.units == known.units;
+                holdings.get(Kind::Managed, name).is_none() && Found::at(name).is_some_and(is_same)
+            }
+        };
+        if is_there {
+            return true;
+        }
+        if forget(holdings, kind, name, &known) {
+            return false;
+        }
+    }
+    false
+}
+
+/// Managed memory that is no pool's, as the driver knows it.
+pub(crate) struct Found {
+    pub(crate) kind: Kind,
+    pub(crate) name: u64,
+    pub(crate) units: u32,
+    pub(crate) device: CUdevice,
+}
+
+/// Less than any GPU's number: what the driver says of memory that is no GPU's.
+pub(crate) const NOWHERE: CUdevice = -1;
+
+impl Found {
+    /// What is at an address, which needs no context.
+    fn at(address: u64) -> Option<Self> {
+        let is_managed: u32 = attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, address)?;
+        let pool: Option<u64> = attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
+        if is_managed == 0 || pool.is_some_and(|pool| pool != 0) {
+            return None;
+        }
+        let start: u64 = attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)?;
+        let bytes: u64 = attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)?;
+        let (kind, name) = if bytes < PIECE {
+            (Kind::ManagedPiece, piece_of(start))
+        } else {
+            (Kind::Variable, start)
+        };
+        Some(Self {
+            kind,
+            name,
+            units: in_pieces(bytes),
+            device: attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address).unwrap_or(NOWHERE),
+        })
+    }
+}
+
+/// What the driver says of an address: a number.
+fn attribute<T: Default>(attribute: CUpointer_attribute, address: u64) -> Option<T> {
+    let mut value = T::default();
+    let place = (&raw mut value).cast::<c_void>();
+    // SAFETY: there is room for the answer.
+    let result = unsafe { cuda_queries::cuPointerGetAttribute(place, attribute, address) };
+    (result == CUDA_SUCCESS).then_some(value)
+}
+
+/// Something of the driver's is at an address: what is known of it was seen. What is not charged yet is returned, with the
+/// moment at which it was seen.
+#[inline(never)]
+pub(crate) fn noticed(holdings: &Holdings, address: u64) -> Option<(Found, u64)> {
+    if holdings.get(Kind::Managed, address).is_some() {
+        return None;
+    }
+    // What is known to be there is so at this moment, and maybe not when it is remembered.
+    let now = moment();
+    let Some(found) = Found::at(address) else {
+        // What a piece began with may be gone, and others in it not.
+        let piece = piece_of(address);
+        if os::is_mapped(piece) {
+            touch(holdings, Kind::ManagedPiece, piece, in_pieces(PIECE), now);
+        }
+        return None;
+    };
+    let is_known = touch(holdings, found.kind, found.name, found.units, now)
+        || holdings.get(Kind::Managed, found.name).is_some();
+    (!is_known).then_some((found, now))
+}
+
+/// Calls `see` with all that is mapped, and forgets what is not there. False where it cannot be seen.
+pub(crate) fn look(see: &mut dyn FnMut(&Holdings, u64)) -> bool {
+    let Some(holdings) = slot::holdings() else {
+        return true;
+    };
+    let _errno = os::Errno::save();
+    let begun = moment();
+    if os::each_mapping_of_itself(|start| see(holdings, start)).is_err() {
+        return false;
+    }
+    for kind in [Kind::ManagedPiece, Kind::Variable] {
+        holdings.each(kind, |name, held| {
+            if held.other < begun {
+                forget(holdings, kind, name, &held);
+            }
+        });
+    }
+    true
+}
+
+/// Refunds what is there no more.
+pub(crate) fn forget_gone() {
+    if ANY.load(Ordering::SeqCst) {
+        look(&mut |holdings, start| {
+            noticed(holdings, start);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_meanwhile_is_not_forgotten() {
+        let holdings = Holdings::new();
+        let (kind, name, units) = (Kind::Variable, PIECE, in_pieces(PIECE));
+        let known = Holding {
+            units,
+            device: 0,
+            count: 0,
+            other: moment(),
+        };
+        holdings.put(kind, name, known);
+        let later = moment();
+        assert!(touch(&holdings, kind, name, units, later));
+        assert!(!forget(&holdings, kind, name, &known));
+        // One who saw it before comes late.
+        assert!(touch(&holdings, kind, name, units, known.other));
+        assert_eq!(holdings.get(kind, name).unwrap().other, later);
+        // Another variable, at the same address.
+        assert!(!touch(&holdings, kind, name, units * 2, moment()));
+        assert_eq!(holdings.get(kind, name).unwrap().other, later);
+    }
+}

@@ -1,0 +1,138 @@
+//! Room: what is taken of a GPU, and what is tried before a program hears that there is none.
+
+use core::ffi::CStr;
+use core::sync::atomic::Ordering;
+
+use softmig_region::Taken;
+
+use super::device::Limited;
+use super::in_progress::Busy;
+use super::oom_log::{self, Refused};
+use super::{nvml_usage, pools, stale};
+use crate::os;
+
+impl Limited {
+    /// Takes `units` for what `function`, the call that is under way, is about to ask of the driver. False if the job may not
+    /// have it: the program is out of memory.
+    #[inline]
+    pub(crate) fn reserve(&self, call: &Busy, units: u32, function: &CStr) -> bool {
+        self.reserve_quietly(units) || self.find_room(call, units, function)
+    }
+
+    /// The same, without looking for room.
+    #[inline]
+    pub(crate) fn reserve_quietly(&self, units: u32) -> bool {
+        match self.try_reserve(units) {
+            Ok(Taken::FromSlack) => true,
+            Ok(Taken::Granted { held }) => {
+                self.look_outside(held, units);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Compares with the driver's figures each time that half of what was left is gone: what has no name grows unseen.
+    /// `units` are reserved and not the driver's yet.
+    fn look_outside(&self, held: u64, units: u32) {
+        let held = u32::try_from(held).unwrap_or(u32::MAX);
+        // Relaxed: to look twice, or once too seldom, does no harm.
+        let look_at = self.place().look_at.load(Ordering::Relaxed);
+        // What was given back since makes room for what has no name.
+        let is_much_less = held < look_at / 2;
+        if held < look_at.max(self.limit() / 2) && !is_much_less {
+            return;
+        }
+        let left = self.limit().saturating_sub(held);
+        let next = held.saturating_add(left / 2).max(1);
+        self.place().look_at.store(next, Ordering::Relaxed);
+        nvml_usage::raise(self, units);
+    }
+
+    /// Whether the job is within its limit after code was loaded, as far as the driver says.
+    pub(crate) fn has_room_for_code(&self) -> bool {
+        nvml_usage::after_code(self);
+        self.is_within_limit()
+    }
+
+    /// The same before more code is used: what nobody uses makes room for what came already.
+    pub(crate) fn has_room(&self) -> bool {
+        if self.has_room_for_code() {
+            return true;
+        }
+        let _errno = os::Errno::save();
+        let _busy = Busy::on(self);
+        pools::give_back(self);
+        nvml_usage::correct(self);
+        self.is_within_limit()
+    }
+
+    /// Charges what the driver says now, more or less.
+    pub(crate) fn look_again(&self) {
+        let _busy = Busy::on(self);
+        nvml_usage::correct(self);
+    }
+
+    /// What there is to do before a program hears that it is out of memory.
+    #[cold]
+    fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
+        let _errno = os::Errno::save();
+        // One thread at a time: what is found to be held no more is given back only while no other call is under way.
+        let _searching = call.pause(|| self.place().searching.hold_within(LONGEST_SEARCH));
+        let fits = || self.try_reserve(units).is_ok();
+        if fits() {
+            return true;
+        }
+        // What others held that are no more. The driver takes its time to give it back; without limits a program waits
+        // for that as well.
+        let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
+        loop {
+            let is_late = os::milliseconds() > deadline;
+            let reaped = self.reap();
+            // Another process that waits may have forgotten them first.
+            if (reaped.is_any || reaped.is_waiting) && fits() {
+                return true;
+            }
+            if !reaped.is_waiting || is_late {
+                break;
+            }
+            os::pause();
+        }
+        if fits() {
+            return true;
+        }
+        // What pools hold and nobody uses, and what is charged for something that the driver has given up.
+        pools::give_back(self);
+        stale::forget_freed(self);
+        if fits() {
+            return true;
+        }
+        nvml_usage::correct(self);
+        // What another thread or process took before it asked the driver, which then gave it less or nothing.
+        os::pause();
+        if fits() {
+            return true;
+        }
+        let observes = oom_log::say(
+            &Refused {
+                units,
+                gpu: self.number(),
+                held: self.held(),
+                held_here: self.held_here(),
+                limit: self.limit(),
+                is_first: self.is_first_refusal(),
+            },
+            function,
+        );
+        if observes {
+            self.charge(units);
+        }
+        observes
+    }
+}
+
+/// How many milliseconds the memory of dead processes is waited for.
+const LONGEST_WAIT: u64 = 2000;
+
+/// How many milliseconds a thread waits until others have looked for room.
+const LONGEST_SEARCH: u64 = 2 * LONGEST_WAIT;
