@@ -1,6 +1,6 @@
 //! Finds the job whose limits hold for a process that is in none.
 
-use softmig_policy::conf::{JobConf, Uuid};
+use softmig_policy::node::job_conf::{JobConf, Uuid};
 
 use super::host::ThisNode;
 use super::log::{self, Level};
