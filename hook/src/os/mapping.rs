@@ -3,7 +3,8 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::ptr::NonNull;
 
-use super::{Error, File, outcome};
+use super::error::{Error, outcome};
+use super::file::File;
 
 const MADV_WIPEONFORK: c_int = 18;
 

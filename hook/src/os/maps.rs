@@ -1,6 +1,8 @@
 //! The kernel's list of this process's mappings.
 
-use super::{Error, File, Scratch};
+use super::error::Error;
+use super::file::File;
+use super::scratch::Scratch;
 
 /// Calls `visit` with the first address of each mapping that others may share and whose addresses are its places in the file:
 /// so the driver's device for managed memory is mapped, which takes no other place, and hardly anything else. Its name would

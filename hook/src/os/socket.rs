@@ -3,7 +3,8 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::{MaybeUninit, size_of, zeroed};
 
-use super::{Error, File, outcome};
+use super::error::{Error, outcome};
+use super::file::File;
 
 /// A server that was asked and answered.
 pub(crate) struct Answer {

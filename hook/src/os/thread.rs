@@ -2,7 +2,8 @@
 
 use core::ffi::{c_int, c_ulong, c_void};
 
-use super::{Error, glibc, outcome};
+use super::error::{Error, outcome};
+use super::glibc;
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut c_ulong, *const c_void, Start, *mut c_void) -> c_int;
