@@ -1,8 +1,8 @@
 //! The driver: its two libraries, its functions, and what it says of contexts, streams and devices.
 //!
 //! - [`library`]: finds the driver's functions.
-//! - [`table`]: what a row is, and the macros that make everything from it.
-//! - [`cuda`], [`nvml`]: the functions that the hook exports.
+//! - [`table`]: what a row is, and the macros that make rows and functions of a list.
+//! - [`cuda`], [`nvml`]: the lists of functions that the hook exports.
 //! - [`cuda_queries`], [`nvml_queries`]: those that it only calls.
 //! - [`context`], [`stream`], [`device`]: what the driver says of these.
 //! - [`args`]: what a program gives the driver by address.

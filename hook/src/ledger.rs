@@ -1,12 +1,16 @@
 //! The ledger: what this process's job holds of each GPU, and whether it may have more.
 //!
+//! From the top:
+//!
+//! - [`mod@current`]: the GPU that a call is about.
+//! - [`reclaim`]: reserving, and what is tried before a program hears that there is no room.
+//! - [`stale`], [`nvml_usage`], [`pools`], [`mappings`]: what the driver says is there: memory that it has given up, what has
+//!   no name (contexts, code, stacks), memory pools, which keep what is freed to them, and managed memory.
 //! - [`charge`]: reserve, call, keep or give back: the way of every function that takes memory.
+//! - [`device`]: one GPU: its limit, and what is charged for it.
 //! - [`slot`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
-//! - [`in_progress`]: the calls that are under way on a GPU.
-//! - [`device`]: one GPU: its limit, reserving, and what is tried before a program hears that there is no room.
-//! - [`allocations`]: what this process holds, by address or handle: a free names nothing else.
-//! - [`nvml_usage`]: the driver's own figure for this process, for what has no name: contexts, code, stacks.
-//! - [`pools`]: memory pools, which keep what is freed to them.
+//! - [`state`]: what this process knows of a GPU, with [`context_lock`] and the calls that are under way ([`in_progress`]).
+//! - [`allocations`], [`pieces`]: what this process holds, by address or handle: a free names nothing else.
 //! - [`oom_log`]: what the job's log says.
 
 pub(crate) mod allocations;

@@ -22,9 +22,10 @@
 //! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.
 //! 5. What there is to say goes to the job's log: [`identity::log`].
 //!
-//! All that is `unsafe` is in [`os`], [`driver`], [`exports`], [`pacing::channels`] and at the edge of handlers. Nothing
-//! runs when the library is loaded, and nothing at all in a process that makes no call to the driver, except that its
-//! `dlsym` passes through [`exports::dlsym`] and its `ioctl` through [`exports::ioctl`].
+//! Most that is `unsafe` is in [`os`], [`driver`] and [`exports`]. Elsewhere it is a call of the driver, or reads what a
+//! program gave it; the rest is in [`ledger`] and [`pacing`], where they map what processes share. Nothing runs when the
+//! library is loaded, and nothing at all in a process that makes no call to the driver, except that its `dlsym` passes
+//! through [`exports::dlsym`] and its `ioctl` through [`exports::ioctl`].
 //!
 //! Under the profile `hook` this is a library without std that cannot panic; under every other one it is an ordinary
 //! crate that exports nothing, so that it can be tested.

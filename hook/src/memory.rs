@@ -1,4 +1,5 @@
-//! The ways by which programs take device memory and give it back: the handlers of the table's rows, by what they take.
+//! The ways by which programs take device memory and give it back: the handlers of exported
+//! functions, by what they take.
 //!
 //! docs/device-memory.md lists every function of the driver's and how it is handled.
 

@@ -2,8 +2,8 @@
 //!
 //! Every path by which a program takes device memory goes through [`charged`]: reserve first, so that the job never
 //! holds more than its slice, not even for a moment; then ask the driver; give back what it did not give. No lock is
-//! held meanwhile, except by who makes or ends a GPU's primary context ([`super::context_lock`]). What is given back is refunded once
-//! the driver has it.
+//! held meanwhile, except by who makes or ends a GPU's primary context ([`super::context_lock`]). What is given back is
+//! refunded once the driver has it.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
