@@ -24,6 +24,13 @@ const CRATES: &[Layers] = &[
         largest_circle: 1,
     },
     Layers {
+        src: "hook/src",
+        rooms: &[
+            "os", "driver", "identity", "ledger", "pacing", "memory", "launch", "views", "exports",
+        ],
+        largest_circle: 4,
+    },
+    Layers {
         src: "monitor/src",
         rooms: &[
             "jobs", "schedule", "arbiter", "status", "measure", "notify", "watch",

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use softmig_policy::node_conf::LONGEST;
+use softmig_policy::node::node_conf::LONGEST;
 
 use super::error::Error;
 use super::mapping::{map, unmap};
