@@ -113,8 +113,19 @@ mod tests {
             assert!(super::super::is_mapped(start));
             let start = core::ptr::NonNull::new(start as *mut u8).unwrap();
             super::super::unmap(start, 2 * 4096);
-            assert!(!super::super::is_mapped(start.as_ptr() as u64));
         }
+    }
+
+    #[test]
+    fn an_address_is_mapped_until_it_is_given_back() {
+        // The kernel gives no other test this one: it begins at the other end.
+        const FAR: u64 = 1 << 40;
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let start = map_pages(1, -1, FAR, anonymous, 0);
+        assert_eq!(start, FAR);
+        assert!(super::super::is_mapped(start));
+        super::super::unmap(core::ptr::NonNull::new(start as *mut u8).unwrap(), 4096);
+        assert!(!super::super::is_mapped(start));
     }
 
     fn map_pages(count: usize, file: i32, at: u64, flags: i32, offset: u64) -> u64 {
