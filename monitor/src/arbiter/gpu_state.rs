@@ -363,7 +363,7 @@ impl GpuState {
             let is_at_work = |it: &&Said| it.pending > 0 && steering.is_on(it.job);
             let at_work = said.iter().find(is_at_work).map(|it| it.process);
             let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
-            sessions.for_each(|session| self.scheduler.renew(now, &session.known()));
+            sessions.for_each(|it| steering.renew(now, &mut self.scheduler, it.known()));
         }
         let orders = steering.look(now, &stays, &said);
         for &job in &orders.escaped {

@@ -206,8 +206,11 @@ fn what_a_crowd_costs() {
 struct Steered {
     log: Arc<Mutex<Vec<softmig_rm::Switch>>>,
     waiting: Arc<Mutex<std::collections::BTreeSet<softmig_rm::Channel>>>,
-    /// So many calls are answered with an error that passes.
+    /// So many calls that let channels run are answered with an error that passes.
     busy: Arc<std::sync::atomic::AtomicU32>,
+    /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
+    lists: Option<std::path::PathBuf>,
+    held: Arc<Mutex<Vec<bool>>>,
 }
 
 impl super::super::steering::Device for Steered {
@@ -217,14 +220,19 @@ impl super::super::steering::Device for Steered {
     }
 
     fn enable(&self, channels: &[softmig_rm::Channel], is_on: bool) -> Refused {
-        let is_busy = self
-            .busy
-            .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
-        if is_busy.is_ok() {
+        let busy = || {
+            self.busy
+                .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+        };
+        if is_on && busy().is_ok() {
             return Refused {
                 later: channels.to_vec(),
                 ..Refused::default()
             };
+        }
+        if let Some(lists) = self.lists.as_ref().filter(|_| !is_on) {
+            let is_listed = std::fs::read_dir(lists).unwrap().next().is_some();
+            self.held.lock().unwrap().push(is_listed);
         }
         let mut waiting = self.waiting.lock().unwrap();
         for channel in channels {
@@ -330,6 +338,25 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     );
     wait_until("nobody is written down", || lists() == 0);
     gpu.end();
+}
+
+#[test]
+fn a_group_that_comes_anew_is_written_down_while_it_is_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = Steered {
+        lists: Some(folder.path().into()),
+        ..Steered::default()
+    };
+    let scheduler = Scheduler::with(Box::new(device.clone()), folder.path());
+    let gpu = Gpu::start(Rules::default(), OtherGpus::default(), scheduler).unwrap();
+    // The log does not know that it is there.
+    let (first, _, channel) = steered_job(&gpu, 1);
+    first.want();
+    wait_until("it came anew", || !device.held.lock().unwrap().is_empty());
+    wait_until("it runs", || !device.waits(channel));
+    gpu.end();
+    let held = device.held.lock().unwrap();
+    assert!(held.iter().all(|&is_listed| is_listed), "{held:?}");
 }
 
 #[test]

@@ -187,15 +187,6 @@ impl Scheduler {
         self.log.there.is_empty() && now - self.renewed > SELDOM
     }
 
-    /// Lets the group of these channels come to the GPU anew, so that the log has it.
-    pub(super) fn renew(&mut self, now: Nanos, channels: &[Channel]) {
-        self.renewed = now;
-        if let Some(device) = self.device() {
-            device.enable(channels, false);
-            device.enable(channels, true);
-        }
-    }
-
     /// Writes down which channels wait: if this process dies, the next one lets them run.
     fn note(&self, waiting: &BTreeSet<Channel>) {
         let done = if waiting.is_empty() {
@@ -390,6 +381,14 @@ impl Steering {
             self.next = Some(now() + RECHECK);
         }
         held
+    }
+
+    /// Lets the group of these channels come to the GPU anew, so that the log has it.
+    pub(super) fn renew(&mut self, now: Nanos, scheduler: &mut Scheduler, channels: Vec<Channel>) {
+        scheduler.renewed = now;
+        let waiting = self.waiting.clone();
+        self.hold(scheduler, &waiting | &channels.into_iter().collect());
+        self.hold(scheduler, waiting);
     }
 
     /// Lets all run.
