@@ -30,9 +30,9 @@
 #define GIB (1ull << 30)
 #define PIECE (2 * MIB)
 
-#include "memory_facts/see.h"
+#include "../bench/gpu/memory/see.h"
 
-#include "memory_facts/ptx.h"
+#include "../bench/gpu/memory/ptx.h"
 
 #include "memory_facts/contexts.c"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """On a machine with a GPU: what each way of getting device memory takes, as NVML and cuMemGetInfo tell it.
 
-    python3 bench/gpu/memory_facts.py --out FOLDER [--include FOLDER] [--only NAME...]
+    python3 research/memory_facts.py --out FOLDER [--include FOLDER] [--only NAME...]
 
 Needs a C compiler and CUDA's headers; PyTorch, JAX and the headers and loaders of OpenCL, Vulkan and video (below
 --include and on the loader's path) where those are to be measured. Runs each experiment of memory_facts.c in a process of
-its own, with a time limit of its own, and writes FOLDER/gpu-memory-facts.json, which belongs to bench/results; what it
-means is in docs/gpu-notes.md. Nobody else may use the GPU meanwhile.
+its own, with a time limit of its own, and writes FOLDER/gpu-memory-facts.json, which belongs to research/results; what it
+means is in docs/gpu-notes.md. No other program may use the GPU meanwhile.
 """
 import os
 import pathlib

@@ -9,7 +9,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The first that has a module of the name counts.
-sys.path.insert(0, str(HERE / "compute"))
+sys.path.insert(0, str(HERE.parent / "bench/gpu/compute"))
 
 from machine import compile_c, lines_of, machine
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """On a machine with a GPU: what sharing out its time rests on.
 
-    python3 bench/gpu/compute_facts.py --out FOLDER [--only NAME...]
+    python3 research/compute_facts.py --out FOLDER [--only NAME...]
 
 Needs a C compiler and CUDA's headers. Runs each experiment of compute_facts.c in a process of its own, with a time limit,
-and adds it to FOLDER/gpu-compute-facts.json, which belongs to bench/results; what it means is in docs/gpu-notes.md. Nobody
-else may use the GPU meanwhile.
+and adds it to FOLDER/gpu-compute-facts.json, which belongs to research/results; what it means is in docs/gpu-notes.md. No
+other program may use the GPU meanwhile.
 """
 import json
 import sys
