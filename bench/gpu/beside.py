@@ -7,7 +7,7 @@
     python3 bench/gpu/beside.py --report bench/results
 
 The first as root, in a mount namespace of its own, because it writes what an installed node has in /etc and /var/run. Needs nvcc,
-PyTorch, transformers, JAX and CuPy, all readable by every user. Nobody else may use the GPU meanwhile. Adds to
+PyTorch, transformers, JAX and CuPy, all readable by every user. No other program may use the GPU meanwhile. Adds to
 FOLDER/gpu-beside.json after each measurement, and measures only what is missing there: it can be stopped, and go on later; what
 failed is tried again. --preload adds a library to the programs with softmig, or with --only plain to those without. The third
 makes the page from the figures.

@@ -6,7 +6,7 @@
     python3 bench/gpu/chain.py --report bench/results
 
 As root, in a mount namespace of its own. Slurm's packages go to a layer over /usr; --into-root puts them into /usr itself, on a
-machine that is thrown away or cannot mount layers. Nobody else may use the GPU meanwhile. Each line that is printed is a
+machine that is thrown away or cannot mount layers. No other program may use the GPU meanwhile. Each line that is printed is a
 check; the exit status is 1 if one failed. Adds nothing up: a run writes FOLDER/gpu-chain.json anew, and gpu-chain.log. The
 last form makes the page. --prepare runs a script once all is in place, to try this where there is no GPU: it makes
 what a driver makes, libcuda.so.1 and libnvidia-ml.so.1, nvidia-smi, /dev/nvidia*, /proc/driver/nvidia.

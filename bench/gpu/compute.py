@@ -6,7 +6,7 @@
     python3 bench/gpu/compute.py --report bench/results
 
 The first as root, in a mount namespace of its own, because it writes what an installed node has in /etc and /var/run. Needs a C
-compiler, CUDA's headers, and PyTorch for its part. Nobody else may use the GPU meanwhile. Adds to
+compiler, CUDA's headers, and PyTorch for its part. No other program may use the GPU meanwhile. Adds to
 FOLDER/gpu-compute.json after each cell, and measures only what is missing there: it can be stopped, and go on later; what
 failed is tried again. --cells takes those whose names hold one of the words; --list names them. The second makes the page and the
 plot beside the figures.

@@ -86,12 +86,14 @@ def measure(options, work):
 
 def report(folder):
     found = json.loads((folder / "gpu-equal.json").read_text())
+    machine = found["machine"]
+    gpu, driver = machine["gpu"].split(", ")[:2]
     lines = [
         "# Results in slices",
         "",
         "Written by `bench/gpu/equal.py --report bench/results` from gpu-equal.json; do not edit.",
         "",
-        f"{found['machine']}, library of {found['revision']}. Each program ran without softmig, and in a quarter beside the two others and kernels that keep the GPU busy. Equal means to the last digit that is printed.",
+        f"{machine['date']}, {gpu}, driver {driver}, library of {found['revision']}. Each program ran without softmig, and in a quarter beside the two others and kernels that keep the GPU busy. Equal means to the last digit that is printed.",
         "",
         "| program | results | a step without, us | in its slice, us |",
         "| --- | --- | --- | --- |",

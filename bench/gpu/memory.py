@@ -5,7 +5,7 @@
     python3 bench/gpu/memory.py --report bench/results
 
 The first as root, in a mount namespace of its own, because the library is put into /etc/ld.so.preload there. Needs a C
-compiler, nvcc and, for those parts, PyTorch, JAX and CuPy. Nobody else may use the GPU meanwhile. Writes
+compiler, nvcc and, for those parts, PyTorch, JAX and CuPy. No other program may use the GPU meanwhile. Writes
 FOLDER/gpu-memory.json after each part; it belongs to bench/results. The second makes the page beside the figures.
 """
 import argparse
@@ -55,11 +55,10 @@ def main():
     options.out.mkdir(parents=True, exist_ok=True)
     build(work)
     stand = Stand(library, work).start()
-    result = {"machine": machine(), "quick": options.quick, "parts": {}, "seconds": {}}
+    result = {"machine": machine(), "quick": options.quick, "parts": {}, "seconds": {}, "revisions": {}}
     if options.keep:
         kept = json.loads(options.keep.read_text())
-        result |= {key: kept[key] for key in ("parts", "seconds")}
-    result["revision"] = options.revision
+        result |= {key: kept[key] for key in ("parts", "seconds", "revisions")}
     signal.signal(signal.SIGALRM, too_long)
     for name, part in PARTS.items():
         if options.only and name not in options.only:
@@ -73,6 +72,7 @@ def main():
             result["parts"][name] = {"failed": f"{type(error).__name__}: {error}"[:500], "at": traceback.format_exc().splitlines()[-6:]}
         signal.alarm(0)
         result["seconds"][name] = round(time.monotonic() - begin, 1)
+        result["revisions"][name] = options.revision
         (options.out / "gpu-memory.json").write_text(json.dumps(result, indent=1) + "\n")
         print(f"{name}: {result['seconds'][name]} s", json.dumps(result["parts"][name])[:250], flush=True)
     stand.watcher.kill()

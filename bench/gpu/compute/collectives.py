@@ -1,4 +1,4 @@
-"""Nobody hangs: processes that wait for each other's kernels, by NCCL across GPUs and by gloo on one."""
+"""No process hangs: processes that wait for each other's kernels, by NCCL across GPUs and by gloo on one."""
 import importlib.util
 import os
 import pathlib

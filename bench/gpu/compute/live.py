@@ -1,4 +1,4 @@
-"""Nobody hangs: programs whose launches wait for each other, and holders of a turn that die or stop."""
+"""No process hangs: programs whose launches wait for each other, and holders of a turn that die or stop."""
 import os
 import signal
 import threading
@@ -117,7 +117,7 @@ def kill(run):
     def act(which):
         send(run, which, signal.SIGKILL)
     happened = later(run, [(1.0, 1), (1.7, 2), (2.4, 3)], act)
-    # Nobody waits for those.
+    # No thread waits for those.
     time.sleep(2.6)
     return happened
 
@@ -146,7 +146,7 @@ def restart(run):
 
 
 def idle(controls, node):
-    """What processes and the monitor do while nobody works: switches a second."""
+    """What processes and the monitor do while no program has work: switches a second."""
     jobs = [Job(node, 7500 + at, 1, 4) for at in range(4)]
     node.preload(True)
     clients = [Client(job.command(controls.program), job.environment()) for job in jobs]

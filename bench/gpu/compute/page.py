@@ -120,7 +120,7 @@ def live(cells):
     rows = list(of(cells, "live "))
     if not rows:
         return []
-    lines = ["## Nobody hangs", ""]
+    lines = ["## No process hangs", ""]
     for name, subject, cell in rows:
         name = name.removeprefix("live ")
         if "case" in cell:

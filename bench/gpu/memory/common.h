@@ -21,9 +21,9 @@
 #define GIB (1ull << 30)
 #define PIECE (2 * MIB)
 
-#include "../memory_facts/see.h"
+#include "see.h"
 
-#include "../memory_facts/ptx.h"
+#include "ptx.h"
 
 // Says where the program is, with the fields set before, and waits until the caller has looked from outside.
 static void phase(const char *format, ...) {

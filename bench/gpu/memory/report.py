@@ -21,6 +21,15 @@ WHY = {
 }
 
 
+def revisions(result):
+    """The libraries that the parts were measured with."""
+    parts = {}
+    for part, revision in result["revisions"].items():
+        parts.setdefault(revision, []).append(part)
+    last, *others = sorted(parts.items(), key=lambda it: -len(it[1]))
+    return ", ".join([last[0], *(f"{revision} ({', '.join(names)})" for revision, names in others)])
+
+
 def write(folder):
     result = json.loads((folder / "gpu-memory.json").read_text())
     parts = result["parts"]
@@ -30,7 +39,7 @@ def write(folder):
         "",
         "Written by `bench/gpu/memory.py --report bench/results` from gpu-memory.json; do not edit.",
         "",
-        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {result['revision']}. NVML is looked at from outside about every millisecond, by process and all together; while contexts come and go it does not answer for up to {longest_gap(parts['paths']):.0f} ms.",
+        f"{result['machine']['date']}, {gpu}, driver {driver}, {result['machine']['libc']}, library of {revisions(result)}. NVML is looked at from outside about every millisecond, by process and all together; while contexts come and go it does not answer for up to {longest_gap(parts['paths']):.0f} ms.",
         "",
         *summary(parts),
         *paths(parts),
