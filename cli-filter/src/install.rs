@@ -29,7 +29,7 @@ const ERROR: i32 = -1;
 /// Replaces the global `slurm_cli_pre_submit`.
 pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
     let ours = lua.create_function(|lua, options: LuaTable| {
-        // What fails here is decided by job_submit all the same, except for steps, which Slurm then refuses.
+        // If this fails, job_submit still decides. Slurm refuses a step with a slice.
         let answer = catch_unwind(AssertUnwindSafe(|| pre_submit(lua, &options)));
         let failure = match answer {
             Ok(Ok(code)) => return Ok(code),
@@ -70,9 +70,9 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
     match decide(&policy, &request, &context) {
         Verdict::Unchanged { .. } => Ok(SUCCESS),
         Verdict::Granted(grant) => match options::per_gpu(table) {
-            // sbatch and salloc send it as it is, and job_submit makes figures of the job of it.
+            // sbatch and salloc send it as it is, and job_submit converts it.
             Some(_) if !options::is_srun(table) => Ok(SUCCESS),
-            // srun asks for its step in the same words, which job_submit does not see.
+            // srun requests its step with the same option, which job_submit does not see.
             Some(option) => {
                 let refusal = Refusal::per_gpu_with_srun(&grant.asked, &grant.request, option);
                 refuse(lua, &refusal.at(&policy))

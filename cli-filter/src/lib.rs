@@ -1,8 +1,7 @@
-//! The Lua module that sbatch, salloc and srun call: the same answer as job_submit gives, before anything is sent.
+//! The Lua module that sbatch, salloc and srun call. It gives the same answer as job_submit before anything is sent.
 //!
-//! It is a convenience: users can go without it, and job_submit decides alone. Only srun needs it: a step asks for
-//! its GRES itself, in words that job_submit never sees, so what job_submit made of the job has to be made of the
-//! step too.
+//! It is a convenience: users can bypass it, and job_submit decides alone. Only srun needs it. A step requests its own GRES,
+//! which job_submit never sees, so this module converts the step's request as job_submit converts the job's.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use softmig_policy::slurm::cli_options::Options;
 use softmig_policy::slurm::gres::Prefix;
 use softmig_policy::{MaybeKnown, Request, Submitter};
 
-/// A set option; Slurm marks the unset ones with a word of its own in some releases.
+/// An option that is set; in some releases, unset options have a word of Slurm's own.
 fn option(table: &LuaTable, name: &str) -> Option<String> {
     table
         .get::<Option<LuaString>>(name)
@@ -15,7 +15,7 @@ fn option(table: &LuaTable, name: &str) -> Option<String> {
         .filter(|value| !matches!(value.as_str(), "" | "unset" | "invalid-context"))
 }
 
-/// A count; the clients say 0, -2 or 65534 where nobody gave one.
+/// A count; the clients use 0, -2 or 65534 if the user gave none.
 fn number(table: &LuaTable, name: &str) -> Option<u32> {
     const NO_VAL16: u32 = 0xfffe;
     option(table, name)?
@@ -90,7 +90,7 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     } else {
         Options {
             nodes: option(table, "nodes"),
-            // The client says 1 also when nobody asked.
+            // The client uses 1 also if the user gave no number.
             ntasks: number(table, "ntasks").filter(|&tasks| tasks > 1),
             ntasks_per_node: number(table, "ntasks-per-node"),
             cpus_per_task: number(table, "cpus-per-task"),
@@ -106,7 +106,7 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
     options.to_request_marked(Prefix::None).ok()
 }
 
-/// Who asks, as far as it is known here: the user's default account and partition are not.
+/// The submitter as it is known here, without the user's default account and partition.
 pub(crate) fn submitter(table: &LuaTable) -> Submitter {
     if is_step(table) {
         return Submitter {
@@ -150,12 +150,12 @@ pub(crate) fn per_gpu(table: &LuaTable) -> Option<&'static str> {
     per_gpu_options(table).next().map(|(name, _)| name)
 }
 
-/// Whether the client is srun.
+/// True if the client is srun.
 pub(crate) fn is_srun(table: &LuaTable) -> bool {
     option(table, "type").is_some_and(|client| client == "srun")
 }
 
-/// Whether this is an srun inside an allocation.
+/// True for srun inside an allocation.
 pub(crate) fn is_step(table: &LuaTable) -> bool {
     is_srun(table)
         && (option(table, "jobid").is_some() || std::env::var_os("SLURM_JOB_ID").is_some())

@@ -1,12 +1,14 @@
 //! Puts softmig's functions around those that the site's own job_submit.lua defines.
 
+use crate::slurm::Slurm;
 use crate::{guard, modify, submit};
 use mlua::prelude::*;
+use std::rc::Rc;
 
 /// The site's function runs first, so that softmig decides on what will really be submitted.
 ///
-/// An error in it is not softmig's to swallow: it goes on to Slurm as it would without softmig, unless the job asks
-/// for a slice, which must not slip by a script that failed half way.
+/// An error in it goes on to Slurm, as it would without softmig. If the job asks for a slice, the job is refused instead: it
+/// must not pass because a script failed half way.
 const AROUND: &str = r#"
 local site, ours, refuse_slice = ...
 return function(...)
@@ -30,21 +32,24 @@ end
 
 /// Replaces the globals `slurm_job_submit` and `slurm_job_modify`.
 pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
-    let refuse_slice = lua.create_function(|lua, (job, _): (LuaTable, LuaMultiValue)| {
-        Ok(guard::refuse_slice(lua, &job))
+    let slurm = Rc::new(Slurm::load(lua)?);
+    let own = slurm.clone();
+    let refuse_slice = lua.create_function(move |_, (job, _): (LuaTable, LuaMultiValue)| {
+        Ok(guard::refuse_slice(&own, &job))
     })?;
+    let own = slurm.clone();
     let ours = lua.create_function(
-        |lua, (job, partitions, uid): (LuaTable, LuaValue, LuaValue)| {
-            Ok(guard::guarded(lua, &job, || {
-                submit::submit(lua, &job, &partitions, &uid)
+        move |_, (job, partitions, uid): (LuaTable, LuaValue, LuaValue)| {
+            Ok(guard::guarded(&own, &job, || {
+                submit::submit(&own, &job, &partitions, &uid)
             }))
         },
     )?;
     put_around(lua, "slurm_job_submit", ours, &refuse_slice)?;
     let ours = lua.create_function(
-        |lua, (job, record, _parts, uid): (LuaTable, LuaTable, LuaValue, LuaValue)| {
-            Ok(guard::guarded(lua, &job, || {
-                modify::modify(lua, &job, &record, &uid)
+        move |_, (job, record, _parts, uid): (LuaTable, LuaTable, LuaValue, LuaValue)| {
+            Ok(guard::guarded(&slurm, &job, || {
+                modify::modify(&slurm, &job, &record, &uid)
             }))
         },
     )?;

@@ -1,5 +1,5 @@
-//! The last good policy on disk, beside slurmctld's own state: a slurmctld that starts while policy.toml is no good decides by
-//! it. Without it slices would be refused and whole GPUs pass without anybody's limits.
+//! The last good policy, stored beside slurmctld's own state. A slurmctld that starts with a wrong policy.toml decides by it.
+//! Without it, slices would be refused, and whole GPUs would pass without limits.
 
 use softmig_policy::Policy;
 use softmig_policy::slurm::conf::state_save_location;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 /// Its name in `StateSaveLocation`.
 const NAME: &str = "softmig-policy.toml";
 
-/// Where it is kept; `None` where slurm.conf itself does not say where slurmctld's state is.
+/// Its path; `None` if slurm.conf does not name the folder of slurmctld's state.
 fn path(slurm_conf: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(slurm_conf).ok()?;
     Some(Path::new(&state_save_location(&text)?).join(NAME))
 }
 
-/// Keeps a policy that was found good.
+/// Stores a good policy.
 pub(crate) fn keep(slurm_conf: &Path, text: &str) -> io::Result<()> {
     let Some(path) = path(slurm_conf) else {
         return Ok(());
@@ -27,12 +27,12 @@ pub(crate) fn keep(slurm_conf: &Path, text: &str) -> io::Result<()> {
     let new = path.with_extension("toml.new");
     let mut file = File::create(&new)?;
     file.write_all(text.as_bytes())?;
-    // A machine that loses power must not leave an empty file, which is a policy too.
+    // A power failure must not leave an empty file, which is a valid policy.
     file.sync_all()?;
     fs::rename(&new, &path)
 }
 
-/// The policy that was kept, and where.
+/// The stored policy, and its path.
 pub(crate) fn kept(slurm_conf: &Path) -> Option<(Policy, PathBuf)> {
     let path = path(slurm_conf)?;
     let policy = Policy::parse_whole(&fs::read_to_string(&path).ok()?).ok()?;

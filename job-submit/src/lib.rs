@@ -1,14 +1,15 @@
 //! The Lua module that slurmctld's job_submit calls: reads a job, asks the policy, writes the answer into the job.
 //!
-//! conf/job_submit.lua loads it with two lines. It has no rule of its own: `fields` turns Slurm's job description
-//! into a request and back, `submit` and `modify` carry out the decision, `marks` keeps the tag that the prolog
-//! reads, `store` and `last_good` have the policy, `guard` sees to it that no error ever reaches Slurm, which would let the job pass as it came.
+//! conf/job_submit.lua loads it with two lines. It has no rule of its own: `job_description` reads Slurm's table into a
+//! struct and writes what changed back, `submit` and `modify` carry out the decision on that struct, `marks` keeps the tag
+//! that the prolog reads, and `store` and `last_good` have the policy. `guard` catches every error: Slurm would let the job
+//! pass as it came.
 
 #![forbid(unsafe_code)]
 
-mod fields;
 mod guard;
 mod install;
+mod job_description;
 mod last_good;
 mod marks;
 mod modify;

@@ -1,26 +1,53 @@
 //! The tag in a job's `extra` or `comment`, which softmig alone writes.
 
-use crate::{fields, slurm, store};
-use mlua::prelude::*;
+use crate::job_description::JobDescription;
+use crate::slurm::Slurm;
+use crate::store;
 use softmig_policy::config::choices::TagField;
 use softmig_policy::node::tag::{self, Tag};
 
-/// The fields that the prolog looks into.
-pub(crate) const FIELDS: [&str; 2] = ["extra", "comment"];
+/// A field that the prolog looks into.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    Extra,
+    Comment,
+}
 
-/// The field that carries the tag.
-pub(crate) fn field(lua: &Lua, choice: TagField) -> &'static str {
-    match choice {
-        TagField::Extra => "extra",
-        TagField::Comment => "comment",
-        TagField::Auto if slurm::passes_extra_to_prolog(lua) => {
-            let (parses_extra, complaint) = store::slurm_parses_extra();
-            if let Some(complaint) = complaint {
-                slurm::log_error(lua, &complaint);
+impl Field {
+    pub(crate) const ALL: [Self; 2] = [Self::Extra, Self::Comment];
+
+    /// The field that carries the tag.
+    pub(crate) fn chosen(slurm: &Slurm, choice: TagField) -> Self {
+        match choice {
+            TagField::Extra => Self::Extra,
+            TagField::Comment => Self::Comment,
+            TagField::Auto if slurm.passes_extra_to_prolog => {
+                let (parses_extra, complaint) = store::slurm_parses_extra();
+                if let Some(complaint) = complaint {
+                    slurm.log_error(&complaint);
+                }
+                if parses_extra {
+                    Self::Comment
+                } else {
+                    Self::Extra
+                }
             }
-            if parses_extra { "comment" } else { "extra" }
+            TagField::Auto => Self::Comment,
         }
-        TagField::Auto => "comment",
+    }
+
+    pub(crate) fn of(self, job: &JobDescription) -> Option<&str> {
+        match self {
+            Self::Extra => job.extra.as_deref(),
+            Self::Comment => job.comment.as_deref(),
+        }
+    }
+
+    pub(crate) fn set(self, job: &mut JobDescription, text: String) {
+        match self {
+            Self::Extra => job.extra = Some(text),
+            Self::Comment => job.comment = Some(text),
+        }
     }
 }
 
@@ -30,20 +57,18 @@ pub(crate) fn is_marked(text: &str) -> bool {
 }
 
 /// Leaves `tag` as the job's only tag, whatever the user wrote.
-pub(crate) fn put(job: &LuaTable, field: &str, tag: Tag) -> LuaResult<()> {
-    strip(job)?;
-    let words = fields::text(job, field).unwrap_or_default();
-    job.set(field, tag.put(&words))
+pub(crate) fn put(job: &mut JobDescription, field: Field, tag: Tag) {
+    strip(job);
+    let text = tag.put(field.of(job).unwrap_or_default());
+    field.set(job, text);
 }
 
 /// Takes away every tag that the user wrote.
-pub(crate) fn strip(job: &LuaTable) -> LuaResult<()> {
-    for name in FIELDS {
-        if let Some(text) = fields::text(job, name)
-            && is_marked(&text)
-        {
-            job.set(name, tag::strip(&text))?;
+pub(crate) fn strip(job: &mut JobDescription) {
+    for field in Field::ALL {
+        if let Some(text) = field.of(job).filter(|text| is_marked(text)) {
+            let text = tag::strip(text);
+            field.set(job, text);
         }
     }
-    Ok(())
 }

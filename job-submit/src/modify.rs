@@ -1,177 +1,215 @@
 //! A change to a job that Slurm already has: `scontrol update`, hold, release, requeue.
 
-use crate::submit::{answer, granted_line, id, policy, refuse};
-use crate::{fields, marks, slurm, submitter};
+use crate::job_description::{self, JobDescription};
+use crate::marks::{self, Field};
+use crate::slurm::{self, Slurm};
+use crate::submit::{answer, granted_line, id, policy, refuse, take_terms};
+use crate::submitter;
 use mlua::prelude::*;
 use softmig_policy::node::tag::{self, Tag};
 use softmig_policy::{Context, Policy, Refusal, Request, Submitter, Verdict, now};
 
 /// Decides on the job as it would be after the change.
 pub(crate) fn modify(
-    lua: &Lua,
-    change: &LuaTable,
-    record: &LuaTable,
+    slurm: &Slurm,
+    change_table: &LuaTable,
+    record_table: &LuaTable,
     uid: &LuaValue,
 ) -> LuaResult<i32> {
-    let policy = policy(lua);
+    let policy = policy(slurm);
     let policy = policy.as_deref();
-    if edits_tag(change, record) {
+    let mut came = JobDescription::read_gpus(slurm, change_table)?;
+    came.read_request(slurm, change_table)?;
+    came.read_place(slurm, change_table)?;
+    let record = JobDescription::read_record(slurm, record_table)?;
+    if edits_tag(&came, &record) {
         let mut refusal = Refusal::tag_edit();
         if let Some(policy) = policy {
             refusal = refusal.at(policy);
         }
-        refuse(lua, "job_modify", uid, &refusal);
+        refuse(slurm, "job_modify", uid, &refusal);
         return Ok(slurm::ACCESS_DENIED);
     }
-    let changed = fields::read(change);
-    let names = |names: &[&str]| {
-        names
-            .iter()
-            .any(|name| fields::text(change, name).is_some())
-    };
-    let names_gpus = names(&[
-        "tres_per_node",
-        "tres_per_job",
-        "tres_per_socket",
-        "tres_per_task",
-    ]);
-    let raises_time = fields::time_limit(change)
-        .is_some_and(|new| fields::time_limit(record).is_none_or(|old| new > old));
-    let moves = raises_time
-        || names(&["account", "partition", "qos", "reservation", "exc_nodes"])
-        || policy.is_some_and(|policy| asks_for_kept(policy, record));
-    if !names_gpus && !moves && changed == Request::default() {
-        // Nothing about the GPUs changes; only the user's words around the tag may.
-        return keep_tag(change, record, current_tag(record));
+    let tag = current_tag(&record);
+    let mut change = came.clone();
+    let mut granted = None;
+    let mut tag_changes = false;
+    if came.names_gpus()
+        || came.request() != Request::default()
+        || moves(&came, &record)
+        || asks_for_reserved(slurm, policy, record_table)?
+    {
+        let mut recorded = JobDescription::read_gpus(slurm, record_table)?;
+        recorded.read_request(slurm, record_table)?;
+        let recorded = recorded.request();
+        let context = Context {
+            prefix: recorded.prefix(),
+            submitter: match policy.filter(|policy| policy.looks_at_people()) {
+                Some(policy) => {
+                    let uid = job_description::id(uid);
+                    submitter::of_change(policy, &came, change_table, &record, uid, tag.is_some())
+                }
+                None => Submitter::default(),
+            },
+            now: now(),
+            is_change: true,
+        };
+        let mut after = applied(&came, recorded);
+        // The record does not show an option that gives a job GPUs without naming them; the tag does.
+        after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !after.names_tres();
+        let verdict = answer(policy, &after, &context);
+        match &verdict {
+            // An earlier decision granted this request, and the change does not touch it.
+            Verdict::Refused(refusal)
+                if came.request() == Request::default() && !refusal.is_about_people() => {}
+            Verdict::Refused(refusal) => return Ok(refuse(slurm, "job_modify", uid, refusal)),
+            Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
+        }
+        carry_out(&mut change, &came, &after, &verdict);
+        granted = matches!(verdict, Verdict::Granted(_)).then(|| granted_line(&verdict));
+        tag_changes = verdict.tag() != tag;
     }
-    let tag = current_tag(record);
-    let mut after = applied(change, &changed, record);
-    // What gives a job GPUs without naming them is not in its record, but in its tag.
-    after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !after.names_tres();
-    let context = Context {
-        prefix: fields::read_gpus(record).prefix(),
-        submitter: policy.map_or_else(Submitter::default, |policy| {
-            submitter::of_change(policy, change, record, fields::id_of(uid), tag.is_some())
-        }),
-        now: now(),
-        is_change: true,
+    if came.names_gpus() && tag_changes {
+        have_prolog_ask(slurm, policy, &mut change, &record);
+    } else {
+        keep_tag(&mut change, &record, tag);
+    }
+    change.write(slurm, change_table, &came)?;
+    if let Some(line) = granted.filter(|_| came.names_gpus()) {
+        slurm.log_info(&format!("softmig: job_modify: uid={}: {line}", id(uid)));
+    }
+    Ok(slurm::SUCCESS)
+}
+
+/// True if the change makes another decision about users and places necessary.
+fn moves(change: &JobDescription, record: &JobDescription) -> bool {
+    let raises_time = change
+        .time_limit
+        .is_some_and(|new| record.time_limit.is_none_or(|old| new > old));
+    raises_time
+        || change.account.is_some()
+        || change.partition.is_some()
+        || change.qos.is_some()
+        || change.reservation.is_some()
+        || change.exc_nodes.is_some()
+}
+
+/// True if the job is for a reserved GPU: the reservation may be over, so any change, also a release, is decided on.
+fn asks_for_reserved(slurm: &Slurm, policy: Option<&Policy>, record: &LuaTable) -> LuaResult<bool> {
+    let Some(policy) = policy.filter(|policy| !policy.reservables().is_empty()) else {
+        return Ok(false);
     };
-    let verdict = answer(policy, &after, &context);
-    match &verdict {
-        // What the job asks for was granted once; by whatever policy, that is not at issue now.
-        Verdict::Refused(refusal)
-            if changed == Request::default() && !refusal.is_about_people() => {}
-        Verdict::Refused(refusal) => return Ok(refuse(lua, "job_modify", uid, refusal)),
-        Verdict::Granted(grant) if names_gpus => {
-            write_change(change, &grant.request, &after)?;
-            let line = granted_line(&verdict);
-            slurm::log_info(
-                lua,
-                &format!("softmig: job_modify: uid={}: {line}", id(uid)),
-            );
+    let recorded = JobDescription::read_gpus(slurm, record)?;
+    Ok(policy.asks_for_reserved(&recorded.request()))
+}
+
+/// Applies the decision to the change. Fields that neither of them sets stay unset, so that Slurm leaves them.
+fn carry_out(
+    change: &mut JobDescription,
+    came: &JobDescription,
+    after: &Request,
+    verdict: &Verdict,
+) {
+    if let Verdict::Granted(grant) = verdict {
+        let asked = &mut change.asked;
+        if came.names_gpus() {
+            change.take(after, &grant.request);
+            // The slice itself is always part of the change: it may have been asked for in another field.
+            let slice = grant.request.tres_per_node.clone();
+            change.asked.tres_per_node = Some(slice.unwrap_or_default());
+        } else if asked.min_nodes.is_some() || asked.max_nodes.is_some() {
+            // A slice stays on one node, whatever the change allows.
+            asked.min_nodes = Some(1);
+            asked.max_nodes = Some(1);
         }
-        // However many nodes the change allows, a slice stays on one.
-        Verdict::Granted(_) if changed.min_nodes.is_some() || changed.max_nodes.is_some() => {
-            change.set("min_nodes", 1)?;
-            change.set("max_nodes", 1)?;
-        }
-        Verdict::Granted(_) | Verdict::Unchanged { .. } => {}
     }
     if let Some(terms) = verdict.terms() {
-        fields::write_terms(change, terms)?;
+        take_terms(change, terms);
         // In the record they are excluded already, unless the change names others.
-        if let (Some(nodes), Some(_)) = (&terms.off_nodes, fields::text(change, "exc_nodes")) {
-            fields::keep_off(change, nodes)?;
+        if let (Some(nodes), Some(_)) = (&terms.off_nodes, &came.exc_nodes) {
+            change.keep_off(nodes);
         }
     }
-    if names_gpus && verdict.tag() != tag {
-        return have_prolog_ask(lua, policy, change, record);
-    }
-    keep_tag(change, record, tag)
 }
 
-/// Whether the job is for a GPU that is kept for somebody: its time may be over, and any change, also its release, is an
-/// occasion to look.
-fn asks_for_kept(policy: &Policy, record: &LuaTable) -> bool {
-    !policy.reservables().is_empty() && policy.asks_for_kept(&fields::read_gpus(record))
-}
-
-/// Whether the change writes a tag that is not the job's own.
-fn edits_tag(change: &LuaTable, record: &LuaTable) -> bool {
-    marks::FIELDS.into_iter().any(|name| {
-        let Some(text) = fields::text(change, name) else {
+/// True if the change writes a tag that is not the job's own.
+fn edits_tag(change: &JobDescription, record: &JobDescription) -> bool {
+    Field::ALL.into_iter().any(|field| {
+        let Some(text) = field.of(change) else {
             return false;
         };
-        let old = fields::text(record, name).unwrap_or_default();
-        let own: Vec<&str> = tag::tokens(&old).collect();
-        let new: Vec<&str> = tag::tokens(&text).collect();
-        // Slurm hands the same change over again for each task of an array, with what was written into it for the
-        // task before. That grants nothing.
+        let own: Vec<&str> = tag::tokens(field.of(record).unwrap_or_default()).collect();
+        let new: Vec<&str> = tag::tokens(text).collect();
+        // Slurm passes the same change again for each task of an array, with the tag that was written for the task before.
+        // That tag grants nothing.
         let ask = Tag::Ask.to_string();
         !new.is_empty() && new != own && new != [ask.as_str()]
     })
 }
 
-/// The job's tag, in whichever field it stands.
-fn current_tag(record: &LuaTable) -> Option<Tag> {
-    marks::FIELDS
+/// The job's tag, in whichever field it is.
+fn current_tag(record: &JobDescription) -> Option<Tag> {
+    Field::ALL
         .into_iter()
-        .filter_map(|name| fields::text(record, name))
-        .find_map(|text| Tag::find(&text)?.ok())
+        .filter_map(|field| field.of(record))
+        .find_map(|text| Tag::find(text)?.ok())
 }
 
 /// Puts the tag back among the user's new words.
-fn keep_tag(change: &LuaTable, record: &LuaTable, tag: Option<Tag>) -> LuaResult<i32> {
-    for name in marks::FIELDS {
-        let stood_here = fields::text(record, name).is_some_and(|text| marks::is_marked(&text));
-        if let (Some(tag), true, Some(text)) = (tag, stood_here, fields::text(change, name)) {
-            change.set(name, tag.put(&text))?;
+fn keep_tag(change: &mut JobDescription, record: &JobDescription, tag: Option<Tag>) {
+    for field in Field::ALL {
+        let was_here = field.of(record).is_some_and(marks::is_marked);
+        if let (Some(tag), true, Some(text)) = (tag, was_here, field.of(change)) {
+            let text = tag.put(text);
+            field.set(change, text);
         }
     }
-    Ok(slurm::SUCCESS)
 }
 
-/// Has the prolog ask slurmctld what the job got; why no limits are written here, [`Tag::Ask`] says.
+/// Makes the prolog ask slurmctld what the job got. [`Tag::Ask`] explains why no limits are written here.
 fn have_prolog_ask(
-    lua: &Lua,
+    slurm: &Slurm,
     policy: Option<&Policy>,
-    change: &LuaTable,
-    record: &LuaTable,
-) -> LuaResult<i32> {
-    let old = |name| fields::text(record, name).unwrap_or_default();
+    change: &mut JobDescription,
+    record: &JobDescription,
+) {
     let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
-    let field = marks::FIELDS
+    let field = Field::ALL
         .into_iter()
-        .find(|name| marks::is_marked(&old(name)))
-        .unwrap_or_else(|| marks::field(lua, choice));
-    let words = fields::text(change, field).unwrap_or_else(|| old(field));
-    change.set(field, Tag::Ask.put(&words))?;
-    Ok(slurm::SUCCESS)
+        .find(|field| field.of(record).is_some_and(marks::is_marked))
+        .unwrap_or_else(|| Field::chosen(slurm, choice));
+    let words = field.of(change).or(field.of(record));
+    let text = Tag::Ask.put(words.unwrap_or_default());
+    field.set(change, text);
 }
 
 /// The job's request once the change is applied.
-fn applied(change: &LuaTable, changed: &Request, record: &LuaTable) -> Request {
-    let recorded = fields::read(record);
-    // An empty text takes a request away, so it is not the same as none.
-    let field =
-        |name: &str, new: &Option<String>, old: Option<String>| match fields::text(change, name) {
-            Some(_) => new.clone(),
-            None => old,
-        };
+fn applied(change: &JobDescription, recorded: Request) -> Request {
+    let changed = change.request();
+    let asked = &change.asked;
+    // An empty text clears a request, so it differs from `None`.
+    let field = |came: &Option<String>, new: &Option<String>, old| match came {
+        Some(_) => new.clone(),
+        None => old,
+    };
     Request {
         tres_per_node: field(
-            "tres_per_node",
+            &asked.tres_per_node,
             &changed.tres_per_node,
             recorded.tres_per_node,
         ),
-        tres_per_job: field("tres_per_job", &changed.tres_per_job, recorded.tres_per_job),
+        tres_per_job: field(
+            &asked.tres_per_job,
+            &changed.tres_per_job,
+            recorded.tres_per_job,
+        ),
         tres_per_socket: field(
-            "tres_per_socket",
+            &asked.tres_per_socket,
             &changed.tres_per_socket,
             recorded.tres_per_socket,
         ),
         tres_per_task: field(
-            "tres_per_task",
+            &asked.tres_per_task,
             &changed.tres_per_task,
             recorded.tres_per_task,
         ),
@@ -187,16 +225,6 @@ fn applied(change: &LuaTable, changed: &Request, record: &LuaTable) -> Request {
             Some(_) => None,
             None => changed.memory_per_cpu.or(recorded.memory_per_cpu),
         },
-        ..changed.clone()
+        ..changed
     }
-}
-
-/// Writes the decided request into the change; fields that neither touches stay unset, so that Slurm leaves them.
-fn write_change(change: &LuaTable, decided: &Request, after: &Request) -> LuaResult<()> {
-    fields::write(change, after, decided)?;
-    // The slice itself is always part of the change: it may have been asked for in another field.
-    change.set(
-        "tres_per_node",
-        decided.tres_per_node.as_deref().unwrap_or(""),
-    )
 }

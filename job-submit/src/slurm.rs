@@ -1,4 +1,4 @@
-//! What Slurm's Lua gives a script: its log, its error codes, and which release it is.
+//! Slurm's Lua interface: jobs, the log, error codes, and the release.
 
 use mlua::prelude::*;
 
@@ -9,48 +9,80 @@ pub(crate) const INVALID_GRES: i32 = 2072;
 /// `ESLURM_ACCESS_DENIED`, likewise.
 pub(crate) const ACCESS_DENIED: i32 = 2002;
 
-/// Text for the user's terminal.
-pub(crate) fn log_user(lua: &Lua, text: &str) {
-    // Slurm drops the whole text in some clients when it holds a line feed: a call for each line.
-    for line in text.lines() {
-        log(lua, "log_user", line);
+/// The functions of slurm.lua.
+pub(crate) struct Slurm {
+    pub(crate) read_gpus: LuaFunction,
+    pub(crate) read_request: LuaFunction,
+    pub(crate) read_place: LuaFunction,
+    pub(crate) read_record: LuaFunction,
+    pub(crate) read_what_can_be_read: LuaFunction,
+    pub(crate) write: LuaFunction,
+    log_user: LuaFunction,
+    log_info: LuaFunction,
+    log_error: LuaFunction,
+    /// True if a job's `extra` reaches the prolog.
+    pub(crate) passes_extra_to_prolog: bool,
+}
+
+impl Slurm {
+    pub(crate) fn load(lua: &Lua) -> LuaResult<Self> {
+        let chunk = lua
+            .load(include_str!("slurm.lua"))
+            .set_name("=softmig slurm.lua");
+        let (
+            read_gpus,
+            read_request,
+            read_place,
+            read_record,
+            read_what_can_be_read,
+            write,
+            log_user,
+            log_info,
+            log_error,
+            passes_extra_to_prolog,
+        ) = chunk.call(())?;
+        Ok(Self {
+            read_gpus,
+            read_request,
+            read_place,
+            read_record,
+            read_what_can_be_read,
+            write,
+            log_user,
+            log_info,
+            log_error,
+            passes_extra_to_prolog,
+        })
+    }
+
+    /// Text for the user's terminal.
+    pub(crate) fn log_user(&self, text: &str) {
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        log(&self.log_user, &lines.join("\n"));
+    }
+
+    /// A line for slurmctld's log.
+    pub(crate) fn log_info(&self, line: &str) {
+        log(&self.log_info, &plain(line));
+    }
+
+    /// An error for slurmctld's log.
+    pub(crate) fn log_error(&self, line: &str) {
+        log(&self.log_error, &plain(line));
     }
 }
 
-/// A line for slurmctld's log.
-pub(crate) fn log_info(lua: &Lua, line: &str) {
-    log(lua, "log_info", line);
-}
-
-/// An error for slurmctld's log.
-pub(crate) fn log_error(lua: &Lua, line: &str) {
-    log(lua, "log_error", line);
-}
-
-/// The text is an argument, never the format: these functions run it through string.format.
-///
-/// Part of it is a user's: nothing of that may look like a line of its own, and none is longer than a screen.
-fn log(lua: &Lua, function: &str, line: &str) {
+/// Part of the line comes from a user: it cannot begin a line of its own, and no line is longer than a screen.
+fn plain(line: &str) -> String {
     const LONGEST: usize = 1000;
     let plain = |letter: char| match letter {
         ' '..='~' => letter,
         _ => '?',
     };
-    let line: String = line.chars().take(LONGEST).map(plain).collect();
-    let done = lua
-        .globals()
-        .get::<LuaTable>("slurm")
-        .and_then(|slurm| slurm.get::<LuaFunction>(function))
-        .and_then(|log| log.call::<()>(("%s", line.as_str())));
-    // A log that cannot be written is no reason to decide otherwise.
-    drop(done);
+    line.chars().take(LONGEST).map(plain).collect()
 }
 
-/// Whether a job's `extra` reaches the prolog: from Slurm 23.02 on, which is also the first release that gives
-/// scripts the names of all errors.
-pub(crate) fn passes_extra_to_prolog(lua: &Lua) -> bool {
-    lua.globals()
-        .get::<LuaTable>("slurm")
-        .and_then(|slurm| slurm.get::<Option<i64>>("ESLURM_INVALID_GRES"))
-        .is_ok_and(|code| code.is_some())
+fn log(function: &LuaFunction, text: &str) {
+    // The decision does not depend on the log.
+    drop(function.call::<()>(text));
 }

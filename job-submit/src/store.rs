@@ -1,4 +1,4 @@
-//! The policy as slurmctld holds it: read again when its file changes, kept when the new file is no good.
+//! The policy in slurmctld: read again when its file changes, and kept if the new file is wrong.
 
 use crate::last_good;
 use softmig_policy::Policy;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a bad file is complained about.
+/// The interval between complaints about a wrong file.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A file, and what was made of it when it was last good.
+/// A file, and its last good value.
 struct Watched<T> {
     stamp: Option<Stamp>,
     good: Option<Arc<T>>,
@@ -21,7 +21,7 @@ struct Watched<T> {
     looked: Option<Instant>,
 }
 
-/// Tells one content of a file from the next; a replaced file has another inode.
+/// Distinguishes versions of a file; a replaced file has another inode.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -50,7 +50,7 @@ impl<T> Watched<T> {
         }
     }
 
-    /// Whether it is time to look at the file again.
+    /// True if it is time to look at the file again.
     fn is_due(&mut self, interval: Duration) -> bool {
         let due = self.looked.is_none_or(|last| last.elapsed() >= interval);
         if due {
@@ -59,7 +59,7 @@ impl<T> Watched<T> {
         due
     }
 
-    /// The value now, and what to log about it if it is time to.
+    /// The value now, and a complaint for the log if one is due.
     fn refresh(
         &mut self,
         path: &PathBuf,
@@ -89,7 +89,7 @@ impl<T> Watched<T> {
                 self.complaint = None;
             }
             Err(complaint) => {
-                // A new fault is worth saying at once.
+                // Log a new fault at once.
                 if self.complaint.as_deref() != Some(&complaint) {
                     self.complained = None;
                 }
@@ -98,7 +98,7 @@ impl<T> Watched<T> {
         }
     }
 
-    /// Takes a value for good that is from elsewhere.
+    /// Takes a good value from another place.
     fn have(&mut self, value: T) -> Option<Arc<T>> {
         self.good = Some(Arc::new(value));
         self.good.clone()
@@ -120,18 +120,18 @@ impl<T> Watched<T> {
 static POLICY: Mutex<Watched<Policy>> = Mutex::new(Watched::new());
 static EXTRA_CONSTRAINTS: Mutex<Watched<bool>> = Mutex::new(Watched::new());
 
-/// A panic while the lock was held leaves at worst an old value, which is still a good one.
+/// After a panic under the lock, the value is at worst an old one, which is still good.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The policy in force, and what slurmctld's log is to have.
+/// The policy in force, and lines for slurmctld's log.
 pub(crate) struct InForce {
     /// The last good one.
     pub(crate) policy: Option<Arc<Policy>>,
-    /// That it is another than before.
+    /// The line that it has changed.
     pub(crate) news: Option<String>,
-    /// That the file is bad, when it is time to say so.
+    /// The line that the file is wrong, if one is due.
     pub(crate) complaint: Option<String>,
 }
 
@@ -181,15 +181,15 @@ pub(crate) fn policy() -> InForce {
     }
 }
 
-/// Where slurmctld has its configuration from.
+/// The path of slurmctld's configuration.
 fn slurm_conf() -> PathBuf {
     std::env::var_os("SLURM_CONF")
         .unwrap_or_else(|| "/etc/slurm/slurm.conf".into())
         .into()
 }
 
-/// Whether Slurm parses a job's `extra` itself, so that it cannot carry the tag; and a line for the log when slurm.conf
-/// does not say.
+/// True if Slurm parses a job's `extra` itself, so that it cannot carry the tag; and a line for the log if slurm.conf cannot
+/// be read.
 ///
 /// slurm.conf takes effect by a restart or a reconfiguration, not within the second.
 pub(crate) fn slurm_parses_extra() -> (bool, Option<String>) {

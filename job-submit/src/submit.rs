@@ -1,77 +1,101 @@
 //! A job on its way into Slurm.
 
-use crate::{fields, marks, slurm, store, submitter};
+use crate::job_description::{self, JobDescription};
+use crate::marks::{self, Field};
+use crate::slurm::{self, Slurm};
+use crate::{store, submitter};
 use mlua::prelude::*;
 use softmig_policy::{
-    Context, Policy, Refusal, Request, Submitter, Verdict, decide, decide_without_policy, now,
+    Context, Policy, Refusal, Request, Submitter, Terms, Verdict, decide, decide_without_policy,
+    now,
 };
 use std::sync::Arc;
 
 /// Decides on a new job and writes the answer into it.
 pub(crate) fn submit(
-    lua: &Lua,
-    job: &LuaTable,
+    slurm: &Slurm,
+    table: &LuaTable,
     partitions: &LuaValue,
     uid: &LuaValue,
 ) -> LuaResult<i32> {
-    let gpus = fields::read_gpus(job);
-    let names_qos = fields::text(job, "qos").is_some_and(|qos| !qos.is_empty());
-    if gpus == Request::default() && !names_qos {
-        marks::strip(job)?;
+    let mut came = JobDescription::read_gpus(slurm, table)?;
+    let names_qos = came.qos.as_deref().is_some_and(|qos| !qos.is_empty());
+    if !names_qos && came.request() == Request::default() {
+        let mut job = came.clone();
+        marks::strip(&mut job);
+        job.write(slurm, table, &came)?;
         return Ok(slurm::SUCCESS);
     }
-    let request = fields::read_rest(job, gpus);
-    let policy = policy(lua);
+    came.read_request(slurm, table)?;
+    let policy = policy(slurm);
+    let policy = policy.as_deref();
+    let submitter = match policy.filter(|policy| policy.looks_at_people()) {
+        Some(policy) => {
+            came.read_place(slurm, table)?;
+            submitter::of_submission(policy, &came, table, partitions)
+        }
+        None => Submitter::default(),
+    };
     let context = Context {
-        submitter: policy.as_deref().map_or_else(Submitter::default, |policy| {
-            submitter::of_submission(policy, job, partitions)
-        }),
+        submitter,
         now: now(),
         ..Context::default()
     };
-    let verdict = answer(policy.as_deref(), &request, &context);
+    let request = came.request();
+    let verdict = answer(policy, &request, &context);
+    let mut job = came.clone();
     let line = match &verdict {
         Verdict::Unchanged { gpus: false, .. } => None,
         Verdict::Unchanged { gpus: true, .. } => Some("whole GPUs: unchanged".to_string()),
         Verdict::Granted(grant) => {
-            fields::write(job, &request, &grant.request)?;
+            job.take(&request, &grant.request);
             Some(granted_line(&verdict))
         }
-        Verdict::Refused(refusal) => return Ok(refuse(lua, "job_submit", uid, refusal)),
+        Verdict::Refused(refusal) => return Ok(refuse(slurm, "job_submit", uid, refusal)),
     };
     if let Some(terms) = verdict.terms() {
-        fields::write_terms(job, terms)?;
+        take_terms(&mut job, terms);
         if let Some(nodes) = &terms.off_nodes {
-            fields::keep_off(job, nodes)?;
-        }
-        if let Some(notice) = &terms.notice {
-            slurm::log_user(lua, notice);
+            job.keep_off(nodes);
         }
     }
-    let choice = policy
-        .as_deref()
-        .map_or_else(Default::default, |policy| policy.tag_field);
     match verdict.tag() {
-        Some(tag) => marks::put(job, marks::field(lua, choice), tag)?,
-        None => marks::strip(job)?,
+        Some(tag) => {
+            let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
+            marks::put(&mut job, Field::chosen(slurm, choice), tag);
+        }
+        None => marks::strip(&mut job),
+    }
+    job.write(slurm, table, &came)?;
+    if let Some(notice) = verdict.terms().and_then(|terms| terms.notice.as_deref()) {
+        slurm.log_user(notice);
     }
     if let Some(line) = line {
-        slurm::log_info(
-            lua,
-            &format!("softmig: job_submit: uid={}: {line}", id(uid)),
-        );
+        slurm.log_info(&format!("softmig: job_submit: uid={}: {line}", id(uid)));
     }
     Ok(slurm::SUCCESS)
 }
 
+/// The QOS and the partition that the job is to have.
+pub(crate) fn take_terms(job: &mut JobDescription, terms: &Terms) {
+    for (field, text) in [
+        (&mut job.qos, &terms.qos),
+        (&mut job.partition, &terms.partition),
+    ] {
+        if text.is_some() {
+            field.clone_from(text);
+        }
+    }
+}
+
 /// The policy in force; logs when it changes, and when it is not the one in the file.
-pub(crate) fn policy(lua: &Lua) -> Option<Arc<Policy>> {
+pub(crate) fn policy(slurm: &Slurm) -> Option<Arc<Policy>> {
     let in_force = store::policy();
     if let Some(news) = in_force.news {
-        slurm::log_info(lua, &news);
+        slurm.log_info(&news);
     }
     if let Some(complaint) = in_force.complaint {
-        slurm::log_error(lua, &complaint);
+        slurm.log_error(&complaint);
     }
     in_force.policy
 }
@@ -84,7 +108,7 @@ pub(crate) fn answer(policy: Option<&Policy>, request: &Request, context: &Conte
     }
 }
 
-/// What the log says of a granted slice.
+/// The log's line about a granted slice.
 pub(crate) fn granted_line(verdict: &Verdict) -> String {
     let Verdict::Granted(grant) = verdict else {
         return String::new();
@@ -100,17 +124,14 @@ pub(crate) fn granted_line(verdict: &Verdict) -> String {
 }
 
 /// Tells the user and the log, and gives Slurm the code to refuse with.
-pub(crate) fn refuse(lua: &Lua, call: &str, uid: &LuaValue, refusal: &Refusal) -> i32 {
-    slurm::log_user(lua, &refusal.to_string());
-    slurm::log_info(
-        lua,
-        &format!(
-            "softmig: {call}: uid={}: refused: {} [{}]",
-            id(uid),
-            refusal.message,
-            refusal.code.as_str()
-        ),
-    );
+pub(crate) fn refuse(slurm: &Slurm, call: &str, uid: &LuaValue, refusal: &Refusal) -> i32 {
+    slurm.log_user(&refusal.to_string());
+    slurm.log_info(&format!(
+        "softmig: {call}: uid={}: refused: {} [{}]",
+        id(uid),
+        refusal.message(),
+        refusal.code().as_str()
+    ));
     // Before 23.02 the code's own text is all that scontrol shows of a refused change.
     match refusal.is_about_people() {
         true => slurm::ACCESS_DENIED,
@@ -120,5 +141,5 @@ pub(crate) fn refuse(lua: &Lua, call: &str, uid: &LuaValue, refusal: &Refusal) -
 
 /// A user's number for the log.
 pub(crate) fn id(uid: &LuaValue) -> String {
-    fields::id_of(uid).map_or_else(|| "unknown".to_string(), |uid| uid.to_string())
+    job_description::id(uid).map_or_else(|| "unknown".to_string(), |uid| uid.to_string())
 }

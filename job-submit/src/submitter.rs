@@ -1,6 +1,6 @@
-//! Who asks for a job, and where it is to run, as slurmctld knows it.
+//! The submitter of a job, and the place where the job will run, as slurmctld knows them.
 
-use crate::fields;
+use crate::job_description::JobDescription;
 use mlua::prelude::*;
 use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::collections::HashMap;
@@ -16,72 +16,82 @@ struct Name {
     since: Instant,
 }
 
-/// How long a name is believed: a number may become somebody else's.
+/// How long a name is used: a number may be given to another user.
 const BELIEVED: Duration = Duration::from_secs(3600);
 
-/// Who submits `job`.
-pub(crate) fn of_submission(policy: &Policy, job: &LuaTable, partitions: &LuaValue) -> Submitter {
-    if !policy.looks_at_people() {
-        return Submitter::default();
-    }
-    let field = |name| fields::text(job, name).filter(|text| !text.is_empty());
-    let named = field("partition");
+/// The submitter of `job`. Reads from its `table` only the fields that cost slurmctld time.
+pub(crate) fn of_submission(
+    policy: &Policy,
+    job: &JobDescription,
+    table: &LuaTable,
+    partitions: &LuaValue,
+) -> Submitter {
+    let costly = |name| {
+        let text = table.get::<Option<LuaString>>(name).ok().flatten();
+        text.filter(|text| !text.as_bytes().is_empty())
+    };
+    let default_account = || costly("default_account").map(|name| name.to_string_lossy());
+    let named = set(&job.partition);
     Submitter {
-        user: user(policy, fields::id(job, "user_id"), job),
-        group: fields::id(job, "group_id"),
-        account: MaybeKnown::known(field("account").or_else(|| field("default_account"))),
+        user: user(policy, job.user_id, job, table),
+        group: job.group_id,
+        account: MaybeKnown::known(set(&job.account).or_else(default_account)),
         named_partition: named.is_some(),
         partition: MaybeKnown::known(named.or_else(|| default_partition(policy, partitions))),
-        reservation: field("reservation"),
-        qos: field("qos"),
+        reservation: set(&job.reservation),
+        qos: set(&job.qos),
         qos_now: None,
-        time_limit: fields::time_limit(job),
-        batch: field("script").is_some(),
+        time_limit: job.time_limit,
+        batch: costly("script").is_some(),
         is_exempt: false,
     }
 }
 
-/// Who the job will be of, and where it will run, once `change` is made to `record`. `had_gpus` is whether it asked for GPUs
-/// before.
+/// The submitter and the place of a job after a change. `table` is that of the change; `had_gpus` is true if the job asked
+/// for GPUs before.
 pub(crate) fn of_change(
     policy: &Policy,
-    change: &LuaTable,
-    record: &LuaTable,
+    change: &JobDescription,
+    table: &LuaTable,
+    record: &JobDescription,
     uid: Option<u32>,
     had_gpus: bool,
 ) -> Submitter {
-    if !policy.looks_at_people() {
-        return Submitter::default();
-    }
-    let recorded = |name| fields::text(record, name).filter(|text| !text.is_empty());
-    // An empty text in a change takes away what is there.
-    let after = |name: &str, old: Option<String>| match fields::text(change, name) {
-        Some(new) => Some(new).filter(|new| !new.is_empty()),
-        None => old,
-    };
-    let names_qos = fields::text(change, "qos").is_some();
-    let owner = fields::id(record, "user_id");
+    // An empty text in a change clears the field.
+    let after =
+        |new: &Option<String>, old: &Option<String>| set(if new.is_some() { new } else { old });
+    let owner = record.user_id;
     Submitter {
-        // The record has no name; a user's own change has his.
-        user: user(policy, owner, change),
-        group: fields::id(record, "group_id"),
-        account: MaybeKnown::known(after("account", recorded("account"))),
-        partition: MaybeKnown::known(after("partition", recorded("partition"))),
+        // The record has no name; a user's own change has it.
+        user: user(policy, owner, change, table),
+        group: record.group_id,
+        account: MaybeKnown::known(after(&change.account, &record.account)),
+        partition: MaybeKnown::known(after(&change.partition, &record.partition)),
         named_partition: true,
         // A list is one name in the record of some releases, and each of its names was looked at when it came.
-        reservation: after("reservation", recorded("resv_name")),
-        qos: after("qos", None),
+        reservation: after(&change.reservation, &record.reservation),
+        qos: set(&change.qos),
         // The record shows one QOS of a list, and a job without GPUs may have any list.
-        qos_now: recorded("qos").filter(|_| had_gpus && !names_qos),
-        time_limit: fields::time_limit(change),
+        qos_now: set(&record.qos).filter(|_| had_gpus && change.qos.is_none()),
+        time_limit: change.time_limit,
         batch: false,
-        // Slurm lets nobody else change it but administrators, and the accounts' coordinators.
+        // Besides the owner, Slurm lets only administrators and the accounts' coordinators change it.
         is_exempt: matches!((uid, owner), (Some(uid), Some(owner)) if uid != owner),
     }
 }
 
-/// The name of user number `uid`, who may be the one that `job` is about.
-fn user(policy: &Policy, uid: Option<u32>, job: &LuaTable) -> Option<String> {
+/// A text that is not empty.
+fn set(text: &Option<String>) -> Option<String> {
+    text.clone().filter(|text| !text.is_empty())
+}
+
+/// The name of user number `uid`, read from `table` if `job` is that user's.
+fn user(
+    policy: &Policy,
+    uid: Option<u32>,
+    job: &JobDescription,
+    table: &LuaTable,
+) -> Option<String> {
     let uid = uid.filter(|_| policy.names_users())?;
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
@@ -91,10 +101,14 @@ fn user(policy: &Policy, uid: Option<u32>, job: &LuaTable) -> Option<String> {
     {
         return Some(known.name.clone());
     }
-    if fields::id(job, "user_id") != Some(uid) {
+    if job.user_id != Some(uid) {
         return None;
     }
-    let name = fields::text(job, "user_name").filter(|name| !name.is_empty())?;
+    let name = table.get::<Option<LuaString>>("user_name").ok().flatten()?;
+    let name = name.to_string_lossy();
+    if name.is_empty() {
+        return None;
+    }
     let since = Instant::now();
     names.insert(
         uid,
@@ -106,7 +120,7 @@ fn user(policy: &Policy, uid: Option<u32>, job: &LuaTable) -> Option<String> {
     Some(name)
 }
 
-/// Slurm fills it in later; only a gate wants to know it.
+/// The default partition, which Slurm sets later. Only gates need it.
 fn default_partition(policy: &Policy, partitions: &LuaValue) -> Option<String> {
     let partitions = partitions
         .as_table()

@@ -2,9 +2,14 @@
 
 pub mod cgroup;
 pub mod env_limits;
+pub mod fixed_str;
+pub mod identity;
 pub mod job_conf;
 pub(crate) mod kv;
 pub mod limits;
 pub mod node_conf;
+pub mod paths;
+pub mod process_group;
+pub mod process_view;
 pub mod size;
 pub mod tag;

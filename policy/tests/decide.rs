@@ -195,7 +195,7 @@ fn every_wrong_request_has_its_code() {
         ("xgres:shard:9", Code::Malformed),
     ] {
         let refusal = refused(&per_node(gres));
-        assert_eq!(refusal.code, code, "{gres}: {refusal}");
+        assert_eq!(refusal.code(), code, "{gres}: {refusal}");
     }
 }
 
@@ -207,14 +207,14 @@ fn a_slice_belongs_to_one_node_one_task_one_socket() {
         max_nodes: Some(max),
         ..per_node("gpu:l40s.4:1")
     };
-    assert_eq!(refused(&nodes(2, 2)).code, Code::SliceNodes);
+    assert_eq!(refused(&nodes(2, 2)).code(), Code::SliceNodes);
     assert_eq!(granted(&nodes(1, 4)).request.max_nodes, Some(1));
     let task = |tasks| Request {
         tres_per_task: quarter.clone(),
         num_tasks: tasks,
         ..Request::default()
     };
-    assert_eq!(refused(&task(Some(2))).code, Code::SlicePerTask);
+    assert_eq!(refused(&task(Some(2))).code(), Code::SlicePerTask);
     granted(&task(Some(1)));
     granted(&task(None));
     let socket = |sockets| Request {
@@ -222,7 +222,7 @@ fn a_slice_belongs_to_one_node_one_task_one_socket() {
         sockets_per_node: sockets,
         ..Request::default()
     };
-    assert_eq!(refused(&socket(Some(2))).code, Code::SlicePerTask);
+    assert_eq!(refused(&socket(Some(2))).code(), Code::SlicePerTask);
     granted(&socket(None));
 }
 
@@ -275,7 +275,7 @@ fn tasks_of_a_node_count_where_no_others_are_given() {
 fn a_hint_is_never_itself_refused() {
     let policy = Policy::parse("raw_shards = \"allow\"\n[gpu.x]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\nslices = [2]\n").unwrap();
     let hint = |request: &Request| match decide(&policy, request, &Context::default()) {
-        Verdict::Refused(refusal) => refusal.hint,
+        Verdict::Refused(refusal) => refusal.hint(),
         other => panic!("{other:?}"),
     };
     assert!(hint(&per_node("shard:x:3,gpu:1")).contains("--gres=shard:x:3,"));
@@ -309,7 +309,7 @@ fn options_that_cannot_go_with_a_slice_are_refused() {
             ..quarter()
         },
     ] {
-        assert_eq!(refused(&request).code, Code::SliceOption, "{request:?}");
+        assert_eq!(refused(&request).code(), Code::SliceOption, "{request:?}");
     }
     // A binding that fits one shared GPU stays.
     let bound = Request {
@@ -334,7 +334,7 @@ fn raw_shards_are_granted_up_to_one_gpu_where_the_policy_allows_them() {
                 grant.limits.memory_mib(),
                 grant.request.tres_per_node.unwrap(),
             )),
-            Verdict::Refused(refusal) => Err(refusal.code),
+            Verdict::Refused(refusal) => Err(refusal.code()),
             Verdict::Unchanged { .. } => panic!(),
         };
     assert_eq!(
@@ -352,7 +352,7 @@ fn raw_shards_are_granted_up_to_one_gpu_where_the_policy_allows_them() {
 #[test]
 fn without_a_policy_only_slices_are_refused() {
     let code = |gres: &str| match decide_without_policy(&per_node(gres)) {
-        Verdict::Refused(refusal) => Some(refusal.code),
+        Verdict::Refused(refusal) => Some(refusal.code()),
         Verdict::Unchanged { .. } => None,
         Verdict::Granted(_) => panic!(),
     };

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What becomes of a request for shards that is no slice: untyped, or of a count that is not offered.
+/// How to treat a request for shards that is not a slice: without a type, or of a count that is not on offer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RawShards {

@@ -1,4 +1,4 @@
-//! Who may have how much: classes, their members, and people with a table of their own.
+//! Limits of users: classes, their members, and users with a table of their own.
 
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
@@ -9,38 +9,38 @@ use crate::config::suggest::meant;
 use std::collections::{BTreeMap, HashMap};
 use toml::Spanned;
 
-/// Somebody's place: the class, what may be had, and the QOS in which Slurm holds them to it.
+/// The limits of a group of users, and the QOS in which Slurm enforces them.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// The class; `None` for people in none.
+    /// The class; `None` for users without a class.
     pub class: Option<String>,
-    /// The person, where a table is theirs alone.
+    /// The user, if the table is for one user.
     pub user: Option<String>,
-    /// The QOS of their jobs with GPUs; `None` where there is nothing for Slurm to hold.
+    /// The QOS of their GPU jobs; `None` if there is no limit for Slurm to enforce.
     pub qos: Option<String>,
-    /// What they may have.
+    /// The limits.
     pub quota: Quota,
 }
 
-/// All standings, and how to find somebody's.
+/// All standings, and the maps that lead from a user to one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
-    /// Of people in no class first, then of the classes, then of single people.
+    /// In order: users without a class, classes, single users.
     standings: Vec<Standing>,
     of_users: HashMap<String, usize>,
     of_accounts: HashMap<String, usize>,
     of_groups: HashMap<u32, usize>,
-    /// Of those that no rule above names.
+    /// Of users that no map above names.
     of_others: usize,
-    /// Members as they are written, for the QOS that Slurm is to allow them.
+    /// Members as they are written: `softmig config` allows them the QOS.
     members: BTreeMap<String, Members>,
 }
 
-/// The QOS of people in no class.
+/// The QOS of users without a class.
 const QOS_OF_OTHERS: &str = "softmig";
 /// Less than this is a figure in GiB.
 const LEAST_HOST_MEMORY_MIB: u64 = 64;
-/// What a QOS or a class may be called; sacctmgr takes no upper case.
+/// The letters in names of QOS and classes; sacctmgr takes no upper case.
 const NAMES: &str = "lower-case letters, digits, '_' and '-', at most 30";
 
 pub(crate) struct Tables {
@@ -51,7 +51,7 @@ pub(crate) struct Tables {
 }
 
 impl Classes {
-    /// Checks what stands in policy.toml, of which `text` is all.
+    /// Checks the tables. `text` is the whole policy.toml.
     pub(crate) fn check(
         tables: Tables,
         gpus: &BTreeMap<String, GpuType>,
@@ -91,26 +91,22 @@ impl Classes {
             classes.members.insert(name.clone(), members);
         }
         classes.of_others = match &tables.default_class {
-            Some(name) => classes
-                .position(name.get_ref())
-                .map_err(|message| PolicyError {
-                    line: line_of(text, &name.span()),
-                    message: format!("default_class: {message}"),
-                })?,
+            Some(name) => classes.position(name.get_ref()).map_err(|message| {
+                PolicyError::of("default_class", line_of(text, &name.span()), message)
+            })?,
             None => 0,
         };
-        let wrong = |message| PolicyError {
-            line: defaults_line,
-            message: format!("[defaults]: {message}"),
-        };
+        let wrong = |message| PolicyError::of("[defaults]", defaults_line, message);
         site.check(&defaults).map_err(wrong)?;
         ClassContext::is_possible(&defaults).map_err(wrong)?;
         if classes.of_others == 0 {
-            site.is_complete(&defaults).map_err(|message| PolicyError {
-                line: defaults_line,
-                message: format!(
-                    "[defaults], which holds for people in no class: {message}; or name a default_class"
-                ),
+            site.is_complete(&defaults).map_err(|message| {
+                let message = format!("{message}; or name a default_class");
+                PolicyError::of(
+                    "[defaults], which holds for people in no class",
+                    defaults_line,
+                    message,
+                )
             })?;
         }
         for (name, table) in &tables.users {
@@ -147,7 +143,7 @@ impl Classes {
         let standings = &self.standings;
         let twice = |what: &str, name: &dyn std::fmt::Display, other: usize| {
             let class = standings[other].class.as_deref().unwrap_or_default();
-            Err(format!("{what} {name} is in class {class} already"))
+            Err(format!("{what} {name} is already in class {class}"))
         };
         for user in &members.users {
             name_check::check("user", user)?;
@@ -157,7 +153,7 @@ impl Classes {
         }
         for account in &members.accounts {
             name_check::check("account", account)?;
-            // As sacctmgr keeps them.
+            // sacctmgr stores them in lower case.
             if let Some(other) = self.of_accounts.insert(account.to_lowercase(), at) {
                 return twice("account", account, other);
             }
@@ -170,8 +166,8 @@ impl Classes {
         Ok(())
     }
 
-    /// Somebody with a table of their own: in the class that it names, else in the one that names them, else in that
-    /// of all others. Accounts and groups are not looked at, so that one QOS can hold them to it.
+    /// Adds a user with a table of their own. The class is the one that the table names, else the one that names the user,
+    /// else that of all others. Accounts and groups do not count, so that one QOS is enough for the user.
     fn add_user(
         &mut self,
         site: &ClassContext<'_>,
@@ -189,7 +185,7 @@ impl Classes {
         if let Some(listed) = listed.filter(|&listed| listed != class) {
             let other = self.standings[listed].class.as_deref().unwrap_or_default();
             return Err(format!(
-                "class says otherwise than class {other}, which has them in members"
+                "class differs from class {other}, which has this user in members"
             ));
         }
         let class_name = self.standings[class].class.clone();
@@ -229,26 +225,23 @@ impl Classes {
         })
     }
 
-    /// Two QOS of one name could not hold two sets of limits.
+    /// One QOS cannot have two sets of limits.
     fn check_qos(&self) -> Result<(), PolicyError> {
         let mut seen = HashMap::new();
         for standing in &self.standings {
             let Some(qos) = &standing.qos else { continue };
             if let Some(other) = seen.insert(qos, standing) {
-                return Err(PolicyError {
-                    line: None,
-                    message: format!(
-                        "QOS {qos} would be that of {} and of {}; give one of them another with qos = \"NAME\"",
-                        other.called(),
-                        standing.called()
-                    ),
-                });
+                return Err(PolicyError::of_file(format!(
+                    "QOS {qos} would be used by {} and by {}; give one of them another with qos = \"NAME\"",
+                    other.called(),
+                    standing.called()
+                )));
             }
         }
         Ok(())
     }
 
-    /// The place of somebody who is known by these. `Err` when it hangs on an account that is not known.
+    /// The limits of a user. `Err` if they depend on an account that is not known.
     pub(crate) fn standing(
         &self,
         user: Option<&str>,
@@ -304,7 +297,7 @@ impl Classes {
         self.members.keys().map(String::as_str)
     }
 
-    /// How many people have a table with figures of their own.
+    /// How many users have a table of their own with limits.
     pub(crate) fn user_tables(&self) -> usize {
         let own = self.standings.iter();
         own.filter(|standing| standing.user.is_some()).count()
@@ -318,7 +311,7 @@ impl Classes {
         self.of_accounts.keys()
     }
 
-    /// Whether any QOS is softmig's.
+    /// True if any class has a QOS.
     pub(crate) fn is_qos(&self, name: &str) -> bool {
         self.standings
             .iter()
@@ -326,7 +319,7 @@ impl Classes {
     }
 }
 
-/// Something that is not known where the question is asked, but will be in slurmctld.
+/// A fact is not known here. slurmctld knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
 
@@ -341,15 +334,15 @@ impl Standing {
     }
 }
 
-/// What the levels are checked against.
+/// The facts that each level is checked against.
 struct ClassContext<'a> {
-    /// Whether everybody has to be given a limit, or "unlimited", in so many words.
+    /// True if every user needs a limit or the word "unlimited".
     strict: bool,
     gpus: &'a BTreeMap<String, GpuType>,
 }
 
 impl ClassContext<'_> {
-    /// What one level says by itself.
+    /// Checks one level by itself.
     fn check(&self, layer: &QuotaOverride) -> Result<(), String> {
         for name in layer.shards_of.iter().flat_map(BTreeMap::keys) {
             self.known(name, "shards_of", |_| true)?;
@@ -360,7 +353,7 @@ impl ClassContext<'_> {
         for qos in layer.other_qos.iter().flatten() {
             if qos.is_empty() || !qos.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(format!(
-                    "other_qos has \"{qos}\", which is no name of a QOS"
+                    "other_qos has \"{qos}\", which is not a valid QOS name"
                 ));
             }
         }
@@ -383,7 +376,7 @@ impl ClassContext<'_> {
         ];
         for (key, value) in cpus.into_iter().chain(memory) {
             if value == Some(0) {
-                return Err(format!("{key} = 0 would give a job nothing; leave it out"));
+                return Err(format!("{key} = 0 would give a job nothing; omit it"));
             }
         }
         for (key, value) in memory {
@@ -412,17 +405,17 @@ impl ClassContext<'_> {
                 "{key} names {name}, and [gpu.\"{name}\"] does not say mig = true"
             ));
         }
-        let such = if key == "mig" { "with mig = true " } else { "" };
+        let such = if key == "mig" { " with mig = true" } else { "" };
         Err(match types.as_slice() {
-            [] => format!("{key} names {name}, and there is no [gpu.*] table {such}at all"),
+            [] => format!("{key} names {name}, but there are no [gpu.*] tables{such}"),
             types => format!(
-                "{key} names {name}; [gpu.*] tables {such}are {}",
+                "{key} names {name}; [gpu.*] tables{such} are {}",
                 types.join(", ")
             ),
         })
     }
 
-    /// What all levels together must say.
+    /// Checks that all levels together set each limit.
     fn is_complete(&self, layer: &QuotaOverride) -> Result<(), String> {
         let has_mig = self.gpus.values().any(GpuType::is_mig);
         let needed = [
@@ -444,7 +437,7 @@ impl ClassContext<'_> {
         }
     }
 
-    /// What they say together must leave something of what each allows.
+    /// Checks that no limit makes another one useless.
     fn is_possible(layer: &QuotaOverride) -> Result<(), String> {
         let quota = Quota::of(layer, std::iter::empty());
         let per_shard = &quota.per_shard;
@@ -466,7 +459,7 @@ impl ClassContext<'_> {
                 && given > most
             {
                 return Err(format!(
-                    "{key} = {given} is more than {above} = {most}, so what a slice is given could not be had"
+                    "{key} = {given} is more than {above} = {most}, so no slice could get it"
                 ));
             }
         }
@@ -476,13 +469,10 @@ impl ClassContext<'_> {
 
 fn error_at(text: &str, start: usize, table: String) -> impl Fn(String) -> PolicyError {
     let line = line_of(text, &(start..start));
-    move |message| PolicyError {
-        line,
-        message: format!("[{table}]: {message}"),
-    }
+    move |message| PolicyError::of(format_args!("[{table}]"), line, message)
 }
 
-/// Users' names may have what a QOS's may not.
+/// A user's name may have letters that a QOS cannot have.
 fn qos_of_user(name: &str) -> String {
     let known = |letter: char| match letter.to_ascii_lowercase() {
         letter if letter.is_ascii_alphanumeric() || letter == '-' => letter,
@@ -496,7 +486,7 @@ fn check_name(name: &str) -> Result<(), String> {
     let starts = name.starts_with(|first: char| first.is_ascii_lowercase());
     if name == "normal" {
         return Err(
-            "\"normal\" is the QOS that Slurm gives everybody; choose another name, or qos = \"NAME\"".to_string(),
+            "\"normal\" is Slurm's default QOS; choose another name, or qos = \"NAME\"".to_string(),
         );
     }
     if starts && name.len() <= 30 && name.bytes().all(known) {

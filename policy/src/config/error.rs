@@ -1,4 +1,4 @@
-//! What is wrong with a policy.toml, where, and what would be right.
+//! Errors in policy.toml: the line, the fault, and the correction.
 
 use crate::config::suggest::{meant, nearest};
 use std::fmt;
@@ -9,8 +9,30 @@ use std::ops::Range;
 pub struct PolicyError {
     /// The line, counted from 1.
     pub line: Option<usize>,
-    /// What is wrong there, and what would be right.
+    /// The fault, and the correction.
     pub message: String,
+}
+
+impl PolicyError {
+    /// A fault in a table such as `[[gate]]`, or in a key above all tables.
+    pub(crate) fn of(
+        place: impl fmt::Display,
+        line: Option<usize>,
+        message: impl fmt::Display,
+    ) -> Self {
+        Self {
+            line,
+            message: format!("{place}: {message}"),
+        }
+    }
+
+    /// A fault of the file as a whole.
+    pub(crate) fn of_file(message: impl Into<String>) -> Self {
+        Self {
+            line: None,
+            message: message.into(),
+        }
+    }
 }
 
 impl fmt::Display for PolicyError {
@@ -22,7 +44,7 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// What TOML and serde say, in words for an administrator, with the table and the key that it is about.
+/// An error of TOML or serde in words for an administrator, with its table and key.
 pub(crate) fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
     let place = error.span().map(|span| Place::of(text, span.start));
     let mut place = place.unwrap_or_default();
@@ -44,14 +66,14 @@ pub(crate) fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError 
     }
 }
 
-/// Where a byte of policy.toml stands, as the text around it shows; only for words.
+/// The table and key around a byte of policy.toml, as the text shows them. Used in messages only.
 #[derive(Default)]
 struct Place {
     /// The table's header, as it is written.
     table: Option<String>,
-    /// Whether it is the header itself.
+    /// True if the byte is in the header itself.
     is_header: bool,
-    /// Where the same header stands before.
+    /// The earlier line with the same header.
     first: Option<usize>,
     /// The key of the line, or the one in `{ }` that is nearest.
     key: Option<String>,
@@ -109,14 +131,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// The keys that stand above all tables.
+/// The keys above all tables.
 const AT_THE_TOP: [&str; 4] = ["raw_shards", "plain_types", "limit_notice", "default_class"];
-/// The tables of which there can be several.
+/// The tables that can be written several times.
 const SEVERAL: [&str; 4] = ["gate", "reservable", "route", "nodes"];
-const A_VALUE: &str = "this is no value: a text stands in straight quotes (\"unlimited\"), a number alone, without a unit, and a time \
-                       so: 2027-01-31T08:00:00";
+const A_VALUE: &str = "this is not a valid value: a text needs straight quotes (\"unlimited\"), a number has no unit, and a \
+                       time looks like 2027-01-31T08:00:00";
 const A_WALL_TIME: &str = "write as for sbatch --time, in quotes: \"4:00:00\" or \"7-00:00:00\"";
-const A_NAME_WITH_A_DOT: &str = "a name with a dot stands in quotes";
+const A_NAME_WITH_A_DOT: &str = "a name with a dot needs quotes";
 
 fn in_words(message: &str, place: &Place) -> String {
     let key = place.key.as_deref();
@@ -128,7 +150,9 @@ fn in_words(message: &str, place: &Place) -> String {
         let name = name.trim_end_matches(']').trim();
         return match nearest(name, SEVERAL.into_iter()) {
             Some(meant) => format!("did you mean [[{meant}]]? Or [{name}], in single brackets"),
-            None => format!("there is one such table: write its name in single brackets, [{name}]"),
+            None => format!(
+                "this table can be written only once: write its name in single brackets, [{name}]"
+            ),
         };
     }
     if let Some(rest) = message.strip_prefix("unknown variant `") {
@@ -143,27 +167,27 @@ fn in_words(message: &str, place: &Place) -> String {
     match message {
         "duplicate key" => {
             return match (place.first, header) {
-                (Some(line), Some(_)) => format!("stands in line {} already", line + 1),
+                (Some(line), Some(_)) => format!("already in line {}", line + 1),
                 (None, Some(header)) if header.starts_with("[[") => {
-                    "stands above in single brackets; write double ones there too".to_string()
+                    "is above in single brackets; write double brackets there too".to_string()
                 }
-                _ => "stands here a second time".to_string(),
+                _ => "written twice".to_string(),
             };
         }
         "invalid type: map, expected a sequence" if place.is_header => {
-            return "there can be several of these tables: write its name in double brackets, as in [[gate]]"
+            return "this table can be written several times: write its name in double brackets, as in [[gate]]"
                 .to_string();
         }
         "string values must be quoted, expected literal string"
         | "invalid float, expected `nan`"
         | "invalid float, expected `inf`" => return A_VALUE.to_string(),
         "unexpected key or value, expected newline, `#`" => {
-            return "something stands behind the value: a line has one key and one value, and no comma at its end"
+            return "there is text after the value: a line has one key and one value, and no comma at its end"
                 .to_string();
         }
         "key with no value, expected `=`" => return "write KEY = VALUE".to_string(),
         "wanted string or table" => {
-            return "this is one of certain words, in quotes; conf/policy.toml names them"
+            return "write one of the words that conf/policy.toml names for this key, in quotes"
                 .to_string();
         }
         _ => {}
@@ -180,14 +204,14 @@ fn in_words(message: &str, place: &Place) -> String {
             let name = value(found);
             let name = name.trim_matches('"');
             format!(
-                "{name} is not a number: slurmctld looks up no names, and 'getent group {name}' shows the group's number"
+                "{name} is not a number: slurmctld does not look up names; 'getent group {name}' shows the group's number"
             )
         }
         _ => format!("{} is not {}", value(found), wanted(found, expected, key)),
     }
 }
 
-/// serde says "a`, expected one of `b`, `c`"; say which of them was most likely meant. A table has its header.
+/// serde says "a`, expected one of `b`, `c`". Names the most likely one. `header` is set if it is about a table.
 fn unknown_key(rest: &str, header: Option<&str>) -> String {
     let mut quoted = rest.split('`').step_by(2);
     let unknown = quoted.next().unwrap_or_default();
@@ -210,7 +234,7 @@ fn unknown_key(rest: &str, header: Option<&str>) -> String {
     )
 }
 
-/// serde's name of what it found, as it stands in the file.
+/// The value that serde found, as it is written in the file.
 fn value(found: &str) -> String {
     let written = found
         .strip_prefix("string ")
@@ -225,7 +249,7 @@ fn value(found: &str) -> String {
     }
 }
 
-/// What belongs there.
+/// The kind of value that is valid there.
 fn wanted(found: &str, expected: &str, key: Option<&str>) -> String {
     let text = found.strip_prefix("string ");
     match (expected, key) {
@@ -236,9 +260,7 @@ fn wanted(found: &str, expected: &str, key: Option<&str>) -> String {
         ("u32", _) => format!("a whole number from 0 to {}", u32::MAX),
         ("a string", _) => "a text in quotes".to_string(),
         ("a boolean", _) => "true or false, without quotes".to_string(),
-        ("a TOML datetime", _) => {
-            "a time, which stands without quotes: 2027-01-31T08:00:00".to_string()
-        }
+        ("a TOML datetime", _) => "a time without quotes: 2027-01-31T08:00:00".to_string(),
         ("a map", _) => "a table by type: { \"TYPE\" = 1 }".to_string(),
         ("a sequence" | "struct Members", Some("members")) => {
             "a table of lists: write { users = [\"NAME\"] }, or accounts or groups".to_string()
@@ -304,12 +326,12 @@ mod tests {
             ),
             (
                 "[[reservable]]\nend = \"2027-01-01\"",
-                "line 2: [[reservable]] end: \"2027-01-01\" is not a time, which stands without quotes: 2027-01-31T08:00:00",
+                "line 2: [[reservable]] end: \"2027-01-01\" is not a time without quotes: 2027-01-31T08:00:00",
             ),
         ] {
             assert_eq!(above(text), expected);
         }
-        let no_value = "this is no value: a text stands in straight quotes";
+        let no_value = "this is not a valid value: a text needs straight quotes";
         for value in [
             "unlimited",
             "null",
@@ -320,18 +342,14 @@ mod tests {
             let told = above(&format!("[defaults]\nshards = {value}"));
             assert!(
                 told.starts_with("line 2: [defaults] shards: ")
-                    && (told.contains(no_value)
-                        || told.contains("something stands behind the value")),
+                    && (told.contains(no_value) || told.contains("there is text after the value")),
                 "{value}: {told}"
             );
         }
         for (line, expected) in [
-            ("shards = 2,", "something stands behind the value"),
+            ("shards = 2,", "there is text after the value"),
             ("mig = 4", "mig: 4 is not a table by type: { \"TYPE\" = 1 }"),
-            (
-                "mig = { 1g.10gb = 4 }",
-                "a name with a dot stands in quotes",
-            ),
+            ("mig = { 1g.10gb = 4 }", "a name with a dot needs quotes"),
             (
                 "wall_time = 24",
                 "wall_time: write as for sbatch --time, in quotes",
@@ -363,7 +381,7 @@ mod tests {
         for (text, expected) in [
             (
                 "[nodes]\nnames = \"a\"\n[[nodes]]\n",
-                "line 3: [[nodes]]: stands above in single brackets; write double ones there too",
+                "line 3: [[nodes]]: is above in single brackets; write double brackets there too",
             ),
             (
                 "[[node]]\nnames = \"a\"",
@@ -371,11 +389,11 @@ mod tests {
             ),
             (
                 "[[legacy.mps]]\ntype = \"l40s\"",
-                "line 1: [[legacy.mps]]: there is one such table: write its name in single brackets, [legacy.mps]",
+                "line 1: [[legacy.mps]]: this table can be written only once: write its name in single brackets, [legacy.mps]",
             ),
             (
                 "[gpu.1g.10gb]\nmemory_mib = 9856",
-                "line 1: [gpu.1g.10gb]: a name with a dot stands in quotes, as in [gpu.\"1g.10gb\"]",
+                "line 1: [gpu.1g.10gb]: a name with a dot needs quotes, as in [gpu.\"1g.10gb\"]",
             ),
         ] {
             assert_eq!(error(&format!("{text}\n{GPUS}")), expected);
@@ -399,7 +417,7 @@ mod tests {
         );
         assert_eq!(
             error(&format!("{GPUS}{GPUS}")),
-            "line 5: [gpu.l40s]: stands in line 1 already"
+            "line 5: [gpu.l40s]: already in line 1"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Gates: what may be asked for only inside certain reservations.
+//! Gates: requests that are only for jobs inside certain reservations.
 
 use crate::config::classes::Classes;
 use crate::config::error::{PolicyError, line_of};
@@ -20,11 +20,11 @@ pub struct Gate {
     accounts: Vec<String>,
     partitions: Vec<String>,
     exempt_classes: Vec<String>,
-    /// Where it stands in policy.toml.
+    /// Its line in policy.toml.
     line: Option<usize>,
 }
 
-/// What a gate is about.
+/// The requests that a gate is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GateSubject {
     /// Part of a GPU, however it is asked for.
@@ -73,7 +73,7 @@ impl GateTable {
         check_what(&self.what, gpus)?;
         if self.reservation.is_empty() {
             return Err(
-                "reservation is empty, so nobody could ever pass; name at least one".to_string(),
+                "reservation is empty, so no job could pass; name at least one".to_string(),
             );
         }
         for expression in &self.reservation {
@@ -83,7 +83,7 @@ impl GateTable {
         for (what, list) in [("account", &self.accounts), ("partition", &self.partitions)] {
             if list.as_ref().is_some_and(Vec::is_empty) {
                 return Err(format!(
-                    "{what}s = [] would make a gate for nobody; leave {what}s out to have it for all"
+                    "{what}s = [] matches no job; omit {what}s to match all"
                 ));
             }
             list.iter()
@@ -116,13 +116,10 @@ impl GateTable {
 }
 
 fn wrong(line: Option<usize>, message: &str) -> PolicyError {
-    PolicyError {
-        line,
-        message: format!("[[gate]]: {message}"),
-    }
+    PolicyError::of("[[gate]]", line, message)
 }
 
-/// The name of another GRES is looked for in requests exactly, so what is only much like one of ours would stand before nobody.
+/// Requests are searched for the exact name of another GRES, so a misspelt `slice` would be a gate without effect.
 fn check_what(what: &str, gpus: &BTreeMap<String, GpuType>) -> Result<(), String> {
     const OURS: [&str; 3] = ["slice", "whole", "mig"];
     // Slurm's names for them, and what people call both.
@@ -139,18 +136,18 @@ fn check_what(what: &str, gpus: &BTreeMap<String, GpuType>) -> Result<(), String
     let lower = what.to_ascii_lowercase();
     if NEITHER.contains(&lower.as_str()) {
         return Err(format!(
-            "what = \"{what}\" leaves open which requests are meant: write \"slice\" for parts of GPUs, \"whole\" for whole \
+            "what = \"{what}\" is ambiguous: write \"slice\" for parts of GPUs, \"whole\" for whole \
              ones, or a gate for each"
         ));
     }
     if gpus.contains_key(what) {
         return Err(format!(
-            "what = \"{what}\" is a type of GPU, and a gate is for all types: write \"slice\" or \"whole\""
+            "what = \"{what}\" is a GPU type, but a gate applies to all types: write \"slice\" or \"whole\""
         ));
     }
     match nearest(&lower, OURS.into_iter()) {
         Some(meant) => Err(format!(
-            "what = \"{what}\" is nothing that can be asked for; did you mean \"{meant}\"?"
+            "what = \"{what}\" is not valid; did you mean \"{meant}\"?"
         )),
         None => Ok(()),
     }
@@ -169,7 +166,7 @@ fn anchored(expressions: &[String]) -> String {
 fn check_syntax(expression: &str) -> Result<(), String> {
     if expression.contains('#') {
         return Err(format!(
-            "reservation = \"{expression}\" has a #, and no name of a reservation has"
+            "reservation = \"{expression}\" has a #, which names of reservations cannot have"
         ));
     }
     if let Some(at) = expression.find('*')
@@ -197,7 +194,7 @@ fn check_syntax(expression: &str) -> Result<(), String> {
 fn no_expression(expression: &str, error: &str) -> String {
     let reason = error.lines().last().unwrap_or_default();
     let reason = reason.trim_start_matches("error: ");
-    format!("reservation = \"{expression}\" is no regular expression: {reason}")
+    format!("reservation = \"{expression}\" is not a valid regular expression: {reason}")
 }
 
 fn check_expression(expression: &str) -> Result<(), String> {
@@ -222,7 +219,7 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// Checks what stands in policy.toml, of which `text` is all; not yet whether the expressions are too large.
+    /// Checks the tables, but not yet the size of the expressions. `text` is the whole policy.toml.
     pub(crate) fn check(
         tables: Vec<Spanned<GateTable>>,
         classes: &Classes,
@@ -248,7 +245,7 @@ impl Gates {
             None => Ok(()),
             Some(gate) => Err(wrong(
                 gate.line,
-                "what = \"mps\" would never be met, since [legacy.mps] makes slices of them; write \"slice\"",
+                "what = \"mps\" has no effect, because [legacy.mps] turns units of mps into slices; write \"slice\"",
             )),
         }
     }
@@ -284,7 +281,7 @@ impl Gates {
         &self.list
     }
 
-    /// Whether a reservation of that name opens a gate.
+    /// True if a reservation of that name opens the gate.
     pub(crate) fn opens(&self, gate: usize, reservation: &str) -> bool {
         self.opened_by(reservation)
             .is_some_and(|gates| gates.matched(gate))
@@ -297,7 +294,7 @@ impl Gates {
 }
 
 impl Gate {
-    /// What it is about, as policy.toml says it.
+    /// The requests that it is about, in the word of policy.toml.
     pub fn what(&self) -> &str {
         match &self.what {
             GateSubject::Slice => "slice",
@@ -312,7 +309,7 @@ impl Gate {
         &self.reservations
     }
 
-    /// The partitions in which it stands; none is all.
+    /// The partitions that it applies to; an empty list is all.
     pub fn partitions(&self) -> &[String] {
         &self.partitions
     }
@@ -321,7 +318,7 @@ impl Gate {
         &self.what
     }
 
-    /// The Slurm accounts before which it stands, in lower case; none is all.
+    /// The Slurm accounts that it applies to, in lower case; an empty list is all.
     pub fn accounts(&self) -> &[String] {
         &self.accounts
     }

@@ -31,12 +31,12 @@ impl GpuType {
         self.memory_mib
     }
 
-    /// What of it the driver keeps, in MiB.
+    /// The part of it that the driver reserves, in MiB.
     pub fn reserved_mib(&self) -> u32 {
         self.reserved_mib
     }
 
-    /// Whether it is a MIG instance, which Slurm and CUDA take for a GPU of its own.
+    /// True for a MIG instance, which Slurm and CUDA take for a GPU of its own.
     pub fn is_mig(&self) -> bool {
         self.mig
     }
@@ -54,7 +54,7 @@ impl GpuType {
         self.limits(self.shards / size).ok()
     }
 
-    /// The limits of so many shards, on offer or not.
+    /// The limits of this number of shards, on offer or not.
     pub fn limits(&self, shards: u32) -> Result<Limits, LimitsError> {
         let share = Share::new(shards, self.shards)?;
         Limits::new(
@@ -65,15 +65,7 @@ impl GpuType {
         )
     }
 
-    /// So many shards as `--gres` takes them.
-    pub(crate) fn as_option(&self, shards: u32) -> String {
-        match self.slice_of_shards(u64::from(shards)) {
-            Some(size) => format!("--gres=gpu:{}.{size}:1", self.name()),
-            None => format!("--gres=shard:{}:{shards}", self.name()),
-        }
-    }
-
-    /// The slice that has exactly so many shards.
+    /// The slice that has exactly this number of shards.
     pub fn slice_of_shards(&self, shards: u64) -> Option<u32> {
         self.slices
             .iter()
@@ -160,10 +152,10 @@ fn check_slices(slices: Option<Vec<u32>>, shards: u32) -> Result<Vec<u32>, Strin
     {
         let possible: Vec<String> = divisors.map(|size| size.to_string()).collect();
         if possible.is_empty() {
-            return Err("slices is set, but one shard cannot be cut; leave slices out".to_string());
+            return Err("slices is set, but one shard cannot be divided; omit slices".to_string());
         }
         return Err(format!(
-            "slices has {wrong}, which does not divide {shards} shards; possible are {}",
+            "slices has {wrong}, which does not divide {shards} shards; valid sizes are {}",
             possible.join(", ")
         ));
     }

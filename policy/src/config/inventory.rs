@@ -15,7 +15,7 @@ pub struct Nodes {
     names: String,
     gpus: Vec<NodeGpus>,
     slurm: String,
-    /// Where it stands in policy.toml.
+    /// Its line in policy.toml.
     line: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ impl NodesTable {
         };
         if self.names.is_empty() || !self.names.bytes().all(known) {
             return Err(format!(
-                "names = \"{}\" is no list of nodes; write as in slurm.conf, for example \"gpu[01-04]\"",
+                "names = \"{}\" is not a valid host list; write it as in slurm.conf, for example \"gpu[01-04]\"",
                 self.names
             ));
         }
@@ -79,7 +79,7 @@ impl NodesTable {
                     .any(|reservable| reservable.kind() == kind);
             if !known {
                 return Err(format!(
-                    "gpus has {kind}, which is no [gpu.*] table, no [[reservable]] type and not in plain_types"
+                    "gpus has {kind}, which has no [gpu.*] table, is not a [[reservable]] type and is not in plain_types"
                 ));
             }
             list.push(NodeGpus { kind, count });
@@ -96,7 +96,7 @@ impl NodesTable {
     }
 }
 
-/// What a type is while nobody holds it.
+/// The type that a GPU has while it is not reserved.
 fn otherwise<'a>(kind: &'a str, reservables: &'a [Reservable]) -> &'a str {
     let mut reservables = reservables.iter();
     let of = reservables.find_map(|own| (own.kind() == kind).then(|| own.of()));
@@ -128,7 +128,7 @@ pub fn apart<'a>(kinds: &[&'a str]) -> Option<(&'a str, &'a str)> {
     })
 }
 
-/// Checks all that stand in policy.toml, of which `text` is all.
+/// Checks the tables. `text` is the whole policy.toml.
 pub(crate) fn check(
     tables: Vec<Spanned<NodesTable>>,
     gpus: &BTreeMap<String, GpuType>,
@@ -148,7 +148,7 @@ pub(crate) fn check(
         .collect()
 }
 
-/// Slurm has each node once: with a second line about one slurmctld does not start.
+/// Each node may be defined once: slurmctld does not start with a second definition.
 pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
     let mut tables: HashMap<String, &Nodes> = HashMap::new();
     for nodes in all {
@@ -156,9 +156,10 @@ pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
         let names = hostlist::parse(own)
             .map_err(|error| wrong(nodes.line, &format!("names = \"{own}\" {error}")))?;
         for name in names {
-            // What Slurm calls the defaults of the lines below.
+            // Slurm's name for the defaults of the lines below.
             if name.eq_ignore_ascii_case("DEFAULT") {
-                let message = format!("names = \"{own}\" has {name}, which is no node to Slurm");
+                let message =
+                    format!("names = \"{own}\" has {name}, which Slurm does not take for a node");
                 return Err(wrong(nodes.line, &message));
             }
             let Some(other) = tables.get(&name) else {
@@ -183,10 +184,7 @@ pub(crate) fn each_once(all: &[Nodes]) -> Result<(), PolicyError> {
 }
 
 fn wrong(line: Option<usize>, message: &str) -> PolicyError {
-    PolicyError {
-        line,
-        message: format!("[[nodes]]: {message}"),
-    }
+    PolicyError::of("[[nodes]]", line, message)
 }
 
 impl Nodes {
@@ -278,7 +276,7 @@ mod tests {
             ),
             (
                 ["n", "default"],
-                "line 18: [[nodes]]: names = \"default\" has default, which is no node to Slurm",
+                "line 18: [[nodes]]: names = \"default\" has default, which Slurm does not take for a node",
             ),
         ] {
             assert_eq!(with(lists).unwrap_err(), said);

@@ -19,7 +19,7 @@ struct MpsTable {
     units_per_gpu: u32,
 }
 
-/// What so many units of mps mean.
+/// The meaning of units of mps.
 #[derive(Clone, Debug)]
 pub struct Mps {
     kind: String,
@@ -27,7 +27,7 @@ pub struct Mps {
 }
 
 impl LegacyTable {
-    /// Checks what stands in policy.toml; the error comes with where it stands.
+    /// Checks the table; an error comes with its place in the file.
     pub(crate) fn check(
         self,
         gpus: &BTreeMap<String, GpuType>,
@@ -40,7 +40,7 @@ impl LegacyTable {
         let Some(gpu) = gpus.get(&table.r#type) else {
             let known = gpus.keys().map(String::as_str);
             let message = format!(
-                "type = \"{}\" names no [gpu.*] table; {}",
+                "type = \"{}\" has no [gpu.*] table; {}",
                 table.r#type,
                 meant(&table.r#type, known)
             );
@@ -53,12 +53,12 @@ impl LegacyTable {
         let odd = gpu.slices().iter().find(|&&size| mps.units(size).is_none());
         match odd {
             _ if mps.units_per_gpu == 0 => {
-                Err((span, "units_per_gpu = 0 means nothing".to_string()))
+                Err((span, "units_per_gpu = 0 is not valid".to_string()))
             }
             Some(size) => Err((
                 span,
                 format!(
-                    "units_per_gpu = {} cannot be cut in {size}, which slices of [gpu.{}] has",
+                    "units_per_gpu = {} is not divisible by {size}, which slices of [gpu.{}] has",
                     mps.units_per_gpu, mps.kind
                 ),
             )),
@@ -85,7 +85,7 @@ impl Mps {
             .then(|| self.units_per_gpu / size)
     }
 
-    /// The part that so many units are: 4 for a quarter.
+    /// The size of the slice of this many units: 4 for a quarter.
     pub(crate) fn size(&self, units: u64) -> Option<u32> {
         let per_gpu = u64::from(self.units_per_gpu);
         let size = per_gpu.checked_div(units)?;

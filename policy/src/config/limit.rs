@@ -3,9 +3,9 @@
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use std::fmt;
 
-/// So many, or as many as there are.
+/// A number, or no limit.
 ///
-/// No limit has to be written: it never comes about by leaving something out.
+/// "unlimited" has to be written: a key that is missing never means it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<u64>);
 

@@ -1,4 +1,4 @@
-//! What a site says to its users besides softmig's own words: a line for a refusal's code, or for all.
+//! The site's own lines below refusals: one for a code, or one for all codes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::config::refusal_code::Code;
 use crate::config::suggest::meant;
 use crate::slurm::plain::is_plain;
 
-/// What `[messages]` holds.
+/// The lines of `[messages]`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Messages {
     of_codes: BTreeMap<&'static str, String>,
@@ -23,15 +23,12 @@ const ANY: &str = "any";
 const LONGEST: usize = 300;
 
 impl Messages {
-    /// Checks what stands in policy.toml, of which `text` is all.
+    /// Checks the table. `text` is the whole policy.toml.
     pub(crate) fn check(table: Table, text: &str) -> Result<Self, PolicyError> {
         let mut messages = Self::default();
         for (key, message) in table {
             let line = line_of(text, &message.span());
-            let wrong = |message: String| PolicyError {
-                line,
-                message: format!("[messages]: {message}"),
-            };
+            let wrong = |message: String| PolicyError::of("[messages]", line, message);
             let message = message.into_inner();
             if message.trim().is_empty()
                 || message.len() > LONGEST

@@ -1,7 +1,7 @@
 //! Names of people and of their accounts, as an administrator writes them.
 
-/// Whether a name can be a login or a Slurm account. What cannot is a full name, several names in one, or a mistake; and names
-/// go into commands that `softmig config` prints.
+/// Refuses a name that cannot be a login or a Slurm account, such as a full name or a list. Names also go into commands that
+/// `softmig config` prints.
 pub(crate) fn check(what: &str, name: &str) -> Result<(), String> {
     let is_known = |letter: char| {
         letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '@' | '+' | '\\')
@@ -14,7 +14,7 @@ pub(crate) fn check(what: &str, name: &str) -> Result<(), String> {
         "account" => "write one account, as 'sacctmgr show account' lists it",
         _ => "write one name, as Slurm has it",
     };
-    Err(format!("{what} = {name:?} is no name; {remedy}"))
+    Err(format!("{what} = {name:?} is not a valid name; {remedy}"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The words of `slurm` in `[[nodes]]`, which end a NodeName line: slurmctld does not start with one that it does not know.
 
 use crate::config::suggest::nearest;
+use crate::slurm::conf::words;
 use crate::slurm::gres_list::Configured;
 use crate::slurm::plain::is_plain;
 
-/// What a NodeName line may have, from Slurm 20.11 to 26.05. Slurm takes them in upper and lower case.
+/// The keys of a NodeName line, from Slurm 20.11 to 26.05. Slurm takes them in upper and lower case.
 const KEYS: [&str; 29] = [
     "BcastAddr",
     "Boards",
@@ -54,9 +55,8 @@ pub(crate) fn check_slurm_words(words: &str) -> Result<(), String> {
     ))
 }
 
-pub(crate) fn check(words: &str) -> Result<(), String> {
-    let words = without_blanks(words);
-    split(&words).try_for_each(check_word)
+pub(crate) fn check(line: &str) -> Result<(), String> {
+    words(line).iter().try_for_each(|word| check_word(word))
 }
 
 fn check_word(word: &str) -> Result<(), String> {
@@ -83,9 +83,9 @@ fn check_word(word: &str) -> Result<(), String> {
 
 fn unknown(key: &str) -> String {
     match nearest(key, KEYS.into_iter()) {
-        Some(meant) => format!(
-            "slurm has {key}=, which is nothing that a NodeName line has; did you mean {meant}?"
-        ),
+        Some(meant) => {
+            format!("slurm has {key}=, which NodeName lines do not have; did you mean {meant}?")
+        }
         None => format!(
             "slurm has {key}=, which is nothing that a NodeName line has; 'man slurm.conf' says what it has"
         ),
@@ -104,9 +104,9 @@ fn check_gres(word: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// Slurm would take 512G for so many times more.
+/// Slurm would read 512G as far more than 512 GB.
 fn check_memory(word: &str, value: &str) -> Result<(), String> {
-    match value.trim_matches('"').parse::<u64>() {
+    match value.parse::<u64>() {
         Ok(LEAST_MEMORY_MB..) => Ok(()),
         Ok(_) => Err(format!(
             "slurm has {word}, which is less than any node with GPUs has: it counts MB, as 'slurmd -C' prints it"
@@ -115,33 +115,6 @@ fn check_memory(word: &str, value: &str) -> Result<(), String> {
             "slurm has {word}: it counts MB and takes a plain number, as 'slurmd -C' prints it; for 512 GB write RealMemory=512000"
         )),
     }
-}
-
-/// Slurm takes `CPUs = 64`.
-fn without_blanks(words: &str) -> String {
-    let mut text = String::new();
-    let mut quoted = false;
-    for letter in words.chars() {
-        quoted ^= letter == '"';
-        if letter == '=' && !quoted {
-            text.truncate(text.trim_end().len());
-        }
-        let after = text.ends_with('=') && letter.is_whitespace() && !quoted;
-        if !after {
-            text.push(letter);
-        }
-    }
-    text
-}
-
-/// A value in quotes may have blanks.
-fn split(words: &str) -> impl Iterator<Item = &str> {
-    let mut quoted = false;
-    let words = words.split(move |letter: char| {
-        quoted ^= letter == '"';
-        letter.is_ascii_whitespace() && !quoted
-    });
-    words.filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
@@ -170,11 +143,11 @@ mod tests {
         for (words, expected) in [
             (
                 "CPUs=64 Socket=2",
-                "slurm has Socket=, which is nothing that a NodeName line has; did you mean Sockets?",
+                "slurm has Socket=, which NodeName lines do not have; did you mean Sockets?",
             ),
             (
                 "realmem=512000",
-                "slurm has realmem=, which is nothing that a NodeName line has; did you mean RealMemory?",
+                "slurm has realmem=, which NodeName lines do not have; did you mean RealMemory?",
             ),
             (
                 "XyzQ=1",

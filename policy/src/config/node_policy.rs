@@ -1,7 +1,7 @@
-//! What of policy.toml a node needs: how much a GPU has, what to do for a job of which nothing is known, where to log.
+//! The part of policy.toml that a node needs: the GPU types, the treatment of jobs without a tag, the log.
 //!
-//! Prolog, epilog and monitor read no more of the file than this. What is wrong in the rules about people concerns nobody
-//! whose job has been granted, and the programs that run for each job stay small.
+//! Prolog, epilog and monitor read only this part. Errors in the rules about users do not matter for a job that was granted,
+//! and the programs that run for each job stay small.
 
 use crate::config::error::{PolicyError, line_of, reading_error};
 use crate::config::gpu_types::{GpuTable, GpuType};
@@ -14,7 +14,7 @@ use toml::Spanned;
 #[derive(Clone, Debug)]
 pub struct NodePolicy {
     pub(crate) gpus: BTreeMap<String, GpuType>,
-    /// What the prolog does for a job of which it can learn nothing.
+    /// What the prolog does for a job without a tag when slurmctld gives no answer.
     pub on_unknown: OnUnknown,
     /// A file that prolog, epilog and monitor log to besides the system's log.
     pub log_file: Option<String>,
@@ -70,10 +70,8 @@ impl NodePolicy {
         let gpus = check_gpus(gpus, text)?;
         let log_file = node.log_file;
         if let Some(path) = log_file.as_deref().filter(|path| !path.starts_with('/')) {
-            return Err(PolicyError {
-                line: None,
-                message: format!("[node]: log_file = \"{path}\" is not an absolute path"),
-            });
+            let message = format!("log_file = \"{path}\" is not an absolute path");
+            return Err(PolicyError::of("[node]", None, message));
         }
         Ok(Self {
             gpus,
@@ -92,7 +90,7 @@ impl NodePolicy {
         self.gpus.values()
     }
 
-    /// The limits of so many shards of a type. A part that is spread over several GPUs counts as the smallest part
+    /// The limits of this many shards of a type. A part that is spread over several GPUs counts as the smallest part
     /// of each: which GPU holds how much is not known here.
     pub fn allocated(&self, kind: Option<&str>, shards: u64) -> Option<Limits> {
         let gpu = match kind {
@@ -130,16 +128,14 @@ fn check_gpus(tables: GpuTables, text: &str) -> Result<BTreeMap<String, GpuType>
     let checked = tables.into_iter().map(|(key, entry)| {
         let line = line_of(text, &entry.span());
         let gpu = entry.into_inner().check(&key);
-        let gpu = gpu.map_err(|message| PolicyError {
-            line,
-            message: format!("[gpu.{key}]: {message}"),
-        })?;
+        let gpu =
+            gpu.map_err(|message| PolicyError::of(format_args!("[gpu.{key}]"), line, message))?;
         Ok((key, gpu))
     });
     checked.collect()
 }
 
-/// Whether one or more words of `model` in a row are `name`, but for case and punctuation.
+/// True if consecutive words of `model` are `name`, without regard to case and punctuation.
 fn names(model: &str, name: &str) -> bool {
     let letters = |text: &str| -> String {
         let plain = text.chars().filter(char::is_ascii_alphanumeric);
@@ -156,7 +152,7 @@ mod tests {
     use super::*;
     use crate::Policy;
 
-    /// Whatever else a file says, node and submission have the same GPUs.
+    /// For any file, node and submission have the same GPUs.
     #[test]
     fn a_node_reads_what_submission_reads() {
         let text = include_str!("../../../conf/policy.toml");

@@ -34,9 +34,9 @@ pub struct Policy {
     routes: Vec<Route>,
     nodes: Vec<Nodes>,
     looks_at_people: bool,
-    /// What becomes of shard requests that are no slice.
+    /// How to treat requests for shards that are not a slice.
     pub raw_shards: RawShards,
-    /// Whether a granted job is told what its class may have.
+    /// True if a granted job is told the limits of its class.
     pub limit_notice: bool,
     /// Which GPU of a node fills first.
     pub placement: Placement,
@@ -45,7 +45,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Where every part of softmig looks for it.
+    /// The path that every part of softmig reads.
     pub const PATH: &str = "/etc/softmig/policy.toml";
 
     /// Reads a policy.toml. Times in it that have no offset are in the time zone of this machine.
@@ -59,7 +59,7 @@ impl Policy {
         Self::parse_in(text, TimeZone::system)
     }
 
-    /// The same for a file that is to be in force. One without any `[gpu.*]` table would lift every limit.
+    /// Reads a file that is to be in force. A file without any `[gpu.*]` table would lift every limit and is an error.
     ///
     /// ```
     /// use softmig_policy::Policy;
@@ -69,27 +69,22 @@ impl Policy {
     pub fn parse_whole(text: &str) -> Result<Self, PolicyError> {
         let policy = Self::parse(text)?;
         if policy.gpus().next().is_none() {
-            return Err(PolicyError {
-                line: None,
-                message: "there is no [gpu.*] table in it; is it empty, or still being written?"
-                    .to_string(),
-            });
+            return Err(PolicyError::of_file(
+                "there is no [gpu.*] table in it; is it empty, or still being written?",
+            ));
         }
         Ok(policy)
     }
 
-    /// The same as `parse` for a client, which reads it for one request and decides nothing for good: the expressions of gates
-    /// are compiled only when a gate is met, and those that cannot be open to no name. Lists of nodes are not looked at.
+    /// Reads a file for a client, which needs it for one request only. It compiles the expressions of a gate when a job
+    /// meets the gate; an expression that does not compile opens the gate to no job. It does not check lists of nodes.
     pub fn parse_for_client(text: &str) -> Result<Self, PolicyError> {
         Self::read(text, TimeZone::system)
     }
 
-    /// As `parse` does at a place in another time zone, by its IANA name such as `Europe/Amsterdam`.
+    /// Reads a file as `parse` does in another time zone, by its IANA name such as `Europe/Amsterdam`.
     pub fn parse_at(text: &str, zone: &str) -> Result<Self, PolicyError> {
-        let zone = TimeZone::get(zone).map_err(|error| PolicyError {
-            line: None,
-            message: format!("{zone}: {error}"),
-        })?;
+        let zone = TimeZone::get(zone).map_err(|error| PolicyError::of(zone, None, error))?;
         Self::parse_in(text, || zone)
     }
 
@@ -131,9 +126,8 @@ impl Policy {
                 || !routes.is_empty(),
             messages: Messages::check(file.messages, text)?,
             gates,
-            mps: mps.map_err(|(span, message)| PolicyError {
-                line: line_of(text, &span),
-                message: format!("[legacy.mps]: {message}"),
+            mps: mps.map_err(|(span, message)| {
+                PolicyError::of("[legacy.mps]", line_of(text, &span), message)
             })?,
             routes,
             nodes: inventory::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
@@ -149,7 +143,7 @@ impl Policy {
         })
     }
 
-    /// What there is in it, so that an administrator sees in a log whether tables were lost.
+    /// The number of its tables: an administrator sees in a log that tables were lost.
     pub fn summary(&self) -> String {
         let tables = [
             (self.gpus().count(), "[gpu.*]"),
@@ -164,7 +158,7 @@ impl Policy {
         counted.join(", ")
     }
 
-    /// What nodes read of it.
+    /// The part that nodes read.
     pub fn node(&self) -> &NodePolicy {
         &self.node
     }
@@ -184,12 +178,12 @@ impl Policy {
         self.messages.of(code)
     }
 
-    /// Everybody's place: that of people in no class, then of each class, then of single people.
+    /// Limits in order: users without a class, classes, single users.
     pub fn standings(&self) -> &[Standing] {
         self.classes.standings()
     }
 
-    /// The place of people whom no rule names.
+    /// The limits of users that no rule names.
     pub fn standing_of_others(&self) -> Option<&Standing> {
         self.classes.standing_of_others()
     }
@@ -199,40 +193,40 @@ impl Policy {
         self.classes.members(class)
     }
 
-    /// Whether a class has members by their primary group.
+    /// True if a class has members by their primary group.
     pub fn has_groups(&self, class: &str) -> bool {
         self.classes.has_groups(class)
     }
 
-    /// What a whole GPU weighs against a shard.
+    /// The weight of a whole GPU in shards.
     pub fn weights(&self) -> &Weights {
         &self.weights
     }
 
-    /// Whether a QOS is one that softmig puts jobs in.
+    /// True if softmig puts jobs into this QOS.
     pub fn is_qos(&self, name: &str) -> bool {
         self.classes.is_qos(name)
     }
 
-    /// Whether any rule hangs on who asks, or on where the job is to run.
+    /// True if any rule depends on the submitter or on the place where the job will run.
     pub fn looks_at_people(&self) -> bool {
         self.looks_at_people
     }
 
-    /// Whether any rule knows people by name.
+    /// True if any rule names users.
     pub fn names_users(&self) -> bool {
         let mut holders = self.reservables.iter().map(Reservable::holder);
         self.classes.names_users() || holders.any(|holder| matches!(holder, Holder::User(_)))
     }
 
-    /// Whether any class goes by primary groups.
+    /// True if any class names primary groups.
     pub fn names_groups(&self) -> bool {
         self.classes
             .class_names()
             .any(|class| self.classes.has_groups(class))
     }
 
-    /// The Slurm accounts that rules know, in lower case.
+    /// The Slurm accounts that rules name, in lower case.
     pub fn accounts(&self) -> BTreeSet<String> {
         let holders = self
             .reservables
@@ -246,7 +240,7 @@ impl Policy {
         holders.chain(gates.chain(classes).cloned()).collect()
     }
 
-    /// Whether any rule knows partitions.
+    /// True if any rule names partitions.
     pub fn names_partitions(&self) -> bool {
         self.gates
             .list()
@@ -259,28 +253,28 @@ impl Policy {
         self.gates.list()
     }
 
-    /// The same with the names that open them.
+    /// The gates with the expressions that open them.
     pub(crate) fn gate_set(&self) -> &Gates {
         &self.gates
     }
 
-    /// Whether a reservation of that name opens the gate of that number.
+    /// True if a reservation of that name opens the gate of that number.
     pub fn gate_opens(&self, gate: usize, reservation: &str) -> bool {
         self.gates.opens(gate, reservation)
     }
 
-    /// GPUs that are kept for somebody.
+    /// The reserved GPUs.
     pub fn reservables(&self) -> &[Reservable] {
         &self.reservables
     }
 
-    /// Whether a type is one of those.
+    /// True if this is the type of a reserved GPU.
     pub fn is_reservable(&self, kind: &str) -> bool {
         self.reservables.iter().any(|one| one.kind() == kind)
     }
 
-    /// Whether a request names one of those.
-    pub fn asks_for_kept(&self, request: &Request) -> bool {
+    /// True if a request names the type of a reserved GPU.
+    pub fn asks_for_reserved(&self, request: &Request) -> bool {
         let mut items = request.tres().flat_map(|(_, text)| items(text));
         items.any(|(_, item)| match item {
             Item::Gpu(gres) => gres.kind.is_some_and(|kind| self.is_reservable(kind)),
@@ -288,22 +282,22 @@ impl Policy {
         })
     }
 
-    /// The nodes that have such a GPU, where the inventory knows.
-    pub fn nodes_with_kept_gpus(&self) -> Option<String> {
-        let has_kept = |nodes: &&Nodes| {
+    /// The nodes with reserved GPUs; `None` if there is no inventory.
+    pub fn nodes_with_reserved_gpus(&self) -> Option<String> {
+        let has_reserved = |nodes: &&Nodes| {
             let mut gpus = nodes.gpus().iter();
             gpus.any(|gpus| self.is_reservable(&gpus.kind))
         };
         let names: Vec<&str> = self
             .nodes
             .iter()
-            .filter(has_kept)
+            .filter(has_reserved)
             .map(Nodes::names)
             .collect();
         (!names.is_empty()).then(|| names.join(","))
     }
 
-    /// What units of mps mean, where they mean anything.
+    /// The meaning of units of mps, if the policy has one.
     pub fn mps(&self) -> Option<&Mps> {
         self.mps.as_ref()
     }
@@ -333,7 +327,7 @@ impl Policy {
         &self.plain_types
     }
 
-    /// Whether a type that ends like a slice is listed as a plain type.
+    /// True if a type whose name ends like a slice is listed as a plain type.
     pub fn is_plain_type(&self, name: &str) -> bool {
         self.gpu(name).is_some() || self.plain_types.iter().any(|plain| plain == name)
     }
@@ -402,7 +396,7 @@ mod tests {
         );
         assert_eq!(
             error("\n[gate]\nwhat = \"slice\"\n"),
-            "line 2: [gate]: there can be several of these tables: write its name in double brackets, as in [[gate]]"
+            "line 2: [gate]: this table can be written several times: write its name in double brackets, as in [[gate]]"
         );
         assert!(
             error("zzz = 1\n").starts_with("line 1: unknown key zzz; known here are raw_shards,")
@@ -439,7 +433,7 @@ mod tests {
             ),
             (
                 "memory_mib = 10000\nreserved_mib = 0\nshards = 8\nslices = [3]\n",
-                "line 2: [gpu.x]: slices has 3, which does not divide 8 shards; possible are 2, 4, 8",
+                "line 2: [gpu.x]: slices has 3, which does not divide 8 shards; valid sizes are 2, 4, 8",
             ),
         ] {
             assert_eq!(gpu(body), expected);

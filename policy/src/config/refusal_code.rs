@@ -1,10 +1,10 @@
-//! The names of refusals, by which `[messages]` and the users know them.
+//! The codes of refusals, which users see and `[messages]` names.
 
 /// Why a request was refused. The names are public and stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// A slice of one GPU out of one.
+    /// `TYPE.1`, which is a whole GPU.
     SliceIsWholeGpu,
     /// A size that is not on offer.
     SliceSize,
@@ -20,27 +20,27 @@ pub enum Code {
     SlicePerTask,
     /// An option that does not go with a slice.
     SliceOption,
-    /// Shards that are no slice.
+    /// Shards that are not a slice.
     RawShard,
     /// A request that cannot be read.
     Malformed,
-    /// There is no policy to decide by.
+    /// No policy can be read.
     PolicyUnreadable,
     /// An attempt to write softmig's own mark into the job's record.
     TagEdit,
-    /// Something that is only for jobs inside a reservation, by a job that names none.
+    /// A request that is only for jobs inside a reservation, by a job that names none.
     GateNoReservation,
-    /// The same by a job that names another.
+    /// The same request by a job that names another reservation.
     GateReservation,
     /// More than the class may ever have, so that the job could never start.
     LimitJob,
     /// A QOS that is not for the user's jobs with GPUs.
     LimitQos,
-    /// No refusal: what the class may have, said to a job that is granted.
+    /// Not a refusal: the limits of the class, printed for a job that is granted.
     LimitNotice,
-    /// A whole GPU for a class that has none.
+    /// A whole GPU for a class that may not use whole GPUs.
     WholeGpuClass,
-    /// A GPU that is kept for somebody else.
+    /// A GPU that is reserved for another user or account.
     Reserved,
 }
 

@@ -1,7 +1,7 @@
-//! GPUs that are kept for somebody for a time.
+//! GPUs that are reserved for a user or an account for some time.
 //!
-//! Slurm can keep a GPU from slices only by giving it a type of its own, which has no shards. So a reserved GPU has one, and
-//! while it has, nobody but its holder can ask for it.
+//! Unlike a Slurm reservation, this also keeps slices off the GPU. In Slurm that takes a type of its own without shards, so a
+//! reserved GPU has one, and only its holder can ask for that type.
 
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::value::Datetime;
 
-/// A GPU that is kept for somebody.
+/// A reserved GPU.
 #[derive(Clone, Debug)]
 pub struct Reservable {
     kind: String,
@@ -28,12 +28,12 @@ pub struct Reservable {
     reason: String,
 }
 
-/// For whom.
+/// The user or account that a GPU is reserved for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// One person.
     User(String),
-    /// Everybody whose job is booked on a Slurm account.
+    /// All jobs of a Slurm account.
     Account(String),
 }
 
@@ -47,7 +47,7 @@ impl Holder {
     }
 }
 
-/// How a time stands to the window in which the GPU is its holder's.
+/// A time, relative to that of the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// Before it.
@@ -71,7 +71,7 @@ pub(crate) struct ReservableTable {
     reason: String,
 }
 
-/// What a user reads in a terminal.
+/// A user reads it in a terminal.
 const LONGEST_REASON: usize = 200;
 
 impl ReservableTable {
@@ -82,17 +82,21 @@ impl ReservableTable {
     ) -> Result<Reservable, String> {
         if gpus.contains_key(&self.r#type) {
             return Err(format!(
-                "type = \"{kind}\" also has a table [gpu.{kind}]; a GPU that is kept for somebody needs a type of its \
+                "type = \"{kind}\" also has a table [gpu.{kind}]; a reserved GPU needs a type of its \
                  own without shards, such as \"{of}_r\"",
                 kind = self.r#type,
                 of = self.of
             ));
         }
-        crate::node::limits::TypeName::new(&self.r#type)
-            .map_err(|_| format!("type = \"{}\" is no name of a GPU type", self.r#type))?;
+        crate::node::limits::TypeName::new(&self.r#type).map_err(|_| {
+            format!(
+                "type = \"{}\" is not a valid name of a GPU type",
+                self.r#type
+            )
+        })?;
         if !gpus.contains_key(&self.of) {
             return Err(format!(
-                "of = \"{}\" names no [gpu.*] table: which type are these GPUs while nobody holds them? {}",
+                "of = \"{}\" has no [gpu.*] table; write the type that these GPUs have while they are not reserved; {}",
                 self.of,
                 meant(&self.of, gpus.keys().map(String::as_str))
             ));
@@ -109,7 +113,12 @@ impl ReservableTable {
             (Some(_), Some(_)) => {
                 return Err("user and account are both set; write one".to_string());
             }
-            _ => return Err("for whom? write user = \"NAME\" or account = \"NAME\"".to_string()),
+            _ => {
+                return Err(
+                    "the holder is missing; write user = \"NAME\" or account = \"NAME\""
+                        .to_string(),
+                );
+            }
         };
         let start = self
             .start
@@ -118,7 +127,7 @@ impl ReservableTable {
             .transpose()?;
         let end = instant("end", &self.end, zone)?;
         if start.is_some_and(|start| start >= end) {
-            return Err("start is not before end, so the GPU would never be anybody's".to_string());
+            return Err("start is not before end, so the GPU would never be reserved".to_string());
         }
         let plain = self.reason.chars().all(is_plain);
         if self.reason.trim().is_empty() || self.reason.len() > LONGEST_REASON || !plain {
@@ -138,11 +147,11 @@ impl ReservableTable {
     }
 }
 
-/// A time of policy.toml; without an offset it is the site's.
+/// A time of policy.toml; without an offset it is in the site's time zone.
 fn instant(key: &str, time: &Datetime, zone: &TimeZone) -> Result<Timestamp, String> {
     let wrong = || {
         format!(
-            "{key} = {time} is no time; write for example 2027-01-31T08:00:00, or with +01:00 or Z behind it"
+            "{key} = {time} is not a valid time; write for example 2027-01-31T08:00:00, or with +01:00 or Z at its end"
         )
     };
     let date = time.date.ok_or_else(wrong)?;
@@ -176,7 +185,7 @@ fn instant(key: &str, time: &Datetime, zone: &TimeZone) -> Result<Timestamp, Str
     Ok(zoned.map_err(|_| wrong())?.timestamp())
 }
 
-/// Checks all that stand in policy.toml, of which `text` is all. Times without offset are of `zone`.
+/// Checks the tables. `text` is the whole policy.toml; times without offset are in `zone`.
 pub(crate) fn check(
     tables: Vec<Spanned<ReservableTable>>,
     gpus: &BTreeMap<String, GpuType>,
@@ -186,14 +195,11 @@ pub(crate) fn check(
     let mut checked: Vec<Reservable> = Vec::new();
     for table in tables {
         let line = line_of(text, &table.span());
-        let wrong = |message| PolicyError {
-            line,
-            message: format!("[[reservable]]: {message}"),
-        };
+        let wrong = |message| PolicyError::of("[[reservable]]", line, message);
         let new = table.into_inner().check(gpus, zone).map_err(wrong)?;
         if let Some(other) = checked.iter().find(|other| other.collides(&new)) {
             return Err(wrong(format!(
-                "type {} is kept for {} until {}; a GPU is one holder's at a time",
+                "type {} is already reserved for {} until {}; a GPU can have one holder at a time",
                 new.kind,
                 other.holder.called(),
                 other.end_local()
@@ -204,7 +210,7 @@ pub(crate) fn check(
             .find(|other| other.kind == new.kind && other.of != new.of)
         {
             return Err(wrong(format!(
-                "type {} is of {} above and of {} here",
+                "type {} has of = \"{}\" above and of = \"{}\" here",
                 new.kind, other.of, new.of
             )));
         }
@@ -214,7 +220,7 @@ pub(crate) fn check(
 }
 
 impl Reservable {
-    /// The type that the GPU has while it is kept.
+    /// The type that the GPU has while it is reserved.
     pub fn kind(&self) -> &str {
         &self.kind
     }
@@ -229,12 +235,12 @@ impl Reservable {
         &self.holder
     }
 
-    /// Why, for all to read.
+    /// The reason, which all users can read.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// When it begins, in seconds since 1970; `None` is since ever.
+    /// When it begins, in seconds since 1970; `None` if it has no beginning.
     pub fn start(&self) -> Option<i64> {
         self.start.map(Timestamp::as_second)
     }
@@ -268,7 +274,7 @@ impl Reservable {
         zoned.strftime("%Y-%m-%dT%H:%M:%S").to_string()
     }
 
-    /// How `now`, in seconds since 1970, stands to the window.
+    /// Where `now`, in seconds since 1970, is relative to the reservation.
     pub fn window(&self, now: i64) -> Window {
         if now >= self.end() {
             Window::Over

@@ -24,7 +24,7 @@ pub struct Route {
 pub enum Jobs {
     /// Those with a script.
     Batch,
-    /// Those that somebody waits for: salloc, srun.
+    /// Those of salloc and srun, for which a user waits.
     Interactive,
 }
 
@@ -45,15 +45,12 @@ impl RouteTable {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         if self.partition.is_empty() || !self.partition.bytes().all(known) {
             return Err(format!(
-                "partition = \"{}\" is no name of a partition",
+                "partition = \"{}\" is not a valid partition name",
                 self.partition
             ));
         }
         if self.types.as_ref().is_some_and(Vec::is_empty) {
-            return Err(
-                "types = [] would be a route for no job; leave types out to have it for all"
-                    .to_string(),
-            );
+            return Err("types = [] matches no job; omit types to match all".to_string());
         }
         let types = self.types.unwrap_or_default();
         if let Some(unknown) = types.iter().find(|name| !gpus.contains_key(*name)) {
@@ -72,7 +69,7 @@ impl RouteTable {
     }
 }
 
-/// Checks all that stand in policy.toml, of which `text` is all.
+/// Checks the tables. `text` is the whole policy.toml.
 pub(crate) fn check(
     tables: Vec<Spanned<RouteTable>>,
     gpus: &BTreeMap<String, GpuType>,
@@ -85,21 +82,18 @@ pub(crate) fn check(
             table
                 .into_inner()
                 .check(gpus)
-                .map_err(|message| PolicyError {
-                    line,
-                    message: format!("[[route]]: {message}"),
-                })
+                .map_err(|message| PolicyError::of("[[route]]", line, message))
         })
         .collect()
 }
 
 impl Route {
-    /// Where it leads.
+    /// The partition.
     pub fn partition(&self) -> &str {
         &self.partition
     }
 
-    /// The types of GPUs that it is for; none is all.
+    /// The GPU types that it is for; an empty list is all.
     pub fn types(&self) -> &[String] {
         &self.types
     }
@@ -114,13 +108,13 @@ impl Route {
         &self.slurm
     }
 
-    /// Whether a slice of that type goes here, in a job with that time limit in minutes, with a script or without.
+    /// True if it takes slices of this type, for a job with this time limit in minutes, with a script or without.
     pub(crate) fn takes(&self, gpu_type: &str, time_limit: Option<u32>, batch: bool) -> bool {
         let type_fits = self.types.is_empty() || self.types.iter().any(|name| name == gpu_type);
         let time_fits = match (self.max_time, time_limit) {
             (None, _) => true,
             (Some(most), Some(asked)) => asked <= most.minutes(),
-            // Slurm would give it the partition's own default, which nobody knows here.
+            // Slurm would give it the partition's own default, which is not known here.
             (Some(_), None) => false,
         };
         let jobs_fit = match self.jobs {

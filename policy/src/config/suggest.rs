@@ -1,6 +1,6 @@
 //! The known word that a misspelt one most likely means.
 
-/// What is to be said behind a word that is not known: the one that was most likely meant, or all that are.
+/// The hint for an unknown word: the most likely known word, or all known words.
 pub(crate) fn meant<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     match nearest(word, known.iter().copied()) {

@@ -1,25 +1,24 @@
-//! Who may have it: gates, reserved GPUs, and what the submitter's class may ever hold.
+//! Access: gates, reserved GPUs, and the limits of the submitter's class.
 //!
-//! What the class holds at the moment is Slurm's to count: a job that has to wait for that waits in the queue. Only a job that
-//! could never start is refused here.
+//! Slurm counts what the class holds at the moment, and a job over that limit stays pending. Only a job that could never start
+//! is refused here.
 
 use crate::config::classes::{Standing, Unknown};
 use crate::config::gates::{Gate, GateSubject};
 use crate::config::policy::Policy;
-use crate::config::refusal_code::Code;
-use crate::config::reservable::Reservable;
+use crate::decision::alternatives::{slice_meant, type_meant, whole_types};
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
+use crate::decision::reason::{Meant, Reason};
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::{MaybeKnown, Submitter};
 use crate::decision::verdict::{Context, Grant, Terms};
-use crate::decision::wording::{meant_type, name_a_type, number, slice_meant};
-use crate::decision::{gate_check, host_resources, quota_check, reserved_check};
+use crate::decision::{gate_check, host_resources, quota_check, reserved_check, wording};
 use crate::slurm::gres::is_named;
 use crate::slurm::job_request::Request;
 use std::collections::BTreeSet;
 
-/// The terms of a job without a slice, or why it cannot be had.
+/// The terms of a job without a slice, or the refusal.
 pub(crate) fn of_wholes(
     policy: &Policy,
     request: &Request,
@@ -36,11 +35,11 @@ pub(crate) fn of_wholes(
         && let Ok(Some(standing)) = submitter.standing(policy)
         && standing.quota.whole_gpus == Some(0)
     {
-        // To name a type would not help.
+        // A type would not help, so do not ask for one.
         quota_check::fit(policy, &asked, standing, submitter)?;
     }
     pass_reserved(policy, &asked, context)?;
-    let off_nodes = off_kept_nodes(policy, request, &asked)?;
+    let off_nodes = off_reserved_nodes(policy, request, &asked)?;
     if asked.wholes > 0 || request.implies_gpus() {
         gate_check::pass(policy, submitter, &GateSubject::Whole, &asked.text)?;
     }
@@ -58,7 +57,7 @@ pub(crate) fn of_wholes(
                 ..terms(policy, &asked, standing, submitter)?
             })
         }
-        // A job on nothing but GPUs that are kept for it, or without any.
+        // A job with only GPUs that are reserved for it, or without GPUs.
         Ok(standing) => {
             refuse_foreign_qos(policy, submitter, standing, &asked.text)?;
             Ok(Terms {
@@ -70,7 +69,7 @@ pub(crate) fn of_wholes(
     }
 }
 
-/// The terms of a slice; gives it its part of the host.
+/// The terms of a slice, or the refusal. Sets the CPUs and memory of the slice.
 pub(crate) fn of_slice(
     policy: &Policy,
     context: &Context,
@@ -132,7 +131,7 @@ fn route(policy: &Policy, gpu_type: &str, submitter: &Submitter) -> Option<Strin
     Some(route.partition().to_string())
 }
 
-/// GPUs that are kept for somebody are only for them, and only in their time.
+/// Only the holder can ask for a reserved GPU, and only in the time of the reservation.
 fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Result<(), Refusal> {
     let all = policy.reservables();
     for kind in &asked.reserved {
@@ -141,19 +140,14 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
     if !asked.is_untyped || all.is_empty() {
         return Ok(());
     }
-    let kinds: Vec<&str> = all.iter().map(Reservable::kind).collect();
-    Err(Refusal::new(
-        Code::Reserved,
-        format!(
-            "{}: names no type of GPU, and could be given one that is kept for somebody ({})",
-            asked.text,
-            kinds.join(", ")
-        ),
-        name_a_type(policy),
-    ))
+    let reason = Reason::MayBeReserved {
+        reserved: all.iter().map(|one| one.kind().to_string()).collect(),
+        types: whole_types(policy),
+    };
+    Err(Refusal::new(&asked.text, reason))
 }
 
-/// The same for GRES that are not about GPUs, each name once.
+/// Gates about other GRES than GPUs, each name once.
 fn pass_gates_of_others(
     policy: &Policy,
     submitter: &Submitter,
@@ -168,8 +162,8 @@ fn pass_gates_of_others(
     Ok(())
 }
 
-/// Where it matters which type a GPU is of, only known ones can be named. Slurm knows types by a number that it makes of
-/// their names, and other names have the same.
+/// Where the type of a GPU matters, unknown types are refused. Slurm compares types by a hash of their names, so an unknown
+/// name can mean a known type.
 fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal> {
     let Some(kind) = asked.unknown_type else {
         return Ok(());
@@ -181,19 +175,19 @@ fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal
     if !matters {
         return Ok(());
     }
-    Err(Refusal::new(
-        Code::SliceType,
-        format!("{}: no GPU here is of type {kind}", asked.text),
-        match (slice_meant(policy, kind), meant_type(policy, kind)) {
-            (Some(slice), _) => format!("did you mean {slice}?"),
-            (None, Some(meant)) => format!("did you mean --gres=gpu:{meant}:1?"),
-            (None, None) => name_a_type(policy),
+    let reason = Reason::UnknownGpuType {
+        name: kind.to_string(),
+        meant: match (slice_meant(policy, kind), type_meant(policy, kind)) {
+            (Some(slice), _) => Meant::Slice(slice),
+            (None, Some(meant)) => Meant::WholeGpu(meant.to_string()),
+            (None, None) => Meant::Types(whole_types(policy)),
         },
-    ))
+    };
+    Err(Refusal::new(&asked.text, reason))
 }
 
-/// The nodes that a job with all of a node must stay off, since it would get GPUs that are kept for somebody.
-fn off_kept_nodes(
+/// The nodes with reserved GPUs, which an exclusive job must avoid.
+fn off_reserved_nodes(
     policy: &Policy,
     request: &Request,
     asked: &Asked<'_>,
@@ -201,20 +195,13 @@ fn off_kept_nodes(
     if !request.exclusive || policy.reservables().is_empty() {
         return Ok(None);
     }
-    if let Some(nodes) = policy.nodes_with_kept_gpus() {
+    if let Some(nodes) = policy.nodes_with_reserved_gpus() {
         return Ok(Some(nodes));
     }
-    Err(Refusal::new(
-        Code::Reserved,
-        format!(
-            "{}: --exclusive takes all GPUs of a node, also those that are kept for somebody",
-            asked.text
-        ),
-        "leave --exclusive out; with [[nodes]] in policy.toml your administrator can have other nodes chosen",
-    ))
+    Err(Refusal::new(&asked.text, Reason::ExclusiveReserved))
 }
 
-/// What the job's record gets, and its user hears.
+/// The QOS and the notice of a job.
 fn terms(
     policy: &Policy,
     asked: &Asked<'_>,
@@ -225,7 +212,10 @@ fn terms(
         qos: qos(policy, asked, standing, submitter)?,
         partition: None,
         off_nodes: None,
-        notice: policy.limit_notice.then(|| notice(standing)).flatten(),
+        notice: match policy.limit_notice {
+            true => wording::limit_notice(standing),
+            false => None,
+        },
     })
 }
 
@@ -248,29 +238,20 @@ fn qos(
         let stays = submitter.qos_now.as_deref().is_some_and(may_be);
         return Ok((!stays).then(|| own.to_string()));
     };
-    // Newer releases take a list, of which any may come to hold.
+    // Newer releases take a list, and Slurm may use any QOS of it.
     if named.split(',').all(may_be) {
         return Ok(None);
     }
-    let hint = match others.as_slice() {
-        [] => format!("leave --qos out, or use --qos={own}"),
-        others => format!(
-            "leave --qos out, or use --qos={own} or {}",
-            others.join(" or ")
-        ),
+    let own = own.to_string();
+    let reason = Reason::QosOfClass {
+        who: standing.called(),
+        named: named.to_string(),
+        may: [own].into_iter().chain(others.iter().cloned()).collect(),
     };
-    Err(Refusal::new(
-        Code::LimitQos,
-        format!(
-            "{}: jobs with GPUs of {} are not in QOS {named}",
-            asked.text,
-            standing.called()
-        ),
-        hint,
-    ))
+    Err(Refusal::new(&asked.text, reason))
 }
 
-/// A QOS that holds one class to its limits is not for others, whatever their job asks for.
+/// The QOS of a class is only for that class, also for jobs without GPUs.
 fn refuse_foreign_qos(
     policy: &Policy,
     submitter: &Submitter,
@@ -283,53 +264,19 @@ fn refuse_foreign_qos(
         return Ok(());
     };
     let named = named.to_ascii_lowercase();
-    let is_foreign = |name: &&str| policy.is_qos(name) && own != Some(*name);
-    // Slurm keeps a list when one of its names is set later, and any of it may come to hold.
-    let leads_out = |name: &&str| {
-        let names_own = own.is_some_and(|own| named.split(',').any(|name| name == own));
-        let may_be =
-            own == Some(*name) || others.iter().any(|other| other.eq_ignore_ascii_case(name));
-        names_own && !may_be
-    };
-    let mut names = named.split(',');
-    let Some(named) = names.find(|name| is_foreign(name) || leads_out(name)) else {
-        return Ok(());
-    };
-    Err(Refusal::new(
-        Code::LimitQos,
-        format!(
-            "{text}: QOS {named} is for another class of users, or is named beside a class's own"
-        ),
-        "leave --qos out, or name one that is yours",
-    ))
-}
-
-/// What the class may have, and what becomes of a job beyond that.
-fn notice(standing: &Standing) -> Option<String> {
-    let quota = &standing.quota;
-    let mut may = Vec::new();
-    if let Some(shards) = quota.shards {
-        may.push(number(shards, "shard"));
-    }
-    may.extend(
-        quota
-            .shards_of
-            .iter()
-            .map(|(kind, most)| format!("{} of type {kind}", number(*most, "shard"))),
-    );
-    if let Some(wholes) = quota.whole_gpus {
-        may.push(number(wholes, "whole GPU"));
-    }
-    if let Some(jobs) = quota.jobs {
-        may.push(format!("{} with GPUs", number(jobs, "job")));
-    }
-    if may.is_empty() {
-        return None;
-    }
-    Some(format!(
-        "softmig: {} may hold at once: {}; a job beyond that waits in the queue [{}]",
-        standing.called(),
-        may.join(", "),
-        Code::LimitNotice.as_str()
-    ))
+    let own_in_list = own.filter(|own| named.split(',').any(|name| name == *own));
+    let reason = named.split(',').find_map(|name| {
+        if own == Some(name) {
+            return None;
+        }
+        let named = name.to_string();
+        if policy.is_qos(name) {
+            return Some(Reason::QosOfOthers { named });
+        }
+        // Slurm keeps a list when one of its names is set later, and may use any QOS of it.
+        let may_be = others.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let own = own_in_list.filter(|_| !may_be)?.to_string();
+        Some(Reason::QosBesideOwn { named, own })
+    });
+    reason.map_or(Ok(()), |reason| Err(Refusal::new(text, reason)))
 }

@@ -1,4 +1,4 @@
-//! The rules: what is a slice, and which requests for one can be granted.
+//! The decision: which requests are slices, and which of them are granted.
 
 use crate::config::choices::RawShards;
 use crate::config::gpu_types::GpuType;
@@ -6,13 +6,14 @@ use crate::config::legacy_mps::Mps;
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::access;
+use crate::decision::alternatives::{
+    example_slices, largest_slice, nearest_size, sizes_around, smallest_slice, whole_types,
+};
 use crate::decision::gpu_request::{Part, Wanted, name_of, typed};
+use crate::decision::reason::{Meant, Offer, Reason, SameAmount, SliceOrShards};
 use crate::decision::refusal::Refusal;
 use crate::decision::rewrite;
 use crate::decision::verdict::{Context, Grant, Terms, Verdict};
-use crate::decision::wording::{
-    around, example_slices, nearest_size, nearest_slices, offer, or_a_slice, smallest_slice,
-};
 use crate::node::limits::{Limits, decimal};
 use crate::slurm::gres::Name;
 use crate::slurm::job_request::Request;
@@ -24,7 +25,7 @@ use crate::slurm::job_request::Request;
 /// let policy = Policy::parse("[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n").unwrap();
 /// let request = Request { tres_per_node: Some("gpu:l40s.3:1".into()), ..Request::default() };
 /// let Verdict::Refused(refusal) = decide(&policy, &request, &Context::default()) else { panic!() };
-/// assert_eq!(refusal.code, Code::SliceSize);
+/// assert_eq!(refusal.code(), Code::SliceSize);
 /// ```
 pub fn decide(policy: &Policy, request: &Request, context: &Context) -> Verdict {
     let wanted = Wanted::read(request, Some(policy));
@@ -47,8 +48,8 @@ fn answer(
         let terms = access::of_wholes(policy, request, context, wanted);
         return Ok(Verdict::Unchanged {
             gpus: wanted.has_wholes() || request.implies_gpus(),
-            terms: terms.map_err(|refusal| match (wanted.misspelt, refusal.code) {
-                // What it was taken for is no answer to what was typed.
+            terms: terms.map_err(|refusal| match (wanted.misspelt, refusal.code()) {
+                // The refusal would be about another request than the one that was typed.
                 (Some(raw), Code::Reserved | Code::LimitJob | Code::SliceType) => {
                     misspelt(policy, raw)
                 }
@@ -61,15 +62,11 @@ fn answer(
     Ok(Verdict::Granted(Box::new(grant)))
 }
 
-/// Decides when there is no policy: whatever might be a slice is refused, all else passes.
+/// Decides without a policy: refuses every request that might be a slice, and lets all others pass.
 pub fn decide_without_policy(request: &Request) -> Verdict {
     let wanted = Wanted::read(request, None);
     if wanted.is_ours() {
-        return Verdict::Refused(Refusal::new(
-            Code::PolicyUnreadable,
-            "the list of GPUs that can be shared, /etc/softmig/policy.toml, cannot be read",
-            "ask your administrator to run: softmig explain --gres=gpu:1; or ask for a whole GPU, for example --gres=gpu:1",
-        ));
+        return Verdict::Refused(Refusal::new("", Reason::NoPolicy));
     }
     Verdict::Unchanged {
         gpus: wanted.has_wholes() || request.implies_gpus(),
@@ -102,15 +99,8 @@ fn grant(
         return Err(wrong_count(part, gpu, limits, *slices));
     }
     if wanted.has_wholes() {
-        return Err(Refusal::new(
-            Code::SliceMixed,
-            format!("{}: one job cannot have a slice and whole GPUs", part.gres),
-            format!(
-                "ask for the slice alone, {}, or for whole GPUs alone, --gres=gpu:{}:1",
-                gpu.as_option(limits.share().shards()),
-                gpu.name()
-            ),
-        ));
+        let slice = SliceOrShards::of(gpu, limits);
+        return Err(refuse(part, Reason::SliceAndGpus { slice }));
     }
     Ok(Grant {
         asked: part.gres.to_string(),
@@ -124,7 +114,7 @@ fn grant(
 struct Found<'a> {
     gpu: &'a GpuType,
     limits: Limits,
-    /// How many such slices were asked for; any number of shards is one.
+    /// The number of slices; a request for shards is one slice.
     slices: u64,
 }
 
@@ -145,41 +135,40 @@ fn limits_of<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refus
             limits,
             slices: part.gres.count(),
         }),
-        None if decimal(size) == Some(1) => Err(Refusal::new(
-            Code::SliceIsWholeGpu,
-            format!("{}: a slice .1 would be the whole GPU", part.gres),
-            format!("for a whole GPU use --gres=gpu:{name}:1{}", or_a_slice(gpu)),
+        None if decimal(size) == Some(1) => Err(refuse(
+            part,
+            Reason::WholeGpuAsSlice {
+                gpu_type: name.to_string(),
+                largest: largest_slice(gpu),
+            },
         )),
-        None => Err(Refusal::new(
-            Code::SliceSize,
-            format!("{}: {}", part.gres, offer(gpu)),
-            format!("use {}", nearest_slices(gpu, decimal(size))),
-        )),
+        None => {
+            let offer = Offer::near(gpu, decimal(size));
+            Err(refuse(part, Reason::SliceSize(offer)))
+        }
     }
 }
 
-/// Shards of a named type and an offered count are that slice; others depend on the policy.
+fn refuse(part: &Part<'_>, reason: Reason) -> Refusal {
+    Refusal::new(part.gres.to_string(), reason)
+}
+
+/// Shards of a type are a slice if their count is on offer; other requests for shards depend on the policy.
 fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
     let shards = part.gres.count();
-    let refuse = |message: String, hint: String| Err(Refusal::new(Code::RawShard, message, hint));
     let gpu = match part.gres.kind {
         Some(name) => policy
             .gpu(name)
             .ok_or_else(|| unknown_type(policy, part, name))?,
-        // Only where there is no choice is it clear which GPU's memory is meant.
+        // The memory of a shard depends on the type, so there must be only one.
         None => match (
             policy.raw_shards,
             policy.gpus().collect::<Vec<_>>().as_slice(),
         ) {
             (RawShards::Allow, [gpu]) => gpu,
             _ => {
-                return refuse(
-                    format!(
-                        "{}: ask for a slice of a type of GPU, not for a number of shards",
-                        part.gres
-                    ),
-                    format!("use {}", example_slices(policy)),
-                );
+                let examples = example_slices(policy);
+                return Err(refuse(part, Reason::UntypedShards { examples }));
             }
         },
     };
@@ -187,42 +176,30 @@ fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Re
         .ok()
         .and_then(|shards| gpu.limits(shards).ok());
     let offered = gpu.slice_of_shards(shards).is_some();
-    match limits {
-        Some(limits) if offered || policy.raw_shards == RawShards::Allow => Ok(Found {
-            gpu,
-            limits,
-            slices: 1,
-        }),
-        Some(_) => refuse(
-            format!(
-                "{}: {shards} of {} shards is no slice; {}",
-                part.gres,
-                gpu.shards_per_gpu(),
-                offer(gpu)
-            ),
-            format!("use {}", nearest_slices(gpu, nearest_size(gpu, shards))),
-        ),
-        None if shards == 0 => refuse(
-            format!("{}: no shards are asked for", part.gres),
-            format!("use {}", nearest_slices(gpu, None)),
-        ),
-        None => refuse(
-            format!(
-                "{}: one {} has {} shards, and a job can share one GPU only",
-                part.gres,
-                gpu.name(),
-                gpu.shards_per_gpu()
-            ),
-            format!(
-                "use --gres=gpu:{}:1 for a whole GPU{}",
-                gpu.name(),
-                or_a_slice(gpu)
-            ),
-        ),
-    }
+    let reason = match limits {
+        Some(limits) if offered || policy.raw_shards == RawShards::Allow => {
+            return Ok(Found {
+                gpu,
+                limits,
+                slices: 1,
+            });
+        }
+        Some(_) => Reason::ShardCount {
+            shards,
+            per_gpu: gpu.shards_per_gpu(),
+            offer: Offer::near(gpu, nearest_size(gpu, shards)),
+        },
+        None if shards == 0 => Reason::NoShards(Offer::near(gpu, None)),
+        None => Reason::ShardsBeyondGpu {
+            gpu_type: gpu.name().to_string(),
+            per_gpu: gpu.shards_per_gpu(),
+            largest: largest_slice(gpu),
+        },
+    };
+    Err(refuse(part, reason))
 }
 
-/// Units of mps are the slice that they are part of a GPU's units for.
+/// Units of mps are the slice with the same part of a GPU.
 fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Found<'p>, Refusal> {
     let (units, kind) = (part.gres.count(), mps.gpu_type());
     let gpu = policy
@@ -239,58 +216,40 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
     }
     let per_gpu = mps.units_per_gpu();
     if units >= u64::from(per_gpu) {
-        return Err(Refusal::new(
-            Code::SliceIsWholeGpu,
-            format!(
-                "{}: {per_gpu} units are a whole {kind}, and a job can share one only",
-                part.gres
-            ),
-            format!("for a whole GPU use --gres=gpu:{kind}:1{}", or_a_slice(gpu)),
+        return Err(refuse(
+            part,
+            Reason::WholeGpuAsMps {
+                gpu_type: kind.to_string(),
+                units: per_gpu,
+                largest: largest_slice(gpu),
+            },
         ));
     }
-    let offered: Vec<String> = gpu
-        .slices()
-        .iter()
-        .filter_map(|&size| mps.units(size))
-        .map(|units| units.to_string())
-        .collect();
     let asked = u64::from(per_gpu).checked_div(units);
     let asked = asked.and_then(|size| u32::try_from(size).ok());
-    let nearest: Vec<String> = around(gpu, asked)
-        .filter_map(|size| {
-            let units = mps.units(size)?;
-            Some(format!(
-                "--gres=mps:{units}, which is --gres=gpu:{kind}.{size}:1"
-            ))
-        })
-        .collect();
-    Err(Refusal::new(
-        Code::SliceSize,
-        format!(
-            "{}: of the {per_gpu} units of one {kind} a job can have {}",
-            part.gres,
-            offered.join(", ")
-        ),
-        format!("use {}", nearest.join("; or ")),
+    let nearest = sizes_around(gpu, asked).filter_map(|size| Some((mps.units(size)?, size)));
+    let offered = gpu.slices().iter().filter_map(|&size| mps.units(size));
+    Err(refuse(
+        part,
+        Reason::MpsUnits {
+            gpu_type: kind.to_string(),
+            units_per_gpu: per_gpu,
+            offered: offered.collect(),
+            nearest: nearest.collect(),
+        },
     ))
 }
 
 fn malformed(policy: &Policy, raw: &str) -> Refusal {
-    Refusal::new(
-        Code::Malformed,
-        format!(
-            "{}: cannot be read as a request for part of a GPU",
-            typed(raw)
-        ),
-        format!(
-            "use {}",
-            like(policy, raw).unwrap_or_else(|| example_slices(policy))
-        ),
-    )
+    let examples = match like(policy, raw) {
+        Some(slice) => vec![slice],
+        None => example_slices(policy),
+    };
+    Refusal::new(typed(raw), Reason::UnreadableSlice { examples })
 }
 
 /// The smallest slice of the type that an item names somewhere.
-fn like(policy: &Policy, raw: &str) -> Option<String> {
+fn like(policy: &Policy, raw: &str) -> Option<Limits> {
     let words = raw.split([':', '=', '/']);
     let mut names = words.map(|word| word.rsplit_once('.').map_or(word, |(name, _)| name));
     smallest_slice(names.find_map(|name| policy.gpu(name))?)
@@ -298,89 +257,54 @@ fn like(policy: &Policy, raw: &str) -> Option<String> {
 
 fn in_other_case(raw: &str) -> Refusal {
     let (name, rest) = typed(raw).split_at(name_of(raw).len());
-    Refusal::new(
-        Code::Malformed,
-        format!("{}: names of GRES are in lower case", typed(raw)),
-        format!("did you mean --gres={}{rest}?", name.to_ascii_lowercase()),
-    )
+    let meant = name.to_ascii_lowercase() + rest;
+    Refusal::new(typed(raw), Reason::UpperCase { meant })
 }
 
 fn misspelt(policy: &Policy, raw: &str) -> Refusal {
-    Refusal::new(
-        Code::Malformed,
-        format!("{}: cannot be read as a request for GPUs", typed(raw)),
-        match policy.gpus().find(|gpu| !gpu.is_mig()) {
-            Some(gpu) => format!("write for example --gres=gpu:{}:1", gpu.name()),
-            None => "write for example --gres=gpu:1".to_string(),
-        },
-    )
+    let gpu_type = whole_types(policy).into_iter().next();
+    Refusal::new(typed(raw), Reason::UnreadableGpu { gpu_type })
 }
 
 fn unknown_type(policy: &Policy, part: &Part<'_>, name: &str) -> Refusal {
-    let types: Vec<&str> = policy.gpus().map(GpuType::name).collect();
-    let message = match types.as_slice() {
-        [] => format!("{}: no GPU here can be shared", part.gres),
-        types => format!(
-            "{}: no GPU of type {name} can be shared; types are {}",
-            part.gres,
-            types.join(", ")
-        ),
-    };
     let meant = policy.nearest_type(name).map(|gpu| {
         let size = match part.slice {
             Some((_, size)) => decimal(size),
             None => gpu.slice_of_shards(part.gres.count()),
         };
-        match size.filter(|&size| gpu.slice(size).is_some()) {
-            Some(size) => format!("did you mean --gres=gpu:{}.{size}:1?", gpu.name()),
-            None => format!("did you mean {}?", nearest_slices(gpu, size)),
+        match size.and_then(|size| gpu.slice(size)) {
+            Some(slice) => Meant::Slice(slice),
+            None => Meant::OneOf(Offer::near(gpu, size)),
         }
     });
-    Refusal::new(
-        Code::SliceType,
-        message,
-        meant.unwrap_or_else(|| format!("use {}", example_slices(policy))),
-    )
+    let reason = Reason::UnknownSliceType {
+        name: name.to_string(),
+        shared: policy.gpus().map(|gpu| gpu.name().to_string()).collect(),
+        meant: meant.unwrap_or_else(|| Meant::Examples(example_slices(policy))),
+    };
+    refuse(part, reason)
 }
 
 fn several(parts: &[Part<'_>], found: &[Found<'_>]) -> Refusal {
     let asked: Vec<String> = parts.iter().map(|part| part.gres.to_string()).collect();
-    let gpu = found[0].gpu;
-    Refusal::new(
-        Code::SliceCount,
-        format!(
-            "{}: a job can have one slice, not {}",
-            asked.join(","),
-            parts.len()
-        ),
-        format!("ask for one, for example {}", nearest_slices(gpu, None)),
-    )
+    let reason = Reason::SeveralSlices {
+        slices: parts.len(),
+        offer: Offer::near(found[0].gpu, None),
+    };
+    Refusal::new(asked.join(","), reason)
 }
 
 fn wrong_count(part: &Part<'_>, gpu: &GpuType, limits: &Limits, slices: u64) -> Refusal {
-    let size = limits.share().per_gpu() / limits.share().shards();
-    let one = format!("--gres=gpu:{}.{size}:1", gpu.name());
+    /// A request for more GPUs than this is a typing error.
+    const MOST_GPUS: u64 = 64;
     let shards = u64::from(limits.share().shards()).saturating_mul(slices);
-    let hint = match gpu.slice_of_shards(shards) {
-        Some(bigger) if slices > 1 => {
-            format!(
-                "use --gres=gpu:{}.{bigger}:1 for the same amount on one GPU, or {one}",
-                gpu.name()
-            )
-        }
-        _ if slices == 0 => format!("use {one}"),
-        _ => match shards.div_ceil(u64::from(gpu.shards_per_gpu())) {
-            1 => format!("use {one}, or --gres=gpu:{}:1 for a whole GPU", gpu.name()),
-            gpus @ 2..=64 => format!(
-                "use {one}, or --gres=gpu:{}:{gpus} for whole GPUs",
-                gpu.name()
-            ),
-            _ => format!("use {one}"),
-        },
-    };
-    Refusal::new(
-        Code::SliceCount,
-        format!("{}: a job can have one slice, not {slices}", part.gres),
-        hint,
-    )
+    let bigger = gpu.slice_of_shards(shards).and_then(|size| gpu.slice(size));
+    let same = bigger.map(SameAmount::Slice).or_else(|| {
+        let gpus = shards.div_ceil(u64::from(gpu.shards_per_gpu()));
+        (1..=MOST_GPUS)
+            .contains(&gpus)
+            .then_some(SameAmount::WholeGpus(gpus))
+    });
+    let one = *limits;
+    refuse(part, Reason::SliceCount { slices, one, same })
 }

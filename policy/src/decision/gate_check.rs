@@ -1,26 +1,15 @@
-//! Which gates a job has to pass, and whether they are open to it.
+//! Finds the gates that apply to a job, and checks that its reservations open them.
 
 use crate::config::classes::Unknown;
 use crate::config::gates::{Gate, GateSubject, Gates};
 use crate::config::policy::Policy;
-use crate::config::refusal_code::Code;
+use crate::decision::reason::{ClosedGate, Denied, Reason};
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Submitter;
 use regex::bytes::SetMatches;
 
-/// The most reservations of one job: all are looked at while slurmctld waits.
+/// The most reservations of one job: slurmctld waits while all are matched.
 const MOST_NAMES: usize = 64;
-
-/// Why a gate is closed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum GateDenied {
-    /// No reservation is named.
-    NoReservation,
-    /// One is named that does not open it.
-    Reservation(String),
-    /// More are named than anybody means.
-    TooMany,
-}
 
 /// Every gate about `what` has to be open.
 pub(crate) fn pass(
@@ -30,12 +19,19 @@ pub(crate) fn pass(
     text: &str,
 ) -> Result<(), Refusal> {
     match closed_gate(policy, what, submitter) {
-        Some((gate, closed)) => Err(refusal(gate, &closed, text)),
+        Some((gate, denied)) => {
+            let gate = ClosedGate {
+                about: gate.about().clone(),
+                partitions: gate.partitions().to_vec(),
+                reservations: gate.reservations().to_vec(),
+            };
+            Err(Refusal::new(text, Reason::Gate { gate, denied }))
+        }
         None => Ok(()),
     }
 }
 
-/// The first gate about the same as this one that stands before somebody of a class who names no reservation.
+/// The first gate about the same requests as this one that applies to a submitter of a class without a reservation.
 ///
 /// ```
 /// use softmig_policy::{Submitter, MaybeKnown, Policy, gate_before};
@@ -65,7 +61,7 @@ fn closed_gate<'p>(
     policy: &'p Policy,
     what: &GateSubject,
     submitter: &Submitter,
-) -> Option<(&'p Gate, GateDenied)> {
+) -> Option<(&'p Gate, Denied)> {
     first_closed(policy.gate_set(), what, submitter, || {
         let standing = submitter.standing(policy)?;
         Ok(standing.and_then(|standing| standing.class.as_deref()))
@@ -78,19 +74,19 @@ fn first_closed<'g, 'p>(
     what: &GateSubject,
     submitter: &Submitter,
     class: impl FnOnce() -> Result<Option<&'p str>, Unknown>,
-) -> Option<(&'g Gate, GateDenied)> {
+) -> Option<(&'g Gate, Denied)> {
     let all = gates.list().iter().enumerate();
     let mut about = all.filter(|(_, gate)| gate.about() == what).peekable();
     about.peek()?;
-    // Only now: who somebody is need not be known for most requests.
+    // Look up the class only here: most requests do not need it.
     let class = class();
     let mut fits: Option<Vec<(&str, Option<SetMatches>)>> = None;
     for (index, gate) in about.filter(|(_, gate)| stands_before(gate, submitter, class)) {
         let Some(reservations) = submitter.reservations() else {
-            return Some((gate, GateDenied::NoReservation));
+            return Some((gate, Denied::NoReservation));
         };
         if reservations.split(',').count() > MOST_NAMES {
-            return Some((gate, GateDenied::TooMany));
+            return Some((gate, Denied::MoreThan(MOST_NAMES)));
         }
         let fits = fits.get_or_insert_with(|| {
             let names = reservations.split(',');
@@ -99,13 +95,13 @@ fn first_closed<'g, 'p>(
         let closed =
             |gates: &Option<SetMatches>| !gates.as_ref().is_some_and(|gates| gates.matched(index));
         if let Some((name, _)) = fits.iter().find(|(_, gates)| closed(gates)) {
-            return Some((gate, GateDenied::Reservation((*name).to_string())));
+            return Some((gate, Denied::Reservation((*name).to_string())));
         }
     }
     None
 }
 
-/// Whether somebody meets it at all. What hangs on something that is not known here is left to slurmctld.
+/// True if the gate applies to the submitter. Where that depends on an unknown fact, slurmctld decides.
 fn stands_before(gate: &Gate, submitter: &Submitter, class: Result<Option<&str>, Unknown>) -> bool {
     let partitions = || submitter.partitions().ok().flatten();
     let account = || submitter.account().ok().flatten();
@@ -130,46 +126,4 @@ fn stands_before(gate: &Gate, submitter: &Submitter, class: Result<Option<&str>,
     (gate.partitions().is_empty() || in_partition())
         && (gate.accounts().is_empty() || on_account())
         && (gate.exempt_classes().is_empty() || !is_exempt())
-}
-
-/// The refusal of `text` at this gate.
-fn refusal(gate: &Gate, closed: &GateDenied, text: &str) -> Refusal {
-    let what = match gate.what() {
-        "slice" => "parts of GPUs are",
-        "whole" => "whole GPUs are",
-        "mig" => "MIG instances are",
-        _ => "this is",
-    };
-    let place = match gate.partitions() {
-        [] => String::new(),
-        [one] => format!(" in partition {one}"),
-        several => format!(" in partitions {}", several.join(", ")),
-    };
-    let names = gate.reservations().join(" or ");
-    let hint = format!(
-        "use --reservation=NAME with one that is called {names}; 'scontrol show reservation' lists those that there are"
-    );
-    match closed {
-        GateDenied::NoReservation => Refusal::new(
-            Code::GateNoReservation,
-            format!(
-                "{text}: {what} for jobs inside certain reservations{place}, and this job names none"
-            ),
-            hint,
-        ),
-        GateDenied::TooMany => Refusal::new(
-            Code::GateReservation,
-            format!(
-                "{text}: {what} for jobs inside certain reservations{place}, and this job names more than {MOST_NAMES}"
-            ),
-            hint,
-        ),
-        GateDenied::Reservation(name) => Refusal::new(
-            Code::GateReservation,
-            format!(
-                "{text}: {what} for jobs inside certain reservations{place}, and {name} is not one of them"
-            ),
-            hint,
-        ),
-    }
 }

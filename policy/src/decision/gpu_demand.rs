@@ -1,43 +1,43 @@
-//! What a job asks for, counted.
+//! The number of GPUs and shards that a job requests.
 
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::decision::gpu_request::Wanted;
 use crate::slurm::job_request::Request;
 
-/// What a job asks for. A count is the least that it can come to.
+/// The GPUs and shards that a job requests. Each count is the least that the request can mean.
 #[derive(Default)]
 pub(crate) struct Asked<'a> {
     /// As the user wrote it.
     pub(crate) text: String,
-    /// Whether what is written there counts several times: for each node, task or socket.
+    /// True if the request counts several times: for each node, task or socket.
     pub(crate) is_for_each: bool,
     /// Its slice, in shards of a type.
     pub(crate) slice: Option<(&'a GpuType, u64)>,
-    /// Whole GPUs that are for everybody, of any type.
+    /// Whole GPUs of all types, without reserved ones.
     pub(crate) wholes: u64,
-    /// The shards of those.
+    /// The shards of these GPUs.
     pub(crate) whole_shards: u64,
-    /// Those of known types.
+    /// Those of these GPUs that are of a known type.
     pub(crate) of_types: Vec<(&'a GpuType, u64)>,
-    /// Whether any type will do.
+    /// True if some GPUs are requested without a type.
     pub(crate) is_untyped: bool,
     /// A type that the policy does not know.
     pub(crate) unknown_type: Option<&'a str>,
     /// MIG instances.
     pub(crate) mig: Vec<(&'a GpuType, u64)>,
-    /// Types of GPUs that are kept for somebody.
+    /// Types of reserved GPUs.
     pub(crate) reserved: Vec<&'a str>,
 }
 
-/// How many of one type, or of any, each field asks for. Several fields speak of the same GPUs.
+/// How many GPUs of one type, or of any, each field requests. Several fields mean the same GPUs.
 struct Count<'a> {
     kind: Option<&'a str>,
     by_place: [u64; 4],
 }
 
 impl<'a> Asked<'a> {
-    /// A slice, and nothing else.
+    /// The request is for one slice and nothing else.
     pub(crate) fn slice(text: &str, slice: Option<(&'a GpuType, u64)>) -> Self {
         Self {
             text: text.to_string(),
@@ -120,13 +120,13 @@ impl<'a> Asked<'a> {
         self.whole_shards = self.whole_shards.saturating_add(shards);
     }
 
-    /// All that it counts in shards.
+    /// All of it, counted in shards.
     pub(crate) fn shards(&self) -> u64 {
         let slice = self.slice.map_or(0, |(_, shards)| shards);
         self.whole_shards.saturating_add(slice)
     }
 
-    /// The same of one type.
+    /// The part of one type, counted in shards.
     pub(crate) fn shards_of(&self, kind: &str) -> u64 {
         let wholes = self.of_types.iter().filter(|(gpu, _)| gpu.name() == kind);
         let wholes =
@@ -135,13 +135,13 @@ impl<'a> Asked<'a> {
         wholes.fold(slice.map_or(0, |(_, shards)| shards), u64::saturating_add)
     }
 
-    /// Whether there is no GPU in it that is everybody's.
+    /// True if it requests no GPUs, or only reserved ones.
     pub(crate) fn is_nothing(&self) -> bool {
         self.wholes == 0 && self.mig.is_empty() && self.slice.is_none()
     }
 }
 
-/// Whichever type a GPU will be of, it has no fewer shards.
+/// The least shards of a GPU of any type.
 fn least_shards(policy: &Policy) -> u32 {
     let types = policy.gpus().filter(|gpu| !gpu.is_mig());
     types.map(GpuType::shards_per_gpu).min().unwrap_or(1)

@@ -1,4 +1,4 @@
-//! What of a request is about GPUs, also where Slurm would not take it so.
+//! The part of a request that is about GPUs, also in forms that Slurm would not accept.
 
 use crate::config::policy::Policy;
 use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
@@ -14,9 +14,9 @@ pub(crate) struct Wanted<'a> {
     pub(crate) wholes: Vec<(Place, Gres<'a>)>,
     /// A misspelt request for a whole GPU: Slurm has its own words for that.
     pub(crate) misspelt: Option<&'a str>,
-    /// What would be about GPUs in lower case.
+    /// A GRES that would be about GPUs in lower case.
     pub(crate) in_other_case: Option<&'a str>,
-    /// What is not about GPUs.
+    /// GRES that are not about GPUs.
     pub(crate) others: Vec<&'a str>,
 }
 
@@ -100,14 +100,14 @@ fn split_slice(kind: &str) -> Option<(&str, &str)> {
     (digits && !name.is_empty()).then_some((name, size))
 }
 
-/// Whether the name of a GRES is ours in other letters: Slurm would only say that there is no such GRES.
+/// True if the name is `gpu` or `shard` in upper case: Slurm would only say that there is no such GRES.
 fn is_in_other_case(raw: &str) -> bool {
     let name = name_of(raw);
     let mut ours = [Name::Gpu, Name::Shard].iter();
     ours.any(|own| own.as_str().eq_ignore_ascii_case(name))
 }
 
-/// Whether it is a slice without the name before it: `l40s.4:1`, `gpu.4:1`.
+/// True for a slice without `gpu:` before it: `l40s.4:1`, `gpu.4:1`.
 fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
     split_slice(name_of(raw))
         .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
@@ -118,7 +118,7 @@ pub(crate) fn name_of(raw: &str) -> &str {
     typed(raw).split([':', '=']).next().unwrap_or_default()
 }
 
-/// Whether an unreadable item may have been meant as part of a GPU.
+/// True if an unreadable item may have been meant as part of a GPU.
 fn may_be_a_part(raw: &str) -> bool {
     raw.contains("shard")
         || raw.match_indices("gres").any(|(at, _)| at > 0)

@@ -1,13 +1,12 @@
-//! The host's part of a slice: CPUs and memory by its shards, since Slurm's own defaults for GPUs do not see shards.
+//! CPUs and host memory of a slice, by its shards: Slurm's own defaults per GPU do not apply to shards.
 
 use crate::config::classes::Standing;
-use crate::config::refusal_code::Code;
+use crate::decision::reason::{LimitPassed, Reason};
 use crate::decision::refusal::Refusal;
-use crate::decision::wording::number;
 use crate::slurm::job_request::Request;
 
-/// Gives a slice job its CPUs and memory where it asks for none, and refuses more than its shards allow. A job that is in
-/// Slurm already has something of each: nothing is given to it.
+/// Gives a slice job CPUs and memory if it requests none, and refuses more than its shards allow. A job that Slurm has
+/// already keeps its own.
 pub(crate) fn fit(
     request: &mut Request,
     asked: &str,
@@ -20,7 +19,7 @@ pub(crate) fn fit(
     let figure = |each: Option<u64>| each.map(|each| each.saturating_mul(shards));
     let host = Host {
         asked,
-        who: standing.called(),
+        standing,
         shards,
         is_change,
     };
@@ -30,20 +29,15 @@ pub(crate) fn fit(
     host.fit_memory(request, figure(per_shard.memory_mib.map(u64::from)), most)
 }
 
-/// Refuses what is more of the host than all jobs of a class may hold together: it could never start.
+/// Refuses more CPUs or memory than all jobs of a class may hold together: the job could never start.
 pub(crate) fn within(request: &Request, asked: &str, standing: &Standing) -> Result<(), Refusal> {
-    let who = standing.called();
-    let refuse = |words: String, most: String, hint: String| {
-        let message = format!("{asked}: {words} asked for, and {who} may hold {most} at once");
-        Err(Refusal::new(Code::LimitJob, message, hint))
+    let refuse = |limit| {
+        let who = standing.called();
+        Err(Refusal::new(asked, Reason::Limit { who, limit }))
     };
     let cpus = cpus(request);
     if let Some(most) = standing.quota.cpus.filter(|&most| cpus > most) {
-        return refuse(
-            format!("{cpus} CPUs are"),
-            number(most, "CPU"),
-            format!("ask for {most} or fewer in all, by --ntasks times --cpus-per-task"),
-        );
+        return refuse(LimitPassed::Cpus { asked: cpus, most });
     }
     let nodes = u64::from(request.min_nodes.unwrap_or(1).max(1));
     let memory = match (request.memory_per_node, request.memory_per_cpu) {
@@ -52,18 +46,18 @@ pub(crate) fn within(request: &Request, asked: &str, standing: &Standing) -> Res
         (None, None) => 0,
     };
     match standing.quota.host_memory_mib {
-        Some(most) if memory > most => refuse(
-            format!("{memory} MiB of host memory are"),
-            format!("{most} MiB"),
-            format!("use --mem={}M or less", most / nodes),
-        ),
+        Some(most) if memory > most => refuse(LimitPassed::Memory {
+            mib: memory,
+            most_mib: most,
+            most_mib_per_node: most / nodes,
+        }),
         _ => Ok(()),
     }
 }
 
 struct Host<'a> {
     asked: &'a str,
-    who: String,
+    standing: &'a Standing,
     shards: u64,
     is_change: bool,
 }
@@ -76,7 +70,7 @@ impl Host<'_> {
         most: Option<u64>,
     ) -> Result<(), Refusal> {
         let cpus = cpus(request);
-        // The clients say 1 also when nobody asked.
+        // The clients send 1 also if the user gave no number.
         if let Some(default) =
             default.filter(|_| cpus <= 1 && request.tasks() == 1 && !self.is_change)
         {
@@ -88,11 +82,11 @@ impl Host<'_> {
             return Ok(());
         }
         match most {
-            Some(most) if cpus > most => Err(self.too_much(
-                format!("{cpus} CPUs"),
-                format!("{most}"),
-                format!("ask for {most} CPUs or fewer in all, by --ntasks times --cpus-per-task"),
-            )),
+            Some(most) if cpus > most => Err(self.refuse(LimitPassed::SliceCpus {
+                asked: cpus,
+                most,
+                shards: self.shards,
+            })),
             _ => Ok(()),
         }
     }
@@ -104,7 +98,7 @@ impl Host<'_> {
         most: Option<u64>,
     ) -> Result<(), Refusal> {
         let asked = match (request.memory_per_node, request.memory_per_cpu) {
-            // Without a default, what is not asked for would be Slurm's own, which knows no shards.
+            // Without a default of the policy, Slurm's own would apply, which does not count shards.
             (None, None) if self.is_change => return Ok(()),
             (None, None) => {
                 let given = default.or(most);
@@ -115,38 +109,26 @@ impl Host<'_> {
             (None, Some(mib)) => mib.saturating_mul(cpus(request)),
         };
         let Some(most) = most else { return Ok(()) };
-        let words = match asked {
-            0 => "all of a node's memory is".to_string(),
-            asked if asked > most => format!("{asked} MiB of host memory are"),
+        let mib = match asked {
+            // All that a node has.
+            0 => None,
+            asked if asked > most => Some(asked),
             _ => return Ok(()),
         };
-        Err(Refusal::new(
-            Code::LimitJob,
-            format!(
-                "{}: {words} asked for, and {} may have {most} MiB for {}",
-                self.asked,
-                self.who,
-                number(self.shards, "shard")
-            ),
-            format!("use --mem={most}M or less"),
-        ))
+        Err(self.refuse(LimitPassed::SliceMemory {
+            mib,
+            most_mib: most,
+            shards: self.shards,
+        }))
     }
 
-    fn too_much(&self, asked: String, most: String, hint: String) -> Refusal {
-        Refusal::new(
-            Code::LimitJob,
-            format!(
-                "{}: {asked} are asked for, and {} may have {most} for {}",
-                self.asked,
-                self.who,
-                number(self.shards, "shard")
-            ),
-            hint,
-        )
+    fn refuse(&self, limit: LimitPassed) -> Refusal {
+        let who = self.standing.called();
+        Refusal::new(self.asked, Reason::Limit { who, limit })
     }
 }
 
-/// The CPUs of the job; 1 where it asks for none.
+/// The CPUs of the job; 1 if it requests none.
 fn cpus(request: &Request) -> u64 {
     let by_task = u64::from(request.tasks()) * u64::from(request.cpus_per_task.unwrap_or(1).max(1));
     let least = request.min_cpus.max(request.min_cpus_per_node);

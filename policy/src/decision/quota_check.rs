@@ -1,13 +1,13 @@
-//! What a class may never hold: a job that asks for that would wait for ever.
+//! Compares a request with the limits of a class: a job beyond them would be pending for ever.
 
 use crate::config::classes::Standing;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
-use crate::config::refusal_code::Code;
+use crate::decision::alternatives::whole_types;
 use crate::decision::gpu_demand::Asked;
+use crate::decision::reason::{Less, LimitPassed, MostShards, Reason};
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Submitter;
-use crate::decision::wording::{name_a_type, number, with_limits};
 use crate::slurm::time_limit::WallTime;
 
 /// Refuses a job that could never start.
@@ -21,13 +21,9 @@ pub(crate) fn fit(
         policy,
         asked,
         standing,
-        who: standing.called(),
     };
     if standing.quota.jobs == Some(0) {
-        return Err(ceilings.refuse(
-            Code::LimitJob,
-            format!("{} may run no jobs with GPUs", ceilings.who),
-        ));
+        return Err(ceilings.refuse(LimitPassed::NoJobs));
     }
     ceilings.mig()?;
     ceilings.wholes()?;
@@ -39,32 +35,24 @@ struct Ceilings<'a> {
     policy: &'a Policy,
     asked: &'a Asked<'a>,
     standing: &'a Standing,
-    who: String,
 }
 
 impl Ceilings<'_> {
-    fn refuse(&self, code: Code, message: String) -> Refusal {
-        Refusal::new(
-            code,
-            format!("{}: {message}", self.asked.text),
-            self.instead(),
-        )
+    fn refuse(&self, limit: LimitPassed) -> Refusal {
+        let who = self.standing.called();
+        Refusal::new(&self.asked.text, Reason::Limit { who, limit })
     }
 
     fn mig(&self) -> Result<(), Refusal> {
         for (gpu, count) in &self.asked.mig {
             let most = self.standing.quota.mig.get(gpu.name());
             if let Some(most) = most.filter(|most| count > most) {
-                return Err(self.refuse(
-                    Code::LimitJob,
-                    format!(
-                        "{} of type {} {} asked for, and {} may hold {most} at once",
-                        number(*count, "MIG instance"),
-                        gpu.name(),
-                        is(*count),
-                        self.who
-                    ),
-                ));
+                return Err(self.refuse(LimitPassed::Mig {
+                    gpu_type: gpu.name().to_string(),
+                    asked: *count,
+                    most: *most,
+                    instead: self.instead(),
+                }));
             }
         }
         Ok(())
@@ -74,16 +62,15 @@ impl Ceilings<'_> {
         let (quota, asked) = (&self.standing.quota, self.asked);
         match quota.whole_gpus {
             Some(0) if asked.wholes > 0 => {
-                let message = format!("{} may have no whole GPUs", self.who);
-                return Err(self.refuse(Code::WholeGpuClass, message));
+                let instead = self.instead();
+                return Err(self.refuse(LimitPassed::NoWholeGpus { instead }));
             }
             Some(most) if asked.wholes > most => {
-                let message = format!(
-                    "{} asked for, and {} may hold {most} at once",
-                    are(asked.wholes, "whole GPU"),
-                    self.who
-                );
-                return Err(self.refuse(Code::LimitJob, message));
+                return Err(self.refuse(LimitPassed::WholeGpus {
+                    asked: asked.wholes,
+                    most,
+                    instead: self.instead(),
+                }));
             }
             _ => {}
         }
@@ -92,44 +79,33 @@ impl Ceilings<'_> {
                 || quota.max_shards_per_job.is_some()
                 || quota.whole_gpus.is_some());
         if asked.is_untyped && (is_weighed || !quota.shards_of.is_empty()) {
-            return Err(Refusal::new(
-                Code::LimitJob,
-                format!(
-                    "{}: names no type of GPU, and types count differently in what {} may hold",
-                    asked.text, self.who
-                ),
-                name_a_type(self.policy),
-            ));
+            let types = whole_types(self.policy);
+            return Err(self.refuse(LimitPassed::Untyped { types }));
         }
         Ok(())
     }
 
     fn shards(&self) -> Result<(), Refusal> {
         let (quota, asked) = (&self.standing.quota, self.asked);
-        let refuse = |shards: u64, may: String| {
-            let counted = match asked.wholes {
-                0 => format!("{} asked for", are(shards, "shard")),
-                _ => format!("this counts as {}", number(shards, "shard")),
-            };
-            self.refuse(
-                Code::LimitJob,
-                format!("{counted}, and {} may {may}", self.who),
-            )
+        let refuse = |shards: u64, most: MostShards| {
+            Err(self.refuse(LimitPassed::Shards {
+                asked: shards,
+                is_of_gpus: asked.wholes > 0,
+                most,
+                instead: self.instead(),
+            }))
         };
         let shards = asked.shards();
         if let Some(most) = quota.shards.filter(|&most| shards > most) {
-            return Err(refuse(shards, format!("hold {most} at once")));
+            return refuse(shards, MostShards::AtOnce(most));
         }
         if let Some(most) = quota.max_shards_per_job.filter(|&most| shards > most) {
-            return Err(refuse(shards, format!("have {most} in one job")));
+            return refuse(shards, MostShards::InOneJob(most));
         }
         for (kind, most) in &quota.shards_of {
             let shards = asked.shards_of(kind);
             if shards > *most {
-                return Err(refuse(
-                    shards,
-                    format!("hold {most} of type {kind} at once"),
-                ));
+                return refuse(shards, MostShards::AtOnceOfType(*most, kind.clone()));
             }
         }
         Ok(())
@@ -137,25 +113,19 @@ impl Ceilings<'_> {
 
     fn wall_time(&self, submitter: &Submitter) -> Result<(), Refusal> {
         match (self.standing.quota.wall_time, submitter.time_limit) {
-            (Some(most), Some(asked)) if asked > most.minutes() => Err(Refusal::new(
-                Code::LimitJob,
-                format!(
-                    "{}: {} asked for, and {} may have {most}",
-                    self.asked.text,
-                    time(asked),
-                    self.who
-                ),
-                format!("use --time={most} or less"),
-            )),
+            (Some(most), Some(asked)) if asked > most.minutes() => {
+                let asked = WallTime::of_minutes(asked);
+                Err(self.refuse(LimitPassed::Time { asked, most }))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Fewer of the same, or else the largest slice that the class may have, of the type that was asked for if there is one.
-    fn instead(&self) -> String {
+    /// Fewer of the same, else the largest slice that the class may have, preferably of the requested type.
+    fn instead(&self) -> Less {
         let quota = &self.standing.quota;
         if let Some(fewer) = self.fewer().filter(|_| quota.jobs != Some(0)) {
-            return format!("use {fewer}");
+            return fewer;
         }
         let slice = self.asked.slice.map(|(gpu, _)| gpu);
         let named = slice.or(self.asked.of_types.first().map(|(gpu, _)| *gpu));
@@ -170,17 +140,15 @@ impl Ceilings<'_> {
         };
         for gpu in named.into_iter().chain(self.policy.gpus()) {
             let size = gpu.slices().iter().find(|size| fits(gpu, size));
-            if let Some(slice) = size.and_then(|&size| with_limits(gpu, size)) {
-                return format!("use {slice}");
+            if let Some(slice) = size.and_then(|&size| gpu.slice(size)) {
+                return Less::Slice(slice);
             }
         }
-        format!("ask your administrator what {} may have", self.who)
+        Less::Unknown
     }
-}
 
-impl Ceilings<'_> {
-    /// So many whole GPUs or MIG instances of the type that was asked for as the class may hold, if that is any and fewer.
-    fn fewer(&self) -> Option<String> {
+    /// As many whole GPUs or MIG instances of the requested type as the class may hold, if that is fewer but not none.
+    fn fewer(&self) -> Option<Less> {
         let quota = &self.standing.quota;
         let (gpu, asked, most) = match (self.asked.mig.as_slice(), self.asked.of_types.as_slice()) {
             ([(gpu, asked)], []) => (gpu, asked, quota.mig.get(gpu.name()).copied()),
@@ -195,23 +163,9 @@ impl Ceilings<'_> {
             _ => return None,
         };
         let most = most.filter(|most| *most > 0 && most < asked && !self.asked.is_for_each)?;
-        Some(format!("--gres=gpu:{}:{most}", gpu.name()))
-    }
-}
-
-/// "1 shard is", "2 shards are".
-fn are(count: u64, what: &str) -> String {
-    format!("{} {}", number(count, what), is(count))
-}
-
-fn is(count: u64) -> &'static str {
-    if count == 1 { "is" } else { "are" }
-}
-
-/// A time that is asked for, in minutes.
-fn time(minutes: u32) -> String {
-    match WallTime::of_minutes(minutes) {
-        Some(time) => format!("{time} is"),
-        None => "an unlimited time is".to_string(),
+        Some(Less::WholeGpus {
+            gpu_type: gpu.name().to_string(),
+            count: most,
+        })
     }
 }

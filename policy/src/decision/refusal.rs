@@ -1,44 +1,73 @@
-//! Refusals: what was asked, which rule says no, and what to type instead.
+//! A refusal: what was asked, which rule says no, and what to type instead.
 
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
+use crate::decision::reason::Reason;
+use crate::decision::wording::{self, Words};
 use crate::slurm::job_request::Request;
 use crate::slurm::plain::is_plain;
 use std::fmt;
 
-/// A refusal as the user reads it.
+/// A refusal. It displays as the user reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The rule.
-    pub code: Code,
-    /// The request and the rule in a sentence.
-    pub message: String,
-    /// What to type instead.
-    pub hint: String,
-    /// What the site says besides.
-    pub site: Option<String>,
+    /// The request, as the user wrote it; empty where the refusal is about something else.
+    asked: String,
+    reason: Box<Reason>,
+    site: Option<String>,
 }
 
 impl Refusal {
-    pub(crate) fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn new(asked: impl Into<String>, reason: Reason) -> Self {
         Self {
-            code,
-            message: plain(message.into()),
-            hint: plain(hint.into()),
+            asked: asked.into(),
+            reason: Box::new(reason),
             site: None,
         }
     }
 
-    /// The same with the site's own line.
+    /// Adds the line that the site has for this refusal.
     pub fn at(mut self, policy: &Policy) -> Self {
-        self.site = policy.message(self.code).map(str::to_string);
+        self.site = policy.message(self.code()).map(str::to_string);
         self
     }
 
-    /// Whether it is about who asks, or where the job is to run, and not about what is asked for.
+    /// The rule.
+    pub fn code(&self) -> Code {
+        self.reason.code()
+    }
+
+    /// The request and the rule in a sentence.
+    pub fn message(&self) -> String {
+        self.words().message
+    }
+
+    /// What to type instead.
+    pub fn hint(&self) -> String {
+        self.words().hint
+    }
+
+    fn words(&self) -> Words {
+        let Words { message, hint } = wording::of(&self.reason, &self.asked);
+        let message = match self.asked.as_str() {
+            "" => message,
+            asked => format!("{asked}: {message}"),
+        };
+        Words {
+            message: plain(message),
+            hint: plain(hint),
+        }
+    }
+
+    /// The line of the site.
+    pub fn site(&self) -> Option<&str> {
+        self.site.as_deref()
+    }
+
+    /// True if it is about the submitter or the place of the job, and not about the request.
     pub fn is_about_people(&self) -> bool {
         matches!(
-            self.code,
+            self.code(),
             Code::GateNoReservation
                 | Code::GateReservation
                 | Code::LimitJob
@@ -50,67 +79,40 @@ impl Refusal {
 
     /// The refusal of an edit of softmig's own mark.
     pub fn tag_edit() -> Self {
-        Self::new(
-            Code::TagEdit,
-            "the word softmig=... in a job's comment or extra belongs to softmig and cannot be set or changed",
-            "leave that word out; to change the slice itself: scontrol update jobid=JOB gres=gpu:TYPE.SIZE:1",
-        )
+        Self::new("", Reason::TagEdit)
     }
 
     /// The refusal of srun with a figure per GPU: the job could be given it, its step could not.
     ///
     /// `asked` is the slice as the user wrote it, `request` what it became.
     pub fn per_gpu_with_srun(asked: &str, request: &Request, option: &str) -> Self {
-        let mut instead = Vec::new();
-        if let Some(mib) = request.memory_per_node {
-            instead.push(format!("--mem={mib}M"));
-        }
-        if let Some(tasks) = request.num_tasks {
-            instead.push(format!("--ntasks={tasks}"));
-        }
-        if let Some(cpus) = request.cpus_per_task {
-            instead.push(format!("--cpus-per-task={cpus}"));
-        }
-        Self::new(
-            Code::SliceOption,
-            format!("{asked}: srun cannot combine --{option} with a slice"),
-            format!("use srun --gres={asked} {}", instead.join(" ")),
-        )
+        let reason = Reason::PerGpuWithSrun {
+            option: option.to_string(),
+            mib: request.memory_per_node,
+            tasks: request.num_tasks,
+            cpus_per_task: request.cpus_per_task,
+        };
+        Self::new(asked, reason)
     }
 
     /// The refusal of a step whose job's environment makes srun ask for a whole GPU.
     pub fn per_gpu_in_step(variable: &str) -> Self {
-        Self::new(
-            Code::SliceOption,
-            format!(
-                "{variable} in this job's environment makes srun ask for a whole GPU, and the job has a slice"
-            ),
-            format!(
-                "put this line before srun: unset {variable}; or submit the job with --mem, --ntasks and --cpus-per-task"
-            ),
-        )
+        let variable = variable.to_string();
+        Self::new("", Reason::PerGpuInStep { variable })
     }
 
-    /// The refusal of a slice request that could not be looked at, because something in softmig itself failed.
+    /// The refusal of a slice request on which softmig failed to decide.
     pub fn internal() -> Self {
-        Self::new(
-            Code::PolicyUnreadable,
-            "softmig could not decide on this request for part of a GPU",
-            "ask your administrator to look into slurmctld's log, or ask for a whole GPU, for example --gres=gpu:1",
-        )
+        Self::new("", Reason::Failure)
     }
 }
 
-/// Two lines: the refusal, and what to type instead; and the site's own, if it has one. The same everywhere a user can see one.
+/// Two lines: the refusal, and what to type instead; and the site's own, if it has one.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "softmig: {} [{}]\nsoftmig: {}",
-            self.message,
-            self.code.as_str(),
-            self.hint
-        )?;
+        let Words { message, hint } = self.words();
+        let code = self.code().as_str();
+        write!(f, "softmig: {message} [{code}]\nsoftmig: {hint}")?;
         match &self.site {
             Some(site) => write!(f, "\nsoftmig: {site}"),
             None => Ok(()),

@@ -1,8 +1,8 @@
 //! From a granted slice to what Slurm can place: shards on one node, and no option that Slurm cannot combine with them.
 
 use crate::config::gpu_types::GpuType;
-use crate::config::refusal_code::Code;
 use crate::decision::gpu_request::Part;
+use crate::decision::reason::{Reason, SliceOrShards};
 use crate::decision::refusal::Refusal;
 use crate::decision::verdict::Context;
 use crate::node::limits::Limits;
@@ -38,16 +38,16 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// The slice as `--gres` takes it.
-    fn as_option(&self) -> String {
-        self.gpu.as_option(self.limits.share().shards())
+    /// The slice as the user may ask for it.
+    fn asked(&self) -> SliceOrShards {
+        SliceOrShards::of(self.gpu, self.limits)
     }
 
-    fn refuse(&self, code: Code, message: String, hint: String) -> Refusal {
-        Refusal::new(code, format!("{}: {message}", self.part.gres), hint)
+    fn refuse(&self, reason: Reason) -> Refusal {
+        Refusal::new(self.part.gres.to_string(), reason)
     }
 
-    /// A count for each task or socket is a slice only where there is one of them.
+    /// A count for each task or socket is one slice only if there is one task or socket.
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
         let (each, number) = match self.part.place {
             Place::Node | Place::Job => return Ok(()),
@@ -57,11 +57,11 @@ impl Slice<'_> {
         if number <= 1 {
             return Ok(());
         }
-        Err(self.refuse(
-            Code::SlicePerTask,
-            format!("a slice for each {each} would be {number} slices, and a job can have one"),
-            format!("use {}; all tasks of the job share it", self.as_option()),
-        ))
+        Err(self.refuse(Reason::SlicePer {
+            each,
+            number,
+            slice: self.asked(),
+        }))
     }
 
     fn move_to_node(&self, request: &mut Request, context: &Context) {
@@ -103,15 +103,10 @@ impl Slice<'_> {
     fn pin_to_one_node(&self, request: &mut Request) -> Result<(), Refusal> {
         let nodes = request.min_nodes.unwrap_or(1);
         if nodes > 1 {
-            return Err(self.refuse(
-                Code::SliceNodes,
-                format!("a slice is part of one GPU, and --nodes={nodes} asks for {nodes} nodes"),
-                format!(
-                    "use {} --nodes=1, or --gres=gpu:{}:1 for whole GPUs on several nodes",
-                    self.as_option(),
-                    self.limits.gpu_type()
-                ),
-            ));
+            return Err(self.refuse(Reason::SeveralNodes {
+                nodes,
+                slice: self.asked(),
+            }));
         }
         request.min_nodes = Some(1);
         request.max_nodes = Some(1);
@@ -120,24 +115,16 @@ impl Slice<'_> {
 
     /// Options that mean the whole GPU or the whole node.
     fn refuse_options(&self, request: &Request) -> Result<(), Refusal> {
-        let whole = format!("--gres=gpu:{}:1", self.limits.gpu_type());
+        let gpu_type = self.gpu.name().to_string();
         if request.exclusive {
-            return Err(self.refuse(
-                Code::SliceOption,
-                "--exclusive asks for a node of your own, and a slice shares its GPU".to_string(),
-                format!("leave --exclusive out, or use {whole} --exclusive"),
-            ));
+            return Err(self.refuse(Reason::ExclusiveSlice { gpu_type }));
         }
         if request
             .tres_freq
             .as_deref()
             .is_some_and(|freq| freq.contains("gpu"))
         {
-            return Err(self.refuse(
-                Code::SliceOption,
-                "--gpu-freq sets the clock of a GPU that others share".to_string(),
-                format!("leave --gpu-freq out, or use it with {whole}"),
-            ));
+            return Err(self.refuse(Reason::SliceFrequency { gpu_type }));
         }
         Ok(())
     }
@@ -151,7 +138,7 @@ impl Slice<'_> {
         }
     }
 
-    /// `--cpus-per-gpu` on one GPU is so many CPUs in all.
+    /// `--cpus-per-gpu` on one GPU is the number of CPUs of the job.
     fn convert_cpus(&self, request: &mut Request) -> Result<(), Refusal> {
         let Some(cpus) = per_gpu(&mut request.cpus_per_tres) else {
             return Ok(());
@@ -163,11 +150,12 @@ impl Slice<'_> {
                 && request.cpus_per_task.is_none_or(|other| other == per_task)
         });
         let (Some(per_task), Ok(cpus)) = (per_task, u32::try_from(cpus)) else {
-            return Err(self.refuse(
-                Code::SliceOption,
-                format!("--cpus-per-gpu={cpus} on one GPU is {cpus} CPUs, which {tasks} tasks cannot share as asked"),
-                format!("use {} with --cpus-per-task", self.as_option()),
-            ));
+            return Err(self.refuse(Reason::CpusPerGpu {
+                cpus,
+                tasks,
+                cpus_per_task: request.cpus_per_task,
+                slice: self.asked(),
+            }));
         };
         request.cpus_per_task = Some(per_task);
         request.min_cpus = Some(request.min_cpus.unwrap_or(0).max(cpus));
@@ -176,7 +164,7 @@ impl Slice<'_> {
 
     /// `--mem-per-gpu` on one GPU is `--mem`.
     fn convert_memory(&self, request: &mut Request) {
-        // No node has an EiB; larger figures would not survive as the floating point numbers that Lua has.
+        // No node has an EiB, and Lua's floating point numbers cannot hold larger figures exactly.
         const MOST: u64 = 1 << 40;
         if let Some(mib) = per_gpu(&mut request.mem_per_tres) {
             request.memory_per_node = Some(mib.min(MOST));
@@ -184,7 +172,7 @@ impl Slice<'_> {
     }
 }
 
-/// Takes the figure for GPUs out of a `gres:gpu:2` field; 0 is as good as none.
+/// Takes the figure for GPUs out of a `gres:gpu:2` field; 0 means that none is set.
 fn per_gpu(field: &mut Option<String>) -> Option<u64> {
     let text = field.take()?;
     let mut figure = None;

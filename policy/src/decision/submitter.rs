@@ -1,13 +1,13 @@
-//! Who asks, and where the job is to run.
+//! The submitter of a job, and the place where the job will run.
 
 use crate::config::classes::{Standing, Unknown};
 use crate::config::policy::Policy;
 use crate::config::reservable::Holder;
 
-/// A fact that may not be known where the question is asked.
+/// A fact that may not be known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MaybeKnown {
-    /// Nobody has looked; slurmctld will know. Rules that hang on it are left to it.
+    /// Not known here. slurmctld knows it, and decides by the rules that depend on it.
     #[default]
     Unknown,
     /// There is none.
@@ -17,7 +17,7 @@ pub enum MaybeKnown {
 }
 
 impl MaybeKnown {
-    /// What is known by somebody who knows all that there is.
+    /// The fact for a caller that knows all facts: no text means that there is none.
     pub fn known(text: Option<String>) -> Self {
         match text.filter(|text| !text.is_empty()) {
             Some(text) => Self::Is(text),
@@ -25,7 +25,7 @@ impl MaybeKnown {
         }
     }
 
-    /// What is known by somebody who sees only what was typed.
+    /// The fact for a caller that sees only what was typed: no text means that it is not known.
     pub fn typed(text: Option<String>) -> Self {
         match text.filter(|text| !text.is_empty()) {
             Some(text) => Self::Is(text),
@@ -42,7 +42,7 @@ impl MaybeKnown {
     }
 }
 
-/// Who asks for a job, and where it is to run.
+/// The submitter of a job, and the place where the job will run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Submitter {
     /// The user's name.
@@ -53,7 +53,7 @@ pub struct Submitter {
     pub account: MaybeKnown,
     /// The job's partition, or several with commas between.
     pub partition: MaybeKnown,
-    /// Whether the user named that partition; otherwise it is Slurm's default.
+    /// True if the user named that partition; otherwise it is Slurm's default.
     pub named_partition: bool,
     /// The job's reservation, or several with commas between.
     pub reservation: Option<String>,
@@ -63,20 +63,20 @@ pub struct Submitter {
     pub qos_now: Option<String>,
     /// The job's time limit in minutes, where the user gave one.
     pub time_limit: Option<u32>,
-    /// Whether the job has a script; otherwise somebody waits for it.
+    /// True if the job has a script; otherwise a user waits for it.
     pub batch: bool,
-    /// Whether no class or gate stands in the way: an administrator changes somebody's job, or a step takes its part of a
-    /// job that was decided on before.
+    /// True if no class or gate applies: an administrator changes the job of a user, or a step takes its part of a job that
+    /// was decided on before.
     pub is_exempt: bool,
 }
 
 impl Submitter {
-    /// Its class limits. `Err` when they depend on a fact that is not known here.
+    /// Its class limits. `Err` if they depend on a fact that is not known here.
     pub(crate) fn standing<'p>(&self, policy: &'p Policy) -> Result<Option<&'p Standing>, Unknown> {
         policy.standing(self.user.as_deref(), self.account(), self.group)
     }
 
-    /// Whether it is this holder of a GPU; `None` when that is not known here.
+    /// True if it is this holder of a GPU; `None` if that is not known here.
     pub fn is(&self, holder: &Holder) -> Option<bool> {
         match holder {
             Holder::User(name) => Some(self.user.as_ref() == Some(name)),

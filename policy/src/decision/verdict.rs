@@ -1,4 +1,4 @@
-//! What a decision is made from, and what it says.
+//! The input of a decision besides the request, and its result.
 
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Submitter;
@@ -7,32 +7,32 @@ use crate::node::tag::Tag;
 use crate::slurm::gres::Prefix;
 use crate::slurm::job_request::Request;
 
-/// What a decision may depend on besides the request itself.
+/// The facts that a decision may depend on besides the request.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// How this Slurm marks a GRES, where that is known; otherwise the request's own way is kept.
+    /// The prefix of a GRES in this Slurm; `None` keeps the request's own.
     pub prefix: Option<Prefix>,
-    /// Who asks, and where the job is to run.
+    /// The submitter, and the place where the job will run.
     pub submitter: Submitter,
     /// The time, in seconds since 1970.
     pub now: i64,
-    /// Whether the job is in Slurm already: then it keeps what it has of the host.
+    /// True if Slurm has the job already: then it keeps its CPUs and memory.
     pub is_change: bool,
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing in it is softmig's: Slurm gets it byte for byte as it came.
+    /// The request has no slice: Slurm gets it byte for byte as it came.
     Unchanged {
-        /// Whether the job may get whole GPUs.
+        /// True if the job may get whole GPUs.
         gpus: bool,
-        /// What is said and set besides.
+        /// The terms of the job.
         terms: Terms,
     },
     /// A slice.
     Granted(Box<Grant>),
-    /// No.
+    /// A refusal.
     Refused(Refusal),
 }
 
@@ -41,29 +41,29 @@ pub enum Verdict {
 pub struct Grant {
     /// The slice as the user asked for it, without the Slurm version's prefix.
     pub asked: String,
-    /// The request as Slurm shall see it. A field that was set and is now `None` is to be cleared.
+    /// The request for Slurm. A field that was set and is now `None` is to be cleared.
     pub request: Request,
-    /// What the job may take.
+    /// The limits of the job.
     pub limits: Limits,
-    /// What is said and set besides.
+    /// The terms of the job.
     pub terms: Terms,
 }
 
-/// What is said to a job that passes, and set in its record, besides its GPUs.
+/// The terms of a job that passes: a notice for its user, and fields of its record besides its GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The QOS that it is to have; `None` leaves what it has.
+    /// The QOS to set; `None` leaves it as it is.
     pub qos: Option<String>,
-    /// The partition that it is to have; `None` leaves what it has.
+    /// The partition to set; `None` leaves it as it is.
     pub partition: Option<String>,
-    /// Nodes that it is to stay off, as slurm.conf names them.
+    /// Nodes to exclude, as slurm.conf names them.
     pub off_nodes: Option<String>,
     /// A line for its user.
     pub notice: Option<String>,
 }
 
 impl Verdict {
-    /// What the job's record is to carry to the node.
+    /// The tag that the job's record carries to the node.
     pub fn tag(&self) -> Option<Tag> {
         match self {
             Self::Granted(grant) => Some(Tag::Slice(grant.limits)),
@@ -72,7 +72,7 @@ impl Verdict {
         }
     }
 
-    /// What is said and set besides; nothing for a refusal.
+    /// The terms of the job; `None` for a refusal.
     pub fn terms(&self) -> Option<&Terms> {
         match self {
             Self::Granted(grant) => Some(&grant.terms),

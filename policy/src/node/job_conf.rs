@@ -200,125 +200,97 @@ impl JobConf {
     pub fn parse(text: &[u8]) -> Result<Self, ConfError> {
         let lines = Lines::read(core::str::from_utf8(text).map_err(|_| ConfError::Encoding)?)?;
         let number = |key, text| decimal(text).ok_or(ConfError::Value(key));
-        let job = |text| NonZeroU32::new(number(JOB, text)?).ok_or(ConfError::Value(JOB));
+        let optional = |key| -> Result<Option<u32>, ConfError> {
+            let value = lines.value(key)?;
+            value.map(|text| number(key, text)).transpose()
+        };
+        let job = |id| NonZeroU32::new(id).ok_or(ConfError::Value(JOB));
         Ok(Self {
-            job: lines.job.map(job).transpose()?,
-            uid: number(UID, lines.uid.ok_or(ConfError::Missing(UID))?)?,
-            run: lines.run.map_or(Ok(0), |text| number(RUN, text))?,
-            start: lines.start.map(|text| number(START, text)).transpose()?,
+            job: optional(JOB)?.map(job).transpose()?,
+            uid: number(UID, lines.needed(UID)?)?,
+            run: optional(RUN)?.unwrap_or(0),
+            start: optional(START)?,
             limits: lines.limits()?,
-            gpus: Gpus::parse(lines.gpus.ok_or(ConfError::Missing(GPUS))?)?,
+            gpus: Gpus::parse(lines.needed(GPUS)?)?,
         })
     }
 }
 
-/// The values of the known keys.
-#[derive(Default)]
-struct Lines<'a> {
-    memory: Option<&'a str>,
-    compute: Option<&'a str>,
-    device_memory: Option<&'a str>,
-    device_compute: Option<&'a str>,
-    job: Option<&'a str>,
-    uid: Option<&'a str>,
-    gpu_type: Option<&'a str>,
-    shards: Option<&'a str>,
-    mode: Option<&'a str>,
-    gpus: Option<&'a str>,
-    run: Option<&'a str>,
-    start: Option<&'a str>,
-}
+/// The lines of a conf, each with a key and a value.
+struct Lines<'a>(&'a str);
 
 impl<'a> Lines<'a> {
     fn read(text: &'a str) -> Result<Self, ConfError> {
-        let mut lines = Self::default();
-        // Every line ends in a line feed: a text cut off anywhere is no conf.
-        let text = text.strip_suffix('\n').ok_or(ConfError::Line)?;
-        for line in split(text, b'\n') {
-            let (key, value) = split_once(line, b'=').ok_or(ConfError::Line)?;
-            let (place, key) = match key {
-                MEMORY => (&mut lines.memory, MEMORY),
-                COMPUTE => (&mut lines.compute, COMPUTE),
-                JOB => (&mut lines.job, JOB),
-                UID => (&mut lines.uid, UID),
-                TYPE => (&mut lines.gpu_type, TYPE),
-                SHARDS => (&mut lines.shards, SHARDS),
-                MODE => (&mut lines.mode, MODE),
-                GPUS => (&mut lines.gpus, GPUS),
-                RUN => (&mut lines.run, RUN),
-                START => (&mut lines.start, START),
-                _ => {
-                    lines.note_device(key, value)?;
-                    continue;
-                }
-            };
-            if place.replace(value).is_some() {
-                return Err(ConfError::Twice(key));
-            }
+        // Every line ends in a line feed: a text that was cut off is not valid.
+        let lines = Self(text.strip_suffix('\n').ok_or(ConfError::Line)?);
+        let count = split(lines.0, b'\n').count();
+        match lines.pairs().count() == count {
+            true => Ok(lines),
+            false => Err(ConfError::Line),
         }
-        Ok(lines)
     }
 
-    /// Checks a `_N` line against those for the other devices: every GPU of a job has the same limits.
-    fn note_device(&mut self, key: &str, value: &'a str) -> Result<(), ConfError> {
-        let is_device = |name: &str| {
-            key.strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('_'))
-                .is_some_and(|ordinal| decimal(ordinal).is_some())
-        };
-        let seen = if is_device(MEMORY) {
-            &mut self.device_memory
-        } else if is_device(COMPUTE) {
-            &mut self.device_compute
-        } else {
-            return Ok(());
-        };
-        match seen.replace(value) {
-            Some(other) if other != value => Err(ConfError::Contradiction(DEVICE)),
-            _ => Ok(()),
+    fn pairs(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        split(self.0, b'\n').filter_map(|line| split_once(line, b'='))
+    }
+
+    /// The value of a key, which may be there once.
+    fn value(&self, key: &'static str) -> Result<Option<&'a str>, ConfError> {
+        let mut values = self.pairs().filter(|(own, _)| *own == key);
+        let value = values.next().map(|(_, value)| value);
+        match values.next() {
+            None => Ok(value),
+            Some(_) => Err(ConfError::Twice(key)),
         }
+    }
+
+    fn needed(&self, key: &'static str) -> Result<&'a str, ConfError> {
+        self.value(key)?.ok_or(ConfError::Missing(key))
+    }
+
+    /// Whether each `KEY_N` line has this value: every GPU of a job has the same limits.
+    fn all_devices_have(&self, key: &str, value: Option<&str>) -> bool {
+        let is_device = |own: &str| {
+            let ordinal = own.strip_prefix(key).and_then(|own| own.strip_prefix('_'));
+            ordinal.is_some_and(|ordinal| decimal(ordinal).is_some())
+        };
+        let mut devices = self.pairs().filter(|(own, _)| is_device(own));
+        devices.all(|(_, own)| Some(own) == value)
     }
 
     fn limits(&self) -> Result<Option<Limits>, ConfError> {
-        let mode = self.mode.ok_or(ConfError::Missing(MODE))?;
+        let mode = self.needed(MODE)?;
+        let (memory, compute) = (self.value(MEMORY)?, self.value(COMPUTE)?);
+        let (gpu_type, shards) = (self.value(TYPE)?, self.value(SHARDS)?);
+        let devices_agree =
+            self.all_devices_have(MEMORY, memory) && self.all_devices_have(COMPUTE, compute);
         if mode == WHOLE {
-            let limits = [
-                self.memory,
-                self.compute,
-                self.device_memory,
-                self.device_compute,
-                self.gpu_type,
-                self.shards,
-            ];
-            return match limits.iter().flatten().next() {
-                None => Ok(None),
-                Some(_) => Err(ConfError::Contradiction(MODE)),
+            let limit = memory.or(compute).or(gpu_type).or(shards);
+            return match limit.is_none() && devices_agree {
+                true => Ok(None),
+                false => Err(ConfError::Contradiction(MODE)),
             };
         }
-        if self
-            .device_memory
-            .is_some_and(|text| self.memory != Some(text))
-            || self
-                .device_compute
-                .is_some_and(|text| self.compute != Some(text))
-        {
+        if !devices_agree {
             return Err(ConfError::Contradiction(DEVICE));
         }
-        let memory = Bytes::parse(self.memory.ok_or(ConfError::Missing(MEMORY))?)
+        let memory = Bytes::parse(memory.ok_or(ConfError::Missing(MEMORY))?)
             .map_err(ConfError::Size)?
             .mib()
             .ok_or(ConfError::Size(SizeError::Zero))?;
         let limits = Limits::new(
-            TypeName::new(self.gpu_type.ok_or(ConfError::Missing(TYPE))?)?,
-            Share::parse(self.shards.ok_or(ConfError::Missing(SHARDS))?)?,
+            TypeName::new(gpu_type.ok_or(ConfError::Missing(TYPE))?)?,
+            Share::parse(shards.ok_or(ConfError::Missing(SHARDS))?)?,
             memory,
             Mode::parse(mode)?,
         )?;
-        let compute = self.compute.ok_or(ConfError::Missing(COMPUTE))?;
-        if !prints_as(&limits.percent(), compute) {
-            return Err(ConfError::Contradiction(COMPUTE));
+        match prints_as(
+            &limits.percent(),
+            compute.ok_or(ConfError::Missing(COMPUTE))?,
+        ) {
+            true => Ok(Some(limits)),
+            false => Err(ConfError::Contradiction(COMPUTE)),
         }
-        Ok(Some(limits))
     }
 }
 

@@ -132,20 +132,12 @@ impl Scheduler {
     /// # Errors
     /// If the key stands twice, its value is none of its words, or a line is none.
     pub fn read(text: &[u8]) -> Result<Self, NodeConfError> {
-        let mut scheduler = None;
-        for line in text.split(|byte| *byte == b'\n') {
-            let setting = Setting::read(line)?;
-            let Some(setting) = setting.filter(|it| it.key == SCHEDULER.as_bytes()) else {
-                continue;
-            };
-            let value = match setting.value {
-                b"gpu" => Self::Gpu,
-                b"turns" => Self::Turns,
-                _ => return Err(NodeConfError::Value(SCHEDULER)),
-            };
-            once(&mut scheduler, value, SCHEDULER)?;
-        }
-        Ok(scheduler.unwrap_or_default())
+        let word = |word: &[u8]| match word {
+            b"gpu" => Some(Self::Gpu),
+            b"turns" => Some(Self::Turns),
+            _ => None,
+        };
+        Ok(value(text, SCHEDULER, word)?.unwrap_or_default())
     }
 }
 
@@ -183,25 +175,33 @@ impl fmt::Display for NodeConf {
 impl NodeConf {
     /// Reads a node.conf.
     pub fn parse(text: &[u8]) -> Result<Self, NodeConfError> {
-        let mut mode = None;
-        let mut identity = None;
-        for line in text.split(|byte| *byte == b'\n') {
-            let Some(Setting { key, value }) = Setting::read(line)? else {
-                continue;
-            };
-            if key == NODE.as_bytes() {
-                let value = NodeMode::parse(value).ok_or(NodeConfError::Value(NODE))?;
-                once(&mut mode, value, NODE)?;
-            } else if key == IDENTITY.as_bytes() {
-                let value = Identity::parse(value).ok_or(NodeConfError::Value(IDENTITY))?;
-                once(&mut identity, value, IDENTITY)?;
-            }
-        }
+        let mode = value(text, NODE, NodeMode::parse)?;
+        let identity = value(text, IDENTITY, Identity::parse)?;
         Ok(Self {
             mode: mode.ok_or(NodeConfError::Missing(NODE))?,
             identity: identity.unwrap_or_default(),
         })
     }
+}
+
+/// The value of a key, which may be there once.
+fn value<T>(
+    text: &[u8],
+    key: &'static str,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) -> Result<Option<T>, NodeConfError> {
+    let mut found = None;
+    for line in text.split(|byte| *byte == b'\n') {
+        let setting = Setting::read(line)?;
+        let Some(setting) = setting.filter(|setting| setting.key == key.as_bytes()) else {
+            continue;
+        };
+        let value = parse(setting.value).ok_or(NodeConfError::Value(key))?;
+        if found.replace(value).is_some() {
+            return Err(NodeConfError::Twice(key));
+        }
+    }
+    Ok(found)
 }
 
 /// A line that sets something.
@@ -226,14 +226,6 @@ impl<'a> Setting<'a> {
             (Some(key), Some(value)) if !key.is_empty() => Ok(Some(Self { key, value })),
             _ => Err(NodeConfError::Line),
         }
-    }
-}
-
-/// Takes note of a value that may stand once.
-fn once<T>(place: &mut Option<T>, value: T, key: &'static str) -> Result<(), NodeConfError> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(NodeConfError::Twice(key)),
     }
 }
 

@@ -1,18 +1,17 @@
 //! The grammar of Slurm's TRES strings: `gres/gpu:l40s.4:1,gres/license:x=2`.
 //!
-//! Between Slurm 20.11 and 26.05 the prefix of a GRES changed (none, `gres:`, `gres/`), and its count may follow
-//! `:` or `=`, or be missing. An item that is not about GPUs is kept as the text it came in.
+//! The prefix of a GRES differs between releases (`release.rs`), and its count may follow `:` or `=`, or be missing. An item that is not about GPUs is kept as the text it came in.
 
 use std::fmt;
 
 /// How a Slurm version marks a GRES among other TRES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prefix {
-    /// `gpu:1`: Slurm 20.11, and options on any command line.
+    /// `gpu:1`, also in options on any command line.
     None,
-    /// `gres:gpu:1`: Slurm 21.08 to 23.02.
+    /// `gres:gpu:1`.
     Colon,
-    /// `gres/gpu:1`: Slurm 23.11 and later.
+    /// `gres/gpu:1`.
     Slash,
 }
 

@@ -1,4 +1,11 @@
-//! Releases of Slurm, and what each of them does in its own way.
+//! Releases of Slurm, and the differences between them that softmig depends on.
+//!
+//! Each difference has a name here, and no other file compares releases. The first release of each is the one that
+//! Slurm's sources and notes name. "Seen" says on which releases a cluster was tried.
+//!
+//! Two differences are told by Slurm itself where no release is known: `job-submit` looks whether Slurm gives scripts
+//! `ESLURM_INVALID_GRES`, which came with `extra` in the prolog (23.02), and the prolog takes from its environment what
+//! is there (`SLURM_JOB_START_TIME` from 23.02, `SLURM_JOB_GID` from 23.11, `SLURM_JOB_SLUID` from 25.11).
 
 use crate::slurm::gres::Prefix;
 use std::fmt;
@@ -13,27 +20,65 @@ pub struct SlurmVersion {
     pub minor: u8,
 }
 
+const fn release(major: u8, minor: u8) -> SlurmVersion {
+    SlurmVersion { major, minor }
+}
+
 impl SlurmVersion {
     /// The oldest release that softmig works with.
-    const OLDEST: Self = Self {
-        major: 20,
-        minor: 11,
-    };
+    const OLDEST: Self = release(20, 11);
 
     /// The newest release whose forms are known here.
-    pub const NEWEST: Self = Self {
-        major: 26,
-        minor: 5,
-    };
+    pub const NEWEST: Self = release(26, 5);
 
-    /// How this release marks a GRES.
+    /// How this release marks a GRES in `job_desc`.
     pub fn prefix(self) -> Prefix {
-        match (self.major, self.minor) {
-            (..=20, _) | (21, ..=7) => Prefix::None,
-            (..=22, _) | (23, ..=10) => Prefix::Colon,
-            _ => Prefix::Slash,
+        if self.marks_with_slash() {
+            Prefix::Slash
+        } else if self.marks_with_colon() {
+            Prefix::Colon
+        } else {
+            Prefix::None
         }
     }
+}
+
+/// For each difference: the first release that has it, and the question whether a release does.
+macro_rules! differences {
+    ($($(#[$doc:meta])* $question:ident $first:ident = $major:literal $minor:literal;)*) => {
+        impl SlurmVersion {
+            $(
+                #[doc = concat!("The first release for which [`Self::", stringify!($question), "`] holds.")]
+                pub const $first: Self = release($major, $minor);
+
+                $(#[$doc])*
+                pub fn $question(self) -> bool {
+                    self >= Self::$first
+                }
+            )*
+        }
+    };
+}
+
+differences! {
+    /// Marks a GRES as `gres:gpu:1`, where earlier ones have `gpu:1`. Seen on 22.05.
+    marks_with_colon MARKS_WITH_COLON = 21 8;
+    /// Has `SelectType=select/cons_tres`, which counts shards, by default.
+    counts_shards_by_default COUNTS_SHARDS_BY_DEFAULT = 23 2;
+    /// Gives a job's `extra` to the prolog, as `SLURM_JOB_EXTRA`. Seen on 24.11, and missing on 22.05.
+    passes_extra_to_prolog PASSES_EXTRA_TO_PROLOG = 23 2;
+    /// Marks a GRES as `gres/gpu:1`. Seen on 24.11 and 26.05.
+    marks_with_slash MARKS_WITH_SLASH = 23 11;
+    /// Can take the GPU with the most free shards of a node first, by `LL_SHARED_GRES`. Seen on 26.05; with this word
+    /// slurmctld 22.05 does not start, and it always fills a node's first GPU first.
+    spreads_shards SPREADS_SHARDS = 23 11;
+    /// Can reserve single GPUs. Seen on 26.05; 22.05 has no reservations of GRES.
+    reserves_gpus RESERVES_GPUS = 23 11;
+    /// Drains a node with shards of some of its GPUs' types and not of others.
+    drains_without_all_shards DRAINS_WITHOUT_ALL_SHARDS = 23 11;
+    /// Names jobs' control groups (version 2) by SLUID unless cgroup.conf has `CgroupJobIdPaths=yes`. Seen on 26.05.3;
+    /// 26.05.0 and 26.05.1 do not know this setting.
+    names_cgroups_by_sluid NAMES_CGROUPS_BY_SLUID = 26 5;
 }
 
 impl fmt::Display for SlurmVersion {
@@ -81,7 +126,7 @@ const MONTHS: [u8; 4] = [2, 5, 8, 11];
 
 fn no_release(text: &str) -> String {
     format!(
-        "\"{text}\" is no Slurm release: those are called by year and month, which is 02, 05, 08 or 11; write for example 24.11"
+        "\"{text}\" is not a Slurm release: a release is a year and a month (02, 05, 08 or 11); write for example 24.11"
     )
 }
 
@@ -124,7 +169,7 @@ mod tests {
             "", "24", "24.1", "24.5", "24.13", "24.12", "24.x", "2024.11", "24.11.", "24.11.x",
             "24.+1", "v24.11", "slurm",
         ] {
-            let told = format!("\"{text}\" is no Slurm release");
+            let told = format!("\"{text}\" is not a Slurm release");
             assert!(error(text).starts_with(&told), "{text}: {}", error(text));
             assert!(error(text).ends_with("write for example 24.11"));
         }

@@ -75,19 +75,19 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
     let policy = policy(CLASSES);
     let students = |gres| refused(ask(&policy, gres, alice()));
     insta::assert_snapshot!(students("gpu:l40s:1"), @r"
-    softmig: gpu:l40s:1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: gpu:l40s:1: class student may not use whole GPUs [WHOLE_GPU_CLASS]
     softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time)
     ");
     insta::assert_snapshot!(students("gpu:h200.2:1"), @r"
-    softmig: gpu:h200.2:1: 4 shards are asked for, and class student may hold 2 at once [LIMIT_JOB]
+    softmig: gpu:h200.2:1: 4 shards requested, but class student may hold at most 2 at once [LIMIT_JOB]
     softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
     ");
-    insta::assert_snapshot!(students("gpu:h100_1g.10gb:1").message, @"gpu:h100_1g.10gb:1: 1 MIG instance of type h100_1g.10gb is asked for, and class student may hold 0 at once");
+    insta::assert_snapshot!(students("gpu:h100_1g.10gb:1").message(), @"gpu:h100_1g.10gb:1: 1 MIG instance of type h100_1g.10gb requested, but class student may not hold any");
     let research = |gres| refused(ask(&policy, gres, researcher()));
-    insta::assert_snapshot!(research("gpu:l40s:3").message, @"gpu:l40s:3: 3 whole GPUs are asked for, and class researcher may hold 2 at once");
-    insta::assert_snapshot!(research("gpu:h200:1").message, @"gpu:h200:1: this counts as 8 shards, and class researcher may hold 4 of type h200 at once");
-    insta::assert_snapshot!(research("gpu:titanrtx.4:1").message, @"gpu:titanrtx.4:1: 20 shards are asked for, and class researcher may hold 16 at once");
-    insta::assert_snapshot!(research("gpu:h100_1g.10gb:3").message, @"gpu:h100_1g.10gb:3: 3 MIG instances of type h100_1g.10gb are asked for, and class researcher may hold 2 at once");
+    insta::assert_snapshot!(research("gpu:l40s:3").message(), @"gpu:l40s:3: 3 whole GPUs requested, but class researcher may hold at most 2 at once");
+    insta::assert_snapshot!(research("gpu:h200:1").message(), @"gpu:h200:1: this counts as 8 shards, but class researcher may hold at most 4 of type h200 at once");
+    insta::assert_snapshot!(research("gpu:titanrtx.4:1").message(), @"gpu:titanrtx.4:1: 20 shards requested, but class researcher may hold at most 16 at once");
+    insta::assert_snapshot!(research("gpu:h100_1g.10gb:3").message(), @"gpu:h100_1g.10gb:3: 3 MIG instances of type h100_1g.10gb requested, but class researcher may hold at most 2 at once");
     for gres in [
         "gpu:l40s:2",
         "gpu:h200.2:1",
@@ -101,8 +101,8 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
         );
     }
     insta::assert_snapshot!(research("gpu:1"), @r"
-    softmig: gpu:1: names no type of GPU, and types count differently in what class researcher may hold [LIMIT_JOB]
-    softmig: name the type: --gres=gpu:h200:1 or --gres=gpu:l40s:1 or --gres=gpu:titanrtx:1
+    softmig: gpu:1: a GPU type is required here, because types count differently in the limits of class researcher [LIMIT_JOB]
+    softmig: use --gres=gpu:h200:1 or --gres=gpu:l40s:1 or --gres=gpu:titanrtx:1
     ");
     let carol = Submitter {
         user: Some("carol".into()),
@@ -114,7 +114,7 @@ fn a_job_that_could_never_start_is_refused_with_the_figures() {
         ..researcher()
     };
     insta::assert_snapshot!(refused(ask(&policy, "gpu:l40s.4:1", long)), @r"
-    softmig: gpu:l40s.4:1: 1-00:01:00 is asked for, and class researcher may have 1-00:00:00 [LIMIT_JOB]
+    softmig: gpu:l40s.4:1: --time=1-00:01:00 requested, but class researcher may use at most 1-00:00:00 [LIMIT_JOB]
     softmig: use --time=1-00:00:00 or less
     ");
 }
@@ -131,8 +131,8 @@ fn a_job_is_in_its_class_qos_and_in_no_other_class() {
     assert_eq!(passed(qos(alice(), "student", "gpu:l40s.4:1")).qos, None);
     assert_eq!(passed(qos(researcher(), "LONG", "gpu:l40s:1")).qos, None);
     insta::assert_snapshot!(refused(qos(alice(), "long", "gpu:l40s.4:1")), @r"
-    softmig: gpu:l40s.4:1: jobs with GPUs of class student are not in QOS long [LIMIT_QOS]
-    softmig: leave --qos out, or use --qos=student
+    softmig: gpu:l40s.4:1: GPU jobs of class student may not use QOS long [LIMIT_QOS]
+    softmig: omit --qos, or use --qos=student
     ");
     for (who, other) in [
         (alice(), "researcher"),
@@ -140,7 +140,7 @@ fn a_job_is_in_its_class_qos_and_in_no_other_class() {
         (alice(), "user_dave"),
     ] {
         let refusal = refused(qos(who.clone(), other, "gpu:l40s.4:1"));
-        assert_eq!(refusal.code, Code::LimitQos);
+        assert_eq!(refusal.code(), Code::LimitQos);
         // Also a job without any GPU may not borrow another class's priority.
         let cpu = Request::default();
         let submitter = Submitter {
@@ -148,7 +148,7 @@ fn a_job_is_in_its_class_qos_and_in_no_other_class() {
             ..who
         };
         assert_eq!(
-            refused(ask_for(&policy, &cpu, submitter)).code,
+            refused(ask_for(&policy, &cpu, submitter)).code(),
             Code::LimitQos
         );
     }
@@ -175,7 +175,7 @@ fn a_granted_job_can_be_told_its_limits() {
     let notice = passed(ask(&policy, "gpu:l40s.4:1", alice()))
         .notice
         .unwrap();
-    insta::assert_snapshot!(notice, @"softmig: class student may hold at once: 2 shards, 0 whole GPUs; a job beyond that waits in the queue [LIMIT_NOTICE]");
+    insta::assert_snapshot!(notice, @"softmig: class student may hold at once: 2 shards, 0 whole GPUs; jobs beyond that stay pending [LIMIT_NOTICE]");
     let carol = Submitter {
         user: Some("carol".into()),
         ..alice()
@@ -240,7 +240,7 @@ fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
     passed(qos(researcher(), "researcher,long", "gpu:l40s:1"));
     for list in ["student,normal", "normal,student", "student,admin"] {
         assert_eq!(
-            refused(qos(alice(), list, "gpu:l40s.4:1")).code,
+            refused(qos(alice(), list, "gpu:l40s.4:1")).code(),
             Code::LimitQos,
             "{list}"
         );
@@ -253,7 +253,7 @@ fn a_list_of_qos_is_as_strict_as_its_strictest_name() {
         "normal,student",
     ] {
         assert_eq!(
-            refused(qos(alice(), list, "license:1")).code,
+            refused(qos(alice(), list, "license:1")).code(),
             Code::LimitQos,
             "{list}"
         );

@@ -35,15 +35,15 @@ fn a_gate_opens_to_a_reservation_whose_whole_name_fits() {
         "course_1\nx",
     ] {
         let refusal = refused(ask(Some(closed)));
-        assert_eq!(refusal.code, Code::GateReservation, "{closed}");
+        assert_eq!(refusal.code(), Code::GateReservation, "{closed}");
     }
     let refusal = refused(ask(None));
     insta::assert_snapshot!(refusal, @r"
-    softmig: gpu:l40s.4:1: parts of GPUs are for jobs inside certain reservations, and this job names none [GATE_NO_RESERVATION]
-    softmig: use --reservation=NAME with one that is called jhl_homework_gpu_.* or course_[0-9]+; 'scontrol show reservation' lists those that there are
+    softmig: gpu:l40s.4:1: shared GPUs may only be used inside a reservation [GATE_NO_RESERVATION]
+    softmig: add --reservation=NAME, where NAME matches jhl_homework_gpu_.* or course_[0-9]+; this lists reservations: scontrol show reservation
     ");
     let refusal = refused(ask(Some("evil_jhl_homework_gpu_x")));
-    insta::assert_snapshot!(refusal.message, @"gpu:l40s.4:1: parts of GPUs are for jobs inside certain reservations, and evil_jhl_homework_gpu_x is not one of them");
+    insta::assert_snapshot!(refusal.message(), @"gpu:l40s.4:1: shared GPUs may not be used inside reservation evil_jhl_homework_gpu_x");
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn every_form_of_a_request_meets_the_same_gate() {
         "gres/shard:l40s=1",
     ] {
         assert_eq!(
-            refused(ask(&slices, gres, alice())).code,
+            refused(ask(&slices, gres, alice())).code(),
             Code::GateNoReservation,
             "{gres}"
         );
@@ -75,7 +75,7 @@ fn every_form_of_a_request_meets_the_same_gate() {
         ("mps", "mps:80", "mpsx:80"),
     ] {
         let gate = policy(&GATE.replace("slice", what));
-        let code = refused(ask(&gate, gres, alice())).code;
+        let code = refused(ask(&gate, gres, alice())).code();
         assert_eq!(code, Code::GateNoReservation, "{what}: {gres}");
         passed(ask(&gate, open, alice()));
     }
@@ -90,7 +90,7 @@ fn every_form_of_a_request_meets_the_same_gate() {
         ..Request::default()
     };
     assert_eq!(
-        refused(ask_for(&whole, &exclusive, alice())).code,
+        refused(ask_for(&whole, &exclusive, alice())).code(),
         Code::GateNoReservation
     );
 }
@@ -144,7 +144,7 @@ fn more_reservations_than_anybody_means_open_nothing() {
         ..alice()
     };
     assert_eq!(
-        refused(ask(&policy, "gpu:l40s.4:1", submitter)).code,
+        refused(ask(&policy, "gpu:l40s.4:1", submitter)).code(),
         Code::GateReservation
     );
 }
@@ -165,7 +165,7 @@ fn a_client_meets_the_same_gates_and_one_that_is_too_large_is_closed() {
     let client = Policy::parse_for_client(&format!("{gate}{GPUS}")).unwrap();
     for reservation in ["a", "b"] {
         let refusal = refused(ask(&client, "gres/gpu:l40s.4:1", submitter(reservation)));
-        assert_eq!(refusal.code, Code::GateReservation);
+        assert_eq!(refusal.code(), Code::GateReservation);
     }
 }
 
@@ -183,6 +183,6 @@ fn a_gate_can_be_about_any_other_gres() {
     ] {
         let gate = format!("[[gate]]\nwhat = \"{gres}\"\nreservation = [\"course_.*\"]\n");
         let refusal = refused(ask(&policy(&gate), &format!("gres/{gres}:1"), alice()));
-        assert_eq!(refusal.code, Code::GateNoReservation, "{gres}");
+        assert_eq!(refusal.code(), Code::GateNoReservation, "{gres}");
     }
 }

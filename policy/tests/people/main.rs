@@ -4,8 +4,8 @@
 
 mod classes;
 mod gates;
-mod kept;
 mod requests;
+mod reserved;
 mod wrong;
 
 use softmig_policy::{

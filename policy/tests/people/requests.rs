@@ -37,7 +37,7 @@ fn whole_gpus_are_counted_however_they_are_asked_for() {
         },
     ] {
         let refusal = refused(ask_for(&policy, &request, researcher()));
-        assert_eq!(refusal.code, Code::LimitJob, "{request:?}");
+        assert_eq!(refusal.code(), Code::LimitJob, "{request:?}");
     }
 }
 
@@ -57,10 +57,10 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
         }
     }
     insta::assert_snapshot!(refused(ask(&policy, "mps:50", alice())), @r"
-    softmig: mps:50: of the 320 units of one titanrtx a job can have 80, 40, 32, 20, 16 [SLICE_SIZE]
+    softmig: mps:50: a job can have 80, 40, 32, 20 or 16 of the 320 units of one titanrtx [SLICE_SIZE]
     softmig: use --gres=mps:80, which is --gres=gpu:titanrtx.4:1; or --gres=mps:40, which is --gres=gpu:titanrtx.8:1
     ");
-    insta::assert_snapshot!(refused(ask(&policy, "mps:320", alice())).message, @"mps:320: 320 units are a whole titanrtx, and a job can share one only");
+    insta::assert_snapshot!(refused(ask(&policy, "mps:320", alice())).message(), @"mps:320: 320 units are a whole titanrtx, and a job can share only one GPU");
     for (gres, code) in [
         ("mps", Code::SliceSize),
         ("mps:0", Code::SliceSize),
@@ -72,7 +72,7 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
         ("mps:x:y", Code::Malformed),
         ("xgres/mps:80", Code::Malformed),
     ] {
-        assert_eq!(refused(ask(&policy, gres, alice())).code, code, "{gres}");
+        assert_eq!(refused(ask(&policy, gres, alice())).code(), code, "{gres}");
     }
 }
 
@@ -137,7 +137,7 @@ fn a_slice_job_without_a_partition_takes_the_first_route_that_fits() {
         ..alice()
     };
     assert_eq!(
-        refused(ask(&policy, "gpu:l40s.4:1", short)).code,
+        refused(ask(&policy, "gpu:l40s.4:1", short)).code(),
         Code::GateNoReservation
     );
 }
@@ -177,35 +177,35 @@ fn a_slice_has_its_part_of_the_host() {
                 cpus_per_task: Some(9),
                 ..half.clone()
             },
-            "9 CPUs are asked for, and people in no class may have 8 for 2 shards",
+            "9 CPUs requested, but people in no class may use at most 8 for 2 shards",
         ),
         (
             Request {
                 min_cpus_per_node: Some(9),
                 ..half.clone()
             },
-            "9 CPUs are asked for",
+            "9 CPUs requested",
         ),
         (
             Request {
                 num_tasks: Some(9),
                 ..half.clone()
             },
-            "9 CPUs are asked for",
+            "9 CPUs requested",
         ),
         (
             Request {
                 memory_per_node: Some(4001),
                 ..half.clone()
             },
-            "4001 MiB of host memory are asked for, and people in no class may have 4000 MiB for 2 shards",
+            "4001 MiB of host memory requested, but people in no class may use at most 4000 MiB for 2 shards",
         ),
         (
             Request {
                 memory_per_node: Some(0),
                 ..half.clone()
             },
-            "all of a node's memory is asked for",
+            "all memory of a node requested",
         ),
         (
             Request {
@@ -217,8 +217,8 @@ fn a_slice_has_its_part_of_the_host() {
         ),
     ] {
         let refusal = refused(ask(request));
-        assert_eq!(refusal.code, Code::LimitJob);
-        assert!(refusal.message.contains(message), "{refusal}");
+        assert_eq!(refusal.code(), Code::LimitJob);
+        assert!(refusal.message().contains(message), "{refusal}");
     }
     // A job that Slurm has already keeps what it has.
     let context = Context {
@@ -247,17 +247,17 @@ fn gpus_that_no_field_names_are_counted_too() {
     };
     let refusal = refused(ask_for(&policy, &tasks(1, 1), alice()));
     insta::assert_snapshot!(refusal, @r"
-    softmig: --ntasks-per-gpu=1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: --ntasks-per-gpu=1: class student may not use whole GPUs [WHOLE_GPU_CLASS]
     softmig: use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)
     ");
     let refusal = refused(ask_for(&policy, &tasks(2, 1), researcher()));
     assert!(
-        refusal.message.contains("names no type of GPU"),
+        refusal.message().contains("a GPU type is required"),
         "{refusal}"
     );
     let reserved = self::policy(RESERVED);
     assert_eq!(
-        refused(ask_for(&reserved, &tasks(1, 1), alice())).code,
+        refused(ask_for(&reserved, &tasks(1, 1), alice())).code(),
         Code::Reserved
     );
     // Beside GPUs that are named it only says how many tasks each has.
@@ -289,7 +289,7 @@ fn a_type_that_nobody_knows_is_refused_where_types_matter() {
     // Slurm takes some other names for a known type.
     for policy in [policy(CLASSES), policy(RESERVED)] {
         let refusal = refused(ask(&policy, "gpu:a40sjr:1", researcher()));
-        assert_eq!(refusal.code, Code::SliceType, "{refusal}");
+        assert_eq!(refusal.code(), Code::SliceType, "{refusal}");
         passed(ask(&policy, "gpu:v100:1", researcher()));
     }
     let same = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n[defaults]\nshards = 8\nwhole_gpus = 2\n";
@@ -315,26 +315,26 @@ fn what_all_jobs_of_a_class_may_not_hold_together_is_refused_to_one() {
             assert!(!matches!(verdict, Verdict::Refused(_)), "{verdict:?}");
         }
         let refusal = refused(ask_for(&policy, &request(Some(8), None), alice()));
-        assert_eq!(refusal.code, Code::LimitJob);
+        assert_eq!(refusal.code(), Code::LimitJob);
         assert!(
-            refusal.message.contains("8 CPUs are asked for, and")
-                && refusal.message.ends_with("may hold 4 CPUs at once"),
+            refusal.message().contains("8 CPUs requested, but")
+                && refusal.message().ends_with("may hold at most 4 at once"),
             "{refusal}"
         );
         let refusal = refused(ask_for(&policy, &request(None, Some(16001)), alice()));
         assert!(
             refusal
-                .message
-                .contains("16001 MiB of host memory are asked for"),
+                .message()
+                .contains("16001 MiB of host memory requested"),
             "{refusal}"
         );
-        assert_eq!(refusal.hint, "use --mem=16000M or less");
+        assert_eq!(refusal.hint(), "use --mem=16000M or less");
     }
     let given = self::policy(
         "[defaults]\nshards = 8\nmig = {}\nwhole_gpus = 0\ncpus = 4\ncpus_per_shard = 4\n",
     );
     let refusal = refused(ask(&given, "gres/gpu:l40s.2:1", alice()));
-    assert!(refusal.message.contains("8 CPUs are"), "{refusal}");
+    assert!(refusal.message().contains("8 CPUs requested"), "{refusal}");
 }
 
 #[test]
@@ -352,11 +352,11 @@ fn what_cannot_be_read_is_not_taken_for_something_else() {
             ..Request::default()
         };
         let refusal = refused(ask_for(&reserved, &request, alice()));
-        assert_eq!(refusal.code, Code::Malformed, "{refusal}");
+        assert_eq!(refusal.code(), Code::Malformed, "{refusal}");
         assert!(
             refusal
-                .message
-                .starts_with(&format!("{text}: cannot be read")),
+                .message()
+                .starts_with(&format!("{text}: this is not a valid request")),
             "{refusal}"
         );
     }
@@ -373,8 +373,8 @@ fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
         ("gpu.4:1", "--gres=gpu:l40s.4:1"),
     ] {
         let refusal = refused(ask(&policy, &format!("gres/{text}"), alice()));
-        assert_eq!(refusal.code, Code::Malformed, "{refusal}");
-        assert!(refusal.hint.contains(meant), "{refusal}");
+        assert_eq!(refusal.code(), Code::Malformed, "{refusal}");
+        assert!(refusal.hint().contains(meant), "{refusal}");
     }
     // What is another GRES, or Slurm's to know: a site may have types that the policy does not name.
     for text in [
@@ -389,14 +389,14 @@ fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
     // Where types matter they are all known.
     let reserved = self::policy(RESERVED);
     let refusal = refused(ask(&reserved, "gpu:l40s.four:1", alice()));
-    assert_eq!(refusal.code, Code::SliceType);
-    assert_eq!(refusal.hint, "did you mean --gres=gpu:l40s.4:1?");
+    assert_eq!(refusal.code(), Code::SliceType);
+    assert_eq!(refusal.hint(), "did you mean --gres=gpu:l40s.4:1?");
 }
 
 #[test]
 fn what_is_offered_instead_is_what_the_class_may_have() {
     let policy = policy(CLASSES);
-    let hint = |text: &str, submitter| refused(ask(&policy, text, submitter)).hint;
+    let hint = |text: &str, submitter| refused(ask(&policy, text, submitter)).hint();
     insta::assert_snapshot!(hint("gpu:1", alice()), @"use --gres=gpu:h200.4:1 (35788 MiB, 25 % of the GPU's time)");
     insta::assert_snapshot!(hint("gpu:l40s:9", researcher()), @"use --gres=gpu:l40s:2");
     insta::assert_snapshot!(hint("gpu:h100_1g.10gb:9", researcher()), @"use --gres=gpu:h100_1g.10gb:2");
@@ -409,7 +409,7 @@ fn what_is_offered_instead_is_what_the_class_may_have() {
     };
     let refusal = refused(ask_for(&policy, &nodes, researcher()));
     assert!(
-        refusal.hint.starts_with("use --gres=gpu:l40s.2:1"),
+        refusal.hint().starts_with("use --gres=gpu:l40s.2:1"),
         "{refusal}"
     );
     insta::assert_snapshot!(hint("gpu:1g.10gb:1", researcher()), @"did you mean --gres=gpu:h100_1g.10gb:1?");
@@ -425,7 +425,7 @@ fn who_will_have_a_gpu_is_told_from_when() {
     );
     let refusal = refused(ask(&soon, "gpu:l40s_r:1", alice()));
     insta::assert_snapshot!(refusal, @r"
-    softmig: gpu:l40s_r:1: kept for user alice from 2098-11-21T08:00:00 to 2098-11-28T08:00:00 (paper deadline) [RESERVED]
-    softmig: it is yours from 2098-11-21T08:00:00 on; until then ask for another GPU, for example --gres=gpu:l40s:1
+    softmig: gpu:l40s_r:1: reserved for user alice from 2098-11-21T08:00:00 to 2098-11-28T08:00:00 (paper deadline) [RESERVED]
+    softmig: you can use it from 2098-11-21T08:00:00; until then use another GPU, for example --gres=gpu:l40s:1
     ");
 }

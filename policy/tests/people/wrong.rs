@@ -55,15 +55,15 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\ncpus_per_shard = 0",
-            "line 1: [defaults]: cpus_per_shard = 0 would give a job nothing; leave it out",
+            "line 1: [defaults]: cpus_per_shard = 0 would give a job nothing; omit it",
         ),
         (
             "[defaults]\nmax_cpus_per_shard = 0\n",
-            "line 1: [defaults]: max_cpus_per_shard = 0 would give a job nothing; leave it out",
+            "line 1: [defaults]: max_cpus_per_shard = 0 would give a job nothing; omit it",
         ),
         (
             "[defaults]\nmax_host_memory_mib_per_shard = 0\n",
-            "line 1: [defaults]: max_host_memory_mib_per_shard = 0 would give a job nothing; leave it out",
+            "line 1: [defaults]: max_host_memory_mib_per_shard = 0 would give a job nothing; omit it",
         ),
         (
             "[defaults]\nhost_memory_mib = 63\n",
@@ -91,15 +91,15 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\nmembers = { users = [\"x\"] }",
-            "line 7: [classes.b]: user x is in class a already",
+            "line 7: [classes.b]: user x is already in class a",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { accounts = [\"x\"] }\n[classes.b]\nmembers = { accounts = [\"X\"] }",
-            "line 7: [classes.b]: account X is in class a already",
+            "line 7: [classes.b]: account X is already in class a",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [1, 1] }",
-            "line 5: [classes.a]: group 1 is in class a already",
+            "line 5: [classes.a]: group 1 is already in class a",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = [\"x\"]",
@@ -107,15 +107,15 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [\"students\"] }",
-            "line 6: [classes.a] groups: students is not a number: slurmctld looks up no names, and 'getent group students' shows",
+            "line 6: [classes.a] groups: students is not a number: slurmctld does not look up names; 'getent group students' shows",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { users = [\"x\"] }\n[classes.b]\n[users.x]\nclass = \"b\"",
-            "line 8: [users.x]: class says otherwise than class a, which has them in members",
+            "line 8: [users.x]: class differs from class a, which has this user in members",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\n[classes.b]\nqos = \"a\"",
-            "QOS a would be that of class a and of class b; give one of them another with qos = \"NAME\"",
+            "QOS a would be used by class a and by class b; give one of them another with qos = \"NAME\"",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\n",
@@ -123,15 +123,15 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = []",
-            "line 1: [[gate]]: reservation is empty, so nobody could ever pass; name at least one",
+            "line 1: [[gate]]: reservation is empty, so no job could pass; name at least one",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a(\"]",
-            "line 1: [[gate]]: reservation = \"a(\" is no regular expression: unclosed group",
+            "line 1: [[gate]]: reservation = \"a(\" is not a valid regular expression: unclosed group",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a)|(.*\"]",
-            "is no regular expression: unopened group",
+            "is not a valid regular expression: unopened group",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"(a{1000}){1000}\"]",
@@ -139,7 +139,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\ncpus_per_shard = 8\nmax_cpus_per_shard = 4\n",
-            "line 1: [defaults]: cpus_per_shard = 8 is more than max_cpus_per_shard = 4, so what a slice is given could not be had",
+            "line 1: [defaults]: cpus_per_shard = 8 is more than max_cpus_per_shard = 4, so no slice could get it",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 0\nmig = {}\ncpus_per_shard = 8\n[classes.a]\ncpus = 4\n",
@@ -151,7 +151,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slices\"\nreservation = [\"a\"]",
-            "line 1: [[gate]]: what = \"slices\" is nothing that can be asked for; did you mean \"slice\"?",
+            "line 1: [[gate]]: what = \"slices\" is not valid; did you mean \"slice\"?",
         ),
         (
             "[[gate]]\nwhat = \"Whole\"\nreservation = [\"a\"]",
@@ -159,19 +159,19 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"gpus\"\nreservation = [\"a\"]",
-            "what = \"gpus\" leaves open which requests are meant: write \"slice\" for parts of GPUs, \"whole\" for whole ones",
+            "what = \"gpus\" is ambiguous: write \"slice\" for parts of GPUs, \"whole\" for whole ones",
         ),
         (
             "[[gate]]\nwhat = \"gpu\"\nreservation = [\"a\"]",
-            "what = \"gpu\" leaves open",
+            "what = \"gpu\" is ambiguous",
         ),
         (
             "[[gate]]\nwhat = \"shard\"\nreservation = [\"a\"]",
-            "what = \"shard\" leaves open",
+            "what = \"shard\" is ambiguous",
         ),
         (
             "[[gate]]\nwhat = \"l40s\"\nreservation = [\"a\"]",
-            "line 1: [[gate]]: what = \"l40s\" is a type of GPU, and a gate is for all types",
+            "line 1: [[gate]]: what = \"l40s\" is a GPU type, but a gate applies to all types",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"course_*\"]",
@@ -179,11 +179,11 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\naccounts = [\"a b\"]",
-            "account = \"a b\" is no name; write one account, as 'sacctmgr show account' lists it",
+            "account = \"a b\" is not a valid name; write one account, as 'sacctmgr show account' lists it",
         ),
         (
             "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"Prof. Kim\"\nend = 2199-01-01T00:00:00\nreason = \"x\"",
-            "user = \"Prof. Kim\" is no name; write the login name, as 'id -un' shows it",
+            "user = \"Prof. Kim\" is not a valid name; write the login name, as 'id -un' shows it",
         ),
         (
             "[[gate]]\nwhat = \"gres/mps\"\nreservation = [\"a\"]",
@@ -191,7 +191,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\npartitions = []",
-            "partitions = [] would make a gate for nobody",
+            "partitions = [] matches no job",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\nexempt_classes = [\"x\"]",
@@ -199,39 +199,39 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"[a\", \"b]\"]",
-            "reservation = \"[a\" is no regular expression: unclosed character class",
+            "reservation = \"[a\" is not a valid regular expression: unclosed character class",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"(?x)a # b\"]",
-            "has a #, and no name of a reservation has",
+            "has a #, which names of reservations cannot have",
         ),
         (
             "[[gate]]\nwhat = \"mps\"\nreservation = [\"a\"]\n[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 320",
-            "what = \"mps\" would never be met",
+            "what = \"mps\" has no effect",
         ),
         (
             "default_class = \"normal\"\n[classes.normal]\nshards = 1\nwhole_gpus = 1\nmig = {}",
-            "[classes.normal]: \"normal\" is the QOS that Slurm gives everybody",
+            "[classes.normal]: \"normal\" is Slurm's default QOS",
         ),
         (
             "[gate]\nwhat = \"slice\"",
-            "line 1: [gate]: there can be several of these tables: write its name in double brackets",
+            "line 1: [gate]: this table can be written several times: write its name in double brackets",
         ),
         (
             "[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 0",
-            "line 1: [legacy.mps]: units_per_gpu = 0 means nothing",
+            "line 1: [legacy.mps]: units_per_gpu = 0 is not valid",
         ),
         (
             "[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 100",
-            "units_per_gpu = 100 cannot be cut in 8, which slices of [gpu.titanrtx] has",
+            "units_per_gpu = 100 is not divisible by 8, which slices of [gpu.titanrtx] has",
         ),
         (
             "[legacy.mps]\ntype = \"x\"\nunits_per_gpu = 100",
-            "type = \"x\" names no [gpu.*] table",
+            "type = \"x\" has no [gpu.*] table",
         ),
         (
             "[[route]]\npartition = \"\"",
-            "line 1: [[route]]: partition = \"\" is no name of a partition",
+            "line 1: [[route]]: partition = \"\" is not a valid partition name",
         ),
         (
             "[[route]]\npartition = \"a\"\ntypes = [\"x\"]",
@@ -243,7 +243,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[nodes]]\nnames = \"n1 n2\"\ngpus = [\"l40s:1\"]",
-            "line 1: [[nodes]]: names = \"n1 n2\" is no list of nodes",
+            "line 1: [[nodes]]: names = \"n1 n2\" is not a valid host list",
         ),
         (
             "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s\"]",
@@ -255,7 +255,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[nodes]]\nnames = \"n1\"\ngpus = [\"v100:4\"]",
-            "gpus has v100, which is no [gpu.*] table",
+            "gpus has v100, which has no [gpu.*] table",
         ),
         (
             "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:1\"]\nslurm = \"a\\nPartitionName=x\"",
@@ -280,12 +280,12 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         (
             "end = 2026-11-28T08:00:00",
             "end = 08:00:00",
-            "end = 08:00:00 is no time",
+            "end = 08:00:00 is not a valid time",
         ),
         (
             "user = \"alice\"\n",
             "",
-            "for whom? write user = \"NAME\" or account = \"NAME\"",
+            "the holder is missing; write user = \"NAME\" or account = \"NAME\"",
         ),
         (
             "user = \"alice\"\n",
@@ -300,7 +300,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         (
             "of = \"l40s\"",
             "of = \"x\"",
-            "of = \"x\" names no [gpu.*] table",
+            "of = \"x\" has no [gpu.*] table",
         ),
         (
             "reason = \"paper deadline\"",
@@ -317,7 +317,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
     let twice = wrong(&format!("{RESERVED}{RESERVED}"));
     assert!(
         twice.contains(
-            "line 8: [[reservable]]: type l40s_r is kept for user alice until 2026-11-28T08:00:00"
+            "line 8: [[reservable]]: type l40s_r is already reserved for user alice until 2026-11-28T08:00:00"
         ),
         "{twice}"
     );

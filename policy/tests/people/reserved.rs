@@ -1,4 +1,4 @@
-//! GPUs that are kept for somebody.
+//! GPUs that are reserved for a user or an account.
 
 use super::*;
 
@@ -11,8 +11,8 @@ fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
     };
     passed(ask(&open, "gpu:l40s_r:1", alice()));
     insta::assert_snapshot!(refused(ask(&open, "gpu:l40s_r:1", bob())), @r"
-    softmig: gpu:l40s_r:1: kept for user alice until 2026-11-28T08:00:00 (paper deadline) [RESERVED]
-    softmig: ask for another GPU, for example --gres=gpu:l40s:1
+    softmig: gpu:l40s_r:1: reserved for user alice until 2026-11-28T08:00:00 (paper deadline) [RESERVED]
+    softmig: use another GPU, for example --gres=gpu:l40s:1
     ");
     let ahead = policy(&RESERVED.replace("11-21", "11-23"));
     let over = policy(
@@ -23,24 +23,24 @@ fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
     for who in [alice(), bob()] {
         let refusal = refused(ask(&ahead, "gpu:l40s_r:1", who.clone()));
         insta::allow_duplicates! {
-            insta::assert_snapshot!(refusal.message, @"gpu:l40s_r:1: kept for user alice from 2026-11-23T08:00:00 to 2026-11-28T08:00:00 (paper deadline)");
+            insta::assert_snapshot!(refusal.message(), @"gpu:l40s_r:1: reserved for user alice from 2026-11-23T08:00:00 to 2026-11-28T08:00:00 (paper deadline)");
         }
         let refusal = refused(ask(&over, "gpu:l40s_r:1", who));
         insta::allow_duplicates! {
-            insta::assert_snapshot!(refusal.message, @"gpu:l40s_r:1: was kept for user alice until 2026-11-22T00:00:00, and is not given back to all yet");
+            insta::assert_snapshot!(refusal.message(), @"gpu:l40s_r:1: was reserved for user alice until 2026-11-22T00:00:00, and is not yet available to others");
         }
     }
     for policy in [&open, &ahead, &over] {
         // There are no slices of it, and nobody gets it by leaving the type out.
         assert_eq!(
-            refused(ask(policy, "gpu:l40s_r.4:1", alice())).code,
+            refused(ask(policy, "gpu:l40s_r.4:1", alice())).code(),
             Code::SliceType
         );
         assert_eq!(
-            refused(ask(policy, "shard:l40s_r:1", alice())).code,
+            refused(ask(policy, "shard:l40s_r:1", alice())).code(),
             Code::SliceType
         );
-        assert_eq!(refused(ask(policy, "gpu:1", bob())).code, Code::Reserved);
+        assert_eq!(refused(ask(policy, "gpu:1", bob())).code(), Code::Reserved);
         passed(ask(policy, "gpu:l40s:1", bob()));
         granted(ask(policy, "gpu:l40s.4:1", bob()));
     }
@@ -54,7 +54,7 @@ fn a_holder_needs_no_whole_gpus_of_his_class() {
     ));
     assert_eq!(passed(ask(&policy, "gpu:l40s_r:1", alice())).qos, None);
     let both = refused(ask(&policy, "gpu:l40s_r:1,gpu:l40s:1", alice()));
-    assert_eq!(both.code, Code::GateNoReservation);
+    assert_eq!(both.code(), Code::GateNoReservation);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn an_account_can_hold_a_gpu_and_times_have_offsets() {
     let policy = policy(&text);
     passed(ask(&policy, "gpu:l40s_r:1", researcher()));
     assert_eq!(
-        refused(ask(&policy, "gpu:l40s_r:1", alice())).code,
+        refused(ask(&policy, "gpu:l40s_r:1", alice())).code(),
         Code::Reserved
     );
     passed(ask(
@@ -85,7 +85,7 @@ fn an_account_can_hold_a_gpu_and_times_have_offsets() {
 }
 
 #[test]
-fn a_job_that_takes_a_whole_node_stays_off_kept_gpus() {
+fn a_job_that_takes_a_whole_node_stays_off_reserved_gpus() {
     let exclusive = |gres: Option<&str>| Request {
         exclusive: true,
         tres_per_node: gres.map(str::to_string),
@@ -93,7 +93,7 @@ fn a_job_that_takes_a_whole_node_stays_off_kept_gpus() {
     };
     let bare = policy(RESERVED);
     assert_eq!(
-        refused(ask_for(&bare, &exclusive(None), alice())).code,
+        refused(ask_for(&bare, &exclusive(None), alice())).code(),
         Code::Reserved
     );
     let nodes = "[[nodes]]\nnames = \"gpu[1-2]\"\ngpus = [\"l40s:4\"]\n[[nodes]]\nnames = \"gpu3\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
