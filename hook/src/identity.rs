@@ -1,6 +1,6 @@
 //! Whose process this is, and what follows from it.
 //!
-//! - [`resolve`]: finds the job, by what [`host`] reads.
+//! - [`host`]: what [`softmig_policy::node::identity`] asks to find the job.
 //! - [`gate`]: lets a call through or not.
 //! - [`neighbours`]: whose limits hold outside jobs; [`neighbour_search`] finds out.
 //! - [`mod@share`]: which share of a GPU's time.
@@ -11,5 +11,4 @@ pub(crate) mod host;
 pub(crate) mod log;
 pub(crate) mod neighbour_search;
 pub(crate) mod neighbours;
-pub(crate) mod resolve;
 pub(crate) mod share;

@@ -35,6 +35,8 @@ pub(crate) use charge::{
     given_back, keep, refund, released, settle,
 };
 pub(crate) use current::here;
-pub(crate) use device::Limited;
+pub(crate) use device::LimitedGpu;
 pub(crate) use in_progress::Busy;
 pub(crate) use slot::holdings;
+#[cfg(test)]
+pub(crate) use slot::ledger_of_test;

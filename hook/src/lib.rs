@@ -17,13 +17,13 @@
 //!    [`exports::dlsym`], by `cuGetProcAddress` to [`exports::proc_address`], and both give it the same export.
 //! 2. It calls it. The export is made by [`exports::table`] from one line of [`driver::cuda`], as are all others, and calls the
 //!    handler that [`exports::cuda`] names.
-//! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`identity::resolve`] whose process this
+//! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`softmig_policy::node::identity`] whose process this
 //!    is, which reads what [`identity::host`] finds; afterwards that is one load and one comparison.
 //! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.
 //! 5. What there is to say goes to the job's log: [`identity::log`].
 //!
-//! Most that is `unsafe` is in [`os`], [`driver`] and [`exports`]. Elsewhere it is a call of the driver, or reads what a
-//! program gave it; the rest is in [`ledger`] and [`pacing`], where they map what processes share. Nothing runs when the
+//! `unsafe` code is in few files, each of which says why at its beginning; the lint `unsafe_code` denies it elsewhere.
+//! Nothing runs when the
 //! library is loaded, and nothing at all in a process that makes no call to the driver, except that its `dlsym` passes
 //! through [`exports::dlsym`] and its `ioctl` through [`exports::ioctl`].
 //!
@@ -32,6 +32,7 @@
 
 #![cfg_attr(panic = "abort", no_std)]
 #![deny(
+    unsafe_code,
     clippy::arithmetic_side_effects,
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -74,6 +75,5 @@ mod views;
 #[cfg(panic = "abort")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: takes no argument and does not return.
-    unsafe { libc::abort() }
+    os::abort()
 }

@@ -2,31 +2,35 @@
 //!
 //! Every call leaves `errno` as it was, or is made between [`Errno::save`] and its end: the program must not notice.
 
+pub(crate) mod cells;
 mod clock;
 pub(crate) mod elf;
 mod error;
 mod file;
-pub(crate) mod fixed_str;
 mod futex;
 pub(crate) mod glibc;
 mod mapping;
 mod maps;
-pub(crate) mod once;
 mod output;
 mod process;
 pub(crate) mod processor;
 mod scratch;
 mod socket;
+mod sys;
 mod thread;
 
 pub(crate) use clock::{Exact, milliseconds, nanoseconds, nanoseconds_at, nap, now, pause};
 pub(crate) use error::{Errno, Error};
 pub(crate) use file::{File, inode};
 pub(crate) use futex::{Held, Lock, wait_until_changed, wake_all};
-pub(crate) use mapping::{is_mapped, is_wiped_in_children, map, map_shared, unmap};
+pub(crate) use mapping::{is_mapped, map, map_shared};
 pub(crate) use maps::each_mapping_of_itself;
 pub(crate) use output::{write_to_stderr, write_to_syslog};
-pub(crate) use process::{is_secure, may_write_files, process_id, real_uid, thread_id, variable};
+pub(crate) use process::{is_secure, may_write_files, process_id, real_uid, thread_id};
 pub(crate) use scratch::Scratch;
 pub(crate) use socket::{ask, is_listening};
-pub(crate) use thread::{name_thread, start_thread};
+pub(crate) use softmig_policy::node::fixed_str;
+#[cfg(panic = "abort")]
+pub(crate) use sys::abort;
+pub(crate) use sys::{unmap, variable};
+pub(crate) use thread::{Thread, name_thread, start_thread};

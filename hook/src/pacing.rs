@@ -1,7 +1,6 @@
 //! Time on the GPU: each launch waits until its job may have more of it.
 //!
-//! Limited is what is launched, by the time that it takes: as measured, or for short work that is known well, as samples of
-//! it were. One launch, followed:
+//! Launches are limited by the time that they take: as measured, or for short work that is known well, as samples of it were. One launch, followed:
 //!
 //! 1. [`paced`] is one load and one comparison where no limit holds. Else the launch's time is estimated
 //!    ([`estimates`]) and added to what is in flight on the GPU ([`gpu`]), which has a ceiling. Below it, that was all.
@@ -42,8 +41,8 @@ use crate::driver::context::{in_context_of, is_active, primary_of};
 use crate::driver::stream::Stream;
 use crate::identity::{gate, share};
 use crate::os;
-pub(crate) use estimates::UNKNOWN as UNKNOWN_TIME;
-use gpu::Gpu;
+pub(crate) use estimates::UNKNOWN_NS;
+use gpu::PacedGpu;
 pub(crate) use gpu::Ticket;
 pub(crate) use work::Work;
 
@@ -81,7 +80,7 @@ pub(crate) fn admit(stream: Stream, work: Work) -> Result<Option<Ticket>, CUresu
     if !is_paced() {
         return Ok(None);
     }
-    let here = || Ok(Gpu::current()?.map(|gpu| gpu.admit(stream, work)));
+    let here = || Ok(PacedGpu::current()?.map(|gpu| gpu.admit(stream, work)));
     if stream.may_be_elsewhere() {
         return in_context_of(stream.handle, here);
     }
@@ -183,7 +182,7 @@ pub(crate) fn waiting(stream: Option<Stream>, wait: impl FnOnce() -> CUresult) -
 #[cold]
 #[inline(never)]
 fn before_waiting(stream: Option<Stream>) -> u64 {
-    if let Ok(Some(gpu)) = Gpu::current() {
+    if let Ok(Some(gpu)) = PacedGpu::current() {
         gpu.mark_ends(stream);
     }
     os::nanoseconds()
@@ -193,12 +192,12 @@ fn before_waiting(stream: Option<Stream>) -> u64 {
 #[inline(never)]
 fn waited(stream: Option<Stream>, begun: u64) {
     let _errno = os::Errno::save();
-    if let Ok(Some(gpu)) = Gpu::current() {
+    if let Ok(Some(gpu)) = PacedGpu::current() {
         gpu.note_wait(stream, os::nanoseconds().saturating_sub(begun));
     }
 }
 
-/// Before the stream is given something that is no work of the GPU's: a wait, a call of the host, a copy from or to the
+/// Before the stream is given something other than the GPU's work: a wait, a call of the host, a copy from or to the
 /// host. What was launched ends before it, and the time of what comes later begins behind it.
 #[inline]
 pub(crate) fn before_pause(stream: Stream) {
@@ -209,7 +208,7 @@ pub(crate) fn before_pause(stream: Stream) {
 
 #[cold]
 fn break_off(stream: Stream) {
-    if let Ok(Some(gpu)) = Gpu::current() {
+    if let Ok(Some(gpu)) = PacedGpu::current() {
         gpu.break_off(stream);
     }
 }
@@ -217,14 +216,14 @@ fn break_off(stream: Stream) {
 /// The driver has made channels for this process, or ended some: the arbiter is to know.
 pub(crate) fn channels_changed() {
     if STATE.load(Ordering::Relaxed) == PACED {
-        Gpu::each(|gpu| gpu.tell_channels());
+        PacedGpu::each(|gpu| gpu.tell_channels());
     }
 }
 
 /// A stream is about to end: nothing may be recorded in it any more.
 pub(crate) fn forget_stream(stream: CUstream) {
     if STATE.load(Ordering::Relaxed) == PACED {
-        Gpu::each(|gpu| gpu.forget_stream(stream));
+        PacedGpu::each(|gpu| gpu.forget_stream(stream));
     }
 }
 
@@ -233,17 +232,17 @@ pub(crate) fn ending_context(context: CUcontext, end: &dyn Fn() -> CUresult) -> 
     if STATE.load(Ordering::Relaxed) != PACED {
         return end();
     }
-    Gpu::each(|gpu| gpu.close_context(context));
+    PacedGpu::each(|gpu| gpu.close_context(context));
     let result = end();
     let has_ended = result == CUDA_SUCCESS;
-    Gpu::each(|gpu| close(gpu, context, has_ended));
+    PacedGpu::each(|gpu| close(gpu, context, has_ended));
     result
 }
 
-/// May end a GPU's own context.
+/// A GPU's own context is to end.
 pub(crate) fn ending_primary(device: CUdevice, end: &dyn Fn() -> CUresult) -> CUresult {
     let gpu = if STATE.load(Ordering::Relaxed) == PACED {
-        Gpu::known(device)
+        PacedGpu::known(device)
     } else {
         None
     };
@@ -256,7 +255,7 @@ pub(crate) fn ending_primary(device: CUdevice, end: &dyn Fn() -> CUresult) -> CU
     result
 }
 
-fn close(gpu: &'static Gpu, context: CUcontext, has_ended: bool) {
+fn close(gpu: &'static PacedGpu, context: CUcontext, has_ended: bool) {
     if has_ended {
         gpu.forget_context(context);
     } else {

@@ -4,8 +4,10 @@
 //! Each word is a time of the host's clock and stops counting by itself, so nothing is to be repaired after a death.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::layout::MAX_GPUS;
 use crate::pace::Pace;
+
+/// The most GPUs of one ledger.
+pub const MAX_GPUS: usize = 32;
 
 /// So long a thread counts as waiting after it last said so.
 const WAITING: u64 = 50_000_000;

@@ -27,13 +27,14 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::gang::Gang;
-use crate::layout::Slot;
-use crate::pace::Pace;
+use crate::pace::{Pace, TRIES};
 use crate::word::{Grant, MOST, Word};
 
-/// How often one call tries again what others' changes undid. Each time somebody else got on; so many times mean that
-/// the ledger holds garbage which somebody keeps writing.
-pub(crate) const TRIES: u32 = 1 << 16;
+/// A line of the processor's cache, so that what one process writes does not slow down its neighbours.
+#[repr(C, align(64))]
+pub struct Slot {
+    pub(crate) word: AtomicU64,
+}
 
 /// One GPU's part of the ledger.
 #[derive(Clone, Copy)]

@@ -3,22 +3,14 @@
 use core::num::NonZeroU64;
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::gang::Words;
-use crate::gpu::Gpu;
+use crate::gang::{MAX_GPUS, Words};
+use crate::gpu::{Gpu, Slot};
 
-/// The most GPUs of one ledger.
-pub const MAX_GPUS: usize = 32;
 /// The most processes of one job on one node that use a GPU at the same time.
 pub const SLOTS: usize = 1024;
 
 /// How this version lays out the file. The first process writes it; one of another version stays out.
 const VERSION: u64 = 1;
-
-/// A line of the processor's cache, so that what one process writes does not slow down its neighbours.
-#[repr(C, align(64))]
-pub struct Slot {
-    pub(crate) word: AtomicU64,
-}
 
 #[repr(C, align(64))]
 struct Line(AtomicU64);

@@ -33,6 +33,7 @@
     )
 )]
 
+mod atomic;
 pub mod calls;
 mod gang;
 mod gpu;
@@ -41,9 +42,9 @@ mod pace;
 pub mod seat;
 mod word;
 
-pub use gang::{Gang, Other};
-pub use gpu::{Full, Gpu, Taken};
-pub use layout::{Ledger, MAX_GPUS, SLOTS, Slot, lock_offset, size};
+pub use gang::{Gang, MAX_GPUS, Other};
+pub use gpu::{Full, Gpu, Slot, Taken};
+pub use layout::{Ledger, SLOTS, lock_offset, size};
 pub use pace::{Pace, Rate};
 
 /// What is counted: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
@@ -63,14 +64,6 @@ pub const fn units_of_mib(mib: u32) -> u32 {
 /// The bytes of so many units.
 pub fn bytes(units: u32) -> u64 {
     u64::from(units).saturating_mul(UNIT)
-}
-
-mod atomic {
-    #[cfg(not(test))]
-    pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
-
-    #[cfg(test)]
-    pub(crate) use crate::tests::steps::{AtomicU64, Ordering};
 }
 
 #[cfg(test)]

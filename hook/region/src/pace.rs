@@ -7,6 +7,10 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::seat::WHOLE;
 
+/// How often one call tries again what others' changes undid. Each time somebody else got on; so many times mean that
+/// the ledger holds garbage which somebody keeps writing.
+pub(crate) const TRIES: u32 = 1 << 16;
+
 /// The longest debt, on the clock: a job waits no longer, whatever stands in the word.
 const LONGEST_DEBT: u64 = 10_000_000_000;
 
@@ -60,7 +64,7 @@ impl Pace<'_> {
         let more = rate.on_clock(time);
         let begin = now.saturating_sub(time);
         // Whoever keeps changing the word is this job's own user.
-        for _ in 0..crate::gpu::TRIES {
+        for _ in 0..TRIES {
             let before = self.0.load(Ordering::SeqCst);
             let after = within(before, begin, rate).saturating_add(more);
             let done = self

@@ -1,16 +1,265 @@
-//! What a program gives the driver by address.
+//! What programs and the driver exchange by address: everything that reads or writes through such an address is here.
 
-/// Reads what stands there, if there is an address.
-///
-/// # Safety
-///
-/// `place` is null or the program's argument, which the driver would read too.
-pub(crate) unsafe fn read<T: Copy>(place: *const T) -> Option<T> {
-    // SAFETY: the caller's promise.
-    (!place.is_null()).then(|| unsafe { place.read() })
+#![expect(
+    unsafe_code,
+    reason = "reads and writes where programs and the driver say"
+)]
+
+use core::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void};
+use core::marker::PhantomData;
+
+use softmig_driver_sys::cuda::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUmemAllocationProp,
+};
+use softmig_driver_sys::nvml::{
+    nvmlAccountingStats_t, nvmlProcessDetail_v1_t, nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t,
+    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+};
+
+use crate::os::cells::Zeroed;
+
+/// A place that the driver writes to: the program's, or one of this library's. It may be null.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+/// A place that the driver reads: the program's, or one of this library's. It may be null.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<'a, T: Copy> Out<'a, T> {
+    /// A place of this library's.
+    pub(crate) fn to(place: &'a mut T) -> Self {
+        Self(place, PhantomData)
+    }
+
+    /// The places of a list of this library's.
+    pub(crate) fn list(places: &'a mut [T]) -> Self {
+        Self(places.as_mut_ptr(), PhantomData)
+    }
+
+    /// No place.
+    pub(crate) fn null() -> Self {
+        Self(core::ptr::null_mut(), PhantomData)
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The value there.
+    #[inline]
+    pub(crate) fn get(self) -> Option<T> {
+        self.input().get()
+    }
+
+    /// Writes there.
+    #[inline]
+    pub(crate) fn set(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: a place that the driver could write to.
+            unsafe { self.0.write(value) };
+        }
+    }
+
+    /// Writes a list there, for which the program gave enough room.
+    pub(crate) fn set_all(self, values: &[T]) {
+        if !self.0.is_null() {
+            // SAFETY: a place that the driver could write so many to; no other part of the process has our list.
+            unsafe {
+                self.0
+                    .copy_from_nonoverlapping(values.as_ptr(), values.len())
+            };
+        }
+    }
+
+    /// The same place, to be read.
+    pub(crate) fn input(self) -> In<'a, T> {
+        In(self.0, PhantomData)
+    }
+
+    /// The place that a pointer in what is there leads to.
+    pub(crate) fn behind<U>(self, pointer: impl FnOnce(&T) -> *mut U) -> Out<'a, U> {
+        let place = self.get().map_or(core::ptr::null_mut(), |it| pointer(&it));
+        Out(place, PhantomData)
+    }
 }
 
-/// Where the copy stands, or the program's own address if there is none.
-pub(crate) fn of<T>(copy: Option<&T>, place: *const T) -> *const T {
+impl<'a, T: Copy> In<'a, T> {
+    /// The value there.
+    #[inline]
+    pub(crate) fn get(self) -> Option<T> {
+        self.at(0)
+    }
+
+    /// The entry with this number of a list, which has one.
+    #[inline]
+    pub(crate) fn at(self, number: usize) -> Option<T> {
+        let place = self.0.wrapping_add(number);
+        // SAFETY: the driver would read it too.
+        (!self.0.is_null()).then(|| unsafe { place.read() })
+    }
+
+    /// The place that a pointer in what is there leads to.
+    pub(crate) fn behind<U>(self, pointer: impl FnOnce(&T) -> *const U) -> In<'a, U> {
+        let place = self.get().map_or(core::ptr::null(), |it| pointer(&it));
+        In(place, PhantomData)
+    }
+}
+
+impl<'a> In<'a, c_char> {
+    /// The text that is there.
+    pub(crate) fn text(self) -> Option<&'a CStr> {
+        // SAFETY: the driver would read it too: it ends in a zero byte.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) })
+    }
+}
+
+/// An address in a call of the program's.
+pub(crate) trait Pointer {
+    /// The same with checks.
+    type Checked;
+
+    /// The same with checks.
+    ///
+    /// # Safety
+    ///
+    /// Null, or what the driver may read, and write if it is mutable, by the contract of the function that was called.
+    unsafe fn checked(self) -> Self::Checked;
+}
+
+impl<T: 'static> Pointer for *mut T {
+    type Checked = Out<'static, T>;
+
+    #[inline]
+    unsafe fn checked(self) -> Self::Checked {
+        Out(self, PhantomData)
+    }
+}
+
+impl<T: 'static> Pointer for *const T {
+    type Checked = In<'static, T>;
+
+    #[inline]
+    unsafe fn checked(self) -> Self::Checked {
+        In(self, PhantomData)
+    }
+}
+
+/// A value of the driver's with all bits zero, for it to write to.
+pub(crate) fn zeroed<T: Zeroed>() -> T {
+    // SAFETY: all zero is a value.
+    unsafe { core::mem::zeroed() }
+}
+
+macro_rules! plain {
+    ($($kind:ty),* $(,)?) => { $(
+        // SAFETY: a struct of the driver's, of numbers and addresses.
+        unsafe impl Zeroed for $kind {}
+    )* };
+}
+
+plain! {
+    CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    CUDA_KERNEL_NODE_PARAMS_v2,
+    CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUmemAllocationProp,
+    nvmlAccountingStats_t,
+    nvmlProcessDetail_v1_t,
+    nvmlProcessInfo_v1_t,
+    nvmlProcessInfo_v2_t,
+    nvmlProcessUtilizationInfo_v1_t,
+    nvmlProcessUtilizationSample_t,
+}
+
+/// Where the copy is, or the program's own address if there is none.
+pub(crate) fn copied<T>(copy: Option<&T>, place: *const T) -> *const T {
     copy.map_or(place, core::ptr::from_ref)
 }
+
+/// An argument of a function of the driver's, as this library gives it.
+pub(crate) trait Argument {
+    /// As the driver takes it.
+    type Raw;
+
+    /// As the driver takes it.
+    fn raw(self) -> Self::Raw;
+}
+
+impl<T> Argument for &mut T {
+    type Raw = *mut T;
+
+    #[inline]
+    fn raw(self) -> *mut T {
+        self
+    }
+}
+
+impl<T> Argument for &T {
+    type Raw = *const T;
+
+    #[inline]
+    fn raw(self) -> *const T {
+        self
+    }
+}
+
+impl<T> Argument for Out<'_, T> {
+    type Raw = *mut T;
+
+    #[inline]
+    fn raw(self) -> *mut T {
+        self.0
+    }
+}
+
+/// A number of a size that another argument says: 8 bytes at most.
+pub(crate) struct Number<'a>(pub(crate) &'a mut u64);
+
+impl Argument for Number<'_> {
+    type Raw = *mut c_void;
+
+    #[inline]
+    fn raw(self) -> *mut c_void {
+        core::ptr::from_mut(self.0).cast()
+    }
+}
+
+/// A text.
+pub(crate) struct Name<'a>(pub(crate) &'a CStr);
+
+impl Argument for Name<'_> {
+    type Raw = *const c_char;
+
+    #[inline]
+    fn raw(self) -> *const c_char {
+        self.0.as_ptr()
+    }
+}
+
+/// A handle of the driver's.
+impl<T> Argument for *mut T {
+    type Raw = *mut T;
+
+    #[inline]
+    fn raw(self) -> *mut T {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($kind:ty),*) => { $(
+        impl Argument for $kind {
+            type Raw = $kind;
+
+            #[inline]
+            fn raw(self) -> $kind {
+                self
+            }
+        }
+    )* };
+}
+
+numbers!(c_int, c_uint, c_longlong, c_ulonglong, usize);

@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUstream};
 
-use super::cuda::real;
 use super::cuda_queries;
 
 /// Whether this process had several contexts.
@@ -24,8 +23,7 @@ pub(crate) fn expect_several_contexts() {
 /// The calling thread's context, as a number.
 pub(crate) fn current() -> u64 {
     let mut context: CUcontext = core::ptr::null_mut();
-    // SAFETY: there is room for the answer.
-    let _ = unsafe { cuda_queries::cuCtxGetCurrent(&raw mut context) };
+    let _ = cuda_queries::cuCtxGetCurrent(&mut context);
     context as u64
 }
 
@@ -33,11 +31,8 @@ pub(crate) fn current() -> u64 {
 pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
     let mut own: CUcontext = core::ptr::null_mut();
     // The handles 0, 1 and 2 stand for the default streams of the thread's context.
-    let is_known = stream as usize > 2 && {
-        // SAFETY: the program's stream, and room for the answer.
-        let result = unsafe { cuda_queries::cuStreamGetCtx(stream, &raw mut own) };
-        result == CUDA_SUCCESS
-    };
+    let is_known =
+        stream as usize > 2 && cuda_queries::cuStreamGetCtx(stream, &mut own) == CUDA_SUCCESS;
     if is_known { within(own, ask) } else { ask() }
 }
 
@@ -46,24 +41,19 @@ pub(crate) fn within<T>(own: CUcontext, ask: impl FnOnce() -> T) -> T {
     if own as u64 == current() {
         return ask();
     }
-    // SAFETY: a context of the program's, until it is taken away below.
-    if unsafe { cuda_queries::cuCtxPushCurrent_v2(own) } != CUDA_SUCCESS {
+    if cuda_queries::cuCtxPushCurrent_v2(own) != CUDA_SUCCESS {
         return ask();
     }
     let answer = ask();
     let mut before: CUcontext = core::ptr::null_mut();
-    // SAFETY: takes away what was put there just now.
-    let _ = unsafe { cuda_queries::cuCtxPopCurrent_v2(&raw mut before) };
+    let _ = cuda_queries::cuCtxPopCurrent_v2(&mut before);
     answer
 }
 
 /// Whether a GPU has its primary context.
 pub(crate) fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let result = unsafe {
-        cuda_queries::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active)
-    };
+    let result = cuda_queries::cuDevicePrimaryCtxGetState(device, &mut flags, &mut active);
     result == CUDA_SUCCESS && active != 0
 }
 
@@ -73,12 +63,10 @@ pub(crate) fn primary_of(device: CUdevice) -> Option<CUcontext> {
     if !is_active(device) {
         return None;
     }
-    // SAFETY: there is room for the answer.
-    let kept = unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) };
-    if kept != CUDA_SUCCESS {
+    if cuda_queries::cuDevicePrimaryCtxRetain(&mut context, device) != CUDA_SUCCESS {
         return None;
     }
-    // SAFETY: gives back what was taken just now: only the name is needed.
-    let _ = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+    // Only the name is needed.
+    let _ = cuda_queries::cuDevicePrimaryCtxRelease_v2(device);
     Some(context)
 }

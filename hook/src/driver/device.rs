@@ -1,13 +1,14 @@
 //! GPUs: how many there are, their UUIDs, and which one an address is on.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_MEMORYTYPE_DEVICE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-    CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemorytype, CUuuid,
+    CUDA_ERROR_NOT_FOUND, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUpointer_attribute, CUuuid,
 };
 
+use super::args::Number;
 use super::cuda_queries;
 use crate::os::fixed_str::Text;
 
@@ -26,8 +27,7 @@ pub(crate) fn has_one_gpu() -> bool {
 /// How many GPUs CUDA counts in this process; 0 before `cuInit`.
 pub(crate) fn device_count() -> c_int {
     let mut count = 0;
-    // SAFETY: there is room for the answer.
-    match unsafe { cuda_queries::cuDeviceGetCount(&raw mut count) } {
+    match cuda_queries::cuDeviceGetCount(&mut count) {
         CUDA_SUCCESS => count,
         _ => 0,
     }
@@ -36,11 +36,9 @@ pub(crate) fn device_count() -> c_int {
 /// A GPU by its number; before CUDA 12 the driver numbers devices as it counts them, and so it does since.
 pub(crate) fn uuid(device: CUdevice) -> Option<CUuuid> {
     let mut uuid = CUuuid { bytes: [0; 16] };
-    // SAFETY: there is room for the answer.
-    let mut result = unsafe { cuda_queries::cuDeviceGetUuid_v2(&raw mut uuid, device) };
+    let mut result = cuda_queries::cuDeviceGetUuid_v2(&mut uuid, device);
     if result == CUDA_ERROR_NOT_FOUND {
-        // SAFETY: see above.
-        result = unsafe { cuda_queries::cuDeviceGetUuid(&raw mut uuid, device) };
+        result = cuda_queries::cuDeviceGetUuid(&mut uuid, device);
     }
     (result == CUDA_SUCCESS).then_some(uuid)
 }
@@ -64,26 +62,23 @@ pub(crate) fn written(kind: &[u8; 4], uuid: &CUuuid) -> Text<48> {
     text
 }
 
+/// An attribute of an address: a number, which may be smaller than 64 bits. `None` for the host's memory.
+pub(crate) fn attribute_of(address: CUdeviceptr, attribute: CUpointer_attribute) -> Option<u64> {
+    let mut value = 0;
+    let asked = cuda_queries::cuPointerGetAttribute(Number(&mut value), attribute, address);
+    (asked == CUDA_SUCCESS).then_some(value)
+}
+
 /// Whether an address is one of a GPU's memory. What the driver does not know is the host's.
 pub(crate) fn is_on_device(address: CUdeviceptr) -> bool {
-    let mut kind: CUmemorytype = 0;
-    let place = (&raw mut kind).cast::<c_void>();
-    // SAFETY: there is room for the answer.
-    let asked = unsafe {
-        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    };
-    asked == CUDA_SUCCESS && kind == CU_MEMORYTYPE_DEVICE
+    let kind = attribute_of(address, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+    kind == Some(CU_MEMORYTYPE_DEVICE.into())
 }
 
 /// The GPU that an address is on.
-pub(crate) fn device_of(address: CUdeviceptr) -> Option<c_int> {
-    let mut device: c_int = 0;
-    let place = (&raw mut device).cast::<c_void>();
-    // SAFETY: there is room for the answer.
-    let asked = unsafe {
-        cuda_queries::cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
-    };
-    (asked == CUDA_SUCCESS).then_some(device)
+pub(crate) fn device_of(address: CUdeviceptr) -> Option<CUdevice> {
+    let device = attribute_of(address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)?;
+    Some((device as u32).cast_signed())
 }
 
 #[cfg(test)]

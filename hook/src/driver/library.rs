@@ -11,11 +11,11 @@ use crate::os::{Errno, glibc};
 pub(crate) struct Library {
     pub(super) soname: &'static CStr,
     pub(super) rows: &'static [Row],
-    /// What a function says where the library cannot be had.
+    /// The answer of a function where the library cannot be had.
     pub(super) no_library: u32,
-    /// What it says where the library has no such function.
+    /// Its answer where the library has no such function.
     pub(super) no_function: u32,
-    /// What it says to a process that gets no GPU.
+    /// Its answer to a process that gets no GPU.
     pub(crate) denied: u32,
     pub(super) resolved: AtomicBool,
 }
@@ -102,7 +102,7 @@ impl Library {
         symbols.soname() == self.soname
     }
 
-    /// What to answer in the place of a function that is not there.
+    /// The answer in the place of a function that is not there.
     #[cold]
     pub(crate) fn absence(&self) -> u32 {
         if self.resolved.load(Ordering::Acquire) {
@@ -131,7 +131,7 @@ impl Library {
             .or(Some(first))
     }
 
-    /// A function that is no row.
+    /// A function without a row.
     pub(crate) fn function(&self, name: &CStr) -> *mut () {
         let found = self.with_symbols(|symbols| symbols.find(name)).flatten();
         found.unwrap_or(core::ptr::null_mut())
@@ -140,7 +140,7 @@ impl Library {
     /// The row that a name is a later or an earlier form of, such as `cuMemAlloc_v9`; `None` for the name of a row.
     pub(crate) fn row_of_form(&self, name: &[u8]) -> Option<&'static Row> {
         let base = base(name);
-        // A name without a form of its own is a row's or nobody's.
+        // A name without a form of its own is a row's or unknown.
         if base.len() == name.len() || self.row(name).is_some() {
             return None;
         }

@@ -2,7 +2,8 @@
 
 use softmig_driver_sys::cuda::{
     CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_NOT_READY,
-    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_SUCCESS, CUstream, CUstreamCaptureStatus,
+    CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_SUCCESS, CUevent, CUresult, CUstream,
+    CUstreamCaptureStatus,
 };
 
 use super::context::are_several_contexts;
@@ -39,24 +40,32 @@ impl Stream {
         self.is_per_thread && self.handle.is_null() || self.handle as u64 == PER_THREAD
     }
 
-    pub(crate) fn form(self) -> Form {
-        if self.is_per_thread {
-            Form::PerThread
-        } else {
-            Form::Legacy
-        }
-    }
-
     /// Whether anything is under way there.
     pub(crate) fn is_busy(self) -> bool {
         let result = if self.is_per_thread {
-            // SAFETY: the program's stream.
-            unsafe { cuda_queries::cuStreamQuery_ptsz(self.handle) }
+            cuda_queries::cuStreamQuery_ptsz(self.handle)
         } else {
-            // SAFETY: as above.
-            unsafe { cuda_queries::cuStreamQuery(self.handle) }
+            cuda_queries::cuStreamQuery(self.handle)
         };
         result == CUDA_ERROR_NOT_READY
+    }
+
+    /// Waits until nothing is.
+    pub(crate) fn synchronize(self) -> CUresult {
+        if self.is_per_thread {
+            cuda_queries::cuStreamSynchronize_ptsz(self.handle)
+        } else {
+            cuda_queries::cuStreamSynchronize(self.handle)
+        }
+    }
+
+    /// Records an event there.
+    pub(crate) fn record(self, event: CUevent) -> CUresult {
+        if self.is_per_thread {
+            cuda_queries::cuEventRecord_ptsz(event, self.handle)
+        } else {
+            cuda_queries::cuEventRecord(event, self.handle)
+        }
     }
 
     /// Whether it may be another context's than the calling thread's.
@@ -65,17 +74,18 @@ impl Stream {
         self.handle as usize > 2 && (are_several_contexts() || !device::has_one_gpu())
     }
 
-    /// Whether what it is given becomes a graph.
+    /// Whether what it is given becomes a graph. Where another stream of the context is captured, the legacy default
+    /// stream cannot be asked, and allocates nothing either.
     pub(crate) fn is_capturing(self) -> bool {
-        is_capturing(self.handle, self.form())
+        let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
+        let result = if self.is_per_thread {
+            cuda_queries::cuStreamIsCapturing_ptsz(self.handle, &mut status)
+        } else {
+            cuda_queries::cuStreamIsCapturing(self.handle, &mut status)
+        };
+        result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+            || result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
     }
-}
-
-/// Which of the two forms of a function is meant: for the legacy default stream, or for one each thread.
-#[derive(Clone, Copy)]
-pub(crate) enum Form {
-    Legacy,
-    PerThread,
 }
 
 /// The default stream.
@@ -87,28 +97,10 @@ pub(crate) const PER_THREAD: u64 = 2;
 /// Calls the driver so that what this thread captures stays whole: some calls of ours would end it.
 pub(crate) fn relaxed<R>(call: impl FnOnce() -> R) -> R {
     let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    // SAFETY: exchanges this thread's mode with what stands there.
-    let result = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    let result = cuda_queries::cuThreadExchangeStreamCaptureMode(&mut mode);
     let returned = call();
     if result == CUDA_SUCCESS {
-        // SAFETY: puts the mode back.
-        let _ = unsafe { cuda_queries::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+        let _ = cuda_queries::cuThreadExchangeStreamCaptureMode(&mut mode);
     }
     returned
-}
-
-/// Whether what is given to a stream becomes a graph. Where another stream of the context is captured, the legacy default
-/// stream cannot be asked, and allocates nothing either.
-pub(crate) fn is_capturing(stream: CUstream, form: Form) -> bool {
-    let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
-    let result = match form {
-        // SAFETY: the program's stream, and room for the answer.
-        Form::Legacy => unsafe { cuda_queries::cuStreamIsCapturing(stream, &raw mut status) },
-        // SAFETY: as above.
-        Form::PerThread => unsafe {
-            cuda_queries::cuStreamIsCapturing_ptsz(stream, &raw mut status)
-        },
-    };
-    result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
-        || result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE
 }

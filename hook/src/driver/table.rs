@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What a function is for, which says what to do with a form of it that nobody knows yet.
+/// The purpose of a function, which decides what happens to an unknown form of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// Finds other functions. A process without a GPU may still look for them, so the gate lets it through.
@@ -29,7 +29,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// Whether a form that the hook does not know is refused where limits hold: it would take what nobody counts.
+    /// Whether a form that the hook does not know is refused where limits hold: what it takes would not be counted.
     pub(crate) const fn is_limited(self) -> bool {
         matches!(self, Self::Memory | Self::Launch)
     }
@@ -49,9 +49,9 @@ impl Slot {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// What is known; null for nothing.
+    /// The address, if it is known; else null.
     pub(crate) fn known(&self) -> *mut () {
-        // Acquire: whoever finds the address also finds the library as the thread that loaded it left it.
+        // Acquire: a thread that finds the address also finds the library as the thread that loaded it left it.
         self.0.load(Ordering::Acquire)
     }
 
@@ -66,7 +66,7 @@ impl Slot {
 pub(crate) struct Row {
     /// Its name.
     pub(crate) name: &'static CStr,
-    /// What it is for.
+    /// Its family.
     pub(crate) family: Family,
     /// The driver's own.
     pub(crate) slot: &'static Slot,
@@ -77,22 +77,25 @@ pub(crate) struct Row {
 /// ```text
 /// CUDA, cuda;
 ///     Memory {
-///         fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
+///         fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) and cuMemFreeAsync_ptsz -> CUresult
+///             { alloc::free_later(pointer) }
 ///     }
 /// ```
 ///
-/// becomes a check against the header's declaration, and
+/// becomes, for each of the names, a check against the header's declaration, and
 ///
 /// ```text
 /// pub(crate) mod real {
 ///     /// The driver's own function.
-///     pub(crate) unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult { /* through its slot */ }
+///     pub(crate) unsafe fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) -> CUresult { /* through its slot */ }
 /// }
-/// pub(crate) static ROWS: &[Row] = &[.., Row { name: c"cuMemFree_v2", .. }];
+/// pub(crate) static ROWS: &[Row] = &[.., Row { name: c"cuMemFreeAsync", .. }];
 /// ```
+///
+/// A second name is the function's form for the default stream of each thread. What follows the result is for the exports.
 macro_rules! declare {
     ($library:ident, $sys:ident; $( $family:ident { $(
-        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(as $item:expr)?;
+        fn $name:ident $arguments:tt $(and $second:ident)? -> $result:ident $handler:tt
     )* } )*) => {
         use softmig_driver_sys::$sys::*;
 
@@ -102,45 +105,58 @@ macro_rules! declare {
         #[allow(non_upper_case_globals, reason = "the driver's names")]
         mod slot {
             use $crate::driver::table::Slot;
-            $($( pub(super) static $name: Slot = Slot::new(); )*)*
+            $($(
+                pub(super) static $name: Slot = Slot::new();
+                $( pub(super) static $second: Slot = Slot::new(); )?
+            )*)*
         }
 
         /// The driver's own functions.
-        #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
+        #[allow(non_snake_case, unsafe_code, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
         pub(crate) mod real {
             use super::*;
             $($(
-                #[inline]
-                pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
-                    let address = $library.address(&slot::$name);
-                    if address.is_null() {
-                        return $library.absence();
-                    }
-                    // SAFETY: the driver's function of this name: the check below compares the header's signature.
-                    let function = unsafe {
-                        core::mem::transmute::<*mut (), unsafe extern "C" fn($($kind),*) -> $result>(address)
-                    };
-                    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-                    unsafe { function($($argument),*) }
-                }
+                declare!(@real $library $name $arguments $result);
+                $( declare!(@real $library $second $arguments $result); )?
             )*)*
         }
 
         // The header's declarations: one that differs from its row does not compile.
-        $($( const _: unsafe extern "C" fn($($kind),*) -> $result = softmig_driver_sys::$sys::$name; )*)*
+        $($(
+            declare!(@check $sys $name $arguments $result);
+            $( declare!(@check $sys $second $arguments $result); )?
+        )*)*
 
         /// Every function that is exported in this library's place.
         pub(crate) static ROWS: &[Row] = &[
-            $($( Row {
-                name: c_name!($name),
-                family: Family::$family,
-                slot: &slot::$name,
-            }, )*)*
+            $($(
+                Row { name: c_name!($name), family: Family::$family, slot: &slot::$name },
+                $( Row { name: c_name!($second), family: Family::$family, slot: &slot::$second }, )?
+            )*)*
         ];
+    };
+    (@real $library:ident $name:ident ($($argument:ident: $kind:ty),*) $result:ident) => {
+        #[inline]
+        pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+            let address = $library.address(&slot::$name);
+            if address.is_null() {
+                return $library.absence();
+            }
+            // SAFETY: the driver's function of this name: the check below compares the header's signature.
+            let function = unsafe {
+                core::mem::transmute::<*mut (), unsafe extern "C" fn($($kind),*) -> $result>(address)
+            };
+            // SAFETY: the program's arguments, for which it keeps the driver's contract.
+            unsafe { function($($argument),*) }
+        }
+    };
+    (@check $sys:ident $name:ident ($($argument:ident: $kind:ty),*) $result:ident) => {
+        const _: unsafe extern "C" fn($($kind),*) -> $result = softmig_driver_sys::$sys::$name;
     };
 }
 
-/// Makes functions that the hook calls and does not export: each line becomes a function that calls the driver's own.
+/// Makes functions that the hook calls and does not export: each line becomes a function that calls the driver's own. Its
+/// arguments are values, handles of the driver's and references, so the call is safe.
 macro_rules! ask {
     ($library:ident, $sys:ident; $(
         fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty;
@@ -150,9 +166,9 @@ macro_rules! ask {
 
         $(
             /// The driver's.
-            #[allow(non_snake_case, clippy::missing_safety_doc, reason = "the driver's names and contracts")]
+            #[allow(non_snake_case, unsafe_code, reason = "the driver's names")]
             #[inline(never)]
-            pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+            pub(crate) fn $name($($argument: $kind),*) -> $result {
                 static SLOT: $crate::driver::table::Slot = $crate::driver::table::Slot::new();
                 let library = &$library;
                 let mut address = SLOT.known();
@@ -165,12 +181,30 @@ macro_rules! ask {
                 }
                 // SAFETY: the driver's function of this name: the check below compares the header's signature.
                 let function = unsafe {
-                    core::mem::transmute::<*mut (), unsafe extern "C" fn($($kind),*) -> $result>(address)
+                    core::mem::transmute::<*mut (), unsafe extern "C" fn($(<$kind as Argument>::Raw),*) -> $result>(address)
                 };
-                // SAFETY: the caller keeps the driver's contract.
-                unsafe { function($($argument),*) }
+                // SAFETY: references are valid, and handles are the driver's or the program's, which the driver checks.
+                unsafe { function($($argument.raw()),*) }
             }
-            const _: unsafe extern "C" fn($($kind),*) -> $result = softmig_driver_sys::$sys::$name;
+            const _: unsafe extern "C" fn($(<$kind as Argument>::Raw),*) -> $result = softmig_driver_sys::$sys::$name;
+        )*
+    };
+}
+
+/// Makes safe functions, as [`ask`] does, of those that the hook calls and exports as well.
+macro_rules! ask_exported {
+    ($real:path; $(
+        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty;
+    )*) => {
+        $(
+            /// The driver's.
+            #[allow(non_snake_case, unsafe_code, reason = "the driver's names")]
+            #[inline]
+            pub(crate) fn $name($($argument: $kind),*) -> $result {
+                use $real as real;
+                // SAFETY: references are valid, and handles are the driver's or the program's, which the driver checks.
+                unsafe { real::$name($($argument.raw()),*) }
+            }
         )*
     };
 }
@@ -188,4 +222,4 @@ macro_rules! c_name {
     };
 }
 
-pub(crate) use {ask, c_name, declare};
+pub(crate) use {ask, ask_exported, c_name, declare};

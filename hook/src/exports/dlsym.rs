@@ -3,6 +3,8 @@
 //! An export is given only in the place of the driver's own function. The same name in another library, such as a
 //! profiler's, stays that library's.
 
+#![expect(unsafe_code, reason = "called by C")]
+
 use core::ffi::{CStr, c_char, c_void};
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
@@ -18,7 +20,7 @@ use crate::identity::gate;
 use crate::os::Errno;
 use crate::os::glibc::{self, DLSYM, DLVSYM, Function};
 
-/// What the code in [`crate::exports::dlsym_x86_64`] does next.
+/// The next step of the code in [`crate::exports::dlsym_x86_64`].
 #[repr(C)]
 pub(crate) struct Answer {
     /// Returns this, if it is not null.
@@ -128,7 +130,7 @@ impl Export {
         row().or_else(form)
     }
 
-    /// What to answer; `None` for what glibc says to the program itself.
+    /// The answer; `None` for that of glibc to the program itself.
     ///
     /// `glibc` asks glibc as if this library had asked. What comes before it is found by that as by the program.
     /// It is asked last, so that `dlerror` speaks of what the program looked for.
@@ -181,7 +183,7 @@ impl Export {
         }
     }
 
-    /// What `RTLD_NEXT` means for this caller.
+    /// The meaning of `RTLD_NEXT` for this caller.
     fn next_of(&self, caller: *const ()) -> Next {
         let name = match self {
             Self::Driver(_, row) => row.name,
@@ -210,7 +212,7 @@ impl Export {
         next
     }
 
-    /// What stands in for the address that glibc found for this name.
+    /// The replacement of the address that glibc found for this name.
     fn in_place_of(&self, theirs: *const ()) -> *const () {
         match *self {
             Self::Lookup(ours, function) if core::ptr::eq(theirs, function.address()) => ours,
@@ -231,14 +233,14 @@ enum Next {
     Before(*const ()),
     /// Here.
     Us,
-    /// The caller stands behind this library.
+    /// The caller comes after this library.
     Behind,
 }
 
-/// What a process hears of a function of a second copy of the driver, as `dlmopen` makes one.
+/// The log's words on a function of a second copy of the driver, as `dlmopen` makes one.
 const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
 
-/// Stands in for an address that is no row's: nobody would count what a driver's function takes there.
+/// Replaces an address that is no row's: what a driver's function takes there would not be counted.
 fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: &[u8]) -> *const () {
     let uncounted = row.family.is_limited() || row.family == Family::Lookup;
     let is_drivers = || {

@@ -7,6 +7,8 @@
 //!
 //! The answer comes in two registers: `rax` is the address to return, or zero, and then `rdx` is where to jump.
 
+#![expect(unsafe_code, reason = "assembler that C calls")]
+
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_void};
 

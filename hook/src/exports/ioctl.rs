@@ -1,9 +1,12 @@
 //! `ioctl`, by which libcuda tells the kernel driver what to make.
 
+#![expect(unsafe_code, reason = "called by C")]
+
 use core::ffi::{c_int, c_ulong, c_void};
 
 use softmig_region::calls;
 
+use crate::driver::args::Pointer;
 use crate::os::Errno;
 use crate::pacing::{self, channels};
 
@@ -19,8 +22,8 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     if result == 0 && calls::is_known(request) {
         let _errno = Errno::save();
         // SAFETY: the driver has taken the argument for what it is.
-        let is_change = unsafe { channels::note(file, request, argument.cast()) };
-        if is_change {
+        let argument = unsafe { argument.cast_const().cast::<u32>().checked() };
+        if channels::note(file, request, argument) {
             pacing::channels_changed();
         }
     }

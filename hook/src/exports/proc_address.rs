@@ -1,86 +1,69 @@
 //! `cuGetProcAddress`, by which the CUDA runtime finds everything else: the driver answers, and where its answer is the
 //! address of a row, our export takes its place. So no table of versions is needed.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_SUPPORTED,
-    CUDA_SUCCESS, CUdriverProcAddressQueryResult, CUresult, cuuint64_t,
+    CUDA_SUCCESS, CUdriverProcAddressQueryResult, CUresult,
 };
 
 use super::cuda;
 use super::table::ours;
-use crate::driver::cuda::{CUDA, real};
+use crate::driver::args::{In, Out};
+use crate::driver::cuda::CUDA;
 use crate::driver::library::Loading;
 use crate::driver::table::Row;
 use crate::identity::gate;
 
 /// As of CUDA 11.3.
-pub(crate) unsafe fn first(
-    symbol: *const c_char,
-    address: *mut *mut c_void,
-    version: c_int,
-    flags: cuuint64_t,
+pub(super) fn answer(
+    symbol: In<c_char>,
+    address: Out<*mut c_void>,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let result = unsafe { real::cuGetProcAddress(symbol, address, version, flags) };
-    // SAFETY: the arguments of a call that went well.
-    if result == CUDA_SUCCESS && !unsafe { put_ours(symbol, address) } {
-        return CUDA_ERROR_NOT_FOUND;
+    match call() {
+        CUDA_SUCCESS if !put_ours(symbol, address) => CUDA_ERROR_NOT_FOUND,
+        result => result,
     }
-    result
 }
 
 /// As of CUDA 12.
-pub(crate) unsafe fn second(
-    symbol: *const c_char,
-    address: *mut *mut c_void,
-    version: c_int,
-    flags: cuuint64_t,
-    status: *mut CUdriverProcAddressQueryResult,
+pub(super) fn answer_with_status(
+    symbol: In<c_char>,
+    address: Out<*mut c_void>,
+    status: Out<CUdriverProcAddressQueryResult>,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let result = unsafe { real::cuGetProcAddress_v2(symbol, address, version, flags, status) };
-    // SAFETY: the arguments of a call that went well.
-    if result == CUDA_SUCCESS && !unsafe { put_ours(symbol, address) } {
-        if !status.is_null() {
-            // SAFETY: the driver has just written there.
-            unsafe { status.write(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND) };
+    match call() {
+        CUDA_SUCCESS if !put_ours(symbol, address) => {
+            status.set(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+            CUDA_ERROR_NOT_FOUND
         }
-        return CUDA_ERROR_NOT_FOUND;
+        result => result,
     }
-    result
 }
 
 /// Puts our export in the place of the driver's answer; false if the program is to hear that there is none.
-///
-/// # Safety
-///
-/// `cuGetProcAddress` has just succeeded with these arguments.
-unsafe fn put_ours(symbol: *const c_char, address: *mut *mut c_void) -> bool {
-    if symbol.is_null() || address.is_null() {
+fn put_ours(symbol: In<c_char>, address: Out<*mut c_void>) -> bool {
+    let (Some(symbol), Some(theirs)) = (symbol.text(), address.get()) else {
         return true;
-    }
-    // SAFETY: the driver has read the name.
-    let symbol = unsafe { CStr::from_ptr(symbol) };
-    // SAFETY: the driver has just written there.
-    let theirs = unsafe { address.read() };
+    };
     let place = match stand_in(symbol, theirs.cast_const().cast()) {
         StandIn::Theirs => return true,
         StandIn::Ours(row) => ours(&CUDA, row).cast_mut().cast(),
         StandIn::Refused => core::ptr::null_mut(),
     };
-    // SAFETY: the program gave the place for the answer.
-    unsafe { address.write(place) };
+    address.set(place);
     !place.is_null()
 }
 
-/// Answers that are nobody's row, each at a place that follows from it: some frameworks ask before each piece of work,
+/// Answers that are no row's, each at a place that follows from it: some frameworks ask before each piece of work,
 /// and to look through the table takes a quarter of a microsecond.
 static PLAIN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 256];
 
-/// What a program gets for an answer of the driver's.
+/// The replacement of an answer of the driver's.
 enum StandIn {
     /// The answer itself.
     Theirs,
@@ -131,15 +114,12 @@ fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
     }
 }
 
-/// What a process hears of a form that the hook does not know.
+/// The log's words on a form that the hook does not know.
 pub(crate) const A_NEW_FORM: &[u8] =
     b"the driver has a newer form of it than softmig knows: update softmig";
 
 /// Stands in for the `cuGetProcAddress` of a second copy of the driver, in all its forms: they begin alike.
-pub(crate) unsafe extern "C" fn nothing(_: *const c_char, address: *mut *mut c_void) -> CUresult {
-    if !address.is_null() {
-        // SAFETY: the program gave the place for the answer.
-        unsafe { address.write(core::ptr::null_mut()) };
-    }
+pub(super) extern "C" fn nothing(_: In<c_char>, address: Out<*mut c_void>) -> CUresult {
+    address.set(core::ptr::null_mut());
     CUDA_ERROR_NOT_SUPPORTED
 }

@@ -1,5 +1,7 @@
 //! What programs call in the driver's place, made of the list of its functions.
 
+#![expect(unsafe_code, reason = "called by C")]
+
 use super::{cuda, nvml};
 use crate::driver::library::Library;
 use crate::driver::nvml::NVML;
@@ -25,52 +27,118 @@ pub(super) fn ours(library: &Library, row: &Row) -> *const () {
 /// Makes the exports of one library, in the order of its rows. The line
 ///
 /// ```text
-/// fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult;
+/// fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult { alloc::free(pointer) }
 /// ```
 ///
 /// of the list becomes
 ///
 /// ```text
 /// #[no_mangle]
-/// pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
+/// pub unsafe extern "C" fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult {
 ///     if gate::refuses(c"cuMemFree_v2") {
 ///         return CUDA.denied;
 ///     }
-///     handlers::cuMemFree_v2(dptr)
+///     alloc::free(pointer, || real::cuMemFree_v2(pointer))
 /// }
 /// ```
 ///
-/// With `as item` after the result, the call gives a stream that [item](crate::launch::copies::Item).
+/// The handler, a safe function, is between the braces; with `;` in their place the driver alone answers. Handlers get values, and
+/// last the call of the driver's function. Addresses come to them checked ([`args`](crate::driver::args)):
+///
+/// | form | what the handler gets |
+/// |---|---|
+/// | `f[out](bytes)` | `out`, `bytes`, and the call |
+/// | `f[out](bytes) copying description` | `out`, a copy of the description, `bytes`, and the call with this copy, which no other thread of the program changes meanwhile |
+/// | `f(device) with [count, list]` | `count`, `list`, `device`, and the call, which takes other places for `count` and `list` |
+/// | `f(form(stream))` | the stream, of a function that has two names as the form that was called names it, and the call |
+/// | `gives f[in](stream)` | `in` and `stream`: it makes the [item](crate::launch::copies::Item) that the call gives a stream |
 macro_rules! export {
     ($library:ident, $sys:ident; $( $family:ident { $(
-        fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty $(as $item:expr)?;
+        fn $name:ident $arguments:tt $(and $second:ident)? -> $result:ident $handler:tt
     )* } )*) => {
         use softmig_driver_sys::$sys::*;
 
         /// What programs call.
-        #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
-        mod export {
+        #[allow(non_snake_case, unsafe_code, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
+        mod exported {
             use super::*;
             $($(
-                #[cfg_attr(panic = "abort", unsafe(no_mangle))]
-                pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
-                    if Family::$family.is_gated() && $crate::identity::gate::refuses(c_name!($name)) {
-                        return $library.denied;
-                    }
-                    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-                    let answer = || unsafe { handlers::$name($($argument),*) };
-                    export!(@given answer $($item)?)
-                }
+                export!(@export $library $family plain $name $arguments $result $handler);
+                $( export!(@export $library $family per_thread $second $arguments $result $handler); )?
             )*)*
         }
 
         /// Each of them, in the order of the rows.
         pub(super) static EXPORTS: &[$crate::exports::table::Export] = &[
-            $($( $crate::exports::table::Export(export::$name as *const ()), )*)*
+            $($(
+                $crate::exports::table::Export(exported::$name as *const ()),
+                $( $crate::exports::table::Export(exported::$second as *const ()), )?
+            )*)*
         ];
     };
-    (@given $answer:ident) => { $answer() };
-    (@given $answer:ident $item:expr) => { $crate::launch::copies::give(|| $item, $answer) };
+    (
+        @export $library:ident $family:ident $form:ident
+        $name:ident ($($argument:ident: $kind:ty),*) $result:ident $handler:tt
+    ) => {
+        #[cfg_attr(panic = "abort", unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            #[allow(dead_code, reason = "not for all functions")]
+            fn form(stream: softmig_driver_sys::cuda::CUstream) -> $crate::driver::stream::Stream {
+                $crate::driver::stream::Stream::$form(stream)
+            }
+            if Family::$family.is_gated() && $crate::identity::gate::refuses(c_name!($name)) {
+                return $library.denied;
+            }
+            export!(@answer $name ($($argument),*) $handler)
+        }
+    };
+    (@answer $name:ident $arguments:tt ;) => {
+        export!(@call $name $arguments)
+    };
+    (@answer $name:ident $arguments:tt {
+        gives $($item:ident)::+ $([$($place:ident),*])? ($($value:expr),*)
+    }) => {
+        $crate::launch::copies::give(
+            || $($item)::+($($(export!(@checked $place),)*)? $($value),*),
+            || export!(@call $name $arguments),
+        )
+    };
+    (@answer $name:ident $arguments:tt {
+        $($handler:ident)::+ ($($value:expr),*) with [$($changed:ident),+]
+    }) => {
+        $($handler)::+(
+            $(export!(@checked $changed),)+
+            $($value,)*
+            |$($changed),+| {
+                $( let $changed = $crate::driver::args::Argument::raw($changed); )+
+                export!(@call $name $arguments)
+            },
+        )
+    };
+    (@answer $name:ident $arguments:tt {
+        $($handler:ident)::+ $([$($place:ident),*])? ($($value:expr),*) copying $copied:ident
+    }) => {{
+        let copy = export!(@checked $copied).get();
+        let $copied = $crate::driver::args::copied(copy.as_ref(), $copied);
+        export!(@answer $name $arguments { $($handler)::+ [$($($place,)*)? $copied] ($($value),*) })
+    }};
+    (@answer $name:ident $arguments:tt {
+        $($handler:ident)::+ $([$($place:ident),*])? ($($value:expr),*)
+    }) => {
+        $($handler)::+(
+            $($(export!(@checked $place),)*)?
+            $($value,)*
+            || export!(@call $name $arguments),
+        )
+    };
+    (@checked $place:ident) => {
+        // SAFETY: the program's argument, for which it keeps the driver's contract.
+        unsafe { $crate::driver::args::Pointer::checked($place) }
+    };
+    (@call $name:ident ($($argument:ident),*)) => {
+        // SAFETY: the program's arguments, for which it keeps the driver's contract.
+        unsafe { real::$name($($argument),*) }
+    };
 }
 
 pub(super) use export;

@@ -3,13 +3,14 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
+use softmig_policy::node::identity::{self, Finding, Reason, Standing};
+
 use super::host::ThisNode;
 use super::log::{self, Level};
 use super::neighbours;
-use super::resolve::{self, Finding, Reason, Standing};
 use crate::os::Errno;
+use crate::os::cells::Once;
 use crate::os::fixed_str::Text;
-use crate::os::once::Once;
 
 /// What the gate does with every call.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -116,7 +117,7 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
         set_state(finding);
         return use_it(finding);
     }
-    let finding = resolve::find(&ThisNode);
+    let finding = identity::find(&ThisNode);
     // Trouble such as too many open files may pass.
     let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
     if is_final {

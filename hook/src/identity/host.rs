@@ -1,71 +1,66 @@
-//! What a process can find out about its node and itself: the questions of [`crate::identity::resolve`].
+//! What the hook reads of its node and its process: the answers to [`ProcessView`]'s questions.
 
 use core::ffi::CStr;
 
+use softmig_policy::node::fixed_str::{Text, text};
+use softmig_policy::node::process_view::{OsError, ProcessView};
+
 use crate::os::{self, Error, File, Scratch};
 
-/// The kernel's inode numbers of the first namespaces (`include/linux/proc_ns.h`).
-const FIRST_CGROUP_NAMESPACE: u64 = 0xEFFF_FFFB;
-const FIRST_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
-/// Who owns a file whose owner this user namespace does not know (`/proc/sys/kernel/overflowuid`).
-const UNKNOWN_OWNER: u32 = 65534;
-
-/// A node, as a process on it sees it; tests have others.
-pub(crate) trait Node {
-    /// Reads a file that root keeps; `Ok(None)` when there is none. One that others may write is an error.
-    fn kept_by_root<T>(
-        &self,
-        path: &CStr,
-        read: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>, Error>;
-    /// Reads `/proc/self/cgroup`.
-    fn cgroup<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, Error>;
-    /// Calls `visit` with each name in a folder; there may be none.
-    fn each_name(&self, folder: &CStr, visit: impl FnMut(&[u8])) -> Result<(), Error>;
-    /// Whether `/proc/self/cgroup` shows whole paths.
-    fn is_in_first_cgroup_namespace(&self) -> bool;
-    /// Whether user ids are those of the node.
-    fn is_in_first_user_namespace(&self) -> bool;
-    /// Who started the process.
-    fn real_uid(&self) -> u32;
-    /// Whether what the user says must not count (`AT_SECURE`).
-    fn is_secure(&self) -> bool;
-    /// A variable of the environment.
-    fn variable(&self, name: &CStr) -> Option<&[u8]>;
+impl From<Error> for OsError {
+    fn from(error: Error) -> Self {
+        Self(error.0)
+    }
 }
 
 /// The node that this process runs on.
 pub(crate) struct ThisNode;
 
-impl Node for ThisNode {
+impl ProcessView for ThisNode {
     fn kept_by_root<T>(
         &self,
         path: &CStr,
         read: impl FnOnce(&[u8]) -> T,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, OsError> {
         let file = match File::open(path, libc::O_RDONLY) {
             Err(Error::MISSING) => return Ok(None),
             opened => opened?,
         };
         let status = file.status()?;
-        // A user namespace shows root's files as nobody's. It may also show a user's own files as root's: with mounts
-        // of his own he can cover any path, this library's too, which is the monitor's to see.
-        let by_root = status.owner == 0
-            || (status.owner == UNKNOWN_OWNER && !self.is_in_first_user_namespace());
-        if !by_root || !status.is_kept_by_owner() {
-            return Err(Error(libc::EPERM));
+        if !self.is_kept_by_root(status.owner, status.mode) {
+            return Err(OsError::NOT_KEPT);
         }
         let mut scratch = Scratch::new()?;
-        file.read_all(scratch.bytes()).map(read).map(Some)
+        Ok(file.read_all(scratch.bytes()).map(read).map(Some)?)
     }
 
-    fn cgroup<T>(&self, read: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
-        let file = File::open(c"/proc/self/cgroup", libc::O_RDONLY)?;
+    fn cgroup<T>(&self, pid: Option<u32>, read: impl FnOnce(&[u8]) -> T) -> Result<T, OsError> {
+        let file = match pid {
+            None => File::open(c"/proc/self/cgroup", libc::O_RDONLY)?,
+            Some(pid) => open_of(pid, b"cgroup")?,
+        };
         let mut scratch = Scratch::new()?;
-        file.read_all(scratch.bytes()).map(read)
+        Ok(file.read_all(scratch.bytes()).map(read)?)
     }
 
-    fn each_name(&self, folder: &CStr, mut visit: impl FnMut(&[u8])) -> Result<(), Error> {
+    fn environment(&self, pid: u32, mut visit: impl FnMut(&[u8]) -> bool) -> Result<bool, OsError> {
+        let file = open_of(pid, b"environ")?;
+        let mut scratch = Scratch::new()?;
+        loop {
+            let room = scratch.bytes();
+            let count = file.read(room)?;
+            match room.get(..count) {
+                Some(piece) if count > 0 => {
+                    if visit(piece) {
+                        return Ok(true);
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    fn each_name(&self, folder: &CStr, mut visit: impl FnMut(&[u8])) -> Result<(), OsError> {
         let folder = match File::open(folder, libc::O_RDONLY | libc::O_DIRECTORY) {
             Err(Error::MISSING) => return Ok(()),
             opened => opened?,
@@ -85,17 +80,12 @@ impl Node for ThisNode {
         }
     }
 
-    fn is_in_first_cgroup_namespace(&self) -> bool {
-        // A kernel without such namespaces has no file for them; without /proc there is no list to misread either.
-        matches!(
-            os::inode(c"/proc/self/ns/cgroup"),
-            Ok(FIRST_CGROUP_NAMESPACE) | Err(Error::MISSING)
-        )
+    fn cgroup_namespace(&self) -> Result<u64, OsError> {
+        Ok(os::inode(c"/proc/self/ns/cgroup")?)
     }
 
-    fn is_in_first_user_namespace(&self) -> bool {
-        // Where there is no /proc nobody can tell, so it is not.
-        os::inode(c"/proc/self/ns/user") == Ok(FIRST_USER_NAMESPACE)
+    fn user_namespace(&self) -> Result<u64, OsError> {
+        Ok(os::inode(c"/proc/self/ns/user")?)
     }
 
     fn real_uid(&self) -> u32 {
@@ -111,6 +101,16 @@ impl Node for ThisNode {
     }
 }
 
+/// Opens `/proc/PID/NAME`.
+fn open_of(pid: u32, name: &[u8]) -> Result<File, OsError> {
+    let mut path: Text<32> = text(&[b"/proc/"]);
+    path.push_number(pid.into(), 1);
+    path.push(b"/");
+    path.push(name);
+    let path = path.as_path().ok_or(OsError::TOO_LONG)?;
+    Ok(File::open(path, libc::O_RDONLY)?)
+}
+
 /// The name in the first entry that `getdents64(2)` wrote, and the entries after it.
 fn first_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
     // An entry: inode and offset of 8 bytes each, its length in 2, a kind in 1, then the name and a zero byte.
@@ -124,8 +124,10 @@ fn first_entry(entries: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_policy::node::process_group::Group;
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
+    use std::process::{Child, Command};
 
     fn path(path: &std::path::Path) -> CString {
         CString::new(path.as_os_str().as_bytes()).unwrap()
@@ -166,14 +168,48 @@ mod tests {
         assert_eq!(read(&folder.path().join("none")), Ok(None));
         let link = folder.path().join("link");
         symlink(&file, &link).unwrap();
-        assert_eq!(read(&link), Err(Error(libc::ELOOP)));
+        assert_eq!(read(&link), Err(OsError(libc::ELOOP)));
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(read(&file), Err(Error(libc::EPERM)));
-        assert_eq!(read(folder.path()), Err(Error(libc::EPERM)));
+        assert_eq!(read(&file), Err(OsError::NOT_KEPT));
+        assert_eq!(read(folder.path()), Err(OsError::NOT_KEPT));
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
         std::fs::write(&file, [b'x'; 16 << 10]).unwrap();
         if os::real_uid() == 0 {
-            assert_eq!(read(&file), Err(Error::TOO_LONG));
+            assert_eq!(read(&file), Err(OsError::TOO_LONG));
         }
+    }
+
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_process_belongs_to_the_run_that_it_was_started_in() {
+        let mut sleep = Command::new("sleep");
+        // More than one look can read.
+        sleep
+            .arg("100")
+            .env("LONG", "x".repeat(40_000))
+            .env("RUN", "/one");
+        let child = Ended(sleep.spawn().unwrap());
+        let pid = child.0.id();
+        // The kernel has it a moment after the program.
+        while std::fs::read(format!("/proc/{pid}/environ"))
+            .unwrap()
+            .is_empty()
+        {}
+        let has = |entry: &[u8]| Group::Entry(text(&[entry])).has(&ThisNode, pid);
+        assert!(has(b"RUN=/one"));
+        for other in ["RUN=/on", "RUN=/one/", "RUN="] {
+            assert!(!has(other.as_bytes()), "{other}");
+        }
+        assert!(!has(&[b'x'; 300]));
+        drop(child);
+        assert!(!has(b"RUN=/one"));
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! A process that nothing is said about opens no log. Set-uid programs say nothing at all.
 
-use super::resolve::{Finding, Reason, Standing};
-use crate::os::fixed_str::{Text, text};
+use softmig_policy::node::fixed_str::{Text, text};
+use softmig_policy::node::identity::{Finding, Reason, Standing, job_file};
+use softmig_policy::node::process_view::OsError;
+
 use crate::os::{self, Error, File};
 
 /// How much is said: `SOFTMIG_LOG_LEVEL`, the one variable that counts inside a job, since it only adds words.
@@ -75,12 +77,7 @@ fn wanted_level(finding: &Finding) -> u8 {
 /// Writes to the job's log, or to the user's own.
 fn write_to_log(finding: &Finding, line: &Line) -> Result<(), Error> {
     match (finding.job, &finding.standing) {
-        (Some(job), _) => {
-            let mut path = text(&[b"/var/run/softmig/jobs/"]);
-            path.push_number(job.into(), 1);
-            path.push(b"/log");
-            append(&path, 0, line)
-        }
+        (Some(job), _) => append(&job_file(job, b"log"), 0, line),
         (None, Standing::Own(_)) => {
             let path = os::variable(c"SOFTMIG_LOG_FILE").filter(|path| !path.is_empty());
             let written = path.map(|path| append(&text(&[path]), libc::O_CREAT, line));
@@ -227,7 +224,7 @@ pub(crate) fn reason(reason: Reason) -> Line {
         Reason::BadVariable => b"CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT is no limit: write for example 4G, and 25",
         Reason::Unreadable(_) => b"a file of softmig's cannot be read: error ",
     });
-    if let Reason::Unreadable(Error(number)) = reason {
+    if let Reason::Unreadable(OsError(number)) = reason {
         line.push_number(u64::from(number.unsigned_abs()), 1);
     }
     line

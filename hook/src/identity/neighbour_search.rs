@@ -1,10 +1,11 @@
 //! Finds the job whose limits hold for a process that is in none.
 
+use softmig_policy::node::identity::{is_smaller, smallest_on};
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 
 use super::host::ThisNode;
 use super::log::{self, Level};
-use super::{gate, neighbours, resolve, share};
+use super::{gate, neighbours, share};
 use crate::driver::device::{device_count, uuid, written};
 use crate::os::Errno;
 use crate::os::fixed_str::Text;
@@ -26,11 +27,11 @@ fn look_around() {
             return;
         };
         // A GPU whose jobs cannot be read keeps the answer open, which limits.
-        let Ok(found) = resolve::smallest_on(&ThisNode, &gpu) else {
+        let Ok(found) = smallest_on(&ThisNode, &gpu) else {
             return;
         };
         let Some((id, conf)) = found else { continue };
-        if smallest.is_none_or(|(_, other)| resolve::is_smaller(&conf, &other)) {
+        if smallest.is_none_or(|(_, other)| is_smaller(&conf, &other)) {
             smallest = Some((id, conf));
         }
     }

@@ -2,11 +2,11 @@
 
 use core::ffi::c_int;
 
+use softmig_policy::node::identity::Standing;
 use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::limits::Limits;
 use softmig_region::seat::WHOLE;
 
-use super::resolve::Standing;
 use super::{gate, neighbours};
 
 /// The share of the GPU with this number in CUDA's order, of [`WHOLE`]; the inner `None` for no limit, the outer while nobody can

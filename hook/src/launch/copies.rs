@@ -1,4 +1,4 @@
-//! What a stream is given besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
+//! The work of streams besides kernels and graphs: copies and fills of the GPU's memory, which take its time as kernels do,
 //! and what only keeps the stream waiting.
 
 use softmig_driver_sys::cuda::{
@@ -7,7 +7,7 @@ use softmig_driver_sys::cuda::{
     CUresult,
 };
 
-use crate::driver::args;
+use crate::driver::args::{In, Out};
 use crate::driver::device::{device_of, is_on_device};
 use crate::driver::stream::Stream;
 use crate::pacing::{self, Ticket, Work, captures};
@@ -26,7 +26,7 @@ pub(crate) enum Item {
     EndCapture(Stream),
 }
 
-/// What there is to do after the driver's call.
+/// The step after the driver's call.
 enum After {
     Nothing,
     /// It is not asked at all.
@@ -100,7 +100,7 @@ fn finish(after: After, result: CUresult) {
     }
 }
 
-/// What a stream is given from here on becomes a graph.
+/// Work of a stream becomes a graph from here on.
 pub(crate) fn begin_capture(stream: Stream) -> Item {
     Item::BeginCapture(stream)
 }
@@ -151,26 +151,22 @@ pub(crate) fn between(stream: Stream, to: CUdeviceptr, from: CUdeviceptr, bytes:
 
 /// Copies several pieces.
 pub(crate) fn several(
+    to: Out<CUdeviceptr>,
+    from: Out<CUdeviceptr>,
+    sizes: Out<usize>,
     stream: Stream,
-    to: *const CUdeviceptr,
-    from: *const CUdeviceptr,
-    sizes: *const usize,
     count: usize,
 ) -> Item {
     let mut bytes: usize = 0;
-    let is_any_missing = to.is_null() || from.is_null() || sizes.is_null();
-    let count = if is_any_missing { 0 } else { count };
-    for at in 0..count {
-        // SAFETY: the program's arguments, which the driver reads too.
-        let to = unsafe { args::read(to.wrapping_add(at)) };
-        // SAFETY: as above.
-        let from = unsafe { args::read(from.wrapping_add(at)) };
-        // SAFETY: as above.
-        let size = unsafe { args::read(sizes.wrapping_add(at)) };
-        if let (Some(to), Some(from), Some(size)) = (to, from, size)
-            && is_on_device(to)
-            && is_on_device(from)
-        {
+    let piece = |at| {
+        Some((
+            to.input().at(at)?,
+            from.input().at(at)?,
+            sizes.input().at(at)?,
+        ))
+    };
+    for (to, from, size) in (0..count).map_while(piece) {
+        if is_on_device(to) && is_on_device(from) {
             bytes = bytes.saturating_add(size);
         }
     }
@@ -183,15 +179,14 @@ pub(crate) fn several(
 
 /// Copies so many boxes, wherever they are.
 pub(crate) fn boxes(stream: Stream, count: usize) -> Item {
-    /// What one may have.
+    /// The bytes of one box, at most.
     const BYTES: usize = 1 << 20;
     within_device(stream, count.saturating_mul(BYTES))
 }
 
 /// Copies a rectangle.
-pub(crate) fn rectangle(stream: Stream, copy: *const CUDA_MEMCPY2D) -> Item {
-    // SAFETY: the program's argument, which the driver reads too.
-    let Some(copy) = (unsafe { args::read(copy) }) else {
+pub(crate) fn rectangle(copy: In<CUDA_MEMCPY2D>, stream: Stream) -> Item {
+    let Some(copy) = copy.get() else {
         return pause(stream);
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);
@@ -201,9 +196,8 @@ pub(crate) fn rectangle(stream: Stream, copy: *const CUDA_MEMCPY2D) -> Item {
 }
 
 /// Copies a box.
-pub(crate) fn a_box(stream: Stream, copy: *const CUDA_MEMCPY3D) -> Item {
-    // SAFETY: as above.
-    let Some(copy) = (unsafe { args::read(copy) }) else {
+pub(crate) fn a_box(copy: In<CUDA_MEMCPY3D>, stream: Stream) -> Item {
+    let Some(copy) = copy.get() else {
         return pause(stream);
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);
@@ -213,9 +207,8 @@ pub(crate) fn a_box(stream: Stream, copy: *const CUDA_MEMCPY3D) -> Item {
 }
 
 /// Copies a box from one context to another.
-pub(crate) fn box_between(stream: Stream, copy: *const CUDA_MEMCPY3D_PEER) -> Item {
-    // SAFETY: as above.
-    let Some(copy) = (unsafe { args::read(copy) }) else {
+pub(crate) fn box_between(copy: In<CUDA_MEMCPY3D_PEER>, stream: Stream) -> Item {
+    let Some(copy) = copy.get() else {
         return pause(stream);
     };
     let to = End(copy.dstMemoryType, copy.dstDevice);

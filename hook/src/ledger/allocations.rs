@@ -3,12 +3,9 @@
 //! A table in memory of the hook's own: the program's allocator may be anybody's, and may be what called. It is cut into
 //! shards with a lock each, held for some ten instructions and never across a call to the driver.
 
-use core::cell::UnsafeCell;
-use core::ptr::NonNull;
+use crate::os::cells::{Locked, Mapped, zeroed};
 
-use crate::os::{self, Lock};
-
-/// What kind of thing is held.
+/// The kind of a thing that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -48,16 +45,16 @@ pub(crate) enum Kind {
     Kernel,
 }
 
-/// What is known of one thing.
+/// One thing that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
-    /// What is charged for it.
+    /// The units that are charged for it.
     pub(crate) units: u32,
     /// Whose memory it is: the GPU's number in CUDA's order.
     pub(crate) device: u8,
-    /// What the kind makes of it.
+    /// Its meaning depends on the kind.
     pub(crate) count: u32,
-    /// What the kind makes of it.
+    /// Its meaning depends on the kind.
     pub(crate) other: u64,
 }
 
@@ -122,39 +119,31 @@ pub(crate) struct Holdings {
 }
 
 #[repr(align(64))]
-struct Shard {
-    lock: Lock,
-    table: UnsafeCell<Table>,
-}
+struct Shard(Locked<Table>);
 
-impl Shard {
-    const fn new() -> Self {
-        Self {
-            lock: Lock::new(),
-            table: UnsafeCell::new(Table {
-                entries: None,
-                capacity: 0,
-                used: 0,
-            }),
-        }
-    }
-}
-
-// SAFETY: the table is used by who holds the lock alone.
-unsafe impl Sync for Shard {}
-
-/// Open addressing with linear probing; `capacity` is a power of two.
+/// Open addressing with linear probing; there are as many entries as a power of two, or none.
 struct Table {
-    entries: Option<NonNull<Entry>>,
-    capacity: usize,
+    entries: Mapped<Entry>,
     used: usize,
+}
+
+zeroed! { Entry { name, other, units, count, kind, device } }
+zeroed! { Table { entries, used } }
+zeroed! { Shard { 0 } }
+zeroed! { Holdings { shards } }
+
+impl Table {
+    const EMPTY: Self = Self {
+        entries: Mapped::empty(),
+        used: 0,
+    };
 }
 
 impl Holdings {
     /// Nothing.
     pub(crate) const fn new() -> Self {
         Self {
-            shards: [const { Shard::new() }; SHARDS],
+            shards: [const { Shard(Locked::new(Table::EMPTY)) }; SHARDS],
         }
     }
 
@@ -192,7 +181,7 @@ impl Holdings {
         self.change(kind, name, |known| (None, known))
     }
 
-    /// What is known of something.
+    /// A thing that is held.
     pub(crate) fn get(&self, kind: Kind, name: u64) -> Option<Holding> {
         self.change(kind, name, |known| (known, known))
     }
@@ -225,9 +214,7 @@ impl Holdings {
             reason = "there are as many shards as the remainder can say"
         )]
         let shard = &self.shards[shard % SHARDS];
-        let _held = shard.lock.hold();
-        // SAFETY: the lock is held.
-        use_it(unsafe { &mut *shard.table.get() })
+        use_it(&mut shard.0.hold())
     }
 }
 
@@ -237,36 +224,30 @@ fn hash(kind: Kind, name: u64) -> u64 {
 }
 
 impl Table {
-    fn entries(&mut self) -> &mut [Entry] {
-        match self.entries {
-            // SAFETY: `grow` mapped so many, and entries may be all zero.
-            Some(start) => unsafe {
-                core::slice::from_raw_parts_mut(start.as_ptr(), self.capacity)
-            },
-            None => &mut [],
-        }
+    fn capacity(&self) -> usize {
+        self.entries.len()
     }
 
-    fn get(&mut self, place: usize) -> Option<Entry> {
-        self.entries().get(place).copied()
+    fn get(&self, place: usize) -> Option<Entry> {
+        self.entries.get(place).copied()
     }
 
     fn set(&mut self, place: usize, entry: Entry) {
-        if let Some(at) = self.entries().get_mut(place) {
+        if let Some(at) = self.entries.get_mut(place) {
             *at = entry;
         }
     }
 
     fn next(&self, place: usize) -> usize {
-        place.wrapping_add(1) & self.capacity.wrapping_sub(1)
+        place.wrapping_add(1) & self.capacity().wrapping_sub(1)
     }
 
     /// The place where a search for something with this hash begins.
     fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & self.capacity.wrapping_sub(1)
+        (hash >> 32) as usize & self.capacity().wrapping_sub(1)
     }
 
-    fn find(&mut self, kind: Kind, name: u64, hash: u64) -> Option<usize> {
+    fn find(&self, kind: Kind, name: u64, hash: u64) -> Option<usize> {
         let mut place = self.home(hash);
         loop {
             let entry = self.get(place)?;
@@ -282,7 +263,7 @@ impl Table {
 
     fn insert(&mut self, entry: Entry, hash: u64) {
         // Always one entry in four is free, so a search ends.
-        let is_full = self.used >= self.capacity.saturating_sub(self.capacity / 4);
+        let is_full = self.used >= self.capacity().saturating_sub(self.capacity() / 4);
         if is_full && !self.grow() {
             return;
         }
@@ -303,7 +284,7 @@ impl Table {
                 break;
             };
             let home = self.home(hash_of(&entry));
-            let mask = self.capacity.wrapping_sub(1);
+            let mask = self.capacity().wrapping_sub(1);
             let from_home = place.wrapping_sub(home) & mask;
             let from_gap = place.wrapping_sub(gap) & mask;
             if from_home >= from_gap {
@@ -316,24 +297,13 @@ impl Table {
     }
 
     fn grow(&mut self) -> bool {
-        let capacity = self.capacity.saturating_mul(2).max(FIRST);
-        let Some(size) = capacity.checked_mul(size_of::<Entry>()) else {
+        let capacity = self.capacity().saturating_mul(2).max(FIRST);
+        let Ok(entries) = Mapped::new(capacity) else {
             return false;
         };
-        let Ok(start) = os::map(size) else {
-            return false;
-        };
-        let mut larger = Table {
-            entries: Some(start.cast()),
-            capacity,
-            used: 0,
-        };
-        for entry in self.entries().iter().filter(|entry| !entry.is_free()) {
+        let mut larger = Self { entries, used: 0 };
+        for entry in self.entries.iter().filter(|entry| !entry.is_free()) {
             larger.insert(*entry, hash_of(entry));
-        }
-        if let Some(old) = self.entries {
-            let size = self.capacity.saturating_mul(size_of::<Entry>());
-            os::unmap(old.cast(), size);
         }
         *self = larger;
         true

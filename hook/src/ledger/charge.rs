@@ -11,14 +11,14 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
 use super::allocations::{Holding, Holdings, Kind};
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::in_progress::Busy;
 use super::slot::holdings;
 
 /// Asks the driver for something that takes `units`, if the job may have them. `keep` remembers it.
 #[inline]
 pub(crate) fn charged(
-    gpu: &Limited,
+    gpu: &LimitedGpu,
     units: u32,
     function: &CStr,
     call: impl FnOnce() -> CUresult,
@@ -47,7 +47,7 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
     let Some(held) = holdings.take(kind, name) else {
         return call();
     };
-    let gpu = Limited::on(held.device.into());
+    let gpu = LimitedGpu::on(held.device.into());
     let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
     if result == CUDA_SUCCESS {
@@ -60,7 +60,7 @@ pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult)
 
 /// Remembers something that the driver has just given. If something is known by that name, it has gone without a word:
 /// the driver gives no name twice.
-pub(crate) fn keep(gpu: &Limited, kind: Kind, name: u64, new: Holding) {
+pub(crate) fn keep(gpu: &LimitedGpu, kind: Kind, name: u64, new: Holding) {
     let before = gpu
         .holdings()
         .change(kind, name, |known| (Some(new), known));
@@ -102,13 +102,13 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
         // Nothing was charged for these by their name.
         return;
     }
-    let Some(gpu) = Limited::on(held.device.into()) else {
+    let Some(gpu) = LimitedGpu::on(held.device.into()) else {
         return;
     };
     let apart = match kind {
-        Kind::Managed | Kind::ManagedPiece | Kind::Variable => Some(&gpu.place().managed),
-        Kind::Opened | Kind::External => Some(&gpu.place().elsewhere),
-        Kind::Handle if held.other > 0 => Some(&gpu.place().elsewhere),
+        Kind::Managed | Kind::ManagedPiece | Kind::Variable => Some(&gpu.state().managed),
+        Kind::Opened | Kind::External => Some(&gpu.state().elsewhere),
+        Kind::Handle if held.other > 0 => Some(&gpu.state().elsewhere),
         _ => None,
     };
     if let Some(apart) = apart {
@@ -135,12 +135,12 @@ pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, before: &Hol
         });
         (after, known)
     });
-    let Some(gpu) = Limited::on(before.device.into()) else {
+    let Some(gpu) = LimitedGpu::on(before.device.into()) else {
         return;
     };
     match known {
         Some(held) if other > 0 && held.other == 0 => {
-            let elsewhere = &gpu.place().elsewhere;
+            let elsewhere = &gpu.state().elsewhere;
             elsewhere.fetch_add(held.units, Ordering::Relaxed);
         }
         Some(_) => {}
@@ -159,7 +159,7 @@ pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -
     let Some(held) = drop_reference(holdings, kind, name) else {
         return call();
     };
-    let gpu = Limited::on(held.device.into());
+    let gpu = LimitedGpu::on(held.device.into());
     let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
     settle(holdings, kind, name, held, result);

@@ -6,14 +6,17 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::os::cells::zeroed;
 use crate::os::{self, Errno, Held, Lock};
 
-/// Who makes or ends it; nobody when all zero, as in the child of a fork.
+/// The thread that makes or ends it; none when all zero, as in the child of a fork.
 pub(crate) struct Making {
     lock: Lock,
     /// The thread that has the lock; 0 for none.
     thread: AtomicU64,
 }
+
+zeroed! { Making { lock, thread } }
 
 impl Making {
     pub(crate) const fn new() -> Self {

@@ -4,26 +4,24 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::nvml_usage;
-use crate::driver::cuda::real;
+use crate::driver::cuda_queries;
 use crate::identity::gate;
 
 /// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
 #[inline]
-pub(crate) fn here() -> Option<Limited> {
+pub(crate) fn here() -> Option<LimitedGpu> {
     if !gate::is_limited_process() {
         return None;
     }
     let mut device = 0;
-    // SAFETY: there is room for the answer.
-    let result = unsafe { real::cuCtxGetDevice(&raw mut device) };
-    if result != CUDA_SUCCESS {
+    if cuda_queries::cuCtxGetDevice(&mut device) != CUDA_SUCCESS {
         return None;
     }
-    let gpu = Limited::on(device)?;
+    let gpu = LimitedGpu::on(device)?;
     // Relaxed: looked at again where it matters.
-    if gpu.place().overhead.load(Ordering::Relaxed) == 0 {
+    if gpu.state().overhead.load(Ordering::Relaxed) == 0 {
         meet(&gpu);
     }
     Some(gpu)
@@ -31,9 +29,9 @@ pub(crate) fn here() -> Option<Limited> {
 
 /// Charges a context that was made without a call that was seen, unless a thread is about to.
 #[cold]
-fn meet(gpu: &Limited) {
-    if let Some(_making) = gpu.place().making.begin()
-        && gpu.place().overhead.load(Ordering::Relaxed) == 0
+fn meet(gpu: &LimitedGpu) {
+    if let Some(_making) = gpu.state().making.begin()
+        && gpu.state().overhead.load(Ordering::Relaxed) == 0
     {
         nvml_usage::meet(gpu);
     }

@@ -8,6 +8,7 @@ use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     CUDA_SUCCESS, CUdevice, CUuuid,
 };
+use softmig_policy::node::identity::{Finding, Standing};
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::allocations::Holdings;
@@ -15,22 +16,21 @@ use super::context_lock::{Maker, Nested};
 use super::in_progress::{Busy, Calls};
 use super::oom_log;
 use super::slot::{self, Member, Private, Reaped};
-use super::state::{Known, Place};
+use super::state::{GpuState, Known};
 use crate::driver::{cuda_queries, device};
-use crate::identity::resolve::{Finding, Standing};
 use crate::identity::{gate, neighbours};
 use crate::os;
 
 /// A GPU of which this process's job may not take all.
 #[derive(Clone, Copy)]
-pub(crate) struct Limited {
+pub(crate) struct LimitedGpu {
     private: &'static Private,
-    place: &'static Place,
+    state: &'static GpuState,
     known: &'static Known,
     number: u8,
 }
 
-impl Limited {
+impl LimitedGpu {
     /// The GPU with this number in CUDA's order; `None` if nothing is limited there. A process whose account cannot be
     /// had gets nothing of it.
     pub(crate) fn on(device: CUdevice) -> Option<Self> {
@@ -39,16 +39,16 @@ impl Limited {
             Private::nowhere()
         });
         let number = u8::try_from(device).ok()?;
-        let place = private.places.get(usize::from(number))?;
-        let known = match (place.known.get(), private.member()) {
+        let state = private.gpus.get(usize::from(number))?;
+        let known = match (state.known.get(), private.member()) {
             (Some(known), _) => known,
-            (None, Some(member)) => look(place, member, device)?,
+            (None, Some(member)) => look(state, member, device)?,
             (None, None) => &NO_ROOM,
         };
         known.limit?;
         Some(Self {
             private,
-            place,
+            state,
             known,
             number,
         })
@@ -59,24 +59,24 @@ impl Limited {
         self.calls().is_alone()
     }
 
-    /// The same since somebody looked at the calls.
+    /// The same since a look at the calls.
     pub(crate) fn were_alone(&self, since: Calls) -> bool {
         since.is_alone() && self.calls() == since
     }
 
     /// The calls now.
     pub(crate) fn calls(&self) -> Calls {
-        Calls::of(&self.place.busy)
+        Calls::of(&self.state.busy)
     }
 
-    /// What this process holds.
+    /// The memory that this process holds.
     pub(crate) fn holdings(&self) -> &'static Holdings {
         &self.private.holdings
     }
 
-    /// What is known of the GPU.
-    pub(crate) fn place(&self) -> &'static Place {
-        self.place
+    /// The GPU's state.
+    pub(crate) fn state(&self) -> &'static GpuState {
+        self.state
     }
 
     /// Its number in CUDA's order.
@@ -89,17 +89,17 @@ impl Limited {
         &self.known.uuid
     }
 
-    /// What the job may hold.
+    /// The job's limit.
     pub(crate) fn limit(&self) -> u32 {
         self.known.limit.unwrap_or(u32::MAX)
     }
 
-    /// What the job holds.
+    /// The memory that the job holds.
     pub(crate) fn held(&self) -> u64 {
         self.known.gpu.map_or(0, |gpu| gpu.held())
     }
 
-    /// What this process holds.
+    /// The memory that this process holds.
     pub(crate) fn held_here(&self) -> u32 {
         let gpu = self.known.gpu;
         gpu.map_or(0, |gpu| gpu.held_by(self.slot()))
@@ -113,7 +113,7 @@ impl Limited {
         }
     }
 
-    /// Whether the job holds no more than it may. Nobody knows what a process without an account holds.
+    /// Whether the job holds no more than it may. What a process without a ledger holds is unknown.
     pub(super) fn is_within_limit(&self) -> bool {
         let is_within = self
             .known
@@ -125,7 +125,7 @@ impl Limited {
     /// Something without a name came or went: the next grant looks outside.
     pub(crate) fn expect_change(&self) {
         // Relaxed: see `look_outside`.
-        self.place.look_at.store(0, Ordering::Relaxed);
+        self.state.look_at.store(0, Ordering::Relaxed);
     }
 
     /// Charges what is there already.
@@ -147,7 +147,7 @@ impl Limited {
 
     /// What others can have for as long as they like stays charged, though the driver counts it for no process.
     pub(crate) fn outlive(&self, units: u32) {
-        self.place.outlives.fetch_add(units, Ordering::Relaxed);
+        self.state.outlives.fetch_add(units, Ordering::Relaxed);
     }
 
     /// True for the job's first refusal.
@@ -181,26 +181,26 @@ static NO_ROOM: Known = Known {
 impl Busy {
     /// A call on this GPU.
     #[inline]
-    pub(crate) fn on(gpu: &Limited) -> Self {
-        Self::of(&gpu.place.busy)
+    pub(crate) fn on(gpu: &LimitedGpu) -> Self {
+        Self::of(&gpu.state.busy)
     }
 }
 
-/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nobody counts.
+/// Keeps other threads from making or ending the primary context of the GPU with this number. `None` where nothing is counted.
 pub(crate) fn hold_primary_of(device: CUdevice) -> Result<Option<Maker<'static>>, Nested> {
     if !gate::is_limited_process() {
         return Ok(None);
     }
     let account = Private::get().ok();
-    let place = account.and_then(|account| account.places.get(usize::try_from(device).ok()?));
-    place
-        .map(|place| place.making.begin().ok_or(Nested))
+    let state = account.and_then(|account| account.gpus.get(usize::try_from(device).ok()?));
+    state
+        .map(|state| state.making.begin().ok_or(Nested))
         .transpose()
 }
 
 /// Finds out what there is to know of a GPU.
 #[cold]
-fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'static Known> {
+fn look(state: &'static GpuState, member: &Member, device: CUdevice) -> Option<&'static Known> {
     let _errno = os::Errno::save();
     let uuid = device::uuid(device)?;
     let Some(limit) = limit_of(device) else {
@@ -211,9 +211,9 @@ fn look(place: &'static Place, member: &Member, device: CUdevice) -> Option<&'st
         uuid,
         limit,
     };
-    place.known.keep(known);
+    state.known.keep(known);
     // What another thread keeps at this moment is waited for: a call must not pass as if nothing were limited.
-    Some(place.known.wait().unwrap_or(&NO_ROOM))
+    Some(state.known.wait().unwrap_or(&NO_ROOM))
 }
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
@@ -227,7 +227,7 @@ pub(crate) fn held(uuid: &CUuuid) -> u64 {
     slot::held(key(uuid))
 }
 
-/// The number that stands for a GPU in the ledger.
+/// The key of a GPU in the ledger.
 pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
     let mut number = 0_u64;
     for byte in uuid.bytes {
@@ -237,8 +237,8 @@ pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// What this process's job may hold of the GPU with this number in CUDA's order, in units; the outer `None` while nobody
-/// can tell: then it is nothing.
+/// What this process's job may hold of the GPU with this number in CUDA's order, in units; the outer `None` while that is
+/// unknown: then it is nothing.
 pub(crate) fn limit_of(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| limit(finding, || usize::try_from(device).ok()))
 }
@@ -266,13 +266,11 @@ pub(crate) fn limit(
 }
 
 /// How many threads a GPU can run at once; 0 if that cannot be had.
-pub(crate) fn threads(gpu: &Limited) -> u64 {
+pub(crate) fn threads(gpu: &LimitedGpu) -> u64 {
     let attribute = |attribute| {
         let mut value = 0;
         let device = gpu.number().into();
-        // SAFETY: there is room for the answer.
-        let result =
-            unsafe { cuda_queries::cuDeviceGetAttribute(&raw mut value, attribute, device) };
+        let result = cuda_queries::cuDeviceGetAttribute(&mut value, attribute, device);
         u64::try_from(value)
             .ok()
             .filter(|_| result == CUDA_SUCCESS)

@@ -6,14 +6,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// nothing is taken to be less than it was known to be.
 pub(crate) struct Busy(&'static AtomicU64);
 
-/// In [`super::state::Place::busy`]: one call more that began.
+/// In [`super::state::GpuState::busy`]: one call more that began.
 const BEGUN: u64 = 1 << 32;
 
 impl Busy {
-    /// Counts one in [`super::state::Place::busy`].
+    /// Counts one in [`super::state::GpuState::busy`].
     #[inline]
     pub(super) fn of(count: &'static AtomicU64) -> Self {
-        // SeqCst: whoever reads the count after the driver's figure sees this, or the figure is without this call.
+        // SeqCst: a thread that reads the count after the driver's figure sees this, or the figure is without this call.
         count.fetch_add(BEGUN | 1, Ordering::SeqCst);
         Self(count)
     }

@@ -2,21 +2,19 @@
 //! is smaller shares mappings of a piece, allocations and variables alike (docs/gpu-notes.md). Nothing waits for anything:
 //! what is charged has the [`moment`] at which it was last seen, and a look forgets only what was seen before it began.
 
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-    CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUDA_SUCCESS, CUdevice, CUpointer_attribute,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CUdevice,
 };
 
 use super::allocations::{Holding, Holdings, Kind};
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::in_progress::Busy;
 use super::pieces::{PIECE, in_pieces, piece_of};
 use super::{charge, slot};
-use crate::driver::cuda_queries;
+use crate::driver::device::{attribute_of, device_of};
 use crate::os;
 
 /// Whether there ever was a variable or a piece.
@@ -30,7 +28,7 @@ pub(crate) fn moment() -> u64 {
 }
 
 /// Remembers a piece or a variable that is charged and was seen. If it was known, it is charged twice, and once is enough.
-pub(crate) fn remember(gpu: &Limited, kind: Kind, name: u64, units: u32, seen: u64) {
+pub(crate) fn remember(gpu: &LimitedGpu, kind: Kind, name: u64, units: u32, seen: u64) {
     ANY.store(true, Ordering::SeqCst);
     let before = gpu.holdings().change(kind, name, |known| {
         let new = Holding {
@@ -58,14 +56,14 @@ fn touch(holdings: &Holdings, kind: Kind, name: u64, units: u32, seen: u64) -> b
     })
 }
 
-/// Forgets it, unless somebody has seen it since it was known as `before`.
+/// Forgets it, unless another thread has seen it since it was known as `before`.
 fn forget(holdings: &Holdings, kind: Kind, name: u64, before: &Holding) -> bool {
     let forgotten = holdings.change(kind, name, |known| {
         let is_same = known.as_ref() == Some(before);
         (known.filter(|_| !is_same), is_same)
     });
     if forgotten {
-        let gpu = Limited::on(before.device.into());
+        let gpu = LimitedGpu::on(before.device.into());
         let _busy = gpu.as_ref().map(Busy::on);
         charge::refund(kind, before);
     }
@@ -92,7 +90,7 @@ pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64) -> bool {
     false
 }
 
-/// Managed memory that is no pool's, as the driver knows it.
+/// Managed memory outside of pools, as the driver knows it.
 pub(crate) struct Found {
     pub(crate) kind: Kind,
     pub(crate) name: u64,
@@ -104,15 +102,15 @@ pub(crate) struct Found {
 pub(crate) const NOWHERE: CUdevice = -1;
 
 impl Found {
-    /// What is at an address, which needs no context.
+    /// The memory at an address, which needs no context.
     fn at(address: u64) -> Option<Self> {
-        let is_managed: u32 = attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, address)?;
-        let pool: Option<u64> = attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
+        let is_managed = attribute_of(address, CU_POINTER_ATTRIBUTE_IS_MANAGED)?;
+        let pool = attribute_of(address, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE);
         if is_managed == 0 || pool.is_some_and(|pool| pool != 0) {
             return None;
         }
-        let start: u64 = attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address)?;
-        let bytes: u64 = attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, address)?;
+        let start = attribute_of(address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?;
+        let bytes = attribute_of(address, CU_POINTER_ATTRIBUTE_RANGE_SIZE)?;
         let (kind, name) = if bytes < PIECE {
             (Kind::ManagedPiece, piece_of(start))
         } else {
@@ -122,18 +120,9 @@ impl Found {
             kind,
             name,
             units: in_pieces(bytes),
-            device: attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address).unwrap_or(NOWHERE),
+            device: device_of(address).unwrap_or(NOWHERE),
         })
     }
-}
-
-/// What the driver says of an address: a number.
-fn attribute<T: Default>(attribute: CUpointer_attribute, address: u64) -> Option<T> {
-    let mut value = T::default();
-    let place = (&raw mut value).cast::<c_void>();
-    // SAFETY: there is room for the answer.
-    let result = unsafe { cuda_queries::cuPointerGetAttribute(place, attribute, address) };
-    (result == CUDA_SUCCESS).then_some(value)
 }
 
 /// Something of the driver's is at an address: what is known of it was seen. What is not charged yet is returned, with the

@@ -4,7 +4,6 @@
 //! Looked at when half of what was left of the limit is gone, after code was loaded, and before a program hears that it
 //! is out of memory; never in a call that finds room easily.
 
-use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
@@ -13,35 +12,37 @@ use softmig_driver_sys::nvml::{
     nvmlDevice_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::pools;
-use crate::driver::{context, cuda, device, nvml, nvml_queries};
+use crate::driver::args::{Name, Out};
+use crate::driver::{context, cuda_queries, device, nvml_queries};
 use crate::os;
+use crate::os::cells::Mapped;
 
 /// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
 /// once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks outside.
 const CONTEXT: u64 = 104 << 20;
 const STACK: u64 = 1606;
 
-/// What a green context adds to the primary one's.
+/// The units that a green context adds to the primary one's.
 pub(crate) const OF_GREEN_CONTEXT: u32 = softmig_region::units_of_mib(6);
 
-/// What a context takes on a GPU.
-pub(crate) fn of_context(gpu: &Limited) -> u32 {
-    let known = gpu.place().context.load(Ordering::Relaxed);
+/// The units of a context on a GPU.
+pub(crate) fn of_context(gpu: &LimitedGpu) -> u32 {
+    let known = gpu.state().context.load(Ordering::Relaxed);
     if known > 0 {
         return known;
     }
     let stacks = super::device::threads(gpu).saturating_mul(STACK);
     let guess = softmig_region::units(CONTEXT.saturating_add(stacks));
-    gpu.place().context.store(guess, Ordering::Relaxed);
+    gpu.state().context.store(guess, Ordering::Relaxed);
     guess
 }
 
 /// Charges what the driver counts for this process and the account does not. `reserved` units are in the account and not
 /// yet the driver's. False if the driver cannot be asked.
 #[cold]
-pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
+pub(crate) fn raise(gpu: &LimitedGpu, reserved: u32) -> bool {
     let _errno = os::Errno::save();
     let mut found: Option<(u32, u32)> = None;
     for _ in 0..LOOKS {
@@ -56,7 +57,7 @@ pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
         }
     }
     if let Some((low, _)) = found {
-        let before = gpu.place().overhead.fetch_max(low, Ordering::Relaxed);
+        let before = gpu.state().overhead.fetch_max(low, Ordering::Relaxed);
         gpu.charge(low.saturating_sub(before));
     }
     found.is_some()
@@ -65,10 +66,10 @@ pub(crate) fn raise(gpu: &Limited, reserved: u32) -> bool {
 /// How many looks it takes at most where other threads take and give back memory at the same time.
 const LOOKS: usize = 4;
 
-/// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. Whoever calls this
+/// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. The caller
 /// counts as one call under way; while there are others, account and driver may differ, and nothing is taken back.
 #[cold]
-pub(crate) fn correct(gpu: &Limited) {
+pub(crate) fn correct(gpu: &LimitedGpu) {
     for _ in 0..PATIENCE {
         // Pools shrink by themselves: what they are charged too much would be missing here.
         pools::refresh_all(gpu);
@@ -81,12 +82,12 @@ pub(crate) fn correct(gpu: &Limited) {
             return;
         };
         if was_alone && gpu.is_alone() && low == again_low && high == again_high {
-            let place = gpu.place();
-            let promised = place.promised.load(Ordering::Relaxed);
-            let overhead = place.overhead.load(Ordering::Relaxed);
+            let state = gpu.state();
+            let promised = state.promised.load(Ordering::Relaxed);
+            let overhead = state.overhead.load(Ordering::Relaxed);
             set(gpu, overhead.min(high).max(promised).max(low));
             // The first guess was too much for this GPU.
-            place.context.fetch_min(high, Ordering::Relaxed);
+            state.context.fetch_min(high, Ordering::Relaxed);
             rebase(gpu);
             return;
         }
@@ -98,14 +99,14 @@ pub(crate) fn correct(gpu: &Limited) {
 const PATIENCE: usize = 3;
 
 /// Charges something without a name that is there or may come at any time, for as long as the process lives.
-pub(crate) fn promise(gpu: &Limited, units: u32) {
-    gpu.place().promised.fetch_add(units, Ordering::Relaxed);
-    gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+pub(crate) fn promise(gpu: &LimitedGpu, units: u32) {
+    gpu.state().promised.fetch_add(units, Ordering::Relaxed);
+    gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
 }
 
 /// A promise is over.
-pub(crate) fn release(gpu: &Limited, units: u32) {
-    let promised = &gpu.place().promised;
+pub(crate) fn release(gpu: &LimitedGpu, units: u32) {
+    let promised = &gpu.state().promised;
     let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
         Some(had.saturating_sub(units))
     });
@@ -114,7 +115,7 @@ pub(crate) fn release(gpu: &Limited, units: u32) {
 
 /// The first time that a context is seen on a GPU.
 #[cold]
-pub(crate) fn meet(gpu: &Limited) {
+pub(crate) fn meet(gpu: &LimitedGpu) {
     let _errno = os::Errno::save();
     if !device::has_one_gpu() {
         context::expect_several_contexts();
@@ -124,13 +125,12 @@ pub(crate) fn meet(gpu: &Limited) {
 }
 
 /// From here on changes of what is free are compared with what it is now.
-fn rebase(gpu: &Limited) {
+fn rebase(gpu: &LimitedGpu) {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    let result = cuda_queries::cuMemGetInfo_v2(&mut free, &mut total);
     if result == CUDA_SUCCESS {
-        gpu.place().free.store(free as u64, Ordering::Relaxed);
-        gpu.place().named.store(named(gpu), Ordering::Relaxed);
+        gpu.state().free.store(free as u64, Ordering::Relaxed);
+        gpu.state().named.store(named(gpu), Ordering::Relaxed);
     }
 }
 
@@ -139,70 +139,69 @@ const STEP: u64 = 32 << 20;
 
 /// After code may have been loaded: looks outside if what is free on the GPU is another amount than before. That may be a
 /// neighbour's doing, and then the look finds nothing.
-pub(crate) fn after_code(gpu: &Limited) {
+pub(crate) fn after_code(gpu: &LimitedGpu) {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: there is room for both answers.
-    let result = unsafe { cuda::real::cuMemGetInfo_v2(&raw mut free, &raw mut total) };
+    let result = cuda_queries::cuMemGetInfo_v2(&mut free, &mut total);
     if result != CUDA_SUCCESS {
         return;
     }
     noticed(gpu, free as u64);
 }
 
-/// So many bytes are free on the GPU. What is charged by name explains a part of the change.
-pub(crate) fn noticed(gpu: &Limited, free: u64) {
-    let place = gpu.place();
+/// Compares the free bytes of the GPU with what they were. What is charged by name explains a part of the change.
+pub(crate) fn noticed(gpu: &LimitedGpu, free: u64) {
+    let state = gpu.state();
     let named = named(gpu);
     let bytes = softmig_region::bytes;
     // Relaxed: to look twice does no harm.
-    let before = place.free.load(Ordering::Relaxed);
-    let gone = before.saturating_add(bytes(place.named.load(Ordering::Relaxed)));
+    let before = state.free.load(Ordering::Relaxed);
+    let gone = before.saturating_add(bytes(state.named.load(Ordering::Relaxed)));
     let explained = free.saturating_add(bytes(named));
     if gone.abs_diff(explained) < STEP {
         return;
     }
-    place.free.store(free, Ordering::Relaxed);
-    place.named.store(named, Ordering::Relaxed);
+    state.free.store(free, Ordering::Relaxed);
+    state.named.store(named, Ordering::Relaxed);
     if raise(gpu, 0) {
         return;
     }
-    // Nobody can be asked: a neighbour's memory may then count here, which is the safe side.
+    // NVML cannot be asked: a neighbour's memory may then count here, which is the safe side.
     let unknown = softmig_region::units(gone.saturating_sub(explained));
-    place.overhead.fetch_add(unknown, Ordering::Relaxed);
+    state.overhead.fetch_add(unknown, Ordering::Relaxed);
     gpu.charge(unknown);
 }
 
 /// Something without a name has gone that was charged with so much.
-pub(crate) fn lower(gpu: &Limited, units: u32) {
-    let overhead = &gpu.place().overhead;
+pub(crate) fn lower(gpu: &LimitedGpu, units: u32) {
+    let overhead = &gpu.state().overhead;
     let had = overhead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {
         Some(had.saturating_sub(units))
     });
     gpu.refund(had.unwrap_or(0).min(units));
 }
 
-/// What is charged by name.
-fn named(gpu: &Limited) -> u32 {
-    let place = gpu.place();
+/// The units that are charged by name.
+fn named(gpu: &LimitedGpu) -> u32 {
+    let state = gpu.state();
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     gpu.held_here()
-        .saturating_sub(part(&place.overhead))
-        .saturating_sub(part(&place.outlives))
+        .saturating_sub(part(&state.overhead))
+        .saturating_sub(part(&state.outlives))
 }
 
 /// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as
 /// well, which the driver may count for them.
-fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
-    let place = gpu.place();
+fn look(gpu: &LimitedGpu, reserved: u32) -> Option<(u32, u32)> {
+    let state = gpu.state();
     let before = named(gpu);
     let used = softmig_region::units(seen_by_nvml(gpu)?);
     // What others take or give back meanwhile is in the account before the driver has it, or longer.
     let named = named(gpu).max(before);
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     let named = named
-        .saturating_sub(part(&place.managed))
+        .saturating_sub(part(&state.managed))
         .saturating_sub(reserved);
-    let counted_here = named.saturating_sub(part(&place.elsewhere));
+    let counted_here = named.saturating_sub(part(&state.elsewhere));
     Some((
         used.saturating_sub(named),
         used.saturating_sub(counted_here),
@@ -210,14 +209,17 @@ fn look(gpu: &Limited, reserved: u32) -> Option<(u32, u32)> {
 }
 
 /// Charges `overhead` in the place of what was charged before.
-fn set(gpu: &Limited, overhead: u32) {
-    let before = gpu.place().overhead.swap(overhead, Ordering::Relaxed);
+fn set(gpu: &LimitedGpu, overhead: u32) {
+    let before = gpu.state().overhead.swap(overhead, Ordering::Relaxed);
     gpu.charge(overhead.saturating_sub(before));
     gpu.refund(before.saturating_sub(overhead));
 }
 
+/// More than any GPU has.
+const MOST_PROCESSES: usize = (16 << 10) / size_of::<nvmlProcessInfo_t>();
+
 /// The bytes that the driver counts for this process; `None` where it cannot be asked.
-fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
+fn seen_by_nvml(gpu: &LimitedGpu) -> Option<u64> {
     if !is_ready() {
         return None;
     }
@@ -231,25 +233,22 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
         found => found,
     };
     let device = found.ok()?;
-    let mut scratch = os::Scratch::new().ok()?;
-    let room = scratch.bytes();
-    let infos = room.as_mut_ptr().cast::<nvmlProcessInfo_t>();
-    let most = room.len().checked_div(size_of::<nvmlProcessInfo_t>())?;
-    let mut count = u32::try_from(most).ok()?;
-    // SAFETY: there is room for so many.
-    let result = unsafe {
-        nvml::real::nvmlDeviceGetComputeRunningProcesses_v3(device, &raw mut count, infos)
-    };
-
+    let mut infos: Mapped<nvmlProcessInfo_t> = Mapped::new(MOST_PROCESSES).ok()?;
+    let mut count = MOST_PROCESSES as u32;
+    let result = nvml_queries::nvmlDeviceGetComputeRunningProcesses_v3(
+        device,
+        &mut count,
+        Out::list(&mut infos),
+    );
     if result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE {
         return None;
     }
     // The driver tells each process the numbers of its own namespace.
     let us = os::process_id();
-    let count = usize::try_from(count).ok()?.min(most);
-    // SAFETY: the driver filled so many, and all was zero before.
-    let infos = unsafe { core::slice::from_raw_parts(infos, count) };
-    let ours = infos.iter().filter(|info| info.pid == us);
+    let ours = infos
+        .iter()
+        .take(count as usize)
+        .filter(|info| info.pid == us);
     // The driver says "not available" by the largest number.
     let known = ours
         .map(|info| info.usedGpuMemory)
@@ -258,13 +257,11 @@ fn seen_by_nvml(gpu: &Limited) -> Option<u64> {
 }
 
 /// NVML's handle of a GPU, or of a part of one; or NVML's error.
-fn device(kind: &[u8; 4], gpu: &Limited) -> Result<nvmlDevice_t, nvmlReturn_t> {
+fn device(kind: &[u8; 4], gpu: &LimitedGpu) -> Result<nvmlDevice_t, nvmlReturn_t> {
     let mut device: nvmlDevice_t = core::ptr::null_mut();
     let uuid = device::written(kind, gpu.uuid());
     let uuid = uuid.as_path().ok_or(NVML_ERROR_NOT_FOUND)?;
-    let uuid = uuid.as_ptr().cast::<c_char>();
-    // SAFETY: a text that ends in a zero byte, and room for the answer.
-    let result = unsafe { nvml_queries::nvmlDeviceGetHandleByUUID(uuid, &raw mut device) };
+    let result = nvml_queries::nvmlDeviceGetHandleByUUID(Name(uuid), &mut device);
     if result == NVML_SUCCESS {
         Ok(device)
     } else {
@@ -280,8 +277,8 @@ fn is_ready() -> bool {
     if READY.load(Ordering::Relaxed) {
         return true;
     }
-    // SAFETY: takes no argument; loads the library if need be.
-    let is_ready = unsafe { nvml::real::nvmlInit_v2() } == NVML_SUCCESS;
+    // Loads the library if need be.
+    let is_ready = nvml_queries::nvmlInit_v2() == NVML_SUCCESS;
     if is_ready {
         READY.store(true, Ordering::Relaxed);
     }

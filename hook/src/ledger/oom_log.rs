@@ -1,4 +1,4 @@
-//! What the job's log says when there is no room.
+//! The job's log when memory runs out.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -13,15 +13,15 @@ static REFUSED: AtomicU32 = AtomicU32::new(0);
 
 /// A request for which there was no room.
 pub(super) struct Refused {
-    /// What was asked for.
+    /// The request.
     pub(super) units: u32,
     /// The GPU's number in CUDA's order.
     pub(super) gpu: u8,
-    /// What the job holds.
+    /// Held by the job.
     pub(super) held: u64,
-    /// What this process holds.
+    /// Held by this process.
     pub(super) held_here: u32,
-    /// What the job may hold.
+    /// The job's limit.
     pub(super) limit: u32,
     /// Whether it is the job's first.
     pub(super) is_first: bool,

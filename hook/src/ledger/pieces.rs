@@ -8,7 +8,7 @@ use softmig_region::{UNIT, units};
 /// larger ones have pieces of their own (docs/gpu-notes.md).
 pub(crate) const PIECE: u64 = 2 << 20;
 
-/// What a piece costs.
+/// The units of a piece.
 pub(crate) const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
 
 /// The pieces that so many bytes take when nothing is shared, in units.

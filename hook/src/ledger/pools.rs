@@ -1,7 +1,6 @@
 //! Memory pools and the memory of graphs: what is freed to them stays with them, and is charged until it is known to have
 //! left.
 
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use softmig_driver_sys::cuda::{
@@ -11,15 +10,15 @@ use softmig_driver_sys::cuda::{
 use softmig_region::units;
 
 use super::allocations::{Holding, Kind};
-use super::device::Limited;
-use super::slot::{holdings, places};
-use crate::driver::cuda::real;
+use super::device::LimitedGpu;
+use super::slot::{gpu_states, holdings};
+use crate::driver::args::Number;
 use crate::driver::cuda_queries;
 use crate::driver::stream::relaxed;
 
 /// A pool on a GPU.
 pub(crate) struct Pool {
-    gpu: Limited,
+    gpu: LimitedGpu,
     handle: CUmemoryPool,
     /// Its memory is managed: the driver counts it for no process.
     is_managed: bool,
@@ -30,8 +29,8 @@ const HOST: u8 = u8::MAX;
 
 impl Pool {
     /// The pool, or where it is null the one that the GPU's allocations come from; `None` for the host's.
-    pub(crate) fn of(gpu: &Limited, pool: CUmemoryPool) -> Option<Self> {
-        let current = gpu.place().pool.load(Ordering::Relaxed);
+    pub(crate) fn of(gpu: &LimitedGpu, pool: CUmemoryPool) -> Option<Self> {
+        let current = gpu.state().pool.load(Ordering::Relaxed);
         if pool.is_null() && current != 0 {
             return Some(Self {
                 gpu: *gpu,
@@ -54,7 +53,7 @@ impl Pool {
         let gpu = if known.device == gpu.number() {
             *gpu
         } else {
-            Limited::on(known.device.into())?
+            LimitedGpu::on(known.device.into())?
         };
         Some(Self {
             gpu,
@@ -64,11 +63,11 @@ impl Pool {
     }
 
     /// The GPU that it lies on.
-    pub(crate) fn gpu(&self) -> &Limited {
+    pub(crate) fn gpu(&self) -> &LimitedGpu {
         &self.gpu
     }
 
-    /// The bytes that it holds and nobody uses; maybe fewer than there are.
+    /// Its unused bytes; maybe fewer than there are.
     pub(crate) fn unused(&self) -> u64 {
         let reserved = figure(self.handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
         let used = figure(self.handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
@@ -108,7 +107,7 @@ impl Pool {
         gpu.refund(reserved_before.saturating_sub(more));
         gpu.refund(before.saturating_sub(now));
         if self.is_managed {
-            let managed = &gpu.place().managed;
+            let managed = &gpu.state().managed;
             managed.fetch_add(more, Ordering::Relaxed);
             managed.fetch_sub(before.saturating_sub(now), Ordering::Relaxed);
         }
@@ -117,21 +116,19 @@ impl Pool {
 
 /// Finds the pool that a GPU's allocations come from, and remembers it if it is an ordinary one.
 #[cold]
-fn find_current(gpu: &Limited) -> Option<CUmemoryPool> {
+fn find_current(gpu: &LimitedGpu) -> Option<CUmemoryPool> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();
     let before = currents();
-    // SAFETY: there is room for the answer.
-    let result = unsafe { cuda_queries::cuDeviceGetMemPool(&raw mut pool, gpu.number().into()) };
-    if result != CUDA_SUCCESS {
+    if cuda_queries::cuDeviceGetMemPool(&mut pool, gpu.number().into()) != CUDA_SUCCESS {
         return None;
     }
     let known = gpu.holdings().get(Kind::Pool, pool as u64);
     let known = known.unwrap_or_else(|| remember(gpu, pool, 0));
     if known.device == gpu.number() && known.other != MANAGED {
-        gpu.place().pool.store(pool as u64, Ordering::SeqCst);
+        gpu.state().pool.store(pool as u64, Ordering::SeqCst);
         // It may be another one by now.
         if currents() != before {
-            gpu.place().pool.store(0, Ordering::SeqCst);
+            gpu.state().pool.store(0, Ordering::SeqCst);
         }
     }
     Some(pool)
@@ -149,9 +146,8 @@ pub(crate) fn currents() -> u32 {
 pub(crate) fn forget_currents() {
     // SeqCst, and first: who stores what it was told before sees this.
     CURRENTS.fetch_add(1, Ordering::SeqCst);
-    let places = places();
-    for place in places.iter().flat_map(|places| places.iter()) {
-        place.pool.store(0, Ordering::SeqCst);
+    for state in gpu_states().unwrap_or_default() {
+        state.pool.store(0, Ordering::SeqCst);
     }
 }
 
@@ -160,7 +156,7 @@ pub(crate) const MANAGED: u64 = 1;
 
 /// Remembers a pool of a GPU's; `kind` is [`MANAGED`] or 0.
 #[cold]
-pub(crate) fn remember(gpu: &Limited, pool: CUmemoryPool, kind: u64) -> Holding {
+pub(crate) fn remember(gpu: &LimitedGpu, pool: CUmemoryPool, kind: u64) -> Holding {
     let new = Holding {
         units: 0,
         device: gpu.number(),
@@ -186,35 +182,34 @@ pub(crate) fn remember_host(pool: CUmemoryPool) {
     }
 }
 
-/// Makes a pool give back what nobody uses; what it then holds, in units.
+/// Makes a pool give unused memory back; what it then holds, in units.
 pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
-    // SAFETY: the program's pool; the driver checks it.
-    relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+    relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
     let left = figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
     left.map_or(u32::MAX, units)
 }
 
-/// A pool is destroyed. What is still in use of it stays until that is freed: nobody says when, so it is charged as what
+/// A pool is destroyed. What is still in use of it stays until that is freed, at an unknown time, so it is charged as what
 /// has no name.
 pub(crate) fn destroyed(held: &Holding, left: u32) {
-    if let Some(gpu) = Limited::on(held.device.into()) {
+    if let Some(gpu) = LimitedGpu::on(held.device.into()) {
         let left = left.min(held.units);
-        let place = gpu.place();
+        let state = gpu.state();
         if held.other == MANAGED {
             // The driver counts what is left for no process.
             gpu.outlive(left);
-            place.managed.fetch_sub(held.units, Ordering::Relaxed);
+            state.managed.fetch_sub(held.units, Ordering::Relaxed);
         } else {
-            place.overhead.fetch_add(left, Ordering::Relaxed);
+            state.overhead.fetch_add(left, Ordering::Relaxed);
         }
         gpu.refund(held.units.saturating_sub(left));
     }
 }
 
-/// Charges what a pool holds now. Whoever calls this counts as one call under way.
+/// Charges what a pool holds now. The caller counts as one call under way.
 pub(crate) fn refresh(pool: CUmemoryPool) {
     let known = holdings().and_then(|holdings| holdings.get(Kind::Pool, pool as u64));
-    let gpu = known.and_then(|known| Limited::on(known.device.into()));
+    let gpu = known.and_then(|known| LimitedGpu::on(known.device.into()));
     if let Some(gpu) = gpu {
         let pool = Pool {
             gpu,
@@ -227,8 +222,8 @@ pub(crate) fn refresh(pool: CUmemoryPool) {
 
 /// Charges what all pools and graphs of a GPU hold now: pools give back by themselves when the program waits for its
 /// streams.
-pub(crate) fn refresh_all(gpu: &Limited) {
-    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
+pub(crate) fn refresh_all(gpu: &LimitedGpu) {
+    if gpu.state().graphs.load(Ordering::Relaxed) > 0 {
         refresh_graphs(gpu);
     }
     gpu.holdings().each(Kind::Pool, |pool, held| {
@@ -239,8 +234,8 @@ pub(crate) fn refresh_all(gpu: &Limited) {
 }
 
 /// The GPU's primary context is gone. Some pools outlive it; others the driver knows no more.
-pub(crate) fn forget_gone(gpu: &Limited) {
-    gpu.place().pool.store(0, Ordering::Relaxed);
+pub(crate) fn forget_gone(gpu: &LimitedGpu) {
+    gpu.state().pool.store(0, Ordering::Relaxed);
     gpu.holdings().each(Kind::Pool, |name, held| {
         if held.device != gpu.number() {
             return;
@@ -255,38 +250,35 @@ pub(crate) fn forget_gone(gpu: &Limited) {
     refresh_graphs(gpu);
 }
 
-/// Makes pools and graphs give back what nobody uses, and charges what they then still hold.
-pub(crate) fn give_back(gpu: &Limited) {
+/// Makes pools and graphs give unused memory back, and charges what they then still hold.
+pub(crate) fn give_back(gpu: &LimitedGpu) {
     gpu.holdings().each(Kind::Pool, |pool, held| {
         if held.device == gpu.number() {
             let pool = pool as usize as CUmemoryPool;
-            // SAFETY: a pool that this process has not destroyed; the driver checks it.
-            relaxed(|| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+            relaxed(|| cuda_queries::cuMemPoolTrimTo(pool, 0));
             refresh(pool);
         }
     });
-    if gpu.place().graphs.load(Ordering::Relaxed) > 0 {
-        // SAFETY: takes a number.
-        let _ = unsafe { real::cuDeviceGraphMemTrim(gpu.number().into()) };
+    if gpu.state().graphs.load(Ordering::Relaxed) > 0 {
+        let _ = cuda_queries::cuDeviceGraphMemTrim(gpu.number().into());
         refresh_graphs(gpu);
     }
 }
 
-/// What graphs hold of a GPU, in units.
-fn graphs_figure(gpu: &Limited) -> Option<u32> {
+/// The units of a GPU that graphs hold.
+fn graphs_figure(gpu: &LimitedGpu) -> Option<u32> {
     let mut bytes = 0_u64;
-    let place = (&raw mut bytes).cast::<c_void>();
-    let attribute = CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
-    // SAFETY: there is room for the answer, a number of 64 bits.
-    let result = unsafe {
-        cuda_queries::cuDeviceGetGraphMemAttribute(gpu.number().into(), attribute, place)
-    };
+    let result = cuda_queries::cuDeviceGetGraphMemAttribute(
+        gpu.number().into(),
+        CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+        Number(&mut bytes),
+    );
     (result == CUDA_SUCCESS).then(|| units(bytes))
 }
 
 /// Charges what graphs hold, if it is more; `reserved_before` units of it are charged already.
-pub(crate) fn graphs_grew(gpu: &Limited, reserved_before: u32) {
-    let graphs = &gpu.place().graphs;
+pub(crate) fn graphs_grew(gpu: &LimitedGpu, reserved_before: u32) {
+    let graphs = &gpu.state().graphs;
     let now = graphs_figure(gpu).unwrap_or(0);
     let before = graphs.fetch_max(now, Ordering::SeqCst);
     let more = now.saturating_sub(before);
@@ -295,8 +287,8 @@ pub(crate) fn graphs_grew(gpu: &Limited, reserved_before: u32) {
 }
 
 /// Charges what graphs hold, if it is less.
-pub(crate) fn refresh_graphs(gpu: &Limited) {
-    let graphs = &gpu.place().graphs;
+pub(crate) fn refresh_graphs(gpu: &LimitedGpu) {
+    let graphs = &gpu.state().graphs;
     let calls = gpu.calls();
     let before = graphs.load(Ordering::SeqCst);
     let Some(now) = graphs_figure(gpu).filter(|&now| now < before) else {
@@ -314,8 +306,7 @@ pub(crate) fn refresh_graphs(gpu: &Limited) {
 /// A figure of a pool's, in bytes.
 fn figure(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Option<u64> {
     let mut bytes = 0_u64;
-    let place = (&raw mut bytes).cast::<c_void>();
-    // SAFETY: there is room for the answer, a number of 64 bits.
-    let result = relaxed(|| unsafe { cuda_queries::cuMemPoolGetAttribute(pool, attribute, place) });
+    let result =
+        relaxed(|| cuda_queries::cuMemPoolGetAttribute(pool, attribute, Number(&mut bytes)));
     (result == CUDA_SUCCESS).then_some(bytes)
 }

@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering;
 
 use softmig_region::Taken;
 
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::in_progress::Busy;
 use super::oom_log::{self, Refused};
 use super::{nvml_usage, pools, stale};
 use crate::os;
 
-impl Limited {
+impl LimitedGpu {
     /// Takes `units` for what `function`, the call that is under way, is about to ask of the driver. False if the job may not
     /// have it: the program is out of memory.
     #[inline]
@@ -37,7 +37,7 @@ impl Limited {
     fn look_outside(&self, held: u64, units: u32) {
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         // Relaxed: to look twice, or once too seldom, does no harm.
-        let look_at = self.place().look_at.load(Ordering::Relaxed);
+        let look_at = self.state().look_at.load(Ordering::Relaxed);
         // What was given back since makes room for what has no name.
         let is_much_less = held < look_at / 2;
         if held < look_at.max(self.limit() / 2) && !is_much_less {
@@ -45,7 +45,7 @@ impl Limited {
         }
         let left = self.limit().saturating_sub(held);
         let next = held.saturating_add(left / 2).max(1);
-        self.place().look_at.store(next, Ordering::Relaxed);
+        self.state().look_at.store(next, Ordering::Relaxed);
         nvml_usage::raise(self, units);
     }
 
@@ -55,7 +55,7 @@ impl Limited {
         self.is_within_limit()
     }
 
-    /// The same before more code is used: what nobody uses makes room for what came already.
+    /// The same before more code is used: unused memory makes room for what came already.
     pub(crate) fn has_room(&self) -> bool {
         if self.has_room_for_code() {
             return true;
@@ -78,7 +78,7 @@ impl Limited {
     fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
         // One thread at a time: what is found to be held no more is given back only while no other call is under way.
-        let _searching = call.pause(|| self.place().searching.hold_within(LONGEST_SEARCH));
+        let _searching = call.pause(|| self.state().searching.hold_within(LONGEST_SEARCH));
         let fits = || self.try_reserve(units).is_ok();
         if fits() {
             return true;
@@ -101,7 +101,7 @@ impl Limited {
         if fits() {
             return true;
         }
-        // What pools hold and nobody uses, and what is charged for something that the driver has given up.
+        // Unused memory of pools, and what is charged for something that the driver has given up.
         pools::give_back(self);
         stale::forget_freed(self);
         if fits() {

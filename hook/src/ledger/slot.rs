@@ -5,20 +5,22 @@
 //! though it never uses either: it has the driver's files too, and the driver keeps the memory of a process as long as
 //! anybody has these.
 
-use core::mem::size_of;
+#![expect(unsafe_code, reason = "maps the ledger, which processes share")]
+
 use core::num::NonZeroU64;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use softmig_policy::node::identity::{Finding, Standing, job_file};
+use softmig_policy::node::process_view::ProcessView;
 use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
 use super::allocations::Holdings;
-use super::state::Place;
-use crate::identity::host::{Node, ThisNode};
-use crate::identity::resolve::{Finding, Standing};
+use super::state::GpuState;
+use crate::identity::host::ThisNode;
 use crate::identity::{gate, neighbours};
+use crate::os::cells::{Fresh, Kept, Once, zeroed};
 use crate::os::fixed_str::{Text, text};
-use crate::os::once::Once;
 use crate::os::{self, Error, File};
 
 /// All that the account knows of this process; empty when all zero, which it is again in the child of a fork.
@@ -27,10 +29,10 @@ pub(crate) struct Private {
     /// The process it belongs to, where the kernel cannot wipe it for children; else zero.
     owner: AtomicU32,
     /// The GPUs, by their number in CUDA's order.
-    pub(crate) places: [Place; MAX_GPUS],
-    /// What it holds.
+    pub(crate) gpus: [GpuState; MAX_GPUS],
+    /// The memory that it holds.
     pub(crate) holdings: Holdings,
-    /// When it first saw that the process of a slot is no more, in milliseconds; 0 for not.
+    /// When it first saw that the process of a slot is dead, in milliseconds; 0 for not.
     pub(crate) dead_since: [AtomicU64; SLOTS],
 }
 
@@ -46,7 +48,9 @@ pub(crate) struct Member {
 }
 
 /// Where what is known is, once anything is.
-static PRIVATE: AtomicPtr<Private> = AtomicPtr::new(core::ptr::null_mut());
+static PRIVATE: Kept<Private> = Kept::new();
+
+zeroed! { Private { member, owner, gpus, holdings, dead_since } }
 
 impl Private {
     /// This process's; the first time it takes a place in the ledger.
@@ -61,10 +65,7 @@ impl Private {
     /// The same, if it has one.
     #[inline]
     pub(crate) fn known() -> Option<&'static Self> {
-        // Acquire: what was written there before is seen.
-        let private = NonNull::new(PRIVATE.load(Ordering::Acquire))?;
-        // SAFETY: whatever is stored there is never given back.
-        let private: &'static Self = unsafe { private.as_ref() };
+        let private = PRIVATE.get()?;
         private.member.get()?;
         private.is_ours().then_some(private)
     }
@@ -74,7 +75,7 @@ impl Private {
         static NOWHERE: Private = Private {
             member: Once::new(),
             owner: AtomicU32::new(0),
-            places: [const { Place::new() }; MAX_GPUS],
+            gpus: [const { GpuState::new() }; MAX_GPUS],
             holdings: Holdings::new(),
             dead_since: [const { AtomicU64::new(0) }; SLOTS],
         };
@@ -99,30 +100,17 @@ impl Private {
         Self::known().ok_or(Error::AGAIN)
     }
 
-    /// What is stored for this process, with a place or still without.
+    /// The memory for this process's state, with a place in the ledger or still without.
     fn placed() -> Result<&'static Self, Error> {
-        let before = PRIVATE.load(Ordering::Acquire);
-        let stored = match NonNull::new(before).filter(|private| {
-            // SAFETY: see `known`.
-            unsafe { private.as_ref() }.is_ours()
-        }) {
-            Some(private) => private,
-            None => Self::store(before)?,
-        };
-        // SAFETY: see `known`.
-        Ok(unsafe { stored.as_ref() })
-    }
-
-    /// Stores a new one, or gives the one that another thread has stored before.
-    fn store(before: *mut Self) -> Result<NonNull<Self>, Error> {
-        let new = fresh()?;
-        let stored =
-            PRIVATE.compare_exchange(before, new.as_ptr(), Ordering::AcqRel, Ordering::Acquire);
-        let Some(other) = stored.err().and_then(NonNull::new) else {
-            return Ok(new);
-        };
-        os::unmap(new.cast(), size_of::<Self>());
-        Ok(other)
+        let before = PRIVATE.get();
+        if let Some(private) = before.filter(|private| private.is_ours()) {
+            return Ok(private);
+        }
+        let (new, is_wiped) = Fresh::<Self>::zeroed()?;
+        if !is_wiped {
+            new.owner.store(os::process_id(), Ordering::Relaxed);
+        }
+        PRIVATE.exchange(before, new).ok_or(Error::AGAIN)
     }
 
     /// Whether it is this process's: a child of a fork has it empty, or as its parent's where the kernel cannot wipe it.
@@ -133,18 +121,6 @@ impl Private {
     }
 }
 
-/// New memory for it.
-fn fresh() -> Result<NonNull<Private>, Error> {
-    let start = os::map(size_of::<Private>())?;
-    let private = start.cast::<Private>();
-    if !os::is_wiped_in_children(start, size_of::<Private>()) {
-        // SAFETY: mapped, all zero, and nobody else's yet.
-        let private: &Private = unsafe { private.as_ref() };
-        private.owner.store(os::process_id(), Ordering::Relaxed);
-    }
-    Ok(private)
-}
-
 /// A ledger's memory.
 struct Mapping {
     start: NonNull<u8>,
@@ -153,7 +129,8 @@ struct Mapping {
 
 impl Mapping {
     fn give_back(self) {
-        os::unmap(self.start, self.size);
+        // SAFETY: mapped for a member that is not kept.
+        unsafe { os::unmap(self.start, self.size) };
     }
 }
 
@@ -170,7 +147,7 @@ impl Member {
         }
     }
 
-    /// In a ledger that nobody else has.
+    /// In a ledger that no other process has.
     fn alone() -> Result<(Self, Mapping), Error> {
         let size = size(MAX_GPUS);
         let start = os::map(size)?;
@@ -205,7 +182,7 @@ impl Member {
         }
     }
 
-    /// Takes the first slot that nobody has, and in which nothing is left of a process that has just ended.
+    /// Takes the first free slot in which nothing is left of a process that has just ended.
     fn free_slot(&self, file: &File) -> Result<usize, Error> {
         for slot in 0..SLOTS {
             // What is left of a dead process is not locked even for a moment: it is not to look alive.
@@ -250,7 +227,7 @@ impl Member {
         let Some(path) = gate::with_finding(path).filter(|_| self.is_shared) else {
             return reaped;
         };
-        // Another open file: the lock of a slot that somebody has cannot be had by it, our own neither.
+        // Another open file: it cannot get the lock of a slot that a process has, not even our own.
         let Ok(file) = open(&path) else {
             return reaped;
         };
@@ -262,7 +239,7 @@ impl Member {
                 since.store(0, Ordering::Relaxed);
                 continue;
             }
-            // Who waits as well must not look alive, so this takes no lock.
+            // Another process that looks must not look alive, so this takes no lock.
             if file.is_locked(lock) {
                 since.store(0, Ordering::Relaxed);
                 continue;
@@ -276,7 +253,7 @@ impl Member {
             if is_new || age < SETTLING {
                 reaped.is_waiting = true;
             } else if file.share_byte(lock) == Ok(true) {
-                // Whoever wants the slot while it is locked takes another. Who clears it as well may.
+                // A process that wants the slot while it is locked takes another. Several may clear it.
                 for gpu in self.ledger.gpus() {
                     reaped.is_any |= gpu.clear(slot);
                 }
@@ -298,7 +275,7 @@ impl Member {
 /// first. Longer than what was seen of processes with many contexts (docs/gpu-notes.md).
 const SETTLING: u64 = 1000;
 
-/// What became of the dead.
+/// The outcome of a look at dead processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reaped {
     /// Some held memory, and hold it no more.
@@ -307,18 +284,18 @@ pub(crate) struct Reaped {
     pub(crate) is_waiting: bool,
 }
 
-/// What this process holds, if it has an account.
+/// The memory that this process holds, if it has a place in a ledger.
 #[inline]
 pub(crate) fn holdings() -> Option<&'static Holdings> {
     Private::known().map(|private| &private.holdings)
 }
 
-/// What is known of each GPU, if this process has an account.
-pub(super) fn places() -> Option<&'static [Place]> {
-    Private::known().map(|private| private.places.as_slice())
+/// The state of each GPU, if this process has a place in a ledger.
+pub(super) fn gpu_states() -> Option<&'static [GpuState]> {
+    Private::known().map(|private| private.gpus.as_slice())
 }
 
-/// What the living processes of this process's job hold of a GPU, in units. A process that has no place in the ledger
+/// The units of a GPU that the living processes of this process's job hold. A process that has no place in the ledger
 /// takes none, and maps it for this look alone.
 pub(crate) fn held(key: NonZeroU64) -> u64 {
     let ledger = Private::known()
@@ -339,7 +316,8 @@ fn seen_by_passer(file: &File, key: NonZeroU64) -> Result<u64, Error> {
     // SAFETY: mapped until it is given back below, and only read and written as atomics.
     let ledger = unsafe { Ledger::at(start.as_ptr(), size) };
     let held = ledger.map_or(0, |ledger| held_by_living(ledger, file, key));
-    os::unmap(start, size);
+    // SAFETY: mapped above, and the ledger is not used any more.
+    unsafe { os::unmap(start, size) };
     Ok(held)
 }
 
@@ -356,6 +334,12 @@ fn held_by_living(ledger: Ledger<'_>, file: &File, key: NonZeroU64) -> u64 {
     (0..SLOTS).map(held).fold(0, u64::saturating_add)
 }
 
+/// A ledger of a test's own.
+#[cfg(test)]
+pub(crate) fn ledger_of_test() -> Ledger<'static> {
+    Member::alone().unwrap().0.ledger
+}
+
 /// The longest path of a ledger.
 type Path = Text<256>;
 
@@ -363,13 +347,9 @@ type Path = Text<256>;
 fn path(finding: &Finding) -> Option<Path> {
     match &finding.standing {
         // Root in a user's job; in a user namespace anybody can be root.
-        Standing::Job(conf)
-            if conf.uid != 0 && os::real_uid() == 0 && ThisNode.is_in_first_user_namespace() =>
-        {
-            None
-        }
-        Standing::Job(_) => Some(of_job(finding.job?)),
-        Standing::Neighbours => neighbours::neighbour().map(of_job),
+        Standing::Job(conf) if conf.uid != 0 && ThisNode.is_root() => None,
+        Standing::Job(_) => Some(job_file(finding.job?, b"ledger")),
+        Standing::Neighbours => neighbours::neighbour().map(|job| job_file(job, b"ledger")),
         // Of the environment nothing is believed by a program with other rights than its user's.
         Standing::Own(_) if os::is_secure() => None,
         Standing::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
@@ -377,15 +357,7 @@ fn path(finding: &Finding) -> Option<Path> {
     }
 }
 
-/// Where a job's ledger is.
-fn of_job(job: u32) -> Path {
-    let mut path = text(&[b"/var/run/softmig/jobs/"]);
-    path.push_number(job.into(), 1);
-    path.push(b"/ledger");
-    path
-}
-
-/// Opens a ledger: a plain file that this user alone can write to, so that nobody else can make it shorter.
+/// Opens a ledger: a plain file that this user alone can write to, so that no other user can make it shorter.
 fn open(path: &Path) -> Result<File, Error> {
     let path = path.as_path().ok_or(Error::TOO_LONG)?;
     let file = File::open(path, libc::O_RDWR)?;

@@ -1,9 +1,9 @@
-//! What is charged for something that the driver has given up meanwhile.
+//! Charges for memory that the driver has given up meanwhile.
 
 use softmig_driver_sys::cuda::CUDA_SUCCESS;
 
 use super::allocations::Kind;
-use super::device::Limited;
+use super::device::LimitedGpu;
 use super::{charge, mappings};
 use crate::driver::cuda_queries;
 
@@ -11,17 +11,14 @@ use crate::driver::cuda_queries;
 pub(crate) const FREED: u32 = u32::MAX;
 
 /// Refunds what was freed in the order of a stream that has come to it.
-pub(crate) fn forget_freed(gpu: &Limited) {
+pub(crate) fn forget_freed(gpu: &LimitedGpu) {
     for kind in [Kind::Address, Kind::Managed] {
         gpu.holdings().each(kind, |address, held| {
             if held.count != FREED || held.device != gpu.number() {
                 return;
             }
             let (mut base, mut size) = (0, 0);
-            // SAFETY: there is room for both answers.
-            let known = unsafe {
-                cuda_queries::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
-            };
+            let known = cuda_queries::cuMemGetAddressRange_v2(&mut base, &mut size, address);
             if known != CUDA_SUCCESS
                 && let Some(held) = gpu.holdings().take(kind, address)
             {

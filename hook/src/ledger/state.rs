@@ -7,28 +7,28 @@ use softmig_region::Gpu;
 
 use super::context_lock::Making;
 use crate::os::Lock;
-use crate::os::once::Once;
+use crate::os::cells::{Once, zeroed};
 
-/// What is known of one GPU; empty when all zero.
-pub(crate) struct Place {
+/// The state of one GPU; empty when all zero.
+pub(crate) struct GpuState {
     pub(super) known: Once<Known>,
-    /// What is charged beyond what has a name: contexts, code, the stacks of kernels.
+    /// Units without a name: contexts, code, the stacks of kernels.
     pub(crate) overhead: AtomicU32,
-    /// What is charged for managed memory, which the driver's own figures for a process leave out.
+    /// Units of managed memory, which the driver's own figures for a process leave out.
     pub(crate) managed: AtomicU32,
-    /// What is charged for memory that other processes or interfaces have too, which the driver counts for one of them.
+    /// Units of memory that other processes or interfaces have too, which the driver counts for one of them.
     pub(crate) elsewhere: AtomicU32,
-    /// What is charged for the memory nodes of graphs.
+    /// Units of the memory nodes of graphs.
     pub(crate) graphs: AtomicU32,
-    /// What one context takes.
+    /// Units of one context.
     pub(crate) context: AtomicU32,
-    /// What was free on the GPU, in bytes, when this process last looked after it loaded code.
+    /// Bytes that were free on the GPU when this process last looked after it loaded code.
     pub(crate) free: AtomicU64,
     /// Of what has no name, so much may not be taken yet.
     pub(crate) promised: AtomicU32,
-    /// What others can have for as long as they like, by a descriptor: the driver counts it for no process.
+    /// Units that others can keep by a descriptor: the driver counts them for no process.
     pub(crate) outlives: AtomicU32,
-    /// What was charged by name when `free` was seen.
+    /// Units with a name when `free` was seen.
     pub(crate) named: AtomicU32,
     /// Not zero once a graph with memory nodes was instantiated.
     pub(crate) graph: AtomicU32,
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     pub(super) busy: AtomicU64,
     /// Held by the thread that looks for room.
     pub(super) searching: Lock,
-    /// Who makes or ends the primary context.
+    /// The thread that makes or ends the primary context.
     pub(crate) making: Making,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
@@ -46,7 +46,12 @@ pub(crate) struct Place {
     pub(super) look_at: AtomicU32,
 }
 
-impl Place {
+zeroed! { GpuState {
+    known, overhead, managed, elsewhere, graphs, context, free, promised, outlives, named, graph, streams, busy, searching,
+    making, pool, look_at
+} }
+
+impl GpuState {
     /// Nothing is known.
     pub(crate) const fn new() -> Self {
         Self {
@@ -71,12 +76,12 @@ impl Place {
     }
 }
 
-/// What does not change.
+/// The part of the state that does not change.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// Its part of the ledger; `None` where that has no room for it.
     pub(super) gpu: Option<Gpu<'static>>,
     pub(super) uuid: CUuuid,
-    /// What the job may hold, in units; `None` for as much as there is.
+    /// The job's limit, in units; `None` for as much as there is.
     pub(super) limit: Option<u32>,
 }

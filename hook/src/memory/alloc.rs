@@ -1,34 +1,55 @@
 //! `cuMemAlloc` and its like, and pitched memory.
 
-use core::ffi::{CStr, c_uint};
+use core::ffi::CStr;
 
-use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 
 use super::managed;
+use crate::driver::args::Out;
 use crate::driver::context;
-use crate::driver::cuda::real;
 use crate::ledger::pieces::{PIECE, PIECE_UNITS, in_pieces, may_be_others, piece_of};
 use crate::ledger::stale::FREED;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, here};
+use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here};
 
-/// Allocates `bytes`, whose address `address` tells after `call`.
-fn allocate(
+/// Allocates `bytes`. The driver writes the address to `pointer`.
+pub(crate) fn alloc<P: Copy + Into<u64>>(
+    pointer: Out<P>,
     bytes: u64,
     function: &CStr,
     call: impl FnOnce() -> CUresult,
-    address: impl FnOnce() -> u64,
 ) -> CUresult {
-    // The driver refuses nothing, too.
+    // The driver itself refuses to allocate 0 bytes.
     let Some(gpu) = here().filter(|_| bytes > 0) else {
         return call();
     };
     let units = in_pieces(bytes);
     ledger::charged(&gpu, units, function, call, || {
-        remember(&gpu, address(), bytes, units);
+        if let Some(address) = pointer.get() {
+            remember(&gpu, address.into(), bytes, units);
+        }
     })
 }
 
-fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
+/// The driver rounds the length of a row up to at most this.
+const PITCH: u64 = 512;
+
+/// Allocates `height` rows of `width` bytes.
+pub(crate) fn alloc_pitched<P: Copy + Into<u64>>(
+    pointer: Out<P>,
+    width: u64,
+    height: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let row = width.div_ceil(PITCH).saturating_mul(PITCH);
+    alloc(
+        pointer,
+        row.saturating_mul(height),
+        c"cuMemAllocPitch",
+        call,
+    )
+}
+
+fn remember(gpu: &LimitedGpu, address: u64, bytes: u64, units: u32) {
     let new = Holding {
         units,
         device: gpu.number(),
@@ -45,7 +66,7 @@ fn remember(gpu: &Limited, address: u64, bytes: u64, units: u32) {
 }
 
 /// Frees what is at an address.
-fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
@@ -68,7 +89,7 @@ fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
 
 /// Frees one of the allocations in a piece.
 fn piece_freed(address: u64, held: Holding, call: impl FnOnce() -> CUresult) -> CUresult {
-    let gpu = Limited::on(held.device.into());
+    let gpu = LimitedGpu::on(held.device.into());
     let _busy = gpu.as_ref().map(Busy::on);
     let result = call();
     if let Some(holdings) = ledger::holdings() {
@@ -77,85 +98,9 @@ fn piece_freed(address: u64, held: Holding, call: impl FnOnce() -> CUresult) -> 
     result
 }
 
-pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult {
-    allocate(
-        bytes.into(),
-        c"cuMemAlloc",
-        // SAFETY: the program's arguments, for which it keeps the driver's contract.
-        || unsafe { real::cuMemAlloc(pointer, bytes) },
-        // SAFETY: the driver has just written there.
-        || unsafe { pointer.read() }.into(),
-    )
-}
-
-pub(crate) unsafe fn alloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult {
-    allocate(
-        bytes as u64,
-        c"cuMemAlloc",
-        // SAFETY: as above.
-        || unsafe { real::cuMemAlloc_v2(pointer, bytes) },
-        // SAFETY: as above.
-        || unsafe { pointer.read() },
-    )
-}
-
-/// The rows of pitched memory are as long as the GPU likes them: the pitch is at most the width rounded up to this.
-const PITCH: u64 = 512;
-
-fn pitched(width: u64, height: u64) -> u64 {
-    width
-        .div_ceil(PITCH)
-        .saturating_mul(PITCH)
-        .saturating_mul(height)
-}
-
-pub(crate) unsafe fn alloc_pitch(
-    pointer: *mut CUdeviceptr_v1,
-    pitch: *mut c_uint,
-    width: c_uint,
-    height: c_uint,
-    element_size: c_uint,
-) -> CUresult {
-    allocate(
-        pitched(width.into(), height.into()),
-        c"cuMemAllocPitch",
-        // SAFETY: as above.
-        || unsafe { real::cuMemAllocPitch(pointer, pitch, width, height, element_size) },
-        // SAFETY: as above.
-        || unsafe { pointer.read() }.into(),
-    )
-}
-
-pub(crate) unsafe fn alloc_pitch_v2(
-    pointer: *mut CUdeviceptr,
-    pitch: *mut usize,
-    width: usize,
-    height: usize,
-    element_size: c_uint,
-) -> CUresult {
-    allocate(
-        pitched(width as u64, height as u64),
-        c"cuMemAllocPitch",
-        // SAFETY: as above.
-        || unsafe { real::cuMemAllocPitch_v2(pointer, pitch, width, height, element_size) },
-        // SAFETY: as above.
-        || unsafe { pointer.read() },
-    )
-}
-
-pub(crate) unsafe fn free_v1(pointer: CUdeviceptr_v1) -> CUresult {
-    // SAFETY: as above.
-    free(pointer.into(), || unsafe { real::cuMemFree(pointer) })
-}
-
-pub(crate) unsafe fn free_v2(pointer: CUdeviceptr) -> CUresult {
-    // SAFETY: as above.
-    free(pointer, || unsafe { real::cuMemFree_v2(pointer) })
-}
-
-/// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which nobody tells: it stays
+/// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which no call tells: it stays
 /// charged until the driver knows it no more ([`crate::ledger::stale`]). A small one's piece is refunded at once.
-fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
@@ -200,16 +145,4 @@ fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         });
     }
     result
-}
-
-pub(crate) unsafe fn free_async(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
-    // SAFETY: as above.
-    free_later(pointer, || unsafe { real::cuMemFreeAsync(pointer, stream) })
-}
-
-pub(crate) unsafe fn free_async_ptsz(pointer: CUdeviceptr, stream: CUstream) -> CUresult {
-    // SAFETY: as above.
-    free_later(pointer, || unsafe {
-        real::cuMemFreeAsync_ptsz(pointer, stream)
-    })
 }

@@ -10,15 +10,15 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::cuda::real;
+use crate::driver::args::{In, Out, zeroed};
 use crate::driver::stream::relaxed;
-use crate::driver::{args, context, cuda_queries};
-use crate::ledger::{self, Holding, Kind, Limited, here};
+use crate::driver::{context, cuda_queries};
+use crate::ledger::{self, Holding, Kind, LimitedGpu, here};
 
 /// Arrays have pieces of this size of their own; those of at most half of it share them, in parts of 64 KiB.
 const PIECE: u64 = 2 << 20;
 
-/// What arrays take.
+/// The units of an array.
 fn in_pieces(bytes: u64) -> u32 {
     if bytes <= PIECE / 2 {
         units(bytes)
@@ -44,39 +44,25 @@ fn takes_nothing(shape: &CUDA_ARRAY3D_DESCRIPTOR) -> bool {
     shape.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) != 0
 }
 
-fn requirements(ask: impl FnOnce(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS) -> CUresult) -> Option<u64> {
-    let mut answer = core::mem::MaybeUninit::<CUDA_ARRAY_MEMORY_REQUIREMENTS>::zeroed();
-    if ask(answer.as_mut_ptr()) != CUDA_SUCCESS {
-        return None;
-    }
-    // SAFETY: plain numbers, all zero before the driver wrote.
-    Some(unsafe { answer.assume_init_ref() }.size as u64)
-}
-
-/// What an array of this shape takes.
+/// The bytes that an array of this shape takes.
 fn size_of_array(shape: &CUDA_ARRAY3D_DESCRIPTOR, device: CUdevice) -> Option<u64> {
     let twin = CUDA_ARRAY3D_DESCRIPTOR {
         Flags: shape.Flags | CUDA_ARRAY3D_DEFERRED_MAPPING,
         ..*shape
     };
     let mut array: CUarray = core::ptr::null_mut();
+    let mut answer: CUDA_ARRAY_MEMORY_REQUIREMENTS = zeroed();
     relaxed(|| {
-        // SAFETY: a description, and room for the answer.
-        let made = unsafe { real::cuArray3DCreate_v2(&raw mut array, &raw const twin) };
-        if made != CUDA_SUCCESS {
+        if cuda_queries::cuArray3DCreate_v2(&mut array, &twin) != CUDA_SUCCESS {
             return None;
         }
-        // SAFETY: our own array, and room for the answer.
-        let size = requirements(|answer| unsafe {
-            cuda_queries::cuArrayGetMemoryRequirements(answer, array, device)
-        });
-        // SAFETY: our own array.
-        let _ = unsafe { real::cuArrayDestroy(array) };
-        size
+        let asked = cuda_queries::cuArrayGetMemoryRequirements(&mut answer, array, device);
+        let _ = cuda_queries::cuArrayDestroy(array);
+        (asked == CUDA_SUCCESS).then_some(answer.size as u64)
     })
 }
 
-/// What a mipmapped array of this shape takes.
+/// The bytes that a mipmapped array of this shape takes.
 fn size_of_mipmap(
     shape: &CUDA_ARRAY3D_DESCRIPTOR,
     levels: c_uint,
@@ -87,24 +73,19 @@ fn size_of_mipmap(
         ..*shape
     };
     let mut array: CUmipmappedArray = core::ptr::null_mut();
+    let mut answer: CUDA_ARRAY_MEMORY_REQUIREMENTS = zeroed();
     relaxed(|| {
-        // SAFETY: a description, and room for the answer.
-        let made = unsafe { real::cuMipmappedArrayCreate(&raw mut array, &raw const twin, levels) };
-        if made != CUDA_SUCCESS {
+        if cuda_queries::cuMipmappedArrayCreate(&mut array, &twin, levels) != CUDA_SUCCESS {
             return None;
         }
-        // SAFETY: our own array, and room for the answer.
-        let size = requirements(|answer| unsafe {
-            cuda_queries::cuMipmappedArrayGetMemoryRequirements(answer, array, device)
-        });
-        // SAFETY: our own array.
-        let _ = unsafe { real::cuMipmappedArrayDestroy(array) };
-        size
+        let asked = cuda_queries::cuMipmappedArrayGetMemoryRequirements(&mut answer, array, device);
+        let _ = cuda_queries::cuMipmappedArrayDestroy(array);
+        (asked == CUDA_SUCCESS).then_some(answer.size as u64)
     })
 }
 
 /// Remembers an array by its handle.
-fn remember(gpu: &Limited, kind: Kind, handle: u64, units: u32) {
+fn remember(gpu: &LimitedGpu, kind: Kind, handle: u64, units: u32) {
     let held = Holding {
         units,
         device: gpu.number(),
@@ -114,10 +95,19 @@ fn remember(gpu: &Limited, kind: Kind, handle: u64, units: u32) {
     gpu.holdings().put(kind, handle, held);
 }
 
-fn create(
+/// Makes an array.
+pub(crate) fn create<D: Copy + Shape>(
+    handle: Out<CUarray>,
+    description: In<D>,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
+    create_as(handle, description.get().map(|it| it.shape()), &call)
+}
+
+fn create_as(
+    handle: Out<CUarray>,
     shape: Option<CUDA_ARRAY3D_DESCRIPTOR>,
-    call: impl FnOnce() -> CUresult,
-    handle: impl FnOnce() -> CUarray,
+    call: &dyn Fn() -> CUresult,
 ) -> CUresult {
     let (Some(shape), Some(gpu)) = (shape.filter(|shape| !takes_nothing(shape)), here()) else {
         return call();
@@ -125,139 +115,79 @@ fn create(
     let size = size_of_array(&shape, gpu.number().into());
     let units = in_pieces(size.unwrap_or_else(|| at_most(&shape, 1)));
     ledger::charged(&gpu, units, c"cuArrayCreate", call, || {
-        remember(&gpu, Kind::Array, handle() as u64, units);
+        if let Some(handle) = handle.get() {
+            remember(&gpu, Kind::Array, handle as u64, units);
+        }
     })
 }
 
-fn flat(width: usize, height: usize, format: c_uint, channels: c_uint) -> CUDA_ARRAY3D_DESCRIPTOR {
-    CUDA_ARRAY3D_DESCRIPTOR {
-        Width: width,
-        Height: height,
-        Depth: 0,
-        Format: format,
-        NumChannels: channels,
-        Flags: 0,
-    }
-}
-
-pub(crate) unsafe fn create_v1(
-    handle: *mut CUarray,
-    description: *const CUDA_ARRAY_DESCRIPTOR_v1,
-) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let shape = unsafe { args::read(description) };
-    // What is looked at here is what the driver gets.
-    let description = args::of(shape.as_ref(), description);
-    let asked = shape.map(|shape| {
-        flat(
-            shape.Width as usize,
-            shape.Height as usize,
-            shape.Format,
-            shape.NumChannels,
-        )
-    });
-    create(
-        asked,
-        // SAFETY: as above.
-        || unsafe { real::cuArrayCreate(handle, description) },
-        // SAFETY: the driver has just written there.
-        || unsafe { handle.read() },
-    )
-}
-
-pub(crate) unsafe fn create_v2(
-    handle: *mut CUarray,
-    description: *const CUDA_ARRAY_DESCRIPTOR,
-) -> CUresult {
-    // SAFETY: as above.
-    let shape = unsafe { args::read(description) };
-    // What is looked at here is what the driver gets.
-    let description = args::of(shape.as_ref(), description);
-    let asked = shape.map(|shape| flat(shape.Width, shape.Height, shape.Format, shape.NumChannels));
-    create(
-        asked,
-        // SAFETY: as above.
-        || unsafe { real::cuArrayCreate_v2(handle, description) },
-        // SAFETY: as above.
-        || unsafe { handle.read() },
-    )
-}
-
-pub(crate) unsafe fn create_3d_v1(
-    handle: *mut CUarray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR_v1,
-) -> CUresult {
-    // SAFETY: as above.
-    let shape = unsafe { args::read(description) };
-    // What is looked at here is what the driver gets.
-    let description = args::of(shape.as_ref(), description);
-    let asked = shape.map(|shape| CUDA_ARRAY3D_DESCRIPTOR {
-        Width: shape.Width as usize,
-        Height: shape.Height as usize,
-        Depth: shape.Depth as usize,
-        Format: shape.Format,
-        NumChannels: shape.NumChannels,
-        Flags: shape.Flags,
-    });
-    create(
-        asked,
-        // SAFETY: as above.
-        || unsafe { real::cuArray3DCreate(handle, description) },
-        // SAFETY: as above.
-        || unsafe { handle.read() },
-    )
-}
-
-pub(crate) unsafe fn create_3d_v2(
-    handle: *mut CUarray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR,
-) -> CUresult {
-    // SAFETY: as above.
-    let shape = unsafe { args::read(description) };
-    // What is looked at here is what the driver gets.
-    let description = args::of(shape.as_ref(), description);
-    create(
-        shape,
-        // SAFETY: as above.
-        || unsafe { real::cuArray3DCreate_v2(handle, description) },
-        // SAFETY: as above.
-        || unsafe { handle.read() },
-    )
-}
-
-pub(crate) unsafe fn destroy(array: CUarray) -> CUresult {
-    // SAFETY: as above.
-    ledger::given_back(Kind::Array, array as u64, || unsafe {
-        real::cuArrayDestroy(array)
-    })
-}
-
-pub(crate) unsafe fn create_mipmapped(
-    handle: *mut CUmipmappedArray,
-    description: *const CUDA_ARRAY3D_DESCRIPTOR,
+/// Makes a mipmapped array.
+pub(crate) fn create_mipmapped(
+    handle: Out<CUmipmappedArray>,
+    description: In<CUDA_ARRAY3D_DESCRIPTOR>,
     levels: c_uint,
+    call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    // SAFETY: as above.
-    let asked = unsafe { args::read(description) };
-    let description = args::of(asked.as_ref(), description);
-    // SAFETY: as above.
-    let call = || unsafe { real::cuMipmappedArrayCreate(handle, description, levels) };
-    let shape = asked.filter(|shape| !takes_nothing(shape));
+    let shape = description.get().filter(|shape| !takes_nothing(shape));
     let (Some(shape), Some(gpu)) = (shape, here()) else {
         return call();
     };
     let size = size_of_mipmap(&shape, levels, gpu.number().into());
     let units = in_pieces(size.unwrap_or_else(|| at_most(&shape, levels.into())));
     ledger::charged(&gpu, units, c"cuMipmappedArrayCreate", call, || {
-        // SAFETY: as above.
-        let handle = unsafe { handle.read() };
-        remember(&gpu, Kind::Mipmap, handle as u64, units);
+        if let Some(handle) = handle.get() {
+            remember(&gpu, Kind::Mipmap, handle as u64, units);
+        }
     })
 }
 
-pub(crate) unsafe fn destroy_mipmapped(array: CUmipmappedArray) -> CUresult {
-    // SAFETY: as above.
-    ledger::given_back(Kind::Mipmap, array as u64, || unsafe {
-        real::cuMipmappedArrayDestroy(array)
-    })
+/// A description of an array, in any of the driver's forms.
+pub(crate) trait Shape {
+    /// The same in the form that has all.
+    fn shape(&self) -> CUDA_ARRAY3D_DESCRIPTOR;
+}
+
+impl Shape for CUDA_ARRAY3D_DESCRIPTOR {
+    fn shape(&self) -> CUDA_ARRAY3D_DESCRIPTOR {
+        *self
+    }
+}
+
+impl Shape for CUDA_ARRAY3D_DESCRIPTOR_v1 {
+    fn shape(&self) -> CUDA_ARRAY3D_DESCRIPTOR {
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: self.Width as usize,
+            Height: self.Height as usize,
+            Depth: self.Depth as usize,
+            Format: self.Format,
+            NumChannels: self.NumChannels,
+            Flags: self.Flags,
+        }
+    }
+}
+
+impl Shape for CUDA_ARRAY_DESCRIPTOR {
+    fn shape(&self) -> CUDA_ARRAY3D_DESCRIPTOR {
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: self.Width,
+            Height: self.Height,
+            Depth: 0,
+            Format: self.Format,
+            NumChannels: self.NumChannels,
+            Flags: 0,
+        }
+    }
+}
+
+impl Shape for CUDA_ARRAY_DESCRIPTOR_v1 {
+    fn shape(&self) -> CUDA_ARRAY3D_DESCRIPTOR {
+        CUDA_ARRAY3D_DESCRIPTOR {
+            Width: self.Width as usize,
+            Height: self.Height as usize,
+            Depth: 0,
+            Format: self.Format,
+            NumChannels: self.NumChannels,
+            Flags: 0,
+        }
+    }
 }

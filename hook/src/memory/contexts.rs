@@ -3,26 +3,21 @@
 //! The CUDA runtime makes its contexts through a private table of the driver's: those are charged when the first function
 //! of the table is called in one ([`crate::ledger::here`]).
 
-use core::ffi::{CStr, c_int, c_uint};
 use core::sync::atomic::Ordering;
 
-use softmig_driver_sys::cuda::{
-    CUDA_SUCCESS, CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam,
-    CUgreenCtx, CUresult,
-};
-
+use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 use softmig_policy::node::job_conf::MAX_GPUS;
 
+use crate::driver::args::Out;
 use crate::driver::context::{self, is_active, primary_of};
-use crate::driver::cuda::real;
 use crate::driver::device;
 use crate::identity::gate;
 use crate::ledger::device::hold_primary_of;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, mappings, nvml_usage, pools};
+use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, mappings, nvml_usage, pools};
 use crate::memory::stacks;
 use crate::pacing;
 
-/// What can only be used in the context that it was made in.
+/// Kinds that can only be used in the context that they were made in.
 const OF_CONTEXT: [Kind; 7] = [
     Kind::Address,
     Kind::Managed,
@@ -33,25 +28,28 @@ const OF_CONTEXT: [Kind; 7] = [
     Kind::External,
 ];
 
-fn on(device: CUdevice) -> Option<Limited> {
-    gate::is_limited_process().then(|| Limited::on(device))?
+fn on(device: CUdevice) -> Option<LimitedGpu> {
+    gate::is_limited_process().then(|| LimitedGpu::on(device))?
 }
 
 /// Makes a context beside the primary one.
-fn create(
-    place: *mut CUcontext,
+pub(crate) fn create(
+    place: Out<CUcontext>,
     device: CUdevice,
-    function: &CStr,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
+    created(place, device, &call)
+}
+
+fn created(place: Out<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     if gate::is_limited_process() {
         context::expect_several_contexts();
     }
     let _making = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let units = nvml_usage::of_context(&gpu);
-    ledger::charged(&gpu, units, function, call, || {
-        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+    ledger::charged(&gpu, units, c"cuCtxCreate", call, || {
+        gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {
             units: 0,
@@ -59,57 +57,15 @@ fn create(
             count: units,
             other: 0,
         };
-        // SAFETY: the driver has just written there.
-        let context = unsafe { place.read() };
-        ledger::keep(&gpu, Kind::Context, context as u64, held);
+        if let Some(context) = place.get() {
+            ledger::keep(&gpu, Kind::Context, context as u64, held);
+        }
     })
 }
 
-pub(crate) unsafe fn create_v1(
-    context: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> CUresult {
-    create(context, device, c"cuCtxCreate", || {
-        // SAFETY: the program's arguments, for which it keeps the driver's contract.
-        unsafe { real::cuCtxCreate(context, flags, device) }
-    })
-}
-
-pub(crate) unsafe fn create_v2(
-    context: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> CUresult {
-    create(context, device, c"cuCtxCreate", || {
-        // SAFETY: as above.
-        unsafe { real::cuCtxCreate_v2(context, flags, device) }
-    })
-}
-
-pub(crate) unsafe fn create_v3(
-    context: *mut CUcontext,
-    affinity: *mut CUexecAffinityParam,
-    count: c_int,
-    flags: c_uint,
-    device: CUdevice,
-) -> CUresult {
-    create(context, device, c"cuCtxCreate", || {
-        // SAFETY: as above.
-        unsafe { real::cuCtxCreate_v3(context, affinity, count, flags, device) }
-    })
-}
-
-pub(crate) unsafe fn create_v4(
-    context: *mut CUcontext,
-    params: *mut CUctxCreateParams,
-    flags: c_uint,
-    device: CUdevice,
-) -> CUresult {
-    create(context, device, c"cuCtxCreate", || {
-        // SAFETY: as above.
-        unsafe { real::cuCtxCreate_v4(context, params, flags, device) }
-    })
+/// Ends a context that the program made.
+pub(crate) fn destroy(context: CUcontext, call: impl Fn() -> CUresult) -> CUresult {
+    destroyed(context, &call)
 }
 
 fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
@@ -119,7 +75,7 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     let device = holdings.get(Kind::Context, context as u64);
     let _making = device.map(|known| hold_primary_of(known.device.into()));
     let known = holdings.take(Kind::Context, context as u64);
-    let gpu = known.and_then(|known| Limited::on(known.device.into()));
+    let gpu = known.and_then(|known| LimitedGpu::on(known.device.into()));
     let _busy = gpu.as_ref().map(Busy::on);
     let result = pacing::ending_context(context, call);
     if result == CUDA_SUCCESS {
@@ -138,18 +94,8 @@ fn destroyed(context: CUcontext, call: &dyn Fn() -> CUresult) -> CUresult {
     result
 }
 
-pub(crate) unsafe fn destroy(context: CUcontext) -> CUresult {
-    // SAFETY: as above.
-    destroyed(context, &|| unsafe { real::cuCtxDestroy(context) })
-}
-
-pub(crate) unsafe fn destroy_v2(context: CUcontext) -> CUresult {
-    // SAFETY: as above.
-    destroyed(context, &|| unsafe { real::cuCtxDestroy_v2(context) })
-}
-
 /// Refunds what was allocated in a context that is gone, of which `is_its` says whether a context's handle is its own.
-fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
+fn forget(gpu: &LimitedGpu, is_its: &dyn Fn(u64) -> bool) {
     let holdings = gpu.holdings();
     for kind in OF_CONTEXT {
         holdings.each(kind, |name, held| {
@@ -168,16 +114,15 @@ fn forget(gpu: &Limited, is_its: &dyn Fn(u64) -> bool) {
     });
 }
 
-pub(crate) unsafe fn retain(context: *mut CUcontext, device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    let call = || unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+/// Uses a GPU's primary context, which makes it if need be.
+pub(crate) fn retain_primary(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let making = hold_primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && !is_active(device)) else {
         return call();
     };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
-        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+        gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
     })
 }
 
@@ -191,7 +136,12 @@ fn primaries_beside(device: CUdevice) -> [u64; MAX_GPUS] {
     found
 }
 
-/// Calls what may end the primary context. Until all that was known of it is forgotten, no other thread makes it anew: that
+/// Calls what may end the primary context.
+pub(crate) fn end_primary(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
+    maybe_ended(device, &call)
+}
+
+/// The same. Until all that was known of it is forgotten, no other thread makes it anew: that
 /// has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     let making = hold_primary_of(device);
@@ -219,47 +169,14 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
                 others = others.saturating_add(held.count).saturating_add(stacks);
             }
         });
-        let overhead = gpu.place().overhead.load(Ordering::Relaxed);
+        let overhead = gpu.state().overhead.load(Ordering::Relaxed);
         nvml_usage::lower(&gpu, overhead.saturating_sub(others));
     }
     result
 }
 
-pub(crate) unsafe fn release(device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    maybe_ended(device, &|| unsafe {
-        real::cuDevicePrimaryCtxRelease(device)
-    })
-}
-
-pub(crate) unsafe fn release_v2(device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    maybe_ended(device, &|| unsafe {
-        real::cuDevicePrimaryCtxRelease_v2(device)
-    })
-}
-
-pub(crate) unsafe fn reset(device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    maybe_ended(device, &|| unsafe { real::cuDevicePrimaryCtxReset(device) })
-}
-
-pub(crate) unsafe fn reset_v2(device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    maybe_ended(device, &|| unsafe {
-        real::cuDevicePrimaryCtxReset_v2(device)
-    })
-}
-
 /// A green context lives in the primary one, takes a little more, and keeps it until that is gone.
-pub(crate) unsafe fn create_green(
-    place: *mut CUgreenCtx,
-    description: CUdevResourceDesc,
-    device: CUdevice,
-    flags: c_uint,
-) -> CUresult {
-    // SAFETY: as above.
-    let call = || unsafe { real::cuGreenCtxCreate(place, description, device, flags) };
+pub(crate) fn create_green(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
     let _making = hold_primary_of(device);
     let Some(gpu) = on(device) else { return call() };
     let primary = if is_active(device) {
@@ -269,7 +186,7 @@ pub(crate) unsafe fn create_green(
     };
     let units = primary.saturating_add(nvml_usage::OF_GREEN_CONTEXT);
     ledger::charged(&gpu, units, c"cuGreenCtxCreate", call, || {
-        gpu.place().overhead.fetch_add(units, Ordering::Relaxed);
+        gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
     })
 }

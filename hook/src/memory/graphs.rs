@@ -1,26 +1,24 @@
 //! Graphs: their memory nodes take memory when a graph is uploaded or first launched, and what they took stays for the next
 //! launch. Kernels in them may make the GPU's stacks grow when a graph is instantiated.
 
-use core::ffi::{CStr, c_char, c_ulonglong};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEM_ALLOC,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v2,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS, CUdevice, CUgraph, CUgraphExec,
-    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams, CUresult,
-    CUstream,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_SUCCESS,
+    CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUresult,
 };
 use softmig_region::units;
 
-use crate::driver::cuda::real;
+use crate::driver::args::{Out, zeroed};
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::identity::gate;
-use crate::ledger::{self, Busy, Holding, Kind, Limited, here, nvml_usage, pools};
+use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here, nvml_usage, pools};
 use crate::memory::stacks;
-use crate::os;
-use crate::pacing::{self, UNKNOWN_TIME, Work};
+use crate::os::cells::Mapped;
+use crate::pacing::{self, UNKNOWN_NS, Work};
 
 /// The memory of a graph grows by multiples of this (docs/gpu-notes.md).
 const STEP: u64 = 32 << 20;
@@ -32,7 +30,7 @@ const DEPTH: usize = 64;
 /// Whether any graph with memory nodes was instantiated: else a launch need not look for it.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// What a graph's nodes ask for.
+/// The needs of a graph's nodes.
 #[derive(Clone, Copy, Default)]
 struct Needs {
     /// The bytes of its memory nodes, each rounded up as the driver may.
@@ -44,7 +42,7 @@ struct Needs {
 }
 
 impl Needs {
-    /// `None` if nobody can tell.
+    /// `None` if that cannot be told.
     fn of(graph: CUgraph) -> Option<Self> {
         let mut needs = Self::default();
         needs.add(graph, DEPTH)?;
@@ -52,11 +50,11 @@ impl Needs {
     }
 
     /// The GPU of the memory nodes, if anything is limited there.
-    fn gpu(&self) -> Option<Limited> {
-        Limited::on(self.device?)
+    fn gpu(&self) -> Option<LimitedGpu> {
+        LimitedGpu::on(self.device?)
     }
 
-    /// What the memory nodes take together.
+    /// The units of the memory nodes together.
     fn units(&self) -> u32 {
         units(self.bytes)
     }
@@ -64,36 +62,24 @@ impl Needs {
     fn add(&mut self, graph: CUgraph, depth: usize) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         let mut count = 0;
-        // SAFETY: with no room the driver tells the number.
-        let result =
-            unsafe { cuda_queries::cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count) };
+        // Without room the driver tells the number.
+        let result = cuda_queries::cuGraphGetNodes(graph, Out::null(), &mut count);
         if result != CUDA_SUCCESS || count == 0 {
             // Not a graph: the driver will say so itself.
             return Some(());
         }
-        let size = count.checked_mul(size_of::<CUgraphNode>())?;
-        let start = os::map(size).ok()?;
-        let nodes = start.cast::<CUgraphNode>();
-        // SAFETY: there is room for so many.
-        let result =
-            unsafe { cuda_queries::cuGraphGetNodes(graph, nodes.as_ptr(), &raw mut count) };
-        let mut added = None;
-        if result == CUDA_SUCCESS {
-            // SAFETY: the driver wrote at most as many as there was room for; the rest is null.
-            let nodes = unsafe { core::slice::from_raw_parts(nodes.as_ptr(), count) };
-            added = nodes
-                .iter()
-                .try_for_each(|node| self.add_node(*node, depth));
+        let mut nodes: Mapped<CUgraphNode> = Mapped::new(count).ok()?;
+        let result = cuda_queries::cuGraphGetNodes(graph, Out::list(&mut nodes), &mut count);
+        if result != CUDA_SUCCESS {
+            return None;
         }
-        os::unmap(start, size);
-        added
+        let mut nodes = nodes.iter().take(count);
+        nodes.try_for_each(|node| self.add_node(*node, depth))
     }
 
     fn add_node(&mut self, node: CUgraphNode, depth: usize) -> Option<()> {
         let mut kind = 0;
-        // SAFETY: a node of the program's graph, and room for the answer.
-        let result = unsafe { cuda_queries::cuGraphNodeGetType(node, &raw mut kind) };
-        if result != CUDA_SUCCESS {
+        if cuda_queries::cuGraphNodeGetType(node, &mut kind) != CUDA_SUCCESS {
             return None;
         }
         match kind {
@@ -104,9 +90,7 @@ impl Needs {
             }
             CU_GRAPH_NODE_TYPE_GRAPH => {
                 let mut child: CUgraph = core::ptr::null_mut();
-                // SAFETY: as above.
-                let result =
-                    unsafe { cuda_queries::cuGraphChildGraphNodeGetGraph(node, &raw mut child) };
+                let result = cuda_queries::cuGraphChildGraphNodeGetGraph(node, &mut child);
                 (result == CUDA_SUCCESS).then(|| self.add(child, depth))?
             }
             // The bodies of conditional nodes hold no memory nodes (CUDA programming guide).
@@ -115,31 +99,21 @@ impl Needs {
     }
 
     fn add_memory(&mut self, node: CUgraphNode) -> Option<()> {
-        let mut params = core::mem::MaybeUninit::<CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
-        // SAFETY: as above.
-        let result =
-            unsafe { cuda_queries::cuGraphMemAllocNodeGetParams(node, params.as_mut_ptr()) };
-        if result != CUDA_SUCCESS {
+        let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = zeroed();
+        if cuda_queries::cuGraphMemAllocNodeGetParams(node, &mut params) != CUDA_SUCCESS {
             return None;
         }
-        // SAFETY: plain numbers and pointers, all zero before the driver wrote.
-        let params = unsafe { params.assume_init_ref() };
         let bytes = (params.bytesize as u64).div_ceil(STEP).saturating_mul(STEP);
         self.bytes = self.bytes.saturating_add(bytes);
-        // A node names its GPU itself. Nodes on several GPUs are nobody's to count.
+        // A node names its GPU itself. Nodes on several GPUs cannot be counted.
         let device = params.poolProps.location.id;
         let same = *self.device.get_or_insert(device) == device;
         same.then_some(())
     }
 
     fn add_kernel(&mut self, node: CUgraphNode) {
-        let mut params = core::mem::MaybeUninit::<CUDA_KERNEL_NODE_PARAMS_v2>::zeroed();
-        // SAFETY: as above.
-        let result =
-            unsafe { cuda_queries::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr()) };
-        if result == CUDA_SUCCESS {
-            // SAFETY: as above.
-            let params = unsafe { params.assume_init_ref() };
+        let mut params: CUDA_KERNEL_NODE_PARAMS_v2 = zeroed();
+        if cuda_queries::cuGraphKernelNodeGetParams_v2(node, &mut params) == CUDA_SUCCESS {
             let function = if params.func.is_null() {
                 params.kern.cast()
             } else {
@@ -154,8 +128,8 @@ impl Needs {
 fn made(
     graph: CUgraph,
     function: &CStr,
-    call: impl FnOnce() -> CUresult,
-    exec: impl FnOnce() -> CUgraphExec,
+    call: &dyn Fn() -> CUresult,
+    exec: &dyn Fn() -> Option<CUgraphExec>,
 ) -> CUresult {
     if !gate::is_limited_process() {
         return call();
@@ -173,10 +147,10 @@ fn made(
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if let Some(gpu) = needs.gpu()
-        && gpu.place().graph.swap(1, Ordering::Relaxed) == 0
+        && gpu.state().graph.swap(1, Ordering::Relaxed) == 0
     {
         // The first with memory nodes takes a piece for itself.
-        gpu.place()
+        gpu.state()
             .overhead
             .fetch_add(units(PIECE), Ordering::Relaxed);
         gpu.charge(units(PIECE));
@@ -188,6 +162,7 @@ fn made(
     }
     if result == CUDA_SUCCESS
         && let Some(gpu) = needs.gpu()
+        && let Some(exec) = exec()
     {
         ANY.store(true, Ordering::Relaxed);
         let held = Holding {
@@ -196,65 +171,33 @@ fn made(
             count: 0,
             other: 0,
         };
-        gpu.holdings().put(Kind::Graph, exec() as u64, held);
+        gpu.holdings().put(Kind::Graph, exec as u64, held);
     }
     result
 }
 
-pub(crate) unsafe fn instantiate(
-    place: *mut CUgraphExec,
+/// Instantiates a graph.
+pub(crate) fn instantiate(
+    exec: Out<CUgraphExec>,
     graph: CUgraph,
-    error: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
-    made(
-        graph,
-        c"cuGraphInstantiate",
-        // SAFETY: the program's arguments, for which it keeps the driver's contract.
-        || unsafe { real::cuGraphInstantiate(place, graph, error, log, size) },
-        // SAFETY: the driver has just written there.
-        || unsafe { place.read() },
-    )
+    made(graph, c"cuGraphInstantiate", &call, &|| exec.get())
 }
 
-pub(crate) unsafe fn instantiate_v2(
-    place: *mut CUgraphExec,
+/// The same with parameters, by which the graph may be uploaded at once.
+pub(crate) fn instantiate_with_params(
+    exec: Out<CUgraphExec>,
     graph: CUgraph,
-    error: *mut CUgraphNode,
-    log: *mut c_char,
-    size: usize,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
-    made(
-        graph,
-        c"cuGraphInstantiate",
-        // SAFETY: as above.
-        || unsafe { real::cuGraphInstantiate_v2(place, graph, error, log, size) },
-        // SAFETY: as above.
-        || unsafe { place.read() },
-    )
+    made_with_params(graph, &call, &|| exec.get())
 }
 
-pub(crate) unsafe fn instantiate_with_flags(
-    place: *mut CUgraphExec,
+fn made_with_params(
     graph: CUgraph,
-    flags: c_ulonglong,
-) -> CUresult {
-    made(
-        graph,
-        c"cuGraphInstantiate",
-        // SAFETY: as above.
-        || unsafe { real::cuGraphInstantiateWithFlags(place, graph, flags) },
-        // SAFETY: as above.
-        || unsafe { place.read() },
-    )
-}
-
-/// With these parameters the graph may be uploaded at once.
-fn made_with(
-    graph: CUgraph,
-    call: impl FnOnce() -> CUresult,
-    exec: impl FnOnce() -> CUgraphExec,
+    call: &dyn Fn() -> CUresult,
+    exec: &dyn Fn() -> Option<CUgraphExec>,
 ) -> CUresult {
     if !gate::is_limited_process() {
         return call();
@@ -277,98 +220,40 @@ fn made_with(
     result
 }
 
-pub(crate) unsafe fn instantiate_with_params(
-    place: *mut CUgraphExec,
-    graph: CUgraph,
-    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> CUresult {
-    made_with(
-        graph,
-        // SAFETY: as above.
-        || unsafe { real::cuGraphInstantiateWithParams(place, graph, params) },
-        // SAFETY: as above.
-        || unsafe { place.read() },
-    )
-}
-
-pub(crate) unsafe fn instantiate_with_params_ptsz(
-    place: *mut CUgraphExec,
-    graph: CUgraph,
-    params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
-) -> CUresult {
-    made_with(
-        graph,
-        // SAFETY: as above.
-        || unsafe { real::cuGraphInstantiateWithParams_ptsz(place, graph, params) },
-        // SAFETY: as above.
-        || unsafe { place.read() },
-    )
-}
-
-pub(crate) unsafe fn update(
-    exec: CUgraphExec,
-    graph: CUgraph,
-    error: *mut CUgraphNode,
-    outcome: *mut CUgraphExecUpdateResult,
-) -> CUresult {
-    made(
-        graph,
-        c"cuGraphExecUpdate",
-        // SAFETY: as above.
-        || unsafe { real::cuGraphExecUpdate(exec, graph, error, outcome) },
-        || exec,
-    )
-}
-
-pub(crate) unsafe fn update_v2(
-    exec: CUgraphExec,
-    graph: CUgraph,
-    info: *mut CUgraphExecUpdateResultInfo,
-) -> CUresult {
-    made(
-        graph,
-        c"cuGraphExecUpdate",
-        // SAFETY: as above.
-        || unsafe { real::cuGraphExecUpdate_v2(exec, graph, info) },
-        || exec,
-    )
+/// Updates a graph that can be launched.
+pub(crate) fn update(exec: CUgraphExec, graph: CUgraph, call: impl Fn() -> CUresult) -> CUresult {
+    made(graph, c"cuGraphExecUpdate", &call, &|| Some(exec))
 }
 
 /// Changes a node of a graph that can be launched: another kernel's stacks may come now.
-fn changed(result: CUresult) -> CUresult {
+pub(crate) fn change_node(call: impl FnOnce() -> CUresult) -> CUresult {
+    node_changed(call())
+}
+
+fn node_changed(result: CUresult) -> CUresult {
     match here().filter(|_| result == CUDA_SUCCESS) {
         Some(gpu) if !gpu.has_room() => CUDA_ERROR_OUT_OF_MEMORY,
         _ => result,
     }
 }
 
-pub(crate) unsafe fn set_params(
-    exec: CUgraphExec,
-    node: CUgraphNode,
-    params: *mut CUgraphNodeParams,
-) -> CUresult {
-    // SAFETY: as above.
-    changed(unsafe { real::cuGraphExecNodeSetParams(exec, node, params) })
-}
-
-pub(crate) unsafe fn set_child(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> CUresult {
-    // SAFETY: as above.
-    changed(unsafe { real::cuGraphExecChildGraphNodeSetParams(exec, node, child) })
-}
-
-pub(crate) unsafe fn destroy(exec: CUgraphExec) -> CUresult {
+/// Destroys a graph that can be launched.
+pub(crate) fn destroy(exec: CUgraphExec, call: impl FnOnce() -> CUresult) -> CUresult {
     if let Some(holdings) = ledger::holdings() {
         // It holds nothing itself: what its launches took stays with the GPU's graphs.
         holdings.take(Kind::Graph, exec as u64);
     }
-    // SAFETY: as above.
-    unsafe { real::cuGraphExecDestroy(exec) }
+    call()
 }
 
 /// Launches or uploads a graph.
 #[inline]
-fn launched(exec: CUgraphExec, function: &CStr, call: impl FnOnce() -> CUresult) -> CUresult {
-    // Relaxed: whoever launches a graph has seen it instantiated.
+pub(crate) fn launched(
+    exec: CUgraphExec,
+    function: &CStr,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    // Relaxed: a thread that launches a graph has seen it instantiated.
     if !ANY.load(Ordering::Relaxed) || !gate::is_limited_process() {
         return call();
     }
@@ -382,7 +267,7 @@ fn launched_with_memory(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
-    let gpu = held.and_then(|held| Limited::on(held.device.into()));
+    let gpu = held.and_then(|held| LimitedGpu::on(held.device.into()));
     let (Some(held), Some(gpu)) = (held, gpu) else {
         return call();
     };
@@ -395,62 +280,28 @@ fn launched_with_memory(
     result
 }
 
-/// The time of a graph is charged when it is launched.
-fn work(exec: CUgraphExec) -> Work {
-    Work {
+/// Launches a graph, whose time is charged then.
+#[inline]
+pub(crate) fn launch(
+    exec: CUgraphExec,
+    stream: Stream,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let work = || Work {
         what: exec as u64,
         size: 0,
         is_chained: false,
-        guess: UNKNOWN_TIME,
-    }
+        guess: UNKNOWN_NS,
+    };
+    launched(exec, c"cuGraphLaunch", || pacing::paced(stream, work, call))
 }
 
-pub(crate) unsafe fn launch(exec: CUgraphExec, stream: CUstream) -> CUresult {
-    launched(exec, c"cuGraphLaunch", || {
-        pacing::paced(
-            Stream::plain(stream),
-            || work(exec),
-            || {
-                // SAFETY: as above.
-                unsafe { real::cuGraphLaunch(exec, stream) }
-            },
-        )
-    })
-}
-
-pub(crate) unsafe fn launch_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
-    launched(exec, c"cuGraphLaunch", || {
-        pacing::paced(
-            Stream::per_thread(stream),
-            || work(exec),
-            || {
-                // SAFETY: as above.
-                unsafe { real::cuGraphLaunch_ptsz(exec, stream) }
-            },
-        )
-    })
-}
-
-pub(crate) unsafe fn upload(exec: CUgraphExec, stream: CUstream) -> CUresult {
-    launched(exec, c"cuGraphUpload", || {
-        // SAFETY: as above.
-        unsafe { real::cuGraphUpload(exec, stream) }
-    })
-}
-
-pub(crate) unsafe fn upload_ptsz(exec: CUgraphExec, stream: CUstream) -> CUresult {
-    launched(exec, c"cuGraphUpload", || {
-        // SAFETY: as above.
-        unsafe { real::cuGraphUpload_ptsz(exec, stream) }
-    })
-}
-
-pub(crate) unsafe fn trim(device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    let result = unsafe { real::cuDeviceGraphMemTrim(device) };
+/// Makes a GPU's graphs give unused memory back.
+pub(crate) fn trim(device: CUdevice, call: impl FnOnce() -> CUresult) -> CUresult {
+    let result = call();
     if result == CUDA_SUCCESS
         && gate::is_limited_process()
-        && let Some(gpu) = Limited::on(device)
+        && let Some(gpu) = LimitedGpu::on(device)
     {
         let _busy = Busy::on(&gpu);
         pools::refresh_graphs(&gpu);

@@ -2,34 +2,35 @@
 //!
 //! Whatever is as large as a piece or larger has a mapping of its own in this process; what is smaller shares mappings of a
 //! piece, allocations and variables alike (docs/gpu-notes.md). So after code was loaded the kernel's list of mappings says
-//! what is there, and the driver says whether a mapping that nobody knows is managed memory; and what is charged and has no
+//! what is there, and the driver says whether an unknown mapping is managed memory; and what is charged and has no
 //! mapping any more is gone ([`crate::ledger::mappings`]).
 
-use core::ffi::{CStr, c_uint};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUresult};
 
-use crate::driver::cuda::real;
+use crate::driver::args::Out;
 use crate::driver::{context, device};
 use crate::ledger::mappings::{self, Found, NOWHERE, moment, remember, settle};
 use crate::ledger::pieces::{PIECE, expect_others, in_pieces, piece_of};
-use crate::ledger::{self, Busy, Holding, Holdings, Kind, Limited, here};
+use crate::ledger::{self, Busy, Holding, Holdings, Kind, LimitedGpu, here};
 
 /// All of it is charged, as if it were on the GPU: it may come there at any time, without a call.
-pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let call = || unsafe { real::cuMemAllocManaged(pointer, bytes, flags) };
+pub(crate) fn alloc(
+    pointer: Out<CUdeviceptr>,
+    bytes: u64,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     let Some(gpu) = here().filter(|_| bytes > 0) else {
         return call();
     };
-    let bytes = bytes as u64;
     let units = in_pieces(bytes);
     let busy = Busy::on(&gpu);
     if !gpu.reserve(&busy, units, c"cuMemAllocManaged") {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let managed = &gpu.place().managed;
+    let managed = &gpu.state().managed;
     expect_others();
     // Relaxed: a sum; before the memory is there, so that it is never taken for something without a name.
     managed.fetch_add(units, Ordering::Relaxed);
@@ -39,8 +40,9 @@ pub(crate) unsafe fn alloc(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uin
         gpu.refund(units);
         return result;
     }
-    // SAFETY: the driver has just written there.
-    let address = unsafe { pointer.read() };
+    let Some(address) = pointer.get() else {
+        return result;
+    };
     if bytes < PIECE {
         remember(&gpu, Kind::ManagedPiece, piece_of(address), units, moment());
         return result;
@@ -70,7 +72,7 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
             None => return Err(call),
         },
     };
-    let gpu = Limited::on(held.device.into());
+    let gpu = LimitedGpu::on(held.device.into());
     let _busy = gpu.as_ref().map(Busy::on);
     let result = match kind {
         Kind::Variable => ledger::given_back(Kind::Managed, address, call),
@@ -81,8 +83,8 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
     Ok(result)
 }
 
-/// Charges managed memory at an address, if that is what is there, and nobody has. False if there is no room for it: it is
-/// charged all the same, as long as it is there.
+/// Charges managed memory at an address, if that is what is there and it is not charged yet. False if there is no room for it:
+/// it is charged all the same, as long as it is there.
 pub(super) fn charge(address: u64, function: &CStr) -> bool {
     ledger::holdings().is_none_or(|holdings| seen(holdings, address, function))
 }
@@ -96,7 +98,7 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
         kind, name, units, ..
     } = found;
     let gpu = if found.device > NOWHERE {
-        Limited::on(found.device)
+        LimitedGpu::on(found.device)
     } else {
         anywhere()
     };
@@ -108,7 +110,7 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     if !fits {
         gpu.charge(units);
     }
-    gpu.place().managed.fetch_add(units, Ordering::Relaxed);
+    gpu.state().managed.fetch_add(units, Ordering::Relaxed);
     expect_others();
     remember(&gpu, kind, name, units, now);
     // It may be another thread's, who allocates or frees it at this moment.
@@ -124,6 +126,6 @@ pub(super) fn code_came(function: &CStr) -> bool {
 }
 
 /// The first GPU that is limited.
-pub(super) fn anywhere() -> Option<Limited> {
-    (0..device::device_count()).find_map(Limited::on)
+pub(super) fn anywhere() -> Option<LimitedGpu> {
+    (0..device::device_count()).find_map(LimitedGpu::on)
 }

@@ -1,21 +1,20 @@
 //! Local memory: the stacks of kernels. A context has room for the largest frame of any kernel on all its threads at once,
 //! takes it when such a kernel is first launched, and keeps it.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use softmig_driver_sys::cuda::{
     CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_STACK_SIZE,
-    CUDA_SUCCESS, CUfunction, CUkernel, CUlimit, CUresult, CUstream,
+    CUDA_SUCCESS, CUfunction, CUlimit, CUresult, CUstream,
 };
 use softmig_region::units;
 
 use crate::driver::context::{self, are_several_contexts};
-use crate::driver::cuda::real;
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 use crate::ledger::device::{hold_primary_of, threads};
-use crate::ledger::{self, Busy, Holding, Kind, Limited, here, nvml_usage};
+use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here, nvml_usage};
 
 /// Kernels that were looked at, each at a place that follows from its address; of use while there is one context, since the
 /// same kernel may be launched in each.
@@ -84,35 +83,27 @@ pub(crate) fn forget() {
 /// A kernel's frame in bytes; 0 if it cannot be had.
 pub(crate) fn frame_of(function: CUfunction) -> u32 {
     let ask = |function| {
-        let mut bytes: c_int = 0;
-        // SAFETY: the program's kernel, and room for the answer.
-        let result = unsafe {
-            cuda_queries::cuFuncGetAttribute(
-                &raw mut bytes,
-                CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
-                function,
-            )
-        };
+        let mut bytes = 0;
+        let attribute = CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+        let result = cuda_queries::cuFuncGetAttribute(&mut bytes, attribute, function);
         (result == CUDA_SUCCESS).then(|| u32::try_from(bytes).unwrap_or(0))
     };
     let of_kernel = || {
         // Programs may launch a library's kernel as it is.
         let mut of_context: CUfunction = core::ptr::null_mut();
-        let kernel: CUkernel = function.cast();
-        // SAFETY: as above.
-        let result = unsafe { real::cuKernelGetFunction(&raw mut of_context, kernel) };
+        let result = cuda_queries::cuKernelGetFunction(&mut of_context, function.cast());
         (result == CUDA_SUCCESS).then(|| ask(of_context))?
     };
     ask(function).or_else(of_kernel).unwrap_or(0)
 }
 
-fn reserve_alone(gpu: &Limited, frame: u32, name: &CStr) -> bool {
+fn reserve_alone(gpu: &LimitedGpu, frame: u32, name: &CStr) -> bool {
     reserve(gpu, &Busy::on(gpu), frame, name)
 }
 
 /// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
 /// keeps it. `call` is the one under way.
-pub(crate) fn reserve(gpu: &Limited, call: &Busy, frame: u32, name: &CStr) -> bool {
+pub(crate) fn reserve(gpu: &LimitedGpu, call: &Busy, frame: u32, name: &CStr) -> bool {
     let context = context::current();
     let mut stacks = of_context(gpu, context);
     while frame > stacks.count {
@@ -134,7 +125,7 @@ pub(crate) fn reserve(gpu: &Limited, call: &Busy, frame: u32, name: &CStr) -> bo
 
 /// From now on a context has room for this frame, for which `more` was reserved; what of that was not needed, since another
 /// thread was faster.
-fn deepened(gpu: &Limited, context: u64, frame: u32, more: u32) -> u32 {
+fn deepened(gpu: &LimitedGpu, context: u64, frame: u32, more: u32) -> u32 {
     gpu.holdings().change(Kind::Stacks, context, |known| {
         let Some(stacks) = known else {
             return (None, 0);
@@ -150,7 +141,7 @@ fn deepened(gpu: &Limited, context: u64, frame: u32, more: u32) -> u32 {
 }
 
 /// The stacks of a context: at first what `cuCtxGetLimit` says, which is part of what every context takes.
-fn of_context(gpu: &Limited, context: u64) -> Holding {
+fn of_context(gpu: &LimitedGpu, context: u64) -> Holding {
     let known = gpu.holdings().get(Kind::Stacks, context);
     known.unwrap_or_else(|| {
         let new = Holding {
@@ -167,7 +158,7 @@ fn of_context(gpu: &Limited, context: u64) -> Holding {
 }
 
 /// From now on a context has room for this frame.
-fn keep(gpu: &Limited, context: u64, frame: u32, units: impl FnOnce(u32) -> u32) {
+fn keep(gpu: &LimitedGpu, context: u64, frame: u32, units: impl FnOnce(u32) -> u32) {
     gpu.holdings().change(Kind::Stacks, context, |known| {
         let known = known.map(|stacks| Holding {
             count: frame,
@@ -179,31 +170,27 @@ fn keep(gpu: &Limited, context: u64, frame: u32, units: impl FnOnce(u32) -> u32)
 }
 
 /// A context is gone: what its stacks took beyond what every context takes.
-pub(crate) fn forget_context(gpu: &Limited, context: u64) -> u32 {
+pub(crate) fn forget_context(gpu: &LimitedGpu, context: u64) -> u32 {
     let stacks = gpu.holdings().take(Kind::Stacks, context);
     stacks.map_or(0, |stacks| stacks.units)
 }
 
 fn stack_limit() -> u32 {
     let mut bytes = 0;
-    // SAFETY: there is room for the answer.
-    let result = unsafe { cuda_queries::cuCtxGetLimit(&raw mut bytes, CU_LIMIT_STACK_SIZE) };
-    if result == CUDA_SUCCESS {
+    if cuda_queries::cuCtxGetLimit(&mut bytes, CU_LIMIT_STACK_SIZE) == CUDA_SUCCESS {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     } else {
         0
     }
 }
 
-/// What frames take on all threads of a GPU.
-fn of_frames(gpu: &Limited, bytes: u32) -> u32 {
+/// The units of frames on all threads of a GPU.
+fn of_frames(gpu: &LimitedGpu, bytes: u32) -> u32 {
     units(u64::from(bytes).saturating_mul(threads(gpu)))
 }
 
 /// Sets a limit of the context. That on stacks takes memory at once, that on the kernels' heap when a kernel first uses it.
-pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let call = || unsafe { real::cuCtxSetLimit(limit, value) };
+pub(crate) fn set_limit(limit: CUlimit, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
     // What it was before belongs to what it is then.
     let _making = hold_primary_of(gpu.number().into());
@@ -230,7 +217,7 @@ pub(crate) unsafe fn set_limit(limit: CUlimit, value: usize) -> CUresult {
     }
 }
 
-fn set_stacks(gpu: &Limited, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
+fn set_stacks(gpu: &LimitedGpu, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let frame = u32::try_from(value).unwrap_or(u32::MAX);
     let context = context::current();
     let before = of_context(gpu, context);

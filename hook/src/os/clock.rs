@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::os::processor;
+use super::{processor, sys};
 
 /// A timer of the kernel's may be so late, in nanoseconds, where a thread asks for it; else it is 50 us.
 const FINE: u64 = 1_000;
@@ -20,9 +20,9 @@ pub(crate) fn nanoseconds_at(ticks: u64) -> u64 {
     CLOCK.at(ticks).unwrap_or_else(|| CLOCK.ask())
 }
 
-/// What the kernel's clock said, and when by the processor's counter.
+/// A time of the kernel's clock, and when it was read by the processor's counter.
 struct Clock {
-    /// Odd while somebody writes.
+    /// Odd while a thread writes.
     version: AtomicU32,
     ticks: AtomicU64,
     time: AtomicU64,
@@ -56,7 +56,7 @@ impl Clock {
         let ticks = self.ticks.load(Ordering::Relaxed);
         let time = self.time.load(Ordering::Relaxed);
         let rate = self.rate.load(Ordering::Relaxed);
-        // What was read belongs together if nobody has written since.
+        // What was read belongs together if no thread has written since.
         fence(Ordering::Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
         // Far too much where another processor's counter is behind.
@@ -70,7 +70,7 @@ impl Clock {
         let time = read(libc::CLOCK_MONOTONIC);
         let ticks = processor::ticks();
         if ticks.wrapping_sub(before) > processor::SOME_TICKS {
-            // Something came between: nobody knows what the counter was when the clock was read.
+            // Something came between: what the counter was when the clock was read is unknown.
             return time;
         }
         let version = self.version.load(Ordering::Relaxed);
@@ -119,14 +119,13 @@ fn read(clock: c_int) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the kernel fills one `timespec`.
-    let _ = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut time) };
+    let _ = sys::clock_gettime(clock, &mut time);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
-/// So many nanoseconds, as the kernel takes them.
+/// A number of nanoseconds, as the kernel takes it.
 pub(super) fn span(nanoseconds: u64) -> libc::timespec {
     libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000).cast_signed(),
@@ -136,10 +135,7 @@ pub(super) fn span(nanoseconds: u64) -> libc::timespec {
 
 /// Waits so many nanoseconds.
 pub(crate) fn nap(nanoseconds: u64) {
-    let time = span(nanoseconds);
-    let nothing: *mut libc::timespec = core::ptr::null_mut();
-    // SAFETY: the kernel reads one `timespec`.
-    let _ = unsafe { libc::syscall(libc::SYS_nanosleep, &raw const time, nothing) };
+    let _ = sys::nanosleep(&span(nanoseconds));
 }
 
 /// Waits a millisecond.
@@ -153,18 +149,15 @@ pub(crate) struct Exact(u64);
 impl Exact {
     /// Makes them so.
     pub(crate) fn timers() -> Self {
-        // SAFETY: takes numbers.
-        let before = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
-        // SAFETY: see above.
-        let _ = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, FINE, 0, 0, 0) };
-        Self(u64::try_from(before).unwrap_or(50_000))
+        let before = sys::timer_slack();
+        let _ = sys::set_timer_slack(FINE);
+        Self(before.map_or(50_000, i64::cast_unsigned))
     }
 }
 
 impl Drop for Exact {
     fn drop(&mut self) {
-        // SAFETY: see above.
-        let _ = unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_TIMERSLACK, self.0, 0, 0, 0) };
+        let _ = sys::set_timer_slack(self.0);
     }
 }
 

@@ -4,11 +4,15 @@
 //! it: a question to the loader can search the disk, take its locks, set `dlerror`, and come to a function of the same
 //! name that the program has.
 
+#![expect(unsafe_code, reason = "reads what the loader has mapped")]
+
 use core::ffi::{CStr, c_char};
+
+use super::sys;
 
 /// An object as its program headers describe it.
 pub(crate) struct Object<'a> {
-    /// What is added to its addresses; wraps for an object that lies below where it was linked for.
+    /// Added to its addresses; wraps for an object that lies below where it was linked for.
     base: usize,
     headers: &'a [libc::Elf64_Phdr],
 }
@@ -110,7 +114,7 @@ const HIDDEN: u16 = 0x8000;
 const STT_GNU_IFUNC: u8 = 10;
 
 impl Symbols {
-    /// Reads a dynamic section; `address` makes an address of what stands there, if it is one. `None` for an object
+    /// Reads a dynamic section; `address` makes an address of a value there, if it is one. `None` for an object
     /// without a name or without a GNU hash section.
     ///
     /// # Safety
@@ -238,10 +242,8 @@ const DT_DEBUG: u64 = 21;
 impl LinkMap {
     /// The first object of this process, which is the program; null in one without a loader.
     pub(crate) fn first() -> *const Self {
-        // SAFETY: only reads what the kernel put beside the program's stack.
-        let headers = (unsafe { libc::getauxval(libc::AT_PHDR) }) as *const libc::Elf64_Phdr;
-        // SAFETY: as before.
-        let count = (unsafe { libc::getauxval(libc::AT_PHNUM) }) as usize;
+        let headers = sys::auxiliary(libc::AT_PHDR) as *const libc::Elf64_Phdr;
+        let count = sys::auxiliary(libc::AT_PHNUM) as usize;
         if headers.is_null() {
             return core::ptr::null();
         }
@@ -278,7 +280,7 @@ impl LinkMap {
 
 /// Looks a function of glibc's up in libc, and in libdl and libpthread, where it was before glibc 2.34.
 ///
-/// Takes no lock: libc is there from the start, stays, and stands in the loader's list before all that comes and goes.
+/// Takes no lock: libc is there from the start, stays, and is in the loader's list before all that comes and goes.
 /// Only a program with an older glibc that loads libdl later goes further, once.
 pub(crate) fn find_in_glibc(name: &CStr) -> Option<*mut ()> {
     let mut place = LinkMap::first();

@@ -4,13 +4,14 @@ use core::ffi::c_long;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::clock::{milliseconds, span};
+use super::sys;
 
 /// A lock that is free when it is all zero. Across a call to the driver it is held only where others try it and go on.
 pub(crate) struct Lock(AtomicU32);
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and somebody waits.
+/// Held, and another thread waits.
 const WANTED: u32 = 2;
 
 /// How often a thread looks again before it sleeps: others hold the lock for some ten instructions.
@@ -44,12 +45,12 @@ impl Lock {
                 return None;
             }
             let left = span(left.saturating_mul(1_000_000));
-            self.sleep(&raw const left);
+            self.sleep(Some(&left));
         }
         Some(Held(self))
     }
 
-    /// The same if nobody else holds it.
+    /// The same if no other thread holds it.
     #[inline]
     pub(crate) fn try_hold(&self) -> Option<Held<'_>> {
         self.take(HELD).then(|| Held(self))
@@ -71,23 +72,13 @@ impl Lock {
             }
         }
         while self.0.swap(WANTED, Ordering::Acquire) != FREE {
-            let for_ever: *const libc::timespec = core::ptr::null();
-            self.sleep(for_ever);
+            self.sleep(None);
         }
     }
 
-    /// Waits until whoever holds it gives it up, or for so long.
-    fn sleep(&self, longest: *const libc::timespec) {
-        // SAFETY: the kernel compares the word with a number, and returns when it is woken.
-        let _ = unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.0.as_ptr(),
-                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                WANTED,
-                longest,
-            )
-        };
+    /// Waits until the lock is free, at most this long.
+    fn sleep(&self, longest: Option<&libc::timespec>) {
+        let _ = sys::futex_wait(&self.0, libc::FUTEX_PRIVATE_FLAG, WANTED, longest);
     }
 }
 
@@ -98,45 +89,19 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.0.0.swap(FREE, Ordering::Release) == WANTED {
-            // SAFETY: the kernel wakes one thread that waits at this address, if any.
-            let _ = unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.0.0.as_ptr(),
-                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                    1 as c_long,
-                )
-            };
+            let _ = sys::futex_wake(&self.0.0, libc::FUTEX_PRIVATE_FLAG, 1);
         }
     }
 }
 
 /// Waits while a word that processes share is `value`, at most so many nanoseconds.
 pub(crate) fn wait_until_changed(word: &AtomicU32, value: u32, longest: u64) {
-    let time = span(longest);
-    // SAFETY: the kernel compares the word with a number, and returns when it is woken.
-    let _ = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT,
-            value,
-            &raw const time,
-        )
-    };
+    let _ = sys::futex_wait(word, 0, value, Some(&span(longest)));
 }
 
 /// Wakes all who wait for a word that processes share.
 pub(crate) fn wake_all(word: &AtomicU32) {
-    // SAFETY: the kernel wakes who waits at this address.
-    let _ = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE,
-            c_long::from(i32::MAX),
-        )
-    };
+    let _ = sys::futex_wake(word, 0, c_long::from(i32::MAX));
 }
 
 #[cfg(test)]

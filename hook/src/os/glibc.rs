@@ -4,15 +4,26 @@
 //! libc with glibc 2.34, and a reference to it would tie the library to one side of that; `dl_iterate_phdr` is also
 //! exported by sanitizers and by some programs. So all of them are looked up in [`crate::os::elf`].
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+#![expect(unsafe_code, reason = "calls glibc's functions by their address")]
+
+use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::elf::{Object, find_in_glibc};
+use super::error::Error;
+use super::thread::Thread;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
+type PthreadCreate = unsafe extern "C" fn(
+    *mut c_ulong,
+    *const c_void,
+    extern "C" fn(*mut c_void) -> *mut c_void,
+    *mut c_void,
+) -> c_int;
+type PthreadDetach = unsafe extern "C" fn(c_ulong) -> c_int;
 type Visit = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
 type IteratePhdr = unsafe extern "C" fn(Visit, *mut c_void) -> c_int;
 
@@ -26,10 +37,8 @@ pub(crate) struct Function {
 pub(crate) static DLSYM: Function = Function::new(c"dlsym");
 /// `dlvsym(3)`.
 pub(crate) static DLVSYM: Function = Function::new(c"dlvsym");
-/// `pthread_create(3)`.
-pub(crate) static PTHREAD_CREATE: Function = Function::new(c"pthread_create");
-/// `pthread_detach(3)`.
-pub(crate) static PTHREAD_DETACH: Function = Function::new(c"pthread_detach");
+static PTHREAD_CREATE: Function = Function::new(c"pthread_create");
+static PTHREAD_DETACH: Function = Function::new(c"pthread_detach");
 static DLOPEN: Function = Function::new(c"dlopen");
 static DLADDR: Function = Function::new(c"dladdr");
 static DL_ITERATE_PHDR: Function = Function::new(c"dl_iterate_phdr");
@@ -107,6 +116,34 @@ pub(crate) fn dlopen(name: &CStr) -> *mut c_void {
     let flags = libc::RTLD_LAZY | libc::RTLD_NODELETE;
     // SAFETY: `name` ends in a zero byte. Loading the driver runs its constructors, as the program's own call would.
     unsafe { function(name.as_ptr(), flags) }
+}
+
+/// Starts a thread that is not joined.
+pub(super) fn create_thread<T: Thread>(with: &'static T) -> Result<(), Error> {
+    extern "C" fn begin<T: Thread>(with: *mut c_void) -> *mut c_void {
+        // SAFETY: a reference, which was given to `pthread_create` below.
+        let with: &'static T = unsafe { &*with.cast_const().cast() };
+        with.run();
+        core::ptr::null_mut()
+    }
+    let (create, detach) = (PTHREAD_CREATE.address(), PTHREAD_DETACH.address());
+    if create.is_null() || detach.is_null() {
+        return Err(Error(libc::ENOSYS));
+    }
+    // SAFETY: this is glibc's function of that name.
+    let create = unsafe { core::mem::transmute::<*mut (), PthreadCreate>(create) };
+    // SAFETY: as above.
+    let detach = unsafe { core::mem::transmute::<*mut (), PthreadDetach>(detach) };
+    let mut thread = 0;
+    let with = core::ptr::from_ref(with).cast_mut().cast();
+    // SAFETY: `begin` takes what it is given.
+    let made = unsafe { create(&raw mut thread, core::ptr::null(), begin::<T>, with) };
+    if made != 0 {
+        return Err(Error(made));
+    }
+    // SAFETY: the thread just made, which is not joined.
+    unsafe { detach(thread) };
+    Ok(())
 }
 
 /// Calls `use_it` with the object that an address is in, in whatever namespace of the loader.

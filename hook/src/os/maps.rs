@@ -62,6 +62,7 @@ fn number(text: &[u8]) -> (u64, &[u8]) {
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "maps at addresses of its choice")]
 mod tests {
     use super::*;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -110,9 +111,10 @@ mod tests {
         starts.sort_unstable();
         assert!(found == starts, "{} of {}", found.len(), starts.len());
         for start in starts {
-            assert!(super::super::is_mapped(start));
+            assert!(crate::os::is_mapped(start));
             let start = core::ptr::NonNull::new(start as *mut u8).unwrap();
-            super::super::unmap(start, 2 * 4096);
+            // SAFETY: mapped above.
+            unsafe { crate::os::unmap(start, 2 * 4096) };
         }
     }
 
@@ -123,9 +125,11 @@ mod tests {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let start = map_pages(1, -1, FAR, anonymous, 0);
         assert_eq!(start, FAR);
-        assert!(super::super::is_mapped(start));
-        super::super::unmap(core::ptr::NonNull::new(start as *mut u8).unwrap(), 4096);
-        assert!(!super::super::is_mapped(start));
+        assert!(crate::os::is_mapped(start));
+        let place = core::ptr::NonNull::new(start as *mut u8).unwrap();
+        // SAFETY: mapped above.
+        unsafe { crate::os::unmap(place, 4096) };
+        assert!(!crate::os::is_mapped(start));
     }
 
     fn map_pages(count: usize, file: i32, at: u64, flags: i32, offset: u64) -> u64 {

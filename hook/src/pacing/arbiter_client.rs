@@ -1,49 +1,50 @@
 //! Turns on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
 
+#![expect(unsafe_code, reason = "maps the seat, which the arbiter shares")]
+
 pub(super) mod turn_keeper;
 
-use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
+use softmig_policy::node::identity::Standing;
+use softmig_policy::node::paths::ARBITER_SOCKET;
 use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 
 use super::channels;
-use super::work::May;
-use crate::identity::resolve::Standing;
+use super::work::Admission;
 use crate::identity::{gate, log};
+use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Lock};
 
-/// Where the arbiter listens.
-const SOCKET: &CStr = c"/var/run/softmig/arbiter.sock";
-/// An arbiter that has not looked for so long while this process waits may be gone: then it is seen whether it listens.
-const SILENT: u64 = 50_000_000;
-/// One that listens and does not look for so long is as good as gone.
-const GONE: u64 = 300_000_000;
-/// So long after it was not there it is asked again.
-const AGAIN: u64 = 200_000_000;
-/// With so little left the next job may have the turn: it is told when that is over, and gets ready meanwhile. Work of its that
-/// comes earlier may take the GPU before this ends (docs/gpu-notes.md).
-const AHEAD: u64 = 700_000;
-/// So long before a turn begins its first work is launched: that comes to the GPU about when it is free, since the way there
-/// takes some time, and what is left of other work is nearly always a little less than was thought.
-const EARLY: u64 = 250_000;
-/// No turn begins later than this.
-const LONGEST_WAIT: u64 = 2_000_000;
-/// So long after a turn its last work is waited for, or twice as long as it should take.
-const PATIENCE: u64 = 30_000_000;
-/// And no longer than this.
-const LONGEST_PATIENCE: u64 = 1_000_000_000;
-/// So long an idle process keeps a turn that another waits for.
-const IDLE: u64 = 60_000;
-/// So long at most a thread waits for a word that does not change, if there is anything else to see to.
-const LONGEST: u64 = 20_000_000;
+/// While this process waits, an arbiter that did not look for this long may be gone: the process checks whether it listens.
+const SILENT_AFTER_NS: u64 = 50_000_000;
+/// An arbiter that listens and does not look for this long counts as gone.
+const GONE_AFTER_NS: u64 = 300_000_000;
+/// Retry interval after a failed connection to the arbiter.
+const RECONNECT_AFTER_NS: u64 = 200_000_000;
+/// The next job may get the turn when this much work is left: it hears when that ends, and prepares meanwhile. Work that it
+/// launches earlier may take the GPU before this ends (docs/gpu-notes.md).
+const HANDOVER_LEFT_NS: u64 = 700_000;
+/// Launch this early: launch latency lets the work arrive as the turn begins, and what is left of other work is nearly always a
+/// little less than estimated.
+const LAUNCH_EARLY_NS: u64 = 250_000;
+/// The latest begin of a turn.
+const MAX_TURN_DELAY_NS: u64 = 2_000_000;
+/// After a turn its last work is awaited for this long, or for twice its estimate.
+const PATIENCE_NS: u64 = 30_000_000;
+/// The longest such wait.
+const MAX_PATIENCE_NS: u64 = 1_000_000_000;
+/// An idle process keeps a turn that another waits for no longer than this.
+const IDLE_KEEPS_NS: u64 = 60_000;
+/// Longest futex wait while other work is pending.
+const MAX_SLEEP_NS: u64 = 20_000_000;
 
-/// What the arbiter says; nothing is known while all is zero. What each launch looks at comes first.
+/// The arbiter's word; nothing is known while all is zero. The fields that each launch reads come first.
 #[repr(C)]
 pub(super) struct Turns {
     /// Null without an arbiter.
-    seat: AtomicPtr<Seat>,
+    seat: Kept<Seat>,
     /// Whether there are no turns, and a thread samples what is launched: 1 if so.
     sampled: AtomicU32,
     /// The turn that launches go on in; 0 for none.
@@ -56,15 +57,15 @@ pub(super) struct Turns {
     answering: Lock,
     /// The last word that opened a turn.
     seen: AtomicU32,
-    /// When it was seen, if somebody waits for its end; else long ago.
+    /// When it was seen, if another job waits for its end; else long ago.
     seen_at: AtomicU64,
-    /// What was in flight when this turn began, from one that was over long before: it may wait for a launch of this one.
+    /// Work in flight when this turn began, from one that was over long before: it may wait for a launch of this one.
     carried: AtomicU64,
     /// How many threads wait for a turn.
     waiting: AtomicU32,
     /// Whether the thread that looks after turns sleeps until it is woken: 1 if it does.
     asleep: AtomicU32,
-    /// What was used before the arbiter was asked: that is not its business.
+    /// The GPU time used before the arbiter was asked, which it does not count.
     before: AtomicU64,
     /// When the arbiter may be asked again.
     ask_at: AtomicU64,
@@ -72,22 +73,27 @@ pub(super) struct Turns {
     silent_since: AtomicU64,
 }
 
+zeroed! { Turns {
+    seat, sampled, word, ending, ending_since, answering, seen, seen_at, carried, waiting, asleep, before, ask_at,
+    silent_since
+} }
+
 /// This process's work on the GPU, as it stands.
 pub(super) struct Flight<'a> {
     /// How long it worked in all, as measured.
     pub(super) used: u64,
-    /// What was launched and not seen to end, as estimated.
+    /// The estimate of the work that was launched and not seen to end.
     pub(super) time: u64,
-    /// What may be left of that now.
+    /// The rest of that now, at most.
     pub(super) left: &'a dyn Fn() -> u64,
     /// Whether it may not end before something is launched that waits for a turn.
     pub(super) is_stuck: &'a dyn Fn() -> bool,
 }
 
 impl Turns {
+    #[inline]
     fn seat(&self) -> Option<&'static Seat> {
-        // SAFETY: null, or a page that is never given back.
-        unsafe { self.seat.load(Ordering::Acquire).as_ref() }
+        self.seat.get()
     }
 
     /// Whether there is an arbiter.
@@ -100,7 +106,7 @@ impl Turns {
     pub(super) fn goes_on(&self) -> bool {
         match self.seat() {
             None => true,
-            // SeqCst: see `Gpu::admit`.
+            // SeqCst: see `PacedGpu::admit`.
             Some(seat) => {
                 let turn = seat.turn().load(Ordering::SeqCst);
                 turn & OPEN != 0 && turn == self.word.load(Ordering::SeqCst)
@@ -110,7 +116,7 @@ impl Turns {
 
     /// Whether the last work of the job that had the turn before this one may still have run then.
     pub(super) fn is_new(&self, now: u64) -> bool {
-        const WHILE: u64 = 2 * AHEAD;
+        const WHILE: u64 = 2 * HANDOVER_LEFT_NS;
         let since = self.seen_at.load(Ordering::Relaxed);
         let age = now.checked_sub(since);
         self.seat().is_some() && age.is_some_and(|age| age < WHILE)
@@ -131,7 +137,7 @@ impl Turns {
         }
     }
 
-    /// What may still be used in this turn; `None` without an arbiter.
+    /// The GPU time that may still be used in this turn; `None` without an arbiter.
     pub(super) fn left(&self, used: u64) -> Option<u64> {
         let seat = self.seat()?;
         Some(self.left_at(seat, used))
@@ -151,7 +157,7 @@ impl Turns {
         }
         let mine = self.ask_at.compare_exchange(
             ask_at,
-            now.saturating_add(AGAIN),
+            now.saturating_add(RECONNECT_AFTER_NS),
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
@@ -164,7 +170,7 @@ impl Turns {
             }
             // One that does not answer is asked the more seldom, the longer that took.
             let took = os::nanoseconds().saturating_sub(now);
-            let again = AGAIN.max(took.saturating_mul(50));
+            let again = RECONNECT_AFTER_NS.max(took.saturating_mul(50));
             self.ask_at
                 .store(os::nanoseconds().saturating_add(again), Ordering::Relaxed);
             return false;
@@ -175,9 +181,8 @@ impl Turns {
         self.seen.store(0, Ordering::Relaxed);
         self.carried.store(0, Ordering::Relaxed);
         self.silent_since.store(now, Ordering::Relaxed);
-        let place = core::ptr::from_ref(seat).cast_mut();
-        self.seat.store(place, Ordering::Release);
-        // What is made from here on is told by who makes it.
+        self.seat.keep(seat);
+        // Channels that are made from here on are told by the thread that makes them.
         channels::tell(seat);
         true
     }
@@ -227,8 +232,8 @@ impl Turns {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What may be in flight now; `None` without an arbiter.
-    pub(super) fn may(&self, now: u64, flight: &Flight<'_>) -> Option<May> {
+    /// Whether a launch may go on now; `None` without an arbiter.
+    pub(super) fn may(&self, now: u64, flight: &Flight<'_>) -> Option<Admission> {
         let seat = self.seat()?;
         let in_flight = flight.time;
         let turn = seat.turn().load(Ordering::SeqCst);
@@ -244,17 +249,21 @@ impl Turns {
                 // Where nobody waits nobody had it just before; and only where somebody does, the arbiter charges all the time.
                 let seen_at = if turn & CONTENDED == 0 { 0 } else { now };
                 self.seen_at.store(seen_at, Ordering::Relaxed);
-                let carried = if in_flight > AHEAD { in_flight } else { 0 };
+                let carried = if in_flight > HANDOVER_LEFT_NS {
+                    in_flight
+                } else {
+                    0
+                };
                 self.carried.store(carried, Ordering::Relaxed);
             }
-            if wait > EARLY && wait < LONGEST_WAIT {
+            if wait > LAUNCH_EARLY_NS && wait < MAX_TURN_DELAY_NS {
                 // It goes on well when it is woken for that: processors sleep, too.
-                return Some(May::Nothing(wait.saturating_sub(EARLY)));
+                return Some(Admission::RetryAfter(wait.saturating_sub(LAUNCH_EARLY_NS)));
             }
             if now < until && left > self.new_of(in_flight) {
                 self.ending.store(0, Ordering::SeqCst);
                 self.word.store(turn, Ordering::SeqCst);
-                return Some(May::Have(left));
+                return Some(Admission::InFlight(left));
             }
             self.end(turn, now);
         } else {
@@ -262,17 +271,17 @@ impl Turns {
         }
         self.word.store(0, Ordering::SeqCst);
         if let Some(more) = self.answer(seat, flight, 1, now) {
-            return Some(May::Nothing(more.clamp(20_000, 200_000)));
+            return Some(Admission::RetryAfter(more.clamp(20_000, 200_000)));
         }
         if self.ending.load(Ordering::SeqCst) != 0 {
             // Another thread is about to answer, or finds that the turn need not end after all.
-            return Some(May::Nothing(20_000));
+            return Some(Admission::RetryAfter(20_000));
         }
         self.want(seat, now);
         if self.is_gone(seat, now) {
             return None;
         }
-        Some(May::Turn(turn))
+        Some(Admission::WaitForTurn(turn))
     }
 
     /// What is in flight of this turn's. What an earlier one left is waited for once.
@@ -284,7 +293,7 @@ impl Turns {
     /// Tells the arbiter that this process wants the GPU, or has work there.
     fn want(&self, seat: &Seat, now: u64) {
         if seat.wish().swap(1, Ordering::SeqCst) == 0 {
-            // It is silent while nobody wants anything.
+            // It is silent while no process wants anything.
             self.silent_since.store(now, Ordering::Relaxed);
             ring(seat);
         }
@@ -314,14 +323,14 @@ impl Turns {
         }
         let since = self.ending_since.load(Ordering::Relaxed);
         let new = self.new_of(flight.time);
-        let ahead = seat.ahead().load(Ordering::Relaxed).min(AHEAD);
+        let ahead = seat.ahead().load(Ordering::Relaxed).min(HANDOVER_LEFT_NS);
         // Beside others of the job, work takes longer than it should.
         let left = if new == 0 || ahead == 0 {
             new
         } else {
             (flight.left)()
         };
-        let patience = new.saturating_mul(2).clamp(PATIENCE, LONGEST_PATIENCE);
+        let patience = new.saturating_mul(2).clamp(PATIENCE_NS, MAX_PATIENCE_NS);
         let more = new.min(left).saturating_sub(ahead);
         // What is in flight may wait for a launch that waits for the next turn.
         if more > 0 && now.saturating_sub(since) < patience && !(flight.is_stuck)() {
@@ -364,15 +373,15 @@ impl Turns {
         let beat = seat.beat().load(Ordering::Relaxed);
         let heard = beat.max(self.silent_since.load(Ordering::Relaxed)).min(now);
         let silent = now.saturating_sub(heard);
-        if silent < SILENT || silent < GONE && os::is_listening(SOCKET) {
+        if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
             return false;
         }
         // If it goes on one day, it is not to wait for this process.
         seat.wish().store(0, Ordering::SeqCst);
-        self.seat.store(core::ptr::null_mut(), Ordering::SeqCst);
+        self.seat.forget();
         self.ask_at
-            .store(now.saturating_add(AGAIN), Ordering::Relaxed);
-        // Whoever waits or looks after it finds out.
+            .store(now.saturating_add(RECONNECT_AFTER_NS), Ordering::Relaxed);
+        // The threads that wait or look after it find out.
         os::wake_all(seat.turn());
         true
     }
@@ -382,7 +391,7 @@ impl Turns {
     pub(super) fn sleep(&self, turn: u32, now: u64, in_flight: u64, longest: Option<u64>) {
         if let Some(seat) = self.seat() {
             let time = self.until_done(now, in_flight);
-            let time = time.min(longest.unwrap_or(LONGEST));
+            let time = time.min(longest.unwrap_or(MAX_SLEEP_NS));
             os::wait_until_changed(seat.turn(), turn, time);
         }
     }
@@ -390,10 +399,10 @@ impl Turns {
     /// When to look again at what is in flight after a turn; the later, the longer ago that ended.
     fn until_done(&self, now: u64, in_flight: u64) -> u64 {
         if in_flight == 0 {
-            return LONGEST;
+            return MAX_SLEEP_NS;
         }
         let since = now.saturating_sub(self.ending_since.load(Ordering::Relaxed));
-        in_flight.max(since).clamp(IDLE, LONGEST)
+        in_flight.max(since).clamp(IDLE_KEEPS_NS, MAX_SLEEP_NS)
     }
 
     /// The word to wait for.
@@ -447,7 +456,7 @@ fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
         gpu: gpu.bytes.map(i8::cast_unsigned),
     };
     let mut refused = [0; ANSWER];
-    let answer = os::ask(SOCKET, &request.to_bytes(), &mut refused).ok()?;
+    let answer = os::ask(ARBITER_SOCKET, &request.to_bytes(), &mut refused).ok()?;
     let is_roots = answer.uid == 0 || answer.uid == NOBODY;
     let file = answer.file.filter(os::File::is_sealed)?;
     let is_large = file.status().is_ok_and(|status| status.size >= Seat::SIZE);
@@ -455,8 +464,16 @@ fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
         return None;
     }
     let start = os::map_shared(&file, Seat::SIZE).ok()?;
-    // SAFETY: mapped and never given back, and sealed: nobody can make it shorter.
+    // SAFETY: mapped and never given back, and sealed, so it cannot become shorter.
     unsafe { Seat::at(start.as_ptr()) }
+}
+
+/// A seat at which no arbiter looks.
+#[cfg(test)]
+pub(super) fn seat_of_test() -> &'static Seat {
+    let start = os::map(Seat::SIZE).unwrap();
+    // SAFETY: mapped, and never given back.
+    unsafe { Seat::at(start.as_ptr()) }.unwrap()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::turn_keeper::Duty;
 use super::*;
+use crate::os::cells::Fresh;
 use softmig_region::seat::STEP;
 
 const MS: u64 = 1_000_000;
@@ -11,22 +12,18 @@ const BUDGET: u64 = 5 * MS;
 
 /// Turns with a page, and the page.
 struct Stand {
-    turns: Turns,
+    turns: &'static Turns,
     seat: &'static Seat,
 }
 
-fn alone() -> Turns {
-    // SAFETY: all zero is what nothing is known of.
-    unsafe { core::mem::zeroed() }
+fn alone() -> &'static Turns {
+    Fresh::<Turns>::zeroed().unwrap().0.leaked()
 }
 
 fn stand() -> Stand {
-    let page = os::map(Seat::SIZE).unwrap();
-    // SAFETY: mapped, and never given back.
-    let seat = unsafe { Seat::at(page.as_ptr()) }.unwrap();
+    let seat = seat_of_test();
     let turns = alone();
-    let place = core::ptr::from_ref(seat).cast_mut();
-    turns.seat.store(place, Ordering::SeqCst);
+    turns.seat.keep(seat);
     seat.beat().store(NOW, Ordering::SeqCst);
     Stand { turns, seat }
 }
@@ -61,7 +58,7 @@ impl Stand {
     }
 
     /// A thread of the program asks.
-    fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<May> {
+    fn may(&self, now: u64, used: u64, in_flight: u64) -> Option<Admission> {
         self.turns.may(now, &flight(used, in_flight, in_flight))
     }
 
@@ -95,7 +92,7 @@ fn without_an_arbiter_there_are_no_turns() {
 fn who_wants_a_turn_says_so_and_rings_once() {
     let stand = stand();
     for _ in 0..3 {
-        assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(0)));
+        assert_eq!(stand.may(NOW, 0, 0), Some(Admission::WaitForTurn(0)));
         assert_eq!(stand.said(), (1, 0, 1));
     }
 }
@@ -105,31 +102,40 @@ fn launches_go_on_in_a_turn_until_its_end() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     assert!(!stand.turns.goes_on());
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::InFlight(BUDGET)));
     assert!(stand.turns.goes_on());
-    assert_eq!(stand.may(END - 1, 0, 0), Some(May::Have(BUDGET)));
-    assert_eq!(stand.may(END, 0, 0), Some(May::Turn(turn)));
+    assert_eq!(stand.may(END - 1, 0, 0), Some(Admission::InFlight(BUDGET)));
+    assert_eq!(stand.may(END, 0, 0), Some(Admission::WaitForTurn(turn)));
     assert!(!stand.turns.goes_on());
     // Nothing was in flight: the turn is given back.
     assert_eq!(stand.said().1, turn);
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(turn)));
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::WaitForTurn(turn)));
 }
 
 #[test]
 fn launches_go_on_in_a_turn_until_what_it_has_is_used_up() {
     let stand = stand();
     let turn = stand.open(1, 0);
-    assert_eq!(stand.may(NOW, 2 * MS, 0), Some(May::Have(3 * MS)));
+    assert_eq!(stand.may(NOW, 2 * MS, 0), Some(Admission::InFlight(3 * MS)));
     assert_eq!(stand.turns.left(2 * MS), Some(3 * MS));
-    assert_eq!(stand.may(NOW, 2 * MS, 2 * MS), Some(May::Have(3 * MS)));
+    assert_eq!(
+        stand.may(NOW, 2 * MS, 2 * MS),
+        Some(Admission::InFlight(3 * MS))
+    );
     assert!(matches!(
         stand.may(NOW, 2 * MS, 3 * MS),
-        Some(May::Nothing(_))
+        Some(Admission::RetryAfter(_))
     ));
     assert!(!stand.turns.goes_on());
     // It stays over, though some took less than it should have.
-    assert!(matches!(stand.may(NOW, 2 * MS, MS), Some(May::Nothing(_))));
-    assert_eq!(stand.may(NOW, BUDGET, 0), Some(May::Turn(turn)));
+    assert!(matches!(
+        stand.may(NOW, 2 * MS, MS),
+        Some(Admission::RetryAfter(_))
+    ));
+    assert_eq!(
+        stand.may(NOW, BUDGET, 0),
+        Some(Admission::WaitForTurn(turn))
+    );
     assert_eq!(stand.said().1, turn);
 }
 
@@ -141,11 +147,14 @@ fn an_end_is_answered_when_the_work_is_done() {
     let closed = stand.close(2);
     assert!(!stand.turns.goes_on());
     for _ in 0..2 {
-        assert!(matches!(stand.may(NOW, 0, MS), Some(May::Nothing(_))));
+        assert!(matches!(
+            stand.may(NOW, 0, MS),
+            Some(Admission::RetryAfter(_))
+        ));
         assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
         assert_ne!(stand.said().1, closed);
     }
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Turn(closed)));
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::WaitForTurn(closed)));
     assert_eq!(stand.said().0, 1);
     assert_eq!(stand.said().1, closed);
 }
@@ -195,8 +204,8 @@ fn work_that_does_not_end_is_not_waited_for_for_ever() {
     let closed = stand.close(2);
     assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
     assert!(matches!(
-        stand.attend(NOW + LONGEST_PATIENCE, MS, true),
-        Duty::Look(LONGEST)
+        stand.attend(NOW + MAX_PATIENCE_NS, MS, true),
+        Duty::Look(MAX_SLEEP_NS)
     ));
     assert_eq!(stand.said().1, closed);
 }
@@ -212,7 +221,7 @@ fn work_that_waits_for_the_next_turn_is_not_waited_for() {
         ..flight(0, MS, MS)
     };
     let may = stand.turns.may(NOW, &stuck);
-    assert_eq!(may, Some(May::Turn(closed)));
+    assert_eq!(may, Some(Admission::WaitForTurn(closed)));
     assert_eq!(stand.said().1, closed);
 }
 
@@ -220,11 +229,17 @@ fn work_that_waits_for_the_next_turn_is_not_waited_for() {
 fn what_a_turn_before_left_in_flight_takes_nothing_of_this_one() {
     let stand = stand();
     stand.open(1, 0);
-    assert_eq!(stand.may(NOW, 0, 50 * MS), Some(May::Have(BUDGET)));
-    assert_eq!(stand.may(NOW, 0, 54 * MS), Some(May::Have(BUDGET)));
+    assert_eq!(
+        stand.may(NOW, 0, 50 * MS),
+        Some(Admission::InFlight(BUDGET))
+    );
+    assert_eq!(
+        stand.may(NOW, 0, 54 * MS),
+        Some(Admission::InFlight(BUDGET))
+    );
     assert!(!matches!(
         stand.may(NOW, 0, 55 * MS),
-        None | Some(May::Have(_))
+        None | Some(Admission::InFlight(_))
     ));
 }
 
@@ -259,11 +274,11 @@ fn who_comes_while_another_thread_gives_the_turn_back_looks_again_at_once() {
         stand.turns.wait_begins();
         // The word may not change any more: this turn is still open then.
         let may = stand.may(NOW, 0, 0);
-        assert!(matches!(may, Some(May::Nothing(_))), "{may:?}");
+        assert!(matches!(may, Some(Admission::RetryAfter(_))), "{may:?}");
         Some(0)
     });
     assert_ne!(stand.said().1, turn);
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::InFlight(BUDGET)));
 }
 
 #[test]
@@ -271,14 +286,17 @@ fn launches_wait_until_the_last_work_of_the_turn_before_is_nearly_over() {
     let stand = stand();
     stand.seat.from().store(NOW + 600_000, Ordering::SeqCst);
     stand.open(1, CONTENDED);
-    let wait = 600_000 - EARLY;
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Nothing(wait)));
+    let wait = 600_000 - LAUNCH_EARLY_NS;
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::RetryAfter(wait)));
     assert!(!stand.turns.goes_on());
-    assert_eq!(stand.may(NOW + wait, 0, 0), Some(May::Have(BUDGET)));
+    assert_eq!(
+        stand.may(NOW + wait, 0, 0),
+        Some(Admission::InFlight(BUDGET))
+    );
     // Nobody waits for ever for what another process says.
     stand.seat.from().store(u64::MAX, Ordering::SeqCst);
     stand.open(2, CONTENDED);
-    assert_eq!(stand.may(NOW, 0, 0), Some(May::Have(BUDGET)));
+    assert_eq!(stand.may(NOW, 0, 0), Some(Admission::InFlight(BUDGET)));
 }
 
 #[test]
@@ -288,17 +306,19 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     stand.may(NOW, 3 * MS, 0);
     let long = 20 * MS;
     let wait = stand.turns.may(END, &flight(3 * MS, long, long - MS));
-    assert!(matches!(wait, Some(May::Nothing(_))), "{wait:?}");
+    assert!(matches!(wait, Some(Admission::RetryAfter(_))), "{wait:?}");
     assert_eq!(stand.seat.used().load(Ordering::SeqCst), 0);
-    let may = stand.turns.may(END, &flight(3 * MS, long, AHEAD));
-    assert!(matches!(may, Some(May::Turn(_))), "{may:?}");
+    let may = stand
+        .turns
+        .may(END, &flight(3 * MS, long, HANDOVER_LEFT_NS));
+    assert!(matches!(may, Some(Admission::WaitForTurn(_))), "{may:?}");
     let over = stand.seat.over().load(Ordering::SeqCst);
-    assert_eq!(over, END + AHEAD);
+    assert_eq!(over, END + HANDOVER_LEFT_NS);
     // What is over is told, and is not told again.
     let told = || stand.seat.used().load(Ordering::SeqCst);
-    assert_eq!(told(), 3 * MS + long - AHEAD);
+    assert_eq!(told(), 3 * MS + long - HANDOVER_LEFT_NS);
     stand.turns.used(3 * MS + MS);
-    assert_eq!(told(), 3 * MS + long - AHEAD);
+    assert_eq!(told(), 3 * MS + long - HANDOVER_LEFT_NS);
     stand.turns.used(3 * MS + long);
     assert_eq!(told(), 3 * MS + long);
 }
@@ -321,9 +341,12 @@ fn of_several_processes_in_a_turn_each_finishes_first() {
     let turn = stand.open(1, CONTENDED);
     stand.seat.ahead().store(0, Ordering::SeqCst);
     stand.may(NOW, 0, 0);
-    let wait = stand.turns.may(END, &flight(0, AHEAD, 1));
-    assert!(matches!(wait, Some(May::Nothing(_))), "{wait:?}");
-    assert_eq!(stand.may(END, AHEAD, 0), Some(May::Turn(turn)));
+    let wait = stand.turns.may(END, &flight(0, HANDOVER_LEFT_NS, 1));
+    assert!(matches!(wait, Some(Admission::RetryAfter(_))), "{wait:?}");
+    assert_eq!(
+        stand.may(END, HANDOVER_LEFT_NS, 0),
+        Some(Admission::WaitForTurn(turn))
+    );
 }
 
 #[test]
@@ -331,16 +354,22 @@ fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
-    assert_eq!(stand.may(END, 0, AHEAD), Some(May::Turn(turn)));
-    let after = |time| stand.turns.until_done(END + time, AHEAD);
-    assert_eq!([0, MS, 5 * MS].map(after), [AHEAD, MS, 5 * MS]);
-    assert_eq!(after(1000 * MS), LONGEST);
-    assert_eq!(stand.turns.until_done(END, 0), LONGEST);
+    assert_eq!(
+        stand.may(END, 0, HANDOVER_LEFT_NS),
+        Some(Admission::WaitForTurn(turn))
+    );
+    let after = |time| stand.turns.until_done(END + time, HANDOVER_LEFT_NS);
+    assert_eq!([0, MS, 5 * MS].map(after), [HANDOVER_LEFT_NS, MS, 5 * MS]);
+    assert_eq!(after(1000 * MS), MAX_SLEEP_NS);
+    assert_eq!(stand.turns.until_done(END, 0), MAX_SLEEP_NS);
     // A thread that waits for the next turn looks itself.
-    let duty = stand.attend(END + MS, AHEAD, true);
+    let duty = stand.attend(END + MS, HANDOVER_LEFT_NS, true);
     assert!(matches!(duty, Duty::Look(MS)));
     stand.turns.wait_begins();
-    assert!(matches!(stand.attend(END + MS, AHEAD, true), Duty::Rest));
+    assert!(matches!(
+        stand.attend(END + MS, HANDOVER_LEFT_NS, true),
+        Duty::Rest
+    ));
 }
 
 #[test]
@@ -393,10 +422,10 @@ fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
     let stand = stand();
     for late in (0..10).map(|at| at * 20 * MS) {
         stand.seat.beat().store(NOW + late, Ordering::SeqCst);
-        let now = NOW + late + SILENT - MS;
-        assert_eq!(stand.may(now, 0, 0), Some(May::Turn(0)));
+        let now = NOW + late + SILENT_AFTER_NS - MS;
+        assert_eq!(stand.may(now, 0, 0), Some(Admission::WaitForTurn(0)));
     }
-    let now = NOW + 180 * MS + GONE;
+    let now = NOW + 180 * MS + GONE_AFTER_NS;
     assert_eq!(stand.may(now, 0, 0), None);
     assert!(stand.turns.goes_on());
     assert!(matches!(stand.attend(now, 0, true), Duty::End));
@@ -412,7 +441,10 @@ fn an_arbiter_is_not_missed_while_nobody_wants_anything() {
     stand.attend(NOW, 0, true);
     let late = NOW + 3600 * 1000 * MS;
     assert!(matches!(stand.attend(late, MS, false), Duty::Look(_)));
-    assert!(matches!(stand.attend(late + GONE, MS, false), Duty::End));
+    assert!(matches!(
+        stand.attend(late + GONE_AFTER_NS, MS, false),
+        Duty::End
+    ));
 }
 
 /// One thread answers a turn while the next words come, and another hears of them: none is forgotten.

@@ -1,4 +1,6 @@
-//! What of a GPU's time was already charged: streams work at the same time, and that counts once.
+//! The GPU time that was already charged: streams work at the same time, and that counts once.
+
+use crate::os::cells::zeroed;
 
 /// Stretches of time that do not touch, in order. Where there is no room the two oldest become one, with a gap.
 pub(super) struct Covered {
@@ -6,13 +8,16 @@ pub(super) struct Covered {
     count: usize,
 }
 
-/// A stretch of time of which all but `gap` was charged; where in it the gap is, nobody knows.
+/// A stretch of time of which all but `gap` was charged. Where in it the gap is, is unknown.
 #[derive(Clone, Copy)]
 struct Stretch {
     from: u64,
     to: u64,
     gap: u64,
 }
+
+zeroed! { Covered { stretches, count } }
+zeroed! { Stretch { from, to, gap } }
 
 const ROOM: usize = 32;
 

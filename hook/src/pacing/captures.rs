@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use super::streams::Place;
+use super::streams::StreamSlot;
 use crate::driver::stream::Stream;
 use crate::os::{self, Errno};
 
@@ -29,13 +29,13 @@ pub(crate) fn are_any() -> bool {
 pub(super) struct Named;
 
 impl Named {
-    /// The stream of a place; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
+    /// The stream of a slot; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
     #[inline(never)]
-    pub(super) fn of(place: &Place, stream: Stream) -> Option<Self> {
+    pub(super) fn of(slot: &StreamSlot, stream: Stream) -> Option<Self> {
         // SeqCst: who begins, or ends a stream, sees this, or this sees that.
         NAMING.fetch_add(1, Ordering::SeqCst);
         let named = Self;
-        let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && place.is_of(stream);
+        let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && slot.is_of(stream);
         (is_free && !stream.is_capturing()).then_some(named)
     }
 }
@@ -55,8 +55,8 @@ pub(crate) fn begins() {
 /// Waits until no call of ours names a stream that was to be had when it began: each takes as long as an event. One that hangs
 /// is not to keep the program.
 pub(super) fn wait_for_others() {
-    const LONGEST: u64 = 100_000_000;
-    const PAUSE: u64 = 10_000;
+    const MAX_WAIT_NS: u64 = 100_000_000;
+    const LOOK_EVERY_NS: u64 = 10_000;
     let _errno = Errno::save();
     let begun = os::nanoseconds();
     loop {
@@ -65,11 +65,11 @@ pub(super) fn wait_for_others() {
             return;
         }
         let time = os::nanoseconds().saturating_sub(begun);
-        if HANGS.load(Ordering::Relaxed) || time > LONGEST {
+        if HANGS.load(Ordering::Relaxed) || time > MAX_WAIT_NS {
             HANGS.store(true, Ordering::Relaxed);
             return;
         }
-        os::nap(PAUSE);
+        os::nap(LOOK_EVERY_NS);
     }
 }
 

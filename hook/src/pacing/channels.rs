@@ -2,22 +2,23 @@
 //!
 //! libcuda asks the kernel driver by `ioctl`, which this library exports ([`crate::exports`]). The call goes to the kernel as it is. Of what was
 //! done three things are noted: a channel was made, a channel group got a time slice (which says that it is one of a CUDA
-//! context's), an object is no more. Anything else passes by a comparison.
+//! context's), an object was destroyed. Anything else passes by a comparison.
 
 use core::ffi::{c_int, c_ulong};
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use core::sync::atomic::{AtomicPtr, AtomicU32};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
 
 use softmig_region::calls::{self, Done};
 use softmig_region::seat::{Channel, MOST_CHANNELS, Seat};
 
-use crate::driver::args;
-use crate::os::{self, Lock};
+use crate::driver::args::In;
+use crate::os::Lock;
+use crate::os::cells::{Fresh, Kept, zeroed};
 
 /// How many groups are known: each context has one.
 const MOST_GROUPS: usize = 32;
 
-/// What is known; nothing while all is zero.
+/// The channels that are known; none while all is zero.
 struct Table {
     lock: Lock,
     /// Client and handle.
@@ -28,18 +29,15 @@ struct Table {
     has_more: AtomicU32,
 }
 
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+zeroed! { Table { lock, groups, channels, has_more } }
+
+static TABLE: Kept<Table> = Kept::new();
 
 /// Notes what the driver has done. True if the arbiter is to know: see [`super::channels_changed`].
-///
-/// # Safety
-///
-/// A call of this request was made with this argument.
+/// The request says how many words there are, and no more are asked for.
 #[cold]
-pub(crate) unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) -> bool {
-    // SAFETY: the request says how many words there are, and no more are asked for.
-    let word = |at: usize| unsafe { args::read(argument.wrapping_add(at)) };
-    match calls::done(request, word) {
+pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
+    match calls::done(request, |at| argument.at(at)) {
         Some(Done::Freed { client, object }) => forget(client, object),
         Some(Done::Sliced { client, group }) => add(|table| &table.groups, client, [client, group]),
         Some(Done::Made {
@@ -55,23 +53,12 @@ pub(crate) unsafe fn note(file: c_int, request: c_ulong, argument: *const u32) -
 }
 
 impl Table {
-    /// The process's, if anything was noted.
-    fn known() -> Option<&'static Self> {
-        // SAFETY: null, or a mapping that is never given back, all zero at first.
-        unsafe { TABLE.load(Acquire).as_ref() }
-    }
-
     /// The process's; made where there is none yet. The child of a fork has an empty one.
     fn get() -> Option<&'static Self> {
-        if let Some(table) = Self::known() {
-            return Some(table);
-        }
-        let start = os::map(size_of::<Self>()).ok()?;
-        os::is_wiped_in_children(start, size_of::<Self>());
-        let new = start.cast::<Self>().as_ptr();
-        // Another thread may have been faster; then its is used.
-        let _ = TABLE.compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire);
-        Self::known()
+        TABLE.get().or_else(|| {
+            let (new, _) = Fresh::zeroed().ok()?;
+            TABLE.exchange(None, new)
+        })
     }
 
     fn is_group(&self, client: u32, group: u32) -> bool {
@@ -113,9 +100,9 @@ fn add<const WORDS: usize, const COUNT: usize>(
     true
 }
 
-/// An object is no more, with all that was below it; false if nothing of it was known.
+/// An object was destroyed, with all that was below it; false if nothing of it was known.
 fn forget(client: u32, object: u32) -> bool {
-    let Some(table) = Table::known() else {
+    let Some(table) = TABLE.get() else {
         return false;
     };
     let mut is_any = false;
@@ -157,7 +144,7 @@ pub(crate) fn tell(seat: &Seat) {
             handle: handle.load(Relaxed),
         });
     let ours = known.filter(|it| it.client != 0 && table.is_group(it.client, it.group));
-    // So many say that there are more.
+    // One more than the most says that there are more.
     let has_more = table.has_more.load(Relaxed) != 0;
     let more = if has_more {
         MOST_CHANNELS.saturating_add(1)
@@ -169,7 +156,9 @@ pub(crate) fn tell(seat: &Seat) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arbiter_client::seat_of_test;
     use super::*;
+    use crate::driver::args::Out;
 
     const FREE: c_ulong = 0x4629;
     const CONTROL: c_ulong = 0x462a;
@@ -177,9 +166,7 @@ mod tests {
     const SET_TIME_SLICE: u32 = 0xa06c_0103;
 
     fn told() -> (u32, Vec<Channel>) {
-        let page = core::mem::MaybeUninit::<Seat>::zeroed();
-        // SAFETY: all zero is a seat where nothing was told.
-        let seat = unsafe { page.assume_init_ref() };
+        let seat = seat_of_test();
         tell(seat);
         let (count, all) = seat.channels();
         (count, all.collect())
@@ -191,8 +178,8 @@ mod tests {
 
     fn note_words(call: c_ulong, words: &[u32]) {
         let bytes = size_of_val(words) as c_ulong;
-        // SAFETY: as many words as the request says.
-        unsafe { note(7, request(call, bytes), words.as_ptr()) };
+        let mut words = words.to_vec();
+        note(7, request(call, bytes), Out::list(&mut words).input());
     }
 
     #[test]

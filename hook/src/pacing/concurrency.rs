@@ -3,22 +3,26 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::os::cells::zeroed;
+
 /// Sums of what was measured of late; all zero at first. Only the thread that settles writes here.
 pub(super) struct Overlap {
-    /// What the launches were estimated to take.
+    /// The sum of the launches' estimates.
     estimated: AtomicU64,
-    /// What passed of the GPU's time that no other work had been charged for.
+    /// The GPU time that passed, without time that was charged for other work.
     passed: AtomicU64,
     /// How much more the first is than the second, in [`ONE`]ths of it.
     more: AtomicU64,
 }
 
-/// Once the time.
+zeroed! { Overlap { estimated, passed, more } }
+
+/// The factor 1, in fixed point.
 const ONE: u64 = 16;
-/// More streams than this do not make more be launched ahead: if they all wait for each other in the end, it is as much time.
-const MOST: u64 = 8 * ONE;
-/// Each new measurement takes the place of so small a part of those before it.
-const PART: u64 = 32;
+/// The most that streams at the same time let be launched ahead: if they all wait for each other in the end, it is as much time.
+const MAX_TIMES: u64 = 8 * ONE;
+/// A new measurement replaces this part of those before it: one divided by this.
+const WEIGHT: u64 = 32;
 
 impl Overlap {
     /// Work that should take `estimated` was over, of which `passed` is new time.
@@ -26,14 +30,14 @@ impl Overlap {
         let add = |sum: &AtomicU64, new: u64| {
             // Relaxed, as all here: figures for nothing but estimates.
             let before = sum.load(Ordering::Relaxed);
-            let after = before.saturating_sub(before / PART).saturating_add(new);
+            let after = before.saturating_sub(before / WEIGHT).saturating_add(new);
             sum.store(after, Ordering::Relaxed);
             after
         };
         let estimated = add(&self.estimated, estimated);
         let passed = add(&self.passed, passed);
         let times = estimated.saturating_mul(ONE).checked_div(passed);
-        let times = times.unwrap_or(ONE).clamp(ONE, MOST);
+        let times = times.unwrap_or(ONE).clamp(ONE, MAX_TIMES);
         self.more
             .store(times.saturating_sub(ONE), Ordering::Relaxed);
     }
@@ -101,7 +105,7 @@ mod tests {
         }
         streams(&overlap, 1, 100);
         assert!(is_none(&overlap));
-        // What took longer than it should is nobody's reason to launch less.
+        // Work that took longer than it should is no reason to launch less.
         (0..100).for_each(|_| overlap.note(MS, 5 * MS));
         assert!(is_none(&overlap));
     }

@@ -4,30 +4,30 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use softmig_region::{Gang, Other};
 
-use super::work::May;
+use super::work::Admission;
 
-/// So much of the GPU's time goes to such launches between one turn and the next. It is charged.
-const MOST: u64 = 100_000_000;
-/// The same in others' turns.
-const MOST_IN_TURNS: u64 = 20_000_000;
-/// Work that should be over for so long may wait for another GPU's; with turns, it may also wait for the end of another job's.
-const STUCK: u64 = 2_000_000;
-const STUCK_IN_TURNS: u64 = 4_000_000;
-/// So often it is seen whether another GPU's work waits for this one's, and more often where the GPUs belong together.
-const SELDOM: u64 = 1_000_000;
-const OFTEN: u64 = 250_000;
-/// While less than this is in flight, more is launched: not much more than what is waited for.
-const AHEAD: u64 = 200_000;
-/// The same where it has kept up for a while.
-const AHEAD_LATER: u64 = 1_000_000;
-/// So long after its own work the other is given time to say that it goes on.
-const PAUSE: u64 = 300_000;
+/// GPU time for such launches between one turn and the next. It is charged.
+const MAX_OVERDRAFT_NS: u64 = 100_000_000;
+/// The same in turns of other jobs.
+const MAX_OVERDRAFT_IN_TURNS_NS: u64 = 20_000_000;
+/// Work that is overdue by this much may wait for work on another GPU. With turns it may also wait for the end of another job's.
+const STUCK_AFTER_NS: u64 = 2_000_000;
+const STUCK_IN_TURNS_AFTER_NS: u64 = 4_000_000;
+/// Interval at which a GPU checks whether work on another waits for its own. It is shorter where the GPUs begin together.
+const CHECK_EVERY_NS: u64 = 1_000_000;
+const CHECK_TOGETHER_EVERY_NS: u64 = 250_000;
+/// More is launched while less than this is in flight: not much more than what is waited for.
+const IN_FLIGHT_NS: u64 = 200_000;
+/// The same once it has kept up for a while.
+const IN_FLIGHT_LATER_NS: u64 = 1_000_000;
+/// Time for the other GPU to show that it goes on, after its own work.
+const ANSWER_AFTER_NS: u64 = 300_000;
 
 /// What is known of them, for one GPU.
 pub(super) struct Pull {
     /// It, among the GPUs of its job.
     pub(super) gang: Gang<'static>,
-    /// What was used when the wait began.
+    /// The GPU time used when the wait began.
     used: AtomicU64,
     /// Whether it had a turn that an arbiter gave since the last wait for one began.
     had_turn: AtomicBool,
@@ -71,39 +71,44 @@ impl Pull {
     pub(super) fn look_in(&self, now: u64) -> Option<u64> {
         self.is_several().then(|| {
             if self.gang.is_together(now) {
-                OFTEN
+                CHECK_TOGETHER_EVERY_NS
             } else {
-                SELDOM
+                CHECK_EVERY_NS
             }
         })
     }
 
     /// What may be launched where an arbiter gives turns and allows `may`.
-    pub(super) fn in_turns(&self, may: May, now: u64, used: u64) -> May {
+    pub(super) fn in_turns(&self, may: Admission, now: u64, used: u64) -> Admission {
         if !self.is_several() {
             return may;
         }
         match may {
-            May::Turn(_) => {
+            Admission::WaitForTurn(_) => {
                 if self.had_turn.swap(false, Ordering::Relaxed) {
                     self.begin(used);
                 }
                 self.gang.wait(Some(now));
-                let ahead = self.ahead(now, used, MOST_IN_TURNS, STUCK_IN_TURNS);
-                ahead.map_or(may, May::Needed)
+                let ahead = self.ahead(
+                    now,
+                    used,
+                    MAX_OVERDRAFT_IN_TURNS_NS,
+                    STUCK_IN_TURNS_AFTER_NS,
+                );
+                ahead.map_or(may, Admission::OnlyAwaited)
             }
-            May::Have(_) => {
+            Admission::InFlight(_) => {
                 self.had_turn.store(true, Ordering::Relaxed);
                 self.gang.wait(None);
                 may
             }
-            May::Nothing(_) | May::Needed(_) => may,
+            Admission::RetryAfter(_) | Admission::OnlyAwaited(_) => may,
         }
     }
 
     /// Whether launches are to go on all the same, and while how much is in flight.
     pub(super) fn may(&self, now: u64, used: u64) -> Option<u64> {
-        self.ahead(now, used, MOST, STUCK)
+        self.ahead(now, used, MAX_OVERDRAFT_NS, STUCK_AFTER_NS)
     }
 
     fn ahead(&self, now: u64, used: u64, most: u64, stuck: u64) -> Option<u64> {
@@ -123,10 +128,14 @@ impl Pull {
         self.gang.come_together(now);
         self.is_used.store(true, Ordering::Relaxed);
         if !is_careful {
-            return Some(if keeps_up { AHEAD_LATER } else { AHEAD });
+            return Some(if keeps_up {
+                IN_FLIGHT_LATER_NS
+            } else {
+                IN_FLIGHT_NS
+            });
         }
         let rested = now.saturating_sub(self.moved.load(Ordering::Relaxed));
-        (rested > PAUSE).then_some(0)
+        (rested > ANSWER_AFTER_NS).then_some(0)
     }
 
     /// Some work has ended; the next should take so long, if anything is under way.
@@ -135,7 +144,7 @@ impl Pull {
             let over = next.map_or(0, |time| now.saturating_add(time));
             let before = self.over.load(Ordering::Relaxed);
             let late = now.saturating_sub(before);
-            if before != 0 && late > STUCK && self.is_used.load(Ordering::Relaxed) {
+            if before != 0 && late > STUCK_AFTER_NS && self.is_used.load(Ordering::Relaxed) {
                 self.is_careful.store(true, Ordering::Relaxed);
             }
             self.moved.store(now, Ordering::Relaxed);

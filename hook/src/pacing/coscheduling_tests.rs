@@ -8,7 +8,7 @@ use softmig_region::seat::WHOLE;
 
 use super::super::job_cap::Own;
 use super::super::job_cap::tests::gpus;
-use super::super::work::May;
+use super::super::work::Admission;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
@@ -106,14 +106,14 @@ impl Rank {
             }
             let in_flight = self.in_flight();
             let most = match self.own.may(now, in_flight, self.used) {
-                May::Have(left) => left.min(WINDOW),
-                May::Needed(ahead) => ahead,
-                May::Nothing(time) => {
+                Admission::InFlight(left) => left.min(WINDOW),
+                Admission::OnlyAwaited(ahead) => ahead,
+                Admission::RetryAfter(time) => {
                     // Threads sleep a little longer than they wanted.
                     self.asleep_until = now + time.min(MS) + self.up_to(200 * US);
                     return;
                 }
-                May::Turn(turn) => panic!("there are no turns here: {turn}"),
+                Admission::WaitForTurn(turn) => panic!("there are no turns here: {turn}"),
             };
             if in_flight > 0 && in_flight >= most {
                 return;

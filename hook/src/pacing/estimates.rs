@@ -3,22 +3,26 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::work::Work;
+use crate::os::cells::zeroed;
 
 /// A place for each kernel with each size of its grid, found by a hash; another with the same place takes it over.
 pub(super) struct Estimates([AtomicU64; PLACES]);
 
+zeroed! { Estimates { 0 } }
+zeroed! { Key { place, tag } }
+
 const PLACES: usize = 1024;
 
-/// What was not measured yet counts as this, in nanoseconds: so little of it is in flight at a time.
-pub(crate) const UNKNOWN: u64 = 500_000;
+/// Estimate of a launch that was not measured yet: little such work is in flight at a time.
+pub(crate) const UNKNOWN_NS: u64 = 500_000;
 
-/// No work takes less than this.
-const LEAST: u64 = 1_000;
+/// The least that a launch takes.
+const MIN_NS: u64 = 1_000;
 
-/// What was measured so often is known: then it is measured again from time to time only.
-const OFTEN: u64 = 4;
+/// Measurements after which a launch is known. Then it is measured from time to time only.
+const KNOWN_AFTER: u64 = 4;
 
-/// What is known of a launch.
+/// The estimate of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Estimate {
     /// In nanoseconds.
@@ -27,28 +31,28 @@ pub(super) struct Estimate {
     pub(super) is_sure: bool,
 }
 
-/// What takes no longer than this is not measured each time: that would take as long.
-const SMALL: u64 = 50_000;
+/// The longest launch that is not measured each time: a measurement takes as long.
+const LIGHT_NS: u64 = 50_000;
 
-/// One of so many launches that are known well is measured all the same; of shorter ones, fewer: it costs the program as long
-/// as two or three launches.
-const SAMPLED: u64 = 64;
-/// For a launch of 16 us or more, and so many times twice as seldom for shorter ones.
-const SAMPLED_LOG: u32 = 14;
-const MOST_SELDOM: u32 = 2;
+/// One of this many known launches is measured; of shorter ones, fewer: a measurement costs the program as much as two or three
+/// launches.
+const SAMPLE_ONE_OF: u64 = 64;
+/// This holds from 16 us on. Shorter launches are measured half as often for each power of two.
+const SAMPLE_LOG_NS: u32 = 14;
+const MAX_SAMPLE_HALVINGS: u32 = 2;
 
 impl Estimate {
     /// Whether it is short, and known so well that it needs no event of its own.
     #[inline]
     pub(super) fn is_light(&self) -> bool {
-        self.is_sure && self.time <= SMALL
+        self.is_sure && self.time <= LIGHT_NS
     }
 
     /// One of how many is measured all the same: a power of two.
     #[inline]
     pub(super) fn one_of(self) -> u64 {
         let log = (self.time | 1).leading_zeros() ^ 63;
-        SAMPLED << SAMPLED_LOG.saturating_sub(log).min(MOST_SELDOM)
+        SAMPLE_ONE_OF << SAMPLE_LOG_NS.saturating_sub(log).min(MAX_SAMPLE_HALVINGS)
     }
 }
 
@@ -92,14 +96,14 @@ impl Key {
 }
 
 impl Estimates {
-    /// What is known of a launch, if it was measured.
+    /// The estimate of a launch, if it was measured.
     #[inline]
     pub(super) fn of(&self, key: Key) -> Option<Estimate> {
         // Relaxed: tag and time are one word.
         let word = self.0.get(usize::from(key.place))?.load(Ordering::Relaxed);
         ((word >> TAG) as u32 == key.tag).then_some(Estimate {
             time: word & TIME,
-            is_sure: word >> COUNT & 15 >= OFTEN,
+            is_sure: word >> COUNT & 15 >= KNOWN_AFTER,
         })
     }
 
@@ -129,15 +133,15 @@ impl Estimates {
         };
         let is_far_less = time < before / 2;
         let (count, new) = match count {
-            OFTEN.. if is_far_less => (OFTEN.saturating_sub(1), before),
-            OFTEN.. => {
+            KNOWN_AFTER.. if is_far_less => (KNOWN_AFTER.saturating_sub(1), before),
+            KNOWN_AFTER.. => {
                 let sum = before.saturating_mul(3).saturating_add(time);
                 (count.saturating_add(1).min(15), sum / 4)
             }
             _ => (count.saturating_add(1), before.min(time)),
         };
         place.store(
-            u64::from(key.tag) << TAG | count << COUNT | new.clamp(LEAST, TIME),
+            u64::from(key.tag) << TAG | count << COUNT | new.clamp(MIN_NS, TIME),
             Ordering::Relaxed,
         );
     }
@@ -156,7 +160,7 @@ mod tests {
             what,
             size,
             is_chained: false,
-            guess: UNKNOWN,
+            guess: UNKNOWN_NS,
         })
     }
 
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn no_time_is_too_short_or_too_long_for_its_place() {
-        assert_eq!(after(&[0]), Some((LEAST, false)));
+        assert_eq!(after(&[0]), Some((MIN_NS, false)));
         assert_eq!(after(&[u64::MAX; 20]), Some((TIME, true)));
     }
 

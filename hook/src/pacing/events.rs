@@ -1,42 +1,40 @@
 //! The events in a stream that tell when its work was done.
 
-use softmig_driver_sys::cuda::{
-    CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent, CUresult,
-};
+use softmig_driver_sys::cuda::{CU_EVENT_DEFAULT, CUDA_ERROR_NOT_READY, CUDA_SUCCESS, CUevent};
 
-use super::streams::{Pending, Place};
+use super::streams::{Pending, StreamSlot};
 use crate::driver::context::in_context_of;
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::os;
+use crate::os::cells::zeroed;
 
-/// So many events are under way in a stream at a time.
-const MARKS: usize = 32;
+/// Events that are under way in a stream at a time.
+const MAX_MARKS: usize = 32;
 
-/// An event that is not reached so long after it was recorded stands behind work that is under way.
-const SOON: u64 = 20_000;
+/// An event that was not reached this long after it was recorded is behind work that runs.
+const REACHED_SOON_NS: u64 = 20_000;
 
-/// What two events in an idle stream measure with nothing between them, and what one costs the GPU behind other work, in
-/// nanoseconds (docs/gpu-notes.md).
-const NOTHING: u64 = 400;
-const EVENT: u64 = 1_400;
+/// What two events in an idle stream measure with nothing between them, and what an event behind other work costs the GPU
+/// (docs/gpu-notes.md).
+const EMPTY_INTERVAL_NS: u64 = 400;
+const EVENT_COST_NS: u64 = 1_400;
 
-/// Work that comes after a rest takes so much longer at most than it does else, or is taken for longer than it is: nothing of
-/// it is in a cache, on the GPU and here (docs/gpu-notes.md).
-const WAKING: u64 = 6_000;
+/// Work after a rest takes at most this much longer, or seems to: no cache holds anything of it, on the GPU or on the host
+/// (docs/gpu-notes.md).
+const AFTER_REST_NS: u64 = 6_000;
 
-/// An event that is reached no later than this after it was recorded was the last that the GPU waited for: as long as the way
-/// there takes, and some more.
-const AT_ONCE: u64 = 2_000;
+/// The GPU waited for an event that is reached within this time after it was recorded: launch latency, and some more.
+const REACHED_AT_ONCE_NS: u64 = 2_000;
 
 /// The events of a stream, oldest first.
 pub(super) struct Marks {
-    ring: [Mark; MARKS],
+    ring: [Mark; MAX_MARKS],
     first: usize,
     count: usize,
     /// When the last one that was reached was, on the GPU's clock; 0 for never.
     reached: u64,
-    /// What is behind that may have begun later.
+    /// The work behind that may have begun later.
     was_early: bool,
     /// When one was asked for last where that can wait, on the host's clock.
     asked: u64,
@@ -47,11 +45,11 @@ pub(super) struct Marks {
 pub(super) struct Mark {
     /// Null until it was made.
     event: CUevent,
-    /// What lies between it and the one before it.
+    /// The work between it and the one before it.
     pub(super) work: Pending,
     /// Nothing lies between: time begins here.
     pub(super) is_begin: bool,
-    /// What is behind it may have begun later.
+    /// The work behind it may have begun later.
     pub(super) is_early: bool,
     /// The work before it ended at some time before: it took what was estimated, at most.
     pub(super) is_late: bool,
@@ -79,9 +77,14 @@ pub(super) struct Alone {
     pub(super) was_over: bool,
 }
 
+zeroed! { Marks { ring, first, count, reached, was_early, asked } }
+zeroed! { Mark { event, work, is_begin, is_early, is_late, alone, stands_for, since, recorded, was_awaited } }
+zeroed! { Alone { lead, handed_over, has_rested, was_over } }
+zeroed! { Base { event, context, time } }
+
 /// An event that was reached.
 pub(super) struct Reached {
-    /// What was.
+    /// The event.
     pub(super) mark: Mark,
     /// When the one before was reached, on the GPU's clock.
     pub(super) start: u64,
@@ -92,11 +95,11 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// When its work began: the time that the GPU waited for it is nobody's.
+    /// When its work began: the time that the GPU waited for it is not charged.
     pub(super) fn began(&self) -> u64 {
         let lead = self.mark.alone.map_or(0, |alone| match alone.lead {
-            Some(lead) => lead.saturating_add(NOTHING),
-            None => EVENT,
+            Some(lead) => lead.saturating_add(EMPTY_INTERVAL_NS),
+            None => EVENT_COST_NS,
         });
         self.start.saturating_add(lead).min(self.end)
     }
@@ -108,15 +111,15 @@ impl Reached {
         let cost = self.mark.work.cost;
         let bounds = |alone: &Alone| {
             let behind = self.mark.recorded.saturating_sub(alone.handed_over);
-            took <= behind.saturating_add(AT_ONCE)
-                || alone.has_rested && took <= cost.saturating_add(WAKING)
+            took <= behind.saturating_add(REACHED_AT_ONCE_NS)
+                || alone.has_rested && took <= cost.saturating_add(AFTER_REST_NS)
                 || alone.was_over
         };
         took <= far_beyond(cost) && self.mark.alone.as_ref().is_some_and(bounds)
     }
 }
 
-/// What takes longer than this is something else than what was expected to take `cost`.
+/// Work that takes longer than this is other work than that of which `cost` is the estimate.
 pub(super) fn far_beyond(cost: u64) -> u64 {
     const SOME: u64 = 20_000;
     cost.saturating_mul(2).saturating_add(SOME)
@@ -147,8 +150,8 @@ impl Base {
     }
 }
 
-/// After so long another event takes the place of the base: differences come as a `float` of milliseconds.
-const AGE: u64 = 1_000_000_000;
+/// Age at which another event becomes the base: differences come as a `float` of milliseconds.
+const MAX_BASE_AGE_NS: u64 = 1_000_000_000;
 
 impl Marks {
     /// How many events were not reached.
@@ -166,7 +169,7 @@ impl Marks {
         self.count == 0
     }
 
-    /// What lies before the first that was not reached, as estimated.
+    /// The estimate of the work before the first event that was not reached.
     pub(super) fn first_cost(&self) -> Option<u64> {
         let first = self.ring.get(self.first).filter(|_| self.count > 0)?;
         Some(first.work.cost)
@@ -212,12 +215,12 @@ impl Marks {
     /// Records the end of all that was launched.
     pub(super) fn end(
         &mut self,
-        place: &Place,
+        slot: &StreamSlot,
         stream: Stream,
         alone: Option<Alone>,
         stands_for: u64,
     ) -> bool {
-        self.end_as(place, stream, |mark| {
+        self.end_as(slot, stream, |mark| {
             // Another thread may have launched there too.
             mark.alone = alone.filter(|_| mark.work.count == 1);
             mark.stands_for = stands_for;
@@ -225,52 +228,56 @@ impl Marks {
     }
 
     /// The same where it may have ended before; then time begins here.
-    pub(super) fn end_late(&mut self, place: &Place, stream: Stream) -> bool {
-        self.end_as(place, stream, |mark| mark.is_late = true)
+    pub(super) fn end_late(&mut self, slot: &StreamSlot, stream: Stream) -> bool {
+        self.end_as(slot, stream, |mark| mark.is_late = true)
     }
 
     /// The same where it began just now, with nothing before it but what is over.
-    pub(super) fn end_begun(&mut self, place: &Place, stream: Stream) -> bool {
-        self.end_as(place, stream, |mark| {
+    pub(super) fn end_begun(&mut self, slot: &StreamSlot, stream: Stream) -> bool {
+        self.end_as(slot, stream, |mark| {
             mark.is_late = true;
             mark.was_awaited = true;
         })
     }
 
-    fn end_as(&mut self, place: &Place, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
-        let is_full = self.count >= MARKS;
+    fn end_as(
+        &mut self,
+        slot: &StreamSlot,
+        stream: Stream,
+        describe: impl FnOnce(&mut Mark),
+    ) -> bool {
+        let is_full = self.count >= MAX_MARKS;
         if is_full {
             return false;
         }
-        let expected = place.expected();
-        let work = place.take_pending();
-        let since = place.since();
+        let expected = slot.expected();
+        let work = slot.take_pending();
+        let since = slot.since();
         let done = self.record(stream, |mark| {
             mark.work = work;
-            // Nobody marked where it began.
+            // No event marks where it began.
             mark.is_late = expected != 0;
             mark.since = since;
             describe(mark);
         });
         if !done {
-            place.put_back(work, expected);
+            slot.put_back(work, expected);
         }
         done
     }
 
     fn record(&mut self, stream: Stream, describe: impl FnOnce(&mut Mark)) -> bool {
-        if self.count >= MARKS {
+        if self.count >= MAX_MARKS {
             return false;
         }
-        let at = self.first.wrapping_add(self.count) % MARKS;
+        let at = self.first.wrapping_add(self.count) % MAX_MARKS;
         let Some(mark) = self.ring.get_mut(at) else {
             return false;
         };
         if !mark.has_event(stream) {
             return false;
         }
-        // SAFETY: an event of ours, in the program's stream.
-        if unsafe { record(mark.event, stream) } != CUDA_SUCCESS {
+        if stream.record(mark.event) != CUDA_SUCCESS {
             return false;
         }
         *mark = Mark {
@@ -281,7 +288,7 @@ impl Marks {
         describe(mark);
         self.count = self.count.saturating_add(1);
         // The next may be recorded by a thread that has no context to make events in.
-        if let Some(next) = self.ring.get_mut(at.wrapping_add(1) % MARKS) {
+        if let Some(next) = self.ring.get_mut(at.wrapping_add(1) % MAX_MARKS) {
             next.has_event(stream);
         }
         true
@@ -290,10 +297,9 @@ impl Marks {
     /// The next event, if it was reached.
     pub(super) fn next(&mut self, base: &mut Base, context: u64, now: u64) -> Option<Reached> {
         let mark = self.ring.get_mut(self.first).filter(|_| self.count > 0)?;
-        // SAFETY: an event of ours.
-        let state = unsafe { cuda_queries::cuEventQuery(mark.event) };
+        let state = cuda_queries::cuEventQuery(mark.event);
         if state == CUDA_ERROR_NOT_READY {
-            mark.was_awaited |= now.saturating_sub(mark.recorded) > SOON;
+            mark.was_awaited |= now.saturating_sub(mark.recorded) > REACHED_SOON_NS;
             return None;
         }
         let end = if state == CUDA_SUCCESS {
@@ -309,7 +315,7 @@ impl Marks {
         };
         self.reached = end;
         self.was_early = mark.is_early;
-        self.first = self.first.wrapping_add(1) % MARKS;
+        self.first = self.first.wrapping_add(1) % MAX_MARKS;
         self.count = self.count.saturating_sub(1);
         Some(reached)
     }
@@ -318,8 +324,7 @@ impl Marks {
     pub(super) fn destroy(&mut self) {
         for mark in &mut self.ring {
             if !mark.event.is_null() {
-                // SAFETY: an event of ours, which nobody uses any more.
-                let _ = unsafe { cuda_queries::cuEventDestroy_v2(mark.event) };
+                let _ = cuda_queries::cuEventDestroy_v2(mark.event);
             }
         }
         self.forget();
@@ -329,7 +334,7 @@ impl Marks {
     pub(super) fn forget(&mut self) -> u64 {
         let mut lost: u64 = 0;
         for at in 0..self.count {
-            let mark = self.ring.get(self.first.wrapping_add(at) % MARKS);
+            let mark = self.ring.get(self.first.wrapping_add(at) % MAX_MARKS);
             lost = lost.saturating_add(mark.map_or(0, |mark| mark.work.cost));
         }
         for mark in &mut self.ring {
@@ -363,8 +368,7 @@ impl Mark {
     fn has_event(&mut self, stream: Stream) -> bool {
         if self.event.is_null() {
             let made = in_context_of(stream.handle, || {
-                // SAFETY: there is room for the answer.
-                unsafe { cuda_queries::cuEventCreate(&raw mut self.event, CU_EVENT_DEFAULT) }
+                cuda_queries::cuEventCreate(&mut self.event, CU_EVENT_DEFAULT)
             });
             if made != CUDA_SUCCESS {
                 self.event = core::ptr::null_mut();
@@ -374,16 +378,13 @@ impl Mark {
     }
 }
 
-/// When an event was reached, on the GPU's clock. From time to time it becomes the base, which takes its place.
+/// When an event was reached, on the GPU's clock. From time to time it becomes the base, and the base takes its place.
 fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
     let mut milliseconds = 0_f32;
-    let known = !base.event.is_null() && base.context == context && {
-        // SAFETY: two events that were reached, and room for the answer.
-        let asked = unsafe {
-            cuda_queries::cuEventElapsedTime(&raw mut milliseconds, base.event, mark.event)
-        };
-        asked == CUDA_SUCCESS
-    };
+    let known = !base.event.is_null()
+        && base.context == context
+        && cuda_queries::cuEventElapsedTime(&mut milliseconds, base.event, mark.event)
+            == CUDA_SUCCESS;
     // One context's clock and another's begin anew: what they do at the same time is known as well as the host's clock tells.
     let time = if known {
         let since = (milliseconds * 1e6) as i64;
@@ -391,13 +392,12 @@ fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
     } else {
         now
     };
-    if !known || time.saturating_sub(base.time) > AGE {
+    if !known || time.saturating_sub(base.time) > MAX_BASE_AGE_NS {
         let event = if base.context == context {
             base.event
         } else {
             // Another context's, which has not ended: see `forget`.
-            // SAFETY: an event of ours, which nobody uses any more.
-            let _ = unsafe { cuda_queries::cuEventDestroy_v2(base.event) };
+            let _ = cuda_queries::cuEventDestroy_v2(base.event);
             core::ptr::null_mut()
         };
         *base = Base {
@@ -408,16 +408,6 @@ fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
         mark.event = event;
     }
     time
-}
-
-unsafe fn record(event: CUevent, stream: Stream) -> CUresult {
-    if stream.is_per_thread {
-        // SAFETY: the caller's promise.
-        unsafe { cuda_queries::cuEventRecord_ptsz(event, stream.handle) }
-    } else {
-        // SAFETY: as above.
-        unsafe { cuda_queries::cuEventRecord(event, stream.handle) }
-    }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ fn alone(behind: u64, took: u64) -> Reached {
         mark,
         start: 1_000_000,
         is_start_early: false,
-        end: 1_000_000 + LEAD + NOTHING + took,
+        end: 1_000_000 + LEAD + EMPTY_INTERVAL_NS + took,
     }
 }
 
@@ -39,10 +39,13 @@ fn took(reached: &Reached) -> u64 {
 fn time_that_the_gpu_waited_for_a_launch_is_nobodys() {
     assert_eq!(took(&alone(1_500, 23_000)), 23_000);
     let behind_others = with(alone(1_500, 23_000), |alone| alone.lead = None);
-    assert_eq!(took(&behind_others), LEAD + NOTHING + 23_000 - EVENT);
+    assert_eq!(
+        took(&behind_others),
+        LEAD + EMPTY_INTERVAL_NS + 23_000 - EVENT_COST_NS
+    );
     let mut of_several = alone(1_500, 23_000);
     of_several.mark.alone = None;
-    assert_eq!(took(&of_several), LEAD + NOTHING + 23_000);
+    assert_eq!(took(&of_several), LEAD + EMPTY_INTERVAL_NS + 23_000);
     // An interrupt between the two clocks.
     let mut interrupted = alone(1_500, 23_000);
     interrupted.end = interrupted.start + 1_000;

@@ -5,7 +5,6 @@ mod charging;
 mod registry;
 mod waiting;
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
@@ -17,34 +16,35 @@ use super::concurrency::Overlap;
 use super::estimates::{Estimate, Estimates, Key};
 use super::events::{Alone, Base, Marks};
 use super::job_cap::Own;
-use super::streams::{Place, Streams};
-use super::work::Work;
+use super::streams::{StreamSlot, Streams};
+use super::work::{RecordEvent, Work};
 use crate::driver::context::{self, are_several_contexts};
 use crate::driver::stream::{Stream, relaxed};
-use crate::os::{self, Errno, Lock, processor};
+use crate::os::cells::{Kept, Locked, zeroed};
+use crate::os::{self, Errno, processor};
 
-/// So much is in flight at most, in nanoseconds: enough that the GPU never waits for the program.
-const WINDOW: u64 = 1_000_000;
-/// The same where a thread may launch on one GPU for a while before it does on another that the first one's work waits for.
-const WIDE_WINDOW: u64 = 4_000_000;
-/// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes:
-/// then its time is watched closely.
-const NEAR: u64 = 100_000;
-/// So long at most a launch takes to come to a GPU that waits for it.
-const WAY: u64 = 20_000;
-/// So much of what is known well, or so many launches, is charged at once, without an event.
-const LIGHT: u64 = 50_000;
-const LIGHT_COUNT: u64 = 32;
-/// After so much an event is recorded: the GPU loses some 1.6 us with each.
-const MARK: u64 = 400_000;
-/// After so many launches too.
-const MARK_COUNT: u64 = 64;
+/// The most that is in flight: enough that the GPU never waits for the program.
+const WINDOW_NS: u64 = 1_000_000;
+/// The same where a thread may launch on one GPU for a while before it launches on another, for which the first one waits.
+const WIDE_WINDOW_NS: u64 = 4_000_000;
+/// With less in flight than this, or some 20 us after the last launch, the GPU may be done before the next launch comes: then its
+/// time is watched closely.
+const CLOSE_TO_IDLE_NS: u64 = 100_000;
+/// Upper bound on launch latency when the GPU is idle.
+const LAUNCH_LATENCY_NS: u64 = 20_000;
+/// Charge this much predictable work, or this many launches, without recording an event.
+const CHARGE_LIGHT_NS: u64 = 50_000;
+const CHARGE_LIGHT_LAUNCHES: u64 = 32;
+/// Record an event after this much work: the GPU loses some 1.6 us with each.
+const EVENT_EVERY_NS: u64 = 400_000;
+/// Record an event after this many launches, too.
+const EVENT_EVERY_LAUNCHES: u64 = 64;
 
 /// One GPU; nothing is known of it when all is zero. What each launch looks at comes first, in one line of the processor's
 /// cache: what a program did since the launch before has pushed most of them out.
 #[repr(C, align(64))]
-pub(super) struct Gpu {
-    /// What was launched and not seen to end, in estimated nanoseconds of each launch by itself.
+pub(super) struct PacedGpu {
+    /// Work that was launched and not seen to end, in estimated nanoseconds of each launch by itself.
     in_flight: AtomicU64,
     /// Launches go on while less than this is in flight.
     ceiling: AtomicU64,
@@ -52,8 +52,8 @@ pub(super) struct Gpu {
     last: AtomicU64,
     /// Its context, where it has one only.
     context: AtomicPtr<CUctx_st>,
-    /// The job's cap; null while nothing is known.
-    own: AtomicPtr<Own>,
+    /// The job's cap; none while nothing is known.
+    own: Kept<Own>,
     /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
     is_unsteady: AtomicBool,
     turns: Turns,
@@ -73,19 +73,20 @@ pub(super) struct Gpu {
     times: Times,
 }
 
-/// What was charged when.
+/// The times that were charged.
 struct Times {
-    lock: Lock,
-    covered: UnsafeCell<Covered>,
-    /// Of the thread that settles.
-    settling: Lock,
-    base: UnsafeCell<Base>,
+    covered: Locked<Covered>,
+    /// Held by the thread that settles.
+    base: Locked<Base>,
 }
 
-// SAFETY: `covered` is used under `lock`, and `base` under `settling`.
-unsafe impl Sync for Times {}
+zeroed! { Times { covered, base } }
+zeroed! { PacedGpu {
+    in_flight, ceiling, last, context, own, is_unsteady, turns, used, looked, stalled, overruns, is_attended, overlap,
+    estimates, streams, times
+} }
 
-impl Gpu {
+impl PacedGpu {
     /// Before a launch: waits until the job may have the GPU.
     pub(super) fn admit(&'static self, stream: Stream, work: Work) -> Ticket {
         let key = Key::of(work);
@@ -95,43 +96,43 @@ impl Gpu {
         let known = self.estimates.of(key);
         let ticket = Ticket {
             gpu: self,
-            place: None,
+            slot: None,
             stream,
             key,
             cost: known.map_or(work.guess, |known| known.time),
-            watch: if work.is_chained {
-                Watch::Seldom
+            event: if work.is_chained {
+                RecordEvent::Rare
             } else {
-                Watch::No
+                RecordEvent::Periodic
             },
             stands_for: 1,
             is_sure: known.is_some_and(|known| known.is_sure),
         };
-        // SeqCst: whoever ends the turn sees this, or this sees the end.
+        // SeqCst: the thread that ends the turn sees this, or this sees the end.
         let before = self.in_flight.fetch_add(ticket.cost, Ordering::SeqCst);
         let goes_on = before < self.ceiling.load(Ordering::SeqCst) && self.turns.goes_on();
         let now = processor::ticks();
         // Relaxed: a time and nothing else.
         let since = now.wrapping_sub(self.last.load(Ordering::Relaxed));
         self.last.store(now, Ordering::Relaxed);
-        // What is captured does not run.
+        // Captured work does not run.
         let is_plain = since < processor::SOME_TICKS && !stream.is_own() && !captures::are_any();
         if let Some(known) = known.filter(|_| goes_on && is_plain) {
-            let place = self.streams.place(stream, self.context());
+            let slot = self.streams.slot(stream, self.context());
             // What is in flight may be in other streams.
-            if let Some(place) = place.filter(|place| !place.is_idle()) {
-                let is_near = before < NEAR;
-                if !is_near && !place.is_expected() {
+            if let Some(slot) = slot.filter(|slot| !slot.is_idle()) {
+                let is_near = before < CLOSE_TO_IDLE_NS;
+                if !is_near && !slot.is_expected() {
                     return Ticket {
-                        place: Some(place),
+                        slot: Some(slot),
                         ..ticket
                     };
                 }
-                let is_light = is_near && place.is_light() && self.is_light(known);
+                let is_light = is_near && slot.is_light() && self.is_light(known);
                 if is_light && !work.is_chained && !is_drawn(now, known.one_of()) {
                     return Ticket {
-                        place: Some(place),
-                        watch: Watch::Light,
+                        slot: Some(slot),
+                        event: RecordEvent::UnlessAlone,
                         ..ticket
                     };
                 }
@@ -143,8 +144,7 @@ impl Gpu {
     /// The job's cap; `None` in a fork's child in which nothing was launched yet.
     #[inline]
     fn own(&self) -> Option<&'static Own> {
-        // SAFETY: null, or what was written before it was stored, and is never given back.
-        unsafe { self.own.load(Ordering::Acquire).as_ref() }
+        self.own.get()
     }
 
     /// Whether a launch is known so well that it needs no event of its own.
@@ -185,47 +185,48 @@ impl Gpu {
             self.give_back(ticket.cost);
             return Ticket { cost: 0, ..ticket };
         }
-        let place = self.streams.place(stream, self.context());
+        let slot = self.streams.slot(stream, self.context());
         if goes_on {
-            self.look_back(place);
+            self.look_back(slot);
         }
         // What has ended may have been more than there was.
         if !goes_on || self.ceiling.load(Ordering::SeqCst) == 0 {
             self.give_back(ticket.cost);
             self.wait(ticket.cost, known.is_some());
         }
-        if let Some(place) = place.filter(|place| place.is_idle()) {
-            place.note(os::nanoseconds());
+        if let Some(slot) = slot.filter(|slot| slot.is_idle()) {
+            slot.note(os::nanoseconds());
         }
         let light = known.filter(|&known| self.is_light(known));
         let one_of = light.map_or(1, Estimate::one_of);
         let is_sample = one_of > 1 && is_drawn(now, one_of);
-        // Behind much else nobody can tell when it is over, and little is gained.
+        // Behind much other work its end cannot be predicted, and little is gained.
         // Relaxed: a sum and nothing else.
         let in_flight = self.in_flight.load(Ordering::Relaxed);
-        let is_behind = in_flight.saturating_sub(ticket.cost) >= NEAR;
-        let is_light = light.is_some() && matches!(ticket.watch, Watch::No) && !is_behind;
-        if let Some(place) = place.filter(|_| is_light && !is_sample)
-            && place.try_marks(|place, marks| {
+        let is_behind = in_flight.saturating_sub(ticket.cost) >= CLOSE_TO_IDLE_NS;
+        let is_light =
+            light.is_some() && matches!(ticket.event, RecordEvent::Periodic) && !is_behind;
+        if let Some(slot) = slot.filter(|_| is_light && !is_sample)
+            && slot.try_marks(|slot, marks| {
                 if marks.is_to_be_asked(os::nanoseconds()) {
-                    self.settle_marks(place, marks);
+                    self.settle_marks(slot, marks);
                 }
-                relaxed(|| self.settle_by_time(place, marks, Some(stream)));
+                relaxed(|| self.settle_by_time(slot, marks, Some(stream)));
             }) == Some(())
         {
             return Ticket {
-                place: Some(place),
-                watch: Watch::Light,
+                slot: Some(slot),
+                event: RecordEvent::UnlessAlone,
                 ..ticket
             };
         }
         let has_rested = processor::ticks().wrapping_sub(last) > processor::MANY_TICKS;
         // Time begins where nothing was under way, and ends before what nothing is known of.
-        let begin = |place: &Place, marks: &mut Marks| {
-            self.settle_marks(place, marks);
+        let begin = |slot: &StreamSlot, marks: &mut Marks| {
+            self.settle_marks(slot, marks);
             let is_early = self.turns.is_new(os::nanoseconds());
-            let has_pending = place.has_pending();
-            let is_broken = !has_pending && place.take_break();
+            let has_pending = slot.has_pending();
+            let is_broken = !has_pending && slot.take_break();
             match (has_pending, marks.is_empty()) {
                 (false, _) if is_broken => {
                     marks.begin(stream, is_early);
@@ -234,41 +235,41 @@ impl Gpu {
                 (false, false) => None,
                 (false, true) => Some(stream.is_busy()).filter(|_| marks.begin(stream, is_early)),
                 // It may be over for long.
-                (true, true) => Some(stream.is_busy()).filter(|_| marks.end_late(place, stream)),
+                (true, true) => Some(stream.is_busy()).filter(|_| marks.end_late(slot, stream)),
                 // Not to be taken for what is known so well.
-                (true, false) if place.is_expected() => {
-                    marks.end_late(place, stream);
+                (true, false) if slot.is_expected() => {
+                    marks.end_late(slot, stream);
                     None
                 }
                 (true, false) => {
                     if known.is_none() {
-                        marks.end(place, stream, None, 1);
+                        marks.end(slot, stream, None, 1);
                     }
                     None
                 }
             }
         };
-        let begun = place.and_then(|place| relaxed(|| place.try_marks(begin)));
+        let begun = slot.and_then(|slot| relaxed(|| slot.try_marks(begin)));
         if let Some(own) = self.own() {
             own.pull.launched(os::nanoseconds(), ticket.cost);
         }
-        let watch = match begun {
+        let event = match begun {
             // What comes next has the event that it needs.
-            Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.watch,
+            Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.event,
             // Before the first there is nothing to overlap with.
-            Some(Some(is_behind)) => Watch::Since {
+            Some(Some(is_behind)) => RecordEvent::AlwaysFrom {
                 begun: os::nanoseconds() as u32,
                 is_behind,
                 has_rested,
             },
             // Another thread has the events just now: time that was not begun is charged as estimated.
-            None if place.is_some_and(Place::is_idle) => Watch::Light,
-            _ if matches!(ticket.watch, Watch::Seldom) => Watch::Seldom,
-            _ => Watch::End,
+            None if slot.is_some_and(StreamSlot::is_idle) => RecordEvent::UnlessAlone,
+            _ if matches!(ticket.event, RecordEvent::Rare) => RecordEvent::Rare,
+            _ => RecordEvent::Always,
         };
         Ticket {
-            place,
-            watch,
+            slot,
+            event,
             stands_for: if is_sample { one_of as u16 } else { 1 },
             ..ticket
         }
@@ -278,8 +279,8 @@ impl Gpu {
     fn is_blocked(&self) -> bool {
         let mut is_any = false;
         let now = os::nanoseconds();
-        let all = self.streams.each().all(|place| {
-            let state = place.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked(now)));
+        let all = self.streams.each().all(|slot| {
+            let state = slot.try_marks(|_, marks| (marks.is_empty(), marks.is_blocked(now)));
             is_any |= state.is_some_and(|(_, is_blocked)| is_blocked);
             state.is_some_and(|(is_empty, is_blocked)| is_empty || is_blocked)
         });
@@ -295,15 +296,15 @@ impl Gpu {
 
     /// What may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
-        const OF_LATE: u64 = 50_000_000;
+        const OF_LATE_NS: u64 = 50_000_000;
         self.overlap.apart(time, || {
-            self.streams_since(os::nanoseconds().saturating_sub(OF_LATE))
+            self.streams_since(os::nanoseconds().saturating_sub(OF_LATE_NS))
         })
     }
 
     /// In how many streams anything is under way, as far as anybody has seen, or was since then.
     fn streams_since(&self, time: u64) -> usize {
-        let is_busy = |place: &&Place| !place.is_done() || place.since() >= time;
+        let is_busy = |slot: &&StreamSlot| !slot.is_done() || slot.since() >= time;
         self.streams.each().filter(is_busy).count()
     }
 
@@ -317,15 +318,15 @@ impl Gpu {
         })
     }
 
-    /// What is left of what is in flight, if it takes as long as it should: it goes on although no event tells.
+    /// The rest of the work in flight, if it takes as long as estimated: it goes on although no event tells.
     fn left_of(&self, in_flight: u64) -> u64 {
         // Relaxed: a count and nothing else.
         if self.stalled.load(Ordering::Relaxed) > 0 {
             return in_flight;
         }
         let mut since = 0;
-        for place in self.streams.each().filter(|place| !place.is_done()) {
-            let began = place.try_marks(|place, marks| marks.has_begun().then(|| place.since()));
+        for slot in self.streams.each().filter(|slot| !slot.is_done()) {
+            let began = slot.try_marks(|slot, marks| marks.has_begun().then(|| slot.since()));
             match began.flatten() {
                 Some(time) => since = time.max(since),
                 None => return in_flight,
@@ -341,7 +342,7 @@ impl Gpu {
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
-    /// So much is in flight at most. A turn that ends is handed over soon; where there are none, programs launch ahead as they
+    /// The most that is in flight. A turn that ends is handed over soon; where there are none, programs launch ahead as they
     /// like.
     fn window(&self) -> u64 {
         if self.turns.are_off() {
@@ -349,10 +350,10 @@ impl Gpu {
         }
         // Relaxed: a hint and nothing else.
         let is_wide = self.is_unsteady.load(Ordering::Relaxed) && !self.turns.are_given();
-        if is_wide { WIDE_WINDOW } else { WINDOW }
+        if is_wide { WIDE_WINDOW_NS } else { WINDOW_NS }
     }
 
-    /// What may still be used.
+    /// The GPU time that may still be used.
     fn left(&self, now: u64, used: u64) -> u64 {
         let turn = self.turns.left(used);
         turn.or_else(|| Some(self.own()?.left(now)))
@@ -378,40 +379,18 @@ impl Gpu {
 /// A launch that may go on.
 #[derive(Clone, Copy)]
 pub(crate) struct Ticket {
-    gpu: &'static Gpu,
+    gpu: &'static PacedGpu,
     /// Its stream.
-    place: Option<&'static Place>,
+    slot: Option<&'static StreamSlot>,
     stream: Stream,
     key: Key,
-    /// What it counts as; 0 where it is captured and does not run.
+    /// Its estimate in nanoseconds; 0 where it is captured and does not run.
     cost: u64,
-    watch: Watch,
+    event: RecordEvent,
     /// It is measured for so many.
     stands_for: u16,
     /// It is known how long it takes.
     is_sure: bool,
-}
-
-/// Whether an event is recorded behind a launch.
-#[derive(Clone, Copy)]
-enum Watch {
-    /// Not, and nothing is counted.
-    Unneeded,
-    /// From time to time.
-    No,
-    /// Seldom: an event between launches that may overlap keeps them apart.
-    Seldom,
-    /// Not, if it is alone: it is known how long it takes.
-    Light,
-    /// It is.
-    End,
-    /// It is, and time began at this one of the host's clock, of which these are the last digits (tickets are small), or when
-    /// the work before it has ended, if there is any.
-    Since {
-        begun: u32,
-        is_behind: bool,
-        has_rested: bool,
-    },
 }
 
 impl Ticket {
@@ -423,10 +402,10 @@ impl Ticket {
     /// After the launch: counts it, or not if it failed.
     #[inline]
     pub(super) fn launched(self, result: CUresult) {
-        if matches!(self.watch, Watch::Unneeded) {
+        if matches!(self.event, RecordEvent::Never) {
             return;
         }
-        let Some(place) = self.place.filter(|_| result == CUDA_SUCCESS) else {
+        let Some(slot) = self.slot.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {
                 self.gpu.count(self.cost, os::nanoseconds());
             } else if result == CUDA_SUCCESS {
@@ -436,30 +415,38 @@ impl Ticket {
             return;
         };
         let pending = if self.is_sure {
-            place.add(self.key, self.cost)
+            slot.add(self.key, self.cost)
         } else {
-            place.add_unsure(self.key, self.cost)
+            slot.add_unsure(self.key, self.cost)
         };
-        let alone = match self.watch {
-            Watch::No if pending.cost < MARK && pending.count < MARK_COUNT => return,
-            Watch::Seldom if pending.cost < WINDOW / 2 && pending.count < MARK_COUNT => return,
-            Watch::Light => {
+        let alone = match self.event {
+            RecordEvent::Periodic
+                if pending.cost < EVENT_EVERY_NS && pending.count < EVENT_EVERY_LAUNCHES =>
+            {
+                return;
+            }
+            RecordEvent::Rare
+                if pending.cost < WINDOW_NS / 2 && pending.count < EVENT_EVERY_LAUNCHES =>
+            {
+                return;
+            }
+            RecordEvent::UnlessAlone => {
                 // Relaxed: of this launch, or of another thread's just now.
                 let now = os::nanoseconds_at(self.gpu.last.load(Ordering::Relaxed));
-                place.expect(now, self.cost);
-                if pending.cost < LIGHT && pending.count < LIGHT_COUNT {
+                slot.expect(now, self.cost);
+                if pending.cost < CHARGE_LIGHT_NS && pending.count < CHARGE_LIGHT_LAUNCHES {
                     return;
                 }
-                if self.gpu.settle_light(place, now) {
+                if self.gpu.settle_light(slot, now) {
                     return;
                 }
                 // The GPU is behind: only an event tells by how much.
-                if pending.cost < MARK && pending.count < MARK_COUNT {
+                if pending.cost < EVENT_EVERY_NS && pending.count < EVENT_EVERY_LAUNCHES {
                     return;
                 }
                 None
             }
-            Watch::Since {
+            RecordEvent::AlwaysFrom {
                 begun,
                 is_behind,
                 has_rested,
@@ -467,7 +454,7 @@ impl Ticket {
             _ => None,
         };
         let gpu = self.gpu;
-        gpu.mark(place, self.stream, alone, self.stands_for.into());
+        gpu.mark(slot, self.stream, alone, self.stands_for.into());
     }
 
     /// It was launched just now, and is measured by itself.
@@ -481,7 +468,7 @@ impl Ticket {
         let lead = if was_over {
             0
         } else {
-            u64::from(time).min(WAY)
+            u64::from(time).min(LAUNCH_LATENCY_NS)
         };
         Alone {
             lead: (!is_behind).then_some(lead),
@@ -492,7 +479,7 @@ impl Ticket {
     }
 }
 
-/// Whether a launch that is known well is measured all the same, one of so many, by what nobody can foresee: the last digits
+/// Whether to measure a launch that is known well, one of so many, by an unpredictable number: the last digits
 /// of a clock.
 #[inline]
 fn is_drawn(ticks: u64, one_of: u64) -> bool {

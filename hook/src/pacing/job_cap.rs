@@ -10,35 +10,35 @@ use softmig_region::seat::WHOLE;
 use softmig_region::{Gpu, Pace, Rate};
 
 use super::coscheduling::Pull;
-use super::work::May;
+use super::work::Admission;
 
-/// For so long on the clock a job that was idle has credit, in nanoseconds.
-const BURST: u64 = 20_000_000;
-/// With so much credit on the clock it goes on: in long turns, so that the GPU does not wait for each of its launches.
-const ENOUGH: u64 = BURST / 2;
-/// The same where GPUs begin together: each turn ends with one that waits for the other, so it is so long on the clock and on
-/// the GPU at least.
-const LONG: u64 = 40_000_000;
-const LONG_ON_GPU: u64 = 10_000_000;
-/// By so much of its time a GPU may go on longer than the other, which has to keep up with it.
-const AHEAD: u64 = 80_000_000;
-/// What another GPU may owe on the clock before this one stops too.
-const DEEP: i64 = -200_000_000;
+/// Credit of a job that was idle, on the clock.
+const BURST_NS: u64 = 20_000_000;
+/// A job that waits goes on with this much credit on the clock. Its turns are long, so that the GPU does not wait for each
+/// launch.
+const RESUME_CREDIT_NS: u64 = BURST_NS / 2;
+/// Length of a turn on the clock and on the GPU, where GPUs begin together: each turn ends with a GPU that waits for another.
+const LONG_TURN_NS: u64 = 40_000_000;
+const LONG_TURN_GPU_NS: u64 = 10_000_000;
+/// How much longer a GPU may go on than another that has to keep up with it, in its own time.
+const MAX_LEAD_NS: u64 = 80_000_000;
+/// A GPU stops when another owes this much on the clock.
+const OTHERS_DEBT_NS: i64 = -200_000_000;
 
-/// So much on the clock is owed for launches that go on all the same: less than can be owed.
-const MOST_OWED: i64 = 5_000_000_000;
+/// The largest debt on the clock by launches that go on although they should wait.
+const MAX_DEBT_NS: i64 = 5_000_000_000;
 
-/// For so long on the clock a launch waits for what is in flight at most.
-const LONGEST: u64 = 100_000_000;
+/// The longest wait on the clock for what is in flight.
+const MAX_WAIT_NS: u64 = 100_000_000;
 
 /// The cap on one GPU.
 pub(super) struct Own {
     pace: Pace<'static>,
     rate: Rate,
     uuid: CUuuid,
-    /// Whether its turn is over, and it waits for [`ENOUGH`].
+    /// Whether its turn is over, and it waits for [`RESUME_CREDIT_NS`].
     rests: AtomicBool,
-    /// What is launched all the same.
+    /// Launches beyond the cap, for which another GPU waits.
     pub(super) pull: Pull,
 }
 
@@ -47,7 +47,7 @@ impl Own {
     pub(super) fn new(gpu: Gpu<'static>, share: u32, uuid: CUuuid) -> Self {
         let rate = Rate {
             share: share.clamp(1, WHOLE),
-            burst: BURST,
+            burst: BURST_NS,
         };
         Self {
             pace: gpu.pace(),
@@ -68,10 +68,10 @@ impl Own {
     fn rate_with(&self, in_flight: u64, is_together: bool) -> Rate {
         let burst = if is_together {
             let turn = self.long_turn();
-            let ahead = self.rate.on_clock(AHEAD).saturating_sub(AHEAD);
+            let ahead = self.rate.on_clock(MAX_LEAD_NS).saturating_sub(MAX_LEAD_NS);
             turn.saturating_add(ahead.min(turn))
         } else {
-            BURST
+            BURST_NS
         };
         Rate {
             burst: burst.saturating_add(in_flight),
@@ -81,7 +81,9 @@ impl Own {
 
     /// The credit with which GPUs begin together.
     fn long_turn(&self) -> u64 {
-        LONG.max(self.rate.on_clock(LONG_ON_GPU)).min(LONGEST)
+        LONG_TURN_NS
+            .max(self.rate.on_clock(LONG_TURN_GPU_NS))
+            .min(MAX_WAIT_NS)
     }
 
     /// Whether the job's GPUs begin together.
@@ -98,13 +100,13 @@ impl Own {
         credits.min().unwrap_or(i64::MAX)
     }
 
-    /// What is in flight, on the clock.
+    /// The work in flight, on the clock.
     fn on_clock(&self, in_flight: u64) -> u64 {
-        self.rate.on_clock(in_flight).min(LONGEST)
+        self.rate.on_clock(in_flight).min(MAX_WAIT_NS)
     }
 
     /// What may be in flight now, of which so much is, after so much was used.
-    pub(super) fn may(&self, now: u64, in_flight: u64, used: u64) -> May {
+    pub(super) fn may(&self, now: u64, in_flight: u64, used: u64) -> Admission {
         let is_together = self.is_together(now);
         let in_flight = self.on_clock(in_flight);
         let rate = self.rate_with(in_flight, is_together);
@@ -117,7 +119,7 @@ impl Own {
         let enough = if is_together {
             self.long_turn()
         } else {
-            ENOUGH
+            RESUME_CREDIT_NS
         };
         let enough = enough.cast_signed();
         let others = if is_together {
@@ -128,14 +130,14 @@ impl Own {
         let is_enough = if rests {
             after.min(others) >= enough
         } else {
-            after > 0 && others > DEEP
+            after > 0 && others > OTHERS_DEBT_NS
         };
         if is_enough {
             self.rests.store(false, Ordering::Relaxed);
             if rests {
                 self.pull.gang.wait(None);
             }
-            return May::Have(self.rate.on_gpu(left));
+            return Admission::InFlight(self.rate.on_gpu(left));
         }
         if !rests {
             self.rests.store(true, Ordering::Relaxed);
@@ -143,19 +145,19 @@ impl Own {
         }
         self.pull.gang.wait(Some(now));
         // By all processes of the job together.
-        let may_owe = credit > -MOST_OWED;
+        let may_owe = credit > -MAX_DEBT_NS;
         if let Some(ahead) = self.pull.may(now, used).filter(|_| may_owe) {
-            return May::Needed(ahead);
+            return Admission::OnlyAwaited(ahead);
         }
         let missing = enough.saturating_sub(after.min(others)).unsigned_abs();
         let look_in = self.pull.look_in(now).unwrap_or(u64::MAX);
-        May::Nothing(missing.min(look_in))
+        Admission::RetryAfter(missing.min(look_in))
     }
 
-    /// What is left of the credit, in nanoseconds of the GPU.
+    /// The credit that is left, in nanoseconds of the GPU.
     pub(super) fn left(&self, now: u64) -> u64 {
         let is_together = self.is_together(now);
-        if is_together && self.of_others(now) <= DEEP {
+        if is_together && self.of_others(now) <= OTHERS_DEBT_NS {
             return 0;
         }
         let credit = self.pace.credit(now, self.rate_with(0, is_together));

@@ -1,24 +1,17 @@
 //! Tests of [`super`], on a word of their own.
 
 use super::*;
+use crate::ledger::ledger_of_test;
 use core::num::NonZeroU64;
 use softmig_driver_sys::cuda::CUuuid;
-use softmig_region::{Ledger, size};
 
 const MS: u64 = 1_000_000;
 const START: u64 = 1_000_000 * MS;
 const QUARTER: u32 = WHOLE / 4;
 
-#[repr(align(64))]
-#[derive(Clone, Copy)]
-struct Line(#[expect(dead_code, reason = "room for a ledger")] [u8; 64]);
-
 /// So many GPUs of a job of which nobody knows yet.
 pub(in crate::pacing) fn gpus(count: usize) -> Vec<Gpu<'static>> {
-    let size = size(count);
-    let room = vec![Line([0; 64]); size.div_ceil(64)].leak();
-    // SAFETY: aligned, long enough, and never given back.
-    let ledger = unsafe { Ledger::at(room.as_ptr().cast(), size) }.unwrap();
+    let ledger = ledger_of_test();
     let numbers = (1..).map_while(NonZeroU64::new).take(count);
     numbers.map(|key| ledger.gpu(key).unwrap()).collect()
 }
@@ -37,9 +30,12 @@ fn of_share(share: u32) -> Own {
 #[test]
 fn a_job_that_was_idle_has_its_share_of_the_burst() {
     let own = of_share(QUARTER);
-    assert_eq!(own.may(START, 0, 0), May::Have(BURST / 4));
-    assert_eq!(own.left(START), BURST / 4);
-    assert_eq!(own.may(START + 1000 * MS, 0, 0), May::Have(BURST / 4));
+    assert_eq!(own.may(START, 0, 0), Admission::InFlight(BURST_NS / 4));
+    assert_eq!(own.left(START), BURST_NS / 4);
+    assert_eq!(
+        own.may(START + 1000 * MS, 0, 0),
+        Admission::InFlight(BURST_NS / 4)
+    );
 }
 
 #[test]
@@ -47,7 +43,7 @@ fn what_was_charged_is_no_longer_to_be_had() {
     let own = of_share(QUARTER);
     own.charge(START, MS, 0);
     // A millisecond of the GPU was four on the clock, of which one passed meanwhile.
-    assert_eq!(own.left(START), BURST / 4 - 3 * MS / 4);
+    assert_eq!(own.left(START), BURST_NS / 4 - 3 * MS / 4);
     own.charge(START, 100 * MS, 0);
     assert_eq!(own.left(START), 0);
 }
@@ -55,30 +51,39 @@ fn what_was_charged_is_no_longer_to_be_had() {
 #[test]
 fn who_has_used_up_what_he_had_waits_for_a_long_turn() {
     let own = of_share(QUARTER);
-    own.charge(START, BURST / 2, 0);
-    let May::Nothing(time) = own.may(START, 0, 0) else {
+    own.charge(START, BURST_NS / 2, 0);
+    let Admission::RetryAfter(time) = own.may(START, 0, 0) else {
         panic!("{:?}", own.may(START, 0, 0));
     };
     // Some credit is not enough for one that rests.
     for early in [time / 2, time - 1] {
-        assert_eq!(own.may(START + early, 0, 0), May::Nothing(time - early));
+        assert_eq!(
+            own.may(START + early, 0, 0),
+            Admission::RetryAfter(time - early)
+        );
     }
-    assert_eq!(own.may(START + time, 0, 0), May::Have(ENOUGH / 4));
+    assert_eq!(
+        own.may(START + time, 0, 0),
+        Admission::InFlight(RESUME_CREDIT_NS / 4)
+    );
     // Once it goes on it does so to the end.
-    own.charge(START + time, ENOUGH / 4 - MS / 100, 0);
-    assert!(matches!(own.may(START + time, 0, 0), May::Have(_)));
+    own.charge(START + time, RESUME_CREDIT_NS / 4 - MS / 100, 0);
+    assert!(matches!(
+        own.may(START + time, 0, 0),
+        Admission::InFlight(_)
+    ));
 }
 
 #[test]
 fn a_launch_waits_for_as_much_as_is_in_flight() {
     let own = of_share(QUARTER);
-    assert!(matches!(own.may(START, MS, 0), May::Have(_)));
+    assert!(matches!(own.may(START, MS, 0), Admission::InFlight(_)));
     let own = of_share(QUARTER);
     let missing = |in_flight| match own.may(START, in_flight, 0) {
-        May::Nothing(time) => time,
+        Admission::RetryAfter(time) => time,
         other => panic!("{other:?}"),
     };
-    own.charge(START, BURST / 2, 0);
+    own.charge(START, BURST_NS / 2, 0);
     assert_eq!(missing(3 * MS) - missing(0), 12 * MS);
 }
 
@@ -87,13 +92,17 @@ fn what_is_in_flight_is_not_waited_for_for_ever() {
     let own = of_share(1);
     for in_flight in [1, MS, u64::MAX] {
         let may = own.may(START, in_flight, 0);
-        let is_soon = matches!(may, May::Nothing(time) if time <= LONGEST + ENOUGH);
+        let is_soon =
+            matches!(may, Admission::RetryAfter(time) if time <= MAX_WAIT_NS + RESUME_CREDIT_NS);
         assert!(
-            is_soon || matches!(may, May::Have(_)),
+            is_soon || matches!(may, Admission::InFlight(_)),
             "{in_flight}: {may:?}"
         );
-        let later = own.may(START + LONGEST + ENOUGH, in_flight, 0);
-        assert!(matches!(later, May::Have(_)), "{in_flight}: {later:?}");
+        let later = own.may(START + MAX_WAIT_NS + RESUME_CREDIT_NS, in_flight, 0);
+        assert!(
+            matches!(later, Admission::InFlight(_)),
+            "{in_flight}: {later:?}"
+        );
     }
 }
 
@@ -108,14 +117,14 @@ fn credit_grows_for_what_is_in_flight() {
     unseen.charge(end, MS, 0);
     let debt = |own: &Own| own.pace.credit(end, own.rate_with(40 * MS, false));
     assert!(debt(&seen) > debt(&unseen));
-    assert!(debt(&seen) <= (BURST + 40 * MS).cast_signed());
+    assert!(debt(&seen) <= (BURST_NS + 40 * MS).cast_signed());
 }
 
 #[test]
 fn all_processes_of_a_job_have_the_share_together() {
     let [one, other] = of_processes(QUARTER);
-    one.charge(START, BURST / 2, 0);
-    assert!(matches!(other.may(START, 0, 0), May::Nothing(_)));
+    one.charge(START, BURST_NS / 2, 0);
+    assert!(matches!(other.may(START, 0, 0), Admission::RetryAfter(_)));
     assert_eq!(one.left(START), other.left(START));
 }
 
@@ -126,12 +135,12 @@ fn whoever_launches_whenever_he_may_gets_his_share() {
         let (mut now, mut used) = (START, 0);
         while now < START + 100_000 * MS {
             match own.may(now, 0, 0) {
-                May::Have(_) => {
+                Admission::InFlight(_) => {
                     now += kernel;
                     used += kernel;
                     own.charge(now, kernel, 0);
                 }
-                May::Nothing(time) => now += time,
+                Admission::RetryAfter(time) => now += time,
                 other => panic!("there is one GPU, and no turns: {other:?}"),
             }
         }

@@ -1,32 +1,32 @@
 //! The streams of a GPU, and what was launched in each.
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::estimates::Key;
 use super::events::Marks;
 use crate::driver::stream::{PER_THREAD, Stream};
-use crate::os::{self, Lock};
+use crate::os;
+use crate::os::cells::{Fresh, Kept, Locked, zeroed};
 
-/// So many streams have a place, where there are more of them so many again.
-const PLACES: usize = 128;
-/// How often there are more at most: what is launched in still more streams at a time counts as estimated.
-const TABLES: usize = 64;
+/// Slots of a table. Another table is added when all are taken.
+const SLOTS: usize = 128;
+/// The most tables. What is launched in still more streams at a time counts as estimated.
+const MAX_TABLES: usize = 64;
 
 /// All streams that were launched in.
 pub(super) struct Streams {
-    places: [Place; PLACES],
-    more: AtomicPtr<Streams>,
+    slots: [StreamSlot; SLOTS],
+    more: Kept<Streams>,
 }
 
 /// One stream. What each launch looks at is in one line of the processor's cache.
 #[repr(C, align(64))]
-pub(super) struct Place {
-    /// Whose place it is; 0 for nobody's.
+pub(super) struct StreamSlot {
+    /// The name of its stream; 0 for none.
     name: AtomicU64,
-    /// What was launched behind the last event: how often in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
+    /// The launches behind the last event: how many in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
     /// lower 47.
     pending: AtomicU64,
     /// The work of that, if all is of one kind.
@@ -35,11 +35,11 @@ pub(super) struct Place {
     over: AtomicU64,
     /// When that and all before it should be.
     busy: AtomicU64,
-    /// How many events were under way when somebody looked last.
+    /// How many events were under way at the last look.
     marked: AtomicUsize,
-    /// The stream was given something that is no work of the GPU's: time begins anew behind it.
+    /// The stream was given something other than the GPU's work: time begins anew behind it.
     is_broken: AtomicBool,
-    /// Its context may end now: nobody but who ends it touches the events.
+    /// Its context may end now: only the thread that ends it touches the events.
     is_closing: AtomicBool,
     /// How much was launched that is not measured.
     launched: AtomicU32,
@@ -47,27 +47,29 @@ pub(super) struct Place {
     context: AtomicU64,
     /// Its handle.
     handle: AtomicU64,
-    /// The thread whose own it is; 0 for everybody's.
+    /// The thread whose own it is; 0 for a stream of all threads.
     thread: AtomicU64,
     /// When the work that is under way began at the earliest, on the host's clock.
     since: AtomicU64,
     /// As many of `launched` as there were at the last sample.
     sampled: AtomicU32,
-    /// Held by the thread that records and asks; nobody waits for it, but who ends the stream.
-    lock: Lock,
-    marks: UnsafeCell<Marks>,
+    /// Held by the thread that records and asks. Only the thread that ends the stream waits for it.
+    marks: Locked<Marks>,
 }
 
-// SAFETY: `marks` is used only by the thread that holds `lock`.
-unsafe impl Sync for Place {}
+zeroed! { Streams { slots, more } }
+zeroed! { StreamSlot {
+    name, pending, kind, over, busy, marked, is_broken, is_closing, launched, context, handle, thread, since, sampled, marks
+} }
 
-/// In [`Place::kind`]: different ones.
+/// In [`StreamSlot::kind`]: different ones.
 const MIXED: u64 = u64::MAX;
-const COUNT: u64 = 1 << 48;
-/// In [`Place::pending`]: it is not known well of all how long it takes.
+/// In [`StreamSlot::pending`]: one launch.
+const ONE_LAUNCH: u64 = 1 << 48;
+/// In [`StreamSlot::pending`]: how long all of it takes is not known well.
 const UNSURE: u64 = 1 << 47;
 
-/// What was launched behind an event.
+/// The launches behind an event.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pending {
     /// Estimated nanoseconds.
@@ -80,84 +82,69 @@ pub(super) struct Pending {
     pub(super) is_unsure: bool,
 }
 
+zeroed! { Pending { cost, count, key, is_unsure } }
+
 impl Streams {
-    /// The place of a stream in a context.
+    /// The slot of a stream in a context.
     #[inline]
-    pub(super) fn place(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+    pub(super) fn slot(&self, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
         let name = name(stream, context);
         let mut tables = self.tables();
         let known = tables.find_map(|table| table.known(name));
-        known.or_else(|| self.new_place(name, stream, context))
+        known.or_else(|| self.new_slot(name, stream, context))
     }
 
     #[inline]
-    fn known(&self, name: u64) -> Option<&Place> {
-        let mut places = self.places_for(name);
-        places.find(|place| place.name.load(Ordering::Relaxed) == name)
+    fn known(&self, name: u64) -> Option<&StreamSlot> {
+        let mut slots = self.slots_for(name);
+        slots.find(|slot| slot.name.load(Ordering::Relaxed) == name)
     }
 
     /// Where a name may stand.
     #[inline]
-    fn places_for(&self, name: u64) -> impl Iterator<Item = &Place> {
+    fn slots_for(&self, name: u64) -> impl Iterator<Item = &StreamSlot> {
         let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
-        (0..8).filter_map(move |at| self.places.get(start.wrapping_add(at) % PLACES))
+        (0..8).filter_map(move |at| self.slots.get(start.wrapping_add(at) % SLOTS))
     }
 
     #[cold]
-    fn new_place(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
+    fn new_slot(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
         let mut tables = self.tables();
-        let found = tables.find_map(|table| table.place_here(name, stream, context));
-        found.or_else(|| self.grown()?.place_here(name, stream, context))
+        let found = tables.find_map(|table| table.slot_here(name, stream, context));
+        found.or_else(|| self.grown()?.slot_here(name, stream, context))
     }
 
-    /// A free place, or one in which nothing is under way and that then serves another stream.
-    fn place_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&Place> {
-        let free = |place: &&Place| place.take(name, stream, context);
-        let idle = |place: &&Place| place.is_idle() && place.take_over(name, stream, context);
-        let found = self.places_for(name).find(free);
-        found.or_else(|| self.places_for(name).find(idle))
+    /// A free slot, or one in which nothing is under way and that then serves another stream.
+    fn slot_here(&self, name: u64, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
+        let free = |slot: &&StreamSlot| slot.take(name, stream, context);
+        let idle = |slot: &&StreamSlot| slot.is_idle() && slot.take_over(name, stream, context);
+        let found = self.slots_for(name).find(free);
+        found.or_else(|| self.slots_for(name).find(idle))
     }
 
     fn tables(&self) -> impl Iterator<Item = &Self> {
-        // SAFETY: null, or what was mapped below and is never given back.
-        core::iter::successors(Some(self), |table| unsafe {
-            table.more.load(Ordering::Acquire).as_ref()
-        })
+        core::iter::successors(Some(self), |table| table.more.get())
     }
 
     /// One more table.
     #[cold]
     fn grown(&self) -> Option<&Self> {
-        let last = self.tables().take(TABLES).last()?;
-        let new = os::map(size_of::<Self>()).ok()?;
-        os::is_wiped_in_children(new, size_of::<Self>());
-        let mapped = new.cast::<Self>().as_ptr();
-        // Release: whoever finds it sees it all zero, which is what an empty one is.
-        let added = last.more.compare_exchange(
-            core::ptr::null_mut(),
-            mapped,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if added.is_err() {
-            // Another thread was faster, or there are enough.
-            os::unmap(new, size_of::<Self>());
-        }
-        // SAFETY: see above.
-        unsafe { last.more.load(Ordering::Acquire).as_ref() }
+        let last = self.tables().take(MAX_TABLES).last()?;
+        let (new, _) = Fresh::zeroed().ok()?;
+        last.more.exchange(None, new)
     }
 
-    /// The place of a stream in a context, if anything was launched in it.
-    pub(super) fn find(&self, stream: Stream, context: CUcontext) -> Option<&Place> {
+    /// The slot of a stream in a context, if anything was launched in it.
+    pub(super) fn find(&self, stream: Stream, context: CUcontext) -> Option<&StreamSlot> {
         let name = name(stream, context);
         self.each()
-            .find(|place| place.name.load(Ordering::Relaxed) == name)
+            .find(|slot| slot.name.load(Ordering::Relaxed) == name)
     }
 
     /// All that are in use.
-    pub(super) fn each(&self) -> impl Iterator<Item = &Place> {
-        let places = self.tables().flat_map(|table| &table.places);
-        places.filter(|place| place.name.load(Ordering::Relaxed) != 0)
+    pub(super) fn each(&self) -> impl Iterator<Item = &StreamSlot> {
+        let slots = self.tables().flat_map(|table| &table.slots);
+        slots.filter(|slot| slot.name.load(Ordering::Relaxed) != 0)
     }
 }
 
@@ -167,7 +154,7 @@ const ENDED: u64 = u64::MAX;
 /// CU_STREAM_LEGACY.
 const LEGACY: u64 = 1;
 
-/// What a stream is known by. The default streams are each context's, or each thread's.
+/// The name of a stream in its slot. The default streams are each context's, or each thread's.
 fn name(stream: Stream, context: CUcontext) -> u64 {
     let handle = stream.handle as u64;
     let apart = (context as u64).rotate_left(16);
@@ -178,7 +165,7 @@ fn name(stream: Stream, context: CUcontext) -> u64 {
     }
 }
 
-impl Place {
+impl StreamSlot {
     fn take(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
         let taken = self
             .name
@@ -191,15 +178,15 @@ impl Place {
 
     /// Becomes another stream's of the same context, whose the events are.
     fn take_over(&self, name: u64, stream: Stream, context: CUcontext) -> bool {
-        let taken = self.try_marks(|place, marks| {
-            let is_free = marks.is_empty() && !place.has_pending();
-            if !is_free || place.context() != context as u64 {
+        let taken = self.try_marks(|slot, marks| {
+            let is_free = marks.is_empty() && !slot.has_pending();
+            if !is_free || slot.context() != context as u64 {
                 return false;
             }
             marks.pass_on();
-            place.is_broken.store(false, Ordering::Relaxed);
-            place.name.store(name, Ordering::SeqCst);
-            place.describe(stream, context);
+            slot.is_broken.store(false, Ordering::Relaxed);
+            slot.name.store(name, Ordering::SeqCst);
+            slot.describe(stream, context);
             true
         });
         taken == Some(true)
@@ -237,21 +224,21 @@ impl Place {
     /// Counts a launch, and says what was launched since the last event.
     #[inline]
     pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
-        let before = self.pending.fetch_add(cost | COUNT, Ordering::Relaxed);
+        let before = self.pending.fetch_add(cost | ONE_LAUNCH, Ordering::Relaxed);
         self.added(before, key);
-        of_word(before.wrapping_add(cost | COUNT), key.number())
+        of_word(before.wrapping_add(cost | ONE_LAUNCH), key.number())
     }
 
     /// The same for one of which it is not known well how long it takes.
     #[cold]
     pub(super) fn add_unsure(&self, key: Key, cost: u64) -> Pending {
-        let add = |word: u64| Some(word.wrapping_add(cost | COUNT) | UNSURE);
+        let add = |word: u64| Some(word.wrapping_add(cost | ONE_LAUNCH) | UNSURE);
         let added = self
             .pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let before = added.unwrap_or(0);
         self.added(before, key);
-        of_word(before.wrapping_add(cost | COUNT), key.number())
+        of_word(before.wrapping_add(cost | ONE_LAUNCH), key.number())
     }
 
     #[inline]
@@ -268,9 +255,11 @@ impl Place {
     #[inline]
     pub(super) fn expect(&self, now: u64, cost: u64) {
         // It begins some time after it was handed over, and behind what is there.
-        const WAY: u64 = 10_000;
+        const LAUNCH_LATENCY_NS: u64 = 10_000;
         let busy = self.busy.load(Ordering::Relaxed);
-        let over = busy.max(now.saturating_add(WAY)).saturating_add(cost);
+        let over = busy
+            .max(now.saturating_add(LAUNCH_LATENCY_NS))
+            .saturating_add(cost);
         self.busy.store(over, Ordering::Relaxed);
         self.over.store(over, Ordering::Relaxed);
     }
@@ -286,7 +275,7 @@ impl Place {
         self.is_expected() && self.has_pending()
     }
 
-    /// Whether nobody marked where what was launched since the last event begins.
+    /// Whether no event marks where what was launched since the last event begins.
     #[inline]
     pub(super) fn is_expected(&self) -> bool {
         self.expected() != 0
@@ -315,8 +304,12 @@ impl Place {
 
     /// Whether so much was launched since the last event that its end is worth another.
     pub(super) fn has_much_pending(&self) -> bool {
-        const MUCH: u64 = 50_000;
-        let least = if self.is_expected() { MUCH } else { 1 };
+        const WORTH_AN_EVENT_NS: u64 = 50_000;
+        let least = if self.is_expected() {
+            WORTH_AN_EVENT_NS
+        } else {
+            1
+        };
         self.pending_cost() >= least
     }
 
@@ -329,7 +322,7 @@ impl Place {
 
     /// It could not be marked: it is counted again with what comes next.
     pub(super) fn put_back(&self, work: Pending, expected: u64) {
-        let more = work.cost | work.count.wrapping_mul(COUNT);
+        let more = work.cost | work.count.wrapping_mul(ONE_LAUNCH);
         let unsure = if work.is_unsure { UNSURE } else { 0 };
         let add = |word: u64| Some(word.wrapping_add(more) | unsure);
         let _ = self
@@ -345,15 +338,14 @@ impl Place {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether time begins with the next launch: nothing was under way when somebody looked last, or it is something else
-    /// than work.
+    /// Whether time begins with the next launch: nothing was under way at the last look, or it is something else than work.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         !self.has_pending()
             && (self.marked.load(Ordering::Relaxed) == 0 || self.is_broken.load(Ordering::Relaxed))
     }
 
-    /// Whether nothing is under way, as far as anybody has seen.
+    /// Whether nothing is under way, as far as was seen.
     pub(super) fn is_done(&self) -> bool {
         !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
     }
@@ -363,20 +355,18 @@ impl Place {
         self.is_broken.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something stands before the next launch that is no work of the GPU's; asked by who begins anew.
+    /// Whether something other than the GPU's work is before the next launch; asked by the thread that begins anew.
     pub(super) fn take_break(&self) -> bool {
         self.is_broken.swap(false, Ordering::Relaxed)
     }
 
     /// Calls `use_them` with the events, unless another thread has them.
     pub(super) fn try_marks<T>(&self, use_them: impl FnOnce(&Self, &mut Marks) -> T) -> Option<T> {
-        let _held = self.lock.try_hold()?;
+        let mut marks = self.marks.try_hold()?;
         if self.is_closing.load(Ordering::Relaxed) {
             return None;
         }
-        // SAFETY: the lock is held, so nobody else has them.
-        let marks = unsafe { &mut *self.marks.get() };
-        let returned = use_them(self, marks);
+        let returned = use_them(self, &mut marks);
         self.marked.store(marks.count(), Ordering::Relaxed);
         Some(returned)
     }
@@ -414,14 +404,14 @@ impl Place {
         self.since.load(Ordering::Relaxed)
     }
 
-    /// The stream ends, and its work runs on: nothing is recorded here any more. What stands behind no event is returned.
+    /// The stream ends, and its work runs on: nothing is recorded here any more. Returns the work without an event behind it.
     pub(super) fn end_stream(&self) -> u64 {
         loop {
-            let lost = self.try_marks(|place, marks| {
-                place.name.store(ENDED, Ordering::SeqCst);
-                place.thread.store(u64::MAX, Ordering::Relaxed);
-                let lost = place.take_pending().cost;
-                place.free_if_done(marks);
+            let lost = self.try_marks(|slot, marks| {
+                slot.name.store(ENDED, Ordering::SeqCst);
+                slot.thread.store(u64::MAX, Ordering::Relaxed);
+                let lost = slot.take_pending().cost;
+                slot.free_if_done(marks);
                 lost
             });
             match lost {
@@ -433,7 +423,7 @@ impl Place {
         }
     }
 
-    /// The place is anybody's again if its stream has ended and so has all work there.
+    /// The slot is anybody's again if its stream has ended and so has all work there.
     pub(super) fn free_if_done(&self, marks: &mut Marks) {
         if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
             marks.destroy();
@@ -446,11 +436,11 @@ impl Place {
         self.name.store(0, Ordering::SeqCst);
     }
 
-    /// The context may end: until that is known nobody else touches the events.
+    /// The context may end: until that is known no other thread touches the events.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
         // Another thread may be in the driver, for as long as an event takes.
-        drop(self.lock.hold());
+        drop(self.marks.hold());
     }
 
     /// It did not.
@@ -461,9 +451,7 @@ impl Place {
     /// It did, with the events. Returns what was in flight here, and for how long at most.
     pub(super) fn end(&self, now: u64) -> (u64, u64) {
         self.close();
-        let _held = self.lock.hold();
-        // SAFETY: the lock is held, so nobody else has them.
-        let marks = unsafe { &mut *self.marks.get() };
+        let mut marks = self.marks.hold();
         let is_busy = self.has_pending() || !marks.is_empty();
         let has_begun = marks.has_begun();
         let lost = marks.forget().saturating_add(self.take_pending().cost);

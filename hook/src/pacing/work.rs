@@ -9,19 +9,41 @@ pub(crate) struct Work {
     pub(crate) size: u64,
     /// It may begin before what was launched before it has ended.
     pub(crate) is_chained: bool,
-    /// So long it may take, in nanoseconds, as long as it was not measured.
+    /// Its estimate in nanoseconds until it was measured.
     pub(crate) guess: u64,
 }
 
-/// What may be launched.
+/// Whether a launch may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum May {
-    /// So much may be in flight, in nanoseconds.
-    Have(u64),
-    /// Nothing, for so many nanoseconds at least.
-    Nothing(u64),
-    /// Launches for which work on another GPU of the job waits, while less than this is in flight.
-    Needed(u64),
-    /// Nothing, as long as the arbiter's word is this.
-    Turn(u32),
+pub(super) enum Admission {
+    /// A launch may go on while less than this is in flight, in nanoseconds.
+    InFlight(u64),
+    /// No launch may go on for this many nanoseconds at least.
+    RetryAfter(u64),
+    /// A launch may go on if work on another GPU of the job waits for it, while less than this is in flight, in nanoseconds.
+    OnlyAwaited(u64),
+    /// No launch may go on while the arbiter's word is this.
+    WaitForTurn(u32),
+}
+
+/// Whether an event is recorded behind a launch.
+#[derive(Clone, Copy)]
+pub(super) enum RecordEvent {
+    /// No event, and nothing is counted.
+    Never,
+    /// An event from time to time.
+    Periodic,
+    /// An event seldom: launches that may overlap do not if there is an event between them.
+    Rare,
+    /// No event if it is alone: it is known how long it takes.
+    UnlessAlone,
+    /// An event.
+    Always,
+    /// An event. Time began at this one of the host's clock, of which these are the last digits (tickets are small), or when
+    /// the work before it has ended, if there is any.
+    AlwaysFrom {
+        begun: u32,
+        is_behind: bool,
+        has_rested: bool,
+    },
 }

@@ -1,9 +1,6 @@
 //! A list of the driver's in which each entry names a process, and what a program is told of it.
 
 use core::ffi::c_uint;
-use core::marker::PhantomData;
-use core::mem::size_of;
-use core::ptr::NonNull;
 
 use softmig_driver_sys::nvml::{
     NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_MEMORY, NVML_SUCCESS,
@@ -12,22 +9,18 @@ use softmig_driver_sys::nvml::{
 };
 
 use super::own_processes::Own;
-use crate::os;
+use crate::driver::args::Out;
+use crate::os::cells::{Mapped, Zeroed};
 
-/// What names a process.
-///
-/// # Safety
-///
-/// Only for types of which any bits are a value.
-pub(super) unsafe trait Entry: Copy {
+/// An entry that names a process.
+pub(crate) trait Entry: Zeroed + Copy {
     /// The process.
     fn pid(&self) -> u32;
 }
 
 macro_rules! entries {
     ($($kind:ty),* $(,)?) => { $(
-        // SAFETY: a struct of NVML's, of plain numbers.
-        unsafe impl Entry for $kind {
+        impl Entry for $kind {
             fn pid(&self) -> u32 {
                 self.pid
             }
@@ -44,19 +37,19 @@ entries! {
     nvmlProcessUtilizationInfo_v1_t,
 }
 
-// SAFETY: a number.
-unsafe impl Entry for u32 {
+impl Entry for u32 {
     fn pid(&self) -> u32 {
         *self
     }
 }
 
+/// A function of the driver's that fills a list: it takes the number of entries that there is room for, and the room.
+pub(super) type Ask<'a, T> = &'a dyn Fn(Out<c_uint>, Out<T>) -> nvmlReturn_t;
+
 /// Entries in memory of our own, which ends with the list.
 pub(super) struct List<T> {
-    start: NonNull<u8>,
-    size: usize,
+    room: Mapped<T>,
     count: usize,
-    of: PhantomData<T>,
 }
 
 /// How large a list is at first: more processes than any GPU has.
@@ -65,21 +58,19 @@ const FIRST: usize = 16 << 10;
 const TRIES: u32 = 8;
 
 impl<T: Entry> List<T> {
-    /// The driver's whole list. `ask` calls it with the number of entries that there is room for, and with the room.
-    pub(super) fn ask(
-        ask: impl Fn(*mut c_uint, *mut T) -> nvmlReturn_t,
-    ) -> Result<Self, nvmlReturn_t> {
+    /// The driver's whole list.
+    pub(super) fn ask(ask: Ask<T>) -> Result<Self, nvmlReturn_t> {
         let mut size = FIRST;
         for _ in 0..TRIES {
-            let mut list = Self::with_room(size)?;
-            let room = size.checked_div(size_of::<T>()).unwrap_or(0);
-            let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
-            let result = ask(&raw mut count, list.start.as_ptr().cast());
+            let most = size.checked_div(size_of::<T>()).unwrap_or(0);
+            let mut room = Mapped::new(most).map_err(|_| NVML_ERROR_MEMORY)?;
+            let mut count = c_uint::try_from(most).unwrap_or(c_uint::MAX);
+            let result = ask(Out::to(&mut count), Out::list(&mut room));
             let count = count as usize;
             match result {
                 NVML_SUCCESS => {
-                    list.count = count.min(room);
-                    return Ok(list);
+                    let count = count.min(most);
+                    return Ok(Self { room, count });
                 }
                 // Until the next call there may be more.
                 NVML_ERROR_INSUFFICIENT_SIZE => {
@@ -92,25 +83,9 @@ impl<T: Entry> List<T> {
         Err(NVML_ERROR_MEMORY)
     }
 
-    fn with_room(size: usize) -> Result<Self, nvmlReturn_t> {
-        let start = os::map(size).map_err(|_| NVML_ERROR_MEMORY)?;
-        Ok(Self {
-            start,
-            size,
-            count: 0,
-            of: PhantomData,
-        })
-    }
-
-    /// What is in it.
+    /// Its entries.
     pub(super) fn entries(&self) -> &[T] {
-        // SAFETY: mapped, aligned to a page and large enough for so many; any bits are an entry.
-        unsafe { core::slice::from_raw_parts(self.start.as_ptr().cast::<T>(), self.count) }
-    }
-
-    fn entries_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and nobody else's.
-        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr().cast::<T>(), self.count) }
+        self.room.get(..self.count).unwrap_or(&[])
     }
 
     /// Leaves out all strangers.
@@ -121,8 +96,8 @@ impl<T: Entry> List<T> {
 
     fn keep(&mut self, is_kept: impl Fn(u32) -> bool) {
         let mut kept = 0_usize;
-        let entries = self.entries_mut();
-        for at in 0..entries.len() {
+        let entries = &mut *self.room;
+        for at in 0..self.count {
             let entry = entries.get(at).copied();
             if let Some(entry) = entry.filter(|entry| is_kept(entry.pid()))
                 && let Some(place) = entries.get_mut(kept)
@@ -135,30 +110,17 @@ impl<T: Entry> List<T> {
     }
 
     /// Gives a program the list as the driver gives its own: the number always, the entries if there is room for all.
-    ///
-    /// # Safety
-    ///
-    /// At `out` there is room for `count` entries, or it is null.
-    pub(super) unsafe fn give(&self, count: &mut c_uint, out: *mut T) -> nvmlReturn_t {
-        let room = *count as usize;
-        *count = c_uint::try_from(self.count).unwrap_or(c_uint::MAX);
+    pub(super) fn give(&self, count: Out<c_uint>, out: Out<T>) -> nvmlReturn_t {
+        let room = count.get().unwrap_or(0) as usize;
+        count.set(c_uint::try_from(self.count).unwrap_or(c_uint::MAX));
         if room < self.count {
             return NVML_ERROR_INSUFFICIENT_SIZE;
         }
         if self.count > 0 && out.is_null() {
             return NVML_ERROR_INVALID_ARGUMENT;
         }
-        if self.count > 0 {
-            // SAFETY: the caller's promise; our own memory is nobody else's.
-            unsafe { out.copy_from_nonoverlapping(self.entries().as_ptr(), self.count) };
-        }
+        out.set_all(self.entries());
         NVML_SUCCESS
-    }
-}
-
-impl<T> Drop for List<T> {
-    fn drop(&mut self) {
-        os::unmap(self.start, self.size);
     }
 }
 
@@ -175,24 +137,21 @@ mod tests {
     }
 
     /// A driver that knows these processes.
-    fn driver(pids: &[u32]) -> impl Fn(*mut c_uint, *mut nvmlProcessInfo_v1_t) -> nvmlReturn_t {
+    fn driver(pids: &[u32]) -> impl Fn(Out<c_uint>, Out<nvmlProcessInfo_v1_t>) -> nvmlReturn_t {
         |count, out| {
-            // SAFETY: `List::ask` hands over both.
-            let count = unsafe { &mut *count };
-            let room = std::mem::replace(count, pids.len() as u32) as usize;
+            let room = count.get().unwrap() as usize;
+            count.set(pids.len() as u32);
             if room < pids.len() {
                 return NVML_ERROR_INSUFFICIENT_SIZE;
             }
-            for (at, pid) in pids.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { out.wrapping_add(at).write(info(*pid)) };
-            }
+            let infos: Vec<_> = pids.iter().map(|pid| info(*pid)).collect();
+            out.set_all(&infos);
             NVML_SUCCESS
         }
     }
 
     fn list(pids: &[u32], kept: impl Fn(u32) -> bool) -> List<nvmlProcessInfo_v1_t> {
-        let mut list = List::ask(driver(pids)).unwrap();
+        let mut list = List::ask(&driver(pids)).unwrap();
         list.keep(kept);
         list
     }
@@ -223,22 +182,20 @@ mod tests {
     #[test]
     fn a_list_that_keeps_growing_is_given_up() {
         let calls = Cell::new(0);
-        let result = List::<u32>::ask(|count, _| {
+        let result = List::<u32>::ask(&|count, _| {
             calls.set(calls.get() + 1);
-            // SAFETY: `List::ask` hands it over.
-            unsafe { *count += 1 };
+            count.set(count.get().unwrap() + 1);
             NVML_ERROR_INSUFFICIENT_SIZE
         });
         assert!(matches!(result, Err(NVML_ERROR_MEMORY)));
         assert_eq!(calls.get(), TRIES);
         // Nor does a number that cannot be true harm.
-        let result = List::<u32>::ask(|count, _| {
-            // SAFETY: as above.
-            unsafe { *count = u32::MAX };
+        let result = List::<u32>::ask(&|count, _| {
+            count.set(u32::MAX);
             NVML_ERROR_INSUFFICIENT_SIZE
         });
         assert!(matches!(result, Err(NVML_ERROR_MEMORY)));
-        assert!(matches!(List::<u32>::ask(|_, _| 15), Err(15)));
+        assert!(matches!(List::<u32>::ask(&|_, _| 15), Err(15)));
     }
 
     #[test]
@@ -252,8 +209,7 @@ mod tests {
             (9, NVML_SUCCESS),
         ] {
             let (mut count, mut out) = (room, [info(77); 9]);
-            // SAFETY: there is as much room as is said.
-            let given = unsafe { three.give(&mut count, out.as_mut_ptr()) };
+            let given = three.give(Out::to(&mut count), Out::list(&mut out));
             assert_eq!((given, count), (result, 3));
             let written = if result == NVML_SUCCESS { 3 } else { 0 };
             let (given, left) = out.split_at(written);
@@ -261,8 +217,7 @@ mod tests {
             assert!(left.iter().all(|entry| entry.pid == 77));
         }
         let give = |list: &List<_>, mut count| {
-            // SAFETY: null.
-            let given = unsafe { list.give(&mut count, std::ptr::null_mut()) };
+            let given = list.give(Out::to(&mut count), Out::null());
             (given, count)
         };
         assert_eq!(give(&three, 0), (NVML_ERROR_INSUFFICIENT_SIZE, 3));

@@ -10,8 +10,8 @@ use softmig_driver_sys::nvml::{
 use softmig_driver_sys::struct_version;
 
 use super::slice::{self, Slice};
-use crate::driver::cuda::real as cuda;
-use crate::driver::nvml::real as nvml;
+use crate::driver::args::Out;
+use crate::driver::nvml_queries;
 use crate::ledger::{self, nvml_usage, pools};
 use crate::os::Errno;
 
@@ -20,131 +20,119 @@ fn in_32_bits(bytes: u64) -> c_uint {
     c_uint::try_from(bytes).unwrap_or(c_uint::MAX)
 }
 
-pub(crate) unsafe fn info(free: *mut c_uint, total: *mut c_uint) -> CUresult {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let result = unsafe { cuda::cuMemGetInfo(free, total) };
+/// The free memory and the total, in 32 bits.
+pub(crate) fn info_32(
+    free: Out<c_uint>,
+    total: Out<c_uint>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let result = call();
     if result == CUDA_SUCCESS {
-        // SAFETY: the driver has just written there.
-        unsafe {
-            lower(
-                free,
-                |slice| in_32_bits(slice.free()),
-                total,
-                |slice| in_32_bits(slice.limit),
-            )
-        };
+        lower(free, total, in_32_bits);
     }
     result
 }
 
-pub(crate) unsafe fn info_v2(free: *mut usize, total: *mut usize) -> CUresult {
-    // SAFETY: as above.
-    let result = unsafe { cuda::cuMemGetInfo_v2(free, total) };
+/// The free memory and the total.
+pub(crate) fn info(
+    free: Out<usize>,
+    total: Out<usize>,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let result = call();
     if result == CUDA_SUCCESS {
-        // SAFETY: as above.
-        if let (Some(free), Some(gpu)) = (unsafe { free.as_ref() }, ledger::here()) {
+        if let (Some(free), Some(gpu)) = (free.get(), ledger::here()) {
             // What pools gave back and what code took since.
             pools::refresh_all(&gpu);
-            nvml_usage::noticed(&gpu, *free as u64);
+            nvml_usage::noticed(&gpu, free as u64);
         }
-        // SAFETY: as above.
-        unsafe {
-            lower(
-                free,
-                |slice| slice.free() as usize,
-                total,
-                |slice| slice.limit as usize,
-            )
-        };
+        lower(free, total, |bytes| bytes as usize);
     }
     result
 }
 
 /// Lowers what the driver said of the current context's GPU.
-///
-/// # Safety
-///
-/// Both are null or places that may be written to.
-unsafe fn lower<T: Ord + Copy>(
-    free: *mut T,
-    free_of: impl Fn(&Slice) -> T,
-    total: *mut T,
-    total_of: impl Fn(&Slice) -> T,
-) {
-    let Some(slice) = Slice::here() else { return };
-    // SAFETY: the caller's promise.
-    if let Some(free) = unsafe { free.as_mut() } {
-        *free = free_of(&slice).min(*free);
-    }
-    // SAFETY: the caller's promise.
-    if let Some(total) = unsafe { total.as_mut() } {
-        *total = total_of(&slice).min(*total);
+fn lower<T: Ord + Copy>(free: Out<T>, total: Out<T>, in_type: fn(u64) -> T) {
+    if let Some(slice) = Slice::here() {
+        at_most(free, in_type(slice.free()));
+        at_most(total, in_type(slice.limit));
     }
 }
 
-pub(crate) unsafe fn total(bytes: *mut c_uint, device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    let result = unsafe { cuda::cuDeviceTotalMem(bytes, device) };
-    if result == CUDA_SUCCESS
-        // SAFETY: the driver has just written there.
-        && let Some(bytes) = unsafe { bytes.as_mut() }
-        && let Some(limit) = slice::limit_of(device)
-    {
-        *bytes = in_32_bits(limit).min(*bytes);
+fn at_most<T: Ord + Copy>(place: Out<T>, most: T) {
+    if let Some(value) = place.get() {
+        place.set(value.min(most));
+    }
+}
+
+/// The total of a GPU, in 32 bits.
+pub(crate) fn total_32(
+    bytes: Out<c_uint>,
+    device: CUdevice,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let result = call();
+    if let Some(limit) = slice::limit_of(device).filter(|_| result == CUDA_SUCCESS) {
+        at_most(bytes, in_32_bits(limit));
     }
     result
 }
 
-pub(crate) unsafe fn total_v2(bytes: *mut usize, device: CUdevice) -> CUresult {
-    // SAFETY: as above.
-    let result = unsafe { cuda::cuDeviceTotalMem_v2(bytes, device) };
-    if result == CUDA_SUCCESS
-        // SAFETY: the driver has just written there.
-        && let Some(bytes) = unsafe { bytes.as_mut() }
-        && let Some(limit) = slice::limit_of(device)
-    {
-        *bytes = (limit as usize).min(*bytes);
+/// The total of a GPU.
+pub(crate) fn total(
+    bytes: Out<usize>,
+    device: CUdevice,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let result = call();
+    if let Some(limit) = slice::limit_of(device).filter(|_| result == CUDA_SUCCESS) {
+        at_most(bytes, limit as usize);
     }
     result
 }
 
-pub(crate) unsafe fn nvml_info(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t {
-    // SAFETY: as above.
-    let result = unsafe { nvml::nvmlDeviceGetMemoryInfo(device, memory) };
+/// NVML's figures of a GPU's memory.
+pub(crate) fn nvml_info(
+    place: Out<nvmlMemory_t>,
+    device: nvmlDevice_t,
+    call: impl FnOnce() -> nvmlReturn_t,
+) -> nvmlReturn_t {
+    let result = call();
     if result == NVML_SUCCESS
         && let Some(shown) = shown(device)
-        // SAFETY: the driver has just written there.
-        && let Some(memory) = unsafe { memory.as_mut() }
+        && let Some(mut memory) = place.get()
     {
         (memory.total, memory.used, memory.free) = (shown.total, shown.used, shown.free);
+        place.set(memory);
     }
     result
 }
 
-pub(crate) unsafe fn nvml_info_v2(
+/// The same with what the driver keeps for itself.
+pub(crate) fn nvml_info_v2(
+    place: Out<nvmlMemory_v2_t>,
     device: nvmlDevice_t,
-    memory: *mut nvmlMemory_v2_t,
+    call: impl FnOnce() -> nvmlReturn_t,
 ) -> nvmlReturn_t {
-    // SAFETY: as above.
-    let result = unsafe { nvml::nvmlDeviceGetMemoryInfo_v2(device, memory) };
+    let result = call();
     if result == NVML_SUCCESS
         && let Some(shown) = shown(device)
-        // SAFETY: as above.
-        && let Some(memory) = unsafe { memory.as_mut() }
+        && let Some(mut memory) = place.get()
     {
-        // A later version of the struct: where its fields are, nobody here knows.
+        // The fields of a later version of the struct are unknown.
         if memory.version != VERSION {
             return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
         }
         (memory.total, memory.used, memory.free) = (shown.total, shown.used, shown.free);
         memory.reserved = 0;
+        place.set(memory);
     }
     result
 }
 
 const VERSION: u32 = struct_version::<nvmlMemory_v2_t>(2);
 
-/// What NVML shows of a slice: nothing is reserved, so that the rest adds up to the total.
+/// NVML's figures of a slice: nothing is reserved, so that the rest adds up to the total.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     total: u64,
@@ -168,7 +156,7 @@ fn shown(device: nvmlDevice_t) -> Option<Shown> {
     Some(Shown::new(&slice, usable(device)))
 }
 
-/// What CUDA can hand out of a GPU: not what the driver keeps for itself. A driver that cannot say keeps nothing.
+/// The memory that CUDA can hand out, without what the driver keeps for itself. A driver that cannot say keeps nothing.
 fn usable(device: nvmlDevice_t) -> u64 {
     let mut memory = nvmlMemory_v2_t {
         version: VERSION,
@@ -177,8 +165,7 @@ fn usable(device: nvmlDevice_t) -> u64 {
         free: 0,
         used: 0,
     };
-    // SAFETY: there is room for the answer.
-    let result = unsafe { nvml::nvmlDeviceGetMemoryInfo_v2(device, &raw mut memory) };
+    let result = nvml_queries::nvmlDeviceGetMemoryInfo_v2(device, &mut memory);
     if result == NVML_SUCCESS {
         memory.total.saturating_sub(memory.reserved)
     } else {

@@ -4,22 +4,24 @@ use core::ffi::{c_char, c_uint};
 
 use softmig_driver_sys::cuda::{CUdevice, CUuuid};
 use softmig_driver_sys::nvml::{NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_SUCCESS, nvmlDevice_t};
+use softmig_policy::node::identity::smallest_on;
 use softmig_policy::node::job_conf::Uuid;
 use softmig_region::{UNIT, bytes, units_of_mib};
 
+use crate::driver::args::Out;
 use crate::driver::device::{device_count, uuid};
 use crate::driver::nvml_queries;
+use crate::identity::gate;
 use crate::identity::host::ThisNode;
-use crate::identity::{gate, resolve};
 use crate::ledger::{self, device};
 use crate::os::{self, Errno};
 
 /// The slice of a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
-    /// What the job may hold.
+    /// The job's limit.
     pub(super) limit: u64,
-    /// What it holds.
+    /// The memory that it holds.
     pub(super) held: u64,
 }
 
@@ -48,13 +50,13 @@ impl Slice {
         if !super::are_limited() {
             return None;
         }
-        let gpu = Gpu::behind(device)?;
+        let gpu = NvmlGpu::behind(device)?;
         let limit = bytes(gpu.limit(device)?);
         let held = in_bytes(device::held(&gpu.bytes));
         Some(Self { limit, held })
     }
 
-    /// What is free for the job.
+    /// The memory that is free for the job.
     pub(super) fn free(&self) -> u64 {
         self.limit.saturating_sub(self.held)
     }
@@ -73,22 +75,21 @@ fn in_bytes(units: u64) -> u64 {
 }
 
 /// A GPU, or a part of a divided one.
-struct Gpu {
+struct NvmlGpu {
     uuid: Uuid,
     bytes: CUuuid,
 }
 
-impl Gpu {
+impl NvmlGpu {
     /// The one behind a handle of NVML's.
     fn behind(device: nvmlDevice_t) -> Option<Self> {
         const LENGTH: u32 = NVML_DEVICE_UUID_V2_BUFFER_SIZE;
-        let mut text = [0_u8; LENGTH as usize];
-        let place = text.as_mut_ptr().cast::<c_char>();
-        // SAFETY: there is room for so many characters.
-        let result = unsafe { nvml_queries::nvmlDeviceGetUUID(device, place, LENGTH) };
+        let mut text: [c_char; LENGTH as usize] = [0; LENGTH as usize];
+        let result = nvml_queries::nvmlDeviceGetUUID(device, Out::list(&mut text), LENGTH);
         if result != NVML_SUCCESS {
             return None;
         }
+        let text = text.map(c_char::cast_unsigned);
         let text = text.split(|&byte| byte == 0).next()?;
         Self::named(core::str::from_utf8(text).ok()?)
     }
@@ -103,7 +104,7 @@ impl Gpu {
         Some(Self { uuid, bytes })
     }
 
-    /// What the job may hold of it, in units.
+    /// The job's limit there, in units.
     fn limit(&self, device: nvmlDevice_t) -> Option<u32> {
         let known = gate::with_finding(|finding| device::limit(finding, || self.number(device)));
         known.unwrap_or_else(|| self.neighbours_limit())
@@ -112,7 +113,7 @@ impl Gpu {
     /// Before `cuInit` a process that is in no job is shown this GPU's smallest slice; afterwards it has the smallest of
     /// all its GPUs'.
     fn neighbours_limit(&self) -> Option<u32> {
-        let (_, conf) = resolve::smallest_on(&ThisNode, &self.uuid).ok()??;
+        let (_, conf) = smallest_on(&ThisNode, &self.uuid).ok()??;
         conf.limits.map(|limits| units_of_mib(limits.memory_mib()))
     }
 
@@ -130,8 +131,7 @@ impl Gpu {
             return usize::try_from((0..count).find(same)?).ok();
         }
         let mut index: c_uint = 0;
-        // SAFETY: there is room for the answer.
-        let result = unsafe { nvml_queries::nvmlDeviceGetIndex(device, &raw mut index) };
+        let result = nvml_queries::nvmlDeviceGetIndex(device, &mut index);
         let index = (result == NVML_SUCCESS).then_some(index);
         match os::variable(c"CUDA_VISIBLE_DEVICES") {
             Some(list) => place_in(list, index, self.uuid.as_str()),
@@ -140,7 +140,7 @@ impl Gpu {
     }
 }
 
-/// Before the digits of a UUID stands `GPU-` or `MIG-`.
+/// A UUID begins with `GPU-` or `MIG-`, before its digits.
 const PREFIX: usize = 4;
 
 fn digit(byte: u8) -> Option<u8> {
@@ -148,7 +148,7 @@ fn digit(byte: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// Where a GPU stands in `CUDA_VISIBLE_DEVICES`, which names it by its number or by the beginning of its UUID. The list
+/// The position of a GPU in `CUDA_VISIBLE_DEVICES`, which names it by its number or by the beginning of its UUID. The list
 /// ends where it names nothing.
 fn place_in(list: &[u8], index: Option<u32>, uuid: &str) -> Option<usize> {
     for (place, name) in list.split(|&byte| byte == b',').enumerate() {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_gpu_is_the_one_that_cuda_means() {
         for text in [UUID, "MIG-0AFF0102-0304-0506-0708-090A0B0C0D0E"] {
-            let gpu = Gpu::named(text).unwrap();
+            let gpu = NvmlGpu::named(text).unwrap();
             let written = written(b"GPU-", &gpu.bytes);
             assert_eq!(core::str::from_utf8(written.as_bytes()).unwrap(), UUID);
         }
@@ -187,7 +187,7 @@ mod tests {
             "MIG-GPU-0aff0102-0304-0506-0708-090a0b0c0d0e/1/0",
             "0aff0102",
         ] {
-            assert!(Gpu::named(text).is_none(), "{text}");
+            assert!(NvmlGpu::named(text).is_none(), "{text}");
         }
     }
 

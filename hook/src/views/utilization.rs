@@ -1,6 +1,6 @@
 //! How busy a GPU is with the job's own work.
 
-use core::ffi::{c_uint, c_ulonglong};
+use core::ffi::c_uint;
 
 use softmig_driver_sys::nvml::{
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NOT_FOUND,
@@ -9,89 +9,64 @@ use softmig_driver_sys::nvml::{
 };
 use softmig_driver_sys::struct_version;
 
-use super::list::{Entry, List};
+use super::list::{Ask, Entry, List};
 use super::own_processes::Own;
-use crate::driver::nvml::real;
+use crate::driver::args::{Argument, Out};
+use crate::driver::nvml_queries;
 use crate::os::{self, Errno};
 
-pub(crate) unsafe fn samples(
-    device: nvmlDevice_t,
-    samples: *mut nvmlProcessUtilizationSample_t,
-    count: *mut c_uint,
-    after: c_ulonglong,
+/// How busy each process kept a GPU.
+pub(crate) fn samples(
+    count: Out<c_uint>,
+    out: Out<nvmlProcessUtilizationSample_t>,
+    call: impl Fn(Out<c_uint>, Out<nvmlProcessUtilizationSample_t>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
-    let call = |count, samples| {
-        // SAFETY: the program's arguments, for which it keeps the driver's contract, or our own.
-        unsafe { real::nvmlDeviceGetProcessUtilization(device, samples, count, after) }
-    };
-    // SAFETY: as above.
-    unsafe { sampled(call, count, samples) }
+    sampled(count, out, &call)
 }
 
-pub(crate) unsafe fn information(
-    device: nvmlDevice_t,
-    list: *mut nvmlProcessesUtilizationInfo_t,
+/// The same where a struct describes the list.
+pub(crate) fn information(
+    list: Out<nvmlProcessesUtilizationInfo_t>,
+    call: impl Fn(Out<nvmlProcessesUtilizationInfo_t>) -> nvmlReturn_t,
 ) -> nvmlReturn_t {
-    // SAFETY: as above.
-    let asked = unsafe { list.as_mut() };
-    let Some(asked) = asked.filter(|_| super::are_limited()) else {
-        // SAFETY: as above.
-        return unsafe { real::nvmlDeviceGetProcessesUtilizationInfo(device, list) };
+    let Some(mut asked) = list.get().filter(|_| super::are_limited()) else {
+        return call(list);
     };
     // A later version's entries have other places.
     if asked.version != struct_version::<nvmlProcessesUtilizationInfo_t>(1) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
-    let after = asked.lastSeenTimeStamp;
-    let call = |count: *mut c_uint, entries: *mut nvmlProcessUtilizationInfo_v1_t| {
+    let ask = |count: Out<c_uint>, entries: Out<nvmlProcessUtilizationInfo_v1_t>| {
         let mut ours = nvmlProcessesUtilizationInfo_t {
-            version: struct_version::<nvmlProcessesUtilizationInfo_t>(1),
-            // SAFETY: a number of ours or of the program's.
-            processSamplesCount: unsafe { count.read() },
-            lastSeenTimeStamp: after,
-            procUtilArray: entries,
+            processSamplesCount: count.get().unwrap_or(0),
+            procUtilArray: entries.raw(),
+            ..asked
         };
-        // SAFETY: with the room that it tells of.
-        let result = unsafe { real::nvmlDeviceGetProcessesUtilizationInfo(device, &raw mut ours) };
-        // SAFETY: as above.
-        unsafe { count.write(ours.processSamplesCount) };
+        let result = call(Out::to(&mut ours));
+        count.set(ours.processSamplesCount);
         result
     };
-    // SAFETY: the program's own number and room.
-    unsafe {
-        sampled(
-            call,
-            &raw mut asked.processSamplesCount,
-            asked.procUtilArray,
-        )
-    }
+    let entries = list.behind(|list| list.procUtilArray);
+    let mut count = asked.processSamplesCount;
+    let result = sampled(Out::to(&mut count), entries, &ask);
+    asked.processSamplesCount = count;
+    list.set(asked);
+    result
 }
 
 /// Answers with the job's own entries. Without room for them the driver says how much room to make, which is the same
-/// however many there are, and where nobody worked there is nothing to be found.
-///
-/// # Safety
-///
-/// `count` is null or a number, of entries that there is room for at `out`.
-unsafe fn sampled<T: Entry>(
-    call: impl Fn(*mut c_uint, *mut T) -> nvmlReturn_t,
-    count: *mut c_uint,
-    out: *mut T,
-) -> nvmlReturn_t {
-    // SAFETY: the caller's promise.
-    let place = unsafe { count.as_mut() };
-    let Some(place) = place.filter(|_| !out.is_null() && super::are_limited()) else {
+/// however many there are, and where no process worked there is nothing to be found.
+fn sampled<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlReturn_t {
+    if count.is_null() || out.is_null() || !super::are_limited() {
         return call(count, out);
-    };
+    }
     let _errno = Errno::save();
-    let list = match List::ask(&call) {
+    let list = match List::ask(call) {
         Ok(list) => list.own(&Own::of_this_process()),
         Err(error) => return error,
     };
-    // SAFETY: the caller's promise.
-    let given = unsafe { list.give(place, out) };
-    match given {
-        NVML_ERROR_INSUFFICIENT_SIZE => call(place, core::ptr::null_mut()),
+    match list.give(count, out) {
+        NVML_ERROR_INSUFFICIENT_SIZE => call(count, Out::null()),
         NVML_SUCCESS if list.entries().is_empty() => NVML_ERROR_NOT_FOUND,
         given => given,
     }
@@ -103,29 +78,25 @@ const SECONDS: u64 = 5;
 
 /// What the job's own processes did lately, together; the driver's figure would tell of its neighbours. A driver that
 /// does not know who worked gives its reason, and no figure.
-pub(crate) unsafe fn rates(
+pub(crate) fn rates(
+    utilization: Out<nvmlUtilization_t>,
     device: nvmlDevice_t,
-    utilization: *mut nvmlUtilization_t,
+    call: impl FnOnce() -> nvmlReturn_t,
 ) -> nvmlReturn_t {
-    // SAFETY: the program's arguments, for which it keeps the driver's contract.
-    let result = unsafe { real::nvmlDeviceGetUtilizationRates(device, utilization) };
-    // SAFETY: the driver has just written there.
-    let utilization = unsafe { utilization.as_mut() };
-    let Some(utilization) = utilization.filter(|_| result == NVML_SUCCESS && super::are_limited())
-    else {
+    let result = call();
+    if result != NVML_SUCCESS || !super::are_limited() {
         return result;
-    };
+    }
     let _errno = Errno::save();
     // In microseconds.
     let after = os::now().saturating_sub(SECONDS).saturating_mul(1_000_000);
-    // SAFETY: with room of our own.
-    let list = List::ask(|count, samples| unsafe {
-        real::nvmlDeviceGetProcessUtilization(device, samples, count, after)
+    let list = List::ask(&|count, samples| {
+        nvml_queries::nvmlDeviceGetProcessUtilization(device, samples, count, after)
     });
-    *utilization = nvmlUtilization_t { gpu: 0, memory: 0 };
+    utilization.set(nvmlUtilization_t { gpu: 0, memory: 0 });
     match list {
         Ok(list) => {
-            *utilization = sum(list.own(&Own::of_this_process()).entries());
+            utilization.set(sum(list.own(&Own::of_this_process()).entries()));
             NVML_SUCCESS
         }
         Err(NVML_ERROR_NOT_FOUND) => NVML_SUCCESS,

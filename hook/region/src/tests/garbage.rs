@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::Part;
 use super::steps::{Ordering, watched};
-use crate::gpu::TRIES;
+use crate::pace::TRIES;
 
 const SLOTS: usize = 3;
 

@@ -14,8 +14,7 @@ mod races;
 pub(crate) mod steps;
 
 use crate::gang::Gang;
-use crate::gpu::Gpu;
-use crate::layout::Slot;
+use crate::gpu::{Gpu, Slot};
 use crate::word::Word;
 use steps::{AtomicU64, Ordering};
 

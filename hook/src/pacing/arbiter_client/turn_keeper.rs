@@ -1,37 +1,37 @@
-//! What the thread does that looks after turns: it gives back those that the program lets lie.
+//! The work of the thread that looks after turns: it gives back those that the program does not use.
 
 use core::sync::atomic::Ordering;
 
 use softmig_region::seat::{CONTENDED, OPEN, Seat};
 
-use super::{Flight, IDLE, LONGEST, Turns};
+use super::{Flight, IDLE_KEEPS_NS, MAX_SLEEP_NS, Turns};
 use crate::os;
 
-/// So often a turn that nobody else waits for is looked after.
-const SELDOM: u64 = 20_000_000;
-/// So often work is looked after where there are no turns: who has none keeps nobody waiting.
-const OFTEN: u64 = 2_000_000;
-/// So long the thread waits for a word that does not change, if there is nothing else to see to.
-const FOR_EVER: u64 = 3_600_000_000_000;
+/// Interval at which a turn is looked after that no other job waits for.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+/// Interval of samples where there are no turns: then no other job waits.
+const SAMPLE_EVERY_NS: u64 = 2_000_000;
+/// Longest futex wait while no other work is pending.
+const FOR_EVER_NS: u64 = 3_600_000_000_000;
 
-/// What the thread that looks after turns is to do.
+/// The next duty of the thread that looks after turns.
 pub(in crate::pacing) enum Duty {
     /// Nothing until the word changes.
     Rest,
     /// Look again, after so many nanoseconds.
     Look(u64),
-    /// There is no arbiter any more.
+    /// The arbiter is gone.
     End,
 }
 
 impl Turns {
-    /// Waits until the word changes. Where there is nothing to see to, whoever launches next ends the wait.
+    /// Waits until the word changes. Where there is nothing to see to, the next launch ends the wait.
     pub(in crate::pacing) fn rest(&self, turn: u32, is_idle: impl Fn() -> bool) {
         let Some(seat) = self.seat() else { return };
-        // SeqCst: whoever launches now sees this, or is seen.
+        // SeqCst: a thread that launches now sees this, or is seen.
         self.asleep.store(1, Ordering::SeqCst);
         let is_over = !is_idle() || self.waiting.load(Ordering::SeqCst) > 0;
-        let longest = if is_over { LONGEST } else { FOR_EVER };
+        let longest = if is_over { MAX_SLEEP_NS } else { FOR_EVER_NS };
         os::wait_until_changed(seat.turn(), turn, longest);
         self.asleep.store(0, Ordering::SeqCst);
     }
@@ -71,7 +71,11 @@ impl Turns {
             if self.is_gone(seat, now) {
                 return Duty::End;
             }
-            return Duty::Look(if self.are_off() { OFTEN } else { SELDOM });
+            return Duty::Look(if self.are_off() {
+                SAMPLE_EVERY_NS
+            } else {
+                LOOK_EVERY_NS
+            });
         }
         let until = seat.until().load(Ordering::Relaxed);
         if now >= until {
@@ -82,10 +86,12 @@ impl Turns {
         if is_busy && (in_flight == 0 || !(flight.is_stuck)()) {
             // A thread that waits to launch more looks itself, and leaves enough for that long when it goes on.
             let more = if self.wish() == 0 { 0 } else { 1_000_000 };
-            let soon = in_flight.clamp(IDLE, 1_000_000).saturating_add(more);
+            let soon = in_flight
+                .clamp(IDLE_KEEPS_NS, 1_000_000)
+                .saturating_add(more);
             return Duty::Look(soon.min(until.saturating_sub(now)).max(1_000));
         }
-        Duty::Look(IDLE)
+        Duty::Look(IDLE_KEEPS_NS)
     }
 
     /// The turn is over: answers as soon as its work is.
@@ -120,7 +126,7 @@ impl Turns {
         if self.wish() != 0 {
             return;
         }
-        // Whoever launches from here on finds that it ends.
+        // Launches from here on find that it ends.
         let begun = self
             .ending
             .compare_exchange(0, turn, Ordering::SeqCst, Ordering::SeqCst);

@@ -7,20 +7,21 @@ use softmig_driver_sys::cuda::CUcontext;
 
 use super::super::captures::Named;
 use super::super::estimates::Key;
-use super::super::streams::Place;
-use super::{Gpu, Ticket, Watch};
+use super::super::streams::StreamSlot;
+use super::super::work::RecordEvent;
+use super::{PacedGpu, Ticket};
 use crate::driver::context::within;
 use crate::driver::stream::{Stream, relaxed};
 use crate::os;
 
-/// A stream that was not used for so long has no work any more.
-const RECENTLY: u64 = 60_000_000_000;
-/// One that cannot be asked has work for so long after it was used.
-const UNSEEN: u64 = 50_000_000;
-/// So many streams are asked, each for a fifth of a microsecond.
-const MOST_SAMPLED: usize = 64;
+/// A stream that was not used for this long has no work.
+const FORGET_AFTER_NS: u64 = 60_000_000_000;
+/// A stream that cannot be asked has work for this long after it was used.
+const ASSUME_WORK_NS: u64 = 50_000_000;
+/// How many streams are asked, each for a fifth of a microsecond.
+const MAX_SAMPLED: usize = 64;
 
-/// What the samples of late say of how work comes to the GPU.
+/// How work comes to the GPU, by the latest samples.
 #[derive(Default)]
 pub(super) struct Samples {
     /// How many found work, since the last one that found none.
@@ -31,15 +32,15 @@ pub(super) struct Samples {
 
 impl Samples {
     /// How much less than it seems the GPU was at work since the last sample: where a launch finds nothing before it, work is on its
-    /// way to the GPU for a while, and for a while nobody has seen that it is over.
+    /// way to the GPU for a while, and for a while its end was not seen.
     fn idle(&mut self, has_work: bool, launched: u32) -> u64 {
         /// Both together, of each launch: less than was measured (docs/gpu-notes.md).
-        const WAY: u64 = 3_000;
+        const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After so many, there is always something before a launch.
         const MANY: u32 = 16;
         self.idle = if self.busy < MANY {
             self.idle
-                .saturating_add(WAY.saturating_mul(launched.into()))
+                .saturating_add(UNSEEN_PER_LAUNCH_NS.saturating_mul(launched.into()))
         } else {
             0
         };
@@ -57,12 +58,12 @@ impl Samples {
     }
 }
 
-impl Gpu {
+impl PacedGpu {
     /// Lets a launch go on. Noted is which stream is used.
     #[inline]
     pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
-        if let Some(place) = self.streams.place(stream, self.context()) {
-            place.launch();
+        if let Some(slot) = self.streams.slot(stream, self.context()) {
+            slot.launch();
         }
         if !self.turns.are_sampled() {
             // The thread that samples is seen to sleep, or sees that this one launched.
@@ -71,11 +72,11 @@ impl Gpu {
         }
         Ticket {
             gpu: self,
-            place: None,
+            slot: None,
             stream,
             key,
             cost: 0,
-            watch: Watch::Unneeded,
+            event: RecordEvent::Never,
             stands_for: 1,
             is_sure: false,
         }
@@ -92,25 +93,25 @@ impl Gpu {
 
     /// No launch is noted from here on without a wake. Whether one was that did not see this.
     pub(super) fn stop_sampling(&self) -> bool {
-        /// Far longer than a processor takes to tell others what it wrote.
-        const SEEN: u64 = 50_000;
+        /// Far longer than a processor takes to show others what it wrote.
+        const VISIBLE_AFTER_NS: u64 = 50_000;
         self.turns.set_sampled(false);
-        os::nap(SEEN);
+        os::nap(VISIBLE_AFTER_NS);
         self.take_launched() > 0
     }
 
     /// Whether anything was launched since the last sample.
     pub(super) fn has_launched(&self) -> bool {
-        self.streams.each().any(|place| place.launched() > 0)
+        self.streams.each().any(|slot| slot.launched() > 0)
     }
 
     /// How much was, and notes when.
     fn take_launched(&self) -> u32 {
         let now = os::nanoseconds();
-        let each = self.streams.each().map(|place| {
-            let count = place.take_launched();
+        let each = self.streams.each().map(|slot| {
+            let count = slot.take_launched();
             if count > 0 {
-                place.note(now);
+                slot.note(now);
             }
             count
         });
@@ -119,25 +120,25 @@ impl Gpu {
 
     /// Whether any of the streams that this process used of late has work just now, as the driver says.
     fn has_work(&self) -> bool {
-        let recently = os::nanoseconds().saturating_sub(RECENTLY);
-        let places = self.streams.each();
-        let places = places.filter(|place| !place.is_done() || place.since() > recently);
-        let mut places = places.take(MOST_SAMPLED);
-        // Who is at the events of a stream is at work there.
-        places.any(|place| place.try_marks(|place, _| is_busy(place)).unwrap_or(true))
+        let recently = os::nanoseconds().saturating_sub(FORGET_AFTER_NS);
+        let slots = self.streams.each();
+        let slots = slots.filter(|slot| !slot.is_done() || slot.since() > recently);
+        let mut slots = slots.take(MAX_SAMPLED);
+        // A thread that has the events of a stream is at work there.
+        slots.any(|slot| slot.try_marks(|slot, _| is_busy(slot)).unwrap_or(true))
     }
 }
 
-/// Whether a place's stream has work. Another thread's own cannot be asked, nor one that captures.
-fn is_busy(place: &Place) -> bool {
-    let Some(stream) = place.stream() else {
-        let age = os::nanoseconds().saturating_sub(place.since());
-        return !place.is_done() || age < UNSEEN;
+/// Whether a slot's stream has work. Another thread's own cannot be asked, nor one that captures.
+fn is_busy(slot: &StreamSlot) -> bool {
+    let Some(stream) = slot.stream() else {
+        let age = os::nanoseconds().saturating_sub(slot.since());
+        return !slot.is_done() || age < ASSUME_WORK_NS;
     };
-    let context = place.context() as usize as CUcontext;
+    let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
     within(context, || {
-        let named = Named::of(place, stream);
+        let named = Named::of(slot, stream);
         named.is_some_and(|_named| relaxed(|| stream.is_busy()))
     })
 }

@@ -1,74 +1,79 @@
-//! What the GPU did for this process: measured, charged, and taken off what is in flight.
+//! The work of the GPU for this process: measured, charged, and taken off what is in flight.
 
 use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUcontext, CUstream};
 
 use super::super::captures::{Named, wait_for_others};
-use super::super::estimates::{Key, UNKNOWN};
+use super::super::estimates::{Key, UNKNOWN_NS};
 use super::super::events::{Alone, Marks, Reached, far_beyond};
-use super::super::streams::Place;
-use super::{Gpu, LIGHT, Ticket};
+use super::super::streams::StreamSlot;
+use super::{CHARGE_LIGHT_NS, PacedGpu, Ticket};
 use crate::driver::stream::{Stream, relaxed};
 use crate::os::{self, Errno};
 
-/// So often all streams are looked at.
-const OFTEN: u64 = 2_000_000;
+/// Interval of a full scan of all streams.
+const FULL_SCAN_EVERY_NS: u64 = 2_000_000;
 
-/// What should be over for so long is asked for.
-const LONG: u64 = 300_000;
+/// A stream whose work is overdue by this much is asked whether it is idle.
+const ASK_AFTER_NS: u64 = 300_000;
 
-impl Gpu {
+impl PacedGpu {
     /// Charges what has ended in a stream, and from time to time in all.
-    pub(super) fn look_back(&self, place: Option<&Place>) {
+    pub(super) fn look_back(&self, slot: Option<&StreamSlot>) {
         let now = os::nanoseconds();
         // Relaxed: a time and nothing else.
         let looked = self.looked.load(Ordering::Relaxed);
-        if now.saturating_sub(looked) > OFTEN {
+        if now.saturating_sub(looked) > FULL_SCAN_EVERY_NS {
             self.looked.store(now, Ordering::Relaxed);
             self.settle();
-        } else if let Some(place) = place {
+        } else if let Some(slot) = slot {
             relaxed(|| {
-                place.try_marks(|place, marks| {
+                slot.try_marks(|slot, marks| {
                     if marks.is_to_be_asked(now) {
-                        self.settle_marks(place, marks);
+                        self.settle_marks(slot, marks);
                     }
                 });
             });
         }
     }
 
-    /// Charges what stands behind no event as estimated, if by that it is over: launches that are known well are not
+    /// Charges work without an event behind it as estimated, if by that it is over: launches that are known well are not
     /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
-    pub(super) fn settle_by_time(&self, place: &Place, marks: &mut Marks, stream: Option<Stream>) {
-        if !marks.is_empty() || !place.has_pending() {
+    pub(super) fn settle_by_time(
+        &self,
+        slot: &StreamSlot,
+        marks: &mut Marks,
+        stream: Option<Stream>,
+    ) {
+        if !marks.is_empty() || !slot.has_pending() {
             return;
         }
         let now = os::nanoseconds();
-        let Some(time) = place.over_for(now) else {
+        let Some(time) = slot.over_for(now) else {
             return;
         };
-        if let Some(stream) = stream.filter(|_| time > LONG)
-            && let Some(_named) = Named::of(place, stream)
+        if let Some(stream) = stream.filter(|_| time > ASK_AFTER_NS)
+            && let Some(_named) = Named::of(slot, stream)
             && stream.is_busy()
         {
-            marks.end_late(place, stream);
+            marks.end_late(slot, stream);
             return;
         }
-        let cost = place.take_pending().cost;
+        let cost = slot.take_pending().cost;
         self.count(cost, now);
         self.give_back(cost);
     }
 
-    /// Charges what stands behind no event as estimated although the last of it may still run, if that is all; false if it may
-    /// be more, or somebody else is at it.
-    pub(super) fn settle_light(&self, place: &Place, now: u64) -> bool {
-        if place.backlog(now) > LIGHT {
+    /// Charges work without an event behind it as estimated although the last of it may still run, if that is all; false if it may
+    /// be more, or another thread is at it.
+    pub(super) fn settle_light(&self, slot: &StreamSlot, now: u64) -> bool {
+        if slot.backlog(now) > CHARGE_LIGHT_NS {
             return false;
         }
-        let cost = place.try_marks(|place, marks| {
-            let is_alone = marks.is_empty() && place.is_expected();
-            is_alone.then(|| place.take_pending().cost)
+        let cost = slot.try_marks(|slot, marks| {
+            let is_alone = marks.is_empty() && slot.is_expected();
+            is_alone.then(|| slot.take_pending().cost)
         });
         let Some(cost) = cost.flatten() else {
             return false;
@@ -87,21 +92,21 @@ impl Gpu {
             return;
         }
         let known = self.estimates.of(ticket.key);
-        let cost = known.map_or(UNKNOWN, |known| known.time);
+        let cost = known.map_or(UNKNOWN_NS, |known| known.time);
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
-        let Some(place) = self.streams.place(stream, self.context()) else {
+        let Some(slot) = self.streams.slot(stream, self.context()) else {
             self.count(cost, os::nanoseconds());
             self.give_back(cost);
             return;
         };
-        if place.is_idle() {
-            place.note(os::nanoseconds());
+        if slot.is_idle() {
+            slot.note(os::nanoseconds());
         }
-        place.add_unsure(ticket.key, cost);
+        slot.add_unsure(ticket.key, cost);
         relaxed(|| {
-            place.try_marks(|place, marks| {
-                self.settle_marks(place, marks);
-                marks.end_begun(place, stream);
+            slot.try_marks(|slot, marks| {
+                self.settle_marks(slot, marks);
+                marks.end_begun(slot, stream);
             });
         });
     }
@@ -109,41 +114,41 @@ impl Gpu {
     /// Records an event behind what was launched.
     pub(super) fn mark(
         &'static self,
-        place: &Place,
+        slot: &StreamSlot,
         stream: Stream,
         alone: Option<Alone>,
         stands_for: u64,
     ) {
         let _errno = Errno::save();
         relaxed(|| {
-            place.try_marks(|place, marks| {
+            slot.try_marks(|slot, marks| {
                 // What is measured by itself is over soon, and an event that comes later than that tells little.
-                let is_marked = alone.is_some() && marks.end(place, stream, alone, stands_for);
-                self.settle_marks(place, marks);
+                let is_marked = alone.is_some() && marks.end(slot, stream, alone, stands_for);
+                self.settle_marks(slot, marks);
                 if !is_marked {
-                    marks.end(place, stream, alone, stands_for);
+                    marks.end(slot, stream, alone, stands_for);
                 }
             });
         });
     }
 
     /// The same where it is not certain that the stream is not captured.
-    fn mark_end(&'static self, place: &Place, stream: Stream) {
-        if let Some(_named) = Named::of(place, stream) {
-            self.mark(place, stream, None, 1);
+    fn mark_end(&'static self, slot: &StreamSlot, stream: Stream) {
+        if let Some(_named) = Named::of(slot, stream) {
+            self.mark(slot, stream, None, 1);
         }
     }
 
     /// See [`crate::pacing::before_pause`].
     pub(in crate::pacing) fn break_off(&'static self, stream: Stream) {
-        let Some(place) = self.streams.find(stream, self.context()) else {
+        let Some(slot) = self.streams.find(stream, self.context()) else {
             return;
         };
-        // Nobody but this thread's program begins to capture it just now.
-        if place.has_pending() && !stream.is_capturing() {
-            self.mark(place, stream, None, 1);
+        // Only this thread's program can begin to capture it just now.
+        if slot.has_pending() && !stream.is_capturing() {
+            self.mark(slot, stream, None, 1);
         }
-        place.break_off();
+        slot.break_off();
     }
 
     /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
@@ -155,18 +160,19 @@ impl Gpu {
                 own.pull.moved(os::nanoseconds(), None);
             }
         }
-        if waited < LONG {
+        if waited < ASK_AFTER_NS {
             return;
         }
         let context = self.context() as u64;
-        let places = self.streams.each();
-        for place in places.filter(|place| place.context() == context) {
-            if stream.is_none_or(|stream| place.is_of(stream)) {
-                place.try_marks(|place, marks| {
-                    let cost = place.light_cost().filter(|_| marks.is_empty());
-                    if cost.is_some_and(|cost| waited > cost.saturating_mul(2).saturating_add(LONG))
-                    {
-                        let work = place.take_pending();
+        let slots = self.streams.each();
+        for slot in slots.filter(|slot| slot.context() == context) {
+            if stream.is_none_or(|stream| slot.is_of(stream)) {
+                slot.try_marks(|slot, marks| {
+                    let cost = slot.light_cost().filter(|_| marks.is_empty());
+                    if cost.is_some_and(|cost| {
+                        waited > cost.saturating_mul(2).saturating_add(ASK_AFTER_NS)
+                    }) {
+                        let work = slot.take_pending();
                         self.count(waited, os::nanoseconds());
                         self.give_back(work.cost);
                         if let Some((key, time)) = work.key.zip(waited.checked_div(work.count)) {
@@ -181,22 +187,22 @@ impl Gpu {
     /// See `crate::pacing::waiting`.
     pub(in crate::pacing) fn mark_ends(&'static self, stream: Option<Stream>) {
         // Little that is known well is not worth an event.
-        let places = self.streams.each().filter(|place| place.has_much_pending());
+        let slots = self.streams.each().filter(|slot| slot.has_much_pending());
         let context = self.context() as u64;
-        for place in places.filter(|place| place.context() == context) {
-            let is_meant = stream.is_none_or(|stream| place.is_of(stream));
-            let Some(stream) = place.stream().filter(|_| is_meant) else {
+        for slot in slots.filter(|slot| slot.context() == context) {
+            let is_meant = stream.is_none_or(|stream| slot.is_of(stream));
+            let Some(stream) = slot.stream().filter(|_| is_meant) else {
                 continue;
             };
-            self.mark_end(place, stream);
+            self.mark_end(slot, stream);
         }
     }
 
     /// Marks the ends of what is in flight in all streams that this thread can name.
     pub(super) fn mark_all_ends(&'static self) {
-        for place in self.streams.each().filter(|place| place.has_pending()) {
-            if let Some(stream) = place.stream() {
-                self.mark_end(place, stream);
+        for slot in self.streams.each().filter(|slot| slot.has_pending()) {
+            if let Some(stream) = slot.stream() {
+                self.mark_end(slot, stream);
             }
         }
     }
@@ -204,11 +210,11 @@ impl Gpu {
     /// Charges what has ended in all streams.
     pub(super) fn settle(&self) {
         relaxed(|| {
-            for place in self.streams.each() {
-                place.try_marks(|place, marks| {
-                    self.settle_marks(place, marks);
-                    self.settle_by_time(place, marks, place.stream());
-                    place.free_if_done(marks);
+            for slot in self.streams.each() {
+                slot.try_marks(|slot, marks| {
+                    self.settle_marks(slot, marks);
+                    self.settle_by_time(slot, marks, slot.stream());
+                    slot.free_if_done(marks);
                 });
             }
         });
@@ -217,13 +223,13 @@ impl Gpu {
     /// The same by events alone, which can be asked for in any context.
     fn settle_reached(&self) {
         relaxed(|| {
-            for place in self.streams.each() {
-                place.try_marks(|place, marks| self.settle_marks(place, marks));
+            for slot in self.streams.each() {
+                slot.try_marks(|slot, marks| self.settle_marks(slot, marks));
             }
         });
     }
 
-    /// The same, on all GPUs of this process: nobody else may look at those.
+    /// The same, on all GPUs of this process: no other thread may look at those.
     pub(super) fn settle_several(&'static self) {
         self.settle();
         if self.own().is_some_and(|own| own.pull.is_several()) {
@@ -236,25 +242,23 @@ impl Gpu {
         }
     }
 
-    pub(super) fn settle_marks(&self, place: &Place, marks: &mut Marks) {
+    pub(super) fn settle_marks(&self, slot: &StreamSlot, marks: &mut Marks) {
         if marks.is_empty() {
             return;
         }
-        let Some(_held) = self.times.settling.try_hold() else {
+        let Some(mut base) = self.times.base.try_hold() else {
             return;
         };
         let now = os::nanoseconds();
-        // SAFETY: under its lock.
-        let base = unsafe { &mut *self.times.base.get() };
         let mut is_any = false;
-        while let Some(reached) = marks.next(base, place.context(), now) {
+        while let Some(reached) = marks.next(&mut base, slot.context(), now) {
             self.charge(&reached, now);
-            place.note(now);
+            slot.note(now);
             is_any = true;
         }
         if is_any && let Some(own) = self.own() {
             let in_flight = self.time_in_flight();
-            let here = marks.first_cost().unwrap_or_else(|| place.pending_cost());
+            let here = marks.first_cost().unwrap_or_else(|| slot.pending_cost());
             let next = if here > 0 { here } else { in_flight };
             own.pull.moved(now, (in_flight > 0).then_some(next));
         }
@@ -282,10 +286,7 @@ impl Gpu {
             reached.end.min(start.saturating_add(work.cost))
         };
         let time = if is_timed {
-            let _held = self.times.lock.hold();
-            // SAFETY: under its lock.
-            let covered = unsafe { &mut *self.times.covered.get() };
-            covered.add(start, end)
+            self.times.covered.hold().add(start, end)
         } else {
             work.cost
         };
@@ -352,13 +353,13 @@ impl Gpu {
     /// A stream is about to end.
     pub(in crate::pacing) fn forget_stream(&'static self, handle: CUstream) {
         let stream = Stream::plain(handle);
-        for place in self.streams.each().filter(|place| place.is_of(stream)) {
-            if place.has_pending() {
-                self.mark_end(place, stream);
+        for slot in self.streams.each().filter(|slot| slot.is_of(stream)) {
+            if slot.has_pending() {
+                self.mark_end(slot, stream);
             }
-            let lost = relaxed(|| place.end_stream());
+            let lost = relaxed(|| slot.end_stream());
             wait_for_others();
-            // What stands behind no event is charged as estimated.
+            // Work without an event behind it is charged as estimated.
             self.count(lost, os::nanoseconds());
             self.give_back(lost);
         }
@@ -368,15 +369,15 @@ impl Gpu {
     pub(in crate::pacing) fn close_context(&'static self, context: CUcontext) {
         self.mark_all_ends();
         self.settle();
-        for place in self.of_context(context) {
-            place.close();
+        for slot in self.of_context(context) {
+            slot.close();
         }
     }
 
     /// It has not ended.
     pub(in crate::pacing) fn reopen_context(&self, context: CUcontext) {
-        for place in self.of_context(context) {
-            place.reopen();
+        for slot in self.of_context(context) {
+            slot.reopen();
         }
     }
 
@@ -384,27 +385,25 @@ impl Gpu {
     pub(in crate::pacing) fn forget_context(&self, context: CUcontext) {
         let now = os::nanoseconds();
         let mut longest = 0;
-        for place in self.of_context(context) {
-            let (lost, time) = place.end(now);
+        for slot in self.of_context(context) {
+            let (lost, time) = slot.end(now);
             longest = time.max(longest);
             self.give_back(lost);
         }
         self.count(longest, now);
         self.context.store(core::ptr::null_mut(), Ordering::Relaxed);
-        let _held = self.times.settling.hold();
-        // SAFETY: under its lock.
-        unsafe { &mut *self.times.base.get() }.forget(context as u64);
+        self.times.base.hold().forget(context as u64);
     }
 
-    fn of_context(&self, context: CUcontext) -> impl Iterator<Item = &Place> {
+    fn of_context(&self, context: CUcontext) -> impl Iterator<Item = &StreamSlot> {
         let context = context as u64;
-        let places = self.streams.each();
-        places.filter(move |place| place.context() == context)
+        let slots = self.streams.each();
+        slots.filter(move |slot| slot.context() == context)
     }
 }
 
-/// How long work took that nobody saw begin, by the time since the event before it, if it was launched so long before
-/// somebody saw that it was over. It may have been over for a while by then: what can have been as expected is charged as such.
+/// How long work took whose begin no event marks, by the time since the event before it, if it was launched so long before
+/// its end was seen. It may have been over for a while by then: what can have been as expected is charged as such.
 fn since_launched(time: u64, most: u64, cost: u64) -> u64 {
     let is_plausible = time > most && most <= far_beyond(cost);
     let expected = if is_plausible { cost } else { u64::MAX };

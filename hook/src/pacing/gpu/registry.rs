@@ -1,27 +1,22 @@
 //! The GPUs that this process launches on.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
-
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult, CUuuid,
 };
 use softmig_policy::node::job_conf::MAX_GPUS;
 
 use super::super::job_cap::Own;
-use super::Gpu;
-use crate::driver::cuda::real;
-use crate::driver::device;
+use super::PacedGpu;
+use crate::driver::{cuda_queries, device};
 use crate::identity::share;
 use crate::ledger::device::ledger_of;
-use crate::os::{self, Errno};
+use crate::os::Errno;
+use crate::os::cells::{Fresh, Kept};
 
-static GPUS: [AtomicPtr<Gpu>; MAX_GPUS] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_GPUS];
+/// By number; given up where a GPU's time is not limited.
+static GPUS: [Kept<PacedGpu>; MAX_GPUS] = [const { Kept::new() }; MAX_GPUS];
 
-/// A GPU whose time is not limited.
-const FREE: *mut Gpu = core::ptr::dangling_mut();
-
-impl Gpu {
+impl PacedGpu {
     /// That of the calling thread's context, if its time is limited; an error where that cannot be done.
     #[inline]
     pub(in crate::pacing) fn current() -> Result<Option<&'static Self>, CUresult> {
@@ -29,24 +24,17 @@ impl Gpu {
             0
         } else {
             let mut device = 0;
-            // SAFETY: there is room for the answer.
-            let result = unsafe { real::cuCtxGetDevice(&raw mut device) };
-            if result != CUDA_SUCCESS {
+            if cuda_queries::cuCtxGetDevice(&mut device) != CUDA_SUCCESS {
                 return Ok(None);
             }
             device
         };
-        let place = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
-        let place = place.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
-        // Acquire: what was written there before is seen.
-        let known = place.load(Ordering::Acquire);
-        if known == FREE {
-            return Ok(None);
-        }
-        // SAFETY: whatever else is stored there is never given back.
-        match unsafe { known.as_ref() }.filter(|gpu| !gpu.is_wiped()) {
+        let entry = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
+        let entry = entry.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+        match entry.get().filter(|gpu| !gpu.is_wiped()) {
             Some(known) => Ok(Some(known)),
-            None => meet(device, place),
+            None if entry.is_given_up() => Ok(None),
+            None => meet(device, entry),
         }
     }
 
@@ -57,67 +45,44 @@ impl Gpu {
 
     /// The GPU with this number, if anything was launched there and its time is limited.
     pub(in crate::pacing) fn known(device: CUdevice) -> Option<&'static Self> {
-        let known = GPUS.get(usize::try_from(device).ok()?)?;
-        let known = known.load(Ordering::Acquire);
-        if known == FREE {
-            return None;
-        }
-        // SAFETY: see above.
-        unsafe { known.as_ref() }
+        GPUS.get(usize::try_from(device).ok()?)?.get()
     }
 
     /// Calls `use_it` with each that is known.
     pub(in crate::pacing) fn each(use_it: impl Fn(&'static Self)) {
-        for place in &GPUS {
-            let known = place.load(Ordering::Acquire);
-            if known != FREE
-                // SAFETY: see above.
-                && let Some(gpu) = unsafe { known.as_ref() }
-            {
-                use_it(gpu);
-            }
+        for gpu in GPUS.iter().filter_map(Kept::get) {
+            use_it(gpu);
         }
     }
 }
 
-/// Finds out what there is to know of a GPU. A process without an account, or without memory for this, launches nothing: nobody
-/// could tell what time it has.
+/// Finds out what there is to know of a GPU. A process without a ledger, or without memory for this, launches nothing: its time
+/// could not be limited.
 #[cold]
-fn meet(device: CUdevice, place: &AtomicPtr<Gpu>) -> Result<Option<&'static Gpu>, CUresult> {
+fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static PacedGpu>, CUresult> {
     let _errno = Errno::save();
-    let new = match (share::of(device), device::uuid(device)) {
-        (Some(None), _) => FREE,
-        (Some(Some(share)), Some(uuid)) => new(uuid, share).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?,
+    // What a fork has wiped.
+    let before = entry.get().filter(|gpu| gpu.is_wiped());
+    match (share::of(device), device::uuid(device)) {
+        (Some(None), _) => {
+            entry.give_up(before);
+            Ok(entry.get())
+        }
+        (Some(Some(share)), Some(uuid)) => {
+            let new = new(uuid, share).ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
+            Ok(entry.exchange(before, new))
+        }
         // The driver is not in use, as in the child of a fork, and launches nothing.
-        (None, _) | (_, None) => return Ok(None),
-    };
-    // Null, or what a fork has wiped.
-    let before = place.load(Ordering::Acquire);
-    // SAFETY: whatever else is stored there is never given back.
-    let is_wiped = before != FREE && unsafe { before.as_ref() }.is_none_or(Gpu::is_wiped);
-    if is_wiped {
-        // Release: whoever finds it sees what was written. Another thread may have been faster; then its is used.
-        let _ = place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
+        (None, _) | (_, None) => Ok(None),
     }
-    let known = place.load(Ordering::Acquire);
-    if known == FREE {
-        return Ok(None);
-    }
-    // SAFETY: never given back.
-    Ok(unsafe { known.as_ref() })
 }
 
 /// One of which this process has such a share.
-fn new(uuid: CUuuid, share: u32) -> Option<*mut Gpu> {
+fn new(uuid: CUuuid, share: u32) -> Option<Fresh<PacedGpu>> {
     let ledger = ledger_of(&uuid)?;
-    let start = os::map(size_of::<Gpu>()).ok()?;
+    let own = Fresh::new(Own::new(ledger, share, uuid)).ok()?;
     // A child of a fork has no work on the GPU, no seat, and not the threads that held locks.
-    os::is_wiped_in_children(start, size_of::<Gpu>());
-    let gpu = start.cast::<Gpu>().as_ptr();
-    let own = os::map(size_of::<Own>()).ok()?.cast::<Own>().as_ptr();
-    // SAFETY: mapped, and nobody else's yet.
-    unsafe { own.write(Own::new(ledger, share, uuid)) };
-    // SAFETY: mapped and all zero, which is what an unknown one is.
-    unsafe { &*gpu }.own.store(own, Ordering::Release);
+    let (gpu, _) = Fresh::<PacedGpu>::zeroed().ok()?;
+    gpu.own.keep(own.leaked());
     Some(gpu)
 }

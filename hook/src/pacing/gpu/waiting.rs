@@ -1,25 +1,25 @@
-//! What a launch does that may not go on yet, and what becomes of turns that nobody uses.
+//! How a launch waits, and what becomes of unused turns.
 
 use core::sync::atomic::Ordering;
 
 use super::super::arbiter_client::turn_keeper::Duty;
 use super::super::turn_thread;
-use super::super::work::May;
+use super::super::work::Admission;
 use super::at_once::Samples;
-use super::{Gpu, WINDOW};
+use super::{PacedGpu, WINDOW_NS};
 use crate::identity::log;
 use crate::os;
 
-/// If nothing ends for so long, or for twice as long as it takes itself, a launch goes on: what is in flight may wait for it.
-/// Where nothing is known of the launch, and something runs that may just be long, every fourth of those that follow has
-/// to wait twice as long, until something ends.
-const PATIENCE: u64 = 2_000_000;
-/// The same where other processes of the job are at work in the same turn.
-const SHARED_PATIENCE: u64 = 20_000_000;
-/// The longest that one of these waits.
-const LONGEST_PATIENCE: u64 = 100_000_000;
+/// A launch goes on if nothing ends for this long, or for twice as long as it takes itself: what is in flight may wait for it.
+/// If its time is unknown and something runs that may just be long, every fourth of those that follow waits twice as long, until
+/// something ends.
+const PATIENCE_NS: u64 = 2_000_000;
+/// The same where other processes of the job work in the same turn.
+const SHARED_PATIENCE_NS: u64 = 20_000_000;
+/// The longest such wait.
+const MAX_PATIENCE_NS: u64 = 100_000_000;
 
-impl Gpu {
+impl PacedGpu {
     /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
     #[cold]
     pub(super) fn wait(&'static self, cost: u64, is_known: bool) {
@@ -35,7 +35,7 @@ impl Gpu {
             let now = os::nanoseconds();
             let in_flight = self.time_in_flight();
             match self.may(now, in_flight) {
-                May::Have(left) => {
+                Admission::InFlight(left) => {
                     // Two long ones, so that the GPU does not wait between them.
                     let left = self.apart(left);
                     let window = self.apart(self.window());
@@ -51,11 +51,11 @@ impl Gpu {
                     os::nap((in_flight / 2).clamp(20_000, longest_nap));
                     longest_nap = longest_nap.saturating_mul(2).min(500_000);
                 }
-                May::Nothing(time) => {
+                Admission::RetryAfter(time) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     os::nap(time.clamp(20_000, 1_000_000));
                 }
-                May::Needed(ahead) => {
+                Admission::OnlyAwaited(ahead) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     if self.count_in(cost, ahead) {
                         self.note_overrun(b"work on another GPU of the job may wait for it");
@@ -63,12 +63,12 @@ impl Gpu {
                     }
                     os::nap(50_000);
                 }
-                May::Turn(turn) => {
+                Admission::WaitForTurn(turn) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     let look_in = self.own().and_then(|own| own.pull.look_in(now));
                     self.turns.sleep(turn, now, in_flight, look_in);
-                    if in_flight < WINDOW {
-                        // Nothing stands in its way but the turn.
+                    if in_flight < WINDOW_NS {
+                        // Only the turn keeps it waiting.
                         patience = Patience::new(self);
                     }
                 }
@@ -77,9 +77,9 @@ impl Gpu {
         self.turns.wait_ends();
     }
 
-    fn may(&'static self, now: u64, in_flight: u64) -> May {
+    fn may(&'static self, now: u64, in_flight: u64) -> Admission {
         let Some(own) = self.own() else {
-            return May::Have(u64::MAX);
+            return Admission::InFlight(u64::MAX);
         };
         let used = self.used.load(Ordering::Relaxed);
         if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
@@ -96,7 +96,7 @@ impl Gpu {
         }
     }
 
-    /// What a thread of the hook's own does as long as there are turns: it gives back those that the program lets lie.
+    /// The work of the hook's own thread while there are turns: it gives back those that the program does not use.
     pub(in crate::pacing) fn attend(&'static self) {
         let mut last = 0;
         let mut samples = Samples::default();
@@ -104,7 +104,7 @@ impl Gpu {
             let is_sampled = self.turns.are_off();
             self.turns.set_sampled(is_sampled);
             let is_at_work = is_sampled && self.sample(&mut samples);
-            // Relaxed: whoever launches meanwhile is seen by what is in flight.
+            // Relaxed: a launch meanwhile is seen by what is in flight.
             let launched = self.last.load(Ordering::Relaxed);
             let is_same = core::mem::replace(&mut last, launched) == launched;
             let rests = is_same && !is_at_work;
@@ -126,7 +126,7 @@ impl Gpu {
                 Duty::Look(time) => {
                     os::nap(time);
                     if self.last.load(Ordering::Relaxed) != launched {
-                        // Who launches sees to it that time is charged.
+                        // The thread that launches sees to it that time is charged.
                         continue;
                     }
                     self.mark_all_ends();
@@ -160,10 +160,10 @@ impl Gpu {
     /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
     fn patience(&self) -> u64 {
         let stalled = self.stalled.load(Ordering::Relaxed);
-        PATIENCE
+        PATIENCE_NS
             .checked_shl((stalled / 4).min(8))
-            .unwrap_or(PATIENCE)
-            .min(LONGEST_PATIENCE)
+            .unwrap_or(PATIENCE_NS)
+            .min(MAX_PATIENCE_NS)
     }
 
     /// Lets a launch go on although nothing ended: what is in flight may wait for it.
@@ -202,7 +202,7 @@ struct Patience {
 }
 
 impl Patience {
-    fn new(gpu: &Gpu) -> Self {
+    fn new(gpu: &PacedGpu) -> Self {
         Self {
             used: gpu.used.load(Ordering::Relaxed),
             since: os::nanoseconds(),
@@ -210,7 +210,7 @@ impl Patience {
     }
 
     /// For a launch that takes so long, if that is known.
-    fn is_over(&mut self, gpu: &Gpu, now: u64, known: Option<u64>) -> bool {
+    fn is_over(&mut self, gpu: &PacedGpu, now: u64, known: Option<u64>) -> bool {
         let used = gpu.used.load(Ordering::Relaxed);
         if used != self.used {
             self.used = used;
@@ -223,9 +223,9 @@ impl Patience {
         };
         // Others of the job have the GPU most of the time.
         let least = if gpu.turns.is_shared() {
-            SHARED_PATIENCE
+            SHARED_PATIENCE_NS
         } else {
-            PATIENCE
+            PATIENCE_NS
         };
         waited > least && (gpu.is_blocked() || waited > span)
     }
