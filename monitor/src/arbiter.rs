@@ -11,6 +11,7 @@
 
 mod authorizer;
 mod clock;
+mod closer;
 mod connections;
 mod gpu;
 mod gpu_state;
@@ -24,6 +25,7 @@ mod session;
 mod settings;
 mod socket;
 mod steering;
+mod switch_log;
 mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
@@ -35,13 +37,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use closer::Closer;
 use gpu::spawn;
 use gpus::Gpus;
 use server::Server;
-use socket::Listener;
+use socket::{Listener, ask_nothing};
 use steering::release;
 
 /// An arbiter at work. It ends when this is dropped.
@@ -56,14 +61,15 @@ pub struct Arbiter {
 impl Arbiter {
     /// Starts one.
     pub fn start(settings: Settings, authorizer: impl Authorizer) -> io::Result<Self> {
-        let listener = Listener::bind(&settings.socket)?;
+        let closer = Arc::new(Closer::new()?);
+        let listener = Listener::bind(&settings.socket, &closer)?;
         allow_many_files();
         release(settings.folder());
         let gpus = Arc::new(Gpus::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let authorizer = Box::new(authorizer);
         let mut server = Server::new(
-            listener,
+            (listener, closer),
             settings,
             authorizer,
             Arc::clone(&gpus),
@@ -84,6 +90,11 @@ impl Arbiter {
         let gpus = self.gpus.all().into_iter();
         gpus.map(|(id, gpu)| (id, gpu.tenants())).collect()
     }
+}
+
+/// Whether the arbiter at this socket answers. Takes twice so long at most.
+pub fn check(socket: &Path, patience: Duration) -> io::Result<()> {
+    ask_nothing(socket, patience)
 }
 
 impl Drop for Arbiter {
@@ -117,7 +128,6 @@ mod tests {
     use softmig_node::proofs::Proofs;
     use softmig_node::proofs::{Failed, Proof, path};
     use softmig_policy::node::node_conf;
-    use std::path::Path;
 
     /// A node with a GPU, of which this was measured.
     fn settings(folder: &Path, failed: Option<Failed>) -> Settings {

@@ -1,17 +1,23 @@
-//! The node's root daemon: it sees to it that each job gets its share of a GPU's time, and measures each job from outside.
+//! The node's daemon, which runs as root: it gives each job its share of a GPU's time, and measures each job from outside.
 //!
 //! The rooms, each of which uses only those before it:
 //!
+//! - [`Cli`]: the options.
 //! - [`jobs`]: which jobs there are, and whose a process is.
-//! - [`schedule`]: who gets a GPU, and when. Decisions alone.
-//! - [`measure`]: what each job has on the node's GPUs.
+//! - [`schedule`]: decides which job gets a GPU, and when.
 //! - [`arbiter`]: speaks with the processes of jobs, and steers GPUs as [`schedule`] decides.
-//! - [`status`] shows both, [`watch`] measures again and again and tells of what it finds, and [`notify`] tells systemd.
+//! - [`status`]: what the daemon answers about that.
+//! - [`measure`]: what each job has on the node's GPUs.
+//! - [`notify`]: tells systemd.
+//! - [`watch`]: measures again and again, and logs what it finds.
 
 pub mod arbiter;
+mod cli;
 pub mod jobs;
 pub mod measure;
 pub mod notify;
 pub mod schedule;
 pub mod status;
 pub mod watch;
+
+pub use cli::Cli;

@@ -6,49 +6,24 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use softmig_monitor::arbiter::{Arbiter, Jobs, Settings};
+use softmig_monitor::Cli;
+use softmig_monitor::arbiter::{self, Arbiter, Jobs, Settings};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
 use softmig_monitor::watch::Watch;
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
-use softmig_node::paths::NODE_CONF;
 use softmig_node::report as log;
 use softmig_policy::node::node_conf::Scheduler;
+use softmig_policy::node::paths::NODE_CONF;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use tracing::{error, info};
-
-/// Grants the turns on this node's GPUs, and measures from outside what each job has of their memory.
-///
-/// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal which
-/// jobs have more than their slice. With --once it grants nothing, and asks the daemon who takes turns.
-///
-/// Exit status with --once: 0 measured, and nobody has more than he may have; 3 measured, and a job has; 1 not or not
-/// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.
-#[derive(Parser)]
-#[command(version)]
-struct Cli {
-    /// Look once, say what is seen, and end
-    #[arg(long)]
-    once: bool,
-    /// Say it as one JSON object (docs/monitor.md)
-    #[arg(long, requires = "once")]
-    json: bool,
-    /// How often the daemon looks
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "10",
-        conflicts_with = "once"
-    )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
-    interval: u64,
-}
 
 /// The daemon's socket for root, in the node's folder.
 const SOCKET: &str = "monitor.sock";
@@ -76,7 +51,7 @@ fn be_outside() -> anyhow::Result<()> {
         rustix::process::geteuid().is_root(),
         "only root is shown all processes; try it with sudo"
     );
-    Ok(softmig_nvml::whole_node()?)
+    Ok(softmig_node::whole_node::whole_node()?)
 }
 
 /// Looks and tells.
@@ -115,6 +90,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let log_file = policy.and_then(|policy| policy.log_file);
     log::start(c"softmig-monitor", log_file.as_deref());
 
+    let socket = node.arbiter_socket();
     let arbiter = Arc::new(arbiter(&node)?);
     let status = {
         let arbiter = Arc::clone(&arbiter);
@@ -136,6 +112,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     let seconds = interval.as_secs();
     info!("granting turns, and measuring jobs from outside each {seconds} s");
     notify::ready();
+    feed_watchdog(socket)?;
 
     let signal = signals.forever().next();
     notify::stopping();
@@ -151,11 +128,37 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Tells systemd again and again that processes get answers, where it asks.
+fn feed_watchdog(socket: PathBuf) -> anyhow::Result<()> {
+    let Some(limit) = notify::watchdog() else {
+        return Ok(());
+    };
+    let feed = move || {
+        loop {
+            match arbiter::check(&socket, limit / 8) {
+                Ok(()) => {
+                    notify::alive();
+                    std::thread::sleep(limit / 4);
+                }
+                Err(error) => {
+                    error!("processes get no answer: {error}");
+                    std::thread::sleep(limit / 16);
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("watchdog".into());
+    thread
+        .spawn(feed)
+        .context("starting to feed the watchdog")?;
+    Ok(())
+}
+
 /// Starts to grant turns.
 fn arbiter(node: &Node) -> anyhow::Result<Arbiter> {
     Dir::make(&node.run, node.owner)?;
     let settings = Settings {
-        socket: node.run.join("arbiter.sock"),
+        socket: node.arbiter_socket(),
         scheduler: scheduler(),
         node: Some(node.clone()),
         ..Settings::default()

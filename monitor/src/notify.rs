@@ -6,6 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
+use std::time::Duration;
 use tracing::warn;
 
 /// All is in place.
@@ -16,6 +17,17 @@ pub fn ready() {
 /// The end has begun.
 pub fn stopping() {
     tell("STOPPING=1");
+}
+
+/// The daemon works.
+pub fn alive() {
+    tell("WATCHDOG=1");
+}
+
+/// Systemd ends the daemon if it is not told for so long that the daemon works; `None` where it does not ask.
+pub fn watchdog() -> Option<Duration> {
+    let micros = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    Some(Duration::from_micros(micros))
 }
 
 /// Does nothing where systemd does not ask to be told.

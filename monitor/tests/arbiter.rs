@@ -9,14 +9,16 @@ mod limits;
 
 use client::{Client, Sat, ask, now};
 use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use rustix::process::Signal;
 use softmig_monitor::arbiter::{
-    Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant,
+    Admission, Arbiter, Authorizer, Client as Asking, Settings, Tenant, check,
 };
 use softmig_monitor::schedule::turns::Job;
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Request};
 use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
@@ -47,6 +49,20 @@ impl Authorizer for Door {
     fn users(&self) -> BTreeSet<u32> {
         BTreeSet::new()
     }
+}
+
+#[test]
+fn an_arbiter_that_does_not_answer_is_found() {
+    let node = Node::new();
+    check(&node.socket, Duration::from_secs(60)).unwrap();
+    // Who asks now is not answered while this is locked.
+    let door = node.door.0.lock().unwrap();
+    let asking = client::connected(&node.socket).unwrap();
+    send(&asking, &request(GPU), SendFlags::NOSIGNAL).unwrap();
+    let found = check(&node.socket, Duration::from_millis(100));
+    assert_eq!(found.unwrap_err().kind(), ErrorKind::WouldBlock);
+    drop(door);
+    check(&node.socket, Duration::from_secs(60)).unwrap();
 }
 
 struct Node {

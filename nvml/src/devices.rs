@@ -1,6 +1,6 @@
 //! A node's GPUs and MIG instances, as plain values.
 
-use crate::Memory;
+use crate::memory::Memory;
 
 /// What NVML shows of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Whether anything runs on a GPU.
 
-use crate::open;
+use crate::library::open;
 use nvml_wrapper::error::NvmlError;
 
 /// Whether no process is on the GPU of this UUID.

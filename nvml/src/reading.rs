@@ -1,8 +1,8 @@
 //! Asks NVML for what [`Devices`] has.
 
 use crate::devices::{Devices, Gpu, Instance, Mig, Standing};
+use crate::library::open;
 use crate::memory::{self, memory};
-use crate::open;
 use crate::profile::{self, Sizes};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};

@@ -1,11 +1,17 @@
 //! The driver's three calls: make an object, tell an object something, end an object.
 
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use crate::Handle;
+/// A handle of the driver's.
+pub type Handle = u32;
+
+/// Where the driver's devices are.
+const DEVICES: &str = "/dev";
 
 /// Why the driver does not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +168,13 @@ fn raw_control(
     // SAFETY: as above.
     let done = unsafe { ioctl(file, updater) };
     finish(done, command, call.status)
+}
+
+/// Opens a device file of the driver's.
+pub(crate) fn open(name: &str) -> Result<OwnedFd, Error> {
+    let path = Path::new(DEVICES).join(name);
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    Ok(OwnedFd::from(file.map_err(Error::Io)? as File))
 }
 
 /// Makes an object of a class, with this handle, or one of the driver's choice for 0. Gives the handle.

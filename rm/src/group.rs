@@ -4,8 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{FileType, fstat, major, minor};
 
-use crate::Handle;
-use crate::call::{Control, Error, control, file_of};
+use crate::call::{Control, Error, Handle, control, file_of};
 
 /// A channel group of another process, as that process names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

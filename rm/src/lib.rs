@@ -15,19 +15,14 @@ mod call;
 mod group;
 mod log;
 
-pub use call::Error;
+pub use call::{Error, Handle};
 pub use group::{Group, set_time_slice};
 pub use log::Switch;
 
-use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
-use call::{Control, allocate, control};
+use call::{Control, allocate, control, open};
 use log::Log;
-
-/// A handle of the driver's.
-pub type Handle = u32;
 
 /// A channel of some process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,8 +33,6 @@ pub struct Channel {
     pub handle: Handle,
 }
 
-/// Where the driver's devices are.
-const DEVICES: &str = "/dev";
 /// How many GPUs a node may have.
 const MOST_GPUS: u32 = 32;
 /// How many channels one call can name.
@@ -165,12 +158,6 @@ impl Gpu {
     }
 }
 
-fn open(name: &str) -> Result<OwnedFd, Error> {
-    let path = Path::new(DEVICES).join(name);
-    let file = fs::OpenOptions::new().read(true).write(true).open(path);
-    Ok(OwnedFd::from(file.map_err(Error::Io)? as File))
-}
-
 /// `NV0080_ALLOC_PARAMETERS`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -257,6 +244,7 @@ const _: () = assert!(size_of::<DisableChannels>() == 536);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn without_such_a_gpu_there_is_an_error() {

@@ -5,8 +5,7 @@ use std::ptr;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::call::{Control, Error, allocate, command, control, prepare_map};
-use crate::{Handle, open};
+use crate::call::{Control, Error, Handle, allocate, command, control, open, prepare_map};
 
 /// A group came to the GPU, or left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

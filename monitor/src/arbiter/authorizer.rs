@@ -4,9 +4,9 @@ use rustix::io::Errno;
 use softmig_node::dir::Dir;
 use softmig_node::job::JobId;
 use softmig_node::node::{Node, conf_name};
-use softmig_node::paths::LONGEST_CONF;
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 use softmig_policy::node::limits::{Mode, Share};
+use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 

@@ -6,9 +6,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 
 use super::authorizer::Client;
+use super::closer::ClientSocket;
 use crate::schedule::turns::Nanos;
 
 /// How many may have connected without having asked yet, in all and of one user.
@@ -32,7 +32,7 @@ pub(super) struct Connections {
 /// Somebody at the other end of a socket.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: ClientSocket,
     pub(super) client: Client,
 }
 
@@ -129,6 +129,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use super::super::closer::Closer;
     use super::*;
 
     /// Those connect one after the other, as far as they may.
@@ -139,6 +140,7 @@ mod tests {
                 continue;
             }
             let socket = std::fs::File::open("/dev/null").unwrap().into();
+            let socket = ClientSocket::new(socket, &Closer::new().unwrap().into());
             let client = Client { pid: 1, uid };
             let users = || with_job.iter().copied().collect();
             connections.come(number, Connection { socket, client }, 1000, users);

@@ -1,6 +1,6 @@
 //! The page that the arbiter and one process share.
 
-use memmap2::{MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapRaw, UncheckedAdvice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::thread::futex;
 use rustix::time::Timespec;
@@ -29,6 +29,8 @@ impl Page {
         let page = Self {
             map: MmapRaw::map_raw(&file)?,
         };
+        // A process can map its page thousands of times, and a child's mapping would wait for all of them (`closer`).
+        page.map.advise(Advice::DontFork)?;
         let part = u64::from(WHOLE) * u64::from(share.shards()) / u64::from(share.per_gpu());
         let part = u32::try_from(part).unwrap_or(WHOLE);
         page.seat()?.share().store(part, Relaxed);

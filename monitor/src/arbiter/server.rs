@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::authorizer::{Authorizer, Client};
 use super::clock;
+use super::closer::Closer;
 use super::connections::{Connection, Connections};
 use super::gpus::Gpus;
 use super::pidfd::Pidfd;
@@ -36,8 +37,8 @@ pub(super) struct Server {
     settings: Settings,
     authorizer: Box<dyn Authorizer>,
     gpus: Arc<Gpus>,
-    epoll: OwnedFd,
     connections: Connections,
+    closer: Arc<Closer>,
     /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
     users: (Nanos, BTreeSet<u32>),
     processes: HashMap<u64, Process>,
@@ -55,20 +56,19 @@ struct Process {
 
 impl Server {
     pub(super) fn new(
-        listener: Listener,
+        (listener, closer): (Listener, Arc<Closer>),
         settings: Settings,
         authorizer: Box<dyn Authorizer>,
         gpus: Arc<Gpus>,
         end: Arc<OwnedFd>,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let server = Self {
             listener,
             settings,
             authorizer,
             gpus,
-            epoll,
             connections: Connections::default(),
+            closer,
             users: (Nanos::MIN, BTreeSet::new()),
             processes: HashMap::new(),
             seats: HashMap::new(),
@@ -81,7 +81,7 @@ impl Server {
 
     fn wait_for(&self, number: u64, file: &impl AsFd) -> io::Result<()> {
         let data = EventData::new_u64(number);
-        Ok(epoll::add(&self.epoll, file, data, EventFlags::IN)?)
+        Ok(epoll::add(self.closer.epoll(), file, data, EventFlags::IN)?)
     }
 
     /// Serves until it is told to end.
@@ -90,7 +90,11 @@ impl Server {
         loop {
             events.clear();
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+            match epoll::wait(
+                self.closer.epoll(),
+                spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return warn!("no process gets a seat any more: {error}"),
             }
@@ -102,6 +106,7 @@ impl Server {
                 }
             }
             self.connections.expire(clock::now());
+            self.closer.close();
             self.look_for_the_dead(Process::is_watched);
         }
     }
@@ -112,13 +117,18 @@ impl Server {
         let deadline = self.connections.deadline();
         let now = clock::now();
         let round = is_watching.then_some(now + ROUND);
-        let time = deadline.into_iter().chain(round).min()? - now;
+        let time = deadline
+            .into_iter()
+            .chain(round)
+            .chain(self.closer.due())
+            .min()?
+            - now;
         let time = Duration::from_nanos(u64::try_from(time).unwrap_or(0));
         Timespec::try_from(time).ok()
     }
 
     fn accept(&mut self) {
-        let (socket, client) = match self.listener.accept() {
+        let (socket, client) = match self.listener.accept(&self.closer) {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return,
             Err(error) => {
@@ -175,7 +185,7 @@ impl Server {
         }
         // Each change is told once: that it was taken, and that there is nobody any more who could.
         let (data, flags) = (EventData::new_u64(number), EventFlags::OUT | EventFlags::ET);
-        if epoll::modify(&self.epoll, &connection.socket, data, flags).is_ok() {
+        if epoll::modify(self.closer.epoll(), &connection.socket, data, flags).is_ok() {
             self.connections.serve(number, connection);
         }
     }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use softmig_node::gpu::installed;
 use softmig_node::node::Node;
-use softmig_node::paths::SOCKET;
 use softmig_node::proofs::{Proofs, driver_version};
 use softmig_policy::node::node_conf;
 use tracing::warn;
@@ -57,7 +56,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            socket: SOCKET.into(),
+            socket: Node::this_machine().arbiter_socket(),
             rules: Rules::default(),
             scheduler: node_conf::Scheduler::Gpu,
             node: None,

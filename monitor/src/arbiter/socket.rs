@@ -5,9 +5,10 @@ use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, listen, recv, sendmsg, socket_with, sockopt,
+    SocketFlags, SocketType, accept_with, bind, connect, listen, recv, send, sendmsg, socket_with,
+    sockopt,
 };
-use softmig_region::seat::Request;
+use softmig_region::seat::{ANSWER, Request};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, IoSlice};
@@ -15,8 +16,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::authorizer::Client;
+use super::closer::{ClientSocket, Closer};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// How many clients the kernel keeps until they are accepted.
@@ -25,7 +29,8 @@ const BACKLOG: i32 = 256;
 /// The socket, as long as the arbiter lives.
 #[derive(Debug)]
 pub(super) struct Listener {
-    socket: OwnedFd,
+    /// With clients that were not accepted.
+    socket: ClientSocket,
     path: PathBuf,
     /// Held while this is the arbiter. The kernel lets go of it whatever the end is.
     _lock: File,
@@ -33,7 +38,7 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens at `path`, in the place of an arbiter that is no more.
-    pub(super) fn bind(path: &Path) -> io::Result<Self> {
+    pub(super) fn bind(path: &Path, closer: &Arc<Closer>) -> io::Result<Self> {
         let lock = lock(&beside(path, ".lock"))?;
         // Complete before it has its name: nobody finds one that does not listen yet, or not for everybody.
         let new = beside(path, ".new");
@@ -47,16 +52,19 @@ impl Listener {
         listen(&socket, BACKLOG)?;
         fs::rename(&new, path)?;
         Ok(Self {
-            socket,
+            socket: ClientSocket::new(socket, closer),
             path: path.into(),
             _lock: lock,
         })
     }
 
     /// The next client, and who the kernel says that it is; `None` if there is none.
-    pub(super) fn accept(&self) -> io::Result<Option<(OwnedFd, Client)>> {
+    pub(super) fn accept(
+        &self,
+        closer: &Arc<Closer>,
+    ) -> io::Result<Option<(ClientSocket, Client)>> {
         let client = match accept_with(&self.socket, FLAGS) {
-            Ok(client) => client,
+            Ok(client) => ClientSocket::new(client, closer),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -102,25 +110,42 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The GPU that a client asks for; `None` for anything else than a request.
-pub(super) fn receive(client: &OwnedFd) -> Option<[u8; 16]> {
+/// Asks an arbiter for nothing, and waits for its answer for so long.
+pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(&socket, timeout, Some(patience))?;
+    }
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    send(&socket, &[0], SendFlags::NOSIGNAL)?;
+    recv(&socket, &mut [0; ANSWER][..], RecvFlags::empty())?;
+    Ok(())
+}
+
+/// The GPU that a client asks for; `None` for anything else than a request. The request stays on the socket (see `closer`).
+pub(super) fn receive(client: &ClientSocket) -> Option<[u8; 16]> {
     // One more, to see that it is no longer.
     let mut bytes = [0; Request::SIZE + 1];
-    let (length, _) = recv(client, &mut bytes[..], RecvFlags::empty()).ok()?;
+    let (length, _) = recv(client, &mut bytes[..], RecvFlags::PEEK).ok()?;
     Some(Request::from_bytes(bytes.get(..length)?)?.gpu)
 }
 
 /// Whether a client has taken its answer, or is no more: one that has only said that it reads no more still has it.
-pub(super) fn is_taken(client: &OwnedFd) -> bool {
+pub(super) fn is_taken(client: &ClientSocket) -> bool {
     let mut unread: libc::c_int = 0;
     // SAFETY: writes one number, to memory that lives through the call.
-    let asked = unsafe { libc::ioctl(client.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    let asked = unsafe { libc::ioctl(client.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
     // A packet is counted by its buffer, and one is left of that while the kernel tells that it is free.
     asked != 0 || unread <= 1
 }
 
 /// Answers: the file of a page, or why there is none.
-pub(super) fn answer(client: &OwnedFd, page: Result<OwnedFd, Errno>) -> io::Result<()> {
+pub(super) fn answer(client: &ClientSocket, page: Result<OwnedFd, Errno>) -> io::Result<()> {
     let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
     let bytes = errno.to_le_bytes();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];

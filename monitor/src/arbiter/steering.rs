@@ -15,12 +15,12 @@ use tracing::{debug, info, warn};
 
 use super::clock::{now, time};
 use super::settings::GpuId;
+use super::switch_log::{Log, Stays};
 use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
 use crate::schedule::turns::{Job, Nanos};
 
-/// What the log counts of a group's stay that is no work, so that nobody pays for it (docs/gpu-notes.md): until it has come, and,
-/// where it is interrupted, until all that it needs to go on later is written down.
-const COMING: Nanos = 60_000;
+/// Until a group that is interrupted has written down all that it needs to go on. The log counts it, and no job pays for it
+/// (docs/gpu-notes.md).
 const LEAVING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.
@@ -184,7 +184,7 @@ impl Scheduler {
     /// Whether the log does not tell who is on the GPU, and was not made to of late: it knows nobody who came before it began.
     pub(super) fn is_to_be_renewed(&self, now: Nanos) -> bool {
         const SELDOM: Nanos = 100_000_000;
-        self.log.there.is_empty() && now - self.renewed > SELDOM
+        self.log.is_empty() && now - self.renewed > SELDOM
     }
 
     /// Writes down which channels wait: if this process dies, the next one lets them run.
@@ -340,11 +340,11 @@ impl Steering {
             place.resident += stays.resident;
             let (is_on, slice) = self.state(one.job).unwrap_or((true, 0));
             for &length in &stays.lengths {
-                let is_cut = length >= nearly(slice);
-                place.resident -= if is_cut || !is_on { LEAVING } else { 0 };
-                // Who was taken out did neither.
-                place.cut += u32::from(is_on && is_cut);
-                place.left += u32::from(is_on && !is_cut);
+                // A job that is held was taken out with work left.
+                let is_cut = !is_on || length >= nearly(slice);
+                place.resident -= if is_cut { LEAVING } else { 0 };
+                place.cut += u32::from(is_cut);
+                place.left += u32::from(!is_cut);
             }
         }
         let look = self.sharing.look(now, &heard);
@@ -416,106 +416,58 @@ fn nearly(slice: u64) -> Nanos {
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)
 }
 
-/// The GPU's log, as far as it is open: who is there.
-#[derive(Debug, Default)]
-struct Log {
-    /// When each group came, and until when that was counted, by process and group.
-    there: BTreeMap<(u32, u32), (Nanos, Nanos)>,
-}
-
-/// How a process used the GPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stays {
-    resident: Nanos,
-    /// How long each stay was that has ended.
-    lengths: Vec<Nanos>,
-}
-
-impl Log {
-    /// What each process did since the last time.
-    fn note(&mut self, switches: &[Switch], now: Nanos) -> BTreeMap<u32, Stays> {
-        let mut all: BTreeMap<u32, Stays> = BTreeMap::new();
-        for switch in switches {
-            let key = (switch.process, switch.channel);
-            let at = Nanos::try_from(switch.at).unwrap_or(Nanos::MAX);
-            if switch.is_start {
-                // One at a time: the end of any other was not logged, or lost.
-                self.there.clear();
-                self.there.insert(key, (at, at + COMING));
-            } else if let Some((since, counted)) = self.there.remove(&key) {
-                let stays = all.entry(switch.process).or_default();
-                stays.resident += (at - counted).max(0);
-                stays.lengths.push(at - since);
-            }
-        }
-        for (&(process, _), (_, counted)) in &mut self.there {
-            if now > *counted {
-                all.entry(process).or_default().resident += now - *counted;
-                *counted = now;
-            }
-        }
-        all
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn switch(process: u32, is_start: bool, at: u64) -> Switch {
-        Switch {
-            process,
-            channel: 6,
-            is_start,
-            at,
+    const MS: Nanos = 1_000_000;
+
+    /// What a process did that was on the GPU for these times.
+    fn stays(lengths: &[Nanos]) -> BTreeMap<u32, Stays> {
+        let (resident, lengths) = (lengths.iter().sum(), lengths.to_vec());
+        [(7, Stays { resident, lengths })].into()
+    }
+
+    fn busy() -> Said {
+        Said {
+            job: Job(1),
+            process: 7,
+            wishes: true,
+            pending: 10 * MS,
         }
     }
 
     #[test]
-    fn time_on_the_gpu_is_counted_once_whenever_the_log_is_read() {
-        let mut log = Log::default();
-        let first = log.note(&[switch(7, true, 1_000_000)], 3_000_000);
-        assert_eq!(first[&7].resident, 2_000_000 - COMING);
-        assert!(first[&7].lengths.is_empty());
-        let second = log.note(
-            &[switch(7, false, 5_000_000), switch(8, true, 5_000_000)],
-            6_000_000,
-        );
-        assert_eq!(
-            second[&7],
-            Stays {
-                resident: 2_000_000,
-                lengths: vec![4_000_000]
-            }
-        );
-        assert_eq!(second[&8].resident, 1_000_000 - COMING);
-        // Who came before the log began is not known.
-        let third = log.note(&[switch(9, false, 6_000_000)], 6_000_000);
-        assert!(!third.contains_key(&9));
-    }
-
-    #[test]
     fn nobody_pays_for_a_change() {
-        const MS: Nanos = 1_000_000;
         let whole = Share::new(1, 1).unwrap();
         let charged = |length: Nanos| {
             let mut steering = Steering::new(0);
             steering.come(Job(1), whole, Mode::Soft, 0);
-            let stays = Stays {
-                resident: length,
-                lengths: vec![length],
-            };
-            let said = Said {
-                job: Job(1),
-                process: 7,
-                wishes: true,
-                pending: 10 * MS,
-            };
-            steering.look(10 * MS, &[(7, stays)].into(), &[said]);
+            steering.look(10 * MS, &stays(&[length]), &[busy()]);
             steering.standing(Job(1)).unwrap().1
         };
         assert_eq!(charged(MS), MS, "it left by itself");
         assert_eq!(charged(3 * MS), 3 * MS - LEAVING, "it was interrupted");
+    }
+
+    #[test]
+    fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
+        let quarter = Share::new(1, 4).unwrap();
+        let mut steering = Steering::new(0);
+        steering.come(Job(1), quarter, Mode::Hard, 0);
+        // A program that starts waits for each of its first steps.
+        steering.look(100 * MS, &stays(&[MS; 10]), &[busy()]);
+        let slice = |steering: &Steering| steering.state(Job(1)).unwrap().1;
+        let of_a_yielding_job = slice(&steering);
+        // From now on it is busy. Its cap takes it from the GPU before the slice ends.
+        for at in 1..=20 {
+            let is_on = steering.is_on(Job(1));
+            let lengths: &[Nanos] = if is_on { &[] } else { &[9 * MS] };
+            let mut seen = stays(lengths);
+            seen.entry(7).or_default().resident = if is_on { 9 * MS } else { 0 };
+            steering.look((100 + at * 10) * MS, &seen, &[busy()]);
+        }
+        assert!(slice(&steering) < of_a_yielding_job);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use softmig_node::dir::{Dir, DirError};
 use softmig_node::job::JobId;
 use softmig_node::node::Node;
-use softmig_node::paths::LONGEST_CONF;
 use softmig_policy::node::cgroup::is_sluid;
 use softmig_policy::node::job_conf::JobConf;
+use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeMap;
 
 /// The confs of a node.

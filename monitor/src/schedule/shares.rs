@@ -54,10 +54,11 @@ const MAX_ESCAPED: Nanos = 30 * MS;
 /// Time slices in microseconds: of a job that yields by itself, and of the others beside one.
 const YIELDING_SLICE_US: u64 = 16_000;
 const SLICE_BESIDE_YIELDING_US: u64 = 2_000;
-/// Where no job yields, each slice is the job's share of one round. The round is such that the longest slice is
-/// [`LONGEST_SLICE_US`], within these bounds.
+/// Where no job yields, each slice is the job's share of one round. A longer round has fewer changes of groups, and lets jobs wait
+/// for longer.
+const ROUND_US: u64 = 32_000;
+/// A slice counts for no more when a lead is judged.
 const LONGEST_SLICE_US: u64 = 8_000;
-const ROUND_US: [u64; 2] = [16_000, 40_000];
 
 /// The time slice that the driver gives a group, in microseconds.
 pub const DEFAULT_SLICE_US: u64 = 2048;
@@ -228,6 +229,21 @@ impl Sharing {
             let at_work = state.resident.min(state.pending);
             state.charge(at_work.max(state.resident - unwanted));
         }
+        self.charge_idle(time);
+    }
+
+    /// A job for which others are held, and which leaves the GPU idle, has no claim on that time.
+    fn charge_idle(&mut self, time: Nanos) {
+        let resident = self.jobs.values().map(|it| it.resident).sum::<Nanos>();
+        let idle = (time - resident).max(0);
+        if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
+            return;
+        }
+        for state in self.jobs.values_mut() {
+            if state.held.is_none() && state.wishes && state.resident == 0 {
+                state.virtual_time += state.to_virtual(idle);
+            }
+        }
     }
 
     /// The least virtual time of the jobs that want the GPU and have credit.
@@ -259,13 +275,12 @@ impl Sharing {
         for state in self.jobs.values_mut() {
             state.classify();
         }
-        let wanting = || self.jobs.iter().filter(|(_, it)| it.wishes);
-        let staying = wanting().filter(|(_, it)| !it.yields);
-        let rounds = staying.map(|(_, it)| it.to_virtual(LONGEST_SLICE_US as Nanos));
-        let [least, most] = ROUND_US.map(|it| it as Nanos);
-        let round = rounds.min().unwrap_or(most).clamp(least, most);
-        let yielding: Vec<Job> = wanting()
-            .filter(|(_, it)| it.yields)
+        // A program that wants the GPU for a moment now and then is there, also while it wants nothing.
+        let since = self.looked - CLASSIFY_EVERY;
+        let is_there = |it: &JobState| it.wished.is_some_and(|wished| wished >= since);
+        let jobs = self.jobs.iter();
+        let yielding: Vec<Job> = jobs
+            .filter(|(_, it)| it.yields && is_there(it))
             .map(|(&job, _)| job)
             .collect();
         for (&job, state) in &mut self.jobs {
@@ -273,7 +288,7 @@ impl Sharing {
             let slice_us = match (state.yields, is_beside_yielding) {
                 (true, _) => YIELDING_SLICE_US,
                 (false, true) => SLICE_BESIDE_YIELDING_US,
-                (false, false) => share_of(state.share, round).unsigned_abs(),
+                (false, false) => state.share.of(ROUND_US),
             };
             if std::mem::replace(&mut state.slice_us, slice_us) != slice_us {
                 look.slices.push((job, slice_us));

@@ -24,9 +24,12 @@ mod credit;
 mod gangs;
 mod off;
 mod order;
+mod part;
 mod parts;
 #[cfg(test)]
 mod simulation;
+mod stand;
+mod state;
 mod tenant;
 mod turn;
 mod types;
@@ -36,30 +39,13 @@ use std::collections::BTreeMap;
 use softmig_policy::node::limits::{Mode, Share};
 
 use credit::Bounds;
-pub use gangs::{Gangs, Stand};
+pub use stand::{Gangs, Stand};
+pub use state::Turns;
 use tenant::{Seat, Tenant};
-use turn::Turn;
 use types::LONGEST_TAIL;
 pub use types::{Job, Look, Nanos, Order, Rules, Said, SeatId, Terms};
 
-/// One GPU.
-#[derive(Clone, Debug)]
-pub struct Turns {
-    rules: Rules,
-    tenants: BTreeMap<Job, Tenant>,
-    turn: Option<Turn>,
-    /// Who had the last one.
-    last_holder: Option<Job>,
-    /// When the last work of that should be over.
-    free_at: Nanos,
-    /// When time was last accounted for.
-    settled: Nanos,
-    /// Whether there are no turns just now.
-    is_off: bool,
-    last_seat: u64,
-}
-
-/// A job as it stands, for people.
+/// The state of a job, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The job.

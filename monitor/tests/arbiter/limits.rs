@@ -2,12 +2,20 @@
 
 use super::client::{Sat, ask, connected};
 use super::{GPU, Node, refusal, request};
-use rustix::fd::OwnedFd;
+use rustix::cmsg_space;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, recv, send, sendmsg,
+    shutdown,
+};
 use softmig_monitor::arbiter::Settings;
 use softmig_policy::node::limits::Mode;
 use softmig_region::seat::ANSWER;
+use std::io::{IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -109,4 +117,65 @@ fn who_takes_no_answers_gets_no_more_of_them() {
     assert_eq!(refusal(&node.socket, &request(GPU)), Errno::AGAIN);
     drop(unread);
     wait_for_a_seat(&node);
+}
+
+/// Twice as long as a test may take.
+const LINGER: Duration = Duration::from_secs(40);
+
+/// Sends words, and beside them the only reference to a TCP socket that lingers. Its reader reads nothing.
+fn send_one_that_lingers(node: &Node, words: &[u8]) -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (reader, _) = listener.accept().unwrap();
+    lingers.set_nonblocking(true).unwrap();
+    while lingers.write(&[0; 1 << 16]).is_ok() {}
+    lingers.set_nonblocking(false).unwrap();
+    set_socket_linger(&lingers, Some(LINGER)).unwrap();
+    let socket = connected(&node.socket).unwrap();
+    let files = [lingers.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    beside.push(SendAncillaryMessage::ScmRights(&files));
+    let sent = sendmsg(
+        &socket,
+        &[IoSlice::new(words)],
+        &mut beside,
+        SendFlags::NOSIGNAL,
+    );
+    assert_eq!(sent, Ok(words.len()));
+    drop(lingers);
+    (socket, reader)
+}
+
+#[test]
+fn a_socket_that_lingers_keeps_nobody_from_their_seat() {
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let mut readers = Vec::new();
+    for words in [&b"hello"[..], &request(GPU)] {
+        for is_to_leave in [false, true] {
+            let begun = Instant::now();
+            let (socket, reader) = send_one_that_lingers(&node, words);
+            let stays = (!is_to_leave).then_some(socket);
+            let (error, page) = ask(&node.socket, &request(GPU)).unwrap();
+            assert!(error == 0 && page.is_some());
+            // Longer than a silent client may stay, and than it takes to close its socket.
+            std::thread::sleep(Duration::from_millis(1_200));
+            wait_for_a_seat(&node);
+            assert!(begun.elapsed() < LINGER / 2);
+            readers.push((stays, reader));
+        }
+    }
+}
+
+#[test]
+fn the_arbiter_ends_though_a_socket_lingers() {
+    let mut node = Node::new();
+    let begun = Instant::now();
+    let held: Vec<_> = (0..3)
+        .map(|_| send_one_that_lingers(&node, b"hello"))
+        .collect();
+    node.arbiter = None;
+    assert!(begun.elapsed() < LINGER / 2);
+    drop(held);
 }

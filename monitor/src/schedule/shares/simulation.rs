@@ -11,6 +11,8 @@ enum Program {
     Waits { work: Nanos, pause: Nanos },
     /// Says that it has work, which waits for something else.
     Stuck,
+    /// Says that it always has work, and has so much of it in each period.
+    Ticks { work: Nanos, period: Nanos },
     /// Prepares so much work in so long a time, and launches up to so much ahead.
     Ahead {
         work: Nanos,
@@ -58,6 +60,12 @@ impl Sim {
             Program::Stuck => self.heard.pending += STEP,
             Program::Waits { work, .. } => {
                 if self.queued <= 0 && now >= self.more_at {
+                    self.queued = work;
+                }
+            }
+            Program::Ticks { work, period } => {
+                self.heard.pending += STEP;
+                if now % period == 0 {
                     self.queued = work;
                 }
             }
@@ -134,7 +142,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
         }
         for (number, sim) in sims.iter_mut().enumerate() {
             sim.think(now);
-            if sim.queued > 0 || matches!(sim.program, Program::Stuck) {
+            if sim.queued > 0 || matches!(sim.program, Program::Stuck | Program::Ticks { .. }) {
                 wished[number] = now;
             }
         }
@@ -235,8 +243,8 @@ fn busy_jobs_get_their_shares_in_each_tenth_of_a_second() {
     let unequal = vec![(1, 10, HARD, Program::Queue), (9, 10, HARD, Program::Queue)];
     for (jobs, most) in [
         (all(Program::Queue, 4), 0.1),
-        (all(Program::Queue, 8), 0.22),
-        (unequal, 0.15),
+        (all(Program::Queue, 8), 0.15),
+        (unequal, 0.12),
     ] {
         let by = unsteadiness(&simulate(&jobs));
         assert!(by < most, "{by:.3} of {} jobs", jobs.len());
@@ -319,6 +327,22 @@ fn who_waits_for_something_else_keeps_nobody_waiting() {
 }
 
 #[test]
+fn who_always_wants_the_gpu_and_hardly_uses_it_keeps_it_idle_for_no_more_than_its_share() {
+    let ticks = Program::Ticks {
+        work: 100_000,
+        period: 95 * MS,
+    };
+    let got = run(&[
+        (1, 8, HARD, Program::Queue),
+        (1, 8, HARD, Program::Queue),
+        (1, 8, HARD, ticks),
+    ]);
+    assert!(got[..2].iter().all(|&part| part > 0.115), "{got:.3?}");
+    let got = run(&[(7, 8, HARD, Program::Queue), (1, 8, HARD, ticks)]);
+    assert!(got[0] > 0.8, "{got:.3?}");
+}
+
+#[test]
 fn who_may_borrow_has_what_others_leave() {
     let jobs = [
         (1, 8, HARD, Program::Queue),
@@ -396,4 +420,55 @@ fn who_is_on_the_gpu_all_the_same_is_told() {
             .escaped
     });
     assert_eq!(told.flatten().next(), Some(Job(1)));
+}
+
+#[test]
+fn a_server_finds_short_slices_also_after_a_pause() {
+    let mut sharing = Sharing::new(0);
+    let half = Share::new(1, 2).unwrap();
+    sharing.come(Job(1), half, HARD, 0);
+    sharing.come(Job(2), half, HARD, 0);
+    let mut slices = Vec::new();
+    for now in (10..2_000).step_by(10).map(|ms| ms * MS) {
+        let busy = Observed {
+            resident: 5 * MS,
+            pending: 10 * MS,
+            wishes: true,
+            cut: 1,
+            left: 0,
+        };
+        // It answers for 10 ms of each 40, and at no time at which jobs are classified.
+        let answers = Observed {
+            resident: 3 * MS,
+            pending: 10 * MS,
+            wishes: true,
+            cut: 0,
+            left: 9,
+        };
+        let is_answering = now % (40 * MS) == 10 * MS;
+        let server = if is_answering {
+            answers
+        } else {
+            Observed::default()
+        };
+        sharing.look(now, &[(Job(1), busy), (Job(2), server)].into());
+        slices.push(sharing.state(Job(1)).unwrap().1);
+    }
+    assert!(
+        slices[20..]
+            .iter()
+            .all(|&it| it == SLICE_BESIDE_YIELDING_US),
+        "{slices:?}"
+    );
+    // After it has ended they are long again.
+    for now in (2_000..2_300).step_by(10).map(|ms| ms * MS) {
+        let busy = Observed {
+            resident: 10 * MS,
+            pending: 10 * MS,
+            wishes: true,
+            ..Observed::default()
+        };
+        sharing.look(now, &[(Job(1), busy), (Job(2), Observed::default())].into());
+    }
+    assert_eq!(sharing.state(Job(1)).unwrap().1, ROUND_US / 2);
 }

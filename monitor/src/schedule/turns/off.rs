@@ -2,7 +2,7 @@
 
 use softmig_region::seat::OPEN;
 
-use super::Turns;
+use super::state::Turns;
 use super::types::{Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms};
 
 impl Turns {

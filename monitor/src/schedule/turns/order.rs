@@ -2,7 +2,7 @@
 
 use softmig_policy::node::limits::Mode;
 
-use super::Turns;
+use super::state::Turns;
 use super::tenant::Tenant;
 use super::types::{Job, Nanos};
 

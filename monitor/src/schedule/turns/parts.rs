@@ -6,11 +6,12 @@
 //!
 //! That is right for processes that keep the GPU busy. Others, which wait for the host or for each other between their kernels,
 //! would keep their siblings waiting meanwhile, and be kept waiting by them. So where parts are not used all of the job's
-//! processes have its turns together again, for some seconds ([`Record`]); and so they have while one of them is late.
+//! processes have its turns together again, for some seconds ([`Record`](super::part::Record)); and so they have while one of
+//! them is late.
 
-use super::Turns;
+use super::part::{Ended, Part};
+use super::state::Turns;
 use super::tenant::Seat;
-use super::turn::Ended;
 use super::types::{LONGEST_TAIL, MS, Nanos, Order, SeatId};
 
 /// About how long a part is, if the turn is not shorter. With shorter ones more is lost in changes, some 0.15 ms each; with
@@ -22,67 +23,6 @@ const REST: Nanos = 3 * MS / 2;
 const NEW: Nanos = 1000 * MS;
 /// Who gives a part back by so much before its end has no more work.
 const EARLY: Nanos = MS;
-/// A part that was not used weighs as much as so many that were.
-const UNUSED: u32 = 8;
-/// With so many weights of unused parts together the processes have turns together.
-const TOO_MANY: u32 = 2 * UNUSED + UNUSED / 2;
-/// After so many used parts with none that was not, it is as if there never had been any.
-const GOOD: u32 = 64;
-/// For how long they have turns together; doubled each time.
-const RETREAT: Nanos = 1000 * MS;
-/// How often it is doubled at most.
-const MOST_DOUBLINGS: u32 = 4;
-
-/// A part of a turn: one process has the GPU.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    seat: SeatId,
-    /// When the work before it should be over.
-    pub(super) from: Nanos,
-    pub(super) until: Nanos,
-    /// What the process had used before.
-    used: u64,
-    /// It is over, and waits for the process's answer.
-    ended: Option<Ended>,
-}
-
-impl Part {
-    /// When there is something to do.
-    pub(super) fn next(&self) -> Nanos {
-        self.ended.map_or(self.until, |ended| ended.deadline)
-    }
-}
-
-/// How a job got on with parts: a few that are not used are no reason to give them up.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Record {
-    /// Grows by [`UNUSED`] with a part that was not used, and falls by one with each that was.
-    weight: u32,
-    /// Used parts since that was nothing.
-    good: u32,
-    retreats: u32,
-    together_until: Nanos,
-}
-
-impl Record {
-    fn note(&mut self, is_used: bool, now: Nanos) {
-        if is_used {
-            self.weight = self.weight.saturating_sub(1);
-            self.good = if self.weight == 0 { self.good + 1 } else { 0 };
-            if self.good >= GOOD {
-                (self.good, self.retreats) = (0, 0);
-            }
-            return;
-        }
-        self.good = 0;
-        self.weight += UNUSED;
-        if self.weight >= TOO_MANY {
-            self.weight = 0;
-            self.together_until = now + (RETREAT << self.retreats.min(MOST_DOUBLINGS));
-            self.retreats += 1;
-        }
-    }
-}
 
 impl Turns {
     /// Gives the turn, or what is left of it, to one of the job's processes; false where they have it together.

@@ -6,8 +6,8 @@ use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::STEP;
 
 use super::credit::Account;
-use super::gangs::Stand;
-use super::parts::Record;
+use super::part::Record;
+use super::stand::Stand;
 use super::types::{Nanos, Said, SeatId};
 
 /// A job, as all its processes.

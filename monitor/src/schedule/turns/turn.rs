@@ -2,38 +2,10 @@
 
 use softmig_region::seat::{CONTENDED, OPEN};
 
-use super::Turns;
-use super::parts::Part;
+use super::part::Ended;
+use super::state::{Turn, Turns};
 use super::tenant::{Seat, Tenant};
 use super::types::{HANDOVER, Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms};
-
-/// A turn that somebody has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Turn {
-    pub(super) job: Job,
-    pub(super) began: Nanos,
-    /// When the work of the turn before should be over.
-    pub(super) from: Nanos,
-    /// When it ends; `None` while nobody waits for that.
-    pub(super) until: Option<Nanos>,
-    /// Since when the job could have it on all of its GPUs, where it has it on all of them together.
-    pub(super) met: Option<Nanos>,
-    /// When it ends there, whether anybody waits or not.
-    pub(super) limit: Option<Nanos>,
-    pub(super) ended: Option<Ended>,
-    /// How long the last work of the turn before ran in this one.
-    pub(super) tail: Nanos,
-    /// Which of the job's processes has it, where they go one after the other.
-    pub(super) part: Option<Part>,
-}
-
-/// A turn that is over, while the last work of it runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
-    pub(super) at: Nanos,
-    /// When it is not waited for any longer.
-    pub(super) deadline: Nanos,
-}
 
 impl Turns {
     /// Whether the turn is to end now.

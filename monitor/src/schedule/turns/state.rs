@@ -1,0 +1,44 @@
+//! What is known of a GPU and of its turn.
+
+use std::collections::BTreeMap;
+
+use super::part::{Ended, Part};
+use super::tenant::Tenant;
+use super::types::{Job, Nanos, Rules};
+
+/// A turn that somebody has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) job: Job,
+    pub(super) began: Nanos,
+    /// When the work of the turn before should be over.
+    pub(super) from: Nanos,
+    /// When it ends; `None` while nobody waits for that.
+    pub(super) until: Option<Nanos>,
+    /// Since when the job could have it on all of its GPUs, where it has it on all of them together.
+    pub(super) met: Option<Nanos>,
+    /// When it ends there, whether anybody waits or not.
+    pub(super) limit: Option<Nanos>,
+    pub(super) ended: Option<Ended>,
+    /// How long the last work of the turn before ran in this one.
+    pub(super) tail: Nanos,
+    /// Which of the job's processes has it, where they go one after the other.
+    pub(super) part: Option<Part>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    pub(super) rules: Rules,
+    pub(super) tenants: BTreeMap<Job, Tenant>,
+    pub(super) turn: Option<Turn>,
+    /// Who had the last one.
+    pub(super) last_holder: Option<Job>,
+    /// When the last work of that should be over.
+    pub(super) free_at: Nanos,
+    /// When time was last accounted for.
+    pub(super) settled: Nanos,
+    /// Whether there are no turns just now.
+    pub(super) is_off: bool,
+    pub(super) last_seat: u64,
+}
