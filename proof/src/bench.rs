@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::program::Program;
 use crate::residence::Residence;
-use crate::steps::{self, Bench, Figures, Outcome};
+use crate::steps::{self, Bench, Figures, Outcome, failed};
+use crate::trouble::Trouble;
 use crate::verdict::Phase;
-use crate::{Trouble, steps::failed};
 
 /// What was changed has its effect after that.
 const SETTLING: Duration = Duration::from_millis(100);

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::Trouble;
 use crate::load::Hello;
+use crate::trouble::Trouble;
 
 /// How long it may take to begin: the driver may have to wake the GPU first.
 const BEGINNING: Duration = Duration::from_secs(40);

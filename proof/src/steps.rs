@@ -4,7 +4,7 @@ use serde::Serialize;
 use softmig_node::proofs::Failed;
 use std::time::Duration;
 
-use crate::Trouble;
+use crate::trouble::Trouble;
 use crate::verdict::{self, Phase, SLICES, Verdict};
 
 /// What was found out of a GPU.

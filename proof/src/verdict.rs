@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::Trouble;
+use crate::trouble::Trouble;
 
 /// What was seen of both programs for some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
