@@ -20,7 +20,7 @@ pub fn clear(run: &Run, job: &Job) -> Result<bool, DirError> {
 /// Removes the files that say what a job may take.
 pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
     let mut cleared = Cleared::default();
-    // The second names first: without the conf nobody could tell whose they are.
+    // The second names first: without the conf their owner would be unknown.
     cleared.note(remove_aliases(&run.dir, job.id));
     if let Some(sluid) = &job.sluid {
         cleared.note(run.dir.remove(&alias_name(sluid)));

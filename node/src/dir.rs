@@ -66,7 +66,7 @@ pub(crate) fn failed<E: Into<io::Error>>(
     }
 }
 
-/// An open folder that belongs to `owner` and that nobody else may write to.
+/// An open folder that belongs to `owner` and that no other user may write to.
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
@@ -78,7 +78,7 @@ impl Dir {
     /// Opens the folder at `path`; `None` when there is none.
     ///
     /// Its parent may be reached through links (`/var/run` is one) and may be writable by a group (`/var/log` often
-    /// is), but not by everybody.
+    /// is), but not by all users.
     pub fn open(path: &Path, owner: u32) -> Result<Option<Self>> {
         let Some(parent) = parent(path, owner)? else {
             return Ok(None);
@@ -104,7 +104,7 @@ impl Dir {
     }
 
     fn make_named(&self, name: &str, path: PathBuf) -> Result<Self> {
-        // Somebody may remove it between the two calls: an epilog of the same user, where there is no lock.
+        // It may be removed between the two calls: by an epilog of the same user, where there is no lock.
         for _ in 0..3 {
             match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -189,7 +189,7 @@ impl Dir {
             .collect())
     }
 
-    /// Opens a plain file for reading; `None` when there is none. What stands there may be anything: it is never
+    /// Opens a plain file for reading; `None` when there is none. Anything may be there: it is never
     /// followed and never waited for.
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
         let path = || self.path.join(name);
@@ -200,7 +200,7 @@ impl Dir {
         };
         let stat = fs::fstat(&fd).map_err(failed("looking at", path()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            let why = "is no plain file";
+            let why = "is not a plain file";
             return Err(DirError::Untrusted { path: path(), why });
         }
         Ok(Some(File::from(fd)))
@@ -306,7 +306,7 @@ fn remove(dir: BorrowedFd<'_>, name: &[u8], deepest: u32) -> std::result::Result
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error),
     }
-    // A job's user may own folders further down and make them as deep as he likes.
+    // A job's user may own folders further down and make them as deep as they like.
     let deepest = deepest.checked_sub(1).ok_or(Errno::NAMETOOLONG)?;
     let folder = fs::openat(dir, name, FOLDER, Mode::empty())?;
     for inside in names(folder.as_fd())? {

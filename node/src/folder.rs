@@ -1,15 +1,15 @@
-//! A job's own folder, `jobs/JOBID`: a small file system that its user may fill without harm to anybody else.
+//! A job's own folder, `jobs/JOBID`: a small file system that its user may fill without harm to others.
 //!
-//! The files in it are the user's own, so he can make them as large as there is room. On a file system that jobs share
-//! the next job could then have no ledger, and on `/run` itself nobody could have anything.
+//! The files in it are the user's own, and as large as the user makes them. On a file system that jobs share
+//! the next job could then have no ledger, and on `/run` itself the whole node would be full.
 //!
 //! The job's processes see the mount, since slurmd runs the prolog in its own mount namespace and before it makes the
 //! job's (`job_container/tmpfs`, `namespace/linux`: with the extern step, which comes after the prolog; read in Slurm
 //! 21.08 to 26.05, tried with 22.05 and 24.11). There is one way not to: with `PrologFlags=RunInJob`, and in Slurm
 //! 20.11, the job's namespace is there before the prolog, and what is mounted then shows up in it only with
-//! `Shared=true` in `job_container.conf`, which 20.11 does not know. And if slurmd has a mount namespace of its own, unlike with Slurm's own unit file, steps that
-//! the next slurmd starts do not see what this one mounted. Such processes find an empty folder, so no ledger, and get
-//! no GPU.
+//! `Shared=true` in `job_container.conf`, which 20.11 does not know. And if slurmd has a mount namespace of its own,
+//! unlike with Slurm's own unit file, steps that the next slurmd starts do not see what this one mounted. Such processes
+//! find an empty folder, so no ledger, and get no GPU.
 //!
 //! Namespaces keep copies of the mounts that were there when they were made. Where those do not follow the epilog's
 //! unmounting, its removal of the folder below still takes them away.
@@ -46,7 +46,7 @@ pub(crate) fn make(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError>
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     if let Err(error) = mount("softmig", folder.path(), "tmpfs", flags, options.as_deref()) {
         let path = folder.path().display();
-        // In a container that may not mount. The limits hold all the same, and no job's user can bring it about.
+        // In a container that may not mount. The limits still hold, and no job's user can bring it about.
         warn!(
             "{path} stays a plain folder: mounting a tmpfs there: {}",
             io::Error::from(error)
@@ -68,7 +68,7 @@ pub(crate) fn remove(run: &Run, id: JobId) -> Result<bool, DirError> {
     unmounted.and(removed)
 }
 
-/// Unmounts what is mounted there. Whoever still has a file of it open, keeps that file and nothing else.
+/// Unmounts what is mounted there. A process keeps the files of it that it has open.
 fn take_off(jobs: &Dir, name: &str) -> Result<(), DirError> {
     let path = jobs.path().join(name);
     for _ in 0..MOST_MOUNTS {

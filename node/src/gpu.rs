@@ -8,7 +8,7 @@ use std::path::Path;
 pub struct Card {
     /// The N of `/dev/nvidiaN`.
     pub minor: u32,
-    /// Its UUID; `None` while the driver has not read it from the card yet, which it does when somebody first uses it.
+    /// Its UUID; `None` while the driver has not read it from the card yet, which it does at its first use.
     pub uuid: Option<Uuid>,
     /// Its name, such as `NVIDIA L40S`.
     pub model: String,
@@ -47,7 +47,7 @@ pub struct Assigned {
     pub gpus: Gpus,
     /// The first one's name.
     pub model: Option<String>,
-    /// The indices that stand for no GPU with a UUID.
+    /// The indices without a GPU that has a UUID.
     pub missing: Vec<u32>,
 }
 

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
-//! on disk and [`clear`] takes it away. [`node`] and [`paths`] say where files are, [`dir`] the one way in which they are opened,
-//! [`report`] the logs. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
+//! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
+//! [`report`] the logs. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there.
@@ -27,10 +27,11 @@ pub mod gpu;
 pub mod job;
 mod ledger;
 pub mod node;
-pub mod paths;
 pub mod proofs;
 mod queue;
 pub mod record;
 pub mod report;
 pub mod slurmctld;
+pub mod this_process;
 pub mod verdict;
+pub mod whole_node;

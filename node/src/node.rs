@@ -13,16 +13,16 @@
 
 use crate::dir::{Dir, Result};
 use crate::job::{Job, JobId, Sluid};
-use crate::paths::{LIB, LOG, LONGEST_CONF, RUN};
 use rustix::fs::{FlockOperation, flock};
 use softmig_policy::node::job_conf::JobConf;
+use softmig_policy::node::paths::{ARBITER, LIB, LOG, LONGEST_CONF, RUN};
 use softmig_policy::{NodePolicy, Policy};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// How long one job waits for another's files to be done. They take a millisecond; a prolog that somebody stopped
+/// How long one job waits for another's files to be done. They take a millisecond; a stopped prolog
 /// must not stop all others.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -80,6 +80,11 @@ impl Node {
         }
     }
 
+    /// The monitor's socket, where processes ask for their turns.
+    pub fn arbiter_socket(&self) -> PathBuf {
+        self.run.join(ARBITER)
+    }
+
     /// What the policy says of this node, or why there is none.
     pub fn policy(&self) -> std::result::Result<NodePolicy, String> {
         let path = self.policy.display();
@@ -113,7 +118,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Jobs come and go at the same time. The lock keeps their steps apart, but nobody's limits depend on it: each
+    /// Jobs come and go at the same time. The lock keeps their steps apart, but no limits depend on it: each
     /// job has its own names, so without it the worst is a mount or an empty folder that is made twice.
     fn lock(dir: Dir, mounts: bool) -> Self {
         let lock = dir
@@ -145,7 +150,7 @@ impl Run {
         self.dir.read(&conf_name(id), LONGEST_CONF)
     }
 
-    /// Whether the conf that stands here was written for this very run of the job, so that its processes may be running:
+    /// Whether the conf here was written for this very run of the job, so that its processes may be running:
     /// Slurm can call the prolog twice. What else it says may have changed, such as the UUIDs that the driver knows.
     ///
     /// Before 23.02 nothing tells a run from one of an older job with the same number, so there it is not.
@@ -158,7 +163,7 @@ impl Run {
         })
     }
 
-    /// Whether `job` is an earlier run of the job whose conf stands here, so that nothing here is its own.
+    /// Whether `job` is an earlier run of the job whose conf is here, so that nothing here is its own.
     ///
     /// Slurm restarts a job under its old number. If it gave up on a node whose epilog is still to come, that epilog
     /// may meet the files of the next run. From 23.02 on both scripts are told when their run began, which tells the
@@ -169,7 +174,7 @@ impl Run {
     /// Both come from the job's credential. When slurmd was restarted and has lost that, the epilog is taken for the
     /// latest run's: the other way round, files would stay behind after every restart of slurmd, while a late epilog
     /// without a credential needs both accidents at once, and then leaves the job without GPU, not without limits. A
-    /// conf that cannot be read, or is another user's, is no later run of this job.
+    /// conf that cannot be read, or is another user's, does not count as a later run of this job.
     pub fn is_of_later_run(&self, job: &Job) -> bool {
         let text = self.conf_text(job.id).ok().flatten();
         let conf = text.and_then(|text| JobConf::parse(&text).ok());
@@ -188,7 +193,7 @@ pub fn conf_name(id: JobId) -> String {
     format!("{id}.conf")
 }
 
-/// Its name while it is written. It has the job's number, so that whoever comes next for this job can remove it.
+/// Its name while it is written. It has the job's number, so that the next prolog or epilog of this job can remove it.
 pub fn new_conf_name(id: JobId) -> String {
     format!(".{id}.conf.new")
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 /// The file's name, in [`Node::lib`].
 pub const NAME: &str = "scheduler.json";
 
-/// The file is far smaller; what is larger is none.
+/// The file is far smaller; a larger one is not valid.
 const LONGEST: u64 = 1 << 20;
 
 /// Which form the file has.

@@ -1,6 +1,6 @@
 //! Hands log lines to a thread of their own.
 //!
-//! journald and syslog are sockets whose writers wait when nobody reads, and the policy's log file may be on a server
+//! journald and syslog are sockets whose writers wait for their reader, and the policy's log file may be on a server
 //! that is gone. A job is not to wait for any of that: the lines are written beside the work, and when the work is
 //! done they have [`PATIENCE`] more.
 

@@ -65,7 +65,7 @@ pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool,
 
 fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordError> {
     let text = conf.to_string();
-    // What is there and is no plain file is stale too.
+    // What is there and is not a plain file is stale too.
     let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
     // The conf goes first and comes last: where it is, all else is.
     if !same {
@@ -96,7 +96,7 @@ fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordEr
     Ok(())
 }
 
-/// Removes what an older job of the same number wrote. It limits nobody, but what that job's processes held must not
+/// Removes what an older job of the same number wrote. It limits no process, but what that job's processes held must not
 /// count as held by this one's.
 fn clear_folder(run: &Run, job: &Job, is_limited: bool) -> Result<(), RecordError> {
     match folder::remove(run, job.id) {
@@ -146,13 +146,13 @@ fn is_alias(run: &Run, sluid: &Sluid, job: &Job) -> bool {
     alias.is_some() && alias == inode(&conf_name(job.id))
 }
 
-/// Writes the conf beside its place, gives it its second name, then its own: whoever finds it finds all of it.
+/// Writes the conf beside its place, gives it its second name, then its own: it is always complete.
 fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
     let new = new_conf_name(job.id);
     run.dir.remove(&new)?;
     run.dir.create(&new, 0o644, text.as_bytes())?;
     if let Some(sluid) = &job.sluid {
-        // A hard link, because the hook follows no other. The name holds a letter, so it is no other job's conf.
+        // A hard link, because the hook follows no other. The name holds a letter, so it is not another job's conf.
         let alias = alias_name(sluid);
         run.dir.remove(&alias)?;
         run.dir.link(&new, &alias)?;

@@ -120,7 +120,7 @@ pub fn decide(
         ),
     }
     match unknown(id, policy, model) {
-        // A user can bring this about by changing his job, so it drains no node.
+        // A user can bring this about by changing the job, so it drains no node.
         Verdict::Drain if tag == Some(Ok(Tag::Ask)) => smallest(id, policy, model),
         other => other,
     }
