@@ -1,11 +1,11 @@
 //! `softmig check`: whether Slurm and this node are what policy.toml needs them to be.
 //!
-//! `gather` looks at things, `facts` is what it saw, `judge` makes `finding`s of that.
+//! `gather` looks at things, `facts` is what it saw, `rules` make `finding`s of that.
 
 mod facts;
 mod finding;
 mod gather;
-mod judge;
+mod rules;
 
 use crate::policy_file::{self, PolicyFile};
 use crate::say::say;
@@ -75,7 +75,7 @@ impl Check {
         let PolicyFile { text, policy } = policy_file::read(&self.policy)?;
         let seen = self.look(text.as_bytes(), &policy)?;
         let failed = !seen.missing.is_empty();
-        let findings = judge(&policy, seen, now());
+        let findings = check(&policy, seen, now());
         match self.json {
             true => say!("{}", findings.to_json()),
             false => say!("{findings}"),
@@ -127,16 +127,16 @@ impl Check {
     }
 }
 
-fn judge(policy: &Policy, seen: Seen, now: i64) -> Findings {
+fn check(policy: &Policy, seen: Seen, now: i64) -> Findings {
     let mut found = seen.missing;
     if let Some(cluster) = &seen.cluster {
-        found.extend(judge::cluster(policy, cluster, now));
+        found.extend(rules::cluster(policy, cluster, now));
     }
     if let Some(machine) = &seen.machine {
-        found.extend(judge::machine(policy, machine, seen.cluster.as_ref(), now));
+        found.extend(rules::machine(policy, machine, seen.cluster.as_ref(), now));
     }
-    found.extend(judge::windows(policy, seen.cluster.as_ref(), now));
-    found.extend(judge::difference(seen.difference.as_ref()));
-    found.extend(judge::answers(&seen.answers));
+    found.extend(rules::windows(policy, seen.cluster.as_ref(), now));
+    found.extend(rules::difference(seen.difference.as_ref()));
+    found.extend(rules::answers(&seen.answers));
     Findings::sorted(found)
 }

@@ -23,7 +23,7 @@ use write::Written;
 ///
 /// softmig.conf is for slurm.conf to include, above the site's own lines of nodes and partitions; gres.conf and cgroup.conf
 /// lie beside it. softmig-qos.sh and softmig-reservations.sh are run as Slurm's administrator after each change. docs/config.md
-/// has the steps. The same policy, Slurm release and, where GPUs are kept for somebody, time make the same text.
+/// has the steps. The same policy, Slurm release and, where GPUs are reserved, time make the same text.
 ///
 /// Exit status: 0 done, 3 files are there that differ and were left, 2 wrong usage, 1 the policy cannot be read or a file
 /// cannot be written.

@@ -12,21 +12,18 @@ mod rehearsal;
 mod trial;
 mod uninstall;
 
-use crate::etc::{Etc, be_root};
+use crate::config_lock::{Etc, be_root};
 use crate::monitor;
 use crate::node::{self, Mode, Settings};
 use crate::say::say;
 use anyhow::{Context, bail};
 use clap::Args;
 use library::{Candidate, Placed, Source};
-use preload::{Change, LIBRARY, Preload};
-use softmig_node::paths::NODE_CONF;
+use preload::{Change, FOLDER, LIBRARY, Preload};
+use softmig_policy::node::paths::NODE_CONF;
 use std::path::{Path, PathBuf};
 use trial::Trial;
 pub(crate) use uninstall::Uninstall;
-
-/// Where the library goes.
-const FOLDER: &str = "/usr/lib/softmig";
 
 /// Puts libsoftmig.so where every process of this node loads it.
 ///
@@ -83,12 +80,12 @@ impl Install {
              seconds; without it the monitor believes the driver"
         );
         say!(
-            "next: 'softmig node' shows how things stand; processes that already run go on without the library"
+            "next: 'softmig node' shows the node's state; processes that already run go on without the library"
         );
         Ok(())
     }
 
-    /// A new node only observes: whoever installs softmig under running jobs learns what it would refuse before it
+    /// A new node only observes: an installation under running jobs shows what it would refuse before it
     /// refuses anything.
     fn set_mode(&self, etc: &Etc) -> anyhow::Result<()> {
         match Settings::read_in(&etc.dir)? {
@@ -104,7 +101,7 @@ impl Install {
     fn tell(&self, source: &Source, library: &Path, preload: &Preload) -> anyhow::Result<()> {
         let (from, to) = (source.path.display(), library.display());
         say!(
-            "would try {from} with programs of root's, of user nobody's and set-uid ones, apart from this node"
+            "would try {from} with programs of root, of user nobody and set-uid ones, apart from this node"
         );
         say!("would place it as {to}, owned by root, mode 0755");
         match preload.names(library) {
@@ -165,7 +162,7 @@ fn install(source: &Source, folder: &Path, preload: &Preload, etc: &Etc) -> anyh
             let in_force = candidate.in_place && preload.names(&library);
             candidate.discard()?;
             let outcome = match in_force {
-                true => "it is in force all the same: take it out with 'softmig uninstall --hook'",
+                true => "it is still in force: take it out with 'softmig uninstall --hook'",
                 false => "nothing on this node has changed",
             };
             return Err(complaint.context(outcome));

@@ -10,9 +10,9 @@ pub(crate) const START: &str = "'systemctl enable --now softmig-monitor'";
 /// What ends it for good.
 pub(crate) const STOP: &str = "'systemctl disable --now softmig-monitor'";
 
-/// Whether it runs: anybody may connect to where processes ask for their turns.
+/// Whether it runs: every user may connect to its socket.
 pub(crate) fn runs() -> bool {
-    listens(&Node::this_machine().run.join("arbiter.sock")).is_ok()
+    listens(&Node::this_machine().arbiter_socket()).is_ok()
 }
 
 fn listens(path: &Path) -> Result<(), Errno> {

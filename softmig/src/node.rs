@@ -5,7 +5,7 @@ mod refusals;
 mod settings;
 pub(crate) mod slurmd;
 
-use crate::etc::{Etc, be_root};
+use crate::config_lock::{Etc, be_root};
 use crate::install::preload;
 use crate::monitor;
 use crate::say::say;
@@ -17,14 +17,15 @@ pub(crate) use settings::Settings;
 use softmig_node::gpu::installed;
 use softmig_node::job::JobId;
 use softmig_node::node::Node as Place;
-use softmig_node::paths::NODE_CONF;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::paths::NODE_CONF;
 
 /// Shows what softmig does on this node, or changes it.
 ///
 /// Without MODE shows the mode, since when it holds, whether library and monitor are at work, how jobs share each
-/// GPU, and in observe mode what the hook reported that it would have refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on. The switch to
-/// enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
+/// GPU, and in observe mode what the hook reported that it would have refused. With MODE writes it to
+/// /etc/softmig/node.conf; that holds for processes started from then on. The switch to enforce first gives a conf to
+/// the GPU jobs that run here without one, so that they keep their GPUs.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
 #[derive(Args)]
@@ -43,7 +44,7 @@ pub(crate) enum Mode {
     Enforce,
     /// Nothing is refused; what would have been is counted
     Observe,
-    /// The library stands aside, as if it were not there
+    /// The library does nothing, as if it were not there
     Off,
 }
 
@@ -72,7 +73,7 @@ impl Node {
     }
 }
 
-/// Tells how things stand.
+/// Shows the node's state.
 fn show() -> anyhow::Result<()> {
     let Some(settings) = Settings::read()? else {
         say!("no mode: there is no {NODE_CONF}, so softmig does nothing here");
@@ -145,7 +146,7 @@ fn tell_whether_loaded() {
 }
 
 /// Sees to it that jobs keep their GPUs in this mode. Asks slurmctld, which may take long: so never under the lock, for
-/// which whoever switches the node off would have to wait.
+/// which switching the node off would have to wait.
 pub(crate) fn prepare(mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
     match mode {
         NodeMode::Enforce => report(&jobs::give_confs(&Place::this_machine())?, anyway),
@@ -179,7 +180,7 @@ fn report(survey: &Survey, anyway: bool) -> anyhow::Result<()> {
     }
     let ids: Vec<String> = survey.unknown.iter().map(JobId::to_string).collect();
     let ids = ids.join(", ");
-    let why = survey.silence.as_deref().unwrap_or("nobody says");
+    let why = survey.silence.as_deref().unwrap_or("unknown");
     let consequence = format!(
         "these jobs run here without a conf, and what they may take cannot be found out ({why}): {ids}; \
          where enforced, those among them that have GPUs would see none in the processes that they start"

@@ -16,7 +16,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<PolicyFile> {
     let name = path.display();
     let bytes = std::fs::read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!(
-            "{name}: there is none; use --policy FILE, or run this where softmig is installed"
+            "{name}: the file does not exist; use --policy FILE, or run this where softmig is installed"
         ),
         _ => anyhow!("{name}: {error}"),
     })?;
@@ -47,7 +47,7 @@ mod tests {
         };
         assert_eq!(
             told(),
-            "there is none; use --policy FILE, or run this where softmig is installed"
+            "the file does not exist; use --policy FILE, or run this where softmig is installed"
         );
         std::fs::write(&path, "# a\n").unwrap();
         assert_eq!(

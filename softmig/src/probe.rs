@@ -1,20 +1,21 @@
 //! `softmig probe`: the GPUs of this node as NVML shows them, and what to write of them into policy.toml.
 //!
-//! `catalogue` makes the entries, `notes` has what needs somebody's attention, `text` and `json` are the two ways to print it
-//! all. Asking NVML is softmig-nvml's.
+//! `catalogue` makes the entries, `notes` has what an administrator should look at, `text` and `json` are the two ways to
+//! print it all. Asking NVML is softmig-nvml's.
 
 mod catalogue;
+mod findings;
 mod json;
 mod notes;
 mod text;
 
 use anyhow::{anyhow, bail};
-use catalogue::Catalogue;
 use clap::Args;
-use notes::Note;
-use softmig_node::gpu::{Card, installed};
+use findings::Findings;
+use softmig_node::gpu::installed;
 use softmig_node::node::Node;
-use softmig_nvml::{Devices, Narrowed, explained, remedy, whole_node};
+use softmig_node::whole_node::{Narrowed, whole_node};
+use softmig_nvml::{Devices, explained, remedy};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -31,17 +32,6 @@ pub(crate) struct Probe {
     json: bool,
 }
 
-/// All that is known of a node.
-struct Findings {
-    /// The node's name.
-    host: String,
-    devices: Devices,
-    /// GPUs that the driver lists and NVML did not show.
-    unseen: Vec<Card>,
-    catalogue: Catalogue,
-    notes: Vec<Note>,
-}
-
 impl Probe {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let node = Node::this_machine();
@@ -54,7 +44,8 @@ impl Probe {
         be_without_jobs(&node.run)?;
         let devices = Devices::of_this_node()
             .map_err(|error| anyhow!("{}; {}", explained(&error), remedy(&error)))?;
-        let findings = Findings::new(host(), devices, &installed(&node.gpus), container);
+        let mut findings = Findings::new(host(), devices, &installed(&node.gpus));
+        findings.notes = notes::of(&findings, container);
         let text = match self.json {
             true => json::of(&findings)?,
             false => text::of(&findings),
@@ -67,33 +58,7 @@ impl Probe {
     }
 }
 
-impl Findings {
-    fn new(host: String, devices: Devices, cards: &[Card], container: bool) -> Self {
-        let is_seen = |card: &&Card| devices.gpus.iter().any(|gpu| gpu.minor == Some(card.minor));
-        let mut unseen: Vec<Card> = cards
-            .iter()
-            .filter(|card| !is_seen(card))
-            .cloned()
-            .collect();
-        unseen.sort_by_key(|card| card.minor);
-        let mut findings = Self {
-            host,
-            catalogue: Catalogue::of(&devices),
-            devices,
-            unseen,
-            notes: Vec::new(),
-        };
-        findings.notes = notes::of(&findings, container);
-        findings
-    }
-
-    /// Whether this is all that the node has.
-    fn is_complete(&self) -> bool {
-        self.devices.is_complete() && self.unseen.is_empty()
-    }
-}
-
-/// Fails where the library shows this user no more than his jobs may have, in whatever process.
+/// Fails where the library shows this user no more than the user's jobs may have.
 fn be_without_jobs(run: &Path) -> anyhow::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let jobs = std::fs::read_dir(run.join("uid").join(user.to_string()));

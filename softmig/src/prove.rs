@@ -1,7 +1,7 @@
-//! `softmig prove`: the measuring alone, with its figures as JSON, for whoever develops softmig. It keeps nothing.
+//! `softmig prove`: the measuring alone, with its figures as JSON, for developers of softmig. It keeps nothing.
 //! `softmig prove-load` is the program that it runs twice.
 
-use crate::etc::be_root;
+use crate::config_lock::be_root;
 use crate::scheduler::OWN_PROGRAM;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;

@@ -1,32 +1,34 @@
 //! `softmig run`: limits without Slurm, for a command and all that it starts.
 //!
 //! It prepares and then waits: the library in the command's processes does the counting, in a ledger that they share.
-//! `limits` is what was asked for, `standing` whether that counts here, `library` how the library comes into the
+//! `limits` is what was asked for, `allowed` whether that counts here, `library` how the library comes into the
 //! processes and `program` whether it can; `folder` has the ledger and the log, `alive` knows who still needs them;
 //! `child` runs the command, and `log` tells what was refused.
 //!
-//! This is for cooperation: a program that takes the variables out of its environment has no limits. Whoever must be
-//! held to a slice is held by his job's.
+//! This is for cooperation: a program that takes the variables out of its environment has no limits. A job's
+//! limits hold without such cooperation.
 
 mod alive;
+mod allowed;
 mod child;
 mod folder;
 mod library;
 mod limits;
 mod log;
 mod program;
-mod standing;
 
-use crate::ending::end_like;
+use crate::exit_status::end_like;
+use crate::say::error_line;
+use alive::LEDGER;
 use anyhow::{Context, ensure};
 use clap::{ArgGroup, Args};
 use folder::{Base, Folder};
 use limits::Limits;
+use softmig_node::this_process::ThisProcess;
 use softmig_policy::node::env_limits::Tenths;
 use softmig_policy::node::size::Bytes;
-use standing::Node;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -43,7 +45,7 @@ pub(crate) struct Run {
     /// What all processes together may hold of each GPU's memory: 4g, 1.5GiB, 512m
     #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
     memory: Option<Bytes>,
-    /// What share of each GPU's time they may have, together, also while nobody else uses it: 25, 12.5
+    /// What share of each GPU's time they may have, together, also while no other process uses it: 25, 12.5
     #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]
     compute: Option<Tenths>,
     /// The library, where it is not installed: in containers, or of another version
@@ -64,8 +66,6 @@ const NOT_RUN: u8 = 126;
 /// The status of shells for a program that is not there.
 const NOT_FOUND: u8 = 127;
 
-/// The variable that names the ledger.
-const LEDGER: &str = "SOFTMIG_RUN";
 /// The loader's own.
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -74,23 +74,23 @@ impl Run {
         let (mut command, folder) = match self.prepare() {
             Ok(prepared) => prepared,
             Err(error) => {
-                say(&format!("softmig run: {error:#}"));
+                error_line(&format!("softmig run: {error:#}"));
                 return ExitCode::from(REFUSED);
             }
         };
         let ended = child::run(&mut command);
         let log = folder.log();
         if let Err(error) = log::tell(&folder) {
-            say(&format!("softmig: {}: {error}", log.display()));
+            error_line(&format!("softmig: {}: {error}", log.display()));
         }
         if let Some(left) = folder.end() {
-            say(&left);
+            error_line(&left);
         }
         match ended {
             Ok(status) => end_like(status),
             Err(error) => {
                 let name = command.get_program().display();
-                say(&format!("softmig run: {name}: {error}"));
+                error_line(&format!("softmig run: {name}: {error}"));
                 ExitCode::from(match error.kind() {
                     ErrorKind::NotFound => NOT_FOUND,
                     _ => NOT_RUN,
@@ -101,7 +101,7 @@ impl Run {
 
     /// The command as it is to be run, and the folder that its processes share.
     fn prepare(&self) -> anyhow::Result<(Command, Folder)> {
-        let observes = Node::here().check()?;
+        let observes = allowed::check(&ThisProcess::new())?;
         if let Some(other) = std::env::var_os(LEDGER).filter(|path| !path.is_empty()) {
             anyhow::bail!(
                 "this is inside another run already ({LEDGER}={}), whose limit would not count what this one takes; \
@@ -121,10 +121,10 @@ impl Run {
         let folder = base.make()?;
         if !self.quiet {
             for line in limits.lines(observes) {
-                say(&format!("softmig: {line}"));
+                error_line(&format!("softmig: {line}"));
             }
             if let Some(why) = program::cannot_hold(name) {
-                say(&format!(
+                error_line(&format!(
                     "softmig: {}: no limit holds in this program itself, because {why}",
                     name.display()
                 ));
@@ -149,9 +149,4 @@ fn before_others(library: &Path) -> OsString {
         list.push(others);
     }
     list
-}
-
-/// Says one line, if anybody listens.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

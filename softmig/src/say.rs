@@ -1,9 +1,9 @@
 //! What a command says to people.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write as _, stdout};
+use std::io::{ErrorKind, Write as _, stderr, stdout};
 
-/// A line for standard output, as `println!`, and no panic where nobody listens any more.
+/// A line for standard output, as `println!`, without a panic where standard output is closed.
 macro_rules! say {
     ($($words:tt)*) => {
         $crate::say::line(format_args!($($words)*))
@@ -11,7 +11,7 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Who reads as much as he wants, as `head` does, is told no more, and what is being done goes on.
+/// A reader such as `head` may stop reading; the work goes on.
 pub(crate) fn line(words: Arguments<'_>) {
     text(format_args!("{words}\n"));
 }
@@ -27,4 +27,9 @@ pub(crate) fn text(words: Arguments<'_>) {
             std::process::exit(1);
         }
     }
+}
+
+/// A line for standard error, which may be closed.
+pub(crate) fn error_line(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
 }

@@ -2,13 +2,14 @@
 //!
 //! The measuring itself is softmig-proof's, the file softmig-node's (`proofs`). softmig-monitor goes by that file.
 
-use crate::etc::{explained, replace};
+use crate::config_lock::{explained, replace};
 use rustix::fs::{FlockOperation, flock};
 use softmig_node::dir::Dir;
 use softmig_node::gpu::{Card, installed};
 use softmig_node::node::Node;
 use softmig_node::proofs::{self, Proof, Proofs};
-use softmig_nvml::{Devices, Standing, is_idle, whole_node};
+use softmig_node::whole_node::whole_node;
+use softmig_nvml::{Devices, Standing, is_idle};
 use softmig_policy::node::node_conf::Scheduler;
 use softmig_proof::Trouble;
 use std::collections::BTreeSet;

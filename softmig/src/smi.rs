@@ -1,20 +1,20 @@
 //! `softmig smi`: nvidia-smi with only the job's own processes in it.
 //!
 //! nvidia-smi takes its list of processes from a private table of NVML, out of the hook's reach. So the rows are taken
-//! out of what it prints: `request` finds the options that matter, `own` the processes that belong to the caller,
+//! out of what it prints: `request` finds the options that matter, `own_processes` the processes that belong to the caller,
 //! `program` the real nvidia-smi; `stream` runs it, and `filter` is between it and the caller.
 //!
-//! This is a view, not a wall: nvidia-smi itself shows the others' rows to whoever calls it.
+//! This is a view, not a wall: nvidia-smi itself shows the others' rows to every user.
 
 mod filter;
-mod own;
+mod own_processes;
 mod program;
 mod request;
 mod stream;
 
 use clap::Args;
-use own::Node;
 use request::{Form, Request};
+use softmig_node::this_process::ThisProcess;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Smi {
     }
 }
 
-/// The words after the program's name, where softmig stands in nvidia-smi's place.
+/// The words after the program's name, where softmig is called as nvidia-smi.
 pub(crate) fn words_for_nvidia_smi() -> Option<Smi> {
     let mut words = std::env::args_os();
     let called_as = words.next()?;
@@ -62,14 +62,14 @@ fn run(called_as: &OsStr, words: Vec<OsString>) -> ExitCode {
         Ok(program) => program,
         Err(error) => return fail(NOT_FOUND, &error),
     };
-    let node = Node::here();
+    let process = ThisProcess::new();
     let request = Request::read(&words);
-    let owner = match request.form {
+    let group = match request.form {
         Form::Untouched => None,
-        Form::Report | Form::Apps | Form::Pmon => node.caller(),
+        Form::Report | Form::Apps | Form::Pmon => own_processes::group(&process),
     };
-    let run = owner.and_then(|owner| {
-        let filter = filter::Filter::new(request.form, move |pid| node.owns(&owner, pid))?;
+    let run = group.and_then(|group| {
+        let filter = filter::Filter::new(request.form, move |pid| group.has(&process, pid))?;
         stream::Run::new(&request, filter)
     });
     match run {
@@ -77,7 +77,7 @@ fn run(called_as: &OsStr, words: Vec<OsString>) -> ExitCode {
             Ok(status) => status,
             Err(error) => fail(NOT_RUN, &format!("{}: {error}", program.display())),
         },
-        // Not a byte of it is changed, so nobody needs to stand in between.
+        // Not a byte of it is changed, so nvidia-smi takes this process's place.
         None => {
             let error = Command::new(&program).args(words).exec();
             fail(NOT_RUN, &format!("{}: {error}", program.display()))

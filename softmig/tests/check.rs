@@ -222,8 +222,8 @@ fn a_node_or_partition_in_both_files_is_found_with_its_lines() {
         (
             3,
             vec![format!(
-                "ERROR NODE_TWICE r28n[3-4]: softmig.conf line {} and slurm.conf line 6 both have NodeName= for it; with a node that \
-                 stands twice slurmctld does not start; take it out of slurm.conf line 6; what else that line says goes into slurm \
+                "ERROR NODE_TWICE r28n[3-4]: softmig.conf line {} and slurm.conf line 6 both have NodeName= for it; the node is \
+                 defined twice, so slurmctld will not start; take it out of slurm.conf line 6; what else that line says goes into slurm \
                  of [[nodes]] in policy.toml",
                 line_of("NodeName=r28n")
             )]
@@ -235,7 +235,7 @@ fn a_node_or_partition_in_both_files_is_found_with_its_lines() {
             3,
             vec![format!(
                 "ERROR PARTITION_TWICE partition gpu_course: softmig.conf line {} and slurm.conf line 6 both have PartitionName= for \
-                 it; with a partition that stands twice slurmctld does not start; take it out of slurm.conf line 6; what else that \
+                 it; the partition is defined twice, so slurmctld will not start; take it out of slurm.conf line 6; what else that \
                  line says goes into slurm of [[route]] in policy.toml",
                 line_of("PartitionName=gpu_course")
             )]
@@ -261,8 +261,8 @@ fn a_gate_that_others_of_the_same_class_pass_is_found() {
     site.write("policy.toml", &format!("{for_accounts}{classes}"));
     let (status, text, _) = site.check(&[]);
     assert_eq!(status, 0, "{text}");
-    let told = "WARN  GATE_CLASS [[gate]] for slice: it stands before class student by accounts = [\"course\"], and of the same \
-                class pass: user kim under another account; leave accounts out, and name the classes that may pass in exempt_classes";
+    let told = "WARN  GATE_CLASS [[gate]] for slice: it lists accounts [\"course\"] of class student; these members of the \
+                class pass it: user kim under another account; leave accounts out, and name the classes that may pass in exempt_classes";
     assert!(text.lines().any(|line| line == told), "{text}");
 }
 
@@ -283,7 +283,7 @@ fn what_is_no_slurm_conf_is_told() {
     };
     assert_eq!(
         told(&site.path("softmig.conf")),
-        "softmig check: [folder]/softmig.conf: this is no slurm.conf, since it has neither ClusterName nor SlurmctldHost; give \
+        "softmig check: [folder]/softmig.conf: this is not a slurm.conf: it has neither ClusterName nor SlurmctldHost; give \
          the slurm.conf that includes it\n"
     );
     assert_eq!(
@@ -326,7 +326,7 @@ fn what_cannot_be_looked_at_ends_with_1() {
     assert_eq!(status, 1);
     assert_eq!(
         error,
-        "softmig check: /nonexistent/policy.toml: there is none; use --policy FILE, or run this where softmig is installed\n"
+        "softmig check: /nonexistent/policy.toml: the file does not exist; use --policy FILE, or run this where softmig is installed\n"
     );
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("policy.toml");

@@ -36,7 +36,7 @@ fn a_refusal_says_what_to_type_and_exits_3() {
     let (status, text, _) = explain(&["--gpus=l40s.3:1"]);
     assert_eq!(status, 3);
     insta::assert_snapshot!(text, @r"
-    softmig: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]
+    softmig: gpu:l40s.3:1: GPUs of type l40s are divided into 2 or 4 slices [SLICE_SIZE]
     softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time) or --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)
     ");
 }
@@ -82,7 +82,7 @@ fn the_json_form_is_public() {
     let (_, json, _) = explain(&["--json", "--gres=gpu:h200.8:1"]);
     insta::assert_snapshot!(json, @r#"{"verdict":"granted","code":null,"message":"gpu:h200.8:1 is 1 of 8 shards of one h200","hint":"","tres_per_node":"gres/shard:h200:1","limits":{"type":"h200","shards":1,"shards_per_gpu":8,"memory_mib":17894,"compute_percent":12.5}}"#);
     let (_, json, _) = explain(&["--json", "--gres=shard:1", "--slurm-version=22.05"]);
-    insta::assert_snapshot!(json, @r#"{"verdict":"refused","code":"RAW_SHARD","message":"shard:1: ask for a slice of a type of GPU, not for a number of shards","hint":"use --gres=gpu:a100.4:1 or --gres=gpu:h200.8:1 or --gres=gpu:l40s.4:1","tres_per_node":null,"limits":null}"#);
+    insta::assert_snapshot!(json, @r#"{"verdict":"refused","code":"RAW_SHARD","message":"shard:1: request a slice of a GPU type, not a number of shards","hint":"use --gres=gpu:a100.4:1 or --gres=gpu:h200.8:1 or --gres=gpu:l40s.4:1","tres_per_node":null,"limits":null}"#);
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn what_depends_on_the_account_is_told_for_each() {
     insta::assert_snapshot!(text, @r"
     softmig: it depends on the account; add --account=NAME, the user's default account if the job names none
     softmig: with account course_a or course_b:
-    softmig: gpu:l40s:1: class student may have no whole GPUs [WHOLE_GPU_CLASS]
+    softmig: gpu:l40s:1: class student may not use whole GPUs [WHOLE_GPU_CLASS]
     softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time)
     softmig: with account staff:
     softmig: unchanged: nothing in this request asks for part of a GPU; Slurm gets it as it is
     softmig: with account any other:
-    softmig: gpu:l40s:1: people in no class may have no whole GPUs [WHOLE_GPU_CLASS]
-    softmig: ask your administrator what people in no class may have
+    softmig: gpu:l40s:1: people in no class may not use whole GPUs [WHOLE_GPU_CLASS]
+    softmig: ask your administrator what people in no class may use
     ");
     let (status, json, _) = explain_by(path, &["--gres=gpu:l40s:1", "--json"]);
     assert_eq!(status, 4);

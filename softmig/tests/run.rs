@@ -190,8 +190,8 @@ fn a_library_that_is_none_is_refused() {
     let session = Session::new();
     for (file, part) in [
         ("/no/such.so", "No such file"),
-        ("/etc/passwd", "no shared library"),
-        ("/", "no shared library"),
+        ("/etc/passwd", "not a shared library"),
+        ("/", "not a shared library"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_softmig"))
             .args(["run", "--memory=4g", "--library", file, "echo", "ran"])

@@ -1,7 +1,7 @@
 //! What was found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
 
-use crate::check::gather::across::Told;
 use crate::scheduler::Model;
+use serde::Deserialize;
 use softmig_nvml::Devices;
 use softmig_policy::node::node_conf::NodeConf;
 use softmig_policy::slurm::gres_list::Configured;
@@ -29,7 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) partitions: Vec<Partition>,
     /// The reservations that there are now.
     pub(crate) reservations: Seen<Vec<Reservation>>,
-    /// The jobs that wait or run and are not held by an administrator; none where the policy keeps no GPU for anybody.
+    /// The jobs that wait or run and are not held by an administrator; none where the policy has no reserved GPU.
     pub(crate) jobs: Seen<Vec<Job>>,
     /// What slurmdbd holds.
     pub(crate) accounting: Seen<Accounting>,
@@ -148,7 +148,7 @@ impl Node {
     }
 }
 
-/// Where slurm.conf and what it includes have what can stand there once.
+/// Where slurm.conf and what it includes define what they may define once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lines {
     /// Each node of each NodeName line.
@@ -157,7 +157,7 @@ pub(crate) struct Lines {
     pub(crate) partitions: Vec<Declared>,
 }
 
-/// A node or partition, and where it stands.
+/// A node or partition, and where it is defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Declared {
     /// Its name.
@@ -371,11 +371,26 @@ pub(crate) struct Cgroups {
     pub(crate) in_job: bool,
 }
 
+/// A finding of `softmig check` on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct NodeFinding {
+    /// Its level, in lower case.
+    pub(crate) level: String,
+    /// Its code.
+    pub(crate) code: String,
+    /// Where on the node.
+    pub(crate) r#where: String,
+    /// What is the case.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) remedy: String,
+}
+
 /// What another node said of itself, or why it did not.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The node.
     pub(crate) node: String,
     /// Its findings.
-    pub(crate) told: Seen<Vec<Told>>,
+    pub(crate) told: Seen<Vec<NodeFinding>>,
 }

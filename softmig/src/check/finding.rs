@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// Slices do not work, or somebody gets what the policy does not give.
+    /// Slices do not work, or a user gets more than the policy gives.
     Error,
-    /// It works, and not as somebody may expect.
+    /// It works, but perhaps not as expected.
     Warn,
     /// It could not be looked at, so nothing is known.
     Skip,

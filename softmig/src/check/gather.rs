@@ -1,11 +1,10 @@
-//! Looks at everything: Slurm's commands, its files, this machine, the other nodes. What it means is for `judge` to say.
+//! Looks at everything: Slurm's commands, its files, this machine, the other nodes. What it means is for `rules` to say.
 
 pub(crate) mod across;
 mod files;
 mod lua;
 pub(crate) mod machine;
 mod running;
-mod words;
 
 use crate::check::facts::{Cluster, Scripts, Seen, Settings};
 use crate::node::slurmd::host_name;
@@ -97,7 +96,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
         .any(has)
     {
         bail!(
-            "{name}: this is no slurm.conf, since it has neither ClusterName nor SlurmctldHost; give the slurm.conf that \
+            "{name}: this is not a slurm.conf: it has neither ClusterName nor SlurmctldHost; give the slurm.conf that \
              includes it"
         );
     }

@@ -17,7 +17,7 @@ pub(super) fn make(policy: &Policy, now: i64) -> Generated {
     let all = gres::all(policy, now);
     if all.is_empty() {
         text.why(
-            "policy.toml has no [[nodes]]. With them the lines of all nodes would stand here, such as\n  \
+            "policy.toml has no [[nodes]]. With them the lines of all nodes would be here, such as\n  \
              [[nodes]]\n  names = \"gpu[01-04]\"\n  gpus = [\"TYPE:COUNT\"]\n\
              All GPUs of a node belong here in the order of their devices: softmig takes Slurm's index of a GPU for the\n\
              number of its device.",
@@ -44,11 +44,13 @@ fn without_mig(text: &mut Text, node: &NodeGres) {
     }
     let shared = node.types.iter().any(|gres| gres.shared);
     if shared {
-        text.note("A shard is part of one GPU. The type stands here and on the node's line in softmig.conf.");
+        text.note(
+            "A shard is part of one GPU. The type is here and on the node's line in softmig.conf.",
+        );
     }
     if shared && node.types.iter().any(|gres| !gres.shared) {
         text.note(
-            "Nobody can ask for the shard of a GPU that is not shared; Slurm drains a node where only some GPUs have shards.",
+            "No job can request the shard of a GPU that is not shared; Slurm drains a node where only some GPUs have shards.",
         );
     }
     for gres in node.types.iter().filter(|gres| gres.shards() > 0) {

@@ -8,7 +8,7 @@ use softmig_policy::Policy;
 /// be taken out by name.
 pub(super) const FUNCTIONS: &str = include_str!("qos.sh");
 
-/// The script; it does nothing where the policy limits nobody.
+/// The script; it does nothing where the policy has no limits.
 pub(super) fn make(policy: &Policy) -> Generated {
     let mut text = Text::default();
     let all = qos::all(policy);
@@ -40,7 +40,7 @@ pub(super) fn make(policy: &Policy) -> Generated {
     }
     let names: Vec<&str> = all.iter().map(|qos| qos.name.as_str()).collect();
     text.why(
-        "Everybody may have every QOS as far as Slurm is concerned. Which one a job has is decided by job_submit, from policy.toml; a\n\
+        "In Slurm each user may use every QOS. Which one a job has is decided by job_submit, from policy.toml; a\n\
          user cannot choose another. Each account gets them, since slurmctld of Slurm 24.11 learns what the account root gets for\n\
          the accounts below it, but not for their users.",
     );

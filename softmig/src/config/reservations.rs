@@ -1,4 +1,4 @@
-//! softmig-reservations.sh: Slurm's reservations for GPUs that are kept for somebody.
+//! softmig-reservations.sh: Slurm's reservations for reserved GPUs.
 
 use super::text::{Generated, Text};
 use super::words::cores_in_sockets;
@@ -7,12 +7,6 @@ use softmig_policy::Policy;
 use softmig_policy::config::inventory::NodeGpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
 use softmig_policy::slurm::release::SlurmVersion;
-
-/// The first release that can reserve single GPUs.
-const RESERVES_GPUS: SlurmVersion = SlurmVersion {
-    major: 23,
-    minor: 11,
-};
 
 /// What the script does with each.
 pub(super) const FUNCTIONS: &str = include_str!("reservations.sh");
@@ -28,7 +22,7 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
         return text.file("softmig-reservations.sh");
     }
     text.note(
-        "softmig-reservations.sh: Slurm's reservations for GPUs that are kept for somebody, made from policy.toml by\n\
+        "softmig-reservations.sh: Slurm's reservations for reserved GPUs, made from policy.toml by\n\
          `softmig config`.\n\
          \n\
          Run it as Slurm's administrator after each change, and once after a time is over. Others are kept off such a GPU by its\n\
@@ -51,9 +45,10 @@ fn why_not(policy: &Policy, version: SlurmVersion) -> Option<String> {
     if policy.reservables().is_empty() {
         return Some("policy.toml has no [[reservable]].".to_string());
     }
-    if version < RESERVES_GPUS {
+    if !version.reserves_gpus() {
         return Some(format!(
-            "Slurm {version} cannot reserve single GPUs ({RESERVES_GPUS} can).\n{keeps}"
+            "Slurm {version} cannot reserve single GPUs ({} can).\n{keeps}",
+            SlurmVersion::RESERVES_GPUS
         ));
     }
     if accounting::of(policy).is_none() {

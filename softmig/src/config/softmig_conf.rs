@@ -7,13 +7,8 @@ use crate::slurm::gres;
 use crate::slurm::partitions;
 use softmig_policy::Policy;
 use softmig_policy::config::choices::Placement;
+use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::release::SlurmVersion;
-
-/// The first release that knows LL_SHARED_GRES.
-const SPREADS: SlurmVersion = SlurmVersion {
-    major: 23,
-    minor: 11,
-};
 
 pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {
     let accounting = accounting::of(policy);
@@ -23,7 +18,7 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          \n\
          Make it again after a change of policy.toml. slurm.conf takes it in above the site's own lines of nodes and partitions:\n  \
          include softmig.conf\n\
-         Of a setting that stands here and in slurm.conf the last one counts. With a node or partition that stands in both\n\
+         If a setting is here and in slurm.conf, the last one counts. If a node or partition is in both,\n\
          slurmctld does not start: take it out of slurm.conf."
     ));
     programs(&mut text);
@@ -60,41 +55,42 @@ fn programs(text: &mut Text) {
 
 fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
     text.why("A slice is a number of shards of one GPU.");
-    let mut names = vec!["gpu", "shard"];
+    let mut names = vec!["gpu".to_string(), "shard".to_string()];
     if let Some(mps) = policy.mps() {
         text.note(&format!(
             "mps, because policy.toml has [legacy.mps]: Slurm's clients send --gres=mps:{} only where they know the name. No node\n\
              has any.",
             mps.units_per_gpu()
         ));
-        names.push("mps");
+        names.push("mps".to_string());
     }
     let own = policy
         .nodes()
         .iter()
         .filter_map(|nodes| word(nodes.slurm(), "Gres"));
-    for name in own.flat_map(|own| own.split(',').filter_map(|gres| gres.split(':').next())) {
-        if !names.contains(&name) {
-            names.push(name);
+    for gres in own.flat_map(|own| Configured::parse(&own)) {
+        if !names.contains(&gres.name) {
+            names.push(gres.name);
         }
     }
     text.line(format!("GresTypes={}", names.join(",")));
     text.line("SelectType=select/cons_tres");
     let spread = policy.placement == Placement::Spread;
-    match (spread, version >= SPREADS) {
+    match (spread, version.spreads_shards()) {
         (true, true) => text.note(
             "LL_SHARED_GRES: a slice goes to the GPU of its node with the most shards free ([placement] shards = \"spread\").",
         ),
         (true, false) => text.note(&format!(
-            "[placement] shards = \"spread\" needs Slurm {SPREADS}: this release always fills one GPU after the other, and does not\n\
-             start with LL_SHARED_GRES."
+            "[placement] shards = \"spread\" needs Slurm {}: this release always fills one GPU after the other, and does not\n\
+             start with LL_SHARED_GRES.",
+            SlurmVersion::SPREADS_SHARDS
         )),
         (false, _) => text.note(
             "A node's GPUs fill one after the other, so that others stay free for jobs on whole ones ([placement] shards = \"pack\").",
         ),
     }
     text.note("Never MULTIPLE_SHARING_GRES_PJ: it spreads one slice over several GPUs.");
-    match spread && version >= SPREADS {
+    match spread && version.spreads_shards() {
         true => text.line("SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES"),
         false => text.line("SelectTypeParameters=CR_Core_Memory"),
     }

@@ -1,12 +1,11 @@
 //! What the site's own words of a node's line say of it.
 
 use softmig_policy::config::inventory::Nodes;
+use softmig_policy::slurm::conf::pairs;
 
 /// The value of a word such as CPUs=64; Slurm takes any case.
-pub(super) fn word<'a>(words: &'a str, key: &str) -> Option<&'a str> {
-    let mut pairs = words
-        .split_ascii_whitespace()
-        .filter_map(|word| word.split_once('='));
+pub(super) fn word(words: &str, key: &str) -> Option<String> {
+    let mut pairs = pairs(words).into_iter();
     pairs.find_map(|(name, value)| name.eq_ignore_ascii_case(key).then_some(value))
 }
 

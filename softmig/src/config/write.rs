@@ -47,7 +47,7 @@ impl fmt::Display for Written {
 pub(super) fn all(files: &[Generated], folder: &Path, force: bool) -> anyhow::Result<Vec<Written>> {
     if !folder.is_dir() {
         bail!(
-            "{}: there is no such folder; make it first",
+            "{}: the folder does not exist; make it first",
             folder.display()
         );
     }
@@ -88,7 +88,7 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Whoever opens it finds the old one or the new one and nothing else.
+/// It is always the old one or the new one.
 fn place(file: &Generated, path: &Path) -> anyhow::Result<()> {
     let mode = if file.program { 0o755 } else { 0o644 };
     let write = || -> std::io::Result<()> {

@@ -21,7 +21,7 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
                 limits.percent(),
                 match limits.mode() {
                     softmig_policy::node::limits::Mode::Hard => "a cap, also while the GPU is idle",
-                    softmig_policy::node::limits::Mode::Soft => "more while nobody else wants it",
+                    softmig_policy::node::limits::Mode::Soft => "more while no other job wants it",
                 },
                 grant.request.tres_per_node.as_deref().unwrap_or_default(),
                 host(grant) + &set_besides(&grant.terms)
@@ -72,7 +72,7 @@ pub(super) struct Answer<'a> {
     verdict: &'static str,
     code: Option<&'static str>,
     message: String,
-    hint: &'a str,
+    hint: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     tres_per_node: Option<&'a str>,
@@ -115,7 +115,7 @@ impl<'a> Answer<'a> {
             verdict: "unchanged",
             code: None,
             message: UNCHANGED.to_string(),
-            hint: "",
+            hint: String::new(),
             site: None,
             tres_per_node: None,
             limits: None,
@@ -135,10 +135,10 @@ impl<'a> Answer<'a> {
             },
             Verdict::Refused(refusal) => Self {
                 verdict: "refused",
-                code: Some(refusal.code.as_str()),
-                message: refusal.message.clone(),
-                hint: &refusal.hint,
-                site: refusal.site.as_deref(),
+                code: Some(refusal.code().as_str()),
+                message: refusal.message(),
+                hint: refusal.hint(),
+                site: refusal.site(),
                 ..answer
             },
         }

@@ -23,7 +23,7 @@ impl Case {
     }
 }
 
-/// What somebody gets with each account that the policy names, and with any other; the same answer once.
+/// What a user gets with each account that the policy names, and with any other; the same answer once.
 pub(super) fn by_account(
     policy: &Policy,
     submitter: &Submitter,

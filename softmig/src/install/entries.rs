@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The part of a line that is no comment, and the rest of it.
+/// The part of a line before its comment, and the rest of it.
 fn split_comment(line: &[u8]) -> (&[u8], &[u8]) {
     let end = line.iter().position(|byte| matches!(byte, b'#' | b'\n'));
     line.split_at(end.unwrap_or(line.len()))
@@ -34,7 +34,7 @@ pub(crate) fn with(text: &[u8], library: &Path) -> Vec<u8> {
     new
 }
 
-/// The text without this entry, wherever it stands. A line that had nothing else goes with it.
+/// The text without this entry, wherever it is. A line that had nothing else goes with it.
 pub(crate) fn without(text: &[u8], library: &Path) -> Vec<u8> {
     let library = library.as_os_str().as_encoded_bytes();
     let mut new = Vec::new();

@@ -34,7 +34,7 @@ pub(crate) fn trusted(folder: &Path) -> anyhow::Result<PathBuf> {
 
 /// Opens it, made when missing.
 pub(crate) fn open(folder: &Path) -> anyhow::Result<Dir> {
-    Dir::make(folder, 0).map_err(crate::etc::explained)
+    Dir::make(folder, 0).map_err(crate::config_lock::explained)
 }
 
 /// The loader splits /etc/ld.so.preload at blanks and colons, takes `#` for a comment and replaces what begins with `$`.
@@ -58,7 +58,7 @@ fn check(part: &Path) -> anyhow::Result<()> {
     };
     let (part, mode) = (part.display(), stat.mode());
     if !stat.is_dir() {
-        bail!("{part} is no folder; give another with --libdir");
+        bail!("{part} is not a folder; give another with --libdir");
     }
     if stat.uid() != 0 {
         bail!(

@@ -3,7 +3,7 @@
 //! A process that runs has the old file mapped. So a new one comes beside it and takes its name by rename; nothing is
 //! ever written into a file that has the name.
 
-use crate::etc::{explained, fresh, fresh_name};
+use crate::config_lock::{explained, fresh, fresh_name};
 use crate::install::preload::LIBRARY;
 use anyhow::{Context, ensure};
 use softmig_node::dir::Dir;
@@ -43,7 +43,7 @@ impl Source {
         }
         ensure!(
             plain && !bytes.is_empty() && (bytes.len() as u64) < LONGEST,
-            "{} is no library; name the one to install with --from",
+            "{} is not a library; name the one to install with --from",
             path.display()
         );
         Ok(Self { path, bytes })
@@ -168,7 +168,7 @@ impl Placed<'_> {
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // What stays behind is a file that nobody loads; the next installation removes it.
+        // What stays behind is a file that no process loads; the next installation removes it.
         let _ = self.dir.remove(OLD);
     }
 }

@@ -1,9 +1,9 @@
 //! /etc/ld.so.preload: the list of libraries that the loader puts into every process.
 //!
-//! It belongs to the administrator. softmig adds one line at its end and takes that away again; whatever else stands
+//! It belongs to the administrator. softmig adds one line at its end and takes that away again; whatever else is
 //! there stays as it is, byte for byte. A reader finds the old file or the new one, never a part.
 
-use crate::etc::{explained, fresh, fresh_name};
+use crate::config_lock::{explained, fresh, fresh_name};
 use crate::install::entries::{entries, with, without};
 use anyhow::{Context, ensure};
 use rustix::fs::{Gid, Uid, fchown};
@@ -20,6 +20,8 @@ const OLD: &str = ".ld.so.preload.softmig-old";
 /// Where it is, for messages.
 pub(crate) const PATH: &str = "/etc/ld.so.preload";
 
+/// Where the library goes.
+pub(crate) const FOLDER: &str = "/usr/lib/softmig";
 /// The library's file name.
 pub(crate) const LIBRARY: &str = "libsoftmig.so";
 
@@ -168,7 +170,7 @@ impl Preload {
     fn check_unchanged(&self) -> anyhow::Result<()> {
         ensure!(
             Self::read()?.found == self.found,
-            "somebody else changed {PATH} just now; look at it and try again"
+            "{PATH} was changed by another program just now; look at it and try again"
         );
         Ok(())
     }

@@ -111,7 +111,7 @@ impl Program {
         let stderr = child.stderr.take().map(read);
         let ended = wait(&child, deadline);
         // Also what it may have left behind, which would go on with the library. While its end has not been taken
-        // note of, nobody else can have its number.
+        // note of, no other process can have its number.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let status = child.wait().context("waiting for a program")?;
         let said = |reader: Option<Receiver<Vec<u8>>>| {
@@ -129,7 +129,7 @@ impl Program {
     }
 }
 
-/// Reads in a thread, so that a program which never ends its output holds nobody up.
+/// Reads in a thread, so that a program which never ends its output does not block this one.
 fn read(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

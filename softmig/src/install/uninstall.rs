@@ -1,12 +1,12 @@
 //! `softmig uninstall --hook`: takes the library out of new processes, and away.
 
-use super::{FOLDER, LIBRARY, library, preload};
-use crate::etc::{Etc, be_root, explained};
+use crate::config_lock::{Etc, be_root, explained};
+use crate::install::library;
+use crate::install::preload::{self, FOLDER, LIBRARY, Preload};
 use crate::monitor;
 use crate::say::say;
 use anyhow::ensure;
 use clap::Args;
-use preload::Preload;
 use softmig_node::dir::Dir;
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ impl Uninstall {
     }
 }
 
-/// Fails while an entry is left that may be the library. Only the loader knows what some stand for, such as one with
+/// Fails while an entry is left that may be the library. Only the loader knows what some mean, such as one with
 /// `$LIB`, and each process would complain about a library that is named but missing.
 fn check_others(library: &Path) -> anyhow::Result<()> {
     let now = Preload::read()?;

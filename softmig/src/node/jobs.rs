@@ -2,7 +2,7 @@
 //!
 //! Once the node enforces, a job without a conf sees no GPU in the processes that it starts. So before the switch such
 //! jobs get one, by the prolog's own decision and in the prolog's own way. What each may take is slurmctld's to say;
-//! a job of which nobody says anything gets none.
+//! a job about which nothing is known gets none.
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
@@ -130,7 +130,7 @@ fn give(
         }
     };
     let verdict = decide(job.id, None, policy, None, || Ok(allocation));
-    // Which cards they are nobody needs to know: Slurm's fence shows the job no other, and limits hold on each.
+    // The cards need not be known: Slurm's fence shows the job no other, and limits hold on each.
     match conf_of(job, &verdict, Gpus::default()) {
         Some(conf) => {
             let given =

@@ -174,7 +174,7 @@ fn ended(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
     Ok(())
 }
 
-/// So many jobs, in words.
+/// A number of jobs, in words.
 fn jobs(count: usize) -> String {
     match count {
         1 => "1 job".to_string(),

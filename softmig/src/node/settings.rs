@@ -1,11 +1,11 @@
-//! /etc/softmig/node.conf: read for showing, and changed in one setting without losing what else stands in it.
+//! /etc/softmig/node.conf: read for showing, and changed in one setting without losing the rest of it.
 
-use crate::etc::{Etc, FOLDER, explained, replace};
+use crate::config_lock::{Etc, FOLDER, explained, replace};
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FileType, Stat};
 use softmig_node::dir::Dir;
-use softmig_node::paths::NODE_CONF;
 use softmig_policy::node::node_conf::{LONGEST, NODE, NodeConf, NodeMode, Scheduler, Setting};
+use softmig_policy::node::paths::NODE_CONF;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ const EXAMPLE: &str = include_str!("../../../conf/node.conf");
 /// The file as it is.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// `None` where it is no plain file, which nobody reads.
+    /// `None` where it is not a plain file, which is never read.
     text: Option<Vec<u8>>,
     /// Why the library does not read it, whatever it says.
     refused: Option<&'static str>,
@@ -89,7 +89,7 @@ pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
     if let Err(error) = NodeConf::parse(&text) {
         bail!("{NODE_CONF}: {error}; mend it by hand");
     }
-    // Nothing else than an empty folder stands in the way of a rename.
+    // Only a folder prevents the rename.
     let is_folder = etc.dir.stat_of(NAME).map_err(explained)?;
     if is_folder.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()) {
         etc.dir.remove_if_empty(NAME).map_err(explained)?;
@@ -99,7 +99,7 @@ pub(crate) fn set(etc: &Etc, mode: NodeMode) -> anyhow::Result<Vec<String>> {
         format!("{NODE_CONF} {why}; it is a new file now, and what was set there is not kept")
     });
     let lines = set_aside.into_iter().map(|line| {
-        format!("{NODE_CONF} had a line that nobody understood; it is a comment now: {line}")
+        format!("{NODE_CONF} had a line that is not a setting; it is a comment now: {line}")
     });
     Ok(afresh.into_iter().chain(lines).collect())
 }
@@ -111,7 +111,7 @@ fn changed(old: Option<&Settings>, mode: NodeMode) -> (Edited, Option<&'static s
         return (example(), None);
     };
     let Some(text) = &old.text else {
-        return (example(), Some("was a link or no plain file"));
+        return (example(), Some("was a link or not a plain file"));
     };
     let edited = with_mode(text, mode);
     match is_short(text) && is_short(&edited.text) {
@@ -131,7 +131,7 @@ fn is_plain(stat: &Stat) -> bool {
 /// What the library has against a file, by the same rule.
 fn refusal(stat: &Stat) -> Option<&'static str> {
     if !is_plain(stat) {
-        Some("is a link or no plain file")
+        Some("is a link or not a plain file")
     } else if stat.st_uid != 0 {
         Some("belongs to another user than root")
     } else if stat.st_mode & 0o022 != 0 {
@@ -149,7 +149,7 @@ struct Edited {
 }
 
 /// Changes the mode and leaves all else, comments too. A line that would make the whole file unreadable becomes a
-/// comment: a node must never be stuck in a mode because somebody mistyped.
+/// comment: a node must never be stuck in a mode because of a typing error.
 fn with_mode(old: &[u8], mode: NodeMode) -> Edited {
     let mut text = Vec::new();
     let mut set_aside = Vec::new();
@@ -177,7 +177,7 @@ fn with_mode(old: &[u8], mode: NodeMode) -> Edited {
     Edited { text, set_aside }
 }
 
-/// Whether the file can still be read with this line after what stands before it.
+/// Whether the file can still be read with this line added to the lines before it.
 fn readable(before: &[u8], line: &[u8]) -> bool {
     use softmig_policy::node::node_conf::NodeConfError::Missing;
     let text = [before, line].concat();

@@ -94,7 +94,7 @@ fn processes(name: &'static str) -> impl Iterator<Item = Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let folder = entry.path();
-        // Anybody may give his process any title, but not root's user number.
+        // Any user may give a process any title, but not root's user number.
         let is_roots = fs::metadata(&folder).ok()?.uid() == 0;
         let program = fs::read_link(folder.join("exe")).ok()?;
         // After an upgrade the old program has no file any more.

@@ -4,9 +4,9 @@ use softmig_nvml::{Devices, Gpu, Memory, Standing, types};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How finely a GPU is cut if nobody decides otherwise.
+/// How finely a GPU is cut by default.
 pub(super) const SUGGESTED_SHARDS: u32 = 4;
-/// An instance is not cut unless somebody decides it.
+/// An instance is not cut by default.
 pub(super) const SHARDS_OF_AN_INSTANCE: u32 = 1;
 
 /// The entries of a node.

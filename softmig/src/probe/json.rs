@@ -1,8 +1,7 @@
 //! The public JSON form of a node's GPUs (docs/probe.md): fields are added to it, and none is renamed or taken away.
 
-use super::Findings;
 use super::catalogue::Entry;
-use super::notes::Note;
+use super::findings::{Findings, Note};
 use anyhow::Context;
 use serde::Serialize;
 use softmig_nvml::{Gpu, Instance, Memory, Standing};

@@ -1,16 +1,8 @@
-//! What of a node's GPUs needs somebody's attention, in sentences: what is the case, and what to do.
+//! What an administrator should look at on a node's GPUs, in sentences: the fact, and what to do.
 
-use super::Findings;
-use serde::Serialize;
+use super::findings::{Findings, Note};
 use softmig_node::gpu::Card;
 use softmig_nvml::{Gpu, Standing};
-
-/// What is the case, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Note {
-    pub(super) what: String,
-    pub(super) remedy: String,
-}
 
 /// All of them.
 pub(super) fn of(findings: &Findings, container: bool) -> Vec<Note> {

@@ -1,6 +1,6 @@
 //! A node's GPUs for people to read, and the entries for them to paste.
 
-use super::Findings;
+use super::findings::Findings;
 use softmig_nvml::{Gpu, Memory, Standing};
 use std::fmt::Write;
 
@@ -184,7 +184,9 @@ mod tests {
             driver: Some("580.159.04".into()),
             gpus,
         };
-        of(&Findings::new("gpu1".into(), devices, cards, container))
+        let mut findings = Findings::new("gpu1".into(), devices, cards);
+        findings.notes = crate::probe::notes::of(&findings, container);
+        of(&findings)
     }
 
     #[test]

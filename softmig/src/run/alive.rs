@@ -1,10 +1,12 @@
 //! Which processes of a run are alive, as their environment says: those that use a GPU also have a lock on the ledger.
 
-use super::LEDGER;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The variable that names the ledger.
+pub(super) const LEDGER: &str = "SOFTMIG_RUN";
 
 /// Longer than an exec takes.
 const MOMENT: Duration = Duration::from_millis(10);

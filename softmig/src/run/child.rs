@@ -8,7 +8,7 @@ use signal_hook::low_level::siginfo::Cause;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 
-/// The signals that somebody sends to a program on purpose.
+/// The signals that users send to a program on purpose.
 const PASSED_ON: [i32; 7] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// Runs it to its end; an error if it did not start.

@@ -7,8 +7,8 @@
 //! | `ledger` in that | what the processes of the run hold of each GPU; its path is `SOFTMIG_RUN` |
 //! | `log` in that | what the library says of them |
 //!
-//! The first one may lie in a folder where everybody can make one of its name: so it is opened without following a
-//! link, looked at through what was opened, and all else happens relative to it. A run's folder goes when nobody uses
+//! The first one may be in a folder where every user can make one of its name: so it is opened without following a
+//! link, looked at through what was opened, and all else happens relative to it. A run's folder goes when no process uses
 //! it any more: with `softmig run`, or at the start of a later one of the same user.
 
 use super::alive::has_process;
@@ -47,7 +47,7 @@ const LOG: &str = "log";
 /// What the names of runs' folders begin with.
 const RUN: &[u8] = b"run-";
 
-/// Where everybody can have a folder.
+/// Where every user can have a folder.
 const EVERYBODYS: [&str; 2] = ["/tmp", "/dev/shm"];
 /// The kernel's number for overlays (`include/uapi/linux/magic.h`).
 const OVERLAY: fs::FsWord = 0x794c_7630;
@@ -155,7 +155,7 @@ impl Base {
         Ok(is_there.then_some(Folder { base, fd, path }))
     }
 
-    /// Opens and locks a run's folder; `None` if it is gone or somebody else's.
+    /// Opens and locks a run's folder; `None` if it is gone or another user's.
     fn lock(&self, name: &[u8]) -> io::Result<Option<OwnedFd>> {
         let fd = match fs::openat(&self.fd, name, FOLDER, Mode::empty()) {
             Ok(fd) => fd,
@@ -169,7 +169,7 @@ impl Base {
         }
     }
 
-    /// Removes the folders of runs that are no more. What cannot be removed is nobody's loss.
+    /// Removes the folders of runs that have ended, as far as it can.
     pub(crate) fn sweep(&self) {
         let Ok(entries) = fs::Dir::read_from(&self.fd) else {
             return;
@@ -191,7 +191,7 @@ impl Base {
     }
 }
 
-/// Whether a lock of a file in this folder stays as long as somebody has the file mapped, by which the library knows who
+/// Whether a lock of a file in this folder stays as long as a process has the file mapped, by which the library knows who
 /// is alive. An overlay maps another file than the one that was opened, and the lock ends when that is closed.
 fn keeps_locks(folder: &Path) -> bool {
     fs::statfs(folder).is_ok_and(|stat| stat.f_type != OVERLAY)
@@ -242,7 +242,7 @@ impl Folder {
         self.path.join(LOG)
     }
 
-    /// Opens the log; `None` if somebody took it away. What stands there may be anything: it is never followed and
+    /// Opens the log; `None` if it was removed. Anything may be there: it is never followed and
     /// never waited for.
     pub(crate) fn open_log(&self) -> io::Result<Option<File>> {
         self.open(LOG)
@@ -265,13 +265,13 @@ impl Folder {
             return true;
         }
         let ledger = self.open(LEDGER).ok().flatten();
-        // All bytes of it at once, so anybody's lock is in the way. It is given back when the file is closed.
+        // All bytes of it at once, so every lock conflicts. It is given back when the file is closed.
         ledger.is_some_and(|ledger| {
             fs::fcntl_lock(&ledger, FlockOperation::NonBlockingLockExclusive).is_err()
         })
     }
 
-    /// Removes it, if nobody uses it; else says that it stays.
+    /// Removes it, if no process uses it; else says that it stays.
     pub(crate) fn end(self) -> Option<String> {
         let uid = rustix::process::getuid().as_raw();
         // What ended with the command may not be gone yet.

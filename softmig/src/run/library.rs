@@ -22,7 +22,7 @@ const MACHINE: u16 = 183;
 
 /// What the loader is to be told to load; `None` where it loads the library into every process by itself.
 pub(crate) fn find(wanted: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
-    // A list that only a user namespace shows as nobody's is read as none: to load a file twice loads it once.
+    // A list whose owner is unknown in a user namespace is not read: to load a file twice loads it once.
     let listed = preload::named_libraries().unwrap_or_default();
     let listed = listed.iter().map(Path::new).find(|path| path.exists());
     match (listed, wanted) {
@@ -68,7 +68,7 @@ fn check(path: &Path) -> anyhow::Result<PathBuf> {
     }
     ensure!(
         is_library(&head),
-        "{} is no shared library for this machine; --library wants a libsoftmig.so",
+        "{} is not a shared library for this machine; --library takes a libsoftmig.so",
         path.display()
     );
     Ok(path)
@@ -110,7 +110,7 @@ mod tests {
             assert_eq!(check(&file).is_ok(), is, "{bytes:?}");
         }
         let error = check(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("no shared library"), "{error}");
+        assert!(error.contains("not a shared library"), "{error}");
         let error = check(Path::new("/a b/lib.so")).unwrap_err().to_string();
         assert!(error.contains("takes no path with blanks"), "{error}");
         assert!(check(&folder.path().join("none.so")).is_err());

@@ -4,7 +4,7 @@ use softmig_policy::node::env_limits::{COMPUTE, MEMORY, Tenths};
 use softmig_policy::node::size::{Bytes, MIB};
 use std::process::Command;
 
-/// What a run may take of each GPU; `None` is no limit.
+/// What a run may take of each GPU; `None` means without limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The memory.

@@ -1,7 +1,7 @@
 //! What the library had to say of the processes of a run: told at its end.
 
 use super::folder::Folder;
-use super::say;
+use crate::say::error_line;
 use std::io::{BufRead, BufReader, Read};
 
 /// The most lines that are told.
@@ -13,7 +13,7 @@ const LONGEST: u64 = 1 << 20;
 /// From this level on the library says everything on standard error too.
 const ON_STDERR: &[&str] = &["3", "4"];
 
-/// Says what stands in the log of the run.
+/// Prints the log of the run.
 pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
     let Some(log) = folder.open_log()? else {
         return Ok(());
@@ -27,12 +27,12 @@ pub(crate) fn tell(folder: &Folder) -> std::io::Result<()> {
         // An error comes again and again.
         let line = line?;
         match number < MOST {
-            true => say(&printable(&line)),
+            true => error_line(&printable(&line)),
             false => more += 1,
         }
     }
     if more > 0 {
-        say(&format!("softmig: {more} more"));
+        error_line(&format!("softmig: {more} more"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Whether the library can be in a program at all. It is said before the run, so that nobody takes it for held.
+//! Whether the library can be in a program at all. It is said before the run, so that the user does not expect limits.
 
 use rustix::process::{getgid, getuid};
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The program's beginning, with the table of its parts; what is longer than that has the table elsewhere.
 const HEAD: u64 = 64 << 10;
 
-/// Why the library cannot be in the program that this name stands for; `None` if it can, or nobody can tell.
+/// Why the library cannot be in the program of this name; `None` if it can, or if that is unknown.
 pub(crate) fn cannot_hold(name: &OsStr) -> Option<&'static str> {
     let mut path = find(name)?;
     // A script is run by the program that its first line names.

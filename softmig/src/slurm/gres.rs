@@ -15,7 +15,7 @@ pub(crate) struct TypeGres {
     /// Into how many shards Slurm counts one; 0 where the node has no shared GPUs.
     pub(crate) shards_per_gpu: u32,
     /// Whether these shards can be asked for. Where a node has shared GPUs, Slurm (from 23.11 on) drains it unless each of
-    /// its types has shards; those of a type that is not shared nobody can ask for.
+    /// its types has shards; no job can request those of a type that is not shared.
     pub(crate) shared: bool,
     /// Whether they are MIG instances.
     pub(crate) mig: bool,
@@ -47,7 +47,7 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
         .collect()
 }
 
-/// What a type of `[[nodes]]` is at that time: GPUs that were kept for somebody are what they were before.
+/// What a type of `[[nodes]]` is at that time: after a reservation GPUs are what they were before.
 fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
     let mut of = None;
     for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {

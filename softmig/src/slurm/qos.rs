@@ -85,7 +85,7 @@ fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
     })
 }
 
-/// The types of GPUs that can be had whole by everybody.
+/// The types of GPUs that every user can have whole.
 pub(crate) fn whole_types(policy: &Policy) -> Vec<&str> {
     let shared = policy.gpus().filter(|gpu| !gpu.is_mig());
     let mut types: Vec<&str> = shared.map(|gpu| gpu.name()).collect();

@@ -50,7 +50,7 @@ impl FromStr for Tres {
                 };
                 Some((name.to_string(), amount))
             });
-            read.ok_or_else(|| format!("\"{item}\" is no NAME=AMOUNT"))
+            read.ok_or_else(|| format!("\"{item}\" is not NAME=AMOUNT"))
         });
         Ok(Self(read.collect::<Result<_, _>>()?))
     }

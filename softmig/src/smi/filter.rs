@@ -3,6 +3,7 @@
 //! nvidia-smi's output is taken line by line. A line goes on at once unless it depends on a later one whether it may.
 
 mod apps;
+mod line;
 mod list;
 mod pmon;
 mod table;
@@ -10,13 +11,11 @@ mod xml;
 
 use crate::smi::request::Form;
 use apps::Apps;
+use line::Owns;
 use list::List;
 use pmon::Pmon;
 use table::Table;
 use xml::Xml;
-
-/// Says whether a process is one of the caller's own.
-pub(crate) type Owns = Box<dyn Fn(u32) -> bool>;
 
 /// The filter for one run of nvidia-smi.
 pub(crate) struct Filter {
@@ -146,29 +145,6 @@ impl Rows {
             Self::Pmon(_) => !matches!(first, b'#' | b' ' | b'0'..=b'9'),
         }
     }
-}
-
-/// A line in two: what it says, and the line feed that ends it, if it has one.
-fn split_line(line: &[u8]) -> (&[u8], &[u8]) {
-    let end = match line {
-        [.., b'\r', b'\n'] => 2,
-        [.., b'\n'] => 1,
-        _ => 0,
-    };
-    line.split_at(line.len() - end)
-}
-
-/// A process id as nvidia-smi prints it.
-fn pid(text: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(text).ok()?;
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().ok())?
-}
-
-/// The words of a line that blanks separate.
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]

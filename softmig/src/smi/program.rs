@@ -1,4 +1,4 @@
-//! Where the real nvidia-smi is, also when softmig stands in its place.
+//! Where the real nvidia-smi is, also when softmig has taken its place.
 
 use rustix::fs::{Access, access};
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ impl fmt::Display for NotFound {
 }
 
 /// Finds it: beside the name that the caller used, in the usual folders, then in PATH. In each folder the moved one
-/// comes first, since what stands under the usual name may be softmig, or a script that calls it.
+/// comes first, since the usual name may be softmig's, or a script that calls it.
 pub(crate) fn find(called_as: &OsStr) -> Result<PathBuf, NotFound> {
     // A name without a folder was found in PATH.
     let beside = Path::new(called_as).parent();
@@ -47,7 +47,7 @@ pub(crate) fn find(called_as: &OsStr) -> Result<PathBuf, NotFound> {
         .into_iter()
         .map(Path::to_owned)
         .chain(FOLDERS.map(PathBuf::from))
-        // A relative one would be any folder, also one that somebody else writes to.
+        // A relative one would be any folder, also one that another user writes to.
         .chain(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
     first_in(folders, Path::new("/proc/self/exe")).ok_or(NotFound)
 }

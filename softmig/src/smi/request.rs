@@ -31,7 +31,7 @@ pub(crate) struct Request {
 struct Log {
     /// Which word holds the file's name.
     at: usize,
-    /// How much of the word stands before it.
+    /// How much of the word is before it.
     before: usize,
 }
 
@@ -116,7 +116,7 @@ fn form(first: Option<&OsString>) -> Form {
     }
 }
 
-/// The value of an option that stands in the word `at`: its word, and how much of that stands before it.
+/// The value of an option that stands in the word `at`: its word, and how much of that is before it.
 fn value_of(names: &[&[u8]], words: &[OsString], at: usize) -> Option<(usize, usize)> {
     let word = words.get(at)?.as_bytes();
     let name = names.iter().find(|name| word.starts_with(name))?;

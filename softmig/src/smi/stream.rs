@@ -3,7 +3,7 @@
 
 use super::filter::Filter;
 use super::request::Request;
-use crate::ending::end_like;
+use crate::exit_status::end_like;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long nothing must have come until what waits for more goes on. pmon's samples are at least a second apart.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The signals that end a program and that somebody sends on purpose.
+/// The signals that end a program and that users send on purpose.
 const PASSED_ON: [i32; 7] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// One run of nvidia-smi.
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         drop(command);
         // After the start, so that nvidia-smi ignores what the caller had it ignore.
         let signals = pass_signals_on(Pid::from_child(&child))?;
-        // Who reads slowly holds nvidia-smi up, as he would without softmig.
+        // A slow reader blocks nvidia-smi, as without softmig.
         let (events, received) = sync_channel(1);
         read_all(reader, events);
         let written = self.pass_through(&child, &received);

@@ -1,10 +1,10 @@
 //! The nodes, each asked by a step of its own: `srun` runs `softmig check --node` there, with the policy of this machine to
 //! compare with.
 //!
-//! This takes no daemon and no shared folder. The step is a job of whoever runs it, so it is also the best witness of how
+//! This takes no daemon and no shared folder. The step is the caller's own job, so it is also the best witness of how
 //! jobs' control groups are called.
 
-use crate::check::facts::{Answer, Cluster};
+use crate::check::facts::{Answer, Cluster, NodeFinding};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use softmig_node::command;
@@ -35,22 +35,7 @@ const AT_ONCE: usize = 16;
 /// What a node's `softmig check --json` says.
 #[derive(Debug, Deserialize)]
 struct Report {
-    findings: Vec<Told>,
-}
-
-/// One of its findings.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Told {
-    /// Its level, in lower case.
-    pub(crate) level: String,
-    /// Its code.
-    pub(crate) code: String,
-    /// Where on the node.
-    pub(crate) r#where: String,
-    /// What is the case.
-    pub(crate) what: String,
-    /// What to do.
-    pub(crate) remedy: String,
+    findings: Vec<NodeFinding>,
 }
 
 /// Asks the nodes of a list, or all that have GPUs.
@@ -85,7 +70,12 @@ pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> 
     answers
 }
 
-fn ask_one(cluster: &Cluster, node: &str, policy: &[u8], srun: &Path) -> Result<Vec<Told>, String> {
+fn ask_one(
+    cluster: &Cluster,
+    node: &str,
+    policy: &[u8],
+    srun: &Path,
+) -> Result<Vec<NodeFinding>, String> {
     let known = cluster.nodes.iter().find(|known| known.name == node);
     let known = known.ok_or("Slurm has no such node")?;
     if STARTS_NONE.iter().any(|word| known.state.contains(word)) {

@@ -1,8 +1,8 @@
 //! A configuration that is given as files: slurm.conf, and gres.conf and cgroup.conf beside it.
 
 use crate::check::facts::{Declared, GresLine, Line, Lines, Node, Partition, Seen, Settings};
-use crate::check::gather::words::{conf_pairs, lines, numbered_lines};
 use anyhow::{Context, bail};
+use softmig_policy::slurm::conf::{lines, pairs};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(crate) struct SlurmConf {
     pub(crate) nodes: Vec<Node>,
     /// The partitions.
     pub(crate) partitions: Vec<Partition>,
-    /// Where both stand.
+    /// Where both are defined.
     pub(crate) lines: Lines,
 }
 
@@ -38,7 +38,7 @@ fn with_includes(path: &Path, depth: u32, all: &mut Vec<(Line, String)>) -> anyh
         bail!("{}: files include each other", path.display());
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-    for (number, line) in numbered_lines(&text) {
+    for (number, line) in lines(&text) {
         let mut words = line.split_ascii_whitespace();
         let first = words.next().unwrap_or_default();
         match (first.eq_ignore_ascii_case("include"), words.next()) {
@@ -55,14 +55,14 @@ fn with_includes(path: &Path, depth: u32, all: &mut Vec<(Line, String)>) -> anyh
     Ok(())
 }
 
-fn parse(lines: &[(Line, String)]) -> SlurmConf {
+fn parse(all: &[(Line, String)]) -> SlurmConf {
     let mut conf = SlurmConf::default();
     let mut node_defaults = Vec::new();
     let mut partition_defaults = Vec::new();
     let mut features: Vec<(String, String)> = Vec::new();
     let mut sets: Vec<Vec<(String, String)>> = Vec::new();
-    for (at, line) in lines {
-        let pairs = conf_pairs(line);
+    for (at, line) in all {
+        let pairs = pairs(line);
         let declared = |name: &str| Declared {
             name: name.to_string(),
             at: at.clone(),
@@ -189,9 +189,9 @@ pub(crate) fn gres_conf(path: &Path) -> Seen<Vec<GresLine>> {
 }
 
 fn gres_lines(text: &str) -> Vec<GresLine> {
-    let lines = lines(text);
-    let lines = lines.iter().map(|line| conf_pairs(line));
+    let lines = lines(text).into_iter();
     lines
+        .map(|(_, line)| pairs(&line))
         .filter_map(|pairs| {
             let settings = over(&[], &pairs);
             let name = settings.get("Name").to_string();
@@ -210,8 +210,8 @@ fn gres_lines(text: &str) -> Vec<GresLine> {
 /// Reads cgroup.conf.
 pub(crate) fn cgroup_conf(path: &Path) -> Seen<Settings> {
     let mut settings = Settings::default();
-    for line in lines(&read(path)?) {
-        for (key, value) in conf_pairs(&line) {
+    for (_, line) in lines(&read(path)?) {
+        for (key, value) in pairs(&line) {
             settings.add(&key, &value);
         }
     }
@@ -239,7 +239,7 @@ mod tests {
             file: "slurm.conf".into(),
             number,
         };
-        let lines = numbered_lines(CONF).into_iter();
+        let lines = lines(CONF).into_iter();
         let lines: Vec<_> = lines.map(|(number, line)| (at(number), line)).collect();
         let conf = parse(&lines);
         let declared = |all: &[Declared]| -> Vec<(String, usize)> {

@@ -32,7 +32,7 @@ pub(crate) fn look(plugins: &str, modules: &[&str]) -> Seen<Lua> {
         .map(|folder| Path::new(folder).join(PLUGIN))
         .find(|path| path.exists())
         .ok_or_else(|| {
-            format!("there is no {PLUGIN} in {plugins}, so this is no machine of slurmctld's")
+            format!("there is no {PLUGIN} in {plugins}, so slurmctld does not run on this machine")
         })?;
     let slurm = needed(&read(&plugin)?)
         .ok_or_else(|| format!("{} names no Lua that it is linked with", plugin.display()))?;
@@ -110,7 +110,7 @@ fn built_for(path: &Path) -> Seen<LuaVersion> {
         .filter_map(|symbol| symbol.name().ok())
         .collect();
     version_by(&names)
-        .ok_or_else(|| format!("{} is no module for a Lua from 5.1 to 5.4", path.display()))
+        .ok_or_else(|| format!("{} is not a module for Lua 5.1 to 5.4", path.display()))
 }
 
 fn version_by(names: &[&str]) -> Option<LuaVersion> {

@@ -3,8 +3,8 @@
 use crate::check::facts::{
     Accounting, Association, Job, Node, Partition, Qos, Reservation, Seen, Settings,
 };
-use crate::check::gather::words::{pairs, value};
 use softmig_node::slurmctld::{AskError, Commands};
+use softmig_policy::slurm::conf::{printed_pairs, printed_value as value};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::release::SlurmVersion;
@@ -101,7 +101,7 @@ fn partitions(answer: &str) -> Vec<Partition> {
         .map(|line| Partition {
             name: value(line, "PartitionName").to_string(),
             nodes: expand(value(line, "Nodes")),
-            settings: pairs(line).collect(),
+            settings: printed_pairs(line).collect(),
         })
         .collect()
 }

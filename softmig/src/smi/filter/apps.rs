@@ -1,6 +1,6 @@
 //! The lines of `--query-compute-apps`: fields separated by a comma and a blank, the process id before all others.
 
-use super::{Owns, pid, split_line};
+use super::line::{Owns, pid, split_line};
 
 /// Takes lines out, and the first field out of the others.
 pub(super) struct Apps;

@@ -11,10 +11,10 @@
 //!             Used GPU Memory               : 518 MiB
 //! ```
 //!
-//! Drivers before 450 begin with the process id. Without processes it is one line, `Processes : None`, whose colon stands
+//! Drivers before 450 begin with the process id. Without processes it is one line, `Processes : None`, whose colon is
 //! below those of the GPU's other lines: in newer drivers not where those of processes are.
 
-use super::{Owns, pid, split_line};
+use super::line::{Owns, pid, split_line};
 
 /// Where the list of processes is.
 #[derive(Default)]

@@ -7,9 +7,9 @@
 //!     1          -     -      -      -      -      -      -      -    -
 //! ```
 //!
-//! With `-o DT` the date and the time stand before the GPU.
+//! With `-o DT` the date and the time are before the GPU.
 
-use super::{Owns, pid, split_line};
+use super::line::{Owns, pid, split_line};
 use std::ops::Range;
 
 /// What is known from the lines so far.
@@ -28,7 +28,7 @@ struct Columns {
 
 /// The processes of one GPU in one sample.
 struct Group {
-    /// What stands before the process id: the GPU, and when.
+    /// The text before the process id: the GPU, and the time.
     key: Vec<Vec<u8>>,
     /// The ids and types so far. Nothing else tells one sample of a single GPU from the next.
     seen: Vec<[Vec<u8>; 2]>,
@@ -112,7 +112,7 @@ impl Pmon {
 
 impl Columns {
     fn read(title: &[u8]) -> Option<Self> {
-        let at = |name: &[u8]| super::words(title).position(|word| word == name);
+        let at = |name: &[u8]| super::line::words(title).position(|word| word == name);
         Some(Self {
             pid: at(b"pid")?,
             command: at(b"command")?,

@@ -11,9 +11,9 @@
 //!
 //! Drivers before 450 have no columns GI and CI, and the title is in the first line.
 
-use super::{Owns, pid, split_line, words};
+use super::line::{Owns, pid, split_line, words};
 
-/// What stands in the table when there are no processes.
+/// The text of the table when there are no processes.
 const NONE: &[u8] = b"|  No running processes found";
 
 /// Where the table of processes is.

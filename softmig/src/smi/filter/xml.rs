@@ -1,6 +1,6 @@
 //! The processes in what `nvidia-smi -q -x` prints, which has each element on a line of its own.
 
-use super::{Owns, pid};
+use super::line::{Owns, pid};
 
 /// An element about one process, while it is not certain whether it stays.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 
 use crate::check::facts::{Cluster, Node, Partition};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::accounting::{partitions_with_gpus, weights};
-use crate::check::judge::{has_slices, shares};
+use crate::check::rules::accounting::{partitions_with_gpus, weights};
+use crate::check::rules::slices::{has_slices, shares};
 use crate::slurm::accounting;
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::compress;
@@ -21,7 +21,7 @@ const AMOUNTS: [&str; 8] = [
     "GrpTRESRunMins",
 ];
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     if !shares(policy) {
         return found;
@@ -193,12 +193,12 @@ fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{cluster, codes, policy, policy_with, qos};
+    use crate::check::rules::example::{cluster, codes, policy, policy_with, qos};
 
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
         let mut cluster = cluster();
         change(&mut cluster);
-        codes(&judge(&policy(), &cluster))
+        codes(&check(&policy(), &cluster))
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let mut cluster = cluster();
         cluster.settings.set("DefCpuPerGPU", "4");
         let own = policy_with("[defaults]\ncpus_per_shard = 2\n");
-        assert!(judge(&own, &cluster).is_empty());
+        assert!(check(&own, &cluster).is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::check::facts::{Cluster, Seen};
 use crate::check::finding::{Code, Finding};
 
-pub(crate) fn judge(cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     let plugins = [
         (
@@ -26,7 +26,7 @@ pub(crate) fn judge(cluster: &Cluster) -> Vec<Finding> {
         let mut words = cluster.settings.words(key);
         // That it is not used is said elsewhere.
         if words.any(|word| word.rsplit('/').next() == Some("lua")) {
-            found.extend(judge_script(code, file, module, script));
+            found.extend(check_script(code, file, module, script));
             used.push(module);
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn judge(cluster: &Cluster) -> Vec<Finding> {
     found
 }
 
-fn judge_script(
+fn check_script(
     code: Code,
     file: &str,
     module: &str,
@@ -108,12 +108,12 @@ fn judge_script(
 mod tests {
     use super::*;
     use crate::check::facts::LuaVersion;
-    use crate::check::judge::example::{cluster, codes};
+    use crate::check::rules::example::{cluster, codes};
 
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
         let mut cluster = cluster();
         change(&mut cluster);
-        codes(&judge(&cluster))
+        codes(&check(&cluster))
     }
 
     #[test]

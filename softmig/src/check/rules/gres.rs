@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NODE_LINE: &str = "the NodeName line and gres.conf";
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let groups = groups(&cluster.nodes);
     let found = groups
         .iter()
-        .flat_map(|group| group.judge(policy, cluster.version));
+        .flat_map(|group| group.check(policy, cluster.version));
     found.collect()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn groups(nodes: &[Node]) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    fn judge(&self, policy: &Policy, version: Option<SlurmVersion>) -> Vec<Finding> {
+    fn check(&self, policy: &Policy, version: Option<SlurmVersion>) -> Vec<Finding> {
         let mut found = Vec::new();
         let node = self.node;
         if node.has("mps") && node.has("shard") {
@@ -83,7 +83,8 @@ impl Group<'_> {
                 say(code, what, remedy);
             }
         }
-        let drains = node.has("shard") && version.is_none_or(|own| own >= DRAINS);
+        let drains =
+            node.has("shard") && version.is_none_or(SlurmVersion::drains_without_all_shards);
         for kind in kinds(node, "gpu") {
             let gpus = node.count("gpu", kind);
             let without = node.count("shard", kind) == 0 && !untyped("shard");
@@ -99,7 +100,7 @@ impl Group<'_> {
                         gpus * each,
                         match policy.gpu(kind) {
                             Some(gpu) if gpu.shards_per_gpu() > 1 => "",
-                            _ => "; nobody can ask for those",
+                            _ => "; no job can request those",
                         }
                     ),
                 );
@@ -121,7 +122,7 @@ impl Group<'_> {
                 None => say(
                     Code::GpusUnknown,
                     format!(
-                        "gpu:{kind} is no type of policy.toml, so whole ones count as no shards in any class's limit"
+                        "gpu:{kind} is not in policy.toml, so whole GPUs of this type count as no shards in any class's limit"
                     ),
                     format!("add [gpu.{kind}], or {kind} to plain_types"),
                 ),
@@ -131,13 +132,7 @@ impl Group<'_> {
     }
 }
 
-/// From where on Slurm drains a node with shards of some of its GPUs' types and not of others.
-const DRAINS: SlurmVersion = SlurmVersion {
-    major: 23,
-    minor: 11,
-};
-
-/// The shards that one GPU of a type is to have on this node. One that is not shared has some that nobody can ask for, where
+/// The shards that one GPU of a type is to have on this node. One that is not shared has some that no job can request, where
 /// others are: as many as those have where MIG instances are among them, since gres.conf cannot name these for shards.
 fn per_gpu(policy: &Policy, node: &Node, kind: &str) -> u64 {
     let own = |kind: &str| {
@@ -200,7 +195,7 @@ fn shards(
         ),
         (None, _) if is_reservable(policy, kind) => (
             Code::ReservableShared,
-            format!("{gres}: GPUs of type {kind} are kept for somebody and are not for slices"),
+            format!("{gres}: GPUs of type {kind} are reserved, and are not for slices"),
         ),
         (None, Some(gpu)) if gpu.is_mig() => (
             Code::MigShared,
@@ -218,7 +213,7 @@ fn shards(
         ),
         (None, None) => (
             Code::ShardsUnknown,
-            format!("{gres}, and there is no [gpu.{kind}] in policy.toml, so nobody can have them"),
+            format!("{gres}, and policy.toml has no [gpu.{kind}], so no job can use them"),
         ),
     };
     Some((code, what, remedy))
@@ -236,17 +231,17 @@ pub(crate) fn mps_and_shard(place: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{KEPT, cluster, codes, node, policy, policy_with};
+    use crate::check::rules::example::{KEPT, cluster, codes, node, policy, policy_with};
 
     fn found_in(policy: &Policy, gres: &str) -> Vec<&'static str> {
         let mut cluster = cluster();
         cluster.nodes = vec![node("n1", gres)];
-        codes(&judge(policy, &cluster))
+        codes(&check(policy, &cluster))
     }
 
     #[test]
     fn right_nodes_are_clean() {
-        assert!(judge(&policy(), &cluster()).is_empty());
+        assert!(check(&policy(), &cluster()).is_empty());
     }
 
     #[test]
@@ -291,7 +286,7 @@ mod tests {
         assert_eq!(found_in(&mig(1), gres), ["MIG_SHARED"]);
         assert!(found_in(&mig(2), gres).is_empty());
         assert!(found_in(&mig(1), "gpu:h100_1g.10gb:7").is_empty());
-        // Beside shared GPUs each has as many, and nobody can ask for those of an instance.
+        // Beside shared GPUs each has as many, and no job can request those of an instance.
         let beside = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:28";
         assert!(found_in(&mig(1), beside).is_empty());
         let other = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:7";
@@ -305,7 +300,7 @@ mod tests {
         let mut found = |gres: &str, version: &str| {
             cluster.nodes = vec![node("n1", gres)];
             cluster.version = version.parse().ok();
-            codes(&judge(&plain, &cluster))
+            codes(&check(&plain, &cluster))
         };
         let without = "gpu:l40s:3,gpu:v100:1,shard:l40s:12";
         assert_eq!(found(without, "24.11"), ["SHARDS_OF_ALL_TYPES"]);

@@ -1,4 +1,4 @@
-//! What the policy gives somebody by one figure and takes by another.
+//! What the policy gives a user by one figure and takes by another.
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
@@ -7,10 +7,10 @@ use softmig_policy::config::classes::Standing;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::quota::Quota;
 
-pub(crate) fn judge(policy: &Policy) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy) -> Vec<Finding> {
     let others = policy.standing_of_others();
     let standings = policy.standings().iter().filter(|standing| {
-        // Where all others are in a class, nobody is in none.
+        // Where all others are in a class, every user is in one.
         let is_somebodys = standing.user.is_some() || standing.class.is_some();
         is_somebodys || others.is_some_and(|others| others.class.is_none())
     });
@@ -96,10 +96,10 @@ fn never(standing: &Standing, what: String, remedy: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::policy_with;
+    use crate::check::rules::example::policy_with;
 
     fn found(more: &str) -> Vec<String> {
-        let found = judge(&policy_with(more));
+        let found = check(&policy_with(more));
         found.iter().map(Finding::to_string).collect()
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let coarse = |more: &str| {
             let gpu =
                 "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\nslices = [2]\n";
-            let found = judge(&Policy::parse(&format!("{more}{gpu}")).unwrap());
+            let found = check(&Policy::parse(&format!("{more}{gpu}")).unwrap());
             found.iter().map(Finding::to_string).collect::<Vec<_>>()
         };
         assert!(coarse("[defaults]\nshards = 2\n").is_empty());

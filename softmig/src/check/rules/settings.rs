@@ -2,24 +2,13 @@
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::shares;
+use crate::check::rules::slices::shares;
 use softmig_policy::Policy;
 use softmig_policy::config::choices::{Placement, TagField};
 use softmig_policy::slurm::conf::parses_extra;
 use softmig_policy::slurm::release::SlurmVersion;
 
-const fn release(major: u8, minor: u8) -> SlurmVersion {
-    SlurmVersion { major, minor }
-}
-
-/// Where a node's least loaded GPU can be taken first.
-const SPREADS: SlurmVersion = release(23, 11);
-/// Where `extra` reaches the prolog.
-const EXTRA: SlurmVersion = release(23, 2);
-/// Where Slurm counts shards without being told to use the plugin that can.
-const CONS_TRES: SlurmVersion = release(23, 2);
-/// Where a job's control group has its SLUID for a name.
-const SLUID: SlurmVersion = release(26, 5);
+const SPREADS: SlurmVersion = SlurmVersion::SPREADS_SHARDS;
 
 /// Flags that make the prolog run at a job's allocation.
 const AT_ALLOCATION: [&str; 7] = [
@@ -32,7 +21,7 @@ const AT_ALLOCATION: [&str; 7] = [
     "ForceRequeueOnFail",
 ];
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     if shares(policy) {
         selection(policy, cluster, &mut found);
@@ -57,7 +46,10 @@ fn selection(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     const PARAMETERS: &str = "SelectTypeParameters";
     let settings = &cluster.settings;
     let plugin = settings.get("SelectType");
-    let by_default = plugin.is_empty() && cluster.version.is_none_or(|own| own >= CONS_TRES);
+    let by_default = plugin.is_empty()
+        && cluster
+            .version
+            .is_none_or(SlurmVersion::counts_shards_by_default);
     if plugin != "select/cons_tres" && !by_default {
         let what = match plugin {
             "" => "it is not set, and this release does not count shards then".to_string(),
@@ -87,7 +79,7 @@ fn selection(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         ));
     }
     let spreads = settings.has(PARAMETERS, "LL_SHARED_GRES");
-    let old = cluster.version.filter(|own| *own < SPREADS);
+    let old = cluster.version.filter(|own| !own.spreads_shards());
     match (old, policy.placement) {
         (Some(version), _) if spreads => found.push(Finding::new(
             Code::LlSharedGresTooOld,
@@ -143,14 +135,14 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
                 code,
                 place,
                 match words.is_empty() {
-                    true => format!("there is none, so {own} never runs"),
+                    true => format!("it is not set, so {own} never runs"),
                     false => format!("it does not run {own}"),
                 },
                 remedy,
             ),
             false => Finding::skip(
                 place,
-                format!("it cannot be read here, so nobody knows whether it runs {own}"),
+                format!("it cannot be read here, so it is unknown whether it runs {own}"),
             ),
         });
     }
@@ -219,8 +211,7 @@ fn control_groups(cluster: &Cluster, found: &mut Vec<Finding>) {
             "write ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup",
         ));
     }
-    const FENCE: &str =
-        "every job sees all GPUs of its node, and a slice is one of whichever GPU a program picks";
+    const FENCE: &str = "jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the program opens";
     if !settings
         .words("TaskPlugin")
         .any(|word| word.ends_with("cgroup"))
@@ -243,7 +234,9 @@ fn control_groups(cluster: &Cluster, found: &mut Vec<Finding>) {
                     "write ConstrainDevices=yes",
                 ));
             }
-            let sluid = cluster.version.is_some_and(|own| own >= SLUID);
+            let sluid = cluster
+                .version
+                .is_some_and(SlurmVersion::names_cgroups_by_sluid);
             if sluid && !cgroup.is_yes("CgroupJobIdPaths") {
                 found.push(Finding::new(
                     Code::CgroupSluid,
@@ -263,7 +256,7 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     const REMEDY: &str =
         "write field = \"comment\" in [tag] of policy.toml, or take extra_constraints out";
     let parsed = cluster.settings.has(PARAMETERS, "extra_constraints");
-    let old = cluster.version.filter(|own| *own < EXTRA);
+    let old = cluster.version.filter(|own| !own.passes_extra_to_prolog());
     match policy.tag_field {
         TagField::Comment => {}
         TagField::Extra => {
@@ -291,8 +284,8 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
             Ok(_) => found.push(Finding::new(
                 Code::TagField,
                 PARAMETERS,
-                "extra_constraints stands in a file that slurm.conf includes, where softmig's modules do not look, and \
-                 jobs' limits would travel in extra, which Slurm then reads as an expression",
+                "extra_constraints is set in a file that slurm.conf includes, and softmig's modules read slurm.conf alone: \
+                 they would put limits into extra, which Slurm then reads as an expression",
                 REMEDY,
             )),
             Err(why) => found.push(Finding::skip("slurm.conf", why)),
@@ -304,12 +297,12 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{cluster, codes, policy, policy_with};
+    use crate::check::rules::example::{cluster, codes, policy, policy_with};
 
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
         let mut cluster = cluster();
         change(&mut cluster);
-        codes(&judge(&policy(), &cluster))
+        codes(&check(&policy(), &cluster))
     }
 
     #[test]
@@ -357,12 +350,12 @@ mod tests {
         assert_eq!(with, ["LL_SHARED_GRES_TOO_OLD"]);
         let mut cluster = cluster();
         let spread = policy_with("[placement]\nshards = \"spread\"\n");
-        assert_eq!(codes(&judge(&spread, &cluster)), ["PLACEMENT"]);
+        assert_eq!(codes(&check(&spread, &cluster)), ["PLACEMENT"]);
         old(&mut cluster);
-        assert_eq!(codes(&judge(&spread, &cluster)), ["PLACEMENT_ALWAYS_PACKS"]);
+        assert_eq!(codes(&check(&spread, &cluster)), ["PLACEMENT_ALWAYS_PACKS"]);
         cluster.version = "23.11".parse().ok();
         cluster.settings.set("SelectTypeParameters", parameters);
-        assert!(judge(&spread, &cluster).is_empty());
+        assert!(check(&spread, &cluster).is_empty());
     }
 
     #[test]
@@ -438,20 +431,20 @@ mod tests {
         assert_eq!(text("Include more.conf\n"), ["TAG_FIELD"]);
         let extra = policy_with("[tag]\nfield = \"extra\"\n");
         let mut cluster = cluster();
-        assert!(judge(&extra, &cluster).is_empty());
+        assert!(check(&extra, &cluster).is_empty());
         parses(&mut cluster);
-        assert_eq!(codes(&judge(&extra, &cluster)), ["TAG_FIELD"]);
+        assert_eq!(codes(&check(&extra, &cluster)), ["TAG_FIELD"]);
         cluster.settings.set("SchedulerParameters", "");
         cluster.version = "22.05".parse().ok();
-        assert_eq!(codes(&judge(&extra, &cluster)), ["TAG_FIELD"]);
+        assert_eq!(codes(&check(&extra, &cluster)), ["TAG_FIELD"]);
     }
 
     #[test]
     fn units_of_mps_need_their_gres() {
         let legacy = policy_with("[legacy.mps]\ntype = \"l40s\"\nunits_per_gpu = 320\n");
         let mut cluster = cluster();
-        assert_eq!(codes(&judge(&legacy, &cluster)), ["LEGACY_MPS"]);
+        assert_eq!(codes(&check(&legacy, &cluster)), ["LEGACY_MPS"]);
         cluster.settings.set("GresTypes", "gpu,mps,shard");
-        assert!(judge(&legacy, &cluster).is_empty());
+        assert!(check(&legacy, &cluster).is_empty());
     }
 }

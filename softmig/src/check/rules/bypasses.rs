@@ -2,15 +2,15 @@
 
 use crate::check::facts::{Cluster, Job, Partition};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::accounting::partitions_with_gpus;
+use crate::check::rules::accounting::partitions_with_gpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
 use softmig_policy::{MaybeKnown, Policy, Submitter};
 use std::collections::BTreeSet;
 
-/// So many jobs are named.
+/// The most jobs that one finding names.
 const NAMED: usize = 5;
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(exclusive(policy, cluster));
     found.extend(groups(policy));
@@ -42,13 +42,13 @@ fn exclusive(policy: &Policy, cluster: &Cluster) -> Option<Finding> {
             Code::PartitionExclusive,
             format!("partition {}", names.join(", ")),
             "OverSubscribe=EXCLUSIVE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
-             so nobody is held to what policy.toml says",
+             so none of the limits in policy.toml holds there",
             "write OverSubscribe=NO, or take the nodes with GPUs out of the partition",
         )
     })
 }
 
-/// A primary group is that of the process that asks, and whoever has a second one may change it.
+/// A primary group is that of the process that asks, and users with a second one may change it.
 fn groups(policy: &Policy) -> Vec<Finding> {
     let Some(others) = policy.standing_of_others() else {
         return Vec::new();
@@ -65,7 +65,7 @@ fn groups(policy: &Policy) -> Vec<Finding> {
                 Code::ClassGroups,
                 format!("[classes.{class}]"),
                 format!(
-                    "it has members by groups, and {} may have more ({}): whoever has a second group leaves the class with sg \
+                    "it has members by groups, and {} may have more ({}): users with a second group leave the class with sg \
                      or newgrp",
                     others.called(),
                     keys.join(", ")
@@ -129,8 +129,8 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
         _ => ("jobs", "ask"),
     };
     let whose = match holder {
-        Some(holder) => format!("kept for {}", holder.called()),
-        None => "kept for nobody".to_string(),
+        Some(holder) => format!("reserved for {}", holder.called()),
+        None => "reserved for no user".to_string(),
     };
     Finding::new(
         Code::ReservableJobs,
@@ -149,7 +149,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{KEPT, cluster, codes, policy, policy_with};
+    use crate::check::rules::example::{KEPT, cluster, codes, policy, policy_with};
     use softmig_policy::slurm::gres_list::Configured;
 
     const LIMITS: &str = "[defaults]\nshards = 2\n";
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_right_cluster_is_clean() {
         for policy in [policy(), policy_with(LIMITS), policy_with(KEPT)] {
-            assert!(judge(&policy, &cluster(), 60).is_empty());
+            assert!(check(&policy, &cluster(), 60).is_empty());
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
         let found = |policy: &Policy, at: usize, key: &str, value: &str| {
             let mut cluster = cluster();
             cluster.partitions[at].settings.set(key, value);
-            codes(&judge(policy, &cluster, 60))
+            codes(&check(policy, &cluster, 60))
         };
         for policy in [policy_with(LIMITS), policy_with(KEPT)] {
             for (key, value) in [("OverSubscribe", "EXCLUSIVE"), ("Shared", "Exclusive")] {
@@ -186,7 +186,7 @@ mod tests {
                 "{default_class}[defaults]\nwhole_gpus = 1\nshards = {defaults}\n\
                  [classes.student]\nmembers = {{ {members} }}\nshards = 4\n[classes.guest]\nshards = 9\n"
             ));
-            let found = judge(&policy, &cluster(), 60);
+            let found = check(&policy, &cluster(), 60);
             found.iter().map(Finding::to_string).collect::<Vec<_>>()
         };
         let left = found(8, "groups = [2000]", "");
@@ -194,7 +194,7 @@ mod tests {
             left,
             [
                 "WARN  CLASS_GROUPS [classes.student]: it has members by groups, and people in no class may have more (shards): \
-              whoever has a second group leaves the class with sg or newgrp; name its members by users or accounts, or make what \
+              users with a second group leave the class with sg or newgrp; name its members by users or accounts, or make what \
               holds for people in no class the strictest"
             ]
         );
@@ -227,23 +227,23 @@ mod tests {
             job("9", "carol", "c", "gpu:l40s:1"),
         ]);
         let at = |now: i64| {
-            let found = judge(&policy, &cluster, now);
+            let found = check(&policy, &cluster, now);
             found.iter().map(Finding::to_string).collect::<Vec<_>>()
         };
         assert_eq!(
             at(60),
             [
-                "WARN  RESERVABLE_JOBS [[reservable]] l40s_r: job 8_[0-3] (bob in course) asks for gpu:l40s_r, which is kept for \
+                "WARN  RESERVABLE_JOBS [[reservable]] l40s_r: job 8_[0-3] (bob in course) asks for gpu:l40s_r, which is reserved for \
               user alice now; cancel with scancel 8_[0-3], or hold what waits with scontrol hold"
             ]
         );
         // Alice's outlives its window.
         assert!(at(120)[0].contains(
-            "job 7 (alice in a) asks for gpu:l40s_r, which is kept for account Course now"
+            "job 7 (alice in a) asks for gpu:l40s_r, which is reserved for account Course now"
         ));
         let over = at(180);
         assert!(over[0].contains("jobs 7 (alice in a), 8_[0-3] (bob in course) ask for"));
-        assert!(over[0].contains("kept for nobody now; cancel with scancel 7 8_[0-3],"));
+        assert!(over[0].contains("reserved for no user now; cancel with scancel 7 8_[0-3],"));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         let ids = 1..=8;
         let jobs = ids.map(|id| job(&id.to_string(), "bob", "b", "gpu:l40s_r:1"));
         cluster.jobs = Ok(jobs.collect());
-        let found = judge(&kept, &cluster, 60).remove(0);
+        let found = check(&kept, &cluster, 60).remove(0);
         assert!(
             found.what.contains("5 (bob in b) and 3 more ask"),
             "{found}"
@@ -263,7 +263,7 @@ mod tests {
             "{found}"
         );
         cluster.jobs = Err("squeue did not say".into());
-        assert_eq!(codes(&judge(&kept, &cluster, 60)), ["NOT_LOOKED_AT"]);
-        assert!(judge(&policy(), &cluster, 60).is_empty());
+        assert_eq!(codes(&check(&kept, &cluster, 60)), ["NOT_LOOKED_AT"]);
+        assert!(check(&policy(), &cluster, 60).is_empty());
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::has_slices;
+use crate::check::rules::slices::has_slices;
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::reservable::Window;
 use softmig_policy::slurm::gres_list::Configured;
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = routes(policy, cluster);
     found.extend(gates(policy, cluster));
     match &cluster.reservations {
@@ -37,7 +37,7 @@ fn routes(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             found.push(Finding::new(
                 Code::RoutePartition,
                 place,
-                "there is no such partition, so Slurm refuses each slice job that names none",
+                "this partition does not exist, so Slurm refuses each slice job that names no partition",
                 "correct it, or add the PartitionName line that 'softmig config' prints",
             ));
             continue;
@@ -83,7 +83,7 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
                 Code::GatePartition,
                 &place,
                 format!(
-                    "there is no partition {}, so the gate stands nowhere there",
+                    "partition {} does not exist, so this gate has no effect for it",
                     unknown.join(", ")
                 ),
                 "correct it in policy.toml",
@@ -97,7 +97,7 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             found.push(Finding::new(
                 Code::GateReservation,
                 place,
-                format!("no reservation that there is now fits {}, so nobody passes", gate.reservations().join(" or ")),
+                format!("no current reservation matches {}, so no job passes", gate.reservations().join(" or ")),
                 "make the reservation when its time comes, or correct the expression: it has to fit the whole name",
             ));
         }
@@ -131,13 +131,13 @@ fn invaded_by_slices(
         Code::ReservationInvaded,
         format!("reservation {}", reservation.name),
         format!(
-            "it reserves GPUs of {kind}, which have shards: others' slices are on them all the same"
+            "it reserves GPUs of {kind}, which have shards: other users' slices still run on them"
         ),
         "reserve whole nodes, or give the GPUs a type of their own with [[reservable]]",
     ))
 }
 
-/// The times of GPUs that are kept for somebody.
+/// The times of reserved GPUs.
 pub(crate) fn windows(policy: &Policy, cluster: Option<&Cluster>, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
     for reservable in policy.reservables() {
@@ -192,17 +192,17 @@ pub(crate) fn windows(policy: &Policy, cluster: Option<&Cluster>, now: i64) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{cluster, codes, node, policy, policy_with};
+    use crate::check::rules::example::{cluster, codes, node, policy, policy_with};
 
     #[test]
     fn a_policy_without_names_is_clean() {
-        assert!(judge(&policy(), &cluster()).is_empty());
+        assert!(check(&policy(), &cluster()).is_empty());
     }
 
     #[test]
     fn routes_lead_to_partitions_with_their_gpus() {
         let found = |route: &str| {
-            codes(&judge(
+            codes(&check(
                 &policy_with(&format!("[[route]]\n{route}\n")),
                 &cluster(),
             ))
@@ -214,7 +214,7 @@ mod tests {
         let mut cluster = cluster();
         cluster.nodes.remove(2);
         let h200 = policy_with("[[route]]\npartition = \"gpu\"\ntypes = [\"h200\"]\n");
-        assert_eq!(codes(&judge(&h200, &cluster)), ["ROUTE_GPUS"]);
+        assert_eq!(codes(&check(&h200, &cluster)), ["ROUTE_GPUS"]);
     }
 
     fn reservation(name: &str, nodes: &[&str], tres: &str) -> Reservation {
@@ -229,17 +229,17 @@ mod tests {
     fn gates_open_to_a_reservation_that_there_is() {
         let gate = policy_with("[[gate]]\nwhat = \"slice\"\nreservation = [\"course_.*\"]\n");
         let mut cluster = cluster();
-        assert_eq!(codes(&judge(&gate, &cluster)), ["GATE_RESERVATION"]);
+        assert_eq!(codes(&check(&gate, &cluster)), ["GATE_RESERVATION"]);
         cluster.reservations = Ok(vec![reservation("xcourse_1", &["gpu1"], "cpu=4")]);
-        assert_eq!(codes(&judge(&gate, &cluster)), ["GATE_RESERVATION"]);
+        assert_eq!(codes(&check(&gate, &cluster)), ["GATE_RESERVATION"]);
         cluster.reservations = Ok(vec![reservation("course_1", &["gpu1"], "cpu=4")]);
-        assert!(judge(&gate, &cluster).is_empty());
+        assert!(check(&gate, &cluster).is_empty());
         let elsewhere = policy_with(
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"course_.*\"]\npartitions = [\"gpu\", \"old\"]\n",
         );
-        assert_eq!(codes(&judge(&elsewhere, &cluster)), ["GATE_PARTITION"]);
+        assert_eq!(codes(&check(&elsewhere, &cluster)), ["GATE_PARTITION"]);
         cluster.reservations = Err("files do not say".into());
-        assert_eq!(codes(&judge(&gate, &cluster)), ["NOT_LOOKED_AT"]);
+        assert_eq!(codes(&check(&gate, &cluster)), ["NOT_LOOKED_AT"]);
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
                 "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
             ));
             cluster.reservations = Ok(vec![reservation("r", nodes, tres)]);
-            codes(&judge(&policy(), &cluster))
+            codes(&check(&policy(), &cluster))
         };
         assert_eq!(
             found(&["gpu1"], "cpu=1,gres/gpu:l40s=1"),

@@ -26,7 +26,7 @@ impl Etc {
     /// Opens the folder, made when missing, and waits until no other command works in it.
     pub(crate) fn lock() -> anyhow::Result<Self> {
         let dir = Dir::make(Path::new(FOLDER), 0).map_err(explained)?;
-        // Nobody but root can open it, so nobody else can hold it.
+        // Root alone can open it, so no user can hold it.
         let lock = dir.open_or_create(".lock", 0o600).map_err(explained)?;
         let deadline = Instant::now() + PATIENCE;
         while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -43,7 +43,7 @@ impl Etc {
     }
 }
 
-/// Fails for anybody but root, and makes new files as private or public as they are meant to be.
+/// Fails for all users but root, and makes new files as private or public as they are meant to be.
 pub(crate) fn be_root(command: &str) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("{command} changes the node and is root's; try it with sudo");
@@ -52,7 +52,7 @@ pub(crate) fn be_root(command: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts a file in the place of another, so that whoever opens it finds the old one or the new one and nothing else.
+/// Puts a file in the place of another, so that it is always the old one or the new one.
 /// Returns the new file.
 pub(crate) fn replace(dir: &Dir, name: &str, mode: u32, bytes: &[u8]) -> anyhow::Result<File> {
     let new = fresh(dir, name, mode, bytes)?;
@@ -92,9 +92,7 @@ pub(crate) fn explained(error: DirError) -> anyhow::Error {
             ErrorKind::StorageFull => "its file system is full",
             _ => return anyhow!("{error}"),
         },
-        DirError::Untrusted { .. } => {
-            "give it to root and nobody else: 'chown root:root', 'chmod go-w'"
-        }
+        DirError::Untrusted { .. } => "let root alone write to it: 'chown root:root', 'chmod go-w'",
     };
     anyhow!("{error}; {advice}")
 }

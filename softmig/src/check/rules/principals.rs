@@ -2,14 +2,14 @@
 
 use crate::check::facts::{Accounting, Cluster};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::accounting::has_slurmdbd;
+use crate::check::rules::accounting::has_slurmdbd;
 use softmig_policy::Policy;
 use softmig_policy::config::reservable::{Holder, Window};
 
-/// So many are named.
+/// The most names in one finding.
 const NAMED: usize = 5;
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = gres(policy, cluster);
     // Elsewhere people need not be known to slurmdbd.
     if !knows_everybody(cluster) {
@@ -49,7 +49,7 @@ fn gres(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             Finding::new(
                 Code::GateGres,
                 format!("[[gate]] for {name}"),
-                format!("{name} is not in GresTypes, so nobody can ask for it and the gate stands before nobody"),
+                format!("{name} is not in GresTypes, so no job can request it and this gate has no effect"),
                 "correct it in policy.toml: \"slice\", \"whole\", \"mig\", or a GRES of GresTypes letter for letter",
             )
         })
@@ -79,7 +79,7 @@ fn gates(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
                 Code::GateAccount,
                 format!("[[gate]] for {}", gate.what()),
                 format!(
-                    "there is no account {}, so the gate stands before nobody there",
+                    "account {} does not exist, so this gate has no effect for it",
                     listed(&unknown)
                 ),
                 "correct it in policy.toml, or add the account with sacctmgr",
@@ -135,7 +135,7 @@ fn holders(policy: &Policy, accounting: &Accounting, now: i64) -> Vec<Finding> {
             Code::ReservableHolder,
             format!("[[reservable]] {}", one.kind()),
             format!(
-                "slurmdbd does not have its holder, {}, so it is kept and nobody can use it",
+                "its holder, {}, is not in slurmdbd, so the GPU is reserved and no job can use it",
                 one.holder().called()
             ),
             "correct it in policy.toml, or add the holder with sacctmgr",
@@ -155,10 +155,10 @@ pub(crate) fn listed(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{KEPT, cluster, codes, policy_with};
+    use crate::check::rules::example::{KEPT, cluster, codes, policy_with};
 
     fn found(more: &str) -> Vec<Finding> {
-        judge(&policy_with(more), &cluster(), 60)
+        check(&policy_with(more), &cluster(), 60)
     }
 
     #[test]
@@ -173,16 +173,16 @@ mod tests {
         let unknown = gate("slice", "\"teaching\", \"teachings\"").remove(0);
         assert_eq!(
             unknown.to_string(),
-            "ERROR GATE_ACCOUNT [[gate]] for slice: there is no account teachings, so the gate stands before nobody there; \
+            "ERROR GATE_ACCOUNT [[gate]] for slice: account teachings does not exist, so this gate has no effect for it; \
              correct it in policy.toml, or add the account with sacctmgr"
         );
         assert_eq!(codes(&gate("fpga", "\"teaching\"")), ["GATE_GRES"]);
         let mut with_fpga = cluster();
         with_fpga.settings.set("GresTypes", "gpu,shard,fpga");
         let fpga = policy_with("[[gate]]\nwhat = \"fpga\"\nreservation = [\"course\"]\n");
-        assert!(judge(&fpga, &with_fpga, 60).is_empty());
+        assert!(check(&fpga, &with_fpga, 60).is_empty());
         let other_case = policy_with("[[gate]]\nwhat = \"Fpga\"\nreservation = [\"course\"]\n");
-        assert_eq!(codes(&judge(&other_case, &with_fpga, 60)), ["GATE_GRES"]);
+        assert_eq!(codes(&check(&other_case, &with_fpga, 60)), ["GATE_GRES"]);
     }
 
     const NOBODY_LIMITED: &str = "[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n";
@@ -211,11 +211,11 @@ mod tests {
         assert!(found(KEPT).is_empty());
         let for_nobody = policy_with(&KEPT.replace("alice", "alcie"));
         assert_eq!(
-            codes(&judge(&for_nobody, &cluster(), 60)),
+            codes(&check(&for_nobody, &cluster(), 60)),
             ["RESERVABLE_HOLDER"]
         );
         // That its time is over is said elsewhere.
-        assert!(judge(&for_nobody, &cluster(), 120).is_empty());
+        assert!(check(&for_nobody, &cluster(), 120).is_empty());
     }
 
     #[test]
@@ -223,9 +223,9 @@ mod tests {
         let names = policy_with(&KEPT.replace("alice", "alcie"));
         let mut cluster = cluster();
         cluster.accounting = Err("slurmdbd did not say".into());
-        assert_eq!(codes(&judge(&names, &cluster, 60)), ["NOT_LOOKED_AT"]);
-        assert!(judge(&policy_with(""), &cluster, 60).is_empty());
+        assert_eq!(codes(&check(&names, &cluster, 60)), ["NOT_LOOKED_AT"]);
+        assert!(check(&policy_with(""), &cluster, 60).is_empty());
         cluster.settings.set("AccountingStorageEnforce", "");
-        assert!(judge(&names, &cluster, 60).is_empty());
+        assert!(check(&names, &cluster, 60).is_empty());
     }
 }

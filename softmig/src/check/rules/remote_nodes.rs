@@ -1,13 +1,12 @@
 //! What other nodes said of themselves.
 
-use crate::check::facts::Answer;
+use crate::check::facts::{Answer, NodeFinding};
 use crate::check::finding::{Code, Finding, Level};
-use crate::check::gather::across::Told;
 use softmig_policy::slurm::hostlist::compress;
 
 /// Nodes that say the same are put together.
 pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {
-    let mut said: Vec<(Told, Vec<&str>)> = Vec::new();
+    let mut said: Vec<(NodeFinding, Vec<&str>)> = Vec::new();
     let mut found = Vec::new();
     for answer in answers {
         match &answer.told {
@@ -45,8 +44,8 @@ pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn told(level: &str, code: &str) -> Told {
-        Told {
+    fn told(level: &str, code: &str) -> NodeFinding {
+        NodeFinding {
             level: level.into(),
             code: code.into(),
             r#where: "policy.toml".into(),

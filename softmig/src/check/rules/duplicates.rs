@@ -1,19 +1,19 @@
-//! Nodes and partitions that stand twice in slurm.conf and what it includes.
+//! Nodes and partitions that are defined twice in slurm.conf and what it includes.
 
 use crate::check::facts::{Declared, Line, Lines};
 use crate::check::finding::{Code, Finding};
 use softmig_policy::slurm::hostlist::compress;
 use std::collections::{BTreeMap, HashMap};
 
-pub(crate) fn judge(lines: &Lines) -> Vec<Finding> {
+pub(crate) fn check(lines: &Lines) -> Vec<Finding> {
     let nodes = twice(&lines.nodes).into_iter().map(|(at, names)| {
-        let what = both(at, "NodeName", "a node");
+        let what = both(at, "NodeName", "the node");
         let remedy = remedy(at, "[[nodes]]");
         Finding::new(Code::NodeTwice, compress(names), what, remedy)
     });
     let partitions = twice(&lines.partitions).into_iter().map(|(at, names)| {
         let place = format!("partition {}", names.join(", "));
-        let what = both(at, "PartitionName", "a partition");
+        let what = both(at, "PartitionName", "the partition");
         let remedy = remedy(at, "[[route]]");
         Finding::new(Code::PartitionTwice, place, what, remedy)
     });
@@ -47,7 +47,7 @@ fn both((first, second): Pair<'_>, key: &str, what: &str) -> String {
         true => format!("{first} has {key}= for it twice, or is read twice"),
         false => format!("{first} and {second} both have {key}= for it"),
     };
-    format!("{lines}; with {what} that stands twice slurmctld does not start")
+    format!("{lines}; {what} is defined twice, so slurmctld will not start")
 }
 
 fn remedy((first, second): Pair<'_>, table: &str) -> String {
@@ -77,11 +77,11 @@ mod tests {
     }
 
     fn told(lines: &Lines) -> Vec<String> {
-        judge(lines).iter().map(Finding::to_string).collect()
+        check(lines).iter().map(Finding::to_string).collect()
     }
 
     #[test]
-    fn nodes_that_stand_twice_are_told_with_both_lines() {
+    fn nodes_defined_twice_are_named_with_both_lines() {
         let nodes = vec![
             declared("gpu1", "/s/softmig.conf", 40),
             declared("gpu2", "/s/softmig.conf", 40),
@@ -97,8 +97,8 @@ mod tests {
         assert_eq!(
             told(&lines),
             [
-                "ERROR NODE_TWICE gpu[1-2]: /s/softmig.conf line 40 and /s/slurm.conf line 9 both have NodeName= for it; with a node \
-                 that stands twice slurmctld does not start; take it out of /s/slurm.conf line 9; what else that line says goes into \
+                "ERROR NODE_TWICE gpu[1-2]: /s/softmig.conf line 40 and /s/slurm.conf line 9 both have NodeName= for it; the node \
+                 is defined twice, so slurmctld will not start; take it out of /s/slurm.conf line 9; what else that line says goes into \
                  slurm of [[nodes]] in policy.toml"
             ]
         );
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_that_stand_twice_are_told_with_both_lines() {
+    fn partitions_defined_twice_are_named_with_both_lines() {
         let partitions = vec![
             declared("quick", "slurm.conf", 3),
             declared("slow", "slurm.conf", 4),
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             told[0],
             "ERROR PARTITION_TWICE partition quick: slurm.conf line 3 and softmig.conf line 50 both have PartitionName= for \
-             it; with a partition that stands twice slurmctld does not start; take it out of slurm.conf line 3; what else that line \
+             it; the partition is defined twice, so slurmctld will not start; take it out of slurm.conf line 3; what else that line \
              says goes into slurm of [[route]] in policy.toml"
         );
         assert!(told[1].ends_with("; write it once, and include each file once"));

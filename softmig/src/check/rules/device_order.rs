@@ -3,8 +3,8 @@
 
 use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::gres::groups;
-use crate::check::judge::inventory::lines_for;
+use crate::check::rules::gres::groups;
+use crate::check::rules::inventory::lines_for;
 use softmig_policy::Policy;
 use softmig_policy::config::inventory::apart;
 use softmig_policy::slurm::hostlist::compress;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// What is wrong in which file, and what to do about it.
 type Wrong = (&'static str, String, &'static str);
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     // Without types nothing is limited.
     if policy.gpus().next().is_none() {
         return Vec::new();
@@ -101,7 +101,7 @@ fn in_two_places(file: &'static str, kinds: &[&str]) -> Option<Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{cluster, node, policy};
+    use crate::check::rules::example::{cluster, node, policy};
 
     /// Lines of a type and its files.
     fn lines(list: &[(&str, &[&str])]) -> Vec<GresLine> {
@@ -119,7 +119,7 @@ mod tests {
         let mut cluster = cluster();
         cluster.nodes[0] = node("gpu1", gres);
         cluster.gres_conf = Ok(lines(list));
-        let found = judge(&policy(), &cluster);
+        let found = check(&policy(), &cluster);
         found
             .iter()
             .map(|finding| {
@@ -156,7 +156,7 @@ mod tests {
     fn types_and_devices_in_the_order_of_the_devices_are_right() {
         let kept: &[&str] = &["/dev/nvidia0"];
         let shared: &[&str] = &["/dev/nvidia1", "/dev/nvidia2"];
-        // Lines of two types may stand in any order.
+        // Lines of two types may be in any order.
         for list in [
             [("l40s", shared), ("l40s_r", kept)],
             [("l40s_r", kept), ("l40s", shared)],
@@ -165,7 +165,7 @@ mod tests {
             // Only the devices count where they are known.
             assert!(found("gpu:l40s_r:1,gpu:l40s:1,gpu:l40s:1", &list).is_empty());
         }
-        assert!(judge(&policy(), &cluster()).is_empty());
+        assert!(check(&policy(), &cluster()).is_empty());
     }
 
     #[test]
@@ -211,6 +211,6 @@ mod tests {
         assert!(found("gpu:l40s_r:1,gpu:l40s:3", &[]).is_empty());
         let mut cluster = cluster();
         cluster.nodes[0] = node("gpu1", gres);
-        assert!(judge(&Policy::parse("").unwrap(), &cluster).is_empty());
+        assert!(check(&Policy::parse("").unwrap(), &cluster).is_empty());
     }
 }

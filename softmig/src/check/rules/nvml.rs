@@ -72,7 +72,7 @@ impl Said {
     }
 }
 
-pub(crate) fn judge(
+pub(crate) fn check(
     policy: &Policy,
     machine: &Machine,
     cluster: Option<&Cluster>,
@@ -100,7 +100,7 @@ pub(crate) fn judge(
             (Standing::Empty, _) => found.push(Finding::new(
                 Code::MigEmpty,
                 place,
-                "MIG is on and there are no instances, so nobody can have it, not as a whole either",
+                "MIG is on and has no instances, so no job can use this GPU",
                 "make instances ('nvidia-smi mig -cgi ... -C'), or turn MIG off ('nvidia-smi -mig 0')",
             )),
             (Standing::Divided, Some(kind)) if policy.gpu(kind).is_some_and(|gpu| !gpu.is_mig()) => {
@@ -138,7 +138,7 @@ fn called(gpu: &Gpu) -> String {
     }
 }
 
-/// What the policy says of a type; of one that is kept for somebody, what it is otherwise.
+/// What the policy says of a type; of a reserved one, what it is otherwise.
 fn shared<'a>(policy: &'a Policy, kind: &str) -> Option<&'a GpuType> {
     policy.gpu(kind).or_else(|| {
         let mut kept = policy.reservables().iter();
@@ -203,7 +203,7 @@ fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) ->
 mod tests {
     use super::*;
     use crate::check::facts::GresLine;
-    use crate::check::judge::example::{
+    use crate::check::rules::example::{
         cluster, codes, l40s, machine, memory_of, node, policy, policy_with,
     };
     use softmig_nvml::Instance;
@@ -211,7 +211,7 @@ mod tests {
     fn found(policy: &Policy, machine: &Machine, cluster: Option<&Cluster>) -> Vec<Finding> {
         let mut found = Vec::new();
         if let Ok(devices) = &machine.nvml {
-            judge(policy, machine, cluster, devices, 0, &mut found);
+            check(policy, machine, cluster, devices, 0, &mut found);
         }
         found
     }

@@ -2,12 +2,12 @@
 
 use crate::check::facts::{Cluster, Difference, Machine};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::nvml;
+use crate::check::rules::nvml;
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
-use softmig_node::paths::NODE_CONF;
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
+use softmig_policy::node::paths::NODE_CONF;
 
 /// Whether the policy is the one that it is compared with.
 pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
@@ -24,7 +24,7 @@ pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
     ))
 }
 
-pub(crate) fn judge(
+pub(crate) fn check(
     policy: &Policy,
     machine: &Machine,
     cluster: Option<&Cluster>,
@@ -35,7 +35,7 @@ pub(crate) fn judge(
     library(machine, &mut found);
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
-        Ok(devices) => nvml::judge(policy, machine, cluster, devices, now, &mut found),
+        Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
     }
     found.extend(machine.models.iter().map(scheduler));
     found
@@ -49,7 +49,7 @@ fn settings(machine: &Machine, found: &mut Vec<Finding>) {
         Ok(None) => found.push(Finding::new(
             Code::NodeConf,
             place,
-            "there is none, so softmig does nothing here",
+            "there is no such file, so softmig does nothing here",
             "run 'softmig install --hook'",
         )),
         Ok(Some(conf)) => {
@@ -169,14 +169,14 @@ fn scheduler(model: &Model) -> Finding {
 mod tests {
     use super::*;
     use crate::check::facts::Cgroups;
-    use crate::check::judge::example::{cluster, codes, machine, policy};
+    use crate::check::rules::example::{cluster, codes, machine, policy};
     use softmig_node::proofs::{Failed, Proof};
     use softmig_policy::node::node_conf::NodeConf;
 
     fn found(change: impl Fn(&mut Machine)) -> Vec<&'static str> {
         let mut machine = machine();
         change(&mut machine);
-        codes(&judge(&policy(), &machine, Some(&cluster()), 0))
+        codes(&check(&policy(), &machine, Some(&cluster()), 0))
     }
 
     #[test]
@@ -287,7 +287,7 @@ mod tests {
             };
             let mut machine = machine();
             machine.models = vec![model];
-            let found = judge(&policy(), &machine, Some(&cluster()), 0);
+            let found = check(&policy(), &machine, Some(&cluster()), 0);
             assert_eq!(codes(&found), [code]);
             assert!(found[0].what.ends_with(words), "{}", found[0]);
             assert!(found[0].place.ends_with("NVIDIA L40S"), "{}", found[0]);

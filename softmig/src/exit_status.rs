@@ -10,7 +10,7 @@ pub(crate) fn end_like(status: ExitStatus) -> ExitCode {
         let code = status.code().and_then(|code| u8::try_from(code).ok());
         return code.map_or(ExitCode::FAILURE, ExitCode::from);
     };
-    // The program has left a core, if anybody has.
+    // The other program has left the core file, if there is one.
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),

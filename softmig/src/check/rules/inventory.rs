@@ -2,13 +2,13 @@
 
 use crate::check::facts::{Cluster, GresLine, Node};
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::gres::{groups, kinds, mps_and_shard};
+use crate::check::rules::gres::{groups, kinds, mps_and_shard};
 use crate::slurm::gres::NodeGres;
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::{compress, expand};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = inventory(policy, cluster, now);
     found.extend(gres_conf(cluster, groups(&cluster.nodes).len() == 1));
     found
@@ -154,11 +154,11 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{KEPT, cluster, codes, node, policy, policy_with};
+    use crate::check::rules::example::{KEPT, cluster, codes, node, policy, policy_with};
 
     #[test]
     fn the_inventory_is_held_against_slurms_nodes() {
-        let with = |nodes: &str| codes(&judge(&policy_with(nodes), &cluster(), 0));
+        let with = |nodes: &str| codes(&check(&policy_with(nodes), &cluster(), 0));
         let entry = |names: &str, gpus: &str| {
             format!("[[nodes]]\nnames = \"{names}\"\ngpus = [\"{gpus}\"]\n")
         };
@@ -181,11 +181,11 @@ mod tests {
             "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:1",
         )];
         for now in [0, 90, 200] {
-            assert!(judge(&kept, &cluster, now).is_empty(), "{now}");
+            assert!(check(&kept, &cluster, now).is_empty(), "{now}");
         }
         cluster.nodes = vec![node("n1", "gpu:l40s:4,shard:l40s:16")];
-        assert_eq!(codes(&judge(&kept, &cluster, 90)), ["NODE_GPUS"]);
-        assert!(judge(&kept, &cluster, 200).is_empty());
+        assert_eq!(codes(&check(&kept, &cluster, 90)), ["NODE_GPUS"]);
+        assert!(check(&kept, &cluster, 200).is_empty());
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         let with = |lines: Vec<GresLine>| {
             let mut cluster = cluster();
             cluster.gres_conf = Ok(lines);
-            codes(&judge(&policy(), &cluster, 0))
+            codes(&check(&policy(), &cluster, 0))
         };
         assert!(with(vec![line(&["gpu1", "gpu2"], 16)]).is_empty());
         assert!(with(vec![line(&["gpu1"], 8), line(&["gpu1"], 8)]).is_empty());
@@ -220,6 +220,6 @@ mod tests {
         assert!(with(vec![line(&[], 8)]).is_empty());
         let mut cluster = cluster();
         cluster.gres_conf = Err("no such file".into());
-        assert_eq!(codes(&judge(&policy(), &cluster, 0)), ["NOT_LOOKED_AT"]);
+        assert_eq!(codes(&check(&policy(), &cluster, 0)), ["NOT_LOOKED_AT"]);
     }
 }

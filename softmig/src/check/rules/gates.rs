@@ -2,12 +2,12 @@
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
-use crate::check::judge::known::{knows_everybody, listed};
+use crate::check::rules::principals::{knows_everybody, listed};
 use softmig_policy::config::gates::Gate;
 use softmig_policy::{MaybeKnown, Policy, Submitter, gate_before};
 use std::collections::BTreeSet;
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut told: BTreeSet<(&str, &str)> = BTreeSet::new();
     for gate in policy.gates() {
@@ -27,7 +27,7 @@ pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
                     Code::GateClass,
                     format!("[[gate]] for {}", gate.what()),
                     format!(
-                        "it stands before class {class} by accounts = [\"{}\"], and of the same class pass: {}",
+                        "it lists accounts [\"{}\"] of class {class}; these members of the class pass it: {}",
                         gate.accounts().join("\", \""),
                         others.join("; ")
                     ),
@@ -44,7 +44,7 @@ fn is_for(gate: &Gate, account: &str) -> bool {
     own.any(|own| own.eq_ignore_ascii_case(account))
 }
 
-/// Whether somebody of a class passes without a reservation, in any of the gate's partitions.
+/// Whether a user of a class passes without a reservation, in any of the gate's partitions.
 fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -> bool {
     let passes_in = |partition: Option<&String>| {
         let submitter = Submitter {
@@ -60,7 +60,7 @@ fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -
     }
 }
 
-/// Whom of a class no such gate stands before.
+/// The users of a class that no such gate is for.
 fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<String> {
     let mut others = Vec::new();
     let (users, accounts) = policy.members(class);
@@ -94,14 +94,13 @@ fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<S
     let of_others = policy.standing_of_others();
     if of_others.is_some_and(|others| others.class.as_deref() == Some(class)) {
         others.push(
-            "everybody whom no class names, since it is default_class, under another account"
-                .to_string(),
+            "all users in no other class (it is default_class), under another account".to_string(),
         );
     }
     others
 }
 
-/// Whether somebody can submit under an account that the gate is not for, as far as that is known.
+/// Whether a user can submit under an account that the gate is not for, as far as that is known.
 fn has_other_account(cluster: &Cluster, gate: &Gate, user: &str) -> bool {
     match &cluster.accounting {
         Ok(accounting) if knows_everybody(cluster) => {
@@ -115,7 +114,7 @@ fn has_other_account(cluster: &Cluster, gate: &Gate, user: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{association, cluster, codes, policy_with};
+    use crate::check::rules::example::{association, cluster, codes, policy_with};
 
     /// The gate is for accounts a and b.
     fn policy(top: &str, gate: &str, members: &str, more: &str) -> Policy {
@@ -130,7 +129,7 @@ mod tests {
     fn found(policy: &Policy) -> Vec<String> {
         let mut cluster = cluster();
         cluster.accounting = Err("files do not have it".into());
-        let found = judge(policy, &cluster);
+        let found = check(policy, &cluster);
         found.iter().map(Finding::to_string).collect()
     }
 
@@ -146,8 +145,8 @@ mod tests {
                 "users = [\"alice\"], accounts = [\"a\", \"c\"], groups = [7]"
             )),
             [
-                "WARN  GATE_CLASS [[gate]] for slice: it stands before class student by accounts = [\"a\", \"b\"], and of the same \
-                 class pass: account c; user alice under another account; members by groups under another account; leave accounts \
+                "WARN  GATE_CLASS [[gate]] for slice: it lists accounts [\"a\", \"b\"] of class student; these members of the class \
+                 pass it: account c; user alice under another account; members by groups under another account; leave accounts \
                  out, and name the classes that may pass in exempt_classes"
             ]
         );
@@ -157,7 +156,7 @@ mod tests {
             "accounts = [\"a\"]",
             "[users.bob]\nclass = \"student\"\nshards = 1\n",
         );
-        assert!(found(&table)[0].contains("pass: user bob under another account; leave"));
+        assert!(found(&table)[0].contains("pass it: user bob under another account; leave"));
         let by_default = policy(
             "default_class = \"student\"\n",
             "",
@@ -166,7 +165,7 @@ mod tests {
         );
         assert!(
             found(&by_default)[0]
-                .contains("pass: everybody whom no class names, since it is default_class")
+                .contains("pass it: all users in no other class (it is default_class)")
         );
     }
 
@@ -199,7 +198,7 @@ mod tests {
         // Account c meets that one; alice under a third account meets neither.
         let told = gate("slice", "accounts = [\"c\"]").remove(0);
         assert!(
-            told.contains("pass: user alice under another account; leave"),
+            told.contains("pass it: user alice under another account; leave"),
             "{told}"
         );
         // Both in the one partition.
@@ -215,7 +214,7 @@ mod tests {
         let with = |cluster: &mut Cluster, account: &str| {
             let associations = vec![association(account, "Alice", &["normal"])];
             cluster.accounting.as_mut().unwrap().associations = associations;
-            codes(&judge(&policy, cluster))
+            codes(&check(&policy, cluster))
         };
         assert!(with(&mut cluster, "A").is_empty());
         assert_eq!(with(&mut cluster, "other"), ["GATE_CLASS"]);

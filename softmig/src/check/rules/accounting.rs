@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// What prints everything that has to be done here.
 const CONFIG: &str = "run the sacctmgr commands that 'softmig config' prints";
 
-pub(crate) fn judge(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
-    // Where nobody is limited there is nothing to hold.
+pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
+    // Without limits there is nothing to enforce.
     let Some(wanted) = accounting::of(policy) else {
         return Vec::new();
     };
@@ -50,7 +50,7 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
         found.push(Finding::new(
             Code::Accounting,
             "AccountingStorageType",
-            "policy.toml limits people, and without slurmdbd Slurm holds nobody to that",
+            "policy.toml has limits for users, and Slurm enforces none without slurmdbd",
             "set up slurmdbd and write AccountingStorageType=accounting_storage/slurmdbd",
         ));
         return;
@@ -86,7 +86,7 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::AccountingEnforce,
             ENFORCE,
             format!(
-                "without {} nobody is held to what policy.toml says",
+                "without {} Slurm enforces none of the limits in policy.toml",
                 missing.join(" and ")
             ),
             format!("write {ENFORCE}={}", accounting::ENFORCE.join(",")),
@@ -193,7 +193,7 @@ fn compare(wanted: &qos::Qos, accounting: &Accounting) -> Vec<Finding> {
     let Some(own) = accounting.qos.iter().find(|qos| qos.name == wanted.name) else {
         return vec![say(
             Code::QosMissing,
-            "there is none, so jobs with GPUs are refused".into(),
+            "Slurm has no such QOS, so jobs with GPUs are refused".into(),
             CONFIG,
         )];
     };
@@ -254,7 +254,7 @@ fn differences(wanted: &qos::Qos, own: &Qos) -> Vec<String> {
         ("MaxTRES", &wanted.per_job),
     ] {
         let own = own.fields.get(name);
-        // What is no list of amounts is shown as it is.
+        // Text that is not a list of amounts is shown as it is.
         let own = own
             .parse::<Tres>()
             .map_or(own.to_string(), |own| own.to_string());
@@ -288,7 +288,7 @@ fn other_qos(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
             Finding::new(
                 Code::OtherQos,
                 format!("other_qos of {}", standing.called()),
-                format!("{name} is no QOS in Slurm"),
+                format!("QOS {name} does not exist in Slurm"),
                 format!("correct it in policy.toml, or 'sacctmgr add qos {name}'"),
             )
         })
@@ -299,7 +299,7 @@ fn other_qos(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::judge::example::{association, cluster, codes, policy, policy_with, qos};
+    use crate::check::rules::example::{association, cluster, codes, policy, policy_with, qos};
 
     const LIMITS: &str =
         "[defaults]\nshards = 2\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n";
@@ -332,7 +332,7 @@ mod tests {
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
         let mut cluster = limited();
         change(&mut cluster);
-        codes(&judge(&policy_with(LIMITS), &cluster))
+        codes(&check(&policy_with(LIMITS), &cluster))
     }
 
     #[test]
@@ -345,9 +345,9 @@ mod tests {
         let mut cluster = limited();
         cluster.settings.set("AccountingStorageType", "");
         cluster.accounting = Err("there is none".into());
-        assert!(judge(&policy(), &cluster).is_empty());
+        assert!(check(&policy(), &cluster).is_empty());
         assert_eq!(
-            codes(&judge(&policy_with(LIMITS), &cluster)),
+            codes(&check(&policy_with(LIMITS), &cluster)),
             ["ACCOUNTING"]
         );
     }
@@ -452,7 +452,7 @@ mod tests {
             accounting.qos[1].fields.set("MaxTRESPerUser", "billing=3");
             accounting.qos[1].fields.set("MaxWall", "");
         }
-        let found = judge(&policy_with(LIMITS), &cluster);
+        let found = check(&policy_with(LIMITS), &cluster);
         assert_eq!(
             found[0].what,
             "MaxTRESPerUser is billing=3, and policy.toml makes it billing=2; MaxWall is not set, and policy.toml makes it 1-00:00:00"
@@ -480,7 +480,7 @@ mod tests {
     #[test]
     fn a_qos_of_the_sites_own_has_to_be_there() {
         let others = policy_with(&format!("{LIMITS}other_qos = [\"normal\", \"long\"]\n"));
-        assert_eq!(codes(&judge(&others, &limited())), ["OTHER_QOS"]);
+        assert_eq!(codes(&check(&others, &limited())), ["OTHER_QOS"]);
     }
 
     #[test]

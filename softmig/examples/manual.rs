@@ -1,0 +1,46 @@
+//! Writes the manual pages and the completions of shells. `cargo xtask stage` runs it with usr/share of its tree.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::{Shell, generate_to};
+use clap_mangen::Man;
+
+/// Where each shell looks for completions, below usr/share.
+pub const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions"),
+    (Shell::Zsh, "zsh/site-functions"),
+    (Shell::Fish, "fish/vendor_completions.d"),
+];
+
+fn main() -> anyhow::Result<()> {
+    let share = std::env::args_os().nth(1).context("usage: manual FOLDER")?;
+    write(Path::new(&share))
+}
+
+/// Writes all into the folder.
+pub fn write(share: &Path) -> anyhow::Result<()> {
+    let pages = folder(share, "man/man1")?;
+    clap_mangen::generate_to(softmig::command(), &pages)?;
+    let pages = folder(share, "man/man8")?;
+    Man::new(softmig_monitor::Cli::command())
+        .section("8")
+        .generate_to(&pages)?;
+    for (shell, place) in COMPLETIONS {
+        let folder = folder(share, place)?;
+        let file = generate_to(shell, &mut softmig::command(), "softmig", &folder)?;
+        // Bash looks for a file of the command's name.
+        if shell == Shell::Bash {
+            fs::rename(file, folder.join("softmig"))?;
+        }
+    }
+    Ok(())
+}
+
+fn folder(share: &Path, place: &str) -> anyhow::Result<PathBuf> {
+    let folder = share.join(place);
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    Ok(folder)
+}
