@@ -100,7 +100,7 @@ static int box(void *function, void *in, int has_stream)
 
 static int copies(void *f, enum kind kind)
 {
-    device_pointer tos[] = {to}, froms[] = {from};
+    device_pointer targets[] = {to}, sources[] = {from};
     size_t sizes[] = {BYTES}, failed = 0;
     size_t room[64] = {0};
     switch (kind) {
@@ -134,10 +134,10 @@ static int copies(void *f, enum kind kind)
         return ((int (*)(device_pointer, device_pointer, size_t, void *, void *))f)(to, from, BYTES, room, stream);
     case BATCH:
         return ((int (*)(device_pointer *, device_pointer *, size_t *, size_t, void *, size_t *, size_t, size_t *,
-                         void *))f)(tos, froms, sizes, 1, room, room, 0, &failed, stream);
+                         void *))f)(targets, sources, sizes, 1, room, room, 0, &failed, stream);
     case BATCH_V2:
         return ((int (*)(device_pointer *, device_pointer *, size_t *, size_t, void *, size_t *, size_t, void *))f)(
-            tos, froms, sizes, 1, room, room, 0, stream);
+            targets, sources, sizes, 1, room, room, 0, stream);
     case BOX_BATCH:
         return ((int (*)(size_t, void *, size_t *, unsigned long long, void *))f)(1, room, &failed, 0, stream);
     case BOX_BATCH_V2:

@@ -63,7 +63,7 @@ struct information {
     unsigned long long time;
     unsigned pid, sm, memory, encoder, decoder, jpeg, ofa;
 };
-struct informations {
+struct information_list {
     unsigned version, count;
     unsigned long long after;
     struct information *entries;
@@ -84,7 +84,7 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory);
 int nvmlDeviceGetRunningProcessDetailList(void *device, struct details *list);
 int nvmlDeviceGetProcessUtilization(void *device, struct sample *samples, unsigned *count, unsigned long long after);
-int nvmlDeviceGetProcessesUtilizationInfo(void *device, struct informations *list);
+int nvmlDeviceGetProcessesUtilizationInfo(void *device, struct information_list *list);
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *utilization);
 int nvmlDeviceGetAccountingPids(void *device, unsigned *count, unsigned *pids);
 int nvmlDeviceGetAccountingStats(void *device, unsigned pid, struct account *stats);
@@ -189,14 +189,14 @@ static void look_at_work(void *device)
 
         struct information entries[ROOM];
         unsigned room = rooms[i].room;
-        struct informations list = {VERSION(struct informations, 1), room, 0, room ? entries : NULL};
+        struct information_list list = {VERSION(struct information_list, 1), room, 0, room ? entries : NULL};
         memset(entries, UNTOUCHED, sizeof entries);
         result = nvmlDeviceGetProcessesUtilizationInfo(device, &list);
         begin("nvmlDeviceGetProcessesUtilizationInfo", rooms[i].how, result);
         end(entries, sizeof *entries, offsetof(struct information, pid), offsetof(struct information, sm), list.count,
             ROOM, result);
     }
-    struct informations unknown = {VERSION(struct informations, 9), 0, 0, NULL};
+    struct information_list unknown = {VERSION(struct information_list, 9), 0, 0, NULL};
     begin("nvmlDeviceGetProcessesUtilizationInfo", " unknown", nvmlDeviceGetProcessesUtilizationInfo(device, &unknown));
     printf("\n");
     struct utilization utilization = {0};

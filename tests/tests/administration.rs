@@ -226,7 +226,7 @@ fn an_error_in_the_sites_script_lets_no_slice_through(slurm: Slurm) -> Result<()
         "function slurm_job_submit() error('100% broken') end\nfunction slurm_job_modify() return 0 end",
     )?;
     let refusal = refused_quarter(&cluster)?;
-    assert!(refusal.contains("softmig could not decide"), "{refusal}");
+    assert!(refusal.contains("softmig could not process"), "{refusal}");
     let shards = cluster
         .user("alice")
         .try_sbatch(&["--gres=shard:l40s:4"], "true")?;

@@ -86,3 +86,20 @@ fn every_link_of_a_page_leads_to_something() -> Result<()> {
     assert!(dead.is_empty(), "{dead:#?}");
     Ok(())
 }
+
+#[test]
+fn the_book_has_every_page_of_docs() -> Result<()> {
+    let contents = page("SUMMARY.md")?;
+    let shown = links(&contents);
+    for path in pages()? {
+        let Ok(page) = path.strip_prefix(root().join("../docs")) else {
+            continue;
+        };
+        let name = page.to_string_lossy();
+        assert!(
+            name == "SUMMARY.md" || shown.contains(&name.as_ref()),
+            "docs/SUMMARY.md does not name {name}"
+        );
+    }
+    Ok(())
+}

@@ -108,7 +108,7 @@ fn a_name_that_almost_fits_does_not_fit(slurm: Slurm) -> Result<()> {
             let refusal = output?.refused().context(form)?;
             assert!(refusal.contains("[GATE_RESERVATION]"), "{form}: {refusal}");
             assert!(
-                refusal.contains(&format!("and {name} is not one of them")),
+                refusal.contains(&format!("may not be used inside reservation {name} ")),
                 "{refusal}"
             );
         }
@@ -340,12 +340,12 @@ fn a_reserved_gpu_is_never_somebody_elses(slurm: Slurm) -> Result<()> {
         (
             "2998-01-01",
             "2999-01-01",
-            "kept for user alice from 2998-01-01T00:00:00",
+            "reserved for user alice from 2998-01-01T00:00:00",
         ),
         (
             "2020-01-01",
             "2020-01-02",
-            "was kept for user alice until 2020-01-02T00:00:00",
+            "was reserved for user alice until 2020-01-02T00:00:00",
         ),
     ] {
         cluster.write(POLICY, &format!("{policy}\n{}", kept(start, end)))?;

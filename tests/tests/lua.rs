@@ -46,6 +46,7 @@ in_each_lua!(
     a_refusal_reaches_the_user_word_for_word,
     what_is_not_a_slice_is_not_touched,
     an_error_of_slurms_refuses_a_slice_and_passes_the_rest,
+    a_field_that_raises_an_error_counts_as_not_set,
     text_that_is_no_utf8_does_no_harm,
     a_client_is_given_the_translation,
 );
@@ -86,9 +87,9 @@ fn a_refusal_reaches_the_user_word_for_word(version: &str) -> Result<()> {
     // The percent signs are text, not a format.
     assert_eq!(
         said,
-        "log_user: softmig: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]\n\
+        "log_user: softmig: gpu:l40s.3:1: GPUs of type l40s are divided into 2 or 4 slices [SLICE_SIZE]\n\
          log_user: softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time) or --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)\n\
-         log_info: softmig: job_submit: uid=2001: refused: gpu:l40s.3:1: GPUs of type l40s are cut in 2 or 4 [SLICE_SIZE]\n2072\n"
+         log_info: softmig: job_submit: uid=2001: refused: gpu:l40s.3:1: GPUs of type l40s are divided into 2 or 4 slices [SLICE_SIZE]\n2072\n"
     );
     Ok(())
 }
@@ -128,9 +129,24 @@ fn an_error_of_slurms_refuses_a_slice_and_passes_the_rest(version: &str) -> Resu
     assert!(said.contains("log_error: softmig: no decision:"), "{said}");
     assert!(said.contains("no room"), "{said}");
     assert!(
-        said.contains("log_user: softmig: softmig could not decide"),
+        said.contains("log_user: softmig: softmig could not process"),
         "{said}"
     );
+    Ok(())
+}
+
+fn a_field_that_raises_an_error_counts_as_not_set(version: &str) -> Result<()> {
+    let said = lua(
+        version,
+        &format!(
+            "{JOB_SUBMIT}local fields = {{ tres_per_node = 'gres/gpu:l40s.4:1' }}\n\
+             local job = setmetatable({{}}, {{ __newindex = fields, __index = function(_, name)\n\
+             if name == 'qos' or name == 'tres_bind' then error('no such field') end\n\
+             return fields[name]\nend }})\n\
+             print(slurm_job_submit(job, {{}}, 1), fields.tres_per_node)"
+        ),
+    )?;
+    assert!(said.ends_with("0\tgres/shard:l40s:1\n"), "{said}");
     Ok(())
 }
 

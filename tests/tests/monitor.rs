@@ -191,6 +191,8 @@ struct Daemon<'a> {
 }
 
 const LOG: &str = "/var/log/softmig/node.log";
+/// What systemd's watchdog hears.
+const ALIVE: &str = "WATCHDOG=1";
 
 impl<'a> Daemon<'a> {
     fn start(node: &'a softmig_tests::Node) -> Result<Daemon<'a>> {
@@ -208,22 +210,28 @@ impl<'a> Daemon<'a> {
             format!("echo $$ >/run/monitor.pid; exec {words} {rights} {MONITOR} --interval 1");
         let call = node
             .command("root", &["sh", "-c", &line])
-            .env("NOTIFY_SOCKET", "/run/notify");
+            .env("NOTIFY_SOCKET", "/run/notify")
+            .env("WATCHDOG_USEC", "30000000");
         let daemon = Daemon {
             node,
             process: Some(call.spawn()?),
             systemd,
         };
         daemon.hears("READY=1")?;
+        daemon.hears(ALIVE)?;
         Ok(daemon)
     }
 
     fn hears(&self, what: &str) -> Result<()> {
         let mut buffer = [0; 64];
-        let length = self.systemd.recv(&mut buffer).context(what.to_owned())?;
-        let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
-        ensure!(said == what, "{said} instead of {what}");
-        Ok(())
+        loop {
+            let length = self.systemd.recv(&mut buffer).context(what.to_owned())?;
+            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if said == what {
+                return Ok(());
+            }
+            ensure!(said == ALIVE, "{said} instead of {what}");
+        }
     }
 
     fn end(mut self) -> Result<Output> {

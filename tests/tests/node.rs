@@ -115,8 +115,8 @@ fn a_file_that_the_library_refuses_is_shown_as_refused_and_switched_all_the_same
             &*format!("mv {CONF} /root; ln -s /root/node.conf {CONF}"),
             "a link",
         ),
-        (&*format!("rm {CONF}; mkfifo {CONF}"), "no plain file"),
-        (&*format!("rm {CONF}; mkdir {CONF}"), "no plain file"),
+        (&*format!("rm {CONF}; mkfifo {CONF}"), "not a plain file"),
+        (&*format!("rm {CONF}; mkdir {CONF}"), "not a plain file"),
         (&*long, "more than 16383 bytes"),
     ] {
         machine

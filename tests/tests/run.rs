@@ -407,13 +407,13 @@ fn in_a_job_its_own_limits_are_named_and_nothing_is_run(slurm: Slurm) -> Result<
         (
             "--gres=gpu:l40s.4:1",
             [
-                "its own limits hold",
+                "its limits hold",
                 "11366 MiB and 25 % of the time of each GPU",
             ],
         ),
         (
             "--gres=gpu:l40s:1",
-            ["which has whole GPUs", "ask Slurm for a slice"],
+            ["which has no limits", "ask Slurm for a slice"],
         ),
     ] {
         let output = alice.srun(&[&[gres][..], &RUN].concat())?;

@@ -2,23 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::packages::need_for;
 use crate::place::{project, run, target};
 use crate::steps::cargo;
+use crate::wheel::Wheel;
 
-/// A package of the Python index: NVIDIA's headers and libclang are there for every machine, and nothing has to be
-/// installed. The version is fixed: a new one may change the declarations.
-struct Wheel {
-    name: &'static str,
-    version: &'static str,
-    /// What is wanted of it.
-    inside: &'static str,
-}
-
+// NVIDIA's headers, and libclang to read them. A new version may change the declarations.
 const CUDA_13: Wheel = Wheel {
     name: "nvidia-cuda-runtime",
     version: "13.5.37",
@@ -115,53 +106,4 @@ fn generator(words: &[&Path]) -> Result<()> {
             .args(words)
             .env("LIBCLANG_PATH", LIBCLANG.fetch()?),
     )
-}
-
-impl Wheel {
-    /// What is wanted of the wheel, below target/headers; downloaded where it is missing.
-    fn fetch(&self) -> Result<PathBuf> {
-        let Wheel { name, version, .. } = self;
-        let headers = target().join("headers");
-        let folder = headers.join(format!("{name}-{version}"));
-        let wanted = folder.join(self.inside);
-        if wanted.exists() {
-            return Ok(wanted);
-        }
-        need_for(
-            &mut python("pip"),
-            "python3-pip",
-            "downloads NVIDIA's headers",
-        )?;
-        println!("Downloading {name} {version} into {}.", headers.display());
-        // Beside its place until it is whole, so that an interrupted download is done again.
-        let fresh = headers.join(format!(".{name}-{version}"));
-        let _ = fs::remove_dir_all(&fresh);
-        fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
-        run(python("pip")
-            .args(["download", "--quiet", "--disable-pip-version-check"])
-            .args(["--no-deps", "--only-binary=:all:", "--dest"])
-            .arg(&fresh)
-            .arg(format!("{name}=={version}")))?;
-        let wheel = fs::read_dir(&fresh)?
-            .next()
-            .with_context(|| format!("pip downloaded nothing for {name} {version}"))??
-            .path();
-        run(python("zipfile").arg("-e").arg(&wheel).arg(&fresh))?;
-        fs::remove_file(&wheel)?;
-        let _ = fs::remove_dir_all(&folder);
-        fs::rename(&fresh, &folder).with_context(|| format!("placing {}", folder.display()))?;
-        ensure!(
-            wanted.exists(),
-            "{name} {version} has no {}: look into {} and mend xtask/src/bindings.rs",
-            self.inside,
-            folder.display()
-        );
-        Ok(wanted)
-    }
-}
-
-fn python(module: &str) -> Command {
-    let mut command = Command::new("python3");
-    command.args(["-m", module]);
-    command
 }

@@ -9,7 +9,7 @@ use crate::place::{project, run, target};
 use crate::stage::LUAS;
 use crate::steps::{Steps, all, cargo};
 use crate::test::Tests;
-use crate::{bindings, layers, licences, words};
+use crate::{bindings, layers, tools, words};
 
 /// Every feature that the workspace can have at once; the Lua versions exclude each other.
 const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-bindings/generate";
@@ -18,9 +18,14 @@ const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-bindings
 pub(crate) fn ci() -> Result<()> {
     all(|steps| {
         steps.cargo("format", &["fmt", "--all", "--check"])?;
-        steps.step("licences and duplicates", licences::check)?;
+        steps.step(
+            "licences, versions and sources of dependencies",
+            tools::dependencies,
+        )?;
         steps.step("layers of the sources", layers::check)?;
         steps.step("words of the pages", words::check)?;
+        steps.step("spelling", tools::spelling)?;
+        steps.step("book of the pages", tools::book)?;
         steps.step("declarations from NVIDIA's headers", bindings::check)?;
         steps.cargo(
             "tests of hook/bindings",

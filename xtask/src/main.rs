@@ -6,7 +6,6 @@ mod ci;
 mod demo;
 mod gates;
 mod layers;
-mod licences;
 mod narrator;
 mod packages;
 mod place;
@@ -15,7 +14,9 @@ mod roots;
 mod stage;
 mod steps;
 mod test;
+mod tools;
 mod tour;
+mod wheel;
 mod words;
 
 use std::process::ExitCode;
@@ -47,11 +48,15 @@ enum Task {
     /// Make hook/sys, the declarations of the driver's functions, from NVIDIA's headers
     Bindings(bindings::Bindings),
     /// Check the licences of dependencies, and that each is there in one version
-    Licences,
+    Dependencies,
     /// Check that the files of a crate import only downwards
     Layers,
     /// Check that the pages are written in plain words
     Words,
+    /// Check the spelling of all files
+    Spelling,
+    /// Build the pages as a book, in target/book
+    Book,
     /// Check what the built hook asks of the processes that it is loaded into
     Gates {
         /// The library; without it the one in target/stage
@@ -86,9 +91,11 @@ impl Task {
             Task::Test(tests) => tests.run(),
             Task::Ci => ci::ci(),
             Task::Bindings(bindings) => bindings.run(),
-            Task::Licences => licences::check(),
+            Task::Dependencies => tools::dependencies(),
             Task::Layers => layers::check(),
             Task::Words => words::check(),
+            Task::Spelling => tools::spelling(),
+            Task::Book => tools::book(),
             Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
             Task::Roots => roots::build(),

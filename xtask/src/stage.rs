@@ -16,10 +16,12 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds all and returns the tree.
 pub(crate) fn build() -> Result<PathBuf> {
-    build_for(&LUAS)
+    let stage = build_for(&LUAS)?;
+    manual(&stage)?;
+    Ok(stage)
 }
 
-/// Builds the Lua modules for these versions only, and all the rest.
+/// Builds the Lua modules for these versions only, and all other programs; no manual pages.
 pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
     println!("Building softmig (release) into target/stage.");
     let stage = softmig_tests::softmig::stage();
@@ -110,6 +112,15 @@ fn hook(stage: &Path) -> Result<()> {
         &stage.join("usr/lib/softmig/libsoftmig.so"),
         0o755,
     )
+}
+
+/// Manual pages and completions, by the debug build that the tests use too.
+fn manual(stage: &Path) -> Result<()> {
+    run(Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--locked", "-p", "softmig"])
+        .args(["--example", "manual", "--"])
+        .arg(stage.join("usr/share"))
+        .current_dir(project()))
 }
 
 fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {

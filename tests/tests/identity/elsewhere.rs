@@ -24,14 +24,14 @@ on_each_slurm!(
 fn a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let crowded = site.crowded();
-    assert_eq!(outside(crowded, "alice", "whose")?, [site.quarters()]);
+    assert_eq!(outside(crowded, "alice", "whose")?, [site.quarter_answer()]);
     assert_eq!(outside(crowded, "bob", "whose")?, [site.bobs()]);
     // It cannot choose another.
     let script = format!(
         "export SLURM_JOB_ID={} CUDA_DEVICE_MEMORY_LIMIT=90G\nwhose",
         site.whole
     );
-    assert_eq!(outside(crowded, "alice", &script)?, [site.quarters()]);
+    assert_eq!(outside(crowded, "alice", &script)?, [site.quarter_answer()]);
     // By su and by cron it is root who becomes the user.
     let su = "runuser -u alice whose; su alice -c whose";
     assert_eq!(
@@ -40,7 +40,11 @@ fn a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user(slurm: Slu
             "root",
             &format!("{su}\nsetsid --fork --wait runuser -u alice whose")
         )?,
-        [site.quarters(), site.quarters(), site.quarters()]
+        [
+            site.quarter_answer(),
+            site.quarter_answer(),
+            site.quarter_answer()
+        ]
     );
     assert_eq!(outside(crowded, "root", "whose")?, [Answer::passive()]);
     Ok(())
@@ -84,11 +88,17 @@ fn enter(site: &Site, hierarchies: &[&str], job: u32) -> String {
 fn an_adopted_session_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let script = adopt(site, site.half, "exec runuser -u alice whose");
-    assert_eq!(outside(site.crowded(), "root", &script)?, [site.halfs()]);
+    assert_eq!(
+        outside(site.crowded(), "root", &script)?,
+        [site.half_answer()]
+    );
     // In one hierarchy is as good as in all.
     for hierarchy in ["freezer", "devices"] {
         let script = enter(site, &[hierarchy], site.half) + "exec runuser -u alice whose";
-        assert_eq!(outside(site.crowded(), "root", &script)?, [site.halfs()]);
+        assert_eq!(
+            outside(site.crowded(), "root", &script)?,
+            [site.half_answer()]
+        );
     }
     Ok(())
 }
@@ -98,7 +108,10 @@ fn a_container_with_proc_of_its_own_is_held_to_its_jobs_slice(slurm: Slurm) -> R
     let site = site(slurm)?;
     let own_proc = "exec unshare --pid --fork --mount-proc --ipc --uts runuser -u alice whose";
     let script = adopt(site, site.half, own_proc);
-    assert_eq!(outside(site.crowded(), "root", &script)?, [site.halfs()]);
+    assert_eq!(
+        outside(site.crowded(), "root", &script)?,
+        [site.half_answer()]
+    );
     Ok(())
 }
 
@@ -109,7 +122,10 @@ fn a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_use
     let site = site(slurm)?;
     let own_groups = "exec unshare --cgroup --pid --fork --mount-proc runuser -u alice whose";
     let script = adopt(site, site.whole, own_groups);
-    assert_eq!(outside(site.crowded(), "root", &script)?, [site.quarters()]);
+    assert_eq!(
+        outside(site.crowded(), "root", &script)?,
+        [site.quarter_answer()]
+    );
     Ok(())
 }
 
@@ -118,7 +134,10 @@ fn a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user(slurm: Slur
     let script = enter(site, &["freezer"], site.half)
         + &enter(site, &["devices"], site.whole)
         + "exec runuser -u alice whose";
-    assert_eq!(outside(site.crowded(), "root", &script)?, [site.quarters()]);
+    assert_eq!(
+        outside(site.crowded(), "root", &script)?,
+        [site.quarter_answer()]
+    );
     Ok(())
 }
 
@@ -213,7 +232,7 @@ fn a_folder_with_a_jobs_name_below_a_users_own_is_no_job(slurm: Slurm) -> Result
             delegated.enter(&folder) + &format!("grep -q {folder} /proc/self/cgroup && whose");
         assert_eq!(
             outside(site.crowded(), "alice", &script)?,
-            [site.quarters()],
+            [site.quarter_answer()],
             "{folder}"
         );
     }
@@ -246,10 +265,10 @@ fn who_leaves_his_job_for_a_control_group_of_his_own_wins_nothing(slurm: Slurm) 
     let everywhere = Delegated::new(site.crowded(), ALL)?;
     let look = format!("grep -q {folder} /proc/self/cgroup && whose");
     let script = everywhere.enter(&folder) + &look;
-    assert_eq!(site.step(site.half, &script)?, [site.quarters()]);
+    assert_eq!(site.step(site.half, &script)?, [site.quarter_answer()]);
     // Part of the way: the job still.
     let somewhere = Delegated::new(site.crowded(), &["freezer", "memory"])?;
     let script = somewhere.enter(&folder) + &look;
-    assert_eq!(site.step(site.half, &script)?, [site.halfs()]);
+    assert_eq!(site.step(site.half, &script)?, [site.half_answer()]);
     Ok(())
 }

@@ -15,8 +15,8 @@ use crate::site::{HALF, QUARTER};
 on_each_slurm!(on_cgroup_v2_a_job_is_known_wherever_it_goes);
 
 /// Alice's jobs with slices. Bob's half is the second, on the GPU of the first; the fourth is alice's, a whole GPU.
-const QUARTERS: u32 = 1;
-const HALFS: u32 = 3;
+const QUARTER_JOB: u32 = 1;
+const HALF_JOB: u32 = 3;
 
 /// Brings the jobs up.
 const JOBS: &str = r#"
@@ -111,27 +111,27 @@ fn run(slurm: Slurm) -> Result<UmlOutput> {
 
 fn on_cgroup_v2_a_job_is_known_wherever_it_goes(slurm: Slurm) -> Result<()> {
     let run = run(slurm)?;
-    let quarter = || Answer::limited(QUARTERS, QUARTER.0, QUARTER.1);
-    let half = || Answer::limited(HALFS, HALF.0, HALF.1);
+    let quarter = || Answer::limited(QUARTER_JOB, QUARTER.0, QUARTER.1);
+    let half = || Answer::limited(HALF_JOB, HALF.0, HALF.1);
     let on_its_gpus = Answer::limited_as_on_its_gpus;
     for (name, expected) in [
         ("known", vec![half(); 8]),
         ("whole", vec![Answer::passive()]),
-        ("hidden1", vec![on_its_gpus(QUARTERS)]),
-        ("hidden2", vec![on_its_gpus(QUARTERS)]),
+        ("hidden1", vec![on_its_gpus(QUARTER_JOB)]),
+        ("hidden2", vec![on_its_gpus(QUARTER_JOB)]),
         ("hidden4", vec![Answer::alone_on_its_gpus()]),
         ("alice", vec![quarter()]),
-        ("hidden", vec![on_its_gpus(QUARTERS)]),
+        ("hidden", vec![on_its_gpus(QUARTER_JOB)]),
         ("adopted", vec![half()]),
         ("container", vec![quarter()]),
         ("root", vec![half()]),
         ("service", vec![quarter(); 4]),
-        ("forged", vec![on_its_gpus(QUARTERS)]),
+        ("forged", vec![on_its_gpus(QUARTER_JOB)]),
         ("docker", vec![quarter()]),
         ("slice", vec![half()]),
         ("sluid_without_conf", vec![Answer::refused_outside(NO_CONF)]),
         ("sluid", vec![half()]),
-        ("missing", vec![Answer::refused(QUARTERS, NO_CONF)]),
+        ("missing", vec![Answer::refused(QUARTER_JOB, NO_CONF)]),
     ] {
         let said = Answer::all(run.output(name)?)?;
         assert_eq!(said, expected, "{name} of {slurm}\n{run}");

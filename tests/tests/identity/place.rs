@@ -80,8 +80,8 @@ fn each_task_of_an_array_is_held_to_its_own_slice(slurm: Slurm) -> Result<()> {
 
 fn two_jobs_of_one_user_are_each_held_to_their_own_slice(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    assert_eq!(site.step(site.quarter, "whose")?, [site.quarters()]);
-    assert_eq!(site.step(site.half, "whose")?, [site.halfs()]);
+    assert_eq!(site.step(site.quarter, "whose")?, [site.quarter_answer()]);
+    assert_eq!(site.step(site.half, "whose")?, [site.half_answer()]);
     Ok(())
 }
 
@@ -131,7 +131,7 @@ fn without_the_library_nobody_is_limited(slurm: Slurm) -> Result<()> {
     );
     assert_eq!(
         outside(site.crowded(), "alice", "whose")?,
-        [site.quarters()]
+        [site.quarter_answer()]
     );
     Ok(())
 }

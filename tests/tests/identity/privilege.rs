@@ -84,6 +84,9 @@ fn a_set_uid_copy_outside_jobs_hears_nothing_of_the_environment(slurm: Slurm) ->
 fn root_inside_a_slice_is_held_to_it(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let adopted = crate::elsewhere::adopt(site, site.half, "whose");
-    assert_eq!(outside(site.crowded(), "root", &adopted)?, [site.halfs()]);
+    assert_eq!(
+        outside(site.crowded(), "root", &adopted)?,
+        [site.half_answer()]
+    );
     Ok(())
 }

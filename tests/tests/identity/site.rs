@@ -124,18 +124,18 @@ impl Site {
         let answers = self.step(self.half, script)?;
         assert!(!answers.is_empty(), "nobody looked: {script}");
         for answer in answers {
-            assert_eq!(answer, self.halfs(), "{script}");
+            assert_eq!(answer, self.half_answer(), "{script}");
         }
         Ok(())
     }
 
     /// What a process in alice's quarter says.
-    pub fn quarters(&self) -> Answer {
+    pub fn quarter_answer(&self) -> Answer {
         Answer::limited(self.quarter, QUARTER.0, QUARTER.1)
     }
 
     /// What a process says that has the limits of alice's half.
-    pub fn halfs(&self) -> Answer {
+    pub fn half_answer(&self) -> Answer {
         Answer::limited(self.half, HALF.0, HALF.1)
     }
 

@@ -181,7 +181,7 @@ fn a_library_that_does_harm_in_force_can_be_taken_out() -> Result<()> {
     assert!(healthy(&machine).is_err());
     let refused = install(&machine, &noisy, &[])?.refused()?;
     assert!(
-        refused.contains("it is in force all the same: take it out"),
+        refused.contains("it is still in force: take it out"),
         "{refused}"
     );
     // Another one can come in its place.

