@@ -57,13 +57,15 @@ performance_schema=OFF
 ";
 
 /// What makes the data of a root, as a shell script with [`DATABASE`] as its argument: MariaDB's own tables, of which slurmdbd
-/// needs the one for stored procedures.
+/// needs the one for stored procedures, and slurmdbd's database. slurmdbd could make that one itself, but MariaDB's client
+/// 11.8.9 answers no query on a handle whose first connection failed, as it does without the database: the failure clears the
+/// handle's options, and a new limit on columns among them is then 0.
 pub const MAKE_DATABASE: &str = "\
 conf=/etc/mysql/softmig.cnf sql=/tmp/softmig.sql
 printf %s \"$1\" >$conf
 mkdir -p /var/lib/mysql
 set -- /usr/share/m*/m*_system_tables.sql
-printf 'create database mysql;\\nuse mysql;\\n' >$sql
+printf 'create database slurm;\\ncreate database mysql;\\nuse mysql;\\n' >$sql
 cat \"$1\" >>$sql
 mariadbd --defaults-file=$conf --skip-log-error --bootstrap <$sql
 rm $sql
