@@ -3,7 +3,7 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for argument in [
-        // No constructors, not even the compiler's empty ones.
+        // No constructors of the compiler's: the only one is hook/src/exports/load.rs.
         "-nostartfiles",
         // The linker that goes with every C compiler; the others name these options differently.
         "-fuse-ld=bfd",

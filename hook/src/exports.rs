@@ -3,6 +3,7 @@
 //! - [`cuda`], [`nvml`]: the exports, and which function answers each.
 //! - [`mod@table`]: the macro that makes them.
 //! - [`init`]: what answers `cuInit`.
+//! - [`load`]: runs when a process starts, and looks whether another library can hide the driver from this one.
 //! - [`ioctl`]: shows [`crate::pacing::channels`] what the driver makes.
 //! - [`dlsym`]: by `dlsym` and `dlvsym`; their entries are written for each processor ([`dlsym_x86_64`]).
 //! - [`proc_address`]: by `cuGetProcAddress`.
@@ -13,6 +14,7 @@ pub(crate) mod dlsym;
 mod dlsym_x86_64;
 pub(crate) mod init;
 pub(crate) mod ioctl;
+mod load;
 pub(crate) mod nvml;
 pub(crate) mod proc_address;
 pub(crate) mod table;

@@ -23,9 +23,8 @@
 //! 5. What there is to say goes to the job's log: [`identity::log`].
 //!
 //! `unsafe` code is in few files, each of which says why at its beginning; the lint `unsafe_code` denies it elsewhere.
-//! Nothing runs when the
-//! library is loaded, and nothing at all in a process that makes no call to the driver, except that its `dlsym` passes
-//! through [`exports::dlsym`] and its `ioctl` through [`exports::ioctl`].
+//! In a process that makes no call to the driver nothing runs but the look of [`exports::load`] at its start, and its `dlsym` and
+//! `ioctl`, which pass through [`exports::dlsym`] and [`exports::ioctl`].
 //!
 //! Under the profile `hook` this is a library without std that cannot panic; under every other one it is an ordinary
 //! crate that exports nothing, so that it can be tested.

@@ -160,8 +160,8 @@ fn is_old_enough(version: &str) -> bool {
 fn loading(library: &Library) -> Option<String> {
     let runs = list(&library.runs)?;
     Some(format!(
-        "has {runs}, so code runs when a process starts or ends: look for constructors, and for -nostartfiles in \
-         hook/build.rs, without which the compiler adds its own"
+        "has {runs}, so other code than hook/src/exports/load.rs runs when a process starts or ends: look for constructors, \
+         and for -nostartfiles in hook/build.rs, without which the compiler adds its own"
     ))
 }
 

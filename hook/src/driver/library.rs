@@ -10,7 +10,7 @@ use crate::os::{Errno, glibc};
 /// One of the driver's libraries.
 pub(crate) struct Library {
     pub(super) soname: &'static CStr,
-    pub(super) rows: &'static [Row],
+    pub(crate) rows: &'static [Row],
     /// The answer of a function where the library cannot be had.
     pub(super) no_library: u32,
     /// Its answer where the library has no such function.
@@ -99,7 +99,7 @@ impl Library {
 
     /// Whether an object is this library, or a copy of it, whatever its file is called.
     pub(crate) fn is_named(&self, symbols: &Symbols) -> bool {
-        symbols.soname() == self.soname
+        symbols.soname() == Some(self.soname)
     }
 
     /// The answer in the place of a function that is not there.

@@ -80,8 +80,8 @@ pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
     })
 }
 
-/// Counts a call that is refused, or would be, and says so the 1st, 10th, 100th, ... time.
-fn count(finding: &Finding, function: &CStr, why: &[u8]) {
+/// Counts what is refused, or would be, and says so the 1st, 10th, 100th, ... time.
+pub(crate) fn count(finding: &Finding, function: &CStr, why: &[u8]) {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     if log::is_round(count) {

@@ -8,8 +8,6 @@
 
 use core::ffi::{CStr, c_char};
 
-use super::sys;
-
 /// An object as its program headers describe it.
 pub(crate) struct Object<'a> {
     /// Added to its addresses; wraps for an object that lies below where it was linked for.
@@ -95,7 +93,7 @@ pub(crate) type Entry = (u64, u64);
 /// Where the parts of an object's symbol table are.
 pub(crate) struct Symbols {
     base: usize,
-    soname: usize,
+    soname: Option<usize>,
     strings: usize,
     table: usize,
     hash: usize,
@@ -115,7 +113,7 @@ const STT_GNU_IFUNC: u8 = 10;
 
 impl Symbols {
     /// Reads a dynamic section; `address` makes an address of a value there, if it is one. `None` for an object
-    /// without a name or without a GNU hash section.
+    /// without a GNU hash section.
     ///
     /// # Safety
     ///
@@ -144,7 +142,7 @@ impl Symbols {
         }
         Some(Self {
             base,
-            soname: strings?.wrapping_add(soname?),
+            soname,
             strings: strings?,
             table: table?,
             hash: hash?,
@@ -152,14 +150,24 @@ impl Symbols {
         })
     }
 
-    /// The name that other objects need it by.
-    pub(crate) fn soname(&self) -> &CStr {
+    /// The name that other objects need it by, if it has one.
+    pub(crate) fn soname(&self) -> Option<&CStr> {
+        let soname = self.strings.wrapping_add(self.soname?);
         // SAFETY: in the object's own string table, whose strings end in a zero byte.
-        unsafe { CStr::from_ptr(self.soname as *const c_char) }
+        Some(unsafe { CStr::from_ptr(soname as *const c_char) })
+    }
+
+    /// Whether other objects find a symbol of this name here.
+    pub(crate) fn defines(&self, name: &CStr) -> bool {
+        self.look_up(name, |_| true).is_some()
     }
 
     /// The address of a function in its default version, else in whichever there is.
     pub(crate) fn find(&self, name: &CStr) -> Option<*mut ()> {
+        self.look_up(name, |entry| entry.st_info & 15 != STT_GNU_IFUNC)
+    }
+
+    fn look_up(&self, name: &CStr, is_meant: impl Fn(&libc::Elf64_Sym) -> bool) -> Option<*mut ()> {
         let hash = gnu_hash(name.to_bytes());
         let [buckets, first_symbol, bloom_words] = [0, 1, 2].map(|word| self.hash_word(word));
         let first_bucket = bloom_words.wrapping_mul(2).wrapping_add(4);
@@ -172,7 +180,7 @@ impl Symbols {
         loop {
             let link = self.hash_word(first_link.wrapping_add(symbol.wrapping_sub(first_symbol)));
             if link | 1 == hash | 1
-                && let Some((address, hidden)) = self.function(symbol, name)
+                && let Some((address, hidden)) = self.symbol(symbol, name, &is_meant)
             {
                 if !hidden {
                     return Some(address);
@@ -192,8 +200,13 @@ impl Symbols {
         unsafe { (at as *const u32).read() }
     }
 
-    /// Where a symbol's function is and whether it is hidden; `None` if it has another name or is not defined here.
-    fn function(&self, symbol: u32, name: &CStr) -> Option<(*mut (), bool)> {
+    /// Where a symbol is and whether it is hidden; `None` if it has another name, is not defined here or not meant.
+    fn symbol(
+        &self,
+        symbol: u32,
+        name: &CStr,
+        is_meant: impl Fn(&libc::Elf64_Sym) -> bool,
+    ) -> Option<(*mut (), bool)> {
         let at = (symbol as usize).wrapping_mul(size_of::<libc::Elf64_Sym>());
         let at = self.table.wrapping_add(at);
         // SAFETY: an entry of the object's symbol table: its hash section names it.
@@ -201,7 +214,7 @@ impl Symbols {
         let its_name = self.strings.wrapping_add(entry.st_name as usize);
         // SAFETY: in the object's own string table, whose strings end in a zero byte.
         let its_name = unsafe { CStr::from_ptr(its_name as *const c_char) };
-        if its_name != name || entry.st_shndx == 0 || entry.st_info & 15 == STT_GNU_IFUNC {
+        if its_name != name || entry.st_shndx == 0 || !is_meant(&entry) {
             return None;
         }
         let address = self.base.wrapping_add(entry.st_value as usize) as *mut ();
@@ -219,107 +232,4 @@ fn gnu_hash(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash: u32, &byte| {
         hash.wrapping_mul(33).wrapping_add(byte.into())
     })
-}
-
-/// The loader's own record of an object (`struct link_map` in glibc's `link.h`).
-#[repr(C)]
-pub(crate) struct LinkMap {
-    base: usize,
-    path: *const c_char,
-    dynamic: *const Entry,
-    next: *const LinkMap,
-}
-
-/// The loader's record for debuggers (`struct r_debug`), as far as it is needed.
-#[repr(C)]
-struct Debug {
-    version: i32,
-    first: *const LinkMap,
-}
-
-const DT_DEBUG: u64 = 21;
-
-impl LinkMap {
-    /// The first object of this process, which is the program; null in one without a loader.
-    pub(crate) fn first() -> *const Self {
-        let headers = sys::auxiliary(libc::AT_PHDR) as *const libc::Elf64_Phdr;
-        let count = sys::auxiliary(libc::AT_PHNUM) as usize;
-        if headers.is_null() {
-            return core::ptr::null();
-        }
-        // SAFETY: the kernel, or the loader that was started as a program, tells place and number.
-        let program = unsafe { core::slice::from_raw_parts(headers, count) };
-        let find = |kind| program.iter().find(|header| header.p_type == kind);
-        let (Some(own), Some(dynamic)) = (find(libc::PT_PHDR), find(libc::PT_DYNAMIC)) else {
-            return core::ptr::null();
-        };
-        let base = (headers as usize).wrapping_sub(own.p_vaddr as usize);
-        let mut place = base.wrapping_add(dynamic.p_vaddr as usize) as *const Entry;
-        loop {
-            // SAFETY: the program's dynamic section, which is mapped and ends in an entry of tag 0.
-            let (tag, value) = unsafe { place.read() };
-            match tag {
-                0 => return core::ptr::null(),
-                DT_DEBUG if value != 0 => {
-                    let debug = value as *const Debug;
-                    // SAFETY: the loader put the address of its record there.
-                    return unsafe { (*debug).first };
-                }
-                _ => place = place.wrapping_add(1),
-            }
-        }
-    }
-
-    /// The name of its file, without folders.
-    fn file(&self) -> &[u8] {
-        // SAFETY: the loader's name of the object ends in a zero byte.
-        let path = unsafe { CStr::from_ptr(self.path) }.to_bytes();
-        path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
-    }
-}
-
-/// Looks a function of glibc's up in libc, and in libdl and libpthread, where it was before glibc 2.34.
-///
-/// Takes no lock: libc is there from the start, stays, and is in the loader's list before all that comes and goes.
-/// Only a program with an older glibc that loads libdl later goes further, once.
-pub(crate) fn find_in_glibc(name: &CStr) -> Option<*mut ()> {
-    let mut place = LinkMap::first();
-    while !place.is_null() {
-        // SAFETY: a record of the loader's list; see above for why it stays.
-        let object = unsafe { &*place };
-        if matches!(
-            object.file(),
-            b"libc.so.6" | b"libdl.so.2" | b"libpthread.so.0"
-        ) {
-            // SAFETY: the loader's own record of a dynamic section, in which it put addresses for offsets.
-            let symbols = unsafe { Symbols::read(object.base, object.dynamic, Some) };
-            if let Some(found) = symbols.and_then(|symbols| symbols.find(name)) {
-                return Some(found);
-            }
-        }
-        place = object.next;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn glibcs_own_functions_are_those_that_the_loader_knows() {
-        for name in [
-            c"dlsym",
-            c"dlvsym",
-            c"dlopen",
-            c"dladdr",
-            c"dl_iterate_phdr",
-        ] {
-            // SAFETY: a handle that `dlsym` takes, and a name that ends in a zero byte.
-            let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            assert_eq!(find_in_glibc(name).unwrap().cast(), expected, "{name:?}");
-        }
-        assert_eq!(find_in_glibc(c"no_such_function"), None);
-        assert_eq!(find_in_glibc(c""), None);
-    }
 }

@@ -2,15 +2,16 @@
 //!
 //! The library exports `dlsym` and `dlvsym`, so by their names it would find itself; `dlopen` moved from libdl into
 //! libc with glibc 2.34, and a reference to it would tie the library to one side of that; `dl_iterate_phdr` is also
-//! exported by sanitizers and by some programs. So all of them are looked up in [`crate::os::elf`].
+//! exported by sanitizers and by some programs. So all of them are looked up in [`crate::os::load_order`].
 
 #![expect(unsafe_code, reason = "calls glibc's functions by their address")]
 
 use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::elf::{Object, find_in_glibc};
+use super::elf::Object;
 use super::error::Error;
+use super::load_order::find_in_glibc;
 use super::thread::Thread;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -216,7 +217,7 @@ mod tests {
                 of_program = Some(seen);
             }
             if object.contains(libc) {
-                of_libc = Some((seen, object.symbols().unwrap().soname().to_owned()));
+                of_libc = Some((seen, object.symbols().unwrap().soname().unwrap().to_owned()));
             }
             true
         });
@@ -231,7 +232,7 @@ mod tests {
         let libc = DLSYM.address();
         let name = with_object_of(libc, |object| {
             assert!(object.contains(libc as usize));
-            object.symbols().unwrap().soname().to_owned()
+            object.symbols().unwrap().soname().unwrap().to_owned()
         });
         assert!(name.unwrap().to_str().unwrap().starts_with("lib"));
         assert_eq!(with_object_of(core::ptr::null(), |_| ()), None);

@@ -53,6 +53,9 @@ calls! {
     fn nanosleep(time: &libc::timespec) = SYS_nanosleep(&raw const *time, core::ptr::null_mut::<libc::timespec>());
     fn timer_slack() = SYS_prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
     fn set_timer_slack(nanoseconds: u64) = SYS_prctl(libc::PR_SET_TIMERSLACK, nanoseconds, 0, 0, 0);
+    fn set_no_new_privileges() = SYS_prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    fn set_filter(filter: &libc::sock_fprog)
+        = SYS_prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const *filter, 0, 0);
     fn set_name(name: &CStr) = SYS_prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0);
     /// A set of signals is as large as the kernel's.
     fn signal_mask(new: &u64, before: &mut u64)

@@ -39,6 +39,28 @@ impl Answer {
         )
     }
 
+    /// The same of a process that the GPU was taken from when it started, since this comes before the library: its lookups, which
+    /// then find the driver's own functions, or the driver's functions alone.
+    pub fn kept_from_driver(mut self, job: u32, by: &str, hides_lookups: bool) -> Answer {
+        let taken = format!(
+            "job {job}: refused the GPU: {by} comes before softmig's library and can hide the driver from it: start the program \
+             without it (1)"
+        );
+        self.words.insert(1, taken);
+        self.init = NO_DEVICE;
+        if hides_lookups {
+            self.copy = NO_CONTEXT;
+        }
+        // Said the first time that anything is refused, and this was.
+        self.again()
+    }
+
+    /// A process that may ask nothing of the driver, since its parent was kept from it.
+    pub fn without_driver(mut self) -> Answer {
+        self.init = NO_DEVICE;
+        self
+    }
+
     /// The same of a process that was refused something before: a second time is not worth a line.
     pub fn again(mut self) -> Answer {
         self.words.retain(|words| !words.ends_with(SECOND_COPY));
@@ -104,9 +126,7 @@ impl Answer {
 
     /// Told the limits that it would be held to.
     pub fn observed_limits(job: u32, mib: u32, percent: &str) -> Answer {
-        let mut answer = Answer::limited(job, mib, percent);
-        answer.words[0] += ", if this node did more than observe";
-        answer.observed()
+        Answer::limited(job, mib, percent).observed()
     }
 
     /// Told why it would get no GPU.
@@ -114,9 +134,13 @@ impl Answer {
         Answer::refused(job, reason).observed()
     }
 
-    fn observed(mut self) -> Answer {
+    /// The same on a node that only observes.
+    pub fn observed(mut self) -> Answer {
         for words in &mut self.words {
             *words = words.replace(": refused ", ": would refuse ");
+            if words.contains(": limited to ") {
+                *words += ", if this node did more than observe";
+            }
         }
         (self.init, self.copy) = (0, NO_CONTEXT);
         self

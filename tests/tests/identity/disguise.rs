@@ -19,6 +19,9 @@ on_each_slurm!(
     who_covers_proc_gets_the_smallest_slice_on_its_gpus,
     a_root_folder_without_proc_hides_no_gpu,
     a_copy_of_the_driver_under_another_name_is_known,
+    who_puts_a_library_before_softmigs_gets_no_gpu,
+    what_is_started_without_a_gpu_gets_none,
+    other_libraries_may_come_first,
 );
 
 fn an_empty_environment_hides_no_job(slurm: Slurm) -> Result<()> {
@@ -148,6 +151,65 @@ fn a_copy_of_the_driver_under_another_name_is_known(slurm: Slurm) -> Result<()> 
     site.assert_known(script)?;
     assert_eq!(site.step(site.whole, script)?, [Answer::passive()]);
     Ok(())
+}
+
+/// What comes before softmig's library, the words that start a program so, and whether lookups are the driver's own then.
+const FIRST: [(&str, &str, bool); 7] = [
+    ("libc.so.6", "LD_PRELOAD=libc.so.6", true),
+    ("libcuda.so.1", "LD_PRELOAD=libcuda.so.1", false),
+    (
+        "libinterposer.so",
+        "LD_PRELOAD=/opt/programs/libinterposer.so",
+        false,
+    ),
+    (
+        "libinterposer.so",
+        "LD_PRELOAD=/opt/programs/liballocator.so:/opt/programs/libinterposer.so",
+        false,
+    ),
+    ("LD_AUDIT", "LD_AUDIT=/opt/programs/libaudit.so", false),
+    (
+        "libc.so.6",
+        "/lib64/ld-linux-x86-64.so.2 --preload libc.so.6",
+        true,
+    ),
+    (
+        "libc.so.6",
+        "env -u SLURM_JOB_ID LD_PRELOAD=libc.so.6",
+        true,
+    ),
+];
+
+fn who_puts_a_library_before_softmigs_gets_no_gpu(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    for (file, words, hides_lookups) in FIRST {
+        let script = format!("{words} /opt/programs/whose");
+        let expected = site
+            .quarter_answer()
+            .kept_from_driver(site.quarter, file, hides_lookups);
+        assert_eq!(site.step(site.quarter, &script)?, [expected], "{words}");
+        // Where no limits hold, nothing is taken.
+        let whole = site.step(site.whole, &script)?;
+        assert_eq!(whole, [Answer::passive()], "{words}");
+    }
+    Ok(())
+}
+
+fn what_is_started_without_a_gpu_gets_none(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let expected = site.quarter_answer().without_driver();
+    let script = "SOFTMIG_LOG_LEVEL=1 LD_PRELOAD=libc.so.6 sh -c 'unset LD_PRELOAD; SOFTMIG_LOG_LEVEL=3 exec whose'";
+    assert_eq!(site.step(site.quarter, script)?, [expected]);
+    Ok(())
+}
+
+fn other_libraries_may_come_first(slurm: Slurm) -> Result<()> {
+    site(slurm)?.assert_known(
+        "LD_PRELOAD=/opt/programs/liballocator.so whose\n\
+         LD_PRELOAD=libm.so.6 whose\n\
+         LD_PRELOAD=libpthread.so.0:libdl.so.2 LD_AUDIT= whose\n\
+         /lib64/ld-linux-x86-64.so.2 /opt/programs/whose",
+    )
 }
 
 /// As a container may have it that an administrator made, with softmig's files in it.

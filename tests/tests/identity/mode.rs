@@ -92,6 +92,9 @@ fn an_observing_node_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -
     node.run_as_root(&["softmig", "node", "observe"])?.ok()?;
     let said = step(&cluster, "alice", job, "whose")?;
     assert_eq!(said, [Answer::observed_limits(job, QUARTER.0, QUARTER.1)]);
+    let said = step(&cluster, "alice", job, "LD_PRELOAD=libc.so.6 whose")?;
+    let kept = quarter(job).kept_from_driver(job, "libc.so.6", true);
+    assert_eq!(said, [kept.observed()]);
     node.run_as_root(&["rm", &format!("/var/run/softmig/{job}.conf")])?
         .ok()?;
     let said = step(&cluster, "alice", job, "whose; whose")?;
@@ -101,6 +104,7 @@ fn an_observing_node_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -
     for counted in [
         format!("2+ times in 1 job: cuInit: {NO_CONF}\n"),
         "1+ times in 1 job: cuMemAlloc_v2: it is of a second copy of the driver".into(),
+        "1+ times in 1 job: the GPU: libc.so.6 comes before softmig's library".into(),
     ] {
         assert!(told.contains(&counted), "{told}");
     }

@@ -46,8 +46,18 @@ pub fn site(slurm: Slurm) -> Result<&'static Site> {
 /// A cluster of softmig's with the library in every process, slurmctld's and slurmd's included, and the client.
 pub fn loaded(slurm: Slurm) -> Builder {
     let client = tree().join("opt/programs");
-    installed(slurm)
-        .install(client.join("whose"), format!("{FOLDER}/whose"), 0o755)
+    let clients = [
+        "whose",
+        "libaudit.so",
+        "liballocator.so",
+        "libinterposer.so",
+    ];
+    let place = |builder: Builder, name: &str| {
+        builder.install(client.join(name), format!("{FOLDER}/{name}"), 0o755)
+    };
+    clients
+        .into_iter()
+        .fold(installed(slurm), place)
         .install(
             client.join("libbare.so"),
             "/usr/lib/x86_64-linux-gnu/libcuda.so.1",

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use object::elf::{
     DF_1_NOW, DF_BIND_NOW, DF_TEXTREL, DT_BIND_NOW, DT_FINI, DT_FINI_ARRAY, DT_FLAGS, DT_FLAGS_1,
-    DT_INIT, DT_INIT_ARRAY, DT_NEEDED, DT_PREINIT_ARRAY, DT_RPATH, DT_RUNPATH, DT_TEXTREL, PF_W,
+    DT_INIT, DT_INIT_ARRAYSZ, DT_NEEDED, DT_PREINIT_ARRAY, DT_RPATH, DT_RUNPATH, DT_TEXTREL, PF_W,
     PF_X, PT_GNU_RELRO, PT_GNU_STACK, PT_LOAD, PT_TLS,
 };
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -26,7 +26,7 @@ pub(crate) struct Library {
     pub(crate) exported: BTreeSet<String>,
     /// The versions of symbols that it asks its libraries for.
     pub(crate) versions: BTreeSet<String>,
-    /// What runs when it is loaded or unloaded: names of entries of its dynamic section.
+    /// What runs when it is loaded or unloaded, beside one initializer: names of entries of its dynamic section.
     pub(crate) runs: Vec<&'static str>,
     /// Folders to search for libraries.
     pub(crate) search: Vec<String>,
@@ -91,6 +91,9 @@ fn parse(bytes: &[u8]) -> Result<Library> {
     Ok(library)
 }
 
+/// The size of an address in bytes.
+const POINTER: u64 = 8;
+
 /// Reads the dynamic section; whether all symbols are bound at load.
 fn dynamic_section(file: &File<'_>, library: &mut Library) -> Result<bool> {
     let table = file.elf_dynamic_table()?;
@@ -101,7 +104,8 @@ fn dynamic_section(file: &File<'_>, library: &mut Library) -> Result<bool> {
             DT_NEEDED => library.needed.push(text()?),
             DT_RPATH | DT_RUNPATH => library.search.push(text()?),
             DT_INIT => library.runs.push("DT_INIT"),
-            DT_INIT_ARRAY => library.runs.push("DT_INIT_ARRAY"),
+            // hook/src/exports/load.rs is one.
+            DT_INIT_ARRAYSZ if entry.val > POINTER => library.runs.push("DT_INIT_ARRAY"),
             DT_PREINIT_ARRAY => library.runs.push("DT_PREINIT_ARRAY"),
             DT_FINI => library.runs.push("DT_FINI"),
             DT_FINI_ARRAY => library.runs.push("DT_FINI_ARRAY"),

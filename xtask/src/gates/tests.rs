@@ -169,7 +169,8 @@ fn a_new_glibc_is_refused() {
 #[test]
 fn code_that_runs_at_load_is_refused() {
     refused(
-        "__attribute__((constructor)) static void f(void) { cuInit(0); }",
+        "__attribute__((constructor)) static void f(void) { cuInit(0); }
+         __attribute__((constructor)) static void g(void) { cuInit(0); }",
         &[],
         "DT_INIT_ARRAY",
     );

@@ -1,0 +1,93 @@
+//! What runs when the library is loaded: a look at the loader's list.
+//!
+//! A library before this one in that list, or one that audits the loader, can hide the driver's functions from this one. In a job
+//! with limits such a process gets no GPU.
+
+#![expect(unsafe_code, reason = "called by the loader")]
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use softmig_policy::node::identity::{Finding, Standing};
+
+use crate::driver::cuda::CUDA;
+use crate::driver::nvml::NVML;
+use crate::identity::gate;
+use crate::identity::log::{self, Level};
+use crate::os::elf::Symbols;
+use crate::os::fixed_str::Text;
+use crate::os::load_order::Start;
+use crate::os::{self, Errno, seccomp};
+
+/// A user chooses the name of a library.
+const LONGEST_NAME: usize = 64;
+
+/// The functions that lead to the driver's.
+const LOOKUPS: [&CStr; 2] = [c"dlsym", c"dlvsym"];
+
+/// The loader calls this, as it does every library's initializer.
+#[cfg(panic = "abort")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INITIALIZER: unsafe extern "C" fn(c_int, *const c_void, *const *const c_char) = look;
+
+/// Linkers put this section before all other code: beside what the loader reads of this library anyway. Elsewhere it would be
+/// another page fault in every process.
+///
+/// # Safety
+///
+/// The loader calls it.
+#[unsafe(link_section = ".init")]
+unsafe extern "C" fn look(_: c_int, _: *const c_void, environment: *const *const c_char) {
+    // SAFETY: the arguments that glibc gives to initializers.
+    let start = unsafe { Start::read(environment) };
+    if !start.has_first(here()) {
+        look_again(&start);
+    }
+}
+
+/// An address in this library.
+#[inline(always)]
+fn here() -> usize {
+    look as *const () as usize
+}
+
+#[cold]
+#[inline(never)]
+fn look_again(start: &Start) {
+    // The loader leaves no other library in a program with more rights than its user's.
+    if os::is_secure() {
+        return;
+    }
+    let _errno = Errno::save();
+    let hidden_by = match start.find_before(here(), hides_functions) {
+        Some(file) => file,
+        None if start.is_audited() => b"LD_AUDIT",
+        None => return,
+    };
+    gate::with_finding(|finding| {
+        // The user's own limits are theirs to get round.
+        if matches!(finding.standing, Standing::Job(_) | Standing::Denied(_)) {
+            take_away(finding, hidden_by);
+        }
+    });
+}
+
+/// Whether a library has a function that this one exports. One whose symbols cannot be read may have.
+fn hides_functions(symbols: Option<&Symbols>) -> bool {
+    let rows = CUDA.rows.iter().chain(NVML.rows);
+    let mut names = LOOKUPS.into_iter().chain(rows.map(|row| row.name));
+    symbols.is_none_or(|symbols| names.any(|name| symbols.defines(name)))
+}
+
+/// Keeps the process from the GPU, or says that this would be done on a node that only observes.
+fn take_away(finding: &Finding, hidden_by: &[u8]) {
+    if !finding.observe && seccomp::keep_from_driver().is_err() {
+        let cannot = b" comes before softmig's library, and the kernel cannot keep this process from the GPU";
+        log::say(finding, Level::Error, &[hidden_by, cannot]);
+        return;
+    }
+    let mut why = Text::<200>::new();
+    why.push(hidden_by.get(..LONGEST_NAME).unwrap_or(hidden_by));
+    why.push(b" comes before softmig's library and can hide the driver from it: start the program without it");
+    gate::count(finding, c"the GPU", why.as_bytes());
+}
