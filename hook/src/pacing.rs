@@ -30,7 +30,7 @@ mod streams;
 mod turn_thread;
 mod work;
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use softmig_driver_sys::cuda::{
     CUDA_ERROR_UNKNOWN, CUDA_SUCCESS, CUcontext, CUdevice, CUresult, CUstream,
@@ -38,6 +38,7 @@ use softmig_driver_sys::cuda::{
 use softmig_policy::node::job_conf::MAX_GPUS;
 
 use crate::driver::context::{in_context_of, is_active, primary_of};
+use crate::driver::device;
 use crate::driver::stream::Stream;
 use crate::identity::{gate, share};
 use crate::os;
@@ -213,8 +214,41 @@ fn break_off(stream: Stream) {
     }
 }
 
+/// Whether the driver has made channels, as it does for a new context, since [`seat_contexts`] looked last.
+static HAS_NEW_CHANNELS: AtomicBool = AtomicBool::new(false);
+
+/// The program may have a new context. Its process asks for a seat then, also if it never launches: the monitor takes processes
+/// with a context and without a seat for processes without this library.
+///
+/// Not in the call that made the channels: the driver holds its locks there.
+#[inline]
+pub(crate) fn seat_contexts() {
+    // Relaxed: the thread that made a context comes here itself.
+    if HAS_NEW_CHANNELS.load(Ordering::Relaxed) {
+        seat_new_contexts();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn seat_new_contexts() {
+    let _errno = os::Errno::save();
+    if !is_paced() {
+        return;
+    }
+    HAS_NEW_CHANNELS.store(false, Ordering::Relaxed);
+    let with_primary = (0..device::device_count()).filter(|&device| is_active(device));
+    let gpus = with_primary
+        .map(PacedGpu::of)
+        .chain(core::iter::once_with(PacedGpu::current));
+    for gpu in gpus.flatten().flatten() {
+        gpu.take_seat_early();
+    }
+}
+
 /// The driver has made channels for this process, or ended some: the arbiter is to know.
 pub(crate) fn channels_changed() {
+    HAS_NEW_CHANNELS.store(true, Ordering::Relaxed);
     if STATE.load(Ordering::Relaxed) == PACED {
         PacedGpu::each(|gpu| gpu.tell_channels());
     }

@@ -34,6 +34,11 @@ impl Family {
         matches!(self, Self::Memory | Self::Launch)
     }
 
+    /// Whether a call may be the first that is seen with a new context.
+    pub(crate) const fn follows_context(self) -> bool {
+        matches!(self, Self::Context | Self::Memory)
+    }
+
     /// Whether a process that gets no GPU is refused.
     pub(crate) const fn is_gated(self) -> bool {
         !matches!(self, Self::Lookup)

@@ -38,7 +38,9 @@ pub(super) fn ours(library: &Library, row: &Row) -> *const () {
 ///     if gate::refuses(c"cuMemFree_v2") {
 ///         return CUDA.denied;
 ///     }
-///     alloc::free(pointer, || real::cuMemFree_v2(pointer))
+///     let result = alloc::free(pointer, || real::cuMemFree_v2(pointer));
+///     pacing::seat_contexts();
+///     result
 /// }
 /// ```
 ///
@@ -89,7 +91,11 @@ macro_rules! export {
             if Family::$family.is_gated() && $crate::identity::gate::refuses(c_name!($name)) {
                 return $library.denied;
             }
-            export!(@answer $name ($($argument),*) $handler)
+            let result = export!(@answer $name ($($argument),*) $handler);
+            if Family::$family.follows_context() {
+                $crate::pacing::seat_contexts();
+            }
+            result
         }
     };
     (@answer $name:ident $arguments:tt ;) => {

@@ -11,7 +11,7 @@ use crate::site::{MONITOR, QUARTER, Site};
 use crate::stand::{in_some_try, share_in};
 
 /// A node for each test; the last one's GPU has no scheduler.
-const NODES: usize = 9;
+const NODES: usize = 10;
 const WITHOUT_SCHEDULER: usize = NODES - 1;
 
 const HALF: &str = "gpu:l40s.2:1";
@@ -301,6 +301,33 @@ fn a_job_that_claims_anothers_channels_holds_its_own_alone() -> Result<()> {
         "held {times} times, both {both}"
     );
     is_steered(&claims)
+}
+
+/// A process that the monitor knows of has the library: others with a context have not.
+#[test]
+fn a_process_that_only_allocates_has_a_seat() -> Result<()> {
+    const NODE: usize = 8;
+    let site = site()?;
+    let script = "sleep infinity | ./takes cuMemAlloc 1048576 hold 1";
+    let number = site.start_job("alice", NODE, QUARTER, script)?;
+    let node = site.cluster.node(NODE);
+    site.cluster.wait_until("a seat", || {
+        let said = node.run_as_root(&[MONITOR, "--once", "--json"])?.stdout;
+        let report: serde_json::Value = serde_json::from_str(&said)?;
+        let gpus = report["turns"]["gpus"].as_array();
+        let mut jobs = gpus
+            .into_iter()
+            .flatten()
+            .flat_map(|gpu| gpu["jobs"].as_array());
+        Ok(jobs.any(|jobs| jobs.iter().any(|job| job["job"] == number)))
+    })?;
+    ensure!(
+        site.drivers[NODE]
+            .history(0)?
+            .iter()
+            .all(|one| one.busy == 0)
+    );
+    site.cancel(number)
 }
 
 #[test]

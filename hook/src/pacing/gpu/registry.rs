@@ -29,6 +29,12 @@ impl PacedGpu {
             }
             device
         };
+        Self::of(device)
+    }
+
+    /// The GPU with this number, likewise.
+    #[inline]
+    pub(in crate::pacing) fn of(device: CUdevice) -> Result<Option<&'static Self>, CUresult> {
         let entry = usize::try_from(device).ok().and_then(|at| GPUS.get(at));
         let entry = entry.ok_or(CUDA_ERROR_OUT_OF_MEMORY)?;
         match entry.get().filter(|gpu| !gpu.is_wiped()) {

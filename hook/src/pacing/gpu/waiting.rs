@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::super::arbiter_client::turn_keeper::Duty;
+use super::super::job_cap::Own;
 use super::super::turn_thread;
 use super::super::work::Admission;
 use super::at_once::Samples;
@@ -82,10 +83,7 @@ impl PacedGpu {
             return Admission::InFlight(u64::MAX);
         };
         let used = self.used.load(Ordering::Relaxed);
-        if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
-        {
-            turn_thread::start(self);
-        }
+        self.take_seat(own, used, now);
         let turn = self.with_flight(in_flight, |flight| self.turns.may(now, flight));
         match turn {
             Some(may) => {
@@ -93,6 +91,22 @@ impl PacedGpu {
                 own.pull.in_turns(may, now, used)
             }
             None => own.may(now, in_flight, used),
+        }
+    }
+
+    /// Asks the arbiter for a seat, unless there is one.
+    fn take_seat(&'static self, own: &Own, used: u64, now: u64) {
+        if self.turns.join(own.uuid(), used, now) && !self.is_attended.swap(true, Ordering::SeqCst)
+        {
+            turn_thread::start(self);
+        }
+    }
+
+    /// The same before anything is launched.
+    pub(in crate::pacing) fn take_seat_early(&'static self) {
+        if let Some(own) = self.own() {
+            let used = self.used.load(Ordering::Relaxed);
+            self.take_seat(own, used, os::nanoseconds());
         }
     }
 
