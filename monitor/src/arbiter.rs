@@ -62,7 +62,7 @@ impl Arbiter {
     /// Starts one.
     pub fn start(settings: Settings, authorizer: impl Authorizer) -> io::Result<Self> {
         let closer = Arc::new(Closer::new()?);
-        let listener = Listener::bind(&settings.socket, &closer)?;
+        let listener = Listener::bind(&settings, &closer)?;
         allow_many_files();
         release(settings.folder());
         let gpus = Arc::new(Gpus::default());

@@ -4,11 +4,13 @@
 //! of either, and one to all who say nothing: where that is reached, users without a job lose their connections first,
 //! and of the others who has most. Nobody loses an answer; who leaves too many gets no more.
 
+use rustix::io::Errno;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::authorizer::Client;
 use super::closer::ClientSocket;
+use super::pidfd::Pidfd;
 use crate::schedule::turns::Nanos;
 
 /// How many may have connected without having asked yet, in all and of one user.
@@ -34,6 +36,8 @@ pub(super) struct Connections {
 pub(super) struct Connection {
     pub(super) socket: ClientSocket,
     pub(super) client: Client,
+    /// Its process; why it cannot be known when it ends.
+    pub(super) process: Result<Pidfd, Errno>,
 }
 
 #[derive(Debug)]
@@ -143,7 +147,12 @@ mod tests {
             let socket = ClientSocket::new(socket, &Closer::new().unwrap().into());
             let client = Client { pid: 1, uid };
             let users = || with_job.iter().copied().collect();
-            connections.come(number, Connection { socket, client }, 1000, users);
+            let connection = Connection {
+                socket,
+                client,
+                process: Err(Errno::SRCH),
+            };
+            connections.come(number, connection, 1000, users);
         }
     }
 

@@ -4,9 +4,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::time::Timespec;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// `SO_PEERPIDFD` (linux/socket.h, Linux 6.5).
+const SO_PEERPIDFD: libc::c_int = 77;
 
 /// How one learns of a process's death.
+#[derive(Debug)]
 pub(super) enum Pidfd {
     /// Readable when it has ended.
     Told(OwnedFd),
@@ -22,6 +26,32 @@ impl Pidfd {
             Ok(file) => Ok(Self::Told(file)),
             Err(Errno::NOSYS | Errno::PERM) => start_time(pid).map(Self::Seen).ok_or(Errno::SRCH),
             Err(error) => Err(error),
+        }
+    }
+
+    /// That of the process which made the other end of this socket, and has this number if it lives.
+    ///
+    /// An older kernel tells its number alone: the process may have ended by now, and the number may be another's.
+    pub(super) fn of_peer(socket: &impl AsFd, pid: u32) -> Result<Self, Errno> {
+        let mut file: libc::c_int = -1;
+        let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the kernel writes a descriptor of that size, which lives through the call.
+        let got = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PEERPIDFD,
+                (&raw mut file).cast(),
+                &raw mut size,
+            )
+        };
+        if got == 0 {
+            // SAFETY: the kernel has written a new descriptor, which is ours.
+            return Ok(Self::Told(unsafe { OwnedFd::from_raw_fd(file) }));
+        }
+        match Errno::from_io_error(&std::io::Error::last_os_error()) {
+            Some(Errno::NOPROTOOPT) => Self::of(pid),
+            error => Err(error.unwrap_or(Errno::SRCH)),
         }
     }
 

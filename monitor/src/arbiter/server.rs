@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,7 +129,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        let (socket, client) = match self.listener.accept(&self.closer) {
+        let connection = match self.listener.accept(&self.closer) {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return,
             Err(error) => {
@@ -137,16 +138,15 @@ impl Server {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
-        if !self.connections.may_come(client.uid) {
-            let _ = answer(&socket, Err(Errno::AGAIN));
+        if !self.connections.may_come(connection.client.uid) {
+            let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
         }
         self.last += 1;
-        if self.wait_for(self.last, &socket).is_err() {
+        if self.wait_for(self.last, &connection.socket).is_err() {
             return;
         }
         let now = clock::now();
-        let connection = Connection { socket, client };
         let users = || {
             if self.users.0 < now {
                 self.users = (now + KNOWN, self.authorizer.users());
@@ -170,10 +170,11 @@ impl Server {
         }
     }
 
-    fn serve_client(&mut self, number: u64, connection: Connection) {
+    fn serve_client(&mut self, number: u64, mut connection: Connection) {
+        let process = mem::replace(&mut connection.process, Err(Errno::SRCH));
         let page = receive(&connection.socket)
             .ok_or(Errno::INVAL)
-            .and_then(|gpu| self.seat(connection.client, gpu));
+            .and_then(|gpu| self.seat(connection.client, process?, gpu));
         let is_page = page.is_ok();
         if !is_page {
             // It may have given up the one that it had.
@@ -191,10 +192,12 @@ impl Server {
     }
 
     /// Gives a process a seat, in the place of one that it may have at that GPU.
-    fn seat(&mut self, client: Client, id: GpuId) -> Result<OwnedFd, Errno> {
-        // First this, so that the number is this process's while the kernel is asked about it.
-        let pidfd = Pidfd::of(client.pid)?;
+    fn seat(&mut self, client: Client, pidfd: Pidfd, id: GpuId) -> Result<OwnedFd, Errno> {
         let admission = self.authorizer.admit(client, id)?;
+        // The number was this process's while the kernel was asked about it.
+        if pidfd.has_ended(client.pid) {
+            return Err(Errno::SRCH);
+        }
         // An earlier process may have had its number.
         let has_number = |it: &Process| it.client.pid == client.pid;
         self.look_for_the_dead(has_number);

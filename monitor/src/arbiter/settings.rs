@@ -28,6 +28,8 @@ pub struct Settings {
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
     pub seats: usize,
+    /// Whether clients may send descriptors along with a request. They may anyway before Linux 6.16.
+    pub takes_descriptors: bool,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             node: None,
             seats_of_a_user: 512,
             seats: 4096,
+            takes_descriptors: false,
         }
     }
 }

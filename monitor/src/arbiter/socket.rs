@@ -21,6 +21,9 @@ use std::time::Duration;
 
 use super::authorizer::Client;
 use super::closer::{ClientSocket, Closer};
+use super::connections::Connection;
+use super::pidfd::Pidfd;
+use super::settings::Settings;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// How many clients the kernel keeps until they are accepted.
@@ -38,7 +41,8 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens at `path`, in the place of an arbiter that is no more.
-    pub(super) fn bind(path: &Path, closer: &Arc<Closer>) -> io::Result<Self> {
+    pub(super) fn bind(settings: &Settings, closer: &Arc<Closer>) -> io::Result<Self> {
+        let path = settings.socket.as_path();
         let lock = lock(&beside(path, ".lock"))?;
         // Complete before it has its name: nobody finds one that does not listen yet, or not for everybody.
         let new = beside(path, ".new");
@@ -47,6 +51,9 @@ impl Listener {
             _ => {}
         }
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+        if !settings.takes_descriptors {
+            refuse_descriptors(&socket);
+        }
         bind(&socket, &SocketAddrUnix::new(&new)?)?;
         chmod(&new, Mode::from_raw_mode(0o666))?;
         listen(&socket, BACKLOG)?;
@@ -59,10 +66,7 @@ impl Listener {
     }
 
     /// The next client, and who the kernel says that it is; `None` if there is none.
-    pub(super) fn accept(
-        &self,
-        closer: &Arc<Closer>,
-    ) -> io::Result<Option<(ClientSocket, Client)>> {
+    pub(super) fn accept(&self, closer: &Arc<Closer>) -> io::Result<Option<Connection>> {
         let client = match accept_with(&self.socket, FLAGS) {
             Ok(client) => ClientSocket::new(client, closer),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Ok(None),
@@ -71,8 +75,31 @@ impl Listener {
         let who = sockopt::socket_peercred(&client)?;
         let pid = who.pid.as_raw_nonzero().get().unsigned_abs();
         let uid = who.uid.as_raw();
-        Ok(Some((client, Client { pid, uid })))
+        Ok(Some(Connection {
+            process: Pidfd::of_peer(&client, pid),
+            socket: client,
+            client: Client { pid, uid },
+        }))
     }
+}
+
+/// `SO_PASSRIGHTS` (linux/socket.h, Linux 6.16).
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Has the kernel refuse descriptors to those who send any to this socket, or to one that it accepts. A kernel that cannot do that
+/// leaves them to [`super::closer`].
+fn refuse_descriptors(socket: &OwnedFd) {
+    let no: libc::c_int = 0;
+    // SAFETY: reads one number, which lives through the call.
+    let _ = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const no).cast(),
+            size_of_val(&no) as libc::socklen_t,
+        )
+    };
 }
 
 impl AsFd for Listener {

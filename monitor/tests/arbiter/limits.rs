@@ -122,6 +122,53 @@ fn who_takes_no_answers_gets_no_more_of_them() {
 /// Twice as long as a test may take.
 const LINGER: Duration = Duration::from_secs(40);
 
+/// A node whose arbiter takes descriptors, as all do before Linux 6.16.
+fn node_that_takes_descriptors() -> Node {
+    let mut node = Node::new();
+    node.start_with(Settings {
+        takes_descriptors: true,
+        ..node.settings()
+    });
+    node
+}
+
+/// Sends words, and a descriptor beside them.
+fn send_beside(socket: &OwnedFd, words: &[u8], file: impl AsFd) -> Result<usize, Errno> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    beside.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(
+        socket,
+        &[IoSlice::new(words)],
+        &mut beside,
+        SendFlags::NOSIGNAL,
+    )
+}
+
+#[test]
+fn a_client_can_send_no_descriptor() {
+    const PASSRIGHTS: [u32; 2] = [6, 16];
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let numbers: Vec<u32> = release
+        .split(['.', '-'])
+        .map_while(|it| it.parse().ok())
+        .collect();
+    let node = Node::new();
+    node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
+    let sent = send_beside(
+        &connected(&node.socket).unwrap(),
+        b"hello",
+        std::io::stdin(),
+    );
+    if numbers[..2] >= PASSRIGHTS[..] {
+        assert_eq!(sent, Err(Errno::PERM));
+    } else {
+        println!("Linux {release} cannot refuse descriptors");
+    }
+    wait_for_a_seat(&node);
+}
+
 /// Sends words, and beside them the only reference to a TCP socket that lingers. Its reader reads nothing.
 fn send_one_that_lingers(node: &Node, words: &[u8]) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -132,24 +179,14 @@ fn send_one_that_lingers(node: &Node, words: &[u8]) -> (OwnedFd, TcpStream) {
     lingers.set_nonblocking(false).unwrap();
     set_socket_linger(&lingers, Some(LINGER)).unwrap();
     let socket = connected(&node.socket).unwrap();
-    let files = [lingers.as_fd()];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut beside = SendAncillaryBuffer::new(&mut space);
-    beside.push(SendAncillaryMessage::ScmRights(&files));
-    let sent = sendmsg(
-        &socket,
-        &[IoSlice::new(words)],
-        &mut beside,
-        SendFlags::NOSIGNAL,
-    );
-    assert_eq!(sent, Ok(words.len()));
+    assert_eq!(send_beside(&socket, words, &lingers), Ok(words.len()));
     drop(lingers);
     (socket, reader)
 }
 
 #[test]
 fn a_socket_that_lingers_keeps_nobody_from_their_seat() {
-    let node = Node::new();
+    let node = node_that_takes_descriptors();
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
     let mut readers = Vec::new();
     for words in [&b"hello"[..], &request(GPU)] {
@@ -170,7 +207,7 @@ fn a_socket_that_lingers_keeps_nobody_from_their_seat() {
 
 #[test]
 fn the_arbiter_ends_though_a_socket_lingers() {
-    let mut node = Node::new();
+    let mut node = node_that_takes_descriptors();
     let begun = Instant::now();
     let held: Vec<_> = (0..3)
         .map(|_| send_one_that_lingers(&node, b"hello"))
