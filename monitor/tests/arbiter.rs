@@ -4,6 +4,8 @@
 
 #[path = "arbiter/client.rs"]
 mod client;
+#[path = "arbiter/hostile.rs"]
+mod hostile;
 #[path = "arbiter/limits.rs"]
 mod limits;
 

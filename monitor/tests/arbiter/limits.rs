@@ -123,7 +123,7 @@ fn who_takes_no_answers_gets_no_more_of_them() {
 const LINGER: Duration = Duration::from_secs(40);
 
 /// A node whose arbiter takes descriptors, as all do before Linux 6.16.
-fn node_that_takes_descriptors() -> Node {
+pub fn node_that_takes_descriptors() -> Node {
     let mut node = Node::new();
     node.start_with(Settings {
         takes_descriptors: true,
@@ -171,6 +171,14 @@ fn a_client_can_send_no_descriptor() {
 
 /// Sends words, and beside them the only reference to a TCP socket that lingers. Its reader reads nothing.
 fn send_one_that_lingers(node: &Node, words: &[u8]) -> (OwnedFd, TcpStream) {
+    try_to_send_one_that_lingers(node, words).unwrap()
+}
+
+/// The same, where the arbiter may have closed the connection.
+pub fn try_to_send_one_that_lingers(
+    node: &Node,
+    words: &[u8],
+) -> Result<(OwnedFd, TcpStream), Errno> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut lingers = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (reader, _) = listener.accept().unwrap();
@@ -179,9 +187,9 @@ fn send_one_that_lingers(node: &Node, words: &[u8]) -> (OwnedFd, TcpStream) {
     lingers.set_nonblocking(false).unwrap();
     set_socket_linger(&lingers, Some(LINGER)).unwrap();
     let socket = connected(&node.socket).unwrap();
-    assert_eq!(send_beside(&socket, words, &lingers), Ok(words.len()));
+    send_beside(&socket, words, &lingers)?;
     drop(lingers);
-    (socket, reader)
+    Ok((socket, reader))
 }
 
 #[test]
