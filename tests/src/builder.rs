@@ -159,6 +159,12 @@ impl Builder {
         self
     }
 
+    /// Lays a tree of packages over the root, which is only read: it may be large.
+    pub fn layer(mut self, tree: impl Into<PathBuf>) -> Builder {
+        self.spec.layers.push(tree.into());
+        self
+    }
+
     /// Lays a tree arranged like `/` over the root: an installation of softmig.
     pub fn stage(mut self, tree: impl Into<PathBuf>) -> Builder {
         self.spec.stages.push(tree.into());

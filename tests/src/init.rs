@@ -97,7 +97,7 @@ pub fn main() -> Result<()> {
 
 fn set_up(spec: &Spec) -> Result<Vec<Child>> {
     let init = host_pid()?;
-    let root = mounts::layer_over(&spec.root)?;
+    let root = mounts::layer_over(&spec.root, &spec.layers)?;
     users(&root)?;
     furnish(&root, spec)?;
     mounts::base(&root)?;

@@ -42,6 +42,7 @@ pub mod place;
 pub mod programs;
 pub mod requests;
 pub mod rest;
+pub mod runtimes;
 pub mod site;
 pub mod slurm;
 pub mod softmig;

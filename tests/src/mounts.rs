@@ -16,23 +16,32 @@ use crate::place::chmod;
 /// The major number of NVIDIA's character devices.
 const NVIDIA: u32 = 195;
 
-/// Lays a throw-away layer over the Debian root and returns where the result is seen.
+/// Lays these trees and a throw-away layer over the Debian root, and returns where the result is seen.
 ///
 /// The layer lives in memory, mounted on the root's own empty `/mnt`: no directory is needed outside, and the
 /// memory is given back with the mount namespace.
-pub fn layer_over(root: &Path) -> Result<std::path::PathBuf> {
+pub fn layer_over(root: &Path, layers: &[std::path::PathBuf]) -> Result<std::path::PathBuf> {
     std::env::set_current_dir(root).with_context(|| format!("entering {}", root.display()))?;
     tmpfs(Path::new("mnt"), 0o755)?;
     for dir in ["mnt/upper", "mnt/work", "mnt/merged"] {
         std::fs::create_dir(dir).with_context(|| format!("making {dir}"))?;
     }
     // Relative names, since those of the layers may hold neither `,` nor `:`.
+    let mut lower = String::new();
+    for (number, layer) in layers.iter().enumerate() {
+        let at = format!("mnt/layer{number}");
+        std::fs::create_dir(&at).with_context(|| format!("making {at}"))?;
+        mount_bind_recursive(layer, &at).with_context(|| format!("binding {}", layer.display()))?;
+        // The last one lies on top.
+        lower = format!("{at}:{lower}");
+    }
+    let options = format!("lowerdir={lower}.,upperdir=mnt/upper,workdir=mnt/work");
     mount(
         "overlay",
         "mnt/merged",
         "overlay",
         MountFlags::empty(),
-        c"lowerdir=.,upperdir=mnt/upper,workdir=mnt/work",
+        CString::new(options)?.as_c_str(),
     )
     .context("mounting the layer over the root")?;
     Ok(root.join("mnt/merged"))

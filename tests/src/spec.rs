@@ -11,6 +11,9 @@ use crate::gpus::Gpu;
 pub struct Spec {
     /// The Debian root, which is only read.
     pub root: PathBuf,
+    /// Trees laid over the root by the kernel, which are only read too: what packages bring.
+    #[serde(default)]
+    pub layers: Vec<PathBuf>,
     /// The nodes, each a mount namespace of its own.
     pub nodes: Vec<NodeSpec>,
     /// Trees laid over the root, each arranged like `/`.

@@ -11,6 +11,7 @@ mod packages;
 mod place;
 mod programs;
 mod roots;
+mod runtimes;
 mod stage;
 mod steps;
 mod test;

@@ -49,7 +49,7 @@ pub(crate) fn build_for(versions: &[Slurm]) -> Result<()> {
 }
 
 /// What the stamp of an up-to-date root says.
-fn stamp(slurm: Slurm) -> String {
+pub(crate) fn stamp(slurm: Slurm) -> String {
     let packages = slurm.packages().join("\n");
     format!("{}\n{packages}\n{MAKE_DATABASE}{DATABASE}", slurm.suite())
 }
@@ -105,12 +105,13 @@ fn build_one(slurm: Slurm) -> Result<()> {
 }
 
 /// `.NAME.WHAT` in the folder of `root`.
-fn beside(root: &Path, what: &str) -> Result<PathBuf> {
+pub(crate) fn beside(root: &Path, what: &str) -> Result<PathBuf> {
     let name = root.file_name().context("a root has a name")?;
     Ok(root.with_file_name(format!(".{}.{what}", name.display())))
 }
 
-fn remove(path: &Path) -> Result<()> {
+/// Removes a tree of root's.
+pub(crate) fn remove(path: &Path) -> Result<()> {
     run(as_root("rm")
         .args(["-rf", "--one-file-system", "--"])
         .arg(path))

@@ -7,7 +7,7 @@ use softmig_tests::Slurm;
 
 use crate::place::{run, target};
 use crate::steps::{Steps, all, cargo};
-use crate::{gates, programs, roots, stage};
+use crate::{gates, programs, roots, runtimes, stage};
 
 /// Which tests to run.
 #[derive(clap::Args)]
@@ -73,6 +73,9 @@ impl Tests {
             steps.step("Debian roots with Slurm", || {
                 roots::build_for(&self.slurm.0)
             })?;
+            if self.slurm.0.contains(&Slurm::V24_11) {
+                steps.step("container runtimes", runtimes::build)?;
+            }
             steps.step("release build into target/stage", || {
                 stage::build().map(drop)
             })?;
