@@ -6,9 +6,10 @@ use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "cgroup.conf",
     "cli_filter.lua",
+    "containers",
     "gres.conf",
     "job_submit.lua",
     "node.conf",
@@ -35,6 +36,64 @@ fn every_file_is_known_to_these_tests() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(there, FILES.map(String::from).into());
+}
+
+/// A file for a container runtime, without its comments.
+fn of_containers(name: &str) -> String {
+    let text = text_of(&format!("containers/{name}"));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// tests/containers.rs runs all but Enroot's with the runtimes themselves.
+#[test]
+fn the_files_for_containers_mount_what_a_job_needs() {
+    const PATHS: [&str; 4] = [
+        "/usr/lib/softmig",
+        "/etc/ld.so.preload",
+        "/etc/softmig",
+        "/var/run/softmig",
+    ];
+    for line in of_containers("apptainer.conf").lines() {
+        assert!(
+            line.is_empty() || line.starts_with("bind path = "),
+            "{line}"
+        );
+    }
+    for path in PATHS {
+        let line = format!("\nbind path = {path}\n");
+        assert!(format!("{}\n", of_containers("apptainer.conf")).contains(&line));
+        let volume = format!("\"{path}:{path}:ro");
+        assert!(of_containers("containers.conf").contains(&volume));
+    }
+    let cdi: serde_json::Value = serde_json::from_str(&of_containers("softmig.json")).unwrap();
+    let mounts = &cdi["devices"][0]["containerEdits"]["mounts"];
+    let mounts: Vec<_> = mounts.as_array().unwrap().iter().collect();
+    for mount in &mounts {
+        assert_eq!(mount["hostPath"], mount["containerPath"]);
+        assert_eq!(mount["options"][0], "ro");
+    }
+    let hosts: Vec<_> = mounts.iter().map(|mount| &mount["hostPath"]).collect();
+    assert_eq!(hosts, PATHS);
+    // fstab(5): what, where, kind, options.
+    let fstab = of_containers("enroot.fstab");
+    let lines = fstab.lines().filter(|line| !line.is_empty());
+    let fields: Vec<Vec<&str>> = lines
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for (fields, path) in fields.iter().zip(PATHS) {
+        let is_file = path == "/etc/ld.so.preload";
+        let start = if is_file {
+            "x-create=file,bind,ro,"
+        } else {
+            "x-create=dir,rbind,ro,"
+        };
+        assert!(
+            fields[..3] == [path, path, "none"] && fields[3].starts_with(start),
+            "{fields:?}"
+        );
+    }
+    assert_eq!(fields.len(), PATHS.len());
 }
 
 /// The keys that the parser knows after this table header, as it lists them for one that is like none of them.
