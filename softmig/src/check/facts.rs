@@ -342,12 +342,38 @@ pub(crate) struct Machine {
     pub(crate) monitor: bool,
     /// Programs of softmig's that are not there or cannot be run.
     pub(crate) bad_programs: Vec<String>,
+    /// The container runtimes.
+    pub(crate) runtimes: Vec<Runtime>,
     /// What this machine's control groups are like.
     pub(crate) cgroups: Seen<Cgroups>,
     /// The GPUs.
     pub(crate) nvml: Seen<Devices>,
     /// What is known of steering them by their own schedulers; none where jobs are to take turns.
     pub(crate) models: Vec<Model>,
+}
+
+/// A container runtime of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Runtime {
+    /// Which.
+    pub(crate) kind: RuntimeKind,
+    /// The file to be changed, or the folder for softmig's.
+    pub(crate) place: String,
+    /// All that it reads there.
+    pub(crate) text: String,
+}
+
+/// A container runtime, with those that read the same files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RuntimeKind {
+    /// Apptainer, or Singularity.
+    Apptainer,
+    /// Podman.
+    Podman,
+    /// Enroot, and with it pyxis.
+    Enroot,
+    /// Docker, by the specifications of the Container Device Interface.
+    Docker,
 }
 
 /// Where a policy.toml is another than one it is compared with.

@@ -1,6 +1,7 @@
 //! Looks at everything: Slurm's commands, its files, this machine, the other nodes. What it means is for `rules` to say.
 
 pub(crate) mod across;
+mod containers;
 mod files;
 mod lua;
 pub(crate) mod machine;

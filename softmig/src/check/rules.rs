@@ -2,6 +2,7 @@
 
 mod accounting;
 mod bypasses;
+mod containers;
 mod contradictions;
 mod device_order;
 mod duplicates;

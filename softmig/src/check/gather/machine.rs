@@ -1,6 +1,7 @@
 //! What is the case on this machine: the library, the monitor, control groups, GPUs.
 
 use crate::check::facts::{Cgroups, Difference, Machine, Seen};
+use crate::check::gather::containers;
 use crate::install::preload;
 use crate::monitor;
 use crate::node::slurmd::places_of_steps;
@@ -37,6 +38,7 @@ pub(crate) fn look(measure: Measure) -> Machine {
         missing: preload::missing_libraries().map_err(|error| format!("{error:#}")),
         monitor: monitor::runs(),
         bad_programs: programs.map(|path| path.to_string()).collect(),
+        runtimes: containers::look(Path::new("/")),
         cgroups: cgroups(),
         models: models(&nvml, measure),
         nvml,

@@ -160,6 +160,7 @@ pub(crate) fn machine() -> Machine {
         missing: Ok(Vec::new()),
         monitor: true,
         bad_programs: Vec::new(),
+        runtimes: Vec::new(),
         cgroups: Ok(Cgroups {
             usable: true,
             ..Cgroups::default()

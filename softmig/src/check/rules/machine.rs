@@ -2,7 +2,7 @@
 
 use crate::check::facts::{Cluster, Difference, Machine};
 use crate::check::finding::{Code, Finding};
-use crate::check::rules::nvml;
+use crate::check::rules::{containers, nvml};
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
@@ -33,6 +33,7 @@ pub(crate) fn check(
     let mut found = Vec::new();
     settings(machine, &mut found);
     library(machine, &mut found);
+    found.extend(containers::check(machine));
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
