@@ -173,6 +173,24 @@ impl Job {
         Ok(())
     }
 
+    /// Copies a file and fails unless `softmig check` asked for it, and then is content.
+    fn copies_what_is_asked_for(&self, code: &str, name: &str, to: &str) -> Result<()> {
+        ensure!(self.finds(code)?, "no {code}");
+        self.copies(name, to)?;
+        if code == "CONTAINER_APPTAINER" {
+            self.root(&format!("cat {to} >>/etc/apptainer/apptainer.conf"))?;
+        }
+        ensure!(!self.finds(code)?, "{code}");
+        Ok(())
+    }
+
+    /// Whether `softmig check` has this finding on the job's node.
+    fn finds(&self, code: &str) -> Result<bool> {
+        let check = "softmig check --node --json | jq -r '.findings[].code'";
+        let codes = self.root(check)?;
+        Ok(codes.lines().any(|line| line == code))
+    }
+
     /// A program of another C library does not load what glibc's loader lists.
     fn check_musl(&self, run: &str) -> Result<()> {
         let said = self
@@ -212,8 +230,11 @@ fn apptainers_containers_are_held() -> Result<()> {
     job.root(&format!("apptainer build --sandbox /opt/apptainer {IMAGE}"))?;
     let run = format!("apptainer exec --nv --bind {DEVICE} /opt/apptainer");
     job.check_not_held(&run)?;
-    job.copies("apptainer.conf", "/etc/apptainer/softmig.conf")?;
-    job.root("cat /etc/apptainer/softmig.conf >>/etc/apptainer/apptainer.conf")?;
+    job.copies_what_is_asked_for(
+        "CONTAINER_APPTAINER",
+        "apptainer.conf",
+        "/etc/apptainer/softmig.conf",
+    )?;
     job.check_held(&run)?;
     job.check_files(&run)?;
     job.check_musl(&run)?;
@@ -241,7 +262,8 @@ fn podmans_containers_are_held() -> Result<()> {
         format!("{podman} run --rm --network=none --device nvidia.com/gpu=all {options} debian")
     };
     job.check_not_held(&run(""))?;
-    job.copies(
+    job.copies_what_is_asked_for(
+        "CONTAINER_PODMAN",
         "containers.conf",
         "/etc/containers/containers.conf.d/softmig.conf",
     )?;
@@ -278,7 +300,7 @@ fn dockers_containers_are_held_where_they_are_known() -> Result<()> {
     };
     let slice = "--device softmig/slice=job";
     job.check_not_held(&run(""))?;
-    job.copies("softmig.json", "/etc/cdi/softmig.json")?;
+    job.copies_what_is_asked_for("CONTAINER_DOCKER", "softmig.json", "/etc/cdi/softmig.json")?;
     // Its daemon starts containers outside the job: known by the user, and in the job by its control group.
     let group = "--cgroup-parent=$(sed -n 's/.*:devices://p' /proc/self/cgroup)";
     for who in ["--user=2001", &format!("--user=2001 {group}"), group] {
