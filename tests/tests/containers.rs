@@ -12,7 +12,7 @@ use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::requests::memory_mib;
 use softmig_tests::runtimes::{self, IMAGE};
 use softmig_tests::softmig::installed;
-use softmig_tests::{Cluster, Gpus, Node, Output, Slurm};
+use softmig_tests::{Client, Cluster, Gpus, Node, Output, Slurm};
 
 /// Tests of one version only: `cargo xtask test` knows it by the name of the module.
 mod slurm_24_11 {
@@ -131,10 +131,14 @@ impl Job {
 
     /// Runs a step.
     fn step(&self, script: &str) -> Result<Output> {
+        self.begin(script)?.wait(Duration::from_secs(60))
+    }
+
+    /// Starts a step.
+    fn begin(&self, script: &str) -> Result<Client> {
         let id = format!("--jobid={}", self.id);
         let argv = ["srun", &id, "--overlap", "--ntasks=1", "bash", "-c", script];
-        let call = self.site.cluster.command("alice", &argv);
-        call.timeout(Duration::from_secs(60)).output()
+        self.site.cluster.command("alice", &argv).spawn()
     }
 
     /// How many blocks a container gets, and whether the library is in it.
@@ -271,6 +275,16 @@ fn podmans_containers_are_held() -> Result<()> {
     job.check_held(&run("--userns=keep-id"))?;
     job.check_files(&run(""))?;
     job.check_musl(&run(""))?;
+    // Podman's processes of all of a user's jobs share a mount namespace, which is older here than the second job.
+    let first = job.begin(&format!(
+        "{podman} unshare true && echo there; exec sleep 600"
+    ))?;
+    job.site.cluster.wait_until("podman's first process", || {
+        Ok(first.stdout()?.contains("there"))
+    })?;
+    let second = Job::start(1)?;
+    second.check_held(&run(""))?;
+    second.end()?;
     job.end()
 }
 
@@ -319,9 +333,10 @@ fn dockers_containers_are_held_where_they_are_known() -> Result<()> {
 
 /// What a node of these tests has otherwise than others. crun wants control groups of version 1 or 2, and the machine may
 /// have some of both. The kernel lets a user namespace mount a `/proc` where another is seen in full, and the driver's
-/// files cover a part of it here.
+/// files cover a part of it here. systemd makes all mounts shared.
 const AS_A_NODE: &str = "! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
-mkdir -p /tmp/proc; mount -t proc proc /tmp/proc";
+mkdir -p /tmp/proc; mount -t proc proc /tmp/proc
+mount --make-rshared /";
 
 /// Starts Docker's daemon, whose control groups go with those of the node.
 const START_DOCKER: &str = r#"
