@@ -342,6 +342,8 @@ pub(crate) struct Machine {
     pub(crate) monitor: bool,
     /// Programs of softmig's that are not there or cannot be run.
     pub(crate) bad_programs: Vec<String>,
+    /// What the kernel holds jobs to of GPU memory.
+    pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
     /// What this machine's control groups are like.
@@ -350,6 +352,28 @@ pub(crate) struct Machine {
     pub(crate) nvml: Seen<Devices>,
     /// What is known of steering them by their own schedulers; none where jobs are to take turns.
     pub(crate) models: Vec<Model>,
+}
+
+/// What the kernel's dmem controller knows of GPU memory; nothing where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeviceMemory {
+    /// The regions that drivers have registered, and their sizes in bytes.
+    pub(crate) regions: Vec<(String, u64)>,
+    /// The limits of slice jobs.
+    pub(crate) limits: Vec<KernelLimit>,
+}
+
+/// A limit of a job that has a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelLimit {
+    /// The job's number.
+    pub(crate) job: u32,
+    /// The memory of its slice.
+    pub(crate) slice_mib: u32,
+    /// The region.
+    pub(crate) region: String,
+    /// What the kernel allows of it.
+    pub(crate) bytes: u64,
 }
 
 /// A container runtime of a machine.

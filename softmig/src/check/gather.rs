@@ -2,6 +2,7 @@
 
 pub(crate) mod across;
 mod containers;
+mod device_memory;
 mod files;
 mod lua;
 pub(crate) mod machine;

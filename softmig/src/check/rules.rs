@@ -4,6 +4,7 @@ mod accounting;
 mod bypasses;
 mod containers;
 mod contradictions;
+mod device_memory;
 mod device_order;
 mod duplicates;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) fn cluster(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Findi
         ));
     }
     found.extend(settings::check(policy, cluster));
+    found.extend(device_memory::of_slurm(cluster));
     found.extend(lua::check(cluster));
     found.extend(gres::check(policy, cluster));
     found.extend(inventory::check(policy, cluster, now));

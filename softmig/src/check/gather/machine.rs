@@ -1,7 +1,7 @@
 //! What is the case on this machine: the library, the monitor, control groups, GPUs.
 
 use crate::check::facts::{Cgroups, Difference, Machine, Seen};
-use crate::check::gather::containers;
+use crate::check::gather::{containers, device_memory};
 use crate::install::preload;
 use crate::monitor;
 use crate::node::slurmd::places_of_steps;
@@ -38,6 +38,11 @@ pub(crate) fn look(measure: Measure) -> Machine {
         missing: preload::missing_libraries().map_err(|error| format!("{error:#}")),
         monitor: monitor::runs(),
         bad_programs: programs.map(|path| path.to_string()).collect(),
+        device_memory: device_memory::look(
+            Path::new(device_memory::CGROUPS),
+            &Node::this_machine(),
+            &places_of_steps(),
+        ),
         runtimes: containers::look(Path::new("/")),
         cgroups: cgroups(),
         models: models(&nvml, measure),

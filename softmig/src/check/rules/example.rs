@@ -1,8 +1,8 @@
 //! A cluster on which everything is as it should be, for tests to change one thing of.
 
 use crate::check::facts::{
-    Accounting, Association, Cgroups, Cluster, Lines, Lua, LuaModule, LuaVersion, Machine, Node,
-    Partition, Qos, Scripts,
+    Accounting, Association, Cgroups, Cluster, DeviceMemory, Lines, Lua, LuaModule, LuaVersion,
+    Machine, Node, Partition, Qos, Scripts,
 };
 use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
@@ -160,6 +160,7 @@ pub(crate) fn machine() -> Machine {
         missing: Ok(Vec::new()),
         monitor: true,
         bad_programs: Vec::new(),
+        device_memory: DeviceMemory::default(),
         runtimes: Vec::new(),
         cgroups: Ok(Cgroups {
             usable: true,

@@ -2,7 +2,7 @@
 
 use crate::check::facts::{Cluster, Difference, Machine};
 use crate::check::finding::{Code, Finding};
-use crate::check::rules::{containers, nvml};
+use crate::check::rules::{containers, device_memory, nvml};
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
@@ -34,6 +34,7 @@ pub(crate) fn check(
     settings(machine, &mut found);
     library(machine, &mut found);
     found.extend(containers::check(machine));
+    found.extend(device_memory::of_node(&machine.device_memory));
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
