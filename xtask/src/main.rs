@@ -65,7 +65,7 @@ enum Task {
     },
     /// Measure what softmig costs, and write it to bench/results
     Bench,
-    /// Build the Debian roots of test clusters that are missing, in target/roots
+    /// Build the Debian roots of test clusters that are missing, in target/roots, and their container runtimes
     Roots,
     /// Build the test clients and the driver they are tested with into target/programs
     Programs,
@@ -99,7 +99,7 @@ impl Task {
             Task::Book => tools::book(),
             Task::Gates { library } => gates::check(library),
             Task::Bench => bench::bench(),
-            Task::Roots => roots::build(),
+            Task::Roots => roots::build().and_then(|()| runtimes::build()),
             Task::Programs => programs::build().map(drop),
             Task::Stage => stage::build().map(drop),
         }
