@@ -4,12 +4,17 @@
 //! [`Devices`] has the GPUs, their memory and their MIG instances; what runs on them is the monitor's to ask. [`types`]
 //! suggests how Slurm and the policy may call them.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod devices;
 mod idle;
 mod library;
 mod memory;
+#[expect(
+    unsafe_code,
+    reason = "a function of NVML that nvml-wrapper does not know"
+)]
+mod memory_limit;
 pub mod profile;
 mod reading;
 pub mod types;
@@ -18,3 +23,4 @@ pub use devices::{Devices, Gpu, Instance, Mig, Standing};
 pub use idle::is_idle;
 pub use library::{explained, open, remedy};
 pub use memory::{Memory, memory};
+pub use memory_limit::memory_limit;

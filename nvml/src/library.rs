@@ -5,7 +5,7 @@ use nvml_wrapper::error::NvmlError;
 use std::ffi::OsStr;
 
 /// The name that a node without development files has.
-const LIBRARY: &str = "libnvidia-ml.so.1";
+pub(crate) const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Loads NVML and starts it.
 ///

@@ -342,7 +342,7 @@ pub(crate) struct Machine {
     pub(crate) monitor: bool,
     /// Programs of softmig's that are not there or cannot be run.
     pub(crate) bad_programs: Vec<String>,
-    /// What the kernel holds jobs to of GPU memory.
+    /// What others hold jobs to of GPU memory.
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
@@ -354,25 +354,25 @@ pub(crate) struct Machine {
     pub(crate) models: Vec<Model>,
 }
 
-/// What the kernel's dmem controller knows of GPU memory; nothing where there is none.
+/// What the kernel and the driver hold jobs to of GPU memory; nothing where they do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
     /// The regions that drivers have registered, and their sizes in bytes.
     pub(crate) regions: Vec<(String, u64)>,
     /// The limits of slice jobs.
-    pub(crate) limits: Vec<KernelLimit>,
+    pub(crate) limits: Vec<MemoryLimit>,
 }
 
-/// A limit of a job that has a slice.
+/// A limit of a job that has a slice, beside softmig's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelLimit {
+pub(crate) struct MemoryLimit {
     /// The job's number.
     pub(crate) job: u32,
     /// The memory of its slice.
     pub(crate) slice_mib: u32,
-    /// The region.
-    pub(crate) region: String,
-    /// What the kernel allows of it.
+    /// Where it is.
+    pub(crate) by: String,
+    /// What it allows.
     pub(crate) bytes: u64,
 }
 

@@ -155,7 +155,7 @@ codes! {
     ContainerPodman Warn "CONTAINER_PODMAN",
     ContainerEnroot Warn "CONTAINER_ENROOT",
     ContainerDocker Warn "CONTAINER_DOCKER",
-    DeviceMemoryKernel Info "DEVICE_MEMORY_KERNEL",
+    DeviceMemoryLimits Info "DEVICE_MEMORY_LIMITS",
     DeviceMemorySmaller Warn "DEVICE_MEMORY_SMALLER",
     NvmlMemory Error "NVML_MEMORY",
     NvmlGpus Error "NVML_GPUS",

@@ -1,10 +1,11 @@
-//! What the kernel holds jobs to of GPU memory: the dmem controller of control groups of version 2, from Linux 6.14 on.
+//! What the kernel or the driver holds jobs' control groups to of GPU memory, on control groups of version 2.
 //!
-//! A driver that takes part registers a region for each GPU, such as `nvidia/0000:01:00/vidmem`. `dmem.capacity` of the
-//! root has their sizes and `dmem.max` of each group its limits, in bytes. Slurm 26.11 sets these by
-//! `ConstrainDeviceMemory=yes`, and NVML by `nvmlDeviceSetMemoryLimits_v1` from driver 615 on.
+//! The kernel has the dmem controller from Linux 6.14 on. A driver that takes part registers a region for each GPU, such
+//! as `nvidia/0000:01:00/vidmem`. `dmem.capacity` of the root has their sizes and `dmem.max` of each group its limits, in
+//! bytes. Slurm 26.11 sets these by `ConstrainDeviceMemory=yes`, and NVML by `nvmlDeviceSetMemoryLimits_v1` from driver
+//! 615 on. With older kernels the driver keeps the latter itself.
 
-use crate::check::facts::{DeviceMemory, KernelLimit};
+use crate::check::facts::{DeviceMemory, MemoryLimit};
 use softmig_node::job::JobId;
 use softmig_node::node::{Node, conf_name};
 use softmig_policy::node::job_conf::JobConf;
@@ -15,19 +16,24 @@ use std::path::{Path, PathBuf};
 /// Where the kernel shows control groups of version 2.
 pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
 
+/// Asks the driver for the limit of a group on a GPU.
+pub(crate) type Ask<'a> = &'a dyn Fn(&str, &Path) -> Option<u64>;
+
 /// Looks at the jobs of which these are processes: what the kernel says of their control groups.
-pub(crate) fn look(cgroups: &Path, node: &Node, processes: &[(JobId, Vec<u8>)]) -> DeviceMemory {
+pub(crate) fn look(
+    cgroups: &Path,
+    node: &Node,
+    processes: &[(JobId, Vec<u8>)],
+    ask: Ask<'_>,
+) -> DeviceMemory {
     let regions = sizes(&cgroups.join("dmem.capacity"));
-    if regions.is_empty() {
-        return DeviceMemory::default();
-    }
     let groups: BTreeMap<u32, PathBuf> = processes
         .iter()
         .filter_map(|(job, text)| Some((job.get(), cgroups.join(group(*job, text)?))))
         .collect();
     let limits = groups
         .iter()
-        .flat_map(|(job, group)| of_job(*job, group, node))
+        .flat_map(|(job, group)| of_job(*job, group, node, ask))
         .collect();
     DeviceMemory { regions, limits }
 }
@@ -43,32 +49,31 @@ fn group(job: JobId, text: &[u8]) -> Option<String> {
 }
 
 /// The limits of a slice job on its own GPUs.
-fn of_job(job: u32, group: &Path, node: &Node) -> Vec<KernelLimit> {
+fn of_job(job: u32, group: &Path, node: &Node, ask: Ask<'_>) -> Vec<MemoryLimit> {
     let id = JobId::parse(&job.to_string());
     let text = id.and_then(|id| fs::read(node.run.join(conf_name(id))).ok());
     let conf = text.and_then(|text| JobConf::parse(&text).ok());
     let Some((conf, limits)) = conf.and_then(|conf| Some((conf, conf.limits?))) else {
         return Vec::new();
     };
-    let slice_mib = limits.memory_mib();
     let addresses = addresses(&node.gpus);
-    let of_gpu = |region: &str| {
-        let uuids = conf
-            .gpus
-            .iter()
-            .filter_map(|gpu| addresses.get(gpu.as_str()));
-        uuids.into_iter().any(|address| is_at(region, address))
+    let by_kernel = sizes(&group.join("dmem.max"));
+    let of_gpu = |uuid: &str| {
+        let address = addresses.get(uuid)?;
+        let own = by_kernel.iter().find(|(region, _)| is_at(region, address));
+        own.map(|(region, bytes)| (format!("dmem.max of {region}"), *bytes))
     };
-    let limits = sizes(&group.join("dmem.max")).into_iter();
-    limits
-        .filter(|(region, _)| of_gpu(region))
-        .map(|(region, bytes)| KernelLimit {
-            job,
-            slice_mib,
-            region,
-            bytes,
-        })
-        .collect()
+    let gpus = conf.gpus.iter().filter_map(|gpu| {
+        let uuid = gpu.as_str();
+        of_gpu(uuid).or_else(|| Some((format!("the driver's limit on {uuid}"), ask(uuid, group)?)))
+    });
+    gpus.map(|(by, bytes)| MemoryLimit {
+        job,
+        slice_mib: limits.memory_mib(),
+        by,
+        bytes,
+    })
+    .collect()
 }
 
 /// Lines of a region and a number of bytes; those with `max` are left out.
@@ -104,7 +109,6 @@ fn is_at(region: &str, address: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::facts::KernelLimit;
 
     const UUID: &str = "GPU-11111111-2222-3333-4444-555555555555";
     const OTHER: &str = "GPU-99999999-2222-3333-4444-555555555555";
@@ -127,7 +131,7 @@ mod tests {
         node
     }
 
-    fn seen(capacity: &str, max: &str) -> DeviceMemory {
+    fn seen(capacity: &str, max: &str, by_driver: Option<u64>) -> DeviceMemory {
         let folder = tempfile::tempdir().unwrap();
         let cgroups = folder.path().join("cgroup");
         let job = "system.slice/slurmstepd.scope/job_12";
@@ -141,7 +145,12 @@ mod tests {
             // Of which there is no conf.
             (JobId::parse("13").unwrap(), b"0::/else/job_13\n".to_vec()),
         ];
-        look(&cgroups, &node(folder.path()), &processes)
+        // The driver knows of a limit in the group of that name alone.
+        let ask = |uuid: &str, group: &Path| {
+            let own = uuid == UUID && group == cgroups.join(job);
+            own.then_some(by_driver).flatten()
+        };
+        look(&cgroups, &node(folder.path()), &processes, &ask)
     }
 
     #[test]
@@ -149,19 +158,22 @@ mod tests {
         const REGION: &str = "nvidia/0000:01:00/vidmem";
         const CAPACITY: &str =
             "nvidia/0000:01:00/vidmem 48305799168\nnvidia/0000:02:00/vidmem 48305799168\n";
-        assert_eq!(seen("", ""), DeviceMemory::default());
-        assert!(seen(CAPACITY, "").limits.is_empty());
-        let max = format!("{REGION} max\nnvidia/0000:02:00/vidmem 0\n");
-        assert!(seen(CAPACITY, &max).limits.is_empty());
-        let found = seen(CAPACITY, &max.replace("max", "12076449792"));
-        assert_eq!(found.regions.len(), 2);
-        let limit = KernelLimit {
+        let limit = |by: &str, bytes| MemoryLimit {
             job: 12,
             slice_mib: 11366,
-            region: REGION.into(),
-            bytes: 12_076_449_792,
+            by: by.into(),
+            bytes,
         };
-        assert_eq!(found.limits, [limit]);
+        let by_driver = limit(&format!("the driver's limit on {UUID}"), 9 << 30);
+        assert_eq!(seen("", "", None), DeviceMemory::default());
+        assert_eq!(seen("", "", Some(9 << 30)).limits, [by_driver]);
+        assert!(seen(CAPACITY, "", None).limits.is_empty());
+        let max = format!("{REGION} max\nnvidia/0000:02:00/vidmem 0\n");
+        assert!(seen(CAPACITY, &max, None).limits.is_empty());
+        let found = seen(CAPACITY, &max.replace("max", "12076449792"), Some(9 << 30));
+        assert_eq!(found.regions.len(), 2);
+        let by_kernel = limit(&format!("dmem.max of {REGION}"), 12_076_449_792);
+        assert_eq!(found.limits, [by_kernel]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is the case on this machine: the library, the monitor, control groups, GPUs.
 
-use crate::check::facts::{Cgroups, Difference, Machine, Seen};
+use crate::check::facts::{Cgroups, DeviceMemory, Difference, Machine, Seen};
 use crate::check::gather::{containers, device_memory};
 use crate::install::preload;
 use crate::monitor;
@@ -9,7 +9,7 @@ use crate::node::{Settings, slurmd::Slurmd};
 use crate::scheduler::{self, Measure, Model};
 use softmig_node::node::Node;
 use softmig_node::whole_node::{Narrowed, whole_node};
-use softmig_nvml::{Devices, explained};
+use softmig_nvml::{Devices, explained, memory_limit};
 use softmig_policy::node::cgroup::{Place, place};
 use softmig_policy::node::node_conf::{NodeConf, Scheduler};
 use softmig_policy::node::paths::NODE_CONF;
@@ -38,11 +38,7 @@ pub(crate) fn look(measure: Measure) -> Machine {
         missing: preload::missing_libraries().map_err(|error| format!("{error:#}")),
         monitor: monitor::runs(),
         bad_programs: programs.map(|path| path.to_string()).collect(),
-        device_memory: device_memory::look(
-            Path::new(device_memory::CGROUPS),
-            &Node::this_machine(),
-            &places_of_steps(),
-        ),
+        device_memory: limits(nvml.is_ok()),
         runtimes: containers::look(Path::new("/")),
         cgroups: cgroups(),
         models: models(&nvml, measure),
@@ -71,6 +67,14 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
             })
         }
     }
+}
+
+/// What others hold the jobs here to of GPU memory.
+fn limits(has_nvml: bool) -> DeviceMemory {
+    let nvml = has_nvml.then(|| softmig_nvml::open().ok()).flatten();
+    let ask = |uuid: &str, group: &Path| memory_limit(nvml.as_ref()?, uuid, group);
+    let cgroups = Path::new(device_memory::CGROUPS);
+    device_memory::look(cgroups, &Node::this_machine(), &places_of_steps(), &ask)
 }
 
 fn is_program(path: &Path) -> bool {

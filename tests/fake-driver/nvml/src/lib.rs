@@ -12,6 +12,7 @@ mod attributes;
 mod exports;
 mod identity;
 mod memory;
+mod memory_limits;
 mod mig;
 mod processes;
 mod session;
