@@ -34,7 +34,7 @@ cp -L /usr/bin/dash $image/usr/bin/sh
 cp -L /usr/bin/cat $image/usr/bin/
 cp -L $libraries/libc.so.6 $libraries/libgcc_s.so.1 $libraries/libm.so.6 $libraries/libdl.so.2 $libraries/libpthread.so.0 $image$libraries/
 cp -L /usr/lib64/ld-linux-x86-64.so.2 $image/usr/lib64/
-cp /opt/programs/takes /opt/programs/musl-static $image/opt/programs/
+cp /opt/programs/takes /opt/programs/whose /opt/programs/musl-static $image/opt/programs/
 cp /etc/passwd /etc/group /etc/os-release $image/etc/
 "#;
 

@@ -51,6 +51,7 @@ const AROUND_THE_SCRIPT: Duration = Duration::from_secs(30);
 pub struct Uml {
     slurm: Slurm,
     gpus: Vec<Gpus>,
+    packages: Option<PathBuf>,
     stages: Vec<PathBuf>,
     files: Vec<File>,
     lines: Vec<String>,
@@ -63,6 +64,7 @@ impl Uml {
         Uml {
             slurm,
             gpus: vec![Gpus::l40s(2)],
+            packages: None,
             stages: Vec::new(),
             files: Vec::new(),
             lines: Vec::new(),
@@ -73,6 +75,12 @@ impl Uml {
     /// The GPUs of the node.
     pub fn gpus(mut self, kinds: impl IntoIterator<Item = Gpus>) -> Uml {
         self.gpus = kinds.into_iter().collect();
+        self
+    }
+
+    /// Lays a tree of packages over the root, which is only read: it may be large.
+    pub fn layer(mut self, tree: impl Into<PathBuf>) -> Uml {
+        self.packages = Some(tree.into());
         self
     }
 

@@ -15,7 +15,9 @@ const MEMORY: &str = "768M";
 
 /// Process 1 of the namespace: makes the guest's memory a place that needs no cleaning up, then waits for the kernel.
 /// User Mode Linux maps that memory executable and as a file, and the host's own /dev/shm may be small, or noexec.
-const HOLD: &str = "mount -t tmpfs -o size=1g,mode=700 tmpfs /dev/shm && \"$@\"; exit $?";
+/// A root with packages laid over it is mounted here too, by names that hold neither `,` nor `:`.
+const HOLD: &str = "mount -t tmpfs -o size=1g,mode=700 tmpfs /dev/shm && \
+    { [ ! -e packages ] || mount -t overlay -o ro,lowerdir=packages:base overlay root; } && \"$@\"; exit $?";
 
 /// How long the kernel of the host may take to end a killed guest's processes.
 const DYING: Duration = Duration::from_secs(20);

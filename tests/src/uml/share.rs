@@ -45,7 +45,20 @@ impl Share {
         let share = dir.path().join("share");
         fs::create_dir(&share).context("making the share")?;
         let root = root.canonicalize().context("finding the Debian root")?;
-        symlink(root, dir.path().join("root")).context("linking the Debian root")?;
+        let link = |to: &Path, name: &str| {
+            symlink(to, dir.path().join(name)).with_context(|| format!("linking {name}"))
+        };
+        match &uml.packages {
+            None => link(&root, "root")?,
+            Some(packages) => {
+                link(&root, "base")?;
+                link(
+                    &packages.canonicalize().context("finding the packages")?,
+                    "packages",
+                )?;
+                fs::create_dir(dir.path().join("root")).context("making a folder")?;
+            }
+        }
         let made = Share { dir, share };
 
         let gpus = Gpu::of_node(0, &uml.gpus);
