@@ -1,6 +1,9 @@
 //! Containers that users start in jobs have the job's limits where the administrator has copied the files of
 //! conf/containers, and only there: each runtime runs without its file first. The runtimes are Debian's.
 
+#[cfg(feature = "uml")]
+mod guest;
+
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -26,6 +29,12 @@ mod slurm_24_11 {
     #[test]
     fn podmans_containers_are_held() {
         super::podmans_containers_are_held().check();
+    }
+
+    #[cfg(feature = "uml")]
+    #[test]
+    fn containers_know_their_job_on_cgroup_v2() {
+        super::containers_know_their_job_on_cgroup_v2().check();
     }
 
     #[test]
@@ -88,6 +97,12 @@ impl Site {
     }
 }
 
+/// A file of conf/containers.
+fn conf(name: &str) -> Result<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf/containers");
+    Ok(std::fs::read_to_string(folder.join(name))?)
+}
+
 /// A job of alice's that stays: a quarter of the GPU of a node.
 struct Job {
     site: &'static Site,
@@ -122,11 +137,8 @@ impl Job {
 
     /// Copies a file of conf/containers onto the node, as an administrator does.
     fn copies(&self, name: &str, to: &str) -> Result<()> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../conf/containers")
-            .join(name);
-        let text = std::fs::read_to_string(path)?;
-        self.site.cluster.node(self.node).write(to, &text)
+        let node = self.site.cluster.node(self.node);
+        node.write(to, &conf(name)?)
     }
 
     /// Runs a step.
@@ -302,6 +314,11 @@ fn charliecloud_is_held_by_options_of_its_own() -> Result<()> {
     job.check_held(&run)?;
     job.check_files(&run)?;
     job.end()
+}
+
+#[cfg(feature = "uml")]
+fn containers_know_their_job_on_cgroup_v2() -> Result<()> {
+    guest::run()
 }
 
 fn dockers_containers_are_held_where_they_are_known() -> Result<()> {
