@@ -173,7 +173,7 @@ fn have_prolog_ask(
     change: &mut JobDescription,
     record: &JobDescription,
 ) {
-    let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
+    let choice = policy.map_or_else(Default::default, |policy| policy.node().tag_field);
     let field = Field::ALL
         .into_iter()
         .find(|field| field.of(record).is_some_and(marks::is_marked))

@@ -61,7 +61,7 @@ pub(crate) fn submit(
     }
     match verdict.tag() {
         Some(tag) => {
-            let choice = policy.map_or_else(Default::default, |policy| policy.tag_field);
+            let choice = policy.map_or_else(Default::default, |policy| policy.node().tag_field);
             marks::put(&mut job, Field::chosen(slurm, choice), tag);
         }
         None => marks::strip(&mut job),

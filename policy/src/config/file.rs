@@ -1,12 +1,12 @@
 //! policy.toml as it is written, and the errors of one that cannot be read.
 
-use crate::config::choices::{Placement, RawShards, TagField};
+use crate::config::choices::{Placement, RawShards};
 use crate::config::error::{PolicyError, reading_error};
 use crate::config::gates::GateTable;
 use crate::config::inventory::NodesTable;
 use crate::config::legacy_mps::LegacyTable;
 use crate::config::messages;
-use crate::config::node_policy::{GpuTables, NodeTable};
+use crate::config::node_policy::{GpuTables, NodeTable, TagTable};
 use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::config::reservable::ReservableTable;
 use crate::config::routes::RouteTable;
@@ -54,19 +54,21 @@ pub(crate) struct File {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TagTable {
-    #[serde(default)]
-    pub(crate) field: TagField,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct PlacementTable {
     #[serde(default)]
     pub(crate) shards: Placement,
 }
 
 impl File {
+    /// Whether a rule may depend on who submits a job.
+    pub(crate) fn names_people(&self) -> bool {
+        self.defaults.is_some()
+            || !self.classes.is_empty()
+            || !self.users.is_empty()
+            || !self.gate.is_empty()
+            || !self.reservable.is_empty()
+    }
+
     /// Reads all of it.
     pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
         toml::from_str(text).map_err(|error| reading_error(text, &error))

@@ -3,10 +3,12 @@
 //! Prolog, epilog and monitor read only this part. Errors in the rules about users do not matter for a job that was granted,
 //! and the programs that run for each job stay small.
 
+use crate::config::choices::TagField;
 use crate::config::error::{PolicyError, line_of, reading_error};
 use crate::config::gpu_types::{GpuTable, GpuType};
 use crate::node::limits::Limits;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use toml::Spanned;
 
@@ -18,6 +20,21 @@ pub struct NodePolicy {
     pub on_unknown: OnUnknown,
     /// A file that prolog, epilog and monitor log to besides the system's log.
     pub log_file: Option<String>,
+    /// The field of the job record that carries the tag.
+    pub tag_field: TagField,
+    on_untagged: OnUntagged,
+    names_people: bool,
+}
+
+/// What the prolog does for a job without a tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OnUntagged {
+    /// It asks slurmctld what the job got.
+    #[default]
+    Ask,
+    /// The job gets no GPU, if the policy's rules depend on who submits a job.
+    Deny,
 }
 
 /// What the prolog does for a job without a tag when slurmctld gives no answer.
@@ -40,7 +57,17 @@ pub(crate) type GpuTables = BTreeMap<String, Spanned<GpuTable>>;
 pub(crate) struct NodeTable {
     #[serde(default)]
     on_unknown: OnUnknown,
+    #[serde(default)]
+    on_untagged: OnUntagged,
     log_file: Option<String>,
+}
+
+/// `[tag]` as it is written.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TagTable {
+    #[serde(default)]
+    pub(crate) field: TagField,
 }
 
 /// The file with all other tables passed over; [`crate::config::file::File`] has them.
@@ -50,6 +77,14 @@ struct NodeFile {
     gpu: GpuTables,
     #[serde(default)]
     node: NodeTable,
+    #[serde(default)]
+    tag: TagTable,
+    // Of these it only matters whether they are there.
+    defaults: Option<IgnoredAny>,
+    classes: Option<IgnoredAny>,
+    users: Option<IgnoredAny>,
+    gate: Option<IgnoredAny>,
+    reservable: Option<IgnoredAny>,
 }
 
 impl NodePolicy {
@@ -63,10 +98,24 @@ impl NodePolicy {
     /// ```
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let file: NodeFile = toml::from_str(text).map_err(|error| reading_error(text, &error))?;
-        Self::check(file.gpu, file.node, text)
+        let people = [
+            file.defaults,
+            file.classes,
+            file.users,
+            file.gate,
+            file.reservable,
+        ];
+        let names_people = people.iter().any(Option::is_some);
+        Self::check(file.gpu, file.node, file.tag, names_people, text)
     }
 
-    pub(crate) fn check(gpus: GpuTables, node: NodeTable, text: &str) -> Result<Self, PolicyError> {
+    pub(crate) fn check(
+        gpus: GpuTables,
+        node: NodeTable,
+        tag: TagTable,
+        names_people: bool,
+        text: &str,
+    ) -> Result<Self, PolicyError> {
         let gpus = check_gpus(gpus, text)?;
         let log_file = node.log_file;
         if let Some(path) = log_file.as_deref().filter(|path| !path.starts_with('/')) {
@@ -77,7 +126,15 @@ impl NodePolicy {
             gpus,
             on_unknown: node.on_unknown,
             log_file,
+            tag_field: tag.field,
+            on_untagged: node.on_untagged,
+            names_people,
         })
+    }
+
+    /// Whether a job without a tag gets no GPU: job_submit has not decided on it.
+    pub fn denies_untagged(&self) -> bool {
+        self.names_people && self.on_untagged == OnUntagged::Deny
     }
 
     /// The type of that exact name; Slurm's types are case sensitive.
@@ -186,6 +243,31 @@ mod tests {
             let (policy, node) = (Policy::parse(&text), NodePolicy::parse(&text));
             assert_eq!(node.unwrap_err(), policy.unwrap_err());
         }
+    }
+
+    #[test]
+    fn jobs_without_a_tag_are_denied_only_where_the_policy_says_so_and_names_people() {
+        let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+        let denies = |rest: &str| {
+            NodePolicy::parse(&format!("{gpu}{rest}"))
+                .unwrap()
+                .denies_untagged()
+        };
+        let deny = "[node]\non_untagged = \"deny\"\n";
+        let ask = "[node]\non_untagged = \"ask\"\n";
+        for people in [
+            "[defaults]\nshards = 1\n",
+            "[classes.a]\nqos = \"b\"\n",
+            "[users.alice]\nshards = 1\n",
+            "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\n",
+            "[[reservable]]\ntype = \"l40s_r\"\n",
+        ] {
+            assert!(denies(&format!("{deny}{people}")), "{people}");
+            assert!(!denies(&format!("{ask}{people}")), "{people}");
+            assert!(!denies(people), "{people}");
+        }
+        assert!(!denies(deny));
+        assert!(!denies(&format!("{deny}[[route]]\npartition = \"gpu\"\n")));
     }
 
     #[test]

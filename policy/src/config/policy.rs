@@ -1,6 +1,6 @@
 //! policy.toml: what an administrator decides, read and found consistent.
 
-use crate::config::choices::{Placement, RawShards, TagField};
+use crate::config::choices::{Placement, RawShards};
 use crate::config::classes::{Classes, Standing, Tables, Unknown};
 use crate::config::error::{PolicyError, line_of};
 use crate::config::file::File;
@@ -40,8 +40,6 @@ pub struct Policy {
     pub limit_notice: bool,
     /// Which GPU of a node fills first.
     pub placement: Placement,
-    /// Where the tag travels.
-    pub tag_field: TagField,
 }
 
 impl Policy {
@@ -97,7 +95,8 @@ impl Policy {
 
     fn read(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let file = File::read(text)?;
-        let node = NodePolicy::check(file.gpu, file.node, text)?;
+        let names_people = file.names_people();
+        let node = NodePolicy::check(file.gpu, file.node, file.tag, names_people, text)?;
         let gpus = &node.gpus;
         let tables = Tables {
             default_class: file.default_class,
@@ -139,7 +138,6 @@ impl Policy {
             raw_shards: file.raw_shards,
             limit_notice: file.limit_notice,
             placement: file.placement.shards,
-            tag_field: file.tag.field,
         })
     }
 

@@ -257,7 +257,7 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         "write field = \"comment\" in [tag] of policy.toml, or take extra_constraints out";
     let parsed = cluster.settings.has(PARAMETERS, "extra_constraints");
     let old = cluster.version.filter(|own| !own.passes_extra_to_prolog());
-    match policy.tag_field {
+    match policy.node().tag_field {
         TagField::Comment => {}
         TagField::Extra => {
             if let Some(version) = old {
