@@ -14,6 +14,7 @@ const FILES: [&str; 9] = [
     "job_submit.lua",
     "node.conf",
     "policy.toml",
+    "run-softmig.mount",
     "slurm.conf",
     "softmig-monitor.service",
 ];

@@ -22,6 +22,7 @@ on_each_slurm!(
 
 const MONITOR: &str = "/usr/libexec/softmig-monitor";
 const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
+const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
 const NODE_CONF: &str = "/etc/softmig/node.conf";
 
 /// A quarter of an L40S, in bytes.
@@ -598,11 +599,11 @@ fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
 }
 
 #[test]
-fn systemd_knows_every_word_of_the_unit() -> Result<()> {
+fn systemd_knows_every_word_of_the_units() -> Result<()> {
     for slurm in Slurm::ALL {
         let machine = Root::new(slurm).stage(stage()).start()?;
-        let unit = format!("/{UNIT}");
-        let words = ["systemd-analyze", "verify", "--man=no", &unit];
+        let (unit, mount) = (format!("/{UNIT}"), format!("/{MOUNT}"));
+        let words = ["systemd-analyze", "verify", "--man=no", &unit, &mount];
         let output = machine.command("root", &words).output()?;
         let ours: Vec<&str> = output
             .stderr

@@ -10,7 +10,7 @@ use std::process::Command;
 /// The Lua versions that Slurm is built with.
 pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
 /// Where systemd looks for what packages bring.
-const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
+const UNITS: &str = "usr/lib/systemd/system";
 /// Given explicitly, so that the flags for a static binary do not reach build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -39,11 +39,14 @@ pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
             0o755,
         )?;
     }
+    for unit in ["softmig-monitor.service", "run-softmig.mount"] {
+        let at = stage.join(UNITS).join(unit);
+        place(&project().join("conf").join(unit), &at, 0o644)?;
+    }
     for (conf, at) in [
         ("policy.toml", "etc/softmig/policy.toml"),
         ("job_submit.lua", "etc/slurm/job_submit.lua"),
         ("cli_filter.lua", "etc/slurm/cli_filter.lua"),
-        ("softmig-monitor.service", UNIT),
     ] {
         place(&project().join("conf").join(conf), &stage.join(at), 0o644)?;
     }
