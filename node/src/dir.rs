@@ -22,6 +22,10 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+const APPEND: OFlags = READ
+    .difference(OFlags::RDONLY)
+    .union(OFlags::WRONLY)
+    .union(OFlags::APPEND);
 const CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
     .union(OFlags::EXCL)
@@ -49,6 +53,21 @@ pub enum DirError {
         /// What is wrong with it.
         why: &'static str,
     },
+}
+
+impl DirError {
+    /// Whether there was no room: in the file system, in memory or in a quota.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Self::Failed { error, .. } if is_no_room(error))
+    }
+}
+
+/// Whether the system says that there is no room.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    let errors = [Errno::NOSPC, Errno::NOMEM, Errno::DQUOT];
+    errors
+        .map(|errno| Some(errno.raw_os_error()))
+        .contains(&error.raw_os_error())
 }
 
 /// What a call in a folder gives.
@@ -192,8 +211,12 @@ impl Dir {
     /// Opens a plain file for reading; `None` when there is none. Anything may be there: it is never
     /// followed and never waited for.
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        self.open_plain(name, READ)
+    }
+
+    fn open_plain(&self, name: &str, flags: OFlags) -> Result<Option<File>> {
         let path = || self.path.join(name);
-        let fd = match fs::openat(&self.fd, name, READ, Mode::empty()) {
+        let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(failed("opening", path())(error)),
@@ -240,6 +263,16 @@ impl Dir {
             .map_err(failed("opening", self.path.join(name)))
     }
 
+    /// Adds to the end of a plain file. It may be anyone's, so it is neither followed nor waited for.
+    pub fn append(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = || self.path.join(name);
+        let mut file = self
+            .open_plain(name, APPEND)?
+            .ok_or(Errno::NOENT)
+            .map_err(failed("opening", path()))?;
+        file.write_all(bytes).map_err(failed("writing", path()))
+    }
+
     /// Gives a file of this folder another name, in place of what has it.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         fs::renameat(&self.fd, from, &self.fd, to).map_err(failed("writing", self.path.join(to)))
@@ -267,7 +300,7 @@ impl Dir {
 }
 
 /// Opens the folder that `path` is in.
-fn parent(path: &Path, owner: u32) -> Result<Option<Dir>> {
+pub(crate) fn parent(path: &Path, owner: u32) -> Result<Option<Dir>> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     let flags = FOLDER.difference(OFlags::NOFOLLOW);
     let fd = match fs::open(parent, flags, Mode::empty()) {
@@ -281,7 +314,7 @@ fn parent(path: &Path, owner: u32) -> Result<Option<Dir>> {
     Ok(Some(dir))
 }
 
-fn name_of(path: &Path) -> &str {
+pub(crate) fn name_of(path: &Path) -> &str {
     path.file_name()
         .and_then(|name| name.to_str())
         .unwrap_or(".")

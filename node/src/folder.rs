@@ -14,7 +14,7 @@
 //! Namespaces keep copies of the mounts that were there when they were made. Where those do not follow the epilog's
 //! unmounting, its removal of the folder below still takes them away.
 
-use crate::dir::{Dir, DirError, failed};
+use crate::dir::{Dir, DirError, failed, is_no_room};
 use crate::job::JobId;
 use crate::node::Run;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -45,12 +45,14 @@ pub(crate) fn make(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError>
     let options = CString::new(format!("mode=0755,size={size},nr_inodes={FILES}")).ok();
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     if let Err(error) = mount("softmig", folder.path(), "tmpfs", flags, options.as_deref()) {
+        let error = io::Error::from(error);
+        // A plain folder takes the room of all jobs.
+        if is_no_room(&error) {
+            return Err(failed("mounting a tmpfs on", folder.path().into())(error));
+        }
         let path = folder.path().display();
         // In a container that may not mount. The limits still hold, and no job's user can bring it about.
-        warn!(
-            "{path} stays a plain folder: mounting a tmpfs there: {}",
-            io::Error::from(error)
-        );
+        warn!("{path} stays a plain folder: mounting a tmpfs there: {error}");
         return Ok(folder);
     }
     jobs.make_child(&name)

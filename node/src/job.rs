@@ -3,6 +3,7 @@
 //! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it.
 //! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
 
+use softmig_policy::config::choices::TagField;
 use softmig_policy::node::cgroup::is_sluid;
 use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::tag::{Tag, TagError};
@@ -104,8 +105,28 @@ pub struct Job {
     pub node: String,
     /// Where this node's slurm.conf is.
     pub slurm_conf: Option<OsString>,
-    /// The tag, if it carries one.
-    pub tag: Option<Result<Tag, TagError>>,
+    /// The tags that it carries.
+    pub tags: Tags,
+}
+
+/// The first tag in each of the fields that may carry one: job-submit leaves one, and reading on past one that cannot be
+/// read would be guessing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tags {
+    /// In `extra`.
+    pub extra: Option<Result<Tag, TagError>>,
+    /// In `comment`.
+    pub comment: Option<Result<Tag, TagError>>,
+}
+
+impl Tags {
+    /// The tag that counts, if `first` is the field that the policy names.
+    pub fn by(self, first: TagField) -> Option<Result<Tag, TagError>> {
+        match first {
+            TagField::Comment => self.comment.or(self.extra),
+            TagField::Extra | TagField::Auto => self.extra.or(self.comment),
+        }
+    }
 }
 
 /// Why an environment describes no job.
@@ -135,11 +156,7 @@ impl Job {
         let number = |name: &str| text(name).and_then(|text| text.parse::<u32>().ok());
         let (id, no_id) = needed("SLURM_JOB_ID");
         let (uid, no_uid) = needed("SLURM_JOB_UID");
-        // The first tag found decides: job-submit leaves one, and reading on past one that cannot be read would be
-        // guessing.
-        let tag = ["SLURM_JOB_EXTRA", "SLURM_JOB_COMMENT"]
-            .into_iter()
-            .find_map(|name| Tag::find(&text(name)?));
+        let tag = |name: &str| Tag::find(&text(name)?);
         Ok(Self {
             id: JobId::parse(&id).ok_or(no_id)?,
             uid: uid.parse().map_err(|_| no_uid)?,
@@ -152,7 +169,10 @@ impl Job {
             sluid: text("SLURM_JOB_SLUID").and_then(|text| Sluid::parse(&text)),
             node: text("SLURMD_NODENAME").unwrap_or_default(),
             slurm_conf: variable("SLURM_CONF"),
-            tag,
+            tags: Tags {
+                extra: tag("SLURM_JOB_EXTRA"),
+                comment: tag("SLURM_JOB_COMMENT"),
+            },
         })
     }
 }
@@ -200,21 +220,26 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_looked_for_in_extra_and_then_in_comment() {
+    fn the_tag_is_looked_for_in_the_field_that_the_policy_names_and_then_in_the_other() {
         let whole = "my words softmig=1:whole";
         let slice = "softmig=1:l40s:1/4:11366:hard";
-        assert_eq!(with(&[("SLURM_JOB_EXTRA", "x")]).tag, None);
-        assert_eq!(
-            with(&[("SLURM_JOB_COMMENT", whole)]).tag,
-            Some(Ok(Tag::Whole))
-        );
-        let both = with(&[("SLURM_JOB_COMMENT", whole), ("SLURM_JOB_EXTRA", slice)]);
-        assert!(matches!(both.tag, Some(Ok(Tag::Slice(_)))));
-        let newer = with(&[
+        let tag = |pairs: &[(&str, &str)], first| with(pairs).tags.by(first);
+        for first in [TagField::Auto, TagField::Extra, TagField::Comment] {
+            assert_eq!(tag(&[("SLURM_JOB_EXTRA", "x")], first), None);
+            for field in ["SLURM_JOB_COMMENT", "SLURM_JOB_EXTRA"] {
+                assert_eq!(tag(&[(field, whole)], first), Some(Ok(Tag::Whole)));
+            }
+        }
+        let both = [("SLURM_JOB_COMMENT", whole), ("SLURM_JOB_EXTRA", slice)];
+        for first in [TagField::Auto, TagField::Extra] {
+            assert!(matches!(tag(&both, first), Some(Ok(Tag::Slice(_)))));
+        }
+        assert_eq!(tag(&both, TagField::Comment), Some(Ok(Tag::Whole)));
+        let newer = [
             ("SLURM_JOB_COMMENT", whole),
             ("SLURM_JOB_EXTRA", "softmig=2:x"),
-        ]);
-        assert_eq!(newer.tag, Some(Err(TagError::Version)));
+        ];
+        assert_eq!(tag(&newer, TagField::Auto), Some(Err(TagError::Version)));
     }
 
     #[test]
@@ -225,7 +250,7 @@ mod tests {
             "SLURM_JOB_COMMENT" => Some(OsString::from_vec(b"\xff\xfe softmig=1:whole".to_vec())),
             _ => None,
         });
-        assert_eq!(job.unwrap().tag, Some(Ok(Tag::Whole)));
+        assert_eq!(job.unwrap().tags.comment, Some(Ok(Tag::Whole)));
     }
 
     #[test]

@@ -59,6 +59,16 @@ fn make_ledger(folder: &Dir, job: &Job, size: usize) -> Result<(), DirError> {
     folder.rename(NEW, LEDGER)
 }
 
+/// Writes a line into the log of a job, which the job's user can read.
+pub(crate) fn say(run: &Run, job: &Job, line: &str) -> Result<(), DirError> {
+    let folder = folder::make(run, job.id, 0)?;
+    make_log(&folder, job)?;
+    folder.append(
+        LOG,
+        format!("softmig-prolog: job {}: {line}\n", job.id).as_bytes(),
+    )
+}
+
 fn make_log(folder: &Dir, job: &Job) -> Result<(), DirError> {
     if is_there(folder, LOG, job)? {
         return Ok(());

@@ -1,5 +1,7 @@
 //! Where a node keeps what belongs to its jobs.
 //!
+//! `/var/run/softmig` is a file system of its own, root's and 0755.
+//!
 //! | path below `/var/run/softmig` | owner, mode | what |
 //! |---|---|---|
 //! | `JOBID.conf` | root 0644 | a job's limits; its last name of all that the prolog makes, so what has it is complete |
@@ -13,18 +15,14 @@
 
 use crate::dir::{Dir, Result};
 use crate::job::{Job, JobId, Sluid};
-use rustix::fs::{FlockOperation, flock};
+use crate::lock::lock;
+use crate::run_folder;
 use softmig_policy::node::job_conf::JobConf;
-use softmig_policy::node::paths::{ARBITER, LIB, LOG, LONGEST_CONF, RUN};
+use softmig_policy::node::node_conf::{NodeConf, NodeMode};
+use softmig_policy::node::paths::{ARBITER, LIB, LOG, LONGEST_CONF, NODE_CONF, RUN};
 use softmig_policy::{NodePolicy, Policy};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use tracing::warn;
-
-/// How long one job waits for another's files to be done. They take a millisecond; a stopped prolog
-/// must not stop all others.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Lets nothing of the caller's file mode mask take away what the modes in this crate give.
 pub fn set_umask() {
@@ -47,9 +45,11 @@ pub struct Node {
     pub gpus: PathBuf,
     /// The policy.
     pub policy: PathBuf,
+    /// Whether the node enforces.
+    pub conf: PathBuf,
     /// Who owns all that.
     pub owner: u32,
-    /// Whether each job's folder is to be a file system of its own.
+    /// Whether the run folder and each job's folder are to be file systems of their own.
     pub mounts: bool,
 }
 
@@ -62,6 +62,7 @@ impl Node {
             lib: LIB.into(),
             gpus: "/proc/driver/nvidia/gpus".into(),
             policy: Policy::PATH.into(),
+            conf: NODE_CONF.into(),
             owner: 0,
             mounts: true,
         }
@@ -75,6 +76,7 @@ impl Node {
             lib: folder.join("lib"),
             gpus: folder.join("gpus"),
             policy: folder.join("policy.toml"),
+            conf: folder.join("node.conf"),
             owner,
             mounts: false,
         }
@@ -93,6 +95,15 @@ impl Node {
         NodePolicy::parse(&text).map_err(|error| format!("{path}: {error}"))
     }
 
+    /// Whether the library refuses anything here: also if node.conf cannot be read, as the library does, but not
+    /// without one.
+    pub fn enforces(&self) -> bool {
+        match std::fs::read(&self.conf) {
+            Ok(text) => NodeConf::parse(&text).map_or(true, |conf| conf.mode == NodeMode::Enforce),
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        }
+    }
+
     /// The run folder if there is one.
     pub fn open(&self) -> Result<Option<Run>> {
         let dir = Dir::open(&self.run, self.owner)?;
@@ -101,7 +112,10 @@ impl Node {
 
     /// The run folder, made when missing: `/run` is empty after each boot.
     pub fn make(&self) -> Result<Run> {
-        let dir = Dir::make(&self.run, self.owner)?;
+        let dir = match self.mounts {
+            true => run_folder::make(&self.run, self.owner)?,
+            false => Dir::make(&self.run, self.owner)?,
+        };
         Ok(Run::lock(dir, self.mounts))
     }
 }
@@ -121,23 +135,7 @@ impl Run {
     /// Jobs come and go at the same time. The lock keeps their steps apart, but no limits depend on it: each
     /// job has its own names, so without it the worst is a mount or an empty folder that is made twice.
     fn lock(dir: Dir, mounts: bool) -> Self {
-        let lock = dir
-            .open_or_create(".lock", 0o600)
-            .inspect_err(|error| warn!("going on without a lock: {error}"))
-            .ok();
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        let busy = |lock: &File| flock(lock, FlockOperation::NonBlockingLockExclusive).is_err();
-        while lock.as_ref().is_some_and(busy) {
-            if Instant::now() >= deadline {
-                let path = dir.path().join(".lock");
-                warn!(
-                    "going on without a lock: {} is held for too long",
-                    path.display()
-                );
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let lock = lock(&dir, ".lock");
         Self {
             dir,
             mounts,
@@ -222,9 +220,9 @@ mod tests {
         let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
         assert!(node.open().unwrap().is_none());
         let first = node.make().unwrap();
-        let start = Instant::now();
+        let start = std::time::Instant::now();
         let _second = node.make().unwrap();
-        assert!(start.elapsed() >= LOCK_PATIENCE);
+        assert!(start.elapsed() >= crate::lock::PATIENCE);
         drop(first);
     }
 }

@@ -7,7 +7,7 @@ use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
 use crate::verdict::Verdict;
 use crate::{folder, ledger};
-use softmig_policy::node::job_conf::{Gpus, JobConf};
+use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use std::num::NonZeroU32;
 use tracing::warn;
 
@@ -22,12 +22,20 @@ pub enum RecordError {
     Write(#[from] DirError),
 }
 
+impl RecordError {
+    /// Whether only room was missing. Users can bring that about, also by other programs' files, so it drains no node.
+    /// What an older job left needs no room to go.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Self::Write(error) if error.is_no_room())
+    }
+}
+
 /// The conf of a GPU job; `None` when nothing is known of it.
 pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
     let limits = match verdict {
         Verdict::Whole(_) => None,
         Verdict::Slice(limits, _) => Some(*limits),
-        Verdict::Unknown | Verdict::Drain => return None,
+        Verdict::Unknown | Verdict::Unseen | Verdict::Drain => return None,
     };
     Some(JobConf {
         job: NonZeroU32::new(job.id.get()),
@@ -63,6 +71,40 @@ pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool,
     Ok(missing)
 }
 
+/// Makes the node give the job no GPU, and says why in its log.
+///
+/// A missing conf gives none either, except to processes that hide their control group: those have the limits of the
+/// jobs that are marked. Where there is no room for either, the job goes without.
+pub fn refuse(node: &Node, job: &Job, gpus: &Gpus, why: &str) -> Result<(), RecordError> {
+    let run = match node.make() {
+        Err(error) if error.is_no_room() => return Ok(()),
+        run => run?,
+    };
+    clear_limits(&run, job).map_err(RecordError::Stale)?;
+    clear_folder(&run, job, false)?;
+    let tried = [
+        ledger::say(&run, job, &format!("no GPU: {why}")),
+        put_marks(&run, job, gpus),
+        write(&run, job, &no_limits(job, gpus))
+            .or_else(|_| run.dir.create(&conf_name(job.id), 0o644, b"").map(drop)),
+    ];
+    for error in tried.into_iter().filter_map(Result::err) {
+        warn!(job = job.id.get(), "job={}: {error}", job.id);
+    }
+    Ok(())
+}
+
+/// A conf that every release of the library refuses, because it names neither limits nor the mode `whole`.
+fn no_limits(job: &Job, gpus: &Gpus) -> String {
+    let uuids: Vec<&str> = gpus.iter().map(Uuid::as_str).collect();
+    format!(
+        "SOFTMIG_JOB={}\nSOFTMIG_UID={}\nSOFTMIG_MODE=none\nSOFTMIG_GPUS={}\n",
+        job.id,
+        job.uid,
+        uuids.join(",")
+    )
+}
+
 fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordError> {
     let text = conf.to_string();
     // What is there and is not a plain file is stale too.
@@ -77,13 +119,10 @@ fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordEr
     }
     // A ledger that cannot be made counts like limits that cannot be written. The job would not run unlimited, since the
     // hook gives it no GPU then; but one job after the other would come here only to fail, so the node is better
-    // drained.
+    // drained, unless only room was missing.
     if conf.limits.is_some() {
         ledger::make(run, job, gpus_of(node, job))?;
-        mark(run, "uid", &conf.uid.to_string(), job)?;
-        for uuid in conf.gpus.iter() {
-            mark(run, "gpu", uuid.as_str(), job)?;
-        }
+        put_marks(run, job, &conf.gpus)?;
     }
     let complete = same
         && job
@@ -122,6 +161,12 @@ fn gpus_of(node: &Node, job: &Job) -> usize {
     }
 }
 
+fn put_marks(run: &Run, job: &Job, gpus: &Gpus) -> Result<(), DirError> {
+    mark(run, "uid", &job.uid.to_string(), job)?;
+    gpus.iter()
+        .try_for_each(|uuid| mark(run, "gpu", uuid.as_str(), job))
+}
+
 /// Leaves an empty file that says: this user, this GPU has a limited job here.
 ///
 /// An epilog that could not wait for the lock may take the empty folder away before the file is in it.
@@ -158,4 +203,18 @@ fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
         run.dir.link(&new, &alias)?;
     }
     run.dir.rename(&new, &conf_name(job.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conf_without_limits_is_none() {
+        let job = Job::read(|_| Some("7".into())).unwrap();
+        let text = no_limits(&job, &Gpus::default());
+        assert!(text.contains("SOFTMIG_JOB=7\n"), "{text}");
+        assert!(JobConf::parse(text.as_bytes()).is_err());
+        assert!(JobConf::parse(b"").is_err());
+    }
 }

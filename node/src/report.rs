@@ -122,6 +122,7 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
             );
         }
         Verdict::Unknown => line += " verdict=unknown",
+        Verdict::Unseen => line += " verdict=refused reason=unseen",
         Verdict::Drain => line += " verdict=drain",
     }
     let uuids: Vec<&str> = assigned.gpus.iter().map(Uuid::as_str).collect();
@@ -143,7 +144,7 @@ mod tests {
             _ => None,
         })
         .unwrap();
-        let Some(Ok(Tag::Slice(limits))) = job.tag else {
+        let Some(Ok(Tag::Slice(limits))) = job.tags.comment else {
             panic!()
         };
         let mut assigned = Assigned::default();

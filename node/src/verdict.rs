@@ -23,7 +23,9 @@ pub enum Verdict {
     Slice(Limits, Source),
     /// Nothing is known, not even a policy. No conf is written, and the hook shows such a job no GPU.
     Unknown,
-    /// Nothing is known, and the policy says that the node must then be drained.
+    /// It has no tag, so job_submit has not decided on it, and the policy gives such jobs no GPU.
+    Unseen,
+    /// slurmctld gave no answer, and the policy says that the node must then be drained.
     Drain,
 }
 
@@ -114,19 +116,23 @@ pub fn decide(
                 "job={id} has GPUs here, but slurmctld names none"
             );
         }
-        Err(problem) => warn!(
-            job = id.get(),
-            "job={id}: no answer from slurmctld: {problem}"
-        ),
+        Err(problem) => {
+            warn!(
+                job = id.get(),
+                "job={id}: no answer from slurmctld: {problem}"
+            );
+            // Users can bring it about by changing a job, so that drains no node.
+            let drains = policy.is_some_and(|policy| policy.on_unknown == OnUnknown::Drain);
+            if drains && tag != Some(Ok(Tag::Ask)) {
+                return Verdict::Drain;
+            }
+        }
     }
-    match unknown(id, policy, model) {
-        // A user can bring this about by changing the job, so it drains no node.
-        Verdict::Drain if tag == Some(Ok(Tag::Ask)) => smallest(id, policy, model),
-        other => other,
-    }
+    // Also if the answer makes no sense: it holds words of the user's.
+    smallest(id, policy, model)
 }
 
-fn unknown(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
+fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
     let Some(policy) = policy else {
         error!(
             job = id.get(),
@@ -134,14 +140,7 @@ fn unknown(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdi
         );
         return Verdict::Unknown;
     };
-    if policy.on_unknown == OnUnknown::Drain {
-        return Verdict::Drain;
-    }
-    smallest(id, Some(policy), model)
-}
-
-fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
-    match policy.and_then(|policy| policy.smallest(model)) {
+    match policy.smallest(model) {
         Some(limits) => {
             warn!(
                 job = id.get(),
@@ -262,28 +261,39 @@ mod tests {
 
     #[test]
     fn without_an_answer_the_policy_decides() {
-        let silent = || {
-            [
-                Err(AskError::NotFound),
-                Ok(Allocation::Nothing),
-                shards("other", 1),
-            ]
-        };
-        for answer in silent() {
-            assert_eq!(
-                memory(verdict("", Some(POLICY), answer)),
-                (11366, Source::Smallest)
-            );
-        }
-        for answer in silent() {
-            assert_eq!(verdict("", Some(DRAIN), answer), Verdict::Drain);
-        }
-        for answer in silent() {
-            assert_eq!(verdict("", None, answer), Verdict::Unknown);
-        }
+        let silent = || Err(AskError::NotFound);
         assert_eq!(
-            verdict("", Some(""), Err(AskError::NotFound)),
-            Verdict::Unknown
+            memory(verdict("", Some(POLICY), silent())),
+            (11366, Source::Smallest)
         );
+        let drain = format!("{POLICY}{DRAIN}");
+        assert_eq!(verdict("", Some(&drain), silent()), Verdict::Drain);
+        assert_eq!(verdict("", None, silent()), Verdict::Unknown);
+        assert_eq!(verdict("", Some(""), silent()), Verdict::Unknown);
+    }
+
+    #[test]
+    fn no_word_of_a_users_drains_a_node_that_drains_on_unknown() {
+        let drain = format!("{POLICY}{DRAIN}");
+        let answers = || {
+            [
+                "Comment=x Nodes=n1 GRES=shard:nosuch:1 Nodes=n1 GRES=gpu:l40s:4(IDX:0-3)",
+                "Nodes=n1 GRES=gpu:l40s:4(IDX:0-3) Comment=x Nodes=n1 GRES=shard:nosuch:1",
+                "Comment=x Nodes=n1 GRES=shard:l40s:99999999999999999999 Nodes=n1 GRES=gpu:l40s:4(IDX:0-3)",
+                "Comment=x",
+                "",
+            ]
+            .map(|line| Allocation::parse(line, "n1"))
+        };
+        for answer in answers() {
+            let found = verdict("", Some(&drain), Ok(answer.clone()));
+            match answer {
+                // Words that only look like an answer change nothing.
+                Allocation::Whole => assert_eq!(found, Verdict::Whole(Source::Slurmctld)),
+                _ => assert_eq!(memory(found), (11366, Source::Smallest)),
+            }
+            let without_policy = verdict("", None, Ok(answer));
+            assert_ne!(without_policy, Verdict::Drain);
+        }
     }
 }

@@ -36,7 +36,9 @@ impl World {
 
     /// Runs the prolog for a job whose comment is `comment`, with these GPUs.
     fn prolog(&self, job: &Job, gpus: &[&str]) -> Result<(), RecordError> {
-        let verdict = decide(job.id, job.tag, None, None, || panic!("asked slurmctld"));
+        let verdict = decide(job.id, job.tags.comment, None, None, || {
+            panic!("asked slurmctld")
+        });
         self.prolog_with(job, &verdict, gpus)
     }
 

@@ -8,12 +8,21 @@ use anyhow::{Context, bail};
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::{GpuList, Job};
 use softmig_node::node::{Node, set_umask};
-use softmig_node::record::{conf_of, record};
+use softmig_node::record::{conf_of, record, refuse};
 use softmig_node::verdict::{Verdict, decide};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
+use softmig_policy::config::choices::TagField;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
+
+/// In the log of a job whose limits could not be written.
+const NO_ROOM: &str =
+    "the node had no room for this job's limits. Submit it again, and tell the administrator";
+
+/// In the log of a job that has not been decided on.
+const UNSEEN: &str = "job_submit has not decided on this job, and policy.toml denies such jobs (on_untagged). Ask for \
+    GPUs with --gres, without --core-spec and --thread-spec";
 
 fn main() -> ExitCode {
     let job = match Job::from_environment() {
@@ -55,27 +64,56 @@ fn leave_alone(node: &Node, job: &Job) {
 fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
     let policy = gather_policy(node);
     let assigned = gather_gpus(node, job, list);
-    let verdict = decide(
-        job.id,
-        job.tag,
-        policy.as_ref(),
-        assigned.model.as_deref(),
-        || slurmctld::ask(job),
-    )
-    .on_gpus(job.id, list.indices.len());
+    let verdict = decide_for(node, job, list, policy.as_ref(), &assigned);
     let line = report::line(job, &verdict, &assigned);
+    if verdict == Verdict::Unseen {
+        error!(job = job.id.get(), "job={} gets no GPU: {UNSEEN}", job.id);
+        refuse(node, job, &assigned.gpus, UNSEEN).context(line.clone())?;
+        info!(job = job.id.get(), uid = job.uid, "{line}");
+        return Ok(());
+    }
     let conf = conf_of(job, &verdict, assigned.gpus);
-    let recorded = record(node, job, conf.as_ref()).context(line.clone());
-
-    match recorded {
+    match record(node, job, conf.as_ref()) {
         Ok(()) if verdict == Verdict::Drain => {
             bail!("{line}: nothing says what it may take, and on_unknown is drain")
         }
         Ok(()) => info!(job = job.id.get(), uid = job.uid, "{line}"),
-        Err(error) if verdict.must_be_recorded() => return Err(error),
-        Err(error) => error!(job = job.id.get(), uid = job.uid, "{error:#}"),
+        Err(error) if error.is_no_room() => {
+            let error = anyhow::Error::new(error);
+            error!(
+                job = job.id.get(),
+                uid = job.uid,
+                "job={} gets no GPU: {error:#}",
+                job.id
+            );
+            refuse(node, job, &assigned.gpus, NO_ROOM).context(line)?;
+        }
+        Err(error) if verdict.must_be_recorded() => return Err(error).context(line),
+        Err(error) => {
+            let error = anyhow::Error::new(error).context(line);
+            error!(job = job.id.get(), uid = job.uid, "{error:#}");
+        }
     }
     Ok(())
+}
+
+fn decide_for(
+    node: &Node,
+    job: &Job,
+    list: &GpuList,
+    policy: Option<&NodePolicy>,
+    assigned: &Assigned,
+) -> Verdict {
+    let tag = job
+        .tags
+        .by(policy.map_or(TagField::Auto, |policy| policy.tag_field));
+    // While the node only observes, such a job may be from before softmig.
+    if tag.is_none() && policy.is_some_and(NodePolicy::denies_untagged) && node.enforces() {
+        return Verdict::Unseen;
+    }
+    let model = assigned.model.as_deref();
+    let verdict = decide(job.id, tag, policy, model, || slurmctld::ask(job));
+    verdict.on_gpus(job.id, list.indices.len())
 }
 
 /// The policy, which also says where to log.

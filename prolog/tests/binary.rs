@@ -34,27 +34,6 @@ fn many_prologs_at_once_leave_each_its_conf_and_its_folder() {
 }
 
 #[test]
-fn without_room_for_the_limits_a_slice_job_must_not_start_and_a_whole_one_may() {
-    let full = "mkdir /run/softmig && mount -t tmpfs -o mode=755,size=4k,nr_inodes=4 t /run/softmig && cd /run/softmig
-        touch .lock a; ";
-    for (job, expected) in [
-        ("", 1),
-        ("SLURM_JOB_EXTRA=$whole ", 0),
-        ("SLURM_JOB_GPUS= ", 0),
-    ] {
-        let Some((status, _, errors)) = run(&format!("{full} touch b; {job} $PROLOG")) else {
-            return;
-        };
-        assert_eq!(status, expected, "{job}{errors}");
-        assert_eq!(
-            errors.contains("No space left on device"),
-            !job.contains("GPUS"),
-            "{errors}"
-        );
-    }
-}
-
-#[test]
 fn without_a_run_folder_that_only_root_can_change_a_slice_job_must_not_start() {
     for break_it in [
         "chmod 777 /run",
@@ -109,6 +88,57 @@ fn a_job_without_a_tag_gets_what_slurmctld_says() {
     // 77: this machine has a Slurm of its own.
     let expected = "shards=2/4 memory_mib=22732 mode=hard source=slurmctld";
     assert!(status == 77 || written.contains(expected), "{written}");
+}
+
+/// As a job that has whole GPUs by --core-spec, or in a partition with OverSubscribe=EXCLUSIVE.
+#[test]
+fn an_untagged_job_with_all_gpus_gets_none_where_people_matter() {
+    let policy = "cd /etc/softmig; echo 'on_untagged = \"deny\"' >> policy.toml
+        mount -t tmpfs -o mode=755 t /usr/local/bin; cp /usr/bin/false /usr/local/bin/scontrol";
+    let people = "printf '[[gate]]\nwhat = \"whole\"\nreservation = [\"course\"]\n' >> policy.toml";
+    let mode = |mode: &str| format!("echo SOFTMIG_NODE={mode} > node.conf");
+    let denied = |prepare: &[&str], job: &str| {
+        let prepare = prepare.join("; ");
+        let (status, written, errors) = run(&format!(
+            "{policy}; {prepare}; {job} $PROLOG; rc=$?; cd /run/softmig; cat 7.conf jobs/7/log; exit $rc"
+        ))?;
+        assert_eq!(status, 0, "{errors}");
+        let is_denied = written.contains("SOFTMIG_MODE=none\n");
+        assert_eq!(is_denied, !written.contains("LIMIT"), "{written}");
+        assert_eq!(
+            is_denied,
+            written.contains("no GPU: job_submit has not decided"),
+            "{written}"
+        );
+        assert_eq!(
+            is_denied,
+            errors.contains("job=7 gets no GPU: job_submit"),
+            "{errors}"
+        );
+        Some(is_denied)
+    };
+    let enforce = mode("enforce");
+    let untagged = "SLURM_JOB_EXTRA='my words'";
+    let Some(is_denied) = denied(&[people, &enforce], untagged) else {
+        return;
+    };
+    assert!(is_denied);
+    for (prepare, job) in [
+        // It has been decided on.
+        (&[people, &enforce][..], ""),
+        (&[people, &enforce], "SLURM_JOB_EXTRA=softmig=1:ask"),
+        // No rule is about people.
+        (&[&enforce], untagged),
+        // The job may be from before softmig.
+        (&[people, &mode("observe")], untagged),
+        (&[people], untagged),
+    ] {
+        assert_eq!(denied(prepare, job), Some(false), "{prepare:?} {job}");
+    }
+    assert_eq!(
+        denied(&[people, "echo rubbish > node.conf"], untagged),
+        Some(true)
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
     let script = format!(
         "{JOBS_7_AND_8} SLURM_JOB_ID=9 SLURM_JOB_GPUS=0,1 $PROLOG
         SLURM_JOB_ID=10 SLURM_JOB_EXTRA=$whole $PROLOG; SLURM_JOB_ID=11 SLURM_JOB_GPUS= $PROLOG
-        grep softmig /proc/self/mounts; stat -c '%n %a %u %s' /run/softmig/jobs /run/softmig/jobs/*/*"
+        grep softmig/jobs /proc/self/mounts; stat -c '%n %a %u %s' /run/softmig/jobs /run/softmig/jobs/*/*"
     );
     let Some((_, written, _)) = run(&script) else {
         return;

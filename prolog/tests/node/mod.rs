@@ -33,7 +33,16 @@ fn on_a_node(script: &str) -> Option<Output> {
         if !rustix::process::getuid().is_root() {
             command.arg("--map-root-user");
         }
-        command.args(["--mount", "sh", "-c", script]);
+        // The script is process 1: what it mounts is seen by the whole machine.
+        command.args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            script,
+        ]);
         command
             .env("PROLOG", env!("CARGO_BIN_EXE_softmig-prolog"))
             .output()

@@ -6,7 +6,7 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
-use softmig_node::job::{GpuList, Job, JobId};
+use softmig_node::job::{GpuList, Job, JobId, Tags};
 use softmig_node::node::Node;
 use softmig_node::record::{conf_of, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
@@ -108,7 +108,7 @@ fn job_of(line: &str, node: &str) -> Option<Job> {
         sluid: None,
         node: node.to_string(),
         slurm_conf: None,
-        tag: None,
+        tags: Tags::default(),
     })
 }
 
@@ -154,7 +154,7 @@ fn words_for(verdict: &Verdict) -> String {
             limits.memory_mib()
         ),
         Verdict::Whole(_) => "all of its GPUs".into(),
-        Verdict::Unknown | Verdict::Drain => "nothing".into(),
+        Verdict::Unknown | Verdict::Unseen | Verdict::Drain => "nothing".into(),
     }
 }
 
