@@ -1,14 +1,15 @@
 //! Keeps what a job's hook logged, for the administrator.
 //!
-//! The file was the job's own: its user may have written anything into it, and as much as he liked. At most
-//! [`LONGEST`] bytes are kept, and no control character that could act on the terminal of who reads them.
+//! The file was the job's own: its user may have written anything into it, and as much as they liked. At most
+//! [`LONGEST`] bytes are kept of a job, and no control character that could act on the terminal of who reads them.
 
+use crate::room::keep_within;
 use softmig_node::dir::{Dir, DirError};
 use softmig_node::job::Job;
 use softmig_node::node::{Node, Run};
 
 /// The most that is kept of one job's log.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: u64 = 64 << 10;
 
 /// Copies the job's log, if there is something in it, to `/var/log/softmig/JOBID.log`, in place of what an earlier
 /// run left there. Tells whether there was something.
@@ -28,6 +29,7 @@ pub fn archive(node: &Node, run: &Run, job: &Job) -> Result<bool, DirError> {
     logs.remove(&new)?;
     logs.create(&new, 0o640, readable(&bytes).as_bytes())?;
     logs.rename(&new, &name)?;
+    keep_within(&logs, job, &name)?;
     Ok(true)
 }
 

@@ -7,6 +7,7 @@
 
 mod archive;
 mod end;
+mod room;
 
 use end::{Ended, end};
 use softmig_node::job::Job;

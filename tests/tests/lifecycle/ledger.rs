@@ -121,7 +121,7 @@ fn a_user_who_fills_his_folder_keeps_no_job_from_starting(slurm: Slurm) -> Resul
         "%s",
         &format!("/var/log/softmig/{}.log", jobs.first().context("a job")?),
     )?;
-    assert_eq!(kept, (1 << 20).to_string());
+    assert_eq!(kept, (64 << 10).to_string());
     Ok(())
 }
 
