@@ -76,10 +76,9 @@ fn the_log_is_kept_where_only_root_can_read_it() {
     let Some((_, written, _)) = run(script) else {
         return;
     };
-    assert_eq!(
-        written,
-        "755 0 /var/log/softmig\n640 0 /var/log/softmig/7.log\nwords\n"
-    );
+    let expected =
+        "755 0 /var/log/softmig\n640 0 /var/log/softmig/7.log\n755 0 /var/log/softmig/uid\nwords\n";
+    assert_eq!(written, expected);
 }
 
 #[test]
@@ -166,4 +165,39 @@ fn an_epilog_that_slurm_did_not_start_says_so() {
     };
     assert_eq!(status, 2);
     assert!(errors.contains("SLURM_JOB_UID"), "{errors}");
+}
+
+/// As the user's session outside of jobs has them, with the ledger mapped.
+#[test]
+fn what_stays_open_after_the_epilog_holds_no_memory() {
+    let script = r#"which python3 > /dev/null || exit 77
+        mount -t tmpfs -o mode=755,size=2m softmig softmig/jobs/7; cd softmig/jobs/7
+        dd if=/dev/zero of=ledger bs=4k count=17 2>/dev/null; dd if=/dev/zero of=log bs=4k count=400 2>/dev/null
+        exec 3<> ledger 4>> log
+        python3 - <<'END'
+import mmap, os, subprocess
+ledger, log = mmap.mmap(3, 17 * 4096), 4
+ledger[0], ledger[16 * 4096] = 1, 2
+space = os.fstatvfs(log)
+print((space.f_blocks - space.f_bfree) * space.f_frsize)
+subprocess.run([os.environ["EPILOG"]], check=True, pass_fds=[], cwd="/")
+space = os.fstatvfs(log)
+print((space.f_blocks - space.f_bfree) * space.f_frsize, os.fstat(log).st_blocks)
+try:
+    os.write(log, b"x" * 8192)
+except OSError as error:
+    print(error.strerror)
+for page in range(17):
+    ledger[page * 4096 + 1] = 7
+print(ledger[0], ledger[16 * 4096], os.fstat(log).st_blocks, os.fstat(3).st_blocks * 512)
+END
+        cd /run; grep -c softmig/jobs /proc/self/mounts; stat -c %s /var/log/softmig/7.log"#;
+    let Some((status, written, errors)) = run(script) else {
+        return;
+    };
+    if status == 77 {
+        return eprintln!("not tested: no python3 here");
+    }
+    let expected = "1708032\n69632 0\nNo space left on device\n1 2 0 69632\n0\n65536\n";
+    assert_eq!(written, expected, "{errors}");
 }

@@ -273,15 +273,31 @@ impl Dir {
         file.write_all(bytes).map_err(failed("writing", path()))
     }
 
+    /// Empties a plain file, if it is there. Like [`Self::append`] it waits for nobody.
+    pub fn truncate(&self, name: &str) -> Result<()> {
+        match self.open_plain(name, APPEND)? {
+            Some(file) => file
+                .set_len(0)
+                .map_err(failed("emptying", self.path.join(name))),
+            None => Ok(()),
+        }
+    }
+
+    /// What is taken of its file system's room, in bytes.
+    pub fn taken(&self) -> Result<u64> {
+        let stat = fs::fstatvfs(&self.fd).map_err(failed("looking at", self.path.clone()))?;
+        Ok(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize)
+    }
+
     /// Gives a file of this folder another name, in place of what has it.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         fs::renameat(&self.fd, from, &self.fd, to).map_err(failed("writing", self.path.join(to)))
     }
 
-    /// Gives a file of this folder a second name.
-    pub fn link(&self, from: &str, to: &str) -> Result<()> {
-        fs::linkat(&self.fd, from, &self.fd, to, AtFlags::empty())
-            .map_err(failed("linking", self.path.join(to)))
+    /// Gives a file of this folder a second name, in another folder or in this one.
+    pub fn link(&self, from: &str, folder: &Self, to: &str) -> Result<()> {
+        fs::linkat(&self.fd, from, &folder.fd, to, AtFlags::empty())
+            .map_err(failed("linking", folder.path.join(to)))
     }
 
     /// Removes what has this name, a folder with all that is in it; `false` when there was nothing.

@@ -17,15 +17,23 @@
 use crate::dir::{Dir, DirError, failed, is_no_room};
 use crate::job::JobId;
 use crate::node::Run;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use std::ffi::CString;
 use std::io;
 use tracing::warn;
 
-/// The room for a job's log. The epilog keeps half as much.
-const LOG: usize = 2 << 20;
+/// The name of a job's log.
+pub(crate) const LOG: &str = "log";
+/// The room for it. The epilog keeps less.
+const LOG_ROOM: usize = 2 << 20;
+/// The least size that a tmpfs can have: none at all means that it has no limit.
+const PAGE: u64 = 4 << 10;
 /// The folder itself, the ledger, the log, and some for newer versions. The job's user can make none.
 const FILES: usize = 16;
+
+const FLAGS: MountFlags = MountFlags::NOSUID
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC);
 
 /// More mounts above each other than prologs without a lock could leave.
 const MOST_MOUNTS: usize = 16;
@@ -41,10 +49,9 @@ pub(crate) fn make(run: &Run, id: JobId, ledger: usize) -> Result<Dir, DirError>
     if !run.mounts || jobs.has_mount(&name)? || !folder.names()?.is_empty() {
         return Ok(folder);
     }
-    let size = ledger.saturating_add(LOG);
+    let size = ledger.saturating_add(LOG_ROOM);
     let options = CString::new(format!("mode=0755,size={size},nr_inodes={FILES}")).ok();
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    if let Err(error) = mount("softmig", folder.path(), "tmpfs", flags, options.as_deref()) {
+    if let Err(error) = mount("softmig", folder.path(), "tmpfs", FLAGS, options.as_deref()) {
         let error = io::Error::from(error);
         // A plain folder takes the room of all jobs.
         if is_no_room(&error) {
@@ -70,15 +77,37 @@ pub(crate) fn remove(run: &Run, id: JobId) -> Result<bool, DirError> {
     unmounted.and(removed)
 }
 
-/// Unmounts what is mounted there. A process keeps the files of it that it has open.
+/// Unmounts what is mounted there. A process keeps the files of it that it has open, but no more than the ledger's room.
 fn take_off(jobs: &Dir, name: &str) -> Result<(), DirError> {
     let path = jobs.path().join(name);
     for _ in 0..MOST_MOUNTS {
         if !jobs.has_mount(name)? {
             break;
         }
+        if let Err(error) = empty(jobs, name) {
+            warn!(
+                "{}: a process may keep more of it than the ledger: {error}",
+                path.display()
+            );
+        }
         unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
             .map_err(failed("unmounting", path.clone()))?;
     }
     Ok(())
+}
+
+/// Takes away the log's room, for processes that have it open, and lets none grow anew: no job's limit counts it when the
+/// job has ended.
+///
+/// The ledger stays as it is. A session of the user's outside of jobs has it mapped, or a process in another job's
+/// container: without its pages, such a process would end.
+fn empty(jobs: &Dir, name: &str) -> Result<(), DirError> {
+    let Some(folder) = jobs.child(name)? else {
+        return Ok(());
+    };
+    folder.truncate(LOG)?;
+    let size = folder.taken()?.max(PAGE);
+    let options = CString::new(format!("size={size}")).unwrap_or_default();
+    mount_remount(folder.path(), FLAGS, &options)
+        .map_err(failed("making smaller", folder.path().into()))
 }

@@ -5,7 +5,7 @@
 //! that finds no room when it is written to ends its process. Limits are not in it.
 
 use crate::dir::{Dir, DirError, failed};
-use crate::folder;
+use crate::folder::{self, LOG};
 use crate::job::Job;
 use crate::node::Run;
 use rustix::fs::{FallocateFlags, FileType, Gid, Mode, Uid, fallocate, fchmod, fchown};
@@ -16,7 +16,6 @@ use tracing::warn;
 const LEDGER: &str = "ledger";
 /// The ledger before it is complete.
 const NEW: &str = ".ledger.new";
-const LOG: &str = "log";
 
 /// Makes what of both is missing, for a job with so many GPUs here.
 ///
