@@ -25,7 +25,7 @@ pub(crate) fn keep_within(logs: &Dir, job: &Job, name: &str) -> Result<(), DirEr
     let users = logs.make_child(USERS)?;
     let own = users.make_child(&job.uid.to_string())?;
     own.remove(name)?;
-    logs.link(name, &own, name)?;
+    logs.link_in(&own, name, name)?;
 
     for old in too_old(&own, name, OF_USER)? {
         // Its other name may be a newer log by now, of a job that got the same number.

@@ -294,8 +294,13 @@ impl Dir {
         fs::renameat(&self.fd, from, &self.fd, to).map_err(failed("writing", self.path.join(to)))
     }
 
-    /// Gives a file of this folder a second name, in another folder or in this one.
-    pub fn link(&self, from: &str, folder: &Self, to: &str) -> Result<()> {
+    /// Gives a file of this folder a second name.
+    pub fn link(&self, from: &str, to: &str) -> Result<()> {
+        self.link_in(self, from, to)
+    }
+
+    /// The same in another folder.
+    pub fn link_in(&self, folder: &Self, from: &str, to: &str) -> Result<()> {
         fs::linkat(&self.fd, from, &folder.fd, to, AtFlags::empty())
             .map_err(failed("linking", folder.path.join(to)))
     }

@@ -200,7 +200,7 @@ fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
         // A hard link, because the hook follows no other. The name holds a letter, so it is not another job's conf.
         let alias = alias_name(sluid);
         run.dir.remove(&alias)?;
-        run.dir.link(&new, &run.dir, &alias)?;
+        run.dir.link(&new, &alias)?;
     }
     run.dir.rename(&new, &conf_name(job.id))
 }
