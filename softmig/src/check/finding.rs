@@ -119,6 +119,7 @@ codes! {
     QosPartition Error "QOS_PARTITION",
     OtherQos Warn "OTHER_QOS",
     PartitionExclusive Error "PARTITION_EXCLUSIVE",
+    SpecResources Error "SPEC_RESOURCES",
     ClassNever Warn "CLASS_NEVER",
     ClassMembers Warn "CLASS_MEMBERS",
     ClassGroups Warn "CLASS_GROUPS",

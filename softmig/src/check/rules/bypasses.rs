@@ -12,20 +12,41 @@ const NAMED: usize = 5;
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = Vec::new();
-    found.extend(exclusive(policy, cluster));
+    if gives_by_person(policy) {
+        found.extend(exclusive(cluster));
+        found.extend(spec_resources(cluster));
+    }
     found.extend(groups(policy));
     found.extend(jobs(policy, cluster, now));
     found
 }
 
-/// Partitions in which a job gets whole nodes without asking for a GPU.
-fn exclusive(policy: &Policy, cluster: &Cluster) -> Option<Finding> {
+/// Whether there is anything to get past: classes, gates or reserved GPUs.
+fn gives_by_person(policy: &Policy) -> bool {
     let mut standings = policy.standings().iter();
-    let has_classes =
-        policy.standings().len() > 1 || standings.any(|standing| standing.quota.needs_qos());
-    if !has_classes && policy.reservables().is_empty() {
-        return None;
-    }
+    policy.standings().len() > 1
+        || standings.any(|standing| standing.quota.needs_qos())
+        || !policy.gates().is_empty()
+        || !policy.reservables().is_empty()
+}
+
+/// Options with which a job gets whole nodes without asking for a GPU.
+fn spec_resources(cluster: &Cluster) -> Option<Finding> {
+    const SETTING: &str = "AllowSpecResourcesUsage";
+    cluster.settings.is_yes(SETTING).then(|| {
+        Finding::new(
+            Code::SpecResources,
+            SETTING,
+            "a job with --core-spec or --thread-spec gets all GPUs of its node, and softmig cannot see that it asks for any, \
+             so none of the limits in policy.toml holds for it",
+            "write AllowSpecResourcesUsage=NO. on_untagged = \"deny\" in [node] of policy.toml keeps such a job from using the \
+             GPUs, but not from holding them",
+        )
+    })
+}
+
+/// Partitions in which a job gets whole nodes without asking for a GPU.
+fn exclusive(cluster: &Cluster) -> Option<Finding> {
     let is_exclusive = |partition: &&Partition| {
         // The second is its name of old.
         ["OverSubscribe", "Shared"].iter().any(|key| {
@@ -152,6 +173,7 @@ mod tests {
     use crate::check::rules::example::{KEPT, cluster, codes, policy, policy_with};
     use softmig_policy::slurm::gres_list::Configured;
 
+    const GATE: &str = "[[gate]]\nwhat = \"whole\"\nreservation = [\"a\"]\n";
     const LIMITS: &str = "[defaults]\nshards = 2\n";
 
     #[test]
@@ -168,7 +190,7 @@ mod tests {
             cluster.partitions[at].settings.set(key, value);
             codes(&check(policy, &cluster, 60))
         };
-        for policy in [policy_with(LIMITS), policy_with(KEPT)] {
+        for policy in [policy_with(LIMITS), policy_with(GATE), policy_with(KEPT)] {
             for (key, value) in [("OverSubscribe", "EXCLUSIVE"), ("Shared", "Exclusive")] {
                 assert_eq!(found(&policy, 0, key, value), ["PARTITION_EXCLUSIVE"]);
                 // There are no GPUs.
@@ -177,6 +199,24 @@ mod tests {
             assert!(found(&policy, 0, "OverSubscribe", "FORCE:4").is_empty());
         }
         assert!(found(&policy(), 0, "OverSubscribe", "EXCLUSIVE").is_empty());
+    }
+
+    #[test]
+    fn options_that_give_whole_nodes_hold_nobody_to_anything() {
+        let found = |policy: &Policy, value: &str| {
+            let mut cluster = cluster();
+            cluster.settings.set("AllowSpecResourcesUsage", value);
+            codes(&check(policy, &cluster, 60))
+        };
+        for policy in [policy_with(LIMITS), policy_with(GATE), policy_with(KEPT)] {
+            for value in ["YES", "yes", "1", "True"] {
+                assert_eq!(found(&policy, value), ["SPEC_RESOURCES"], "{value}");
+            }
+            for value in ["", "NO", "0"] {
+                assert!(found(&policy, value).is_empty(), "{value}");
+            }
+        }
+        assert!(found(&policy(), "YES").is_empty());
     }
 
     #[test]
