@@ -155,14 +155,21 @@ fn current_tag(record: &JobDescription) -> Option<Tag> {
         .find_map(|text| Tag::find(text)?.ok())
 }
 
-/// Puts the tag back among the user's new words.
+/// Puts the tag back among the user's new words, and takes [`Tag::Ask`] from among them: the prolog is to ask slurmctld only
+/// where a change made it necessary.
 fn keep_tag(change: &mut JobDescription, record: &JobDescription, tag: Option<Tag>) {
     for field in Field::ALL {
+        let Some(text) = field.of(change) else {
+            continue;
+        };
         let was_here = field.of(record).is_some_and(marks::is_marked);
-        if let (Some(tag), true, Some(text)) = (tag, was_here, field.of(change)) {
-            let text = tag.put(text);
-            field.set(change, text);
-        }
+        let is_ask = Tag::find(text) == Some(Ok(Tag::Ask));
+        let text = match tag {
+            Some(tag) if was_here => tag.put(text),
+            _ if is_ask => tag::strip(text),
+            _ => continue,
+        };
+        field.set(change, text);
     }
 }
 

@@ -9,6 +9,7 @@ use softmig_tests::{Cluster, Slurm, on_each_slurm};
 on_each_slurm!(
     a_users_own_tag_is_removed_at_submission,
     a_user_cannot_edit_the_tag_of_his_job,
+    a_tag_that_is_typed_in_the_words_of_softmig_changes_nothing,
     a_users_other_words_are_kept_with_the_tag,
     hold_and_release_change_nothing,
     a_pending_job_can_be_changed_to_another_slice,
@@ -79,6 +80,28 @@ fn a_user_cannot_edit_the_tag_of_his_job(slurm: Slurm) -> Result<()> {
         tag(&cluster, job)?.as_deref(),
         Some("softmig=1:l40s:1/4:11366:hard")
     );
+    Ok(())
+}
+
+/// The one that slurmctld itself writes over the tasks of an array passes the check for forged ones.
+fn a_tag_that_is_typed_in_the_words_of_softmig_changes_nothing(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let job = quarter(&cluster)?;
+    let untagged = cluster.user("alice").sbatch(&["--hold"], "true")?;
+    for field in ["comment", tag_field(slurm)] {
+        let ask = format!("{field}=mine softmig=1:ask");
+        update(&cluster, job, &ask)?.ok()?;
+        let text = record(&cluster, job)?;
+        assert_eq!(
+            tag(&cluster, job)?.as_deref(),
+            Some("softmig=1:l40s:1/4:11366:hard"),
+            "{field}"
+        );
+        assert_eq!(text.matches("softmig=").count(), 1, "{text}");
+        assert!(text.contains("mine"), "{text}");
+        update(&cluster, untagged, &ask)?.ok()?;
+        assert_eq!(tag(&cluster, untagged)?, None, "{field}");
+    }
     Ok(())
 }
 
