@@ -2,6 +2,7 @@
 
 mod files;
 mod ledger;
+mod room;
 
 use std::time::Duration;
 
