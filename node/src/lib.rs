@@ -15,7 +15,8 @@
 //! [`report`] the logs. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
-//! a limit that is missing or an older job's. Nothing that a user can type leads there.
+//! a limit that is missing or an older job's. Nothing that a user can type leads there, nor files that leave no room: such
+//! a job starts without its limits, and gets no GPU.
 
 #![forbid(unsafe_code)]
 
