@@ -88,7 +88,8 @@ fn a_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
         "mv $conf $conf.kept && printf 'SOFTMIG_UID=2001\\nSOFTMIG_MODE=whole\\nSOFTMIG_GPUS=\\n' >/tmp/forged &&
          chown alice: /tmp/forged",
     )?;
-    let (not_permitted, a_link) = (1, 40);
+    // The file system of the confs has no devices.
+    let (not_permitted, no_device, a_link) = (1, 13, 40);
     for (forgery, error) in [
         ("cp --preserve /tmp/forged $conf", not_permitted),
         ("cp $conf.kept $conf && chmod 664 $conf", not_permitted),
@@ -102,7 +103,7 @@ fn a_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
         ),
         ("mkfifo $conf", not_permitted),
         ("mkdir $conf", not_permitted),
-        ("mknod $conf c 1 5", not_permitted),
+        ("mknod $conf c 1 5", no_device),
     ] {
         as_root(site, job, &format!("rm -rf $conf && {forgery}"))?;
         let reason = format!("a file of softmig's cannot be read: error {error}");

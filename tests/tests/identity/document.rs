@@ -1,4 +1,5 @@
-//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor, the hook or the calls of the driver.
+//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor, the hook, the calls of the driver,
+//! the prolog or the epilog.
 
 use anyhow::Result;
 use softmig_tests::documents::{functions, named, page, plain_tests, root};
@@ -15,6 +16,9 @@ fn the_threat_model_names_the_tests_there_are() -> Result<()> {
         "../hook/region/src",
         "../hook/src",
         "../rm/src",
+        "../prolog/tests",
+        "../epilog/src",
+        "../epilog/tests",
     ] {
         let tests = plain_tests(&root().join(folder))?;
         assert!(!tests.is_disjoint(&named), "none of {folder} is named");
