@@ -170,7 +170,7 @@ fn an_epilog_that_slurm_did_not_start_says_so() {
 /// As the user's session outside of jobs has them, with the ledger mapped.
 #[test]
 fn what_stays_open_after_the_epilog_holds_no_memory() {
-    let script = r#"which python3 > /dev/null || exit 77
+    let script = r#"python3 -c "" 2> /dev/null || exit 77
         mount -t tmpfs -o mode=755,size=2m softmig softmig/jobs/7; cd softmig/jobs/7
         dd if=/dev/zero of=ledger bs=4k count=17 2>/dev/null; dd if=/dev/zero of=log bs=4k count=400 2>/dev/null
         exec 3<> ledger 4>> log
