@@ -346,6 +346,8 @@ pub(crate) struct Machine {
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
+    /// Whether the folder of jobs' limits is there and is no file system of its own.
+    pub(crate) shares_run: bool,
     /// What this machine's control groups are like.
     pub(crate) cgroups: Seen<Cgroups>,
     /// The GPUs.

@@ -151,6 +151,7 @@ codes! {
     PreloadBroken Error "PRELOAD_BROKEN",
     Monitor Warn "MONITOR",
     NodePrograms Error "NODE_PROGRAMS",
+    RunFolder Warn "RUN_FOLDER",
     CgroupLayout Error "CGROUP_LAYOUT",
     ContainerApptainer Warn "CONTAINER_APPTAINER",
     ContainerPodman Warn "CONTAINER_PODMAN",

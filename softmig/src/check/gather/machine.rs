@@ -12,9 +12,9 @@ use softmig_node::whole_node::{Narrowed, whole_node};
 use softmig_nvml::{Devices, explained, memory_limit};
 use softmig_policy::node::cgroup::{Place, place};
 use softmig_policy::node::node_conf::{NodeConf, Scheduler};
-use softmig_policy::node::paths::NODE_CONF;
+use softmig_policy::node::paths::{NODE_CONF, RUN};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// What Slurm runs at each job's start and end.
@@ -40,6 +40,7 @@ pub(crate) fn look(measure: Measure) -> Machine {
         bad_programs: programs.map(|path| path.to_string()).collect(),
         device_memory: limits(nvml.is_ok()),
         runtimes: containers::look(Path::new("/")),
+        shares_run: shares_run(Path::new(RUN)),
         cgroups: cgroups(),
         models: models(&nvml, measure),
         nvml,
@@ -75,6 +76,13 @@ fn limits(has_nvml: bool) -> DeviceMemory {
     let ask = |uuid: &str, group: &Path| memory_limit(nvml.as_ref()?, uuid, group);
     let cgroups = Path::new(device_memory::CGROUPS);
     device_memory::look(cgroups, &Node::this_machine(), &places_of_steps(), &ask)
+}
+
+/// Whether a folder is on the file system of the one that it is in.
+fn shares_run(folder: &Path) -> bool {
+    let device = |path: &Path| path.metadata().ok().map(|folder| folder.dev());
+    let above = folder.parent().and_then(device);
+    above.is_some() && device(folder) == above
 }
 
 fn is_program(path: &Path) -> bool {
@@ -182,6 +190,16 @@ fn is_usable(mounts: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_shares_the_file_system_unless_one_is_mounted_on_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("softmig");
+        assert!(!shares_run(&inside));
+        std::fs::create_dir(&inside).unwrap();
+        assert!(shares_run(&inside));
+        assert!(!shares_run(Path::new("/proc")));
+    }
 
     #[test]
     fn the_first_line_that_differs_is_found() {

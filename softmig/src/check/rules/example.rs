@@ -162,6 +162,7 @@ pub(crate) fn machine() -> Machine {
         bad_programs: Vec::new(),
         device_memory: DeviceMemory::default(),
         runtimes: Vec::new(),
+        shares_run: false,
         cgroups: Ok(Cgroups {
             usable: true,
             ..Cgroups::default()

@@ -7,7 +7,7 @@ use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
-use softmig_policy::node::paths::NODE_CONF;
+use softmig_policy::node::paths::{NODE_CONF, RUN};
 
 /// Whether the policy is the one that it is compared with.
 pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
@@ -40,6 +40,14 @@ pub(crate) fn check(
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
     }
     found.extend(machine.models.iter().map(scheduler));
+    if machine.shares_run {
+        found.push(Finding::new(
+            Code::RunFolder,
+            RUN,
+            "it is on /run itself, on which users may have files: jobs that start while /run is full get no GPU",
+            "it is mounted when the node starts next, if run-softmig.mount is installed",
+        ));
+    }
     found
 }
 
@@ -220,6 +228,7 @@ mod tests {
             found(|machine| machine.bad_programs = vec!["/p".into()]),
             ["NODE_PROGRAMS"]
         );
+        assert_eq!(found(|machine| machine.shares_run = true), ["RUN_FOLDER"]);
         assert_eq!(
             found(|machine| machine.nvml = Err("none".into())),
             ["NOT_LOOKED_AT"]
