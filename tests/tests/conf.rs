@@ -6,7 +6,7 @@ use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "cgroup.conf",
     "cli_filter.lua",
     "containers",
