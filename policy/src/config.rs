@@ -11,6 +11,7 @@ pub mod inventory;
 pub mod legacy_mps;
 pub(crate) mod limit;
 pub(crate) mod messages;
+pub mod monitor;
 pub(crate) mod name_check;
 pub(crate) mod node_line;
 pub mod node_policy;

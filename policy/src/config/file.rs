@@ -6,6 +6,7 @@ use crate::config::gates::GateTable;
 use crate::config::inventory::NodesTable;
 use crate::config::legacy_mps::LegacyTable;
 use crate::config::messages;
+use crate::config::monitor::MonitorTable;
 use crate::config::node_policy::{GpuTables, NodeTable, TagTable};
 use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
 use crate::config::reservable::ReservableTable;
@@ -29,6 +30,8 @@ pub(crate) struct File {
     pub(crate) tag: TagTable,
     #[serde(default)]
     pub(crate) node: NodeTable,
+    #[serde(default)]
+    pub(crate) monitor: MonitorTable,
     #[serde(default)]
     pub(crate) placement: PlacementTable,
     #[serde(default)]

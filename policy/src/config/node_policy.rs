@@ -1,4 +1,4 @@
-//! The part of policy.toml that a node needs: the GPU types, the treatment of jobs without a tag, the log.
+//! The part of policy.toml that a node needs: the GPU types, the treatment of jobs without a tag, the log, what the monitor ends.
 //!
 //! Prolog, epilog and monitor read only this part. Errors in the rules about users do not matter for a job that was granted,
 //! and the programs that run for each job stay small.
@@ -6,6 +6,7 @@
 use crate::config::choices::TagField;
 use crate::config::error::{PolicyError, line_of, reading_error};
 use crate::config::gpu_types::{GpuTable, GpuType};
+use crate::config::monitor::{Monitor, MonitorTable};
 use crate::node::limits::Limits;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,6 +23,8 @@ pub struct NodePolicy {
     pub log_file: Option<String>,
     /// The field of the job record that carries the tag.
     pub tag_field: TagField,
+    /// What the monitor measures and ends.
+    pub monitor: Monitor,
     on_untagged: OnUntagged,
     names_people: bool,
 }
@@ -79,6 +82,8 @@ struct NodeFile {
     node: NodeTable,
     #[serde(default)]
     tag: TagTable,
+    #[serde(default)]
+    monitor: MonitorTable,
     // Of these it only matters whether they are there.
     defaults: Option<IgnoredAny>,
     classes: Option<IgnoredAny>,
@@ -106,13 +111,21 @@ impl NodePolicy {
             file.reservable,
         ];
         let names_people = people.iter().any(Option::is_some);
-        Self::check(file.gpu, file.node, file.tag, names_people, text)
+        Self::check(
+            file.gpu,
+            file.node,
+            file.tag,
+            file.monitor,
+            names_people,
+            text,
+        )
     }
 
     pub(crate) fn check(
         gpus: GpuTables,
         node: NodeTable,
         tag: TagTable,
+        monitor: MonitorTable,
         names_people: bool,
         text: &str,
     ) -> Result<Self, PolicyError> {
@@ -129,6 +142,7 @@ impl NodePolicy {
             tag_field: tag.field,
             on_untagged: node.on_untagged,
             names_people,
+            monitor: monitor.check()?,
         })
     }
 
@@ -236,6 +250,7 @@ mod tests {
         for wrong in [
             "[node]\non_unknwn = \"drain\"\n",
             "[node]\nlog_file = \"log\"\n",
+            "[monitor]\nend = \"yes\"\n",
             "[gpu.a]\nmemory_mib = 1\nreserved_mib = 1\nshards = 1\n",
             "[[gate\n",
         ] {

@@ -96,7 +96,14 @@ impl Policy {
     fn read(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let file = File::read(text)?;
         let names_people = file.names_people();
-        let node = NodePolicy::check(file.gpu, file.node, file.tag, names_people, text)?;
+        let node = NodePolicy::check(
+            file.gpu,
+            file.node,
+            file.tag,
+            file.monitor,
+            names_people,
+            text,
+        )?;
         let gpus = &node.gpus;
         let tables = Tables {
             default_class: file.default_class,
