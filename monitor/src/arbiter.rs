@@ -2,7 +2,7 @@
 //!
 //! A process asks once, by a socket (`server`, `connections`), and gets a page ([`softmig_region::seat`]). The kernel says whose it is
 //! ([`Authorizer`]). From then on the arbiter hears it by that page and a futex on it (`session`), until the kernel says that it has
-//! ended (`pidfd`).
+//! ended ([`crate::jobs::pidfd`]).
 //!
 //! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
 //! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides. [`crate::status`] shows both.
@@ -18,8 +18,8 @@ mod gpu_state;
 mod gpus;
 mod other_gpus;
 mod page;
-mod pidfd;
 mod rate_limit;
+mod refusals;
 mod server;
 mod session;
 mod settings;
@@ -30,7 +30,8 @@ mod tenant;
 
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
 pub use settings::{GpuId, Settings, uuid};
-pub use tenant::{Member, Sharing, Tenant};
+pub use steering::Unseated;
+pub use tenant::{Member, Seats, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -45,6 +46,7 @@ use std::time::Duration;
 use closer::Closer;
 use gpu::spawn;
 use gpus::Gpus;
+use refusals::Refusals;
 use server::Server;
 use socket::{Listener, ask_nothing};
 use steering::release;
@@ -53,6 +55,7 @@ use steering::release;
 #[derive(Debug)]
 pub struct Arbiter {
     gpus: Arc<Gpus>,
+    refusals: Arc<Refusals>,
     /// Readable when it is to end.
     end: Arc<OwnedFd>,
     server: Option<JoinHandle<()>>,
@@ -66,23 +69,55 @@ impl Arbiter {
         allow_many_files();
         release(settings.folder());
         let gpus = Arc::new(Gpus::default());
+        let refusals = Arc::new(Refusals::default());
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let authorizer = Box::new(authorizer);
         let mut server = Server::new(
             (listener, closer),
             settings,
             authorizer,
-            Arc::clone(&gpus),
+            (Arc::clone(&gpus), Arc::clone(&refusals)),
             Arc::clone(&end),
         )?;
         let server = Some(spawn("server", move || server.serve())?);
-        Ok(Self { gpus, end, server })
+        Ok(Self {
+            gpus,
+            refusals,
+            end,
+            server,
+        })
     }
 
     /// How jobs share each GPU.
     pub fn sharing(&self) -> BTreeMap<GpuId, Sharing> {
         let gpus = self.gpus.all().into_iter();
         gpus.map(|(id, gpu)| (id, gpu.sharing())).collect()
+    }
+
+    /// Who has a seat at each GPU, and who asked for one in vain.
+    pub fn seats(&self) -> Seats {
+        let mut seats = Seats {
+            refused: self.refusals.refused(),
+            is_crowded: self.refusals.is_crowded(),
+            ..Seats::default()
+        };
+        for (id, tenants) in self.status() {
+            for tenant in tenants {
+                let job = tenant.standing.job;
+                seats.charged.insert((id, job), tenant.standing.charged);
+                let members = tenant.members.iter().map(|member| (id, member.pid));
+                seats.given.extend(members);
+            }
+        }
+        seats
+    }
+
+    /// Says which processes of jobs with slices have no seat, by the GPU's UUID. While jobs get the GPU by its own scheduler, their
+    /// jobs pay for what they use.
+    pub fn set_unseated(&self, mut unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
+        for (id, gpu) in self.gpus.all() {
+            gpu.set_unseated(unseated.remove(&uuid(id)).unwrap_or_default());
+        }
     }
 
     /// Where each GPU's jobs stand.

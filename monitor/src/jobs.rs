@@ -1,8 +1,10 @@
 //! The jobs of a node as root's files and the kernel tell of them, whatever their processes are or claim.
 //!
-//! [`confs`] has what each job may have, [`mod@owner`] says whose a process is.
+//! [`confs`] has what each job may have, [`mod@owner`] says whose a process is, and [`owners`] remembers it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod confs;
 pub mod owner;
+pub mod owners;
+pub(crate) mod pidfd;

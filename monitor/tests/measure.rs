@@ -8,6 +8,7 @@ use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
 use softmig_monitor::measure::table;
 use softmig_monitor::status;
+use softmig_node::ending::{ByRule, Ending};
 use softmig_policy::node::job_conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +49,13 @@ fn on(pid: u32, mib: u64) -> User {
 
 fn in_place(uid: u32, place: Place) -> Owner {
     let name = "python3".into();
-    Owner::Process { uid, name, place }
+    Owner::Process {
+        uid,
+        name,
+        place,
+        began: 4711,
+        is_root: uid == 0,
+    }
 }
 
 fn in_job(uid: u32, job: u32) -> Owner {
@@ -233,6 +240,15 @@ fn turns() -> status::Turns {
             gpu(7, "scheduler", None, vec![idle]),
             gpu(0, "turns", why, vec![busy, waiting]),
         ],
+        ending: Some(Ending {
+            end: "no".into(),
+            counted_seconds: 7200.0,
+            ended: 0,
+            would_have_ended: vec![ByRule {
+                rule: "memory".into(),
+                processes: 3,
+            }],
+        }),
     }
 }
 

@@ -143,6 +143,8 @@ mod tests {
         std::fs::create_dir_all(&process).unwrap();
         std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
         std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        let stat = "77 (python) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+        std::fs::write(process.join("stat"), stat).unwrap();
         let jobs = Jobs::new(node, folder.path().join("proc"));
         jobs.admit(Client { pid: 77, uid }, gpu)
     }

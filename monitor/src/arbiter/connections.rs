@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::authorizer::Client;
 use super::closer::ClientSocket;
-use super::pidfd::Pidfd;
+use crate::jobs::pidfd::Pidfd;
 use crate::schedule::turns::Nanos;
 
 /// How many may have connected without having asked yet, in all and of one user.

@@ -1,5 +1,6 @@
 //! One GPU: its turns, a thread for each seat that waits for the bell, and one for the clock.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use super::gpu_state::GpuState;
 use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::session::Session;
-use super::steering::Scheduler;
+use super::steering::{Scheduler, Unseated};
 use super::tenant::{Sharing, Tenant};
 use crate::schedule::turns::{Nanos, Rules, SeatId};
 
@@ -79,6 +80,11 @@ impl Gpu {
     pub(super) fn end(&self) {
         self.state().end();
         self.sooner.notify_all();
+    }
+
+    /// See [`GpuState::set_unseated`].
+    pub(super) fn set_unseated(&self, unseated: BTreeMap<u32, Unseated>) {
+        self.state().set_unseated(unseated);
     }
 
     pub(super) fn sharing(&self) -> Sharing {

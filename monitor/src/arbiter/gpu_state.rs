@@ -13,7 +13,7 @@ use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::session::Session;
-use super::steering::{Held, Said, Scheduler, Steering};
+use super::steering::{Held, Said, Scheduler, Steering, Unseated};
 use super::tenant::{Member, Sharing, Tenant};
 use crate::schedule::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
@@ -41,6 +41,8 @@ pub(super) struct GpuState {
     /// No job is steered before.
     turns_until: Nanos,
     sessions: BTreeMap<SeatId, Arc<Session>>,
+    /// Processes of jobs with slices that have no seat, as they were seen last.
+    unseated: BTreeMap<u32, Unseated>,
     /// When to look again.
     pub(super) next: Option<Nanos>,
     /// When the clock's thread will.
@@ -61,6 +63,7 @@ impl GpuState {
             steering: None,
             turns_until: 0,
             sessions: BTreeMap::new(),
+            unseated: BTreeMap::new(),
             next: None,
             clock: None,
             beat: None,
@@ -105,6 +108,11 @@ impl GpuState {
             steering.leave(seat.job);
         }
         self.hold();
+    }
+
+    /// These have no seat: their jobs pay for what they use.
+    pub(super) fn set_unseated(&mut self, unseated: BTreeMap<u32, Unseated>) {
+        self.unseated = unseated;
     }
 
     /// The arbiter ends.
@@ -365,7 +373,7 @@ impl GpuState {
             let sessions = self.sessions.values().filter(|it| Some(it.pid) == at_work);
             sessions.for_each(|it| steering.renew(now, &mut self.scheduler, it.known()));
         }
-        let orders = steering.look(now, &stays, &said);
+        let orders = steering.look(now, &stays, &said, &self.unseated);
         for &job in &orders.escaped {
             warn!(
                 "job {}: its channels run although they are held: it takes turns, and whoever is beside it",

@@ -17,9 +17,10 @@ use super::clock;
 use super::closer::Closer;
 use super::connections::{Connection, Connections};
 use super::gpus::Gpus;
-use super::pidfd::Pidfd;
+use super::refusals::Refusals;
 use super::settings::{GpuId, Settings};
 use super::socket::{Listener, answer, is_taken, receive};
+use crate::jobs::pidfd::Pidfd;
 use crate::schedule::turns::{Nanos, SeatId};
 
 /// How long a client may take to ask.
@@ -38,6 +39,7 @@ pub(super) struct Server {
     settings: Settings,
     authorizer: Box<dyn Authorizer>,
     gpus: Arc<Gpus>,
+    refusals: Arc<Refusals>,
     connections: Connections,
     closer: Arc<Closer>,
     /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
@@ -60,7 +62,7 @@ impl Server {
         (listener, closer): (Listener, Arc<Closer>),
         settings: Settings,
         authorizer: Box<dyn Authorizer>,
-        gpus: Arc<Gpus>,
+        (gpus, refusals): (Arc<Gpus>, Arc<Refusals>),
         end: Arc<OwnedFd>,
     ) -> io::Result<Self> {
         let server = Self {
@@ -68,6 +70,7 @@ impl Server {
             settings,
             authorizer,
             gpus,
+            refusals,
             connections: Connections::default(),
             closer,
             users: (Nanos::MIN, BTreeSet::new()),
@@ -138,7 +141,9 @@ impl Server {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
+        self.refusals.count();
         if !self.connections.may_come(connection.client.uid) {
+            self.refusals.note(connection.client.pid);
             let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
         }
@@ -177,6 +182,7 @@ impl Server {
             .and_then(|gpu| self.seat(connection.client, process?, gpu));
         let is_page = page.is_ok();
         if !is_page {
+            self.refusals.note(connection.client.pid);
             // It may have given up the one that it had.
             self.processes.retain(|_, it| !it.seats.is_empty());
         }

@@ -22,8 +22,8 @@ use std::time::Duration;
 use super::authorizer::Client;
 use super::closer::{ClientSocket, Closer};
 use super::connections::Connection;
-use super::pidfd::Pidfd;
 use super::settings::Settings;
+use crate::jobs::pidfd::Pidfd;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// How many clients the kernel keeps until they are accepted.

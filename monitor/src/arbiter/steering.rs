@@ -16,7 +16,9 @@ use tracing::{debug, info, warn};
 use super::clock::{now, time};
 use super::settings::GpuId;
 use super::switch_log::{Log, Stays};
-use crate::schedule::shares::{DEFAULT_SLICE_US, Look, Observed, RECHECK, Sharing};
+use crate::schedule::shares::{
+    DEFAULT_SLICE_US, Look, MAX_CREDIT, Observed, RECHECK, Sharing, share_of,
+};
 use crate::schedule::turns::{Job, Nanos};
 
 /// Until a group that is interrupted has written down all that it needs to go on. The log counts it, and no job pays for it
@@ -270,6 +272,17 @@ pub(super) struct Said {
     pub(super) pending: Nanos,
 }
 
+/// The job of a process that has no seat, and what that may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unseated {
+    /// The job.
+    pub job: Job,
+    /// Its share.
+    pub share: Share,
+    /// Cap or share.
+    pub mode: Mode,
+}
+
 /// What became of channels that are to wait.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -328,8 +341,22 @@ impl Steering {
         now: Nanos,
         processes: &BTreeMap<u32, Stays>,
         said: &[Said],
+        unseated: &BTreeMap<u32, Unseated>,
     ) -> Look {
         let mut heard: BTreeMap<Job, Observed> = BTreeMap::new();
+        for (process, of) in unseated {
+            let has_seat = said.iter().any(|one| one.process == *process);
+            let Some(stays) = processes.get(process).filter(|_| !has_seat) else {
+                continue;
+            };
+            // A job without a seat is here as long as it owes.
+            if self.standing(of.job).is_none() {
+                let nothing = -share_of(of.share, MAX_CREDIT);
+                self.come(of.job, of.share, of.mode, nothing);
+                self.leave(of.job);
+            }
+            heard.entry(of.job).or_default().unseated += stays.resident;
+        }
         for one in said {
             let place = heard.entry(one.job).or_default();
             place.wishes |= one.wishes;
@@ -417,78 +444,5 @@ fn nearly(slice: u64) -> Nanos {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: Nanos = 1_000_000;
-
-    /// What a process did that was on the GPU for these times.
-    fn stays(lengths: &[Nanos]) -> BTreeMap<u32, Stays> {
-        let (resident, lengths) = (lengths.iter().sum(), lengths.to_vec());
-        [(7, Stays { resident, lengths })].into()
-    }
-
-    fn busy() -> Said {
-        Said {
-            job: Job(1),
-            process: 7,
-            wishes: true,
-            pending: 10 * MS,
-        }
-    }
-
-    #[test]
-    fn nobody_pays_for_a_change() {
-        let whole = Share::new(1, 1).unwrap();
-        let charged = |length: Nanos| {
-            let mut steering = Steering::new(0);
-            steering.come(Job(1), whole, Mode::Soft, 0);
-            steering.look(10 * MS, &stays(&[length]), &[busy()]);
-            steering.standing(Job(1)).unwrap().1
-        };
-        assert_eq!(charged(MS), MS, "it left by itself");
-        assert_eq!(charged(3 * MS), 3 * MS - LEAVING, "it was interrupted");
-    }
-
-    #[test]
-    fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
-        let quarter = Share::new(1, 4).unwrap();
-        let mut steering = Steering::new(0);
-        steering.come(Job(1), quarter, Mode::Hard, 0);
-        // A program that starts waits for each of its first steps.
-        steering.look(100 * MS, &stays(&[MS; 10]), &[busy()]);
-        let slice = |steering: &Steering| steering.state(Job(1)).unwrap().1;
-        let of_a_yielding_job = slice(&steering);
-        // From now on it is busy. Its cap takes it from the GPU before the slice ends.
-        for at in 1..=20 {
-            let is_on = steering.is_on(Job(1));
-            let lengths: &[Nanos] = if is_on { &[] } else { &[9 * MS] };
-            let mut seen = stays(lengths);
-            seen.entry(7).or_default().resident = if is_on { 9 * MS } else { 0 };
-            steering.look((100 + at * 10) * MS, &seen, &[busy()]);
-        }
-        assert!(slice(&steering) < of_a_yielding_job);
-    }
-
-    #[test]
-    fn channels_that_an_arbiter_left_waiting_are_found_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
-        let scheduler = Scheduler::new(id, folder.path());
-        let empty = BTreeSet::new();
-        let channel = |handle| Channel {
-            client: 0xc1d0_001a,
-            handle,
-        };
-        scheduler.note(&[channel(1), channel(0x5c00_0022)].into());
-        let text = fs::read_to_string(&scheduler.list).unwrap();
-        let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
-        assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
-        let name = scheduler.list.file_name().unwrap().to_str().unwrap();
-        assert_eq!(parse_id(name.strip_prefix(LIST).unwrap()), Some(id));
-        // Without the GPU nothing can be done for them, nor would they be there.
-        release(folder.path());
-        assert!(!scheduler.list.exists());
-        scheduler.note(&empty);
-    }
-}
+#[path = "steering_tests.rs"]
+mod tests;

@@ -1,8 +1,10 @@
 //! What the arbiter tells of a GPU and its jobs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::schedule::turns::Standing;
+use super::settings::GpuId;
+use crate::schedule::turns::{Job, Nanos, Standing};
 
 /// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,4 +35,17 @@ pub enum Sharing {
     Scheduler,
     /// By turns, and why; `None` where nothing stands against the scheduler.
     Turns(Option<String>),
+}
+
+/// Who has a seat, as [`super::Arbiter::seats`] tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seats {
+    /// The processes that have one at each GPU.
+    pub given: BTreeSet<(GpuId, u32)>,
+    /// Processes that asked for one in the last minute and got none.
+    pub refused: BTreeSet<u32>,
+    /// Whether so many ask or asked a moment ago that others may not have been heard.
+    pub is_crowded: bool,
+    /// The time that each job was charged at each GPU.
+    pub charged: BTreeMap<(GpuId, Job), Nanos>,
 }

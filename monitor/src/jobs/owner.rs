@@ -3,6 +3,7 @@
 //! No text of the process's own memory is read: a process can have the pages of its command line and its environment
 //! come so slowly that whoever reads them never ends.
 
+use crate::jobs::pidfd::state_and_beginning;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use softmig_policy::node::cgroup::{self, JobName};
@@ -25,6 +26,10 @@ pub enum Owner {
         name: String,
         /// Its job.
         place: Place,
+        /// When it began, in clock ticks since the machine's start: no two processes have the same number and this.
+        began: u64,
+        /// Whether it acts for root: its real or its effective user is root.
+        is_root: bool,
     },
     /// It has ended, or is in a namespace of process numbers that is not this one.
     Gone,
@@ -59,7 +64,10 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
     let process = openat(CWD, folder.join(pid.to_string()), flags, Mode::empty())?;
     let status = read(&process, "status")?;
     let list = read(&process, "cgroup")?;
-    let Some((uid, name)) = user_and_name(&status) else {
+    let Some((_, began)) = state_and_beginning(&read(&process, "stat")?) else {
+        return Ok(Owner::Unknown("its stat has no time".into()));
+    };
+    let Some((uid, is_root, name)) = user_and_name(&status) else {
         return Ok(Owner::Unknown("its status names no user".into()));
     };
     let place = match cgroup::place(&list) {
@@ -67,7 +75,14 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
         cgroup::Place::Job(JobName::Sluid(sluid)) => Place::Sluid(sluid.into()),
         cgroup::Place::Outside | cgroup::Place::Unclear => Place::Outside,
     };
-    Ok(Owner::Process { uid, name, place })
+    let began = began.parse().unwrap_or(0);
+    Ok(Owner::Process {
+        uid,
+        name,
+        place,
+        began,
+        is_root,
+    })
 }
 
 fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
@@ -79,14 +94,17 @@ fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
 }
 
 /// Reads `/proc/PID/status`.
-fn user_and_name(status: &[u8]) -> Option<(u32, String)> {
+fn user_and_name(status: &[u8]) -> Option<(u32, bool, String)> {
     let value = |key: &str| {
         let line = |line: &[u8]| Some(line.strip_prefix(key.as_bytes())?.trim_ascii().to_vec());
         let found = status.split(|&byte| byte == b'\n').find_map(line)?;
         Some(String::from_utf8_lossy(&found).into_owned())
     };
-    let uid = value("Uid:")?.split_whitespace().next()?.parse().ok()?;
-    Some((uid, plain(&value("Name:").unwrap_or_default())))
+    let uids = value("Uid:")?;
+    let mut uids = uids.split_whitespace().map(str::parse);
+    let uid = uids.next()?.ok()?;
+    let is_root = uid == 0 || uids.next() == Some(Ok(0));
+    Some((uid, is_root, plain(&value("Name:").unwrap_or_default())))
 }
 
 /// A process chooses its name; in a terminal or a log it is to do nothing but stand there.
@@ -105,9 +123,11 @@ mod tests {
         std::fs::create_dir(&process).unwrap();
         std::fs::write(process.join("status"), status).unwrap();
         std::fs::write(process.join("cgroup"), cgroup).unwrap();
+        std::fs::write(process.join("stat"), STAT).unwrap();
         owner(folder.path(), 7)
     }
 
+    const STAT: &str = "7 (py) R 3) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
     const STATUS: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nUid:\t2001\t0\t0\t0\nGid:\t5\t5\t5\t5\n";
 
     #[test]
@@ -117,6 +137,9 @@ mod tests {
                 uid: 2001,
                 name,
                 place,
+                began: 4711,
+                // A set-uid program of root's.
+                is_root: true,
             } if name == "python3" => place,
             other => panic!("{other:?}"),
         };

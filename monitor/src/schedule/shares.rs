@@ -13,6 +13,7 @@
 //!
 //! A group stays on the GPU while it has no work, if no other group has any. No job pays for that: a job is charged at most the time
 //! for which it had work, as its processes say. For time that another job waited it is charged by the log, whatever they say.
+//! Time of its processes without a seat is charged by the log alone. They cannot be held, so its other processes are held for it.
 //!
 //! Nothing here reads a clock or a file: [`Sharing::look`] is told the time and the observations.
 
@@ -39,7 +40,7 @@ const MAX_LEAD: Nanos = 40 * MS;
 const RESUME_LEAD: Nanos = 20 * MS;
 
 /// A job saves up its share of this time at most, and goes on with its share of [`RESUME_CREDIT`].
-const MAX_CREDIT: Nanos = 100 * MS;
+pub const MAX_CREDIT: Nanos = 100 * MS;
 const RESUME_CREDIT: Nanos = 30 * MS;
 /// No job owes more.
 const MAX_DEBT: Nanos = 1_000 * MS;
@@ -76,6 +77,8 @@ pub struct Observed {
     pub cut: u32,
     /// Times that it yielded before.
     pub left: u32,
+    /// Time that its processes without a seat were on the GPU, by the GPU's log. They cannot be held.
+    pub unseated: Nanos,
 }
 
 /// Decisions of a look.
@@ -119,6 +122,7 @@ struct JobState {
     /// Observed at this look.
     resident: Nanos,
     pending: Nanos,
+    unseated: Nanos,
     /// Observed since the last classification.
     cut: u32,
     left: u32,
@@ -164,6 +168,7 @@ impl Sharing {
             has_processes: true,
             resident: 0,
             pending: 0,
+            unseated: 0,
             cut: 0,
             left: 0,
             yields: false,
@@ -227,14 +232,17 @@ impl Sharing {
             let others = waited.iter().filter(|(other, _)| *other != job);
             let unwanted = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
             let at_work = state.resident.min(state.pending);
-            state.charge(at_work.max(state.resident - unwanted));
+            let beside = at_work.max(state.resident - unwanted);
+            // Whatever they had is charged: nobody says for how long they had work.
+            state.charge((beside + state.unseated).min(time));
         }
         self.charge_idle(time);
     }
 
     /// A job for which others are held, and which leaves the GPU idle, has no claim on that time.
     fn charge_idle(&mut self, time: Nanos) {
-        let resident = self.jobs.values().map(|it| it.resident).sum::<Nanos>();
+        let on_gpu = self.jobs.values().map(|it| it.resident + it.unseated);
+        let resident = on_gpu.sum::<Nanos>();
         let idle = (time - resident).max(0);
         if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
             return;
@@ -345,6 +353,7 @@ impl JobState {
         // A faulty clock or page cannot make an interval longer than it was.
         self.resident = new.resident.clamp(0, time);
         self.pending = new.pending.clamp(0, time);
+        self.unseated = new.unseated.clamp(0, time);
         self.credit += share_of(self.share, time);
         if self.held.is_some() {
             // The GPU needs a moment to take it off.
@@ -431,7 +440,8 @@ impl JobState {
     }
 }
 
-fn share_of(share: Share, time: Nanos) -> Nanos {
+/// A share of some time.
+pub fn share_of(share: Share, time: Nanos) -> Nanos {
     let part = share.of(u64::try_from(time).unwrap_or(0));
     Nanos::try_from(part).unwrap_or(Nanos::MAX)
 }

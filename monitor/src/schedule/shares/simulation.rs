@@ -1,5 +1,7 @@
 //! Jobs on a simulated GPU that has a scheduler of its own, steered by [`super::Sharing`].
 
+mod escapes;
+
 use super::*;
 
 /// What a program does.
@@ -117,7 +119,14 @@ fn unsteadiness(sims: &[Sim]) -> f64 {
 }
 
 fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
-    let mut sims: Vec<Sim> = jobs.iter().map(|job| Sim::new(job.3)).collect();
+    simulate_with(jobs, &[])
+}
+
+/// The same beside programs that have no seat, each of one of these jobs.
+fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)]) -> Vec<Sim> {
+    let programs = jobs.iter().map(|job| job.3);
+    let programs = programs.chain(escapes.iter().map(|it| it.1));
+    let mut sims: Vec<Sim> = programs.map(Sim::new).collect();
     let mut sharing = Sharing::new(0);
     for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
         let share = Share::new(shards, per_gpu).unwrap();
@@ -155,8 +164,10 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             && changing <= 0
             && (is_cut || !ready(&sims[holder]))
         {
+            let is_on = sims[holder].is_on;
             let heard = &mut sims[holder].heard;
-            if is_cut {
+            // Who is held was taken off with work left.
+            if is_cut || !is_on {
                 heard.cut += 1
             } else {
                 heard.left += 1
@@ -173,7 +184,12 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             sims[holder].work(now);
         }
         if now >= due {
-            let heard = sims.iter_mut().enumerate().map(|(number, sim)| {
+            for (at, &(job, _)) in escapes.iter().enumerate() {
+                let heard = std::mem::take(&mut sims[jobs.len() + at].heard);
+                sims[job].heard.unseated += heard.resident;
+            }
+            let seated = sims.iter_mut().take(jobs.len());
+            let heard = seated.enumerate().map(|(number, sim)| {
                 let wishes = now - wished[number] < 3 * MS;
                 let heard = Observed {
                     wishes,
@@ -185,7 +201,7 @@ fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
             // Who wants the GPU again rings.
             due = look.next.unwrap_or(now + MS);
             assert_eq!(look.escaped, [], "nobody is where it cannot be");
-            for (number, sim) in sims.iter_mut().enumerate() {
+            for (number, sim) in sims.iter_mut().take(jobs.len()).enumerate() {
                 (sim.is_on, _) = sharing.state(Job(number as u32)).unwrap();
             }
             for (Job(number), slice) in look.slices {
@@ -436,6 +452,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             wishes: true,
             cut: 1,
             left: 0,
+            unseated: 0,
         };
         // It answers for 10 ms of each 40, and at no time at which jobs are classified.
         let answers = Observed {
@@ -444,6 +461,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             wishes: true,
             cut: 0,
             left: 9,
+            unseated: 0,
         };
         let is_answering = now % (40 * MS) == 10 * MS;
         let server = if is_answering {

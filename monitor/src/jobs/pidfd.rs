@@ -1,5 +1,7 @@
 //! How one learns that a process has ended.
 
+#![expect(unsafe_code, reason = "asks a socket for the process at its other end")]
+
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -11,7 +13,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// How one learns of a process's death.
 #[derive(Debug)]
-pub(super) enum Pidfd {
+pub(crate) enum Pidfd {
     /// Readable when it has ended.
     Told(OwnedFd),
     /// When it began: another process with its number began at another time.
@@ -20,7 +22,7 @@ pub(super) enum Pidfd {
 
 impl Pidfd {
     /// That of the process which has this number now.
-    pub(super) fn of(pid: u32) -> Result<Self, Errno> {
+    pub(crate) fn of(pid: u32) -> Result<Self, Errno> {
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
         match pidfd_open(number.ok_or(Errno::SRCH)?, PidfdFlags::empty()) {
             Ok(file) => Ok(Self::Told(file)),
@@ -32,7 +34,7 @@ impl Pidfd {
     /// That of the process which made the other end of this socket, and has this number if it lives.
     ///
     /// An older kernel tells its number alone: the process may have ended by now, and the number may be another's.
-    pub(super) fn of_peer(socket: &impl AsFd, pid: u32) -> Result<Self, Errno> {
+    pub(crate) fn of_peer(socket: &impl AsFd, pid: u32) -> Result<Self, Errno> {
         let mut file: libc::c_int = -1;
         let mut size = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the kernel writes a descriptor of that size, which lives through the call.
@@ -56,7 +58,7 @@ impl Pidfd {
     }
 
     /// The file that becomes readable then; `None` where one has to look.
-    pub(super) fn file(&self) -> Option<&OwnedFd> {
+    pub(crate) fn file(&self) -> Option<&OwnedFd> {
         match self {
             Self::Told(file) => Some(file),
             Self::Seen(_) => None,
@@ -64,7 +66,7 @@ impl Pidfd {
     }
 
     /// Whether the process, whose number this was, has ended.
-    pub(super) fn has_ended(&self, pid: u32) -> bool {
+    pub(crate) fn has_ended(&self, pid: u32) -> bool {
         match self {
             Self::Told(file) => {
                 let mut ended = [PollFd::new(file, PollFlags::IN)];
@@ -78,10 +80,14 @@ impl Pidfd {
 /// When a process began, as `/proc/PID/stat` counts it; `None` when it has ended.
 fn start_time(pid: u32) -> Option<String> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+    let (state, began) = state_and_beginning(&stat)?;
+    (!matches!(state, 'Z' | 'X')).then_some(began)
+}
+
+/// What `/proc/PID/stat` says of a process's first thread, and when the process began, in clock ticks since the machine's start.
+pub(crate) fn state_and_beginning(stat: &[u8]) -> Option<(char, String)> {
+    let stat = String::from_utf8_lossy(stat);
     // Its name is the second field, may have anything in it, and is in parentheses.
     let (_, rest) = stat.rsplit_once(") ")?;
-    let state = rest.chars().next()?;
-    let began = rest.split(' ').nth(19)?.to_owned();
-    (!matches!(state, 'Z' | 'X')).then_some(began)
+    Some((rest.chars().next()?, rest.split(' ').nth(19)?.to_owned()))
 }

@@ -1,0 +1,108 @@
+//! What of the log is charged to whom, and which channels wait.
+
+use super::*;
+
+const MS: Nanos = 1_000_000;
+
+/// What a process did that was on the GPU for these times.
+fn stays(lengths: &[Nanos]) -> BTreeMap<u32, Stays> {
+    let (resident, lengths) = (lengths.iter().sum(), lengths.to_vec());
+    [(7, Stays { resident, lengths })].into()
+}
+
+fn busy() -> Said {
+    Said {
+        job: Job(1),
+        process: 7,
+        wishes: true,
+        pending: 10 * MS,
+    }
+}
+
+#[test]
+fn nobody_pays_for_a_change() {
+    let whole = Share::new(1, 1).unwrap();
+    let charged = |length: Nanos| {
+        let mut steering = Steering::new(0);
+        steering.come(Job(1), whole, Mode::Soft, 0);
+        steering.look(10 * MS, &stays(&[length]), &[busy()], &BTreeMap::new());
+        steering.standing(Job(1)).unwrap().1
+    };
+    assert_eq!(charged(MS), MS, "it left by itself");
+    assert_eq!(charged(3 * MS), 3 * MS - LEAVING, "it was interrupted");
+}
+
+#[test]
+fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
+    let half = Share::new(1, 2).unwrap();
+    let unseated = |process: u32, job: u32| {
+        let of = Unseated {
+            job: Job(job),
+            share: half,
+            mode: Mode::Soft,
+        };
+        (process, of)
+    };
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), half, Mode::Soft, 0);
+    let mut seen = stays(&[MS]);
+    let long = |resident| Stays {
+        resident,
+        lengths: Vec::new(),
+    };
+    // One of a job that is here, one of a job that is not, one of nobody's; and one that has a seat by now.
+    seen.extend([(8, long(2 * MS)), (9, long(3 * MS)), (10, long(4 * MS))]);
+    let of = [unseated(8, 1), unseated(9, 2), unseated(7, 2)].into();
+    steering.look(10 * MS, &seen, &[busy()], &of);
+    let charged = |job| steering.standing(Job(job)).map(|(_, charged)| charged);
+    assert_eq!(charged(1), Some(3 * MS));
+    assert_eq!(charged(2), Some(3 * MS));
+    // Who has paid and has no seat is forgotten.
+    for at in 2..100 {
+        steering.look(at * 10 * MS, &BTreeMap::new(), &[busy()], &BTreeMap::new());
+    }
+    assert_eq!(steering.standing(Job(2)), None);
+}
+
+#[test]
+fn a_job_that_is_held_before_its_slice_ends_does_not_yield() {
+    let quarter = Share::new(1, 4).unwrap();
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), quarter, Mode::Hard, 0);
+    // A program that starts waits for each of its first steps.
+    let none = BTreeMap::new();
+    steering.look(100 * MS, &stays(&[MS; 10]), &[busy()], &none);
+    let slice = |steering: &Steering| steering.state(Job(1)).unwrap().1;
+    let of_a_yielding_job = slice(&steering);
+    // From now on it is busy. Its cap takes it from the GPU before the slice ends.
+    for at in 1..=20 {
+        let is_on = steering.is_on(Job(1));
+        let lengths: &[Nanos] = if is_on { &[] } else { &[9 * MS] };
+        let mut seen = stays(lengths);
+        seen.entry(7).or_default().resident = if is_on { 9 * MS } else { 0 };
+        steering.look((100 + at * 10) * MS, &seen, &[busy()], &none);
+    }
+    assert!(slice(&steering) < of_a_yielding_job);
+}
+
+#[test]
+fn channels_that_an_arbiter_left_waiting_are_found_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let id: GpuId = std::array::from_fn(|at| at as u8 * 17);
+    let scheduler = Scheduler::new(id, folder.path());
+    let empty = BTreeSet::new();
+    let channel = |handle| Channel {
+        client: 0xc1d0_001a,
+        handle,
+    };
+    scheduler.note(&[channel(1), channel(0x5c00_0022)].into());
+    let text = fs::read_to_string(&scheduler.list).unwrap();
+    let read: Vec<Channel> = text.lines().filter_map(parse_channel).collect();
+    assert_eq!(read, [channel(1), channel(0x5c00_0022)]);
+    let name = scheduler.list.file_name().unwrap().to_str().unwrap();
+    assert_eq!(parse_id(name.strip_prefix(LIST).unwrap()), Some(id));
+    // Without the GPU nothing can be done for them, nor would they be there.
+    release(folder.path());
+    assert!(!scheduler.list.exists());
+    scheduler.note(&empty);
+}
