@@ -5,7 +5,7 @@ use clap::Parser;
 /// Divides the time of this node's GPUs among their jobs, and measures from outside how much GPU memory each job has.
 ///
 /// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal which
-/// jobs have more than their slice. With --once it measures once, and asks the daemon how jobs share each GPU.
+/// jobs have more than their slice, and ends processes if policy.toml's [monitor] says so. With --once it measures once, and asks the daemon how jobs share each GPU.
 ///
 /// Exit status with --once: 0 measured, and no job has more than its slice; 3 measured, and a job has more; 1 not or not
 /// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.
@@ -18,13 +18,4 @@ pub struct Cli {
     /// Print one JSON object (docs/monitor.md)
     #[arg(long, requires = "once")]
     pub json: bool,
-    /// How often the daemon measures
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value = "10",
-        conflicts_with = "once"
-    )]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub interval: u64,
 }

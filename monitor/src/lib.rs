@@ -8,11 +8,13 @@
 //! - [`arbiter`]: speaks with the processes of jobs, and steers GPUs as [`schedule`] decides.
 //! - [`status`]: what the daemon answers about that.
 //! - [`measure`]: what each job has on the node's GPUs.
+//! - [`enforce`]: ends what got past the library, when the administrator says so.
 //! - [`notify`]: tells systemd.
 //! - [`watch`]: measures again and again, and logs what it finds.
 
 pub mod arbiter;
 mod cli;
+pub mod enforce;
 pub mod jobs;
 pub mod measure;
 pub mod notify;

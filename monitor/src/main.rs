@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use softmig_monitor::Cli;
 use softmig_monitor::arbiter::{self, Arbiter, Jobs, Settings};
+use softmig_monitor::enforce::tally::Tally;
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     let node = Node::this_machine();
     let done = match cli.once {
         true => be_outside().and_then(|()| once(node, cli.json)),
-        false => be_outside().and_then(|()| daemon(node, Duration::from_secs(cli.interval))),
+        false => be_outside().and_then(|()| daemon(node)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("softmig-monitor: {error:#}");
@@ -82,7 +83,7 @@ fn status(report: &Report) -> ExitCode {
 }
 
 /// Runs until a signal says that it is enough.
-fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
+fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     softmig_node::node::set_umask();
     // Before any thread, so that none is ended by them.
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("asking for signals")?;
@@ -92,14 +93,18 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
 
     let socket = node.arbiter_socket();
     let arbiter = Arc::new(arbiter(&node)?);
+    let tally = Arc::new(Tally::default());
     let status = {
-        let arbiter = Arc::clone(&arbiter);
-        let tell = move || Turns::new(&arbiter.status(), &arbiter.sharing());
+        let (arbiter, tally) = (Arc::clone(&arbiter), Arc::clone(&tally));
+        let tell = move || Turns {
+            ending: Some(tally.told()),
+            ..Turns::new(&arbiter.status(), &arbiter.sharing())
+        };
         let path = node.run.join(SOCKET);
         let listening = || format!("listening at {}", path.display());
         socket::Server::start(&path, tell).with_context(listening)?
     };
-    let watch = Watch::new(node, interval);
+    let watch = Watch::new(node, Arc::downgrade(&arbiter), tally);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
     let thread = std::thread::Builder::new().name("measure".into());
@@ -109,8 +114,7 @@ fn daemon(node: Node, interval: Duration) -> anyhow::Result<ExitCode> {
             drop(ended);
         })
         .context("starting to measure")?;
-    let seconds = interval.as_secs();
-    info!("granting turns, and measuring jobs from outside each {seconds} s");
+    info!("granting turns, and measuring jobs from outside");
     notify::ready();
     feed_watchdog(socket)?;
 

@@ -12,17 +12,21 @@ pub mod reading;
 pub mod report;
 pub mod report_rows;
 pub mod table;
+mod utilization;
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::owner;
+use crate::jobs::owner::Owner;
+use crate::jobs::owners::Owners;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use reading::Reading;
 use report::Report;
 use softmig_node::node::Node;
 use softmig_nvml::explained;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
+use utilization::Utilization;
 
 /// Measures a node again and again.
 #[derive(Debug)]
@@ -30,27 +34,49 @@ pub struct Measure {
     node: Node,
     /// Kept between two measurements: to start it takes longer than to ask it.
     nvml: Option<Nvml>,
+    owners: Owners,
+    utilization: Utilization,
+}
+
+/// All that a look finds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sight {
+    /// What others see of it.
+    pub report: Report,
+    /// Whose each process on a GPU is.
+    pub owners: BTreeMap<u32, Owner>,
+    /// What the jobs may have.
+    pub confs: Confs,
+    /// The share of each GPU's time that processes had since the last look, in percent, by NVML's index; those that had any.
+    pub busy: Busy,
 }
 
 impl Measure {
     /// For this node; nothing is measured yet.
     pub fn new(node: Node) -> Self {
-        Self { node, nvml: None }
+        Self {
+            node,
+            nvml: None,
+            owners: Owners::new(Path::new("/proc")),
+            utilization: Utilization::default(),
+        }
     }
 
-    /// Looks at everything once.
+    /// Looks at everything once, and reports it.
     pub fn look(&mut self) -> Report {
-        let (reading, error) = match self.reading() {
-            Ok(reading) => (reading, None),
-            Err(error) => (Reading::default(), Some(explained(&error))),
+        self.sight(false, || ()).0.report
+    }
+
+    /// Looks at everything once, with `with_busy` also at how busy processes are: each sample is told once. `between` is asked
+    /// after NVML, and before it is found out which processes are still there.
+    pub fn sight<T>(&mut self, with_busy: bool, between: impl FnOnce() -> T) -> (Sight, T) {
+        let (reading, busy, error) = match self.reading(with_busy) {
+            Ok((reading, busy)) => (reading, busy, None),
+            Err(error) => (Reading::default(), BTreeMap::new(), Some(explained(&error))),
         };
-        let pids = reading
-            .gpus
-            .iter()
-            .flat_map(|gpu| gpu.users.iter().flatten());
-        let owners = pids
-            .map(|user| (user.pid, owner(Path::new("/proc"), user.pid)))
-            .collect();
+        let asked = between();
+        let users = reading.gpus.iter().flat_map(|gpu| &gpu.users).flatten();
+        let owners = self.owners.look(users.map(|user| user.pid));
         // Last: a job's conf is there before its first process, and goes after its last.
         let (confs, unreadable) = match Confs::read(&self.node) {
             Ok(confs) => (confs, None),
@@ -59,24 +85,41 @@ impl Measure {
         let mut report = report_rows::rows(&reading, &owners, &confs);
         report.time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         report.error = error.or(unreadable);
-        report
+        let sight = Sight {
+            report,
+            owners,
+            confs,
+            busy,
+        };
+        (sight, asked)
     }
 
     /// Lets go of the driver, so that it can be replaced and GPUs be reset.
     pub fn rest(&mut self) {
         self.nvml = None;
+        self.utilization = Utilization::default();
     }
 
-    fn reading(&mut self) -> Result<Reading, NvmlError> {
+    fn reading(&mut self, with_busy: bool) -> Result<(Reading, Busy), NvmlError> {
         let nvml = match self.nvml.take() {
             Some(nvml) => nvml,
             None => softmig_nvml::open()?,
         };
         // After a failure it is started anew: the driver may have been replaced.
         let reading = reading::read(&nvml)?;
+        // Where it cannot be told, nothing is said of it.
+        let asked = reading.gpus.iter().filter(|_| with_busy);
+        let busy = asked.filter_map(|gpu| {
+            let busy = self.utilization.read(&nvml, gpu.index).ok()?;
+            Some((gpu.index, busy))
+        });
+        let busy = busy.collect();
         if reading.gpus.iter().all(|gpu| gpu.error.is_none()) {
             self.nvml = Some(nvml);
         }
-        Ok(reading)
+        Ok((reading, busy))
     }
 }
+
+/// How busy processes were, by NVML's index of the GPU.
+type Busy = BTreeMap<u32, BTreeMap<u32, u32>>;

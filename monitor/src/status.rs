@@ -8,6 +8,7 @@ pub mod socket;
 use crate::arbiter::{GpuId, Member, Sharing, Tenant, uuid};
 use crate::schedule::turns::Nanos;
 use serde::{Deserialize, Serialize};
+use softmig_node::ending::Ending;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ pub struct Turns {
     pub error: Option<String>,
     /// The GPUs on which somebody takes turns.
     pub gpus: Vec<Gpu>,
+    /// What was ended, and would have been; `None` if the daemon is older, or does not answer.
+    #[serde(default)]
+    pub ending: Option<Ending>,
 }
 
 /// A GPU on which somebody takes turns.
@@ -92,6 +96,7 @@ impl Turns {
         Self {
             error: None,
             gpus: gpus.collect(),
+            ending: None,
         }
     }
 
@@ -100,6 +105,7 @@ impl Turns {
         Self {
             error: Some(error),
             gpus: Vec::new(),
+            ending: None,
         }
     }
 
@@ -235,6 +241,7 @@ mod tests {
         let turns = Turns {
             error: None,
             gpus: vec![gpu("GPU-c"), gpu("GPU-b"), gpu("GPU-a")],
+            ending: None,
         };
         let known = ["GPU-a", "GPU-b"].map(str::to_owned).into_iter().zip(0..);
         let found = turns.with_indexes(&known.collect());

@@ -1,80 +1,147 @@
-//! The daemon's watch: judges again and again while jobs with limits are here, and tells of jobs that have more.
+//! The daemon's watch: measures again and again while jobs with limits are here, tells of jobs that have more, and has
+//! [`crate::enforce`] end what is to be ended.
 //!
 //! A process that has just died is still in NVML's list when its successor has its memory already. So what is seen
 //! once is looked at again a moment later, and only then told: at once the first time, then at most once a minute.
 
 #![forbid(unsafe_code)]
 
+mod settings;
+
+use crate::arbiter::{self, Arbiter, Seats, Unseated};
+use crate::enforce::enforcer::{Enforcer, Eyes, SECOND_LOOK};
+use crate::enforce::grounds::Places;
+use crate::enforce::tally::Tally;
 use crate::jobs::confs::Confs;
-use crate::measure::Measure;
 use crate::measure::report::{Finding, Job, JobGpu, Report};
 use crate::measure::table::pids;
+use crate::measure::{Measure, Sight};
+use settings::Settings;
 use softmig_node::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// How long after a first sight the second is.
-const SECOND_LOOK: Duration = Duration::from_secs(1);
-
 /// How long nothing more is said of a job.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// An arbiter that takes longer to answer may keep processes from their seats.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Watches a node.
 #[derive(Debug)]
 pub struct Watch {
     node: Node,
-    measure: Measure,
-    interval: Duration,
+    outlook: Outlook,
+    settings: Settings,
+    enforcer: Enforcer,
     memory: Memory,
+    /// Whether there were jobs with limits in the last look.
+    is_watching: bool,
     /// What was wrong last, so that it is said once.
     trouble: Option<String>,
 }
 
+/// Where it looks from.
+#[derive(Debug)]
+struct Outlook {
+    node: Node,
+    measure: Measure,
+    /// Its end does not wait for this thread.
+    arbiter: Weak<Arbiter>,
+}
+
+impl Eyes for Outlook {
+    fn see(&mut self, again: bool) -> (Sight, Seats) {
+        let arbiter = &self.arbiter;
+        let seats = || arbiter.upgrade().map(|arbiter| arbiter.seats());
+        let (sight, seats) = self.measure.sight(!again, seats);
+        // Without one nobody can ask.
+        let none = || Seats {
+            is_crowded: true,
+            ..Seats::default()
+        };
+        (sight, seats.unwrap_or_else(none))
+    }
+
+    fn arbiter_answers(&mut self) -> bool {
+        arbiter::check(&self.node.arbiter_socket(), PATIENCE).is_ok()
+    }
+
+    fn tell_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>) {
+        if let Some(arbiter) = self.arbiter.upgrade() {
+            arbiter.set_unseated(unseated);
+        }
+    }
+}
+
 impl Watch {
-    /// A watch that looks once each `interval`.
-    pub fn new(node: Node, interval: Duration) -> Self {
+    /// A watch of this node, which counts there what was ended.
+    pub fn new(node: Node, arbiter: Weak<Arbiter>, tally: Arc<Tally>) -> Self {
         Self {
-            measure: Measure::new(node.clone()),
+            outlook: Outlook {
+                node: node.clone(),
+                measure: Measure::new(node.clone()),
+                arbiter,
+            },
+            settings: Settings::default(),
+            enforcer: Enforcer::new(node.clone(), Places::of_this_machine(), tally),
             node,
-            interval,
             memory: Memory::default(),
+            is_watching: false,
             trouble: None,
         }
     }
 
     /// Looks once, and says how long to wait for the next time.
     pub fn round(&mut self) -> Duration {
-        let confs = match Confs::read(&self.node) {
-            Ok(confs) => confs,
-            Err(error) => {
-                self.report(Some(error.to_string()));
-                return self.interval;
+        let settings = self.settings.of(&self.node);
+        let interval = settings.interval;
+        if !self.is_watching {
+            match Confs::read(&self.node) {
+                Ok(confs) if confs.has_limits() => self.is_watching = true,
+                Ok(_) => return interval,
+                Err(error) => {
+                    self.report(Some(error.to_string()));
+                    return interval;
+                }
             }
-        };
-        if !confs.has_limits() {
-            self.measure.rest();
-            self.memory = Memory::default();
-            self.trouble = None;
-            return self.interval;
         }
-        let report = self.measure.look();
-        self.report(trouble(&report));
+        let seen = self.outlook.see(false);
+        let report = &seen.0.report;
         // Where the confs could not be read, no job has any.
         if report.error.is_some() {
-            return self.interval;
+            self.report(trouble(report));
+            return interval;
         }
-        let (lines, doubt) = self.memory.compare(&report, Instant::now());
+        if !seen.0.confs.has_limits() {
+            self.rest();
+            return interval;
+        }
+        self.report(trouble(report));
+        let (lines, is_in_doubt) = self.memory.compare(report, Instant::now());
         for line in lines {
             match line {
                 Line::Wrong(job, text) => warn!(job, "{text}"),
                 Line::Right(job, text) => info!(job, "{text}"),
             }
         }
-        match doubt {
-            true => SECOND_LOOK.min(self.interval),
-            false => self.interval,
-        }
+        let soon = self.enforcer.act(&settings, &seen, &mut self.outlook);
+        let second = is_in_doubt.then_some(SECOND_LOOK);
+        soon.into_iter()
+            .chain(second)
+            .min()
+            .map_or(interval, |soon| soon.min(interval))
+    }
+
+    /// There is nothing to look at.
+    fn rest(&mut self) {
+        self.is_watching = false;
+        self.outlook.measure.rest();
+        self.enforcer.rest();
+        self.memory = Memory::default();
+        self.trouble = None;
     }
 
     /// Says what keeps it from measuring, once.

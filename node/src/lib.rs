@@ -23,6 +23,7 @@
 pub mod clear;
 pub mod command;
 pub mod dir;
+pub mod ending;
 mod folder;
 pub mod gpu;
 pub mod job;

@@ -130,6 +130,7 @@ mod tests {
         Turns {
             error: None,
             gpus: vec![gpu],
+            ending: None,
         }
     }
 

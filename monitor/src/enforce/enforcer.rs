@@ -1,0 +1,281 @@
+//! Looks, decides and acts: the one place where [`crate::enforce`] touches the node.
+
+use crate::arbiter::{Seats, Unseated};
+use crate::enforce::grounds::Places;
+use crate::enforce::group::{self, CGROUPS};
+use crate::enforce::holders::strays;
+use crate::enforce::ladder::{Ladder, MOMENT, Step};
+use crate::enforce::look::{Holder, Look, ProcessId, Stray};
+use crate::enforce::message;
+use crate::enforce::rules::{Consequence, Judge, Offence, Rule};
+use crate::enforce::scene::{Grounds, Scene, unseated};
+use crate::enforce::tally::Tally;
+use crate::enforce::target::Target;
+use crate::jobs::confs::Confs;
+use crate::measure::Sight;
+use rustix::process::Signal;
+use softmig_node::node::Node;
+use softmig_policy::config::monitor::{End, Monitor};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// How long after a first sight the second is.
+pub const SECOND_LOOK: Duration = Duration::from_millis(500);
+
+/// How long nothing more is said of the same thing.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often all processes are looked through for those that may keep memory in no process's figure.
+const STRAYS_EVERY: Duration = Duration::from_secs(10);
+
+/// What is seen of the node, from where it is asked.
+pub trait Eyes {
+    /// Measures, and asks the arbiter who has a seat. With `again` it is not asked how busy processes are.
+    fn see(&mut self, again: bool) -> (Sight, Seats);
+
+    /// Whether the arbiter answers within a moment.
+    fn arbiter_answers(&mut self) -> bool;
+
+    /// Tells the arbiter which processes have no seat, by the GPU's UUID.
+    fn tell_unseated(&mut self, unseated: BTreeMap<String, BTreeMap<u32, Unseated>>);
+}
+
+/// Ends what is to be ended.
+#[derive(Debug)]
+pub struct Enforcer {
+    node: Node,
+    places: Places,
+    proc: PathBuf,
+    cgroups: PathBuf,
+    start: Instant,
+    judge: Judge,
+    ladder: Ladder,
+    tally: Arc<Tally>,
+    /// Processes that are counted among those that would have been ended.
+    counted: BTreeSet<(Rule, ProcessId)>,
+    /// When each thing was last spoken of.
+    said: BTreeMap<(Rule, Holder, String), Duration>,
+    strays: Option<(Duration, Vec<Stray>)>,
+}
+
+impl Enforcer {
+    /// One for this node, which counts there.
+    pub fn new(node: Node, places: Places, tally: Arc<Tally>) -> Self {
+        Self {
+            node,
+            places,
+            proc: "/proc".into(),
+            cgroups: Path::new(CGROUPS).into(),
+            start: Instant::now(),
+            judge: Judge::default(),
+            ladder: Ladder::default(),
+            tally,
+            counted: BTreeSet::new(),
+            said: BTreeMap::new(),
+            strays: None,
+        }
+    }
+
+    /// Forgets what was seen: there is nothing to see. Who was ended before is remembered.
+    pub fn rest(&mut self) {
+        self.judge = Judge::default();
+        self.counted.clear();
+        self.said.clear();
+        self.strays = None;
+    }
+
+    /// Does what follows from what was seen. Says in how long something is to be looked at again, if it is sooner than usual.
+    pub fn act(
+        &mut self,
+        settings: &Monitor,
+        (sight, seats): &(Sight, Seats),
+        eyes: &mut impl Eyes,
+    ) -> Option<Duration> {
+        let mut grounds = self.places.grounds(true);
+        let settings = &settings_of_node(settings, &grounds);
+        self.tally.set(settings.end);
+        let strays = self.strays(sight);
+        let mut look = self.look(sight, seats, &grounds, strays.clone());
+        let is_unseated = look.tenants.iter().any(|it| it.unseated().next().is_some());
+        if is_unseated && !eyes.arbiter_answers() {
+            grounds.arbiter_answers = false;
+            look = self.look(sight, seats, &grounds, strays);
+        }
+        eyes.tell_unseated(unseated(&look, &sight.confs));
+        let again = self.ladder.repeated();
+        let verdict = self.judge.judge(&look, settings, &again);
+        let (ended, told): (Vec<_>, Vec<_>) = (verdict.offences.into_iter()).partition(|it| {
+            it.rule.consequence(settings) == Consequence::End && !it.processes.is_empty()
+        });
+        self.tell(&told, settings, look.at);
+        let there: BTreeSet<ProcessId> = (look.tenants.iter())
+            .flat_map(|tenant| tenant.processes.iter().map(|process| process.id))
+            .collect();
+        self.counted.retain(|(_, id)| there.contains(id));
+        let steps = self.ladder.climb(&look, &ended);
+        if !steps.is_empty() {
+            self.take(&steps, &sight.confs, &grounds, eyes);
+        }
+        if self.ladder.is_waiting() {
+            return Some(MOMENT);
+        }
+        verdict.is_in_doubt.then_some(SECOND_LOOK)
+    }
+
+    fn look(&self, sight: &Sight, seats: &Seats, grounds: &Grounds, strays: Vec<Stray>) -> Look {
+        let scene = Scene {
+            sight,
+            seats,
+            grounds,
+            proc: &self.proc,
+        };
+        scene.look(self.start.elapsed(), strays)
+    }
+
+    fn strays(&mut self, sight: &Sight) -> Vec<Stray> {
+        let now = self.start.elapsed();
+        let known = self.strays.take();
+        let known = known.filter(|(at, _)| now.saturating_sub(*at) < STRAYS_EVERY);
+        let (at, found) = known.unwrap_or_else(|| (now, strays(&self.proc, sight)));
+        self.strays = Some((at, found.clone()));
+        found
+    }
+
+    /// Says what was found and is not ended.
+    fn tell(&mut self, offences: &[Offence], settings: &Monitor, now: Duration) {
+        self.said.retain(|_, at| now.saturating_sub(*at) < SILENCE);
+        for offence in offences {
+            let would = offence.rule.consequence(settings) == Consequence::WouldEnd;
+            let new = offence.processes.iter().map(|&id| (offence.rule, id));
+            let new: Vec<_> = new
+                .filter(|key| would && !self.counted.contains(key))
+                .collect();
+            self.tally.would_have_ended(offence.rule, new.len());
+            self.counted.extend(new);
+            let key = (offence.rule, offence.holder.clone(), offence.gpu.clone());
+            if self.said.contains_key(&key) {
+                continue;
+            }
+            self.said.insert(key, now);
+            let consequence = match offence.rule.consequence(settings) {
+                Consequence::None | Consequence::Report => "only logged".into(),
+                _ if offence.processes.is_empty() => "none of these may be ended".into(),
+                _ => {
+                    let end = settings.end.as_str();
+                    format!("would be ended, but [monitor] end = \"{end}\"")
+                }
+            };
+            log(offence, &consequence);
+        }
+    }
+
+    /// Takes these steps: first the files of the processes, then the measurement again, then the signals.
+    fn take(&self, steps: &[Step], confs: &Confs, grounds: &Grounds, eyes: &mut impl Eyes) {
+        let targets: Vec<Vec<Target>> = (steps.iter())
+            .map(|step| self.targets(step.offence(), confs))
+            .collect();
+        let (sight, seats) = eyes.see(true);
+        let look = self.look(&sight, &seats, grounds, Vec::new());
+        for (step, targets) in steps.iter().zip(targets) {
+            let confirmed = self.judge.confirmed(step.offence(), &look);
+            let targets = targets
+                .iter()
+                .filter(|target| confirmed.contains(&target.id));
+            let offence = step.offence();
+            let (ended, how) = match step {
+                Step::Ask(_) => (signal(targets, Signal::TERM), "asked to end (SIGTERM)"),
+                Step::End(_) => (signal(targets, Signal::KILL), "ended (SIGKILL)"),
+                Step::EndJob(_) if targets.count() > 0 => {
+                    let ended = group::end(&self.proc, &self.cgroups, &offence.holder, confs);
+                    (ended.max(1), "came back, so all of the job is ended")
+                }
+                Step::EndJob(_) => (0, ""),
+            };
+            if ended == 0 {
+                continue;
+            }
+            // One that is ended was asked before.
+            if !matches!(step, Step::End(_)) {
+                self.tally.ended(ended);
+            }
+            log(offence, how);
+            message::leave(
+                &self.node,
+                &offence.holder,
+                &format!("{}: {how}", offence.rule.what()),
+            );
+        }
+    }
+
+    fn targets(&self, offence: &Offence, confs: &Confs) -> Vec<Target> {
+        let ids = offence.processes.iter();
+        let targets = ids.filter_map(|&id| {
+            let taken = Target::take(&self.proc, id, &offence.holder, confs);
+            let refused = |why: &_| warn!("process {} is not ended: {why}", id.pid);
+            taken.inspect_err(refused).ok()
+        });
+        targets.collect()
+    }
+}
+
+/// A node that does not enforce ends nothing.
+fn settings_of_node(settings: &Monitor, grounds: &Grounds) -> Monitor {
+    match grounds.enforced_since {
+        Some(_) => *settings,
+        None => Monitor {
+            end: End::No,
+            ..*settings
+        },
+    }
+}
+
+/// Sends a signal to each, and counts those that got it.
+fn signal<'a>(targets: impl Iterator<Item = &'a Target>, signal: Signal) -> usize {
+    targets
+        .filter(|target| target.signal(signal).is_ok())
+        .count()
+}
+
+fn log(offence: &Offence, consequence: &str) {
+    let line = line(offence, consequence);
+    match offence.holder {
+        Holder::Job(job) => warn!(job, "{line}"),
+        Holder::Sluid(_) | Holder::User(_) => warn!("{line}"),
+    }
+}
+
+/// `job=12 uid=2001 gpu=GPU-... rule=memory memory_mib=12000 limit_mib=11366 pids=41,42: more memory than its slice: ...`.
+fn line(offence: &Offence, consequence: &str) -> String {
+    let mut line = match &offence.holder {
+        Holder::Job(id) => format!("job={id}"),
+        Holder::Sluid(sluid) => format!("sluid={sluid}"),
+        Holder::User(_) => "job=none".into(),
+    };
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let words = [
+        offence.uid.map(|uid| format!("uid={uid}")),
+        Some(format!("gpu={}", offence.gpu)),
+        Some(format!("rule={}", offence.rule.as_str())),
+        offence
+            .memory
+            .map(|bytes| format!("memory_mib={}", mib(bytes))),
+        offence
+            .limit
+            .map(|bytes| format!("limit_mib={}", mib(bytes))),
+    ];
+    for word in words.into_iter().flatten() {
+        line += &format!(" {word}");
+    }
+    let pids: Vec<String> = offence.pids.iter().map(u32::to_string).collect();
+    line + &format!(
+        " pids={}: {}: {consequence}",
+        pids.join(","),
+        offence.rule.what()
+    )
+}
+
+#[cfg(test)]
+mod tests;

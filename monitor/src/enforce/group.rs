@@ -1,0 +1,182 @@
+//! Ends all processes of a job, but for root's: Slurm's own are among a job's.
+//!
+//! With control groups of version 2 the kernel does it at once, for the folders of a job's tasks (`cgroup.kill`, Linux 5.14).
+//! Otherwise, and for what is left, each process gets its signal, until there is none.
+
+use crate::enforce::look::{Holder, ProcessId};
+use crate::enforce::target::{Target, is_of};
+use crate::jobs::confs::Confs;
+use crate::jobs::owner::{Owner, owner};
+use rustix::process::Signal;
+use softmig_policy::node::cgroup::{Place, place};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where control groups of version 2 are.
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// So often all processes are looked through: those that end can start others meanwhile.
+const PASSES: usize = 8;
+
+/// Ends them, and says how many got a signal one by one.
+pub fn end(proc: &Path, cgroups: &Path, holder: &Holder, confs: &Confs) -> usize {
+    let mut signalled = BTreeSet::new();
+    for pass in 0..PASSES {
+        let members = members(proc, holder, confs);
+        if pass == 0 {
+            for folder in task_folders(proc, cgroups, &members) {
+                // Where the kernel has no such file, the loop does it.
+                let _ = fs::write(folder.join("cgroup.kill"), "1");
+            }
+        }
+        let new = members.into_iter().filter(|id| !signalled.contains(id));
+        let targets: Vec<_> = new
+            .filter_map(|id| Target::take(proc, id, holder, confs).ok())
+            .collect();
+        if targets.is_empty() {
+            break;
+        }
+        for target in targets {
+            // One that has ended meanwhile needs none.
+            let _ = target.signal(Signal::KILL);
+            signalled.insert(target.id);
+        }
+    }
+    signalled.len()
+}
+
+/// All processes of a job.
+fn members(proc: &Path, holder: &Holder, confs: &Confs) -> Vec<ProcessId> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let member = |pid: u32| match owner(proc, pid) {
+        Owner::Process {
+            uid, place, began, ..
+        } if is_of(holder, &place, uid, confs) => Some(ProcessId { pid, began }),
+        _ => None,
+    };
+    pids.filter_map(member).collect()
+}
+
+/// The folders of the job's tasks, `step_*/user`, in which root has no process.
+fn task_folders(proc: &Path, cgroups: &Path, members: &[ProcessId]) -> Vec<PathBuf> {
+    let job = members.iter().find_map(|id| {
+        let list = fs::read(proc.join(id.pid.to_string()).join("cgroup")).ok()?;
+        job_folder(&list)
+    });
+    let Some(job) = job else {
+        return Vec::new();
+    };
+    let steps = fs::read_dir(cgroups.join(job))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let users = steps.map(|step| step.path().join("user"));
+    let users = users.filter(|folder| folder.join("cgroup.kill").exists());
+    users.filter(|folder| !has_root(proc, folder)).collect()
+}
+
+/// The folder of a job in the hierarchy of version 2, by the list of a process in it.
+fn job_folder(list: &[u8]) -> Option<PathBuf> {
+    let line = list
+        .split(|&byte| byte == b'\n')
+        .find(|line| line.starts_with(b"0::/"))?;
+    // That this folder is a job's, and not one of a user's with such a name, is told by that line alone.
+    let mut alone = line.to_vec();
+    alone.push(b'\n');
+    if !matches!(place(&alone), Place::Job(_)) {
+        return None;
+    }
+    let mut folder = PathBuf::new();
+    let mut is_last = false;
+    for part in str::from_utf8(line).ok()?.strip_prefix("0::/")?.split('/') {
+        folder.push(part);
+        if is_last {
+            return Some(folder);
+        }
+        is_last = part.ends_with("slurmstepd.scope");
+    }
+    None
+}
+
+/// Whether root has a process in a control group or in one below.
+fn has_root(proc: &Path, folder: &Path) -> bool {
+    let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let mut pids = list.lines().filter_map(|line| line.parse().ok());
+    let is_roots = |pid: u32| matches!(owner(proc, pid), Owner::Process { is_root: true, .. });
+    let below = || {
+        let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.any(|entry| {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            is_folder && has_root(proc, &entry.path())
+        })
+    };
+    pids.any(is_roots) || below()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCOPE: &str = "system.slice/slurmstepd.scope/job_12";
+
+    /// A process as the kernel tells of it: its number, its user, its control group.
+    fn process(folder: &Path, pid: u32, uid: u32, group: &str) {
+        let process = folder.join("proc").join(pid.to_string());
+        fs::create_dir_all(&process).unwrap();
+        let status = format!("Name:\tx\nUid:\t{uid}\t{uid}\n");
+        let stat = format!("{pid} (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n");
+        fs::write(process.join("status"), status).unwrap();
+        fs::write(process.join("stat"), stat).unwrap();
+        fs::write(process.join("cgroup"), format!("0::/{group}\n")).unwrap();
+        let group = folder.join("cgroups").join(group);
+        fs::create_dir_all(&group).unwrap();
+        let list = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        fs::write(group.join("cgroup.procs"), format!("{list}{pid}\n")).unwrap();
+    }
+
+    #[test]
+    fn the_folders_of_a_jobs_tasks_are_ended_and_not_slurms_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let mut kill = Vec::new();
+        for step in ["step_0", "step_extern", "step_batch"] {
+            process(folder, 10, 0, &format!("{SCOPE}/{step}/slurm"));
+            process(folder, 11, 2001, &format!("{SCOPE}/{step}/user/task_0"));
+            for part in ["slurm", "user"] {
+                let file = folder.join("cgroups").join(SCOPE).join(step).join(part);
+                fs::write(file.join("cgroup.kill"), "").unwrap();
+                kill.push(file.join("cgroup.kill"));
+            }
+        }
+        // Root is in this one, as by sudo.
+        process(folder, 13, 0, &format!("{SCOPE}/step_batch/user/task_0"));
+        // Neither process is there: who looks for them by a signal finds none of these numbers.
+        let (proc, cgroups) = (folder.join("proc"), folder.join("cgroups"));
+        let confs = Confs::default();
+        let members = members(&proc, &Holder::Job(12), &confs);
+        assert_eq!(members.len(), 3);
+        for folder in task_folders(&proc, &cgroups, &members) {
+            fs::write(folder.join("cgroup.kill"), "1").unwrap();
+        }
+        let written = kill.iter().filter(|file| fs::read(file).unwrap() == b"1");
+        let written: Vec<_> = written
+            .map(|file| file.strip_prefix(&cgroups).unwrap())
+            .collect();
+        let user = |step: &str| PathBuf::from(format!("{SCOPE}/{step}/user/cgroup.kill"));
+        assert_eq!(written, [user("step_0"), user("step_extern")]);
+    }
+
+    #[test]
+    fn a_folder_of_a_users_own_is_no_jobs() {
+        let folder = |list: &str| job_folder(list.as_bytes());
+        assert_eq!(
+            folder("0::/hpc.slice/n1_slurmstepd.scope/job_12/step_0/user/job_13\n"),
+            Some("hpc.slice/n1_slurmstepd.scope/job_12".into())
+        );
+        let own = "0::/user.slice/session-3.scope/slurmstepd.scope/job_12\n";
+        assert_eq!(folder(own), None);
+        assert_eq!(folder("4:devices:/slurm/uid_1/job_12/step_0\n0::/\n"), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! What is done to offenders, one step after the other: a signal that asks them to end, one that does not, and all of the job
+//! when another of its processes offends after that.
+//!
+//! Nothing here reads a clock or sends a signal.
+
+use crate::enforce::look::{Holder, Look, ProcessId};
+use crate::enforce::rules::Offence;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// So long a process has to end by itself.
+pub const MOMENT: Duration = Duration::from_millis(250);
+
+/// What is found within so long, of processes that were there at its beginning, is one offence: rules differ in when they see it.
+const TOGETHER: Duration = Duration::from_secs(5);
+
+/// After so long without an offence a holder begins anew.
+const FORGIVEN: Duration = Duration::from_secs(3600);
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask these to end (SIGTERM).
+    Ask(Offence),
+    /// End these (SIGKILL).
+    End(Offence),
+    /// End all processes of the job: it was asked before.
+    EndJob(Offence),
+}
+
+impl Step {
+    /// What it is about.
+    pub fn offence(&self) -> &Offence {
+        match self {
+            Self::Ask(offence) | Self::End(offence) | Self::EndJob(offence) => offence,
+        }
+    }
+}
+
+/// Who was asked to end, and when.
+#[derive(Debug, Default)]
+pub struct Ladder {
+    holders: BTreeMap<Holder, Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    /// When the first of its processes were asked to end, and which ones it had then.
+    first: Duration,
+    had: BTreeSet<ProcessId>,
+    last: Duration,
+    asked: Vec<Asked>,
+}
+
+/// Processes that were asked to end, at this time and for this.
+#[derive(Debug)]
+struct Asked {
+    at: Duration,
+    offence: Offence,
+}
+
+impl Ladder {
+    /// Whose processes were asked to end before.
+    pub fn repeated(&self) -> BTreeSet<Holder> {
+        self.holders.keys().cloned().collect()
+    }
+
+    /// Whether there is any whose time to end by itself runs.
+    pub fn is_waiting(&self) -> bool {
+        self.holders.values().any(|it| !it.asked.is_empty())
+    }
+
+    /// Takes the offences of a look that are to have an end.
+    pub fn climb(&mut self, look: &Look, offences: &[Offence]) -> Vec<Step> {
+        let now = look.at;
+        let there: BTreeSet<ProcessId> = (look.tenants.iter())
+            .flat_map(|tenant| tenant.processes.iter().map(|process| process.id))
+            .collect();
+        self.holders.retain(|_, record| {
+            // One that is not there has ended, or is on no GPU any more.
+            record.forget(|id| there.contains(&id));
+            now.saturating_sub(record.last) < FORGIVEN
+        });
+        let records = self.holders.values_mut();
+        let mut steps: Vec<Step> = records.flat_map(|record| record.due(now)).collect();
+        for offence in offences {
+            match self.holders.get_mut(&offence.holder) {
+                None => {
+                    let own = look.tenants.iter().filter(|it| it.holder == offence.holder);
+                    let own = own.flat_map(|it| it.processes.iter().map(|process| process.id));
+                    let mut record = Record {
+                        first: now,
+                        had: own.collect(),
+                        last: now,
+                        asked: Vec::new(),
+                    };
+                    record.ask(now, offence.clone());
+                    self.holders.insert(offence.holder.clone(), record);
+                    steps.push(Step::Ask(offence.clone()));
+                }
+                Some(record) => steps.extend(record.climb(now, offence)),
+            }
+        }
+        steps
+    }
+}
+
+impl Record {
+    fn forget(&mut self, there: impl Fn(ProcessId) -> bool) {
+        for asked in &mut self.asked {
+            asked.offence.processes.retain(|&id| there(id));
+        }
+        self.asked
+            .retain(|asked| !asked.offence.processes.is_empty());
+    }
+
+    fn ask(&mut self, at: Duration, offence: Offence) {
+        self.asked.push(Asked { at, offence });
+    }
+
+    /// Those that had their moment.
+    fn due(&mut self, now: Duration) -> Vec<Step> {
+        let is_due = |asked: &&mut Asked| now.saturating_sub(asked.at) >= MOMENT;
+        let due = self.asked.iter_mut().filter(is_due);
+        let steps = due.map(|asked| {
+            asked.at = now;
+            Step::End(asked.offence.clone())
+        });
+        steps.collect()
+    }
+
+    /// An offence of somebody who was asked to end before.
+    fn climb(&mut self, now: Duration, offence: &Offence) -> Option<Step> {
+        let asked: BTreeSet<_> = (self.asked.iter())
+            .flat_map(|asked| asked.offence.processes.iter().copied())
+            .collect();
+        let new = offence.processes.iter().filter(|id| !asked.contains(id));
+        let offence = Offence {
+            processes: new.copied().collect(),
+            ..offence.clone()
+        };
+        if offence.processes.is_empty() {
+            return None;
+        }
+        let were_there = offence.processes.iter().all(|id| self.had.contains(id));
+        let is_the_same = were_there && now.saturating_sub(self.first) < TOGETHER;
+        self.last = now;
+        self.ask(now, offence.clone());
+        Some(match (&offence.holder, is_the_same) {
+            (_, true) => Step::Ask(offence),
+            // A user has no control group that could end as a whole.
+            (Holder::User(_), false) => Step::End(offence),
+            (Holder::Job(_) | Holder::Sluid(_), false) => Step::EndJob(offence),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enforce::look::{Claim, Process, Seat, Tenant};
+    use crate::enforce::rules::Rule;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, began: 1 }
+    }
+
+    fn offence(holder: Holder, pids: &[u32]) -> Offence {
+        Offence {
+            rule: Rule::Seat,
+            holder,
+            uid: Some(2001),
+            gpu: "GPU-0".into(),
+            processes: pids.iter().map(|&pid| id(pid)).collect(),
+            pids: pids.to_vec(),
+            memory: None,
+            limit: None,
+        }
+    }
+
+    fn said(steps: &[Step]) -> Vec<String> {
+        let said = |step: &Step| {
+            let word = match step {
+                Step::Ask(_) => "ask",
+                Step::End(_) => "end",
+                Step::EndJob(_) => "end job",
+            };
+            let processes = step.offence().processes.iter();
+            let pids: Vec<u32> = processes.map(|it| it.pid).collect();
+            format!("{word} {pids:?}")
+        };
+        steps.iter().map(said).collect()
+    }
+
+    /// A look at this millisecond, in which a holder has these processes.
+    fn look(millis: u64, holder: &Holder, pids: &[u32]) -> Look {
+        let process = |&pid: &u32| Process {
+            id: id(pid),
+            computes: true,
+            memory: None,
+            busy: 0,
+            seat: Seat::None,
+            spared: None,
+        };
+        let tenant = Tenant {
+            holder: holder.clone(),
+            uid: None,
+            gpu: "GPU-0".into(),
+            claim: Claim::Whole,
+            is_assigned: None,
+            memory: None,
+            charged: None,
+            processes: pids.iter().map(process).collect(),
+        };
+        Look {
+            at: Duration::from_millis(millis),
+            tenants: vec![tenant],
+            strays: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn who_does_not_end_when_asked_is_ended_a_moment_later() {
+        let mut ladder = Ladder::default();
+        let offences = [offence(Holder::Job(7), &[1, 2])];
+        let mut climb = |at: u64, there: &[u32]| {
+            said(&ladder.climb(&look(at, &Holder::Job(7), there), &offences))
+        };
+        assert_eq!(climb(0, &[1, 2]), ["ask [1, 2]"]);
+        assert_eq!(climb(100, &[1, 2]), [] as [&str; 0]);
+        assert_eq!(climb(250, &[1, 2]), ["end [1, 2]"]);
+        // The kernel cannot end it now.
+        assert_eq!(climb(1000, &[1, 2]), ["end [1, 2]"]);
+    }
+
+    #[test]
+    fn where_another_process_offends_after_that_the_job_ends() {
+        let mut ladder = Ladder::default();
+        let mut climb = |at: u64, holder: Holder, pids: &[u32]| {
+            let look = look(at, &holder, pids);
+            said(&ladder.climb(&look, &[offence(holder, pids)]))
+        };
+        assert_eq!(climb(0, Holder::Job(7), &[1]), ["ask [1]"]);
+        assert_eq!(climb(10, Holder::User(2002), &[5]), ["ask [5]"]);
+        assert_eq!(climb(2000, Holder::Job(7), &[2]), ["end job [2]"]);
+        // Others have nothing to do with it.
+        assert_eq!(climb(2010, Holder::Job(8), &[3]), ["ask [3]"]);
+        assert_eq!(climb(2020, Holder::User(2002), &[6]), ["end [6]"]);
+        let much_later = 2 * 3_600_000;
+        assert_eq!(climb(much_later, Holder::Job(7), &[4]), ["ask [4]"]);
+    }
+
+    #[test]
+    fn what_is_found_soon_after_of_processes_that_were_there_is_the_same_offence() {
+        let mut ladder = Ladder::default();
+        let job = Holder::Job(7);
+        let mut climb = |at: u64, pids: &[u32]| {
+            let look = look(at, &job, &[1, 2, 3, 4]);
+            let offences: Vec<_> = pids
+                .iter()
+                .map(|&pid| offence(job.clone(), &[pid]))
+                .collect();
+            let steps = ladder.climb(&look, &offences);
+            let new = steps.into_iter().filter(|it| !matches!(it, Step::End(_)));
+            said(&new.collect::<Vec<_>>())
+        };
+        assert_eq!(climb(1, &[1, 2]), ["ask [1]", "ask [2]"]);
+        assert_eq!(climb(501, &[1, 3]), ["ask [3]"]);
+        // They were there, and behaved themselves meanwhile.
+        assert_eq!(climb(6000, &[4]), ["end job [4]"]);
+    }
+
+    #[test]
+    fn who_has_ended_is_not_waited_for() {
+        let mut ladder = Ladder::default();
+        let job = Holder::Job(7);
+        ladder.climb(&look(0, &job, &[1]), &[offence(job.clone(), &[1])]);
+        assert!(ladder.is_waiting());
+        assert_eq!(ladder.climb(&look(250, &job, &[]), &[]), []);
+        assert!(!ladder.is_waiting());
+    }
+}

@@ -1,0 +1,141 @@
+//! What one measurement shows of who is on the GPUs, as plain values.
+
+use std::time::Duration;
+
+/// A process, which no other can come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// When it began, in clock ticks since the machine's start.
+    pub began: u64,
+}
+
+/// Whose processes are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holder {
+    /// A job's.
+    Job(u32),
+    /// Those of a job whose number is not known, by its SLUID.
+    Sluid(String),
+    /// A user's, outside every job.
+    User(u32),
+}
+
+/// What a holder may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// A slice.
+    Slice {
+        /// So much memory on each GPU, in bytes.
+        memory: u64,
+        /// Less than all of a GPU's time, so that its processes have seats.
+        has_seats: bool,
+    },
+    /// Whole GPUs.
+    Whole,
+    /// Nothing that is known: its conf is missing or cannot be read.
+    NoConf,
+    /// Nothing: it is in no job.
+    OutsideJobs,
+}
+
+/// Why a process is never ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// It is root's, or acts for root.
+    Root,
+    /// It is a system account's, outside every job.
+    SystemAccount,
+    /// It is an MPS server of the site's.
+    Mps,
+    /// It began before the node enforced limits.
+    Older,
+}
+
+/// Whether a process has a seat at the arbiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// It has one.
+    Given,
+    /// It has none, and nobody can say that it did not try: it asked in vain of late, it is of a user who gets none, or it
+    /// began before this arbiter.
+    Excused,
+    /// It has none, and did not ask.
+    None,
+}
+
+/// A process on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Which.
+    pub id: ProcessId,
+    /// Whether it computes there, and does not only draw.
+    pub computes: bool,
+    /// What it has, in bytes; `None` where the driver has no figure.
+    pub memory: Option<u64>,
+    /// The share of the GPU's time that it had since the last look, in percent.
+    pub busy: u32,
+    /// Its seat.
+    pub seat: Seat,
+    /// Why it is not to be ended.
+    pub spared: Option<Spared>,
+}
+
+/// A holder on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Who.
+    pub holder: Holder,
+    /// Its user, where that is known.
+    pub uid: Option<u32>,
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// What it may have.
+    pub claim: Claim,
+    /// Whether the GPU is one of the job's; `None` where its conf does not say.
+    pub is_assigned: Option<bool>,
+    /// What its processes have together, in bytes; `None` where that was not measured.
+    pub memory: Option<u64>,
+    /// The GPU time that the arbiter charged it in all; `None` where the arbiter does not know it.
+    pub charged: Option<Duration>,
+    /// Its processes there.
+    pub processes: Vec<Process>,
+}
+
+/// Memory of a GPU that is in no process's figure, and who may keep it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// So much, in bytes.
+    pub bytes: u64,
+    /// Processes of jobs with slices that have the driver's devices open and no context.
+    pub holders: Vec<(Holder, u32)>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// When, on a clock that never goes back.
+    pub at: Duration,
+    /// Who is on the GPUs.
+    pub tenants: Vec<Tenant>,
+    /// What is in no process's figure.
+    pub strays: Vec<Stray>,
+}
+
+impl Tenant {
+    /// Those that compute without a seat and without an excuse, where processes are to have one.
+    pub fn unseated(&self) -> impl Iterator<Item = &Process> {
+        let is_judged = matches!(
+            self.claim,
+            Claim::Slice {
+                has_seats: true,
+                ..
+            }
+        );
+        let processes = self.processes.iter().filter(move |_| is_judged);
+        processes.filter(|process| process.computes && process.seat == Seat::None)
+    }
+}

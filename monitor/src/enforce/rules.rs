@@ -1,0 +1,352 @@
+//! The rules: what is wrong in a look, and what is to be done about it once it was seen long enough.
+//!
+//! Nothing here reads a clock or a file, or sends a signal.
+
+mod bounds;
+mod figures;
+#[cfg(test)]
+mod honest_tests;
+#[cfg(test)]
+mod tests;
+
+use crate::enforce::look::{Claim, Holder, Look, ProcessId, Tenant};
+pub use bounds::{Bounds, Unseated};
+use figures::Figures;
+use softmig_policy::config::monitor::{End, Monitor, OutsideJobs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// A job has more memory than its slice and a margin.
+    Memory,
+    /// Processes of a slice work on a GPU without a seat.
+    Seat,
+    /// A job is on a GPU that is not its own.
+    OtherGpu,
+    /// A job without a conf is on a GPU.
+    NoConf,
+    /// A user is on a GPU outside every job.
+    OutsideJobs,
+    /// Memory is in no process's figure, and processes of slices have the driver open without a context.
+    NoFigure,
+    /// A slice used far more of a GPU's time than it was charged.
+    Time,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Memory,
+        Self::Seat,
+        Self::OtherGpu,
+        Self::NoConf,
+        Self::OutsideJobs,
+        Self::NoFigure,
+        Self::Time,
+    ];
+
+    /// Its name in the log and in `softmig node`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Seat => "seat",
+            Self::OtherGpu => "other-gpu",
+            Self::NoConf => "no-conf",
+            Self::OutsideJobs => "outside-jobs",
+            Self::NoFigure => "no-figure",
+            Self::Time => "time",
+        }
+    }
+
+    /// What it found, for people.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Memory => "more memory than its slice",
+            Self::Seat => "work on a GPU without a seat at the monitor",
+            Self::OtherGpu => "a GPU that is not the job's",
+            Self::NoConf => "a job without limits of its own on a GPU",
+            Self::OutsideJobs => "GPU use outside every job",
+            Self::NoFigure => "memory that no process's figure shows; these processes may keep it",
+            Self::Time => "far more GPU time than was charged",
+        }
+    }
+
+    /// What becomes of it under these settings.
+    pub fn consequence(self, settings: &Monitor) -> Consequence {
+        let least = match self {
+            Self::Memory => End::Memory,
+            Self::Seat | Self::OtherGpu | Self::NoConf => End::All,
+            Self::OutsideJobs => match settings.outside_jobs {
+                OutsideJobs::Allow => return Consequence::None,
+                OutsideJobs::Report => return Consequence::Report,
+                OutsideJobs::End => End::All,
+            },
+            Self::NoFigure | Self::Time => return Consequence::Report,
+        };
+        let is_ended = match settings.end {
+            End::No => false,
+            End::Memory => least == End::Memory,
+            End::All => true,
+        };
+        if is_ended {
+            Consequence::End
+        } else {
+            Consequence::WouldEnd
+        }
+    }
+}
+
+/// What becomes of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// Nothing at all.
+    None,
+    /// It is told.
+    Report,
+    /// It is told what would be ended if the administrator had said so.
+    WouldEnd,
+    /// Its processes are ended.
+    End,
+}
+
+/// Something that is wrong, as it was seen long enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offence {
+    /// Which rule.
+    pub rule: Rule,
+    /// Whose processes.
+    pub holder: Holder,
+    /// Their user.
+    pub uid: Option<u32>,
+    /// The GPU's UUID.
+    pub gpu: String,
+    /// Those whose end would put it right; none where all that could are spared.
+    pub processes: Vec<ProcessId>,
+    /// All that are concerned.
+    pub pids: Vec<u32>,
+    /// What the holder has there, in bytes.
+    pub memory: Option<u64>,
+    /// What it may have.
+    pub limit: Option<u64>,
+}
+
+/// What follows from a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// What was seen long enough, and is still there.
+    pub offences: Vec<Offence>,
+    /// Whether something was seen that is to be looked at again soon.
+    pub is_in_doubt: bool,
+}
+
+type Key = (Rule, Holder, String);
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    first: Duration,
+    looks: u32,
+}
+
+/// Decides, from one look after the other.
+#[derive(Debug, Default)]
+pub struct Judge {
+    bounds: Bounds,
+    sightings: BTreeMap<Key, Sighting>,
+    figures: Figures,
+}
+
+impl Judge {
+    /// One with these bounds.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a look. Whoever is among `again` was ended before, and has no grace.
+    pub fn judge(&mut self, look: &Look, settings: &Monitor, again: &BTreeSet<Holder>) -> Verdict {
+        self.figures.note(look, &self.bounds);
+        let mut verdict = Verdict::default();
+        let mut before = std::mem::take(&mut self.sightings);
+        for fault in self.faults(look) {
+            if fault.rule.consequence(settings) == Consequence::None {
+                continue;
+            }
+            let key = (fault.rule, fault.holder.clone(), fault.gpu.clone());
+            let mut sighting = before.remove(&key).unwrap_or(Sighting {
+                first: look.at,
+                looks: 0,
+            });
+            sighting.looks += 1;
+            let grace = match fault.rule {
+                Rule::Memory if !again.contains(&fault.holder) => settings.grace,
+                _ => Duration::ZERO,
+            };
+            let patience = grace.max(self.bounds.seen_for);
+            let seen_for = look.at.saturating_sub(sighting.first);
+            if sighting.looks >= self.bounds.looks && seen_for >= patience {
+                verdict.offences.push(fault);
+            } else {
+                // Within a long grace the next look is early enough.
+                verdict.is_in_doubt |= patience.saturating_sub(seen_for) <= settings.interval;
+            }
+            self.sightings.insert(key, sighting);
+        }
+        verdict
+    }
+
+    /// Those processes of an offence that a later look shows to be where they were, for the same reason. How busy they are does
+    /// not count: a moment later nothing new is known of that.
+    pub fn confirmed(&self, offence: &Offence, look: &Look) -> Vec<ProcessId> {
+        let is_it = |tenant: &&Tenant| tenant.holder == offence.holder && tenant.gpu == offence.gpu;
+        let Some(tenant) = look.tenants.iter().find(is_it) else {
+            return Vec::new();
+        };
+        let there: BTreeSet<ProcessId> = match offence.rule {
+            Rule::Seat => tenant.unseated().map(|process| process.id).collect(),
+            rule if self.is_fault(rule, tenant) => {
+                tenant.processes.iter().map(|process| process.id).collect()
+            }
+            _ => return Vec::new(),
+        };
+        let processes = offence.processes.iter().copied();
+        processes.filter(|id| there.contains(id)).collect()
+    }
+
+    /// All that is wrong in a look.
+    fn faults(&self, look: &Look) -> Vec<Offence> {
+        let of_tenants = look.tenants.iter().flat_map(|tenant| {
+            let rules = Rule::ALL.into_iter();
+            let rules = rules.filter(|&rule| self.is_fault(rule, tenant));
+            rules.map(|rule| self.fault(rule, tenant))
+        });
+        let of_strays = look.strays.iter().flat_map(|stray| {
+            let holders: BTreeSet<&Holder> =
+                stray.holders.iter().map(|(holder, _)| holder).collect();
+            holders.into_iter().map(|holder| {
+                let own = stray
+                    .holders
+                    .iter()
+                    .filter(move |(other, _)| other == holder);
+                Offence {
+                    rule: Rule::NoFigure,
+                    holder: holder.clone(),
+                    uid: None,
+                    gpu: stray.gpu.clone(),
+                    processes: Vec::new(),
+                    pids: own.map(|&(_, pid)| pid).collect(),
+                    memory: Some(stray.bytes),
+                    limit: None,
+                }
+            })
+        });
+        of_tenants.chain(of_strays).collect()
+    }
+
+    fn is_fault(&self, rule: Rule, tenant: &Tenant) -> bool {
+        let is_there = !tenant.processes.is_empty();
+        match (rule, tenant.claim) {
+            (Rule::Memory, Claim::Slice { memory, .. }) => {
+                tenant.is_assigned != Some(false)
+                    && tenant
+                        .memory
+                        .is_some_and(|has| has > self.bounds.most(memory))
+            }
+            (Rule::Seat, Claim::Slice { .. }) => self.unseated(tenant).next().is_some(),
+            (Rule::OtherGpu, Claim::Slice { .. } | Claim::Whole) => {
+                is_there && tenant.is_assigned == Some(false)
+            }
+            (Rule::NoConf, Claim::NoConf) => is_there,
+            (Rule::OutsideJobs, Claim::OutsideJobs) => {
+                tenant.processes.iter().any(|it| it.spared.is_none())
+            }
+            (
+                Rule::Time,
+                Claim::Slice {
+                    has_seats: true, ..
+                },
+            ) => self.figures.is_far_beyond(&tenant.holder, &tenant.gpu),
+            // Who may keep memory in no process's figure is not on the GPU.
+            _ => false,
+        }
+    }
+
+    fn unseated<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+    ) -> impl Iterator<Item = &'a crate::enforce::look::Process> {
+        tenant
+            .unseated()
+            .filter(move |process| match self.bounds.unseated {
+                Unseated::Busy => process.busy > 0,
+                Unseated::Context(time) => self.figures.known_for(process.id, &tenant.gpu) >= time,
+            })
+    }
+
+    fn fault(&self, rule: Rule, tenant: &Tenant) -> Offence {
+        let limit = match tenant.claim {
+            Claim::Slice { memory, .. } => Some(memory),
+            Claim::Whole | Claim::NoConf | Claim::OutsideJobs => None,
+        };
+        let concerned: Vec<_> = match rule {
+            Rule::Seat => self.unseated(tenant).collect(),
+            Rule::OutsideJobs => {
+                let users = tenant.processes.iter().filter(|it| it.spared.is_none());
+                users.collect()
+            }
+            _ => tenant.processes.iter().collect(),
+        };
+        let processes = match rule {
+            Rule::Memory => to_fit(tenant, limit.unwrap_or(0)),
+            Rule::NoFigure | Rule::Time => Vec::new(),
+            Rule::Seat | Rule::OtherGpu | Rule::NoConf | Rule::OutsideJobs => {
+                // A desktop outside every job is left alone.
+                let counts = |computes| computes || rule != Rule::OutsideJobs;
+                let mortal = concerned.iter().filter(|it| it.spared.is_none());
+                let mortal = mortal.filter(|it| counts(it.computes));
+                mortal.map(|it| it.id).collect()
+            }
+        };
+        Offence {
+            rule,
+            holder: tenant.holder.clone(),
+            uid: tenant.uid,
+            gpu: tenant.gpu.clone(),
+            processes,
+            pids: concerned.iter().map(|it| it.id.pid).collect(),
+            memory: tenant.memory,
+            limit,
+        }
+    }
+}
+
+/// The processes without which the rest is within the limit: first those without a seat, each time the largest first. None, where
+/// the end of all that may be ended would not put it right.
+fn to_fit(tenant: &Tenant, limit: u64) -> Vec<ProcessId> {
+    let unseated: BTreeSet<ProcessId> = tenant.unseated().map(|process| process.id).collect();
+    let mortal = tenant.processes.iter().filter(|it| it.spared.is_none());
+    let mut order: Vec<_> = mortal.collect();
+    order.sort_by_key(|it| {
+        (
+            !unseated.contains(&it.id),
+            std::cmp::Reverse(it.memory),
+            it.id,
+        )
+    });
+    let mut rest = tenant.memory.unwrap_or(0);
+    let mut chosen = Vec::new();
+    for process in order {
+        if rest <= limit {
+            break;
+        }
+        rest = rest.saturating_sub(process.memory.unwrap_or(0));
+        chosen.push(process.id);
+    }
+    if rest > limit {
+        chosen.clear();
+    }
+    chosen
+}

@@ -1,0 +1,55 @@
+//! The bounds of the rules.
+
+use std::time::Duration;
+
+/// How a process without a seat is told from one that has not asked yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseated {
+    /// It was busy since the last look. Holds for every version of the library: each asks before its first launch.
+    Busy,
+    /// It has had a context for so long. Only for libraries that ask when a context is made.
+    Context(Duration),
+}
+
+/// The bounds that no administrator sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// A job may have so much more than its slice, in bytes: at least this,
+    pub margin: u64,
+    /// or this part of the slice.
+    pub margin_part: u64,
+    /// When a process without a seat counts.
+    pub unseated: Unseated,
+    /// So long it has to be seen, but for the grace that an administrator gives.
+    pub seen_for: Duration,
+    /// In how many looks in a row.
+    pub looks: u32,
+    /// Time on a GPU is compared with what was charged over so long.
+    pub window: Duration,
+    /// Far more than charged: so many times that, and this percentage of the window.
+    pub times_charged: u32,
+    /// See above.
+    pub percent_beyond: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            margin: 64 << 20,
+            margin_part: 50,
+            unseated: Unseated::Busy,
+            seen_for: Duration::from_millis(300),
+            looks: 2,
+            window: Duration::from_secs(60),
+            times_charged: 2,
+            percent_beyond: 10,
+        }
+    }
+}
+
+impl Bounds {
+    /// The most that a slice of so many bytes may have.
+    pub(super) fn most(&self, slice: u64) -> u64 {
+        slice.saturating_add(self.margin.max(slice / self.margin_part))
+    }
+}

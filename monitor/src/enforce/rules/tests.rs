@@ -1,0 +1,423 @@
+//! Each rule: what it finds, and whom it leaves alone.
+
+use super::*;
+use crate::enforce::look::{Process, Seat, Spared, Stray};
+
+const MIB: u64 = 1 << 20;
+const SLICE: u64 = 10_000 * MIB;
+const GPU: &str = "GPU-0";
+
+pub(super) fn id(pid: u32) -> ProcessId {
+    ProcessId { pid, began: 7 }
+}
+
+/// A process of the library's, which has launched.
+pub(super) fn process(pid: u32, mib: u64) -> Process {
+    Process {
+        id: id(pid),
+        computes: true,
+        memory: Some(mib * MIB),
+        busy: 0,
+        seat: Seat::Given,
+        spared: None,
+    }
+}
+
+/// One that got past the library, and works.
+fn escaped(pid: u32, mib: u64) -> Process {
+    Process {
+        busy: 100,
+        seat: Seat::None,
+        ..process(pid, mib)
+    }
+}
+
+pub(super) fn slice(job: u32, processes: Vec<Process>) -> Tenant {
+    let memory = processes.iter().filter_map(|process| process.memory);
+    Tenant {
+        holder: Holder::Job(job),
+        uid: Some(2001),
+        gpu: GPU.into(),
+        claim: Claim::Slice {
+            memory: SLICE,
+            has_seats: true,
+        },
+        is_assigned: Some(true),
+        memory: Some(memory.sum()),
+        charged: Some(Duration::ZERO),
+        processes,
+    }
+}
+
+pub(super) fn all() -> Monitor {
+    Monitor {
+        end: End::All,
+        grace: Duration::ZERO,
+        interval: Duration::from_secs(1),
+        outside_jobs: OutsideJobs::Allow,
+    }
+}
+
+fn look(millis: u64, tenants: Vec<Tenant>) -> Look {
+    Look {
+        at: Duration::from_millis(millis),
+        tenants,
+        strays: Vec::new(),
+    }
+}
+
+/// What follows from these looks, each half a second after the one before: the rule, the job and who is to end.
+fn judged(settings: &Monitor, looks: Vec<Vec<Tenant>>) -> Vec<Vec<(Rule, Holder, Vec<u32>)>> {
+    let mut judge = Judge::default();
+    let none = BTreeSet::new();
+    let verdicts = (0..).step_by(500).zip(looks).map(|(at, tenants)| {
+        let verdict = judge.judge(&look(at, tenants), settings, &none);
+        let offences = verdict.offences.into_iter();
+        let told = |it: Offence| {
+            let pids = it.processes.iter().map(|id| id.pid).collect();
+            (it.rule, it.holder, pids)
+        };
+        offences.map(told).collect()
+    });
+    verdicts.collect()
+}
+
+/// The same of one tenant that is seen three times.
+fn thrice(settings: &Monitor, tenant: &Tenant) -> Vec<(Rule, Vec<u32>)> {
+    let one = || vec![tenant.clone()];
+    let verdicts = judged(settings, vec![one(), one(), one()]);
+    assert_eq!(verdicts[0], [], "nothing is done about what was seen once");
+    assert_eq!(verdicts[1], verdicts[2]);
+    let last = verdicts[2].iter();
+    last.map(|(rule, _, pids)| (*rule, pids.clone())).collect()
+}
+
+#[test]
+fn who_is_busy_without_a_seat_is_ended() {
+    let tenant = slice(12, vec![process(1, 100), escaped(2, 100)]);
+    assert_eq!(thrice(&all(), &tenant), [(Rule::Seat, vec![2])]);
+    // Another process each time is the same job's work.
+    let each = |pid| vec![slice(12, vec![escaped(pid, 100)])];
+    let verdicts = judged(&all(), vec![each(1), each(2)]);
+    assert_eq!(verdicts[1], [(Rule::Seat, Holder::Job(12), vec![2])]);
+}
+
+#[test]
+fn who_only_allocates_is_left_alone() {
+    let idle = Process {
+        busy: 0,
+        ..escaped(1, 9000)
+    };
+    assert_eq!(thrice(&all(), &slice(12, vec![idle])), []);
+}
+
+#[test]
+fn who_could_not_have_a_seat_is_left_alone() {
+    let excused = Process {
+        seat: Seat::Excused,
+        ..escaped(1, 100)
+    };
+    let draws = Process {
+        computes: false,
+        ..escaped(1, 100)
+    };
+    for process in [excused, draws] {
+        assert_eq!(thrice(&all(), &slice(12, vec![process])), []);
+    }
+    let mut whole_share = slice(12, vec![escaped(1, 100)]);
+    whole_share.claim = Claim::Slice {
+        memory: SLICE,
+        has_seats: false,
+    };
+    assert_eq!(thrice(&all(), &whole_share), []);
+    // Once in a while is not twice in a row.
+    let busy = || vec![slice(12, vec![escaped(1, 100)])];
+    let idle = || vec![slice(12, vec![process(1, 100)])];
+    let verdicts = judged(&all(), vec![busy(), idle(), busy(), idle(), busy()]);
+    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
+}
+
+/// The other way to tell, for libraries that ask for a seat when a context is made.
+#[test]
+fn a_context_without_a_seat_counts_after_its_time() {
+    let bounds = Bounds {
+        unseated: Unseated::Context(Duration::from_secs(10)),
+        ..Bounds::default()
+    };
+    let mut judge = Judge::new(bounds);
+    let idle = Process {
+        busy: 0,
+        ..escaped(1, 100)
+    };
+    let none = BTreeSet::new();
+    let first = (0..40).find(|&second| {
+        let tenants = vec![slice(12, vec![process(2, 100), idle])];
+        let verdict = judge.judge(&look(second * 1000, tenants), &all(), &none);
+        let is_it = |it: &Offence| it.rule == Rule::Seat && it.processes == [id(1)];
+        verdict.offences.iter().any(is_it)
+    });
+    assert_eq!(first, Some(11));
+}
+
+#[test]
+fn a_burst_within_the_grace_is_left_alone() {
+    let settings = Monitor {
+        grace: Duration::from_secs(2),
+        ..all()
+    };
+    let over = || vec![slice(12, vec![process(1, 11_000)])];
+    let within = || vec![slice(12, vec![process(1, 9000)])];
+    // Two seconds less half a second, then nothing, then all of it again.
+    let mut looks: Vec<_> = (0..4).map(|_| over()).collect();
+    looks.push(within());
+    looks.extend((0..4).map(|_| over()));
+    let verdicts = judged(&settings, looks);
+    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
+    let verdicts = judged(&settings, (0..6).map(|_| over()).collect());
+    let ended = vec![(Rule::Memory, Holder::Job(12), vec![1])];
+    assert_eq!(verdicts[3], []);
+    assert_eq!(verdicts[4], ended);
+    assert_eq!(verdicts[5], ended);
+}
+
+#[test]
+fn who_was_ended_before_has_no_grace() {
+    let settings = Monitor {
+        grace: Duration::from_secs(3600),
+        ..all()
+    };
+    let mut judge = Judge::default();
+    let again = BTreeSet::from([Holder::Job(12)]);
+    let tenants = || {
+        let other = slice(13, vec![process(2, 11_000)]);
+        vec![slice(12, vec![process(1, 11_000)]), other]
+    };
+    assert!(
+        judge
+            .judge(&look(0, tenants()), &settings, &again)
+            .is_in_doubt
+    );
+    let verdict = judge.judge(&look(500, tenants()), &settings, &again);
+    let offenders: Vec<_> = verdict
+        .offences
+        .iter()
+        .map(|it| it.holder.clone())
+        .collect();
+    assert_eq!(offenders, [Holder::Job(12)]);
+}
+
+#[test]
+fn a_little_more_than_the_slice_is_left_alone() {
+    // 2 % of it are more than 64 MiB.
+    assert_eq!(thrice(&all(), &slice(12, vec![process(1, 10_200)])), []);
+    let ended = thrice(&all(), &slice(12, vec![process(1, 10_201)]));
+    assert_eq!(ended, [(Rule::Memory, vec![1])]);
+    let mut small = slice(12, vec![process(1, 1064)]);
+    small.claim = Claim::Slice {
+        memory: 1000 * MIB,
+        has_seats: true,
+    };
+    assert_eq!(thrice(&all(), &small), []);
+}
+
+#[test]
+fn as_few_end_as_it_takes_first_those_without_a_seat() {
+    let over = |processes| thrice(&all(), &slice(12, processes));
+    let ended = over(vec![process(1, 2000), process(2, 7000), process(3, 3000)]);
+    assert_eq!(ended, [(Rule::Memory, vec![2])]);
+    let idle = |pid, mib| Process {
+        busy: 0,
+        ..escaped(pid, mib)
+    };
+    let ended = over(vec![process(1, 9000), idle(2, 1000), idle(3, 2000)]);
+    assert_eq!(ended, [(Rule::Memory, vec![3])]);
+    let ended = over(vec![process(1, 9000), idle(2, 1000), idle(3, 1500)]);
+    assert_eq!(ended, [(Rule::Memory, vec![3])]);
+    let many: Vec<_> = (0..20).map(|pid| process(pid, 1000)).collect();
+    assert_eq!(over(many)[0].1.len(), 10);
+}
+
+#[test]
+fn the_neighbour_of_an_offender_lives() {
+    let tenants = || {
+        let neighbour = slice(13, vec![process(3, 9000)]);
+        vec![
+            slice(12, vec![escaped(1, 60_000), process(2, 100)]),
+            neighbour,
+        ]
+    };
+    let verdicts = judged(&all(), vec![tenants(), tenants()]);
+    let own = |rule| (rule, Holder::Job(12), vec![1]);
+    assert_eq!(verdicts[1], [own(Rule::Memory), own(Rule::Seat)]);
+}
+
+#[test]
+fn mps_and_roots_processes_are_never_ended() {
+    for spared in [
+        Spared::Root,
+        Spared::Mps,
+        Spared::Older,
+        Spared::SystemAccount,
+    ] {
+        let protected = Process {
+            spared: Some(spared),
+            ..escaped(1, 60_000)
+        };
+        let other = process(2, 500);
+        let ended = thrice(&all(), &slice(12, vec![protected, other]));
+        // It is told of. The end of the other one would not help.
+        assert_eq!(ended, [(Rule::Memory, vec![]), (Rule::Seat, vec![])]);
+        let mut outside = slice(12, vec![protected]);
+        outside.claim = Claim::OutsideJobs;
+        outside.holder = Holder::User(2001);
+        let settings = Monitor {
+            outside_jobs: OutsideJobs::End,
+            ..all()
+        };
+        assert_eq!(thrice(&settings, &outside), []);
+    }
+}
+
+#[test]
+fn who_is_where_he_does_not_belong_is_ended() {
+    let mut other_gpu = slice(12, vec![process(1, 100)]);
+    other_gpu.is_assigned = Some(false);
+    assert_eq!(thrice(&all(), &other_gpu), [(Rule::OtherGpu, vec![1])]);
+    other_gpu.claim = Claim::Whole;
+    assert_eq!(thrice(&all(), &other_gpu), [(Rule::OtherGpu, vec![1])]);
+    other_gpu.is_assigned = None;
+    assert_eq!(thrice(&all(), &other_gpu), []);
+    let mut no_conf = slice(12, vec![process(1, 100)]);
+    no_conf.claim = Claim::NoConf;
+    assert_eq!(thrice(&all(), &no_conf), [(Rule::NoConf, vec![1])]);
+}
+
+#[test]
+fn use_outside_jobs_is_as_the_administrator_says() {
+    let draws = Process {
+        computes: false,
+        ..process(2, 4)
+    };
+    let mut outside = slice(12, vec![process(1, 100), draws]);
+    outside.claim = Claim::OutsideJobs;
+    outside.holder = Holder::User(2001);
+    let with = |outside_jobs, end| Monitor {
+        outside_jobs,
+        end,
+        ..all()
+    };
+    assert_eq!(thrice(&with(OutsideJobs::Allow, End::All), &outside), []);
+    for (outside_jobs, end, consequence) in [
+        (OutsideJobs::Report, End::All, Consequence::Report),
+        (OutsideJobs::End, End::All, Consequence::End),
+        (OutsideJobs::End, End::Memory, Consequence::WouldEnd),
+        (OutsideJobs::End, End::No, Consequence::WouldEnd),
+    ] {
+        let settings = with(outside_jobs, end);
+        assert_eq!(thrice(&settings, &outside), [(Rule::OutsideJobs, vec![1])]);
+        assert_eq!(Rule::OutsideJobs.consequence(&settings), consequence);
+    }
+}
+
+#[test]
+fn each_setting_ends_what_it_says() {
+    use Consequence::{End as Ends, Report, WouldEnd};
+    for (end, memory, seat) in [
+        (End::No, WouldEnd, WouldEnd),
+        (End::Memory, Ends, WouldEnd),
+        (End::All, Ends, Ends),
+    ] {
+        let settings = Monitor { end, ..all() };
+        assert_eq!(Rule::Memory.consequence(&settings), memory);
+        for rule in [Rule::Seat, Rule::OtherGpu, Rule::NoConf] {
+            assert_eq!(rule.consequence(&settings), seat);
+        }
+        for rule in [Rule::NoFigure, Rule::Time] {
+            assert_eq!(rule.consequence(&settings), Report);
+        }
+    }
+}
+
+#[test]
+fn memory_in_nobodys_figure_is_told_with_those_who_may_keep_it() {
+    let mut judge = Judge::default();
+    let stray = Stray {
+        gpu: GPU.into(),
+        bytes: 10 << 30,
+        holders: vec![(Holder::Job(12), 101), (Holder::Job(12), 102)],
+    };
+    let mut at = |millis| {
+        let look = Look {
+            strays: vec![stray.clone()],
+            ..look(millis, Vec::new())
+        };
+        judge.judge(&look, &all(), &BTreeSet::new()).offences
+    };
+    assert_eq!(at(0), []);
+    let told = at(500);
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (told[0].rule, &told[0].pids),
+        (Rule::NoFigure, &vec![101, 102])
+    );
+    assert_eq!(told[0].processes, []);
+}
+
+/// The minutes after which a job is told of that has this part of a GPU, and is charged so much of a second each second.
+fn told_after(busy: u32, charged: f64) -> Option<u64> {
+    let mut judge = Judge::default();
+    let none = BTreeSet::new();
+    let told = (0..600).find(|&second| {
+        let mut tenant = slice(
+            12,
+            vec![Process {
+                busy,
+                ..process(1, 100)
+            }],
+        );
+        tenant.charged = Some(Duration::from_secs(second).mul_f64(charged));
+        let verdict = judge.judge(&look(second * 1000, vec![tenant]), &all(), &none);
+        verdict.offences.iter().any(|it| it.rule == Rule::Time)
+    });
+    told.map(|second| second / 60)
+}
+
+#[test]
+fn far_more_time_than_was_charged_is_told() {
+    assert_eq!(told_after(100, 0.25), Some(2));
+    assert_eq!(told_after(20, 0.0), Some(2));
+    for (busy, charged) in [(100, 1.0), (100, 0.5), (50, 0.25), (8, 0.0), (0, 0.0)] {
+        assert_eq!(told_after(busy, charged), None, "{busy} {charged}");
+    }
+}
+
+#[test]
+fn only_who_is_still_there_for_the_same_reason_is_confirmed() {
+    let mut judge = Judge::default();
+    let none = BTreeSet::new();
+    let busy = || vec![slice(12, vec![escaped(1, 100), escaped(2, 20_000)])];
+    judge.judge(&look(0, busy()), &all(), &none);
+    let offences = judge.judge(&look(500, busy()), &all(), &none).offences;
+    let confirmed = |rule, tenants: Vec<Tenant>| {
+        let offence = offences.iter().find(|it| it.rule == rule).unwrap();
+        let there = judge.confirmed(offence, &look(600, tenants));
+        there.iter().map(|id| id.pid).collect::<Vec<_>>()
+    };
+    let idle = |pid, mib| Process {
+        busy: 0,
+        ..escaped(pid, mib)
+    };
+    let both = || vec![slice(12, vec![idle(1, 100), idle(2, 20_000)])];
+    assert_eq!(confirmed(Rule::Seat, both()), [1, 2]);
+    assert_eq!(confirmed(Rule::Memory, both()), [2]);
+    // It has freed its memory, and asked for a seat.
+    let right = || vec![slice(12, vec![idle(1, 100), process(2, 200)])];
+    assert_eq!(confirmed(Rule::Seat, right()), [1]);
+    assert_eq!(confirmed(Rule::Memory, right()), [] as [u32; 0]);
+    let other = vec![slice(13, vec![idle(1, 100), idle(2, 20_000)])];
+    assert_eq!(confirmed(Rule::Seat, other), [] as [u32; 0]);
+    // Its number is another process's.
+    let mut reused = both();
+    reused[0].processes[1].id.began += 1;
+    assert_eq!(confirmed(Rule::Memory, reused), [] as [u32; 0]);
+}

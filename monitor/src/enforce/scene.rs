@@ -1,0 +1,277 @@
+//! Makes a look of a measurement: adds who has a seat, and who is never to be ended.
+
+use crate::arbiter::{Seats, Unseated, uuid};
+use crate::enforce::look::{Claim, Holder, Look, Process, ProcessId, Seat, Spared, Stray, Tenant};
+use crate::jobs::confs::Confs;
+use crate::jobs::owner::{Owner, owner};
+use crate::jobs::pidfd::state_and_beginning;
+use crate::measure::Sight;
+use crate::measure::reading::Kind;
+use crate::measure::report::{Conf, Job, JobGpu, User};
+use crate::schedule::turns;
+use softmig_policy::node::job_conf::JobConf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Users below this are accounts of the system's.
+const FIRST_USER: u32 = 1000;
+
+/// What NVIDIA's package has: the control daemon of MPS starts servers, each as the user whom it serves.
+const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
+/// What a server's name begins with, as the kernel cuts it.
+const MPS_NAME: &str = "nvidia-cuda-mps";
+
+/// What applies on the node. Times are clock ticks since the machine's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grounds {
+    /// Processes that began later have the library and are held to limits; `None` where the node does not enforce.
+    pub enforced_since: Option<u64>,
+    /// Processes that began later can have asked the arbiter that is here now.
+    pub arbiter_since: u64,
+    /// Whether every process that asks the arbiter gets an answer.
+    pub arbiter_answers: bool,
+}
+
+/// All that a look is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// What was measured.
+    pub sight: &'a Sight,
+    /// Who had a seat after that was asked of NVML, and before it was seen who is alive.
+    pub seats: &'a Seats,
+    /// What applies.
+    pub grounds: &'a Grounds,
+    /// Where processes are told.
+    pub proc: &'a Path,
+}
+
+impl Scene<'_> {
+    /// The look at this time.
+    pub fn look(&self, at: Duration, strays: Vec<Stray>) -> Look {
+        let report = &self.sight.report;
+        let given = self.seats.given.iter();
+        let given: BTreeSet<(String, u32)> = given.map(|&(id, pid)| (uuid(id), pid)).collect();
+        let charged = self.seats.charged.iter();
+        let charged: BTreeMap<(String, turns::Job), turns::Nanos> = charged
+            .map(|(&(id, job), &time)| ((uuid(id), job), time))
+            .collect();
+        let known = Known { given, charged };
+        let jobs = report.jobs.iter().flat_map(|job| {
+            let gpus = job.gpus.iter();
+            let known = &known;
+            gpus.filter_map(move |gpu| self.of_job(job, gpu, known))
+        });
+        let users = report.users.iter().flat_map(|user| self.of_user(user));
+        Look {
+            at,
+            tenants: jobs.chain(users).collect(),
+            strays,
+        }
+    }
+
+    fn of_job(&self, job: &Job, gpu: &JobGpu, known: &Known) -> Option<Tenant> {
+        let holder = match (job.job, &job.sluid) {
+            (Some(id), _) => Holder::Job(id),
+            (None, Some(sluid)) => Holder::Sluid(sluid.clone()),
+            (None, None) => return None,
+        };
+        let conf = job.job.and_then(|id| self.sight.confs.jobs.get(&id));
+        let conf = conf.and_then(|conf| conf.as_ref().ok());
+        let uuid = gpu.holding.uuid.clone()?;
+        let (index, is_mig) = self.gpu(&uuid)?;
+        // softmig has no limits on it.
+        if is_mig {
+            return None;
+        }
+        let claim = claim(job.conf, conf);
+        let processes = self.processes(index, &gpu.holding.pids, |pid, uid, began| {
+            let is_judged = matches!(
+                claim,
+                Claim::Slice {
+                    has_seats: true,
+                    ..
+                }
+            );
+            let is_users = conf.is_some_and(|conf| conf.uid == uid);
+            let is_late = began > self.grounds.arbiter_since && self.grounds.arbiter_answers;
+            if known.given.contains(&(uuid.clone(), pid)) {
+                Seat::Given
+            } else if is_judged && is_users && is_late && !self.is_excused(pid) {
+                Seat::None
+            } else {
+                Seat::Excused
+            }
+        });
+        let charged = job
+            .job
+            .and_then(|id| known.charged.get(&(uuid.clone(), turns::Job(id))));
+        Some(Tenant {
+            holder,
+            uid: job.uid,
+            is_assigned: gpu.assigned,
+            memory: gpu.holding.memory_bytes,
+            charged: charged.map(|&time| Duration::from_nanos(u64::try_from(time).unwrap_or(0))),
+            claim,
+            processes,
+            gpu: uuid,
+        })
+    }
+
+    fn of_user(&self, user: &User) -> Vec<Tenant> {
+        // Of a process that is gone nobody knows whose it was.
+        let Some(uid) = user.uid else {
+            return Vec::new();
+        };
+        let tenants = user.gpus.iter().filter_map(|holding| {
+            let gpu = holding.uuid.clone()?;
+            let (index, _) = self.gpu(&gpu)?;
+            let mut processes = self.processes(index, &holding.pids, |_, _, _| Seat::Excused);
+            for process in &mut processes {
+                let is_systems = uid < FIRST_USER && process.spared.is_none();
+                process.spared = is_systems
+                    .then_some(Spared::SystemAccount)
+                    .or(process.spared);
+            }
+            Some(Tenant {
+                holder: Holder::User(uid),
+                uid: Some(uid),
+                gpu,
+                claim: Claim::OutsideJobs,
+                is_assigned: None,
+                memory: holding.memory_bytes,
+                charged: None,
+                processes,
+            })
+        });
+        tenants.collect()
+    }
+
+    /// NVML's index of a GPU, and whether it is divided.
+    fn gpu(&self, uuid: &str) -> Option<(u32, bool)> {
+        let mut gpus = self.sight.report.gpus.iter();
+        let gpu = gpus.find(|gpu| gpu.uuid.as_deref() == Some(uuid))?;
+        Some((gpu.index, gpu.mig))
+    }
+
+    fn is_excused(&self, pid: u32) -> bool {
+        self.seats.is_crowded || self.seats.refused.contains(&pid)
+    }
+
+    fn processes(
+        &self,
+        index: u32,
+        pids: &[u32],
+        seat: impl Fn(u32, u32, u64) -> Seat,
+    ) -> Vec<Process> {
+        let mut gpus = self.sight.report.gpus.iter();
+        let shown = gpus.find(|gpu| gpu.index == index);
+        let shown = shown.map_or(&[][..], |gpu| &gpu.processes);
+        let processes = pids.iter().filter_map(|&pid| {
+            let Some(Owner::Process {
+                uid,
+                name,
+                began,
+                is_root,
+                ..
+            }) = self.sight.owners.get(&pid)
+            else {
+                return None;
+            };
+            let process = shown.iter().find(|process| process.pid == pid)?;
+            let busy = self.sight.busy.get(&index).and_then(|busy| busy.get(&pid));
+            let is_older = self
+                .grounds
+                .enforced_since
+                .is_some_and(|since| *began <= since);
+            let is_mps = || name.starts_with(MPS_NAME) && is_sites_mps_server(self.proc, pid);
+            let spared = if *is_root {
+                Some(Spared::Root)
+            } else if is_older {
+                Some(Spared::Older)
+            } else {
+                is_mps().then_some(Spared::Mps)
+            };
+            Some(Process {
+                id: ProcessId { pid, began: *began },
+                computes: process.kinds.iter().any(|&kind| kind != Kind::Graphics),
+                memory: process.memory_bytes,
+                busy: busy.copied().unwrap_or(0),
+                seat: seat(pid, *uid, *began),
+                spared,
+            })
+        });
+        processes.collect()
+    }
+}
+
+/// What the arbiter knows, by the GPU's UUID.
+struct Known {
+    given: BTreeSet<(String, u32)>,
+    charged: BTreeMap<(String, turns::Job), turns::Nanos>,
+}
+
+fn claim(kind: Conf, conf: Option<&JobConf>) -> Claim {
+    let limits = conf.and_then(|conf| conf.limits);
+    match (kind, limits) {
+        (Conf::Slice, Some(limits)) => Claim::Slice {
+            memory: u64::from(limits.memory_mib()) << 20,
+            // One that has all of a GPU's time is never delayed, and asks for nothing.
+            has_seats: limits.share().shards() < limits.share().per_gpu(),
+        },
+        (Conf::Slice | Conf::Whole, _) => Claim::Whole,
+        (Conf::Missing | Conf::Unreadable, _) => Claim::NoConf,
+    }
+}
+
+/// The processes of slices that compute without a seat, with their jobs, by the GPU's UUID: their jobs are to pay for them.
+pub fn unseated(look: &Look, confs: &Confs) -> BTreeMap<String, BTreeMap<u32, Unseated>> {
+    let mut all: BTreeMap<String, BTreeMap<u32, Unseated>> = BTreeMap::new();
+    for tenant in &look.tenants {
+        let Holder::Job(id) = tenant.holder else {
+            continue;
+        };
+        let conf = confs.jobs.get(&id).and_then(|conf| conf.as_ref().ok());
+        let Some(limits) = conf.and_then(|conf| conf.limits) else {
+            continue;
+        };
+        let of = Unseated {
+            job: turns::Job(id),
+            share: limits.share(),
+            mode: limits.mode(),
+        };
+        let processes = tenant.processes.iter();
+        let without = processes.filter(|it| it.computes && it.seat != Seat::Given);
+        let pids = without.map(|process| (process.id.pid, of));
+        all.entry(tenant.gpu.clone()).or_default().extend(pids);
+    }
+    all
+}
+
+/// Whether a process is an MPS server that the site's control daemon started: its parent is root's, and runs NVIDIA's program. A
+/// process's own name and program prove nothing, and a file of a user's own file system would not be waited for.
+pub fn is_sites_mps_server(proc: &Path, pid: u32) -> bool {
+    let parent = || {
+        let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
+        let stat = String::from_utf8_lossy(&stat);
+        let (_, rest) = stat.rsplit_once(") ")?;
+        rest.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    let is_roots = |pid: u32| matches!(owner(proc, pid), Owner::Process { uid: 0, .. });
+    let program = |path: &Path| {
+        let file = std::fs::metadata(path).ok()?;
+        Some((file.dev(), file.ino()))
+    };
+    let Some(parent) = parent().filter(|&parent| is_roots(parent)) else {
+        return false;
+    };
+    let runs = program(&proc.join(parent.to_string()).join("exe"));
+    runs.is_some() && runs == program(Path::new(MPS_CONTROL))
+}
+
+/// When a process began, in clock ticks since the machine's start.
+pub fn beginning(proc: &Path, pid: u32) -> Option<u64> {
+    let stat = std::fs::read(proc.join(pid.to_string()).join("stat")).ok()?;
+    state_and_beginning(&stat)?.1.parse().ok()
+}

@@ -1,0 +1,67 @@
+//! Counts what was ended, and what would have been.
+
+use crate::enforce::rules::Rule;
+use softmig_node::ending::{ByRule, Ending};
+use softmig_policy::config::monitor::End;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The counts since the daemon started.
+#[derive(Debug)]
+pub struct Tally {
+    since: Instant,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    end: End,
+    ended: u64,
+    would: BTreeMap<Rule, u64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            counts: Mutex::default(),
+        }
+    }
+}
+
+impl Tally {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the administrator says now.
+    pub fn set(&self, end: End) {
+        self.counts().end = end;
+    }
+
+    /// So many processes were ended.
+    pub fn ended(&self, processes: usize) {
+        self.counts().ended += processes as u64;
+    }
+
+    /// So many processes would have been ended.
+    pub fn would_have_ended(&self, rule: Rule, processes: usize) {
+        *self.counts().would.entry(rule).or_default() += processes as u64;
+    }
+
+    /// What is told.
+    pub fn told(&self) -> Ending {
+        let counts = self.counts();
+        let would = counts.would.iter().map(|(rule, &processes)| ByRule {
+            rule: rule.as_str().into(),
+            processes,
+        });
+        Ending {
+            end: counts.end.as_str().into(),
+            counted_seconds: self.since.elapsed().as_secs_f64().round(),
+            ended: counts.ended,
+            would_have_ended: would.collect(),
+        }
+    }
+}
