@@ -23,9 +23,9 @@ use softmig_policy::node::paths::NODE_CONF;
 /// Shows what softmig does on this node, or changes it.
 ///
 /// Without MODE shows the mode, since when it holds, whether library and monitor are at work, how jobs share each
-/// GPU, and in observe mode what the hook reported that it would have refused. With MODE writes it to
-/// /etc/softmig/node.conf; that holds for processes started from then on. The switch to enforce first gives a conf to
-/// the GPU jobs that run here without one, so that they keep their GPUs.
+/// GPU, to root also what the monitor ended or would have ended, and in observe mode what the hook reported that it
+/// would have refused. With MODE writes it to /etc/softmig/node.conf; that holds for processes started from then on.
+/// The switch to enforce first gives a conf to the GPU jobs that run here without one, so that they keep their GPUs.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
 #[derive(Args)]
@@ -106,6 +106,9 @@ fn show() -> anyhow::Result<()> {
             "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
             monitor::START
         ),
+    }
+    if let Some(ending) = monitor::ending() {
+        say!("           {ending}");
     }
     show_gpus();
     if mode == NodeMode::Observe {
