@@ -1,17 +1,16 @@
-//! The monitor on nodes with the fake driver: whose it says each process is and what each has, what it tells of jobs that
-//! have too much, and what it says where there is nothing to be measured.
+//! What is measured, and what is said of it.
 
-use std::collections::BTreeSet;
-use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use softmig_fake_node::{Gpu, MIB, Mig};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::{installed, stage};
-use softmig_tests::{Client, Cluster, Gpus, Machine, Output, Root, Slurm, on_each_slurm};
+use softmig_tests::{Gpus, Slurm, on_each_slurm};
+
+use super::daemon::{Daemon, LOG};
+use super::{MONITOR, NODE_CONF, QUARTER, entry, holds, job, memory, on_node, once, root};
 
 on_each_slurm!(
     each_process_is_its_jobs_or_its_users,
@@ -19,67 +18,6 @@ on_each_slurm!(
     who_takes_turns_is_shown,
     in_a_job_nothing_is_measured,
 );
-
-const MONITOR: &str = "/usr/libexec/softmig-monitor";
-const UNIT: &str = "usr/lib/systemd/system/softmig-monitor.service";
-const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
-const NODE_CONF: &str = "/etc/softmig/node.conf";
-
-/// A quarter of an L40S, in bytes.
-const QUARTER: u64 = memory_mib(1) as u64 * MIB;
-
-/// A process that holds so many MiB until it is killed, in the background of a job's script.
-fn holds(mib: u32) -> String {
-    format!("{FOLDER}/views hold {mib} &\n")
-}
-
-/// Starts a job with these processes, and returns its number and theirs.
-fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, Vec<u64>)> {
-    let of_user = cluster.user(user);
-    let id = of_user.sbatch(&["--gres", gres], &format!("{script}wait\nsleep 1000"))?;
-    let wanted = script.matches("hold").count();
-    let pids = cluster.wait_for("its processes", Duration::from_secs(60), || {
-        let said = of_user.job_output(id)?;
-        let pids = said.lines().filter_map(|line| line.strip_prefix("holds: "));
-        let pids = pids.map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-        Ok((pids.len() == wanted).then_some(pids))
-    })?;
-    Ok((id, pids))
-}
-
-/// What stands before a command line so that it has no more rights than systemd gives to the monitor.
-fn with_the_units_rights() -> Result<String> {
-    let unit = std::fs::read_to_string(stage().join(UNIT))?;
-    let rights = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-    let rights = rights.context("no rights in the unit")?.to_lowercase();
-    let rights = rights.replace("cap_", "+").replace(' ', ",");
-    Ok(format!(
-        "setpriv --bounding-set=-all,{rights} --inh-caps=-all --no-new-privs"
-    ))
-}
-
-/// What `--once --json` says, and how it ends.
-fn once(node: &softmig_tests::Node) -> Result<(Value, Option<i32>)> {
-    let line = format!("{} {MONITOR} --once --json", with_the_units_rights()?);
-    let output = node.run_as_root(&["sh", "-c", &line])?;
-    let json = serde_json::from_str(&output.stdout).with_context(|| output.to_string())?;
-    Ok((json, output.status.code()))
-}
-
-/// The entry whose `key` is this.
-fn entry<'a>(list: &'a Value, key: &str, value: impl Into<Value>) -> Result<&'a Value> {
-    let value = value.into();
-    let found = list
-        .as_array()
-        .and_then(|list| list.iter().find(|entry| entry[key] == value));
-    found.with_context(|| format!("no {key} {value} in {list}"))
-}
-
-fn memory(holding: &Value) -> u64 {
-    holding["memory_bytes"].as_u64().unwrap_or_default()
-}
 
 fn each_process_is_its_jobs_or_its_users(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm)
@@ -184,70 +122,6 @@ fn each_process_is_its_jobs_or_its_users(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// The daemon, started as systemd does.
-struct Daemon<'a> {
-    node: &'a softmig_tests::Node,
-    process: Option<Client>,
-    systemd: UnixDatagram,
-}
-
-const LOG: &str = "/var/log/softmig/node.log";
-/// What systemd's watchdog hears.
-const ALIVE: &str = "WATCHDOG=1";
-
-impl<'a> Daemon<'a> {
-    fn start(node: &'a softmig_tests::Node) -> Result<Daemon<'a>> {
-        Daemon::start_by(node, "")
-    }
-
-    /// The same, with these words before its command line.
-    fn start_by(node: &'a softmig_tests::Node, words: &str) -> Result<Daemon<'a>> {
-        let socket = node.path("/run/notify")?;
-        let _ = std::fs::remove_file(&socket);
-        let systemd = UnixDatagram::bind(&socket).context("binding systemd's socket")?;
-        systemd.set_read_timeout(Some(Duration::from_secs(60)))?;
-        let rights = with_the_units_rights()?;
-        let line =
-            format!("echo $$ >/run/monitor.pid; exec {words} {rights} {MONITOR} --interval 1");
-        let call = node
-            .command("root", &["sh", "-c", &line])
-            .env("NOTIFY_SOCKET", "/run/notify")
-            .env("WATCHDOG_USEC", "30000000");
-        let daemon = Daemon {
-            node,
-            process: Some(call.spawn()?),
-            systemd,
-        };
-        daemon.hears("READY=1")?;
-        daemon.hears(ALIVE)?;
-        Ok(daemon)
-    }
-
-    fn hears(&self, what: &str) -> Result<()> {
-        let mut buffer = [0; 64];
-        loop {
-            let length = self.systemd.recv(&mut buffer).context(what.to_owned())?;
-            let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            if said == what {
-                return Ok(());
-            }
-            ensure!(said == ALIVE, "{said} instead of {what}");
-        }
-    }
-
-    fn end(mut self) -> Result<Output> {
-        let line = "kill -TERM $(cat /run/monitor.pid)";
-        self.node.run_as_root(&["sh", "-c", line])?.ok()?;
-        self.hears("STOPPING=1")?;
-        let process = self.process.take().context("it ended before")?;
-        process.wait(Duration::from_secs(60))
-    }
-
-    fn log(&self) -> Result<String> {
-        Ok(self.node.read(LOG)?.unwrap_or_default())
-    }
-}
-
 fn a_job_that_has_more_than_its_slice_is_told_of(slurm: Slurm) -> Result<()> {
     // Without the library, as for a program that got round it.
     let policy = std::fs::read_to_string(stage().join("etc/softmig/policy.toml"))?;
@@ -324,7 +198,12 @@ fn who_takes_turns_is_shown(slurm: Slurm) -> Result<()> {
 
     let daemon = Daemon::start(node)?;
     let (nobody, status) = once(node)?;
-    assert_eq!(nobody["turns"], json!({ "error": null, "gpus": [] }));
+    let turns = &nobody["turns"];
+    assert_eq!(
+        (&turns["error"], &turns["gpus"]),
+        (&Value::Null, &json!([]))
+    );
+    assert_eq!(turns["ending"]["end"], "no", "{turns}");
     assert_eq!(status, Some(0), "{nobody}");
 
     let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
@@ -391,16 +270,6 @@ fn in_a_job_nothing_is_measured(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn root() -> Root {
-    Root::new(Slurm::V22_05)
-        .stage(stage())
-        .node("n1", [Gpus::l40s(2)])
-}
-
-fn on_node(machine: &Machine, line: &str) -> Result<Output> {
-    machine.nodes()[0].run_as_root(&["sh", "-c", line])
-}
-
 #[test]
 fn a_node_without_a_driver_has_nothing_to_measure() -> Result<()> {
     let machine = root().start()?;
@@ -414,55 +283,6 @@ fn a_node_without_a_driver_has_nothing_to_measure() -> Result<()> {
     );
     let (report, status) = once(&machine.nodes()[0])?;
     assert_eq!((status, &report["gpus"]), (Some(1), &json!([])));
-    Ok(())
-}
-
-#[test]
-fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result<()> {
-    let machine = root().start()?;
-    let node = &machine.nodes()[0];
-    let socket = "/var/run/softmig/arbiter.sock";
-    let status = "/var/run/softmig/monitor.sock";
-    let softmig = |line: &str| on_node(&machine, &format!("softmig {line}"))?.ok();
-    let alone = softmig("install --hook")?;
-    let starts = "'systemctl enable --now softmig-monitor'";
-    assert!(alone.contains(starts), "{alone}");
-    let alone = softmig("node")?;
-    assert!(alone.contains("monitor:   does not run"), "{alone}");
-    assert!(alone.contains(starts), "{alone}");
-    let daemon = Daemon::start(node)?;
-    let said = node.command("alice", &["softmig", "node"]).output()?.ok()?;
-    assert!(said.contains("monitor:   runs"), "{said}");
-    let said = softmig("install --hook")?;
-    assert!(!said.contains("softmig-monitor"), "{said}");
-    let said = softmig("uninstall --hook")?;
-    assert!(
-        said.contains("'systemctl disable --now softmig-monitor'"),
-        "{said}"
-    );
-    let owner = on_node(
-        &machine,
-        &format!("stat -c '%F %U %a' {socket} {status} /var/run/softmig"),
-    )?;
-    assert_eq!(
-        owner.ok()?,
-        "socket root 666\nsocket root 600\ndirectory root 755\n"
-    );
-    let second = on_node(&machine, MONITOR)?;
-    assert_eq!(second.status.code(), Some(1), "{second}");
-    assert!(second.stderr.contains("another arbiter runs"), "{second}");
-    let ended = daemon.end()?;
-    assert_eq!(ended.status.code(), Some(0), "{ended}");
-    assert_eq!(ended.stderr, "");
-    assert!(!node.exists(socket)? && !node.exists(status)?);
-
-    // What one leaves that was killed is not in the next one's way.
-    let daemon = Daemon::start(node)?;
-    on_node(&machine, "kill -9 $(cat /run/monitor.pid)")?.ok()?;
-    drop(daemon);
-    assert!(node.exists(socket)?);
-    let ended = Daemon::start(node)?.end()?;
-    assert_eq!(ended.status.code(), Some(0), "{ended}");
     Ok(())
 }
 
@@ -527,91 +347,5 @@ fn who_would_be_shown_less_is_told_why() -> Result<()> {
     }
     let output = on_node(&machine, &format!("{MONITOR} --json"))?;
     assert_eq!(output.status.code(), Some(2), "{output}");
-    Ok(())
-}
-
-/// The calls that systemd lets through for this word of `SystemCallFilter=`, by its own list.
-fn allowed(list: &str, word: &str) -> BTreeSet<String> {
-    let lines = list.lines().skip_while(|line| *line != word).skip(1);
-    let words = lines
-        .take_while(|line| line.starts_with(' '))
-        .map(str::trim);
-    let mut calls = BTreeSet::new();
-    for word in words {
-        match word.starts_with('@') {
-            true => calls.extend(allowed(list, word)),
-            false => calls.extend([word.to_owned()]),
-        }
-    }
-    calls
-}
-
-/// While it measures, gives turns, sees a process end and is asked who takes turns.
-#[test]
-fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
-    let cluster = installed(Slurm::V22_05)
-        .programs()
-        .gpus([Gpus::l40s(1)])
-        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
-        .file(PRELOAD, format!("{LIBRARY}\n"))
-        .start()?;
-    let node = cluster.node(0);
-    let _driver = node.start_driver()?;
-    let list = node.run_as_root(&["systemd-analyze", "--no-pager", "syscall-filter"])?;
-    let mut allowed = allowed(&list.ok()?, "@system-service");
-    assert!(allowed.len() > 200, "{allowed:?}");
-    // Where there is a driver, it takes a process's file of that.
-    allowed.insert("pidfd_getfd".into());
-    let unit = std::fs::read_to_string(stage().join(UNIT))?;
-    assert!(unit.contains("\nSystemCallFilter=@system-service pidfd_getfd\n"));
-
-    let daemon = Daemon::start_by(node, "strace -D -f -qq -o /run/calls")?;
-    let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
-    let (id, pids) = job(&cluster, "alice", "gpu:l40s.4:1", &launches)?;
-    let jobs = || -> Result<Vec<Value>> {
-        let (report, _) = once(node)?;
-        let jobs = report["turns"]["gpus"][0]["jobs"].as_array().cloned();
-        Ok(jobs.unwrap_or_default())
-    };
-    cluster.wait_until("its turn", || {
-        Ok(jobs()?.iter().any(|job| job["job"] == id))
-    })?;
-    node.run_as_root(&["kill", "-9", &pids[0].to_string()])?
-        .ok()?;
-    cluster.wait_until("its end", || Ok(jobs()?.is_empty()))?;
-    daemon.end()?;
-
-    let calls = node.read("/run/calls")?.context("no trace")?;
-    // PID NAME(...) or PID <... NAME resumed>...
-    let name = |line: &str| {
-        let (_, call) = line.split_once(' ')?;
-        let call = call.trim_start().trim_start_matches("<... ");
-        let end = call.find(|c: char| c != '_' && !c.is_ascii_alphanumeric())?;
-        (end > 0).then(|| call[..end].to_owned())
-    };
-    let called: BTreeSet<String> = calls.lines().filter_map(name).collect();
-    for call in ["pidfd_open", "memfd_create", "futex", "accept4"] {
-        assert!(called.contains(call), "{called:?}");
-    }
-    let refused: Vec<_> = called.difference(&allowed).collect();
-    assert!(refused.is_empty(), "not for the daemon: {refused:?}");
-    Ok(())
-}
-
-#[test]
-fn systemd_knows_every_word_of_the_units() -> Result<()> {
-    for slurm in Slurm::ALL {
-        let machine = Root::new(slurm).stage(stage()).start()?;
-        let (unit, mount) = (format!("/{UNIT}"), format!("/{MOUNT}"));
-        let words = ["systemd-analyze", "verify", "--man=no", &unit, &mount];
-        let output = machine.command("root", &words).output()?;
-        let ours: Vec<&str> = output
-            .stderr
-            .lines()
-            .filter(|line| line.contains("softmig"))
-            .collect();
-        assert!(ours.is_empty(), "{output}");
-        assert!(output.success(), "{output}");
-    }
     Ok(())
 }

@@ -1,0 +1,110 @@
+//! The unit that systemd starts the daemon by.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::softmig::{installed, stage};
+use softmig_tests::{Gpus, Root, Slurm};
+
+use super::daemon::Daemon;
+use super::ending::{POLICY, QUARTER, WORKS, end_of, escaped, policy, start};
+use super::{NODE_CONF, UNIT, job, once};
+
+const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
+
+/// The calls that systemd lets through for this word of `SystemCallFilter=`, by its own list.
+fn allowed(list: &str, word: &str) -> BTreeSet<String> {
+    let lines = list.lines().skip_while(|line| *line != word).skip(1);
+    let words = lines
+        .take_while(|line| line.starts_with(' '))
+        .map(str::trim);
+    let mut calls = BTreeSet::new();
+    for word in words {
+        match word.starts_with('@') {
+            true => calls.extend(allowed(list, word)),
+            false => calls.extend([word.to_owned()]),
+        }
+    }
+    calls
+}
+
+/// While it measures, gives turns, sees a process end, is asked who takes turns, and ends a process.
+#[test]
+fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
+    let cluster = installed(Slurm::V22_05)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .file(POLICY, policy("end = \"all\"")?)
+        .start()?;
+    let node = cluster.node(0);
+    let _driver = node.start_driver()?;
+    let list = node.run_as_root(&["systemd-analyze", "--no-pager", "syscall-filter"])?;
+    let mut allowed = allowed(&list.ok()?, "@system-service");
+    assert!(allowed.len() > 200, "{allowed:?}");
+    // Where there is a driver, it takes a process's file of that.
+    allowed.insert("pidfd_getfd".into());
+    let unit = std::fs::read_to_string(stage().join(UNIT))?;
+    assert!(unit.contains("\nSystemCallFilter=@system-service pidfd_getfd\n"));
+
+    let daemon = Daemon::start_by(node, "strace -D -f -qq -o /run/calls")?;
+    let launches = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
+    let (id, pids) = job(&cluster, "alice", "gpu:l40s.4:1", &launches)?;
+    let jobs = || -> Result<Vec<Value>> {
+        let (report, _) = once(node)?;
+        let jobs = report["turns"]["gpus"][0]["jobs"].as_array().cloned();
+        Ok(jobs.unwrap_or_default())
+    };
+    cluster.wait_until("its turn", || {
+        Ok(jobs()?.iter().any(|job| job["job"] == id))
+    })?;
+    node.run_as_root(&["kill", "-9", &pids[0].to_string()])?
+        .ok()?;
+    cluster.wait_until("its end", || Ok(jobs()?.is_empty()))?;
+    let offender = start(&cluster, "bob", QUARTER, &[escaped(WORKS)])?;
+    end_of(&cluster, "bob", offender, 0)?;
+    daemon.end()?;
+
+    let calls = node.read("/run/calls")?.context("no trace")?;
+    // PID NAME(...) or PID <... NAME resumed>...
+    let name = |line: &str| {
+        let (_, call) = line.split_once(' ')?;
+        let call = call.trim_start().trim_start_matches("<... ");
+        let end = call.find(|c: char| c != '_' && !c.is_ascii_alphanumeric())?;
+        (end > 0).then(|| call[..end].to_owned())
+    };
+    let called: BTreeSet<String> = calls.lines().filter_map(name).collect();
+    for call in [
+        "pidfd_open",
+        "memfd_create",
+        "futex",
+        "accept4",
+        "pidfd_send_signal",
+    ] {
+        assert!(called.contains(call), "{called:?}");
+    }
+    let refused: Vec<_> = called.difference(&allowed).collect();
+    assert!(refused.is_empty(), "not for the daemon: {refused:?}");
+    Ok(())
+}
+
+#[test]
+fn systemd_knows_every_word_of_the_units() -> Result<()> {
+    for slurm in Slurm::ALL {
+        let machine = Root::new(slurm).stage(stage()).start()?;
+        let (unit, mount) = (format!("/{UNIT}"), format!("/{MOUNT}"));
+        let words = ["systemd-analyze", "verify", "--man=no", &unit, &mount];
+        let output = machine.command("root", &words).output()?;
+        let ours: Vec<&str> = output
+            .stderr
+            .lines()
+            .filter(|line| line.contains("softmig"))
+            .collect();
+        assert!(ours.is_empty(), "{output}");
+        assert!(output.success(), "{output}");
+    }
+    Ok(())
+}
