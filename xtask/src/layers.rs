@@ -40,6 +40,7 @@ const CRATES: &[Layers] = &[
     },
     Layers::one_room("cli-filter/src"),
     Layers::one_room("epilog/src"),
+    Layers::one_room("gate/src"),
     Layers::one_room("hook/region/src"),
     Layers::one_room("job-submit/src"),
     Layers::one_room("node/src"),

@@ -1,0 +1,222 @@
+//! The gate, as the monitor has it.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use crate::btf::{Btf, BtfError};
+use crate::error::{BTF, GateError, failed};
+use crate::groups;
+use crate::layout::Layout;
+use crate::library::Library;
+use crate::program::{Devices, Maps, NAME, program};
+use crate::sys::{self, Map};
+use crate::tables::{
+    ADMITTED, ASKED, JOBS, LINK, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED, SHAPE_OF_JOBS,
+    SHAPE_OF_REFUSED, in_bpf, make_folder, map,
+};
+
+/// Both, since the kernel lends some functions only to the latter.
+const LICENSE: &str = "Dual MIT/GPL";
+
+/// How many processes of one user are admitted at once.
+const MOST_OF_A_USER: usize = 4096;
+
+/// Which program, and where it is attached.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where its files are.
+    pub folder: PathBuf,
+    /// The devices.
+    pub devices: Devices,
+    /// The control group; `None` is the root of all of version 2.
+    pub group: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Those of a node whose files are in this folder.
+    pub fn of_node(folder: &Path) -> Self {
+        Self {
+            folder: folder.into(),
+            devices: Devices::NVIDIA,
+            group: None,
+        }
+    }
+}
+
+/// A gate, as the monitor has it.
+#[derive(Debug)]
+pub struct Gate {
+    admitted: Map,
+    asked: Map,
+    refused: Map,
+    folder: PathBuf,
+    /// How many entries of `admitted` each user has, or had when that was last counted.
+    users: Mutex<BTreeMap<u32, usize>>,
+}
+
+/// Why a process is not admitted.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAdmitted {
+    /// It has not opened the control device since it executed its program.
+    #[error("it has not opened the control device")]
+    NotAsked,
+    /// It has ended, or cannot be looked at.
+    #[error("it cannot be looked at: {0}")]
+    Unknown(io::Error),
+    /// The library is not mapped there.
+    #[error("softmig's library is not in it")]
+    NoLibrary,
+    /// Its user has too many already.
+    #[error("its user has {MOST_OF_A_USER} processes with a GPU")]
+    TooMany,
+    /// The table did not take it.
+    #[error("the table of processes: {0}")]
+    Table(io::Error),
+}
+
+impl Gate {
+    /// Sets the gate up, or takes over the one that an earlier monitor left. Admissions and jobs stay.
+    pub fn set_up(settings: &Settings) -> Result<Self, GateError> {
+        let folder = &settings.folder;
+        make_folder(folder)?;
+        let gate = Self {
+            admitted: map(folder, ADMITTED, SHAPE_OF_ADMITTED)?,
+            asked: map(folder, ASKED, SHAPE_OF_ASKED)?,
+            refused: map(folder, REFUSED, SHAPE_OF_REFUSED)?,
+            folder: folder.clone(),
+            users: Mutex::default(),
+        };
+        let jobs = map(folder, JOBS, SHAPE_OF_JOBS)?;
+        let maps = Maps {
+            jobs: jobs.as_fd(),
+            admitted: gate.admitted.as_fd(),
+            asked: gate.asked.as_fd(),
+            refused: gate.refused.as_fd(),
+        };
+        let loaded = load(settings.devices, maps)?;
+        let path = folder.join(LINK);
+        match sys::get(&path) {
+            Ok(link) => sys::replace(&link, &loaded).map_err(failed("changing the program"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let group = match &settings.group {
+                    None => groups::root(),
+                    Some(path) => groups::open(path),
+                };
+                let group = group.map_err(failed("opening control groups of version 2"))?;
+                let link = sys::link(&loaded, &group).map_err(failed("attaching the program"))?;
+                sys::pin(&link, &path).map_err(failed("keeping the attachment"))?;
+            }
+            Err(error) => return Err(failed("looking for an earlier program")(error)),
+        }
+        gate.forget_the_dead().map_err(failed("reading a table"))?;
+        Ok(gate)
+    }
+
+    /// Whether it is still there: its files may have been removed.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.folder.join(LINK).exists()
+    }
+
+    /// Admits a process that has asked, if it has the library.
+    ///
+    /// May take as long as the process likes, which can make the kernel wait for its memory.
+    pub fn admit(&self, pid: u32, uid: u32, library: &Library) -> Result<(), NotAdmitted> {
+        // In this order: if it executes another program from here on, what is admitted is not that one.
+        let asked = self.asked.get::<16>(&pid.to_ne_bytes());
+        let asked = asked.map_err(NotAdmitted::Table)?;
+        let program = asked.ok_or(NotAdmitted::NotAsked)?;
+        match library.is_in(pid) {
+            Ok(true) => {}
+            Ok(false) => return Err(NotAdmitted::NoLibrary),
+            Err(error) => return Err(NotAdmitted::Unknown(error)),
+        }
+        let mut key = [0; 24];
+        key[..4].copy_from_slice(&pid.to_ne_bytes());
+        key[8..].copy_from_slice(&program);
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = users.entry(uid).or_default();
+        if *count >= MOST_OF_A_USER {
+            return Err(NotAdmitted::TooMany);
+        }
+        *count += 1;
+        let value = u64::from(uid).to_ne_bytes();
+        self.admitted.put(&key, &value).map_err(NotAdmitted::Table)
+    }
+
+    /// Forgets processes that have ended.
+    pub fn forget_the_dead(&self) -> io::Result<()> {
+        let mut counted = BTreeMap::new();
+        for key in self.admitted.keys::<24>()? {
+            let pid = u32::from_ne_bytes([key[0], key[1], key[2], key[3]]);
+            // Where another process has the number, this one's entry admits nobody.
+            if !Path::new(&format!("/proc/{pid}")).exists() {
+                self.admitted.remove(&key)?;
+            } else if let Some(uid) = self.admitted.get::<8>(&key)? {
+                *counted.entry(u64::from_ne_bytes(uid) as u32).or_default() += 1;
+            }
+        }
+        *self.users.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        Ok(())
+    }
+
+    /// What was refused since the last time: once for each job.
+    pub fn refusals(&self) -> io::Result<Vec<Refusal>> {
+        let mut refusals = Vec::new();
+        for key in self.refused.keys::<NAME>()? {
+            let Some(value) = self.refused.get::<8>(&key)? else {
+                continue;
+            };
+            self.refused.remove(&key)?;
+            let value = u64::from_ne_bytes(value);
+            let name = key.split(|&byte| byte == 0).next().unwrap_or_default();
+            refusals.push(Refusal {
+                group: String::from_utf8_lossy(name).into_owned(),
+                pid: (value & u64::from(u32::MAX)) as u32,
+                minor: (value >> 32) as u32,
+            });
+        }
+        Ok(refusals)
+    }
+}
+
+/// A process that was refused a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The name of its job's control group.
+    pub group: String,
+    /// Its number.
+    pub pid: u32,
+    /// The GPU's minor number.
+    pub minor: u32,
+}
+
+/// Whether this machine can have a gate: everything is tried but attaching it. Needs root.
+pub fn check(folder: &Path) -> Result<(), GateError> {
+    in_bpf(folder)?;
+    let new = |shape| Map::new(shape).map_err(failed("making a table"));
+    let (jobs, admitted) = (new(SHAPE_OF_JOBS)?, new(SHAPE_OF_ADMITTED)?);
+    let (asked, refused) = (new(SHAPE_OF_ASKED)?, new(SHAPE_OF_REFUSED)?);
+    let maps = Maps {
+        jobs: jobs.as_fd(),
+        admitted: admitted.as_fd(),
+        asked: asked.as_fd(),
+        refused: refused.as_fd(),
+    };
+    load(Devices::NVIDIA, maps)?;
+    groups::root().map_err(failed("opening control groups of version 2"))?;
+    Ok(())
+}
+
+fn load(devices: Devices, maps: Maps<'_>) -> Result<OwnedFd, GateError> {
+    let types = fs::read(BTF).map_err(GateError::NoBtf)?;
+    let layout = Layout::find(&Btf::parse(&types)?)?;
+    let program = program(&layout, devices, maps).ok_or(BtfError::Damaged)?;
+    sys::load(&program, LICENSE, "softmig_gate").map_err(failed("loading the program"))
+}

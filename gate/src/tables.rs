@@ -1,0 +1,100 @@
+//! The files of a gate, in a folder of a bpf file system.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
+
+use crate::error::{GateError, failed};
+use crate::program::NAME;
+use crate::sys::{self, Kind, Map, Shape};
+
+/// Where the files are.
+pub const FOLDER: &str = "/sys/fs/bpf/softmig";
+
+pub(crate) const JOBS: &str = "jobs";
+pub(crate) const ADMITTED: &str = "admitted";
+pub(crate) const ASKED: &str = "asked";
+pub(crate) const REFUSED: &str = "refused";
+pub(crate) const LINK: &str = "link";
+
+const fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
+    Shape {
+        kind,
+        key,
+        value,
+        entries,
+    }
+}
+
+pub(crate) const SHAPE_OF_JOBS: Shape = shape(Kind::Hash, NAME as u32, 8, 16_384);
+pub(crate) const SHAPE_OF_ADMITTED: Shape = shape(Kind::Hash, 24, 8, 65_536);
+pub(crate) const SHAPE_OF_ASKED: Shape = shape(Kind::Forgetful, 4, 16, 16_384);
+pub(crate) const SHAPE_OF_REFUSED: Shape = shape(Kind::Forgetful, NAME as u32, 8, 1024);
+
+/// Takes the gate away; `false` if there was none.
+pub fn remove(folder: &Path) -> io::Result<bool> {
+    // First what attaches the program.
+    match fs::remove_file(folder.join(LINK)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    match fs::remove_dir_all(folder) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The map of this name, made if there is none or one of another version.
+pub(crate) fn map(folder: &Path, name: &str, shape: Shape) -> Result<Map, GateError> {
+    let path = folder.join(name);
+    match Map::pinned(&path, shape) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            fs::remove_file(&path).map_err(failed("removing an older table"))?;
+        }
+        pinned => return pinned.map_err(failed("opening a table")),
+    }
+    let map = Map::new(shape).map_err(failed("making a table"))?;
+    sys::pin(&map, &path).map_err(failed("keeping a table"))?;
+    Ok(map)
+}
+
+/// Fails where files would not be kept.
+pub(crate) fn in_bpf(folder: &Path) -> Result<(), GateError> {
+    // BPF_FS_MAGIC
+    const MAGIC: i64 = 0xcafe_4a11;
+    let none = || GateError::NoFileSystem(folder.into());
+    let parent = folder.parent().ok_or_else(none)?;
+    let system = rustix::fs::statfs(parent).map_err(|_| none())?;
+    match system.f_type == MAGIC {
+        true => Ok(()),
+        false => Err(none()),
+    }
+}
+
+pub(crate) fn make_folder(folder: &Path) -> Result<(), GateError> {
+    in_bpf(folder)?;
+    // All users may make folders in a bpf file system. One that is not root's goes; in root's nobody else can change anything.
+    if folder.symlink_metadata().is_ok() && !is_roots(folder) {
+        fs::remove_dir_all(folder).map_err(failed("removing another user's folder"))?;
+    }
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(failed("making the gate's folder")(error))
+        }
+        _ if !is_roots(folder) => Err(failed("making the gate's folder")(
+            io::ErrorKind::PermissionDenied.into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether only root can change what is in a folder.
+pub(crate) fn is_roots(folder: &Path) -> bool {
+    let found = folder.symlink_metadata();
+    found.is_ok_and(|it| it.is_dir() && it.uid() == 0 && it.mode() & 0o022 == 0)
+}
