@@ -3,6 +3,7 @@
 use crate::archive::archive;
 use softmig_node::clear::clear;
 use softmig_node::dir::DirError;
+use softmig_node::gate;
 use softmig_node::job::Job;
 use softmig_node::node::Node;
 
@@ -30,6 +31,8 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
     }
     let kept = archive(node, &run, job);
     let any = clear(&run, job)?;
+    // A name that stays there harms no other job.
+    let _ = gate::forget(node, job);
     let log = kept?;
     Ok(if any {
         Ended::Cleared { log }

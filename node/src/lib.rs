@@ -12,7 +12,7 @@
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
-//! [`report`] the logs. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
+//! [`report`] the logs, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there, nor files that leave no room: such
@@ -25,6 +25,7 @@ pub mod command;
 pub mod dir;
 pub mod ending;
 mod folder;
+pub mod gate;
 pub mod gpu;
 pub mod job;
 mod ledger;

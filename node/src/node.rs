@@ -47,6 +47,8 @@ pub struct Node {
     pub policy: PathBuf,
     /// Whether the node enforces.
     pub conf: PathBuf,
+    /// The device gate's files.
+    pub gate: PathBuf,
     /// Who owns all that.
     pub owner: u32,
     /// Whether the run folder and each job's folder are to be file systems of their own.
@@ -63,6 +65,7 @@ impl Node {
             gpus: "/proc/driver/nvidia/gpus".into(),
             policy: Policy::PATH.into(),
             conf: NODE_CONF.into(),
+            gate: softmig_gate::FOLDER.into(),
             owner: 0,
             mounts: true,
         }
@@ -77,6 +80,7 @@ impl Node {
             gpus: folder.join("gpus"),
             policy: folder.join("policy.toml"),
             conf: folder.join("node.conf"),
+            gate: folder.join("gate"),
             owner,
             mounts: false,
         }

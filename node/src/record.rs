@@ -44,6 +44,7 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
         start: job.start,
         limits,
         gpus,
+        gate: false,
     })
 }
 

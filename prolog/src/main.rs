@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
+use softmig_node::gate;
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::{GpuList, Job};
 use softmig_node::node::{Node, set_umask};
@@ -73,6 +74,8 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
         return Ok(());
     }
     let conf = conf_of(job, &verdict, assigned.gpus);
+    let is_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
+    let conf = conf.map(|conf| gate::close(node, job, conf, is_wanted));
     match record(node, job, conf.as_ref()) {
         Ok(()) if verdict == Verdict::Drain => {
             bail!("{line}: nothing says what it may take, and on_unknown is drain")

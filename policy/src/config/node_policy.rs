@@ -21,6 +21,8 @@ pub struct NodePolicy {
     pub on_unknown: OnUnknown,
     /// A file that prolog, epilog and monitor log to besides the system's log.
     pub log_file: Option<String>,
+    /// Whether only processes with the library may open GPUs of jobs with slices.
+    pub device_gate: bool,
     /// The field of the job record that carries the tag.
     pub tag_field: TagField,
     /// What the monitor measures and ends.
@@ -63,6 +65,8 @@ pub(crate) struct NodeTable {
     #[serde(default)]
     on_untagged: OnUntagged,
     log_file: Option<String>,
+    #[serde(default)]
+    device_gate: bool,
 }
 
 /// `[tag]` as it is written.
@@ -143,6 +147,7 @@ impl NodePolicy {
             on_untagged: node.on_untagged,
             names_people,
             monitor: monitor.check()?,
+            device_gate: node.device_gate,
         })
     }
 

@@ -68,6 +68,7 @@ const MODE: &str = "SOFTMIG_MODE";
 const GPUS: &str = "SOFTMIG_GPUS";
 const RUN: &str = "SOFTMIG_RUN";
 const START: &str = "SOFTMIG_START";
+const GATE: &str = "SOFTMIG_DEVICE_GATE";
 const WHOLE: &str = "whole";
 /// Named in errors about the `_N` lines.
 const DEVICE: &str = "a per-device line";
@@ -159,6 +160,8 @@ pub struct JobConf {
     pub limits: Option<Limits>,
     /// The GPUs.
     pub gpus: Gpus,
+    /// Whether only processes that the monitor has admitted can open the job's GPUs.
+    pub gate: bool,
 }
 
 impl fmt::Display for JobConf {
@@ -188,9 +191,12 @@ impl fmt::Display for JobConf {
             write!(f, "{comma}{}", uuid.as_str())?;
         }
         writeln!(f, "\n{RUN}={}", self.run)?;
-        match self.start {
-            Some(start) => writeln!(f, "{START}={start}"),
-            None => Ok(()),
+        if let Some(start) = self.start {
+            writeln!(f, "{START}={start}")?;
+        }
+        match self.gate {
+            true => writeln!(f, "{GATE}=1"),
+            false => Ok(()),
         }
     }
 }
@@ -212,6 +218,11 @@ impl JobConf {
             start: optional(START)?,
             limits: lines.limits()?,
             gpus: Gpus::parse(lines.needed(GPUS)?)?,
+            gate: match lines.value(GATE)? {
+                None => false,
+                Some("1") => true,
+                Some(_) => return Err(ConfError::Value(GATE)),
+            },
         })
     }
 }
@@ -330,6 +341,7 @@ mod tests {
                 .unwrap(),
             ),
             gpus,
+            gate: false,
         }
     }
 
@@ -355,6 +367,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let mut conf = conf();
+        assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
+        conf.gate = true;
+        assert!(conf.to_string().ends_with("\nSOFTMIG_DEVICE_GATE=1\n"));
         assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
         conf.limits = None;
         assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
@@ -412,6 +427,11 @@ mod tests {
             ("GPUS=GPU-", "GPUS=gpu-", ConfError::Value(GPUS)),
             ("SOFTMIG_RUN=3", "garbage", ConfError::Line),
             ("SOFTMIG_RUN=3", "", ConfError::Line),
+            (
+                "SOFTMIG_RUN=3",
+                "SOFTMIG_DEVICE_GATE=yes",
+                ConfError::Value(GATE),
+            ),
         ] {
             let text = text.replacen(from, to, 1);
             assert_eq!(JobConf::parse(text.as_bytes()), Err(error), "{text}");

@@ -36,6 +36,7 @@ fn limited(memory_mib: u64, shards: u32) -> JobConf {
         start: None,
         limits: Some(limits.unwrap()),
         gpus: Default::default(),
+        gate: false,
     }
 }
 
