@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A file, by device and inode as the list has them.
 type Name = (Vec<u8>, u64);
@@ -14,33 +14,38 @@ type Name = (Vec<u8>, u64);
 /// How many lines of a process's list are read: as many as it may have mappings by default (`vm.max_map_count`).
 const MOST_LINES: usize = 65_530;
 
-/// The library of a node.
-#[derive(Debug)]
+/// The library of a node: also what was at its path before an upgrade, which processes may have mapped.
+#[derive(Debug, Default)]
 pub struct Library {
-    path: PathBuf,
-    /// It, and those that were here before an upgrade: processes may have them mapped. They stay open, so that no other file
-    /// gets their inode.
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
     names: BTreeSet<Name>,
+    /// They stay open, so that no other file gets their inode.
     files: Vec<File>,
 }
 
 impl Library {
-    /// The one at this path.
-    pub fn at(path: &Path) -> Self {
-        Self {
-            path: path.into(),
-            known: Mutex::default(),
+    /// The file at this path is the library too.
+    pub fn add(&self, path: &Path) -> io::Result<()> {
+        let file = File::open(path)?;
+        let name = name(&file)?;
+        let mut known = self.known();
+        if known.names.insert(name) {
+            known.files.push(file);
         }
+        Ok(())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a process has the library mapped, so that it can be executed.
     pub fn is_in(&self, pid: u32) -> io::Result<bool> {
-        let known = self.names()?;
+        let known = self.known().names.clone();
         // From here on this is one program's list, also if the process executes another one.
         let list = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
         for line in list.split(b'\n').take(MOST_LINES) {
@@ -49,16 +54,6 @@ impl Library {
             }
         }
         Ok(false)
-    }
-
-    fn names(&self) -> io::Result<BTreeSet<Name>> {
-        let file = File::open(&self.path)?;
-        let name = name(&file)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.names.insert(name) {
-            known.files.push(file);
-        }
-        Ok(known.names.clone())
     }
 }
 
@@ -121,17 +116,23 @@ mod tests {
         }
     }
 
+    fn library(path: &Path) -> Library {
+        let library = Library::default();
+        library.add(path).unwrap();
+        library
+    }
+
     #[test]
     fn a_process_has_what_it_runs_and_not_what_it_does_not() {
         let me = std::process::id();
         let program = std::env::current_exe().unwrap();
-        assert!(Library::at(&program).is_in(me).unwrap());
+        assert!(library(&program).is_in(me).unwrap());
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy");
         fs::copy(&program, &copy).unwrap();
-        let copy = Library::at(&copy);
-        assert!(!copy.is_in(me).unwrap());
-        assert!(Library::at(Path::new("/nonexistent")).is_in(me).is_err());
+        assert!(!library(&copy).is_in(me).unwrap());
+        assert!(!Library::default().is_in(me).unwrap());
+        assert!(Library::default().add(Path::new("/nonexistent")).is_err());
     }
 
     #[test]
@@ -139,22 +140,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, new) = (folder.path().join("sleep"), folder.path().join("new"));
         fs::copy("/bin/sleep", &path).unwrap();
-        let library = Library::at(&path);
+        let library = library(&path);
         let mut sleep = std::process::Command::new(&path)
             .arg("100")
             .spawn()
             .unwrap();
-        // It is there before it executes its program.
-        let before = loop {
-            if library.is_in(sleep.id()).unwrap() {
-                break true;
-            }
-        };
         fs::copy("/bin/true", &new).unwrap();
         fs::rename(&new, &path).unwrap();
-        let after = library.is_in(sleep.id());
+        library.add(&path).unwrap();
+        let is_in = library.is_in(sleep.id());
         sleep.kill().unwrap();
         sleep.wait().unwrap();
-        assert!(before && after.unwrap());
+        assert!(is_in.unwrap());
     }
 }

@@ -4,11 +4,14 @@
 //! ([`Authorizer`]). From then on the arbiter hears it by that page and a futex on it (`session`), until the kernel says that it has
 //! ended ([`crate::jobs::pidfd`]).
 //!
+//! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
+//!
 //! Each GPU has a `gpu_state`. Where the GPU's own scheduler can be steered, [`crate::schedule::shares`] decides and `steering` does
 //! it. Elsewhere jobs take turns, as [`crate::schedule::turns`] decides. [`crate::status`] shows both.
 //!
 //! The arbiter keeps nothing but the list of channels that are held. When it ends, processes notice, and the next arbiter begins anew.
 
+mod admissions;
 mod authorizer;
 mod clock;
 mod closer;

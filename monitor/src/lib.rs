@@ -5,6 +5,7 @@
 //! - [`Cli`]: the options.
 //! - [`jobs`]: which jobs there are, and whose a process is.
 //! - [`schedule`]: decides which job gets a GPU, and when.
+//! - [`gate`]: which processes may open GPUs.
 //! - [`arbiter`]: speaks with the processes of jobs, and steers GPUs as [`schedule`] decides.
 //! - [`status`]: what the daemon answers about that.
 //! - [`measure`]: what each job has on the node's GPUs.
@@ -15,6 +16,7 @@
 pub mod arbiter;
 mod cli;
 pub mod enforce;
+pub mod gate;
 pub mod jobs;
 pub mod measure;
 pub mod notify;

@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 use softmig_monitor::Cli;
 use softmig_monitor::arbiter::{self, Arbiter, Jobs, Settings};
 use softmig_monitor::enforce::tally::Tally;
+use softmig_monitor::gate::{self, Keeper};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
@@ -92,7 +93,10 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     log::start(c"softmig-monitor", log_file.as_deref());
 
     let socket = node.arbiter_socket();
-    let arbiter = Arc::new(arbiter(&node)?);
+    let gate = Keeper::new(node.clone());
+    // Before the first process asks.
+    gate.round();
+    let arbiter = Arc::new(arbiter(&node, gate.clone())?);
     let tally = Arc::new(Tally::default());
     let status = {
         let (arbiter, tally) = (Arc::clone(&arbiter), Arc::clone(&tally));
@@ -114,6 +118,7 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
             drop(ended);
         })
         .context("starting to measure")?;
+    keep_gate(gate)?;
     info!("granting turns, and measuring jobs from outside");
     notify::ready();
     feed_watchdog(socket)?;
@@ -130,6 +135,21 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     }
     log::finish();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Looks after the device gate until this process ends.
+fn keep_gate(gate: Keeper) -> anyhow::Result<()> {
+    let keep = move || {
+        loop {
+            std::thread::sleep(gate::INTERVAL);
+            gate.round();
+        }
+    };
+    let thread = std::thread::Builder::new().name("gate".into());
+    thread
+        .spawn(keep)
+        .context("starting to look after the device gate")?;
+    Ok(())
 }
 
 /// Tells systemd again and again that processes get answers, where it asks.
@@ -159,12 +179,13 @@ fn feed_watchdog(socket: PathBuf) -> anyhow::Result<()> {
 }
 
 /// Starts to grant turns.
-fn arbiter(node: &Node) -> anyhow::Result<Arbiter> {
+fn arbiter(node: &Node, gate: Keeper) -> anyhow::Result<Arbiter> {
     Dir::make(&node.run, node.owner)?;
     let settings = Settings {
         socket: node.arbiter_socket(),
         scheduler: scheduler(),
         node: Some(node.clone()),
+        gate: Some(gate),
         ..Settings::default()
     };
     let jobs = Jobs::new(node.clone(), "/proc".into());

@@ -214,6 +214,11 @@ impl Dir {
         self.open_plain(name, READ)
     }
 
+    /// The same, for writing at its end.
+    pub fn open_at_end(&self, name: &str) -> Result<Option<File>> {
+        self.open_plain(name, READ | OFlags::WRONLY | OFlags::APPEND)
+    }
+
     fn open_plain(&self, name: &str, flags: OFlags) -> Result<Option<File>> {
         let path = || self.path.join(name);
         let fd = match fs::openat(&self.fd, name, flags, Mode::empty()) {

@@ -54,7 +54,7 @@ fn make_ledger(folder: &Dir, job: &Job, size: usize) -> Result<(), DirError> {
     let ledger = folder.create(NEW, 0o600, b"")?;
     fallocate(&ledger, FallocateFlags::empty(), 0, size as u64)
         .map_err(failed("taking room for", path.clone()))?;
-    give(&ledger, job, path)?;
+    give(&ledger, (job.uid, Some(job.gid)), 0o600, path)?;
     folder.rename(NEW, LEDGER)
 }
 
@@ -73,13 +73,18 @@ fn make_log(folder: &Dir, job: &Job) -> Result<(), DirError> {
         return Ok(());
     }
     let log = folder.create(LOG, 0o600, b"")?;
-    give(&log, job, folder.path().join(LOG))
+    // Its group stays root's: the monitor writes there too, and may not write to other users' files.
+    give(&log, (job.uid, None), 0o620, folder.path().join(LOG))
 }
 
 /// Makes a file the job's own.
-fn give(file: &File, job: &Job, path: PathBuf) -> Result<(), DirError> {
-    let (uid, gid) = (Uid::from_raw(job.uid), Gid::from_raw(job.gid));
-    fchown(file, Some(uid), Some(gid))
-        .and_then(|()| fchmod(file, Mode::from_raw_mode(0o600)))
+fn give(
+    file: &File,
+    (uid, gid): (u32, Option<u32>),
+    mode: u32,
+    path: PathBuf,
+) -> Result<(), DirError> {
+    fchown(file, Some(Uid::from_raw(uid)), gid.map(Gid::from_raw))
+        .and_then(|()| fchmod(file, Mode::from_raw_mode(mode)))
         .map_err(failed("giving away", path))
 }

@@ -9,7 +9,7 @@
 //! | `SLUID.conf` | | a second name (hard link) of a `JOBID.conf` |
 //! | `jobs/JOBID/` | root 0755 | for jobs with limits: a small tmpfs, which this job alone can fill |
 //! | `jobs/JOBID/ledger` | the job's user, 0600 | what the job's processes hold of each GPU's memory; zeros at first |
-//! | `jobs/JOBID/log` | the job's user, 0600 | the hook's log |
+//! | `jobs/JOBID/log` | the job's user, root's group, 0620 | the log of hook and monitor |
 //! | `uid/UID/JOBID`, `gpu/UUID/JOBID` | root 0644, empty | which limited jobs a user, a GPU has here |
 //! | `.lock` | root 0600 | held while files of a job are made or removed; no user can open it, so none can hold it |
 

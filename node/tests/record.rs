@@ -178,7 +178,7 @@ fn a_slice_job_has_its_conf_its_ledger_its_log_and_its_markers() {
             mode("jobs/7/ledger"),
             mode("jobs/7/log")
         ],
-        [0o644, 0o755, 0o600, 0o600]
+        [0o644, 0o755, 0o600, 0o620]
     );
     assert_eq!(
         [mode(""), mode("jobs"), mode("uid"), mode("gpu")],

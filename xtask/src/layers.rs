@@ -34,7 +34,7 @@ const CRATES: &[Layers] = &[
     Layers {
         src: "monitor/src",
         rooms: &[
-            "cli", "jobs", "schedule", "arbiter", "status", "measure", "enforce", "notify", "watch",
+            "cli", "jobs", "gate", "schedule", "arbiter", "status", "measure", "enforce", "notify", "watch",
         ],
         largest_circle: 1,
     },

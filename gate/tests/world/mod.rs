@@ -89,6 +89,8 @@ impl World {
         }
         let library = path.join("library.so");
         fs::copy(a_library(), &library).unwrap();
+        let known = Library::default();
+        known.add(&library).unwrap();
         Some(Self {
             settings: Settings {
                 folder: files.join("gate"),
@@ -99,7 +101,7 @@ impl World {
                 },
                 group: Some(group.clone()),
             },
-            library: Library::at(&library),
+            library: known,
             group,
             folder,
             _mounts: [bpf, groups],

@@ -256,6 +256,9 @@ pub struct Request {
     pub gpu: [u8; 16],
 }
 
+/// What a process sends instead to be admitted to the GPUs of a job with the device gate. The answer is an errno, or 0.
+pub const ADMISSION: [u8; 8] = *b"softgate";
+
 /// How long an answer is: an errno, little endian; 0 with a memfd.
 pub const ANSWER: usize = 4;
 

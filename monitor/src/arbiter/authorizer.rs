@@ -41,6 +41,9 @@ pub trait Authorizer: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
 
+    /// The job of a client, if only processes that were admitted can open its GPUs.
+    fn gated_job(&self, client: Client) -> Option<Job>;
+
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
 }
@@ -80,10 +83,7 @@ impl Authorizer for Jobs {
         if client.uid != conf.uid && client.uid != 0 {
             return Err(Errno::NOENT);
         }
-        let id = match place {
-            Place::Job(id) => Some(id),
-            Place::Sluid(_) | Place::Outside => conf.job.map(Into::into),
-        };
+        let id = number(&place, &conf);
         let is_this = |uuid: &Uuid| bytes(uuid) == Some(gpu);
         if !conf.gpus.iter().any(is_this) {
             return Err(Errno::INVAL);
@@ -96,6 +96,14 @@ impl Authorizer for Jobs {
         })
     }
 
+    fn gated_job(&self, client: Client) -> Option<Job> {
+        let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
+            return None;
+        };
+        let conf = self.conf(&place).filter(|conf| conf.gate)?;
+        Some(Job(number(&place, &conf)?))
+    }
+
     fn users(&self) -> BTreeSet<u32> {
         // Where they cannot be read nobody is admitted either.
         let confs = Confs::read(&self.node).unwrap_or_default();
@@ -103,6 +111,13 @@ impl Authorizer for Jobs {
         let limited = confs.filter(|conf| conf.limits.is_some());
         // Root's processes may be of any job.
         limited.map(|conf| conf.uid).chain([0]).collect()
+    }
+}
+
+fn number(place: &Place, conf: &JobConf) -> Option<u32> {
+    match place {
+        Place::Job(id) => Some(*id),
+        Place::Sluid(_) | Place::Outside => conf.job.map(Into::into),
     }
 }
 
@@ -186,6 +201,28 @@ mod tests {
             std::fs::write(node.run.join(format!("{job}.conf")), conf).unwrap();
         }
         assert_eq!(users(), [0, 2001, 2002].into());
+    }
+
+    #[test]
+    fn processes_of_jobs_with_the_gate_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let me = rustix::process::getuid().as_raw();
+        let node = Node::in_folder(folder.path(), me);
+        std::fs::create_dir(&node.run).unwrap();
+        let process = folder.path().join("proc/77");
+        std::fs::create_dir_all(&process).unwrap();
+        std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
+        std::fs::write(process.join("cgroup"), STEP).unwrap();
+        let jobs = Jobs::new(node.clone(), folder.path().join("proc"));
+        // Another user's id too, as in a container.
+        let job = |pid| jobs.gated_job(Client { pid, uid: 100_000 });
+        assert_eq!(job(77), None);
+        let conf = node.run.join("12.conf");
+        std::fs::write(&conf, CONF).unwrap();
+        assert_eq!(job(77), None);
+        std::fs::write(&conf, format!("{CONF}SOFTMIG_DEVICE_GATE=1\n")).unwrap();
+        assert_eq!(job(77), Some(Job(12)));
+        assert_eq!(job(78), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
+use super::admissions::Admissions;
 use super::authorizer::{Authorizer, Client};
 use super::clock;
 use super::closer::Closer;
@@ -19,7 +20,7 @@ use super::connections::{Connection, Connections};
 use super::gpus::Gpus;
 use super::refusals::Refusals;
 use super::settings::{GpuId, Settings};
-use super::socket::{Listener, answer, is_taken, receive};
+use super::socket::{Asked, Listener, answer, is_taken, receive};
 use crate::jobs::pidfd::Pidfd;
 use crate::schedule::turns::{Nanos, SeatId};
 
@@ -41,6 +42,7 @@ pub(super) struct Server {
     gpus: Arc<Gpus>,
     refusals: Arc<Refusals>,
     connections: Connections,
+    admissions: Admissions,
     closer: Arc<Closer>,
     /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
     users: (Nanos, BTreeSet<u32>),
@@ -67,6 +69,7 @@ impl Server {
     ) -> io::Result<Self> {
         let server = Self {
             listener,
+            admissions: Admissions::new(settings.gate.clone()),
             settings,
             authorizer,
             gpus,
@@ -176,10 +179,14 @@ impl Server {
     }
 
     fn serve_client(&mut self, number: u64, mut connection: Connection) {
-        let process = mem::replace(&mut connection.process, Err(Errno::SRCH));
-        let page = receive(&connection.socket)
-            .ok_or(Errno::INVAL)
-            .and_then(|gpu| self.seat(connection.client, process?, gpu));
+        let page = match receive(&connection.socket) {
+            None => Err(Errno::INVAL),
+            Some(Asked::Seat(gpu)) => {
+                let process = mem::replace(&mut connection.process, Err(Errno::SRCH));
+                process.and_then(|process| self.seat(connection.client, process, gpu).map(Some))
+            }
+            Some(Asked::Admission) => return self.admit(connection),
+        };
         let is_page = page.is_ok();
         if !is_page {
             self.refusals.note(connection.client.pid);
@@ -194,6 +201,17 @@ impl Server {
         let (data, flags) = (EventData::new_u64(number), EventFlags::OUT | EventFlags::ET);
         if epoll::modify(self.closer.epoll(), &connection.socket, data, flags).is_ok() {
             self.connections.serve(number, connection);
+        }
+    }
+
+    /// Has a process admitted to its job's GPUs.
+    fn admit(&self, connection: Connection) {
+        // It would be told of as long as its request is there.
+        let _ = epoll::delete(self.closer.epoll(), &connection.socket);
+        match self.authorizer.gated_job(connection.client) {
+            Some(job) => self.admissions.ask(job, connection),
+            // It needs nothing.
+            None => drop(answer(&connection.socket, Ok(None))),
         }
     }
 

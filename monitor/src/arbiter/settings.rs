@@ -8,6 +8,7 @@ use softmig_node::proofs::{Proofs, driver_version};
 use softmig_policy::node::node_conf;
 use tracing::warn;
 
+use crate::gate::Keeper;
 use crate::schedule::turns::Rules;
 
 /// A GPU's UUID, as programs have it.
@@ -24,6 +25,8 @@ pub struct Settings {
     pub scheduler: node_conf::Scheduler,
     /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
     pub node: Option<Node>,
+    /// Who admits processes to GPUs; `None` where all are.
+    pub gate: Option<Keeper>,
     /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
     pub seats_of_a_user: usize,
     /// How many seats there can be in all.
@@ -62,6 +65,7 @@ impl Default for Settings {
             rules: Rules::default(),
             scheduler: node_conf::Scheduler::Gpu,
             node: None,
+            gate: None,
             seats_of_a_user: 512,
             seats: 4096,
             takes_descriptors: false,

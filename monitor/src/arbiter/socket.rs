@@ -8,7 +8,7 @@ use rustix::net::{
     SocketFlags, SocketType, accept_with, bind, connect, listen, recv, send, sendmsg, socket_with,
     sockopt,
 };
-use softmig_region::seat::{ANSWER, Request};
+use softmig_region::seat::{ADMISSION, ANSWER, Request};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, IoSlice};
@@ -154,12 +154,25 @@ pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// The GPU that a client asks for; `None` for anything else than a request. The request stays on the socket (see `closer`).
-pub(super) fn receive(client: &ClientSocket) -> Option<[u8; 16]> {
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A seat at this GPU.
+    Seat([u8; 16]),
+    /// To be let through the device gate.
+    Admission,
+}
+
+/// What a client asks for; `None` for anything else than a request. The request stays on the socket (see `closer`).
+pub(super) fn receive(client: &ClientSocket) -> Option<Asked> {
     // One more, to see that it is no longer.
     let mut bytes = [0; Request::SIZE + 1];
     let (length, _) = recv(client, &mut bytes[..], RecvFlags::PEEK).ok()?;
-    Some(Request::from_bytes(bytes.get(..length)?)?.gpu)
+    let bytes = bytes.get(..length)?;
+    if *bytes == ADMISSION {
+        return Some(Asked::Admission);
+    }
+    Some(Asked::Seat(Request::from_bytes(bytes)?.gpu))
 }
 
 /// Whether a client has taken its answer, or is no more: one that has only said that it reads no more still has it.
@@ -171,14 +184,17 @@ pub(super) fn is_taken(client: &ClientSocket) -> bool {
     asked != 0 || unread <= 1
 }
 
-/// Answers: the file of a page, or why there is none.
-pub(super) fn answer(client: &ClientSocket, page: Result<OwnedFd, Errno>) -> io::Result<()> {
+/// Answers: the file of a page, nothing, or why there is none.
+pub(super) fn answer(
+    client: &ClientSocket,
+    page: Result<Option<OwnedFd>, Errno>,
+) -> io::Result<()> {
     let errno = page.as_ref().err().map_or(0, |error| error.raw_os_error());
     let bytes = errno.to_le_bytes();
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     let files;
-    if let Ok(file) = &page {
+    if let Ok(Some(file)) = &page {
         files = [file.as_fd()];
         beside.push(SendAncillaryMessage::ScmRights(&files));
     }

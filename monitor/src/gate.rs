@@ -1,0 +1,241 @@
+//! The device gate: set up where policy.toml and node.conf ask for it, taken away where they do not; and its processes.
+//!
+//! The gate itself is in the kernel ([`softmig_gate`]) and goes on without the monitor. Only admissions need it.
+
+#![forbid(unsafe_code)]
+
+mod job_log;
+
+use rustix::io::Errno;
+use softmig_gate::{Gate, Library, NotAdmitted, Refusal, Settings};
+use softmig_node::node::Node;
+use softmig_policy::node::node_conf::{NodeConf, NodeMode};
+use softmig_policy::node::paths::NODE_CONF;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+use crate::jobs::confs::Confs;
+
+/// Where the loader finds which libraries go into every process.
+const PRELOAD: &str = "/etc/ld.so.preload";
+/// The library's name.
+const LIBRARY: &str = "libsoftmig.so";
+
+/// How often it is looked whether the gate is wanted, and what was refused.
+pub const INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long nothing more is said of a job.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// The gate of a node, if it has one. Copies are the same one.
+#[derive(Clone, Debug)]
+pub struct Keeper(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    node: Node,
+    node_conf: PathBuf,
+    preload: PathBuf,
+    settings: Settings,
+    library: Library,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    gate: Option<Arc<Gate>>,
+    /// What was wrong last, so that it is said once.
+    trouble: Option<String>,
+    /// When each job was last spoken of.
+    told: BTreeMap<u32, Instant>,
+}
+
+impl Keeper {
+    /// That of this node, with no gate yet.
+    pub fn new(node: Node) -> Self {
+        let settings = Settings::of_node(&node.gate);
+        Self::with(node, NODE_CONF.into(), PRELOAD.into(), settings)
+    }
+
+    fn with(node: Node, node_conf: PathBuf, preload: PathBuf, settings: Settings) -> Self {
+        Self(Arc::new(Shared {
+            node,
+            node_conf,
+            preload,
+            settings,
+            library: Library::default(),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Sets the gate up or takes it away, and tells of those who were refused.
+    pub fn round(&self) {
+        self.0.round();
+    }
+
+    /// Admits a process. Where there is no gate, it needs nothing.
+    pub fn admit(&self, pid: u32, uid: u32) -> Result<(), Errno> {
+        self.0.admit(pid, uid)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn round(&self) {
+        match self.is_wanted() {
+            Some(true) => self.keep_up(),
+            Some(false) => self.take_away(),
+            None => {}
+        }
+        let gate = self.state().gate.clone();
+        if let Some(gate) = gate {
+            let read = gate.forget_the_dead().and_then(|()| gate.refusals());
+            match read {
+                Ok(refusals) => self.tell(&refusals),
+                Err(error) => self.say(format!("its tables cannot be read: {error}")),
+            }
+        }
+    }
+
+    /// `None` where a file cannot be read: then all stays as it is.
+    fn is_wanted(&self) -> Option<bool> {
+        let mode = match std::fs::read(&self.node_conf) {
+            Ok(text) => NodeConf::parse(&text).ok()?.mode,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => NodeMode::Off,
+            Err(_) => return None,
+        };
+        let policy = self.node.policy().ok()?;
+        Some(mode == NodeMode::Enforce && policy.device_gate)
+    }
+
+    fn keep_up(&self) {
+        let mut state = self.state();
+        if state.gate.as_ref().is_some_and(|gate| gate.is_there()) {
+            return;
+        }
+        state.gate = None;
+        drop(state);
+        match Gate::set_up(&self.settings) {
+            Ok(gate) => {
+                let mut state = self.state();
+                state.gate = Some(Arc::new(gate));
+                state.trouble = None;
+                info!(
+                    "the device gate is set up: it is closed for jobs with slices that start from now on"
+                );
+            }
+            Err(error) => self.say(error.to_string()),
+        }
+    }
+
+    fn take_away(&self) {
+        let gate = self.state().gate.take();
+        match softmig_gate::remove(&self.settings.folder) {
+            Ok(true) => info!("the device gate is gone"),
+            Ok(false) if gate.is_some() => info!("the device gate is gone"),
+            Ok(false) => {}
+            Err(error) => self.say(format!("it cannot be taken away: {error}")),
+        }
+    }
+
+    /// Says what is wrong, once.
+    fn say(&self, trouble: String) {
+        let mut state = self.state();
+        if state.trouble.as_ref() != Some(&trouble) {
+            warn!("the device gate: {trouble}");
+            state.trouble = Some(trouble);
+        }
+    }
+
+    fn admit(&self, pid: u32, uid: u32) -> Result<(), Errno> {
+        let Some(gate) = self.state().gate.clone() else {
+            return Ok(());
+        };
+        self.find_library();
+        match gate.admit(pid, uid, &self.library) {
+            Ok(()) => Ok(()),
+            // It asks again.
+            Err(NotAdmitted::NotAsked) => Err(Errno::AGAIN),
+            Err(NotAdmitted::Unknown(_)) => Err(Errno::SRCH),
+            Err(NotAdmitted::NoLibrary) => Err(Errno::ACCESS),
+            Err(NotAdmitted::TooMany) => Err(Errno::USERS),
+            Err(NotAdmitted::Table(error)) => {
+                self.say(format!("process {pid} is not admitted: {error}"));
+                Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            }
+        }
+    }
+
+    /// It may have been installed or upgraded a moment ago.
+    fn find_library(&self) {
+        let text = std::fs::read_to_string(&self.preload).unwrap_or_default();
+        for path in libraries(&text) {
+            if let Err(error) = self.library.add(&path) {
+                self.say(format!("{}: {error}", path.display()));
+            }
+        }
+    }
+
+    fn tell(&self, refusals: &[Refusal]) {
+        if refusals.is_empty() {
+            return;
+        }
+        let confs = Confs::read(&self.node).unwrap_or_default();
+        for refusal in refusals {
+            // A process that is too deep for its job to be seen names another group.
+            let Some(job) = job_of(&confs, &refusal.group) else {
+                continue;
+            };
+            if !self.is_due(job) {
+                continue;
+            }
+            let (pid, minor) = (refusal.pid, refusal.minor);
+            warn!(
+                job,
+                "job={job} pid={pid}: may not open /dev/nvidia{minor}: softmig's library is not in it, or it uses the GPU \
+                 without CUDA and NVML"
+            );
+            job_log::tell(&self.node, job, pid, minor);
+        }
+    }
+
+    fn is_due(&self, job: u32) -> bool {
+        let now = Instant::now();
+        let mut state = self.state();
+        let told = &mut state.told;
+        told.retain(|_, then| now.saturating_duration_since(*then) < SILENCE);
+        let is_due = !told.contains_key(&job);
+        if is_due {
+            told.insert(job, now);
+        }
+        is_due
+    }
+}
+
+/// The number of the job whose control group has this name.
+fn job_of(confs: &Confs, group: &str) -> Option<u32> {
+    let by_number = || group.strip_prefix("job_")?.parse().ok();
+    confs.sluids.get(group).copied().or_else(by_number)
+}
+
+/// The paths of softmig's library in the loader's list, which has spaces, colons and line feeds between its entries.
+fn libraries(list: &str) -> Vec<PathBuf> {
+    let lines = list
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or(""));
+    let entries = lines.flat_map(|line| line.split([' ', '\t', ':']));
+    let paths = entries.map(PathBuf::from);
+    let is_library = |path: &PathBuf| path.file_name().is_some_and(|name| name == LIBRARY);
+    paths
+        .filter(|path| path.is_absolute() && is_library(path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;
