@@ -2,10 +2,12 @@
 //!
 //! - [`host`]: what [`softmig_policy::node::identity`] asks to find the job.
 //! - [`gate`]: lets a call through or not.
+//! - [`admission`]: asks the monitor to let this process through the device gate.
 //! - [`neighbours`]: whose limits hold outside jobs; [`neighbour_search`] finds out.
 //! - [`mod@share`]: which share of a GPU's time.
 //! - [`log`]: what the job's log says.
 
+pub(crate) mod admission;
 pub(crate) mod gate;
 pub(crate) mod host;
 pub(crate) mod log;

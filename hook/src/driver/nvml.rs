@@ -11,9 +11,9 @@ use super::table::{c_name, declare};
 macro_rules! nvml_functions {
     ($then:path) => { $then! { NVML, nvml;
     Entry {
-        fn nvmlInit() -> nvmlReturn_t;
-        fn nvmlInit_v2() -> nvmlReturn_t;
-        fn nvmlInitWithFlags(flags: c_uint) -> nvmlReturn_t;
+        fn nvmlInit() -> nvmlReturn_t { init::init_nvml() }
+        fn nvmlInit_v2() -> nvmlReturn_t { init::init_nvml() }
+        fn nvmlInitWithFlags(flags: c_uint) -> nvmlReturn_t { init::init_nvml() }
     }
     View {
         fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t

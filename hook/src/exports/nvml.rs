@@ -2,6 +2,7 @@
 
 use core::ffi::{c_uint, c_ulonglong};
 
+use super::init;
 use super::table::export;
 use crate::driver::nvml::{NVML, nvml_functions, real};
 use crate::driver::table::{Family, c_name};

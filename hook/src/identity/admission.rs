@@ -1,0 +1,82 @@
+//! Asks the monitor to admit this process to its job's GPUs, where the job has the device gate.
+//!
+//! The kernel lets no process of such a job open a GPU before. It knows a process once that has opened the driver's control
+//! device, and the monitor sees that the library is in it.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use softmig_policy::node::identity::{Finding, Standing};
+use softmig_policy::node::paths::ARBITER_SOCKET;
+use softmig_region::seat::{ADMISSION, ANSWER};
+
+use super::{gate, log};
+use crate::os::fixed_str::Text;
+use crate::os::{self, Errno, Error, File};
+
+/// The driver's control device, which gives neither memory nor time.
+const CONTROL: &CStr = c"/dev/nvidiactl";
+/// For so long a monitor that does not answer is asked again: as long as it takes to start it anew.
+const PATIENCE_MS: u64 = 2000;
+/// So long between two times.
+const PAUSE_NS: u64 = 50_000_000;
+
+/// The process that has asked. The child of a fork is another.
+static ASKED_BY: AtomicU32 = AtomicU32::new(0);
+
+/// Asks, unless this process has or needs not to.
+pub(crate) fn ask_once() {
+    let _errno = Errno::save();
+    let this = os::process_id();
+    // Relaxed: who comes second asks again, which does no harm.
+    if ASKED_BY.load(Ordering::Relaxed) == this {
+        return;
+    }
+    gate::with_finding(|finding| match finding.standing {
+        Standing::Job(conf) if conf.gate => ask(finding),
+        _ => {}
+    });
+    ASKED_BY.store(this, Ordering::Relaxed);
+}
+
+fn ask(finding: &Finding) {
+    let end = os::milliseconds().saturating_add(PATIENCE_MS);
+    loop {
+        // That it is tried is enough. Where there is no such device, there is no driver.
+        if File::open(CONTROL, libc::O_RDWR).err() == Some(Error::MISSING) {
+            return;
+        }
+        let answer = ask_the_monitor();
+        let is_late = os::milliseconds() >= end;
+        match answer {
+            Ok(()) => return,
+            Err(error) if error == Error(libc::EACCES) || is_late => return say(finding, error),
+            Err(_) => os::nap(PAUSE_NS),
+        }
+    }
+}
+
+fn ask_the_monitor() -> Result<(), Error> {
+    /// Root as a user namespace shows him that does not have him.
+    const NOBODY: u32 = 65534;
+    let mut errno = [0; ANSWER];
+    let answer = os::ask(ARBITER_SOCKET, &ADMISSION, &mut errno)?;
+    if answer.uid != 0 && answer.uid != NOBODY {
+        return Err(Error(libc::EPERM));
+    }
+    match i32::from_le_bytes(errno) {
+        0 => Ok(()),
+        error => Err(Error(error)),
+    }
+}
+
+fn say(finding: &Finding, Error(error): Error) {
+    let mut number = Text::<16>::new();
+    number.push_number(error.unsigned_abs().into(), 1);
+    let sentence: [&[u8]; 3] = [
+        b"softmig-monitor did not admit this process through the device gate, so the GPU stays closed for it (error ",
+        number.as_bytes(),
+        b"): does the monitor run, and is /var/run/softmig there?",
+    ];
+    log::say(finding, log::Level::Error, &sentence);
+}
