@@ -18,7 +18,7 @@ use crate::program::{Devices, Maps, NAME, program};
 use crate::sys::{self, Map};
 use crate::tables::{
     ADMITTED, ASKED, JOBS, LINK, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED, SHAPE_OF_JOBS,
-    SHAPE_OF_REFUSED, in_bpf, make_folder, map,
+    SHAPE_OF_REFUSED, in_bpf, is_set_up, make_folder, map,
 };
 
 /// Both, since the kernel lends some functions only to the latter.
@@ -121,7 +121,7 @@ impl Gate {
     /// Whether it is still there: its files may have been removed.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        self.folder.join(LINK).exists()
+        is_set_up(&self.folder)
     }
 
     /// Admits a process that has asked, if it has the library.

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::{GateError, failed};
 use crate::program::NAME;
 use crate::sys::Map;
-use crate::tables::{JOBS, LINK, SHAPE_OF_JOBS, is_roots};
+use crate::tables::{JOBS, SHAPE_OF_JOBS, is_roots, is_set_up};
 
 /// The jobs of a gate, as prolog and epilog have them.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Jobs(Map);
 impl Jobs {
     /// Those of the gate whose files are in this folder; `None` where there is no gate.
     pub fn open(folder: &Path) -> Result<Option<Self>, GateError> {
-        if !is_roots(folder) || !folder.join(LINK).exists() {
+        if !is_roots(folder) || !is_set_up(folder) {
             return Ok(None);
         }
         match Map::pinned(&folder.join(JOBS), SHAPE_OF_JOBS) {

@@ -32,4 +32,4 @@ pub use gate::{Gate, NotAdmitted, Refusal, Settings, check};
 pub use jobs::Jobs;
 pub use library::Library;
 pub use program::Devices;
-pub use tables::{FOLDER, remove};
+pub use tables::{FOLDER, is_set_up, remove};

@@ -34,6 +34,12 @@ pub(crate) const SHAPE_OF_ADMITTED: Shape = shape(Kind::Hash, 24, 8, 65_536);
 pub(crate) const SHAPE_OF_ASKED: Shape = shape(Kind::Forgetful, 4, 16, 16_384);
 pub(crate) const SHAPE_OF_REFUSED: Shape = shape(Kind::Forgetful, NAME as u32, 8, 1024);
 
+/// Whether there is a gate. Only root is told.
+#[must_use]
+pub fn is_set_up(folder: &Path) -> bool {
+    folder.join(LINK).exists()
+}
+
 /// Takes the gate away; `false` if there was none.
 pub fn remove(folder: &Path) -> io::Result<bool> {
     // First what attaches the program.

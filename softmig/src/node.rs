@@ -10,6 +10,7 @@ use crate::install::preload;
 use crate::monitor;
 use crate::say::say;
 use crate::scheduler;
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use jobs::Survey;
 use refusals::Refusals;
@@ -110,6 +111,9 @@ fn show() -> anyhow::Result<()> {
     if let Some(ending) = monitor::ending() {
         say!("           {ending}");
     }
+    if softmig_gate::is_set_up(&Place::this_machine().gate) {
+        say!("gate:      in jobs with slices only programs with the library can open a GPU");
+    }
     show_gpus();
     if mode == NodeMode::Observe {
         crate::say::text(format_args!(
@@ -159,6 +163,18 @@ pub(crate) fn prepare(mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
 
 /// Changes the mode.
 pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
+    write(etc, mode)?;
+    if mode != NodeMode::Enforce {
+        let folder = Place::this_machine().gate;
+        let taken = softmig_gate::remove(&folder);
+        if taken.with_context(|| format!("removing the device gate, {}", folder.display()))? {
+            say!("the device gate is gone");
+        }
+    }
+    Ok(())
+}
+
+fn write(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
     let before = Settings::read_in(&etc.dir)?;
     let before = before.and_then(|settings| settings.conf().ok());
     // Left as it is, its time goes on saying since when.

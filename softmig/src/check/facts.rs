@@ -350,6 +350,8 @@ pub(crate) struct Machine {
     pub(crate) shares_run: bool,
     /// What this machine's control groups are like.
     pub(crate) cgroups: Seen<Cgroups>,
+    /// The device gate.
+    pub(crate) gate: DeviceGate,
     /// The GPUs.
     pub(crate) nvml: Seen<Devices>,
     /// What is known of steering them by their own schedulers; none where jobs are to take turns.
@@ -400,6 +402,19 @@ pub(crate) enum RuntimeKind {
     Enroot,
     /// Docker, by the specifications of the Container Device Interface.
     Docker,
+}
+
+/// The device gate of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceGate {
+    /// It is there.
+    Set,
+    /// It is not there.
+    NotSet,
+    /// This machine cannot have it.
+    Impossible(String),
+    /// That could not be found out.
+    Unknown(String),
 }
 
 /// Where a policy.toml is another than one it is compared with.

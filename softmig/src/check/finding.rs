@@ -159,6 +159,7 @@ codes! {
     ContainerDocker Warn "CONTAINER_DOCKER",
     DeviceMemoryLimits Info "DEVICE_MEMORY_LIMITS",
     DeviceMemorySmaller Warn "DEVICE_MEMORY_SMALLER",
+    DeviceGate Warn "DEVICE_GATE",
     NvmlMemory Error "NVML_MEMORY",
     NvmlGpus Error "NVML_GPUS",
     SchedulerNoEffect Warn "SCHEDULER_NO_EFFECT",

@@ -1,6 +1,6 @@
 //! What is the case on this machine: the library, the monitor, control groups, GPUs.
 
-use crate::check::facts::{Cgroups, DeviceMemory, Difference, Machine, Seen};
+use crate::check::facts::{Cgroups, DeviceGate, DeviceMemory, Difference, Machine, Seen};
 use crate::check::gather::{containers, device_memory};
 use crate::install::preload;
 use crate::monitor;
@@ -42,6 +42,7 @@ pub(crate) fn look(measure: Measure) -> Machine {
         runtimes: containers::look(Path::new("/")),
         shares_run: shares_run(Path::new(RUN)),
         cgroups: cgroups(),
+        gate: gate(&Node::this_machine()),
         models: models(&nvml, measure),
         nvml,
     }
@@ -83,6 +84,18 @@ fn shares_run(folder: &Path) -> bool {
     let device = |path: &Path| path.metadata().ok().map(|folder| folder.dev());
     let above = folder.parent().and_then(device);
     above.is_some() && device(folder) == above
+}
+
+/// Tries all that the device gate needs, unless it is there.
+fn gate(node: &Node) -> DeviceGate {
+    if softmig_gate::is_set_up(&node.gate) {
+        return DeviceGate::Set;
+    }
+    match softmig_gate::check(&node.gate) {
+        Ok(()) => DeviceGate::NotSet,
+        Err(error) if error.is_permission() => DeviceGate::Unknown(error.to_string()),
+        Err(error) => DeviceGate::Impossible(error.to_string()),
+    }
 }
 
 fn is_program(path: &Path) -> bool {

@@ -1,8 +1,8 @@
 //! A cluster on which everything is as it should be, for tests to change one thing of.
 
 use crate::check::facts::{
-    Accounting, Association, Cgroups, Cluster, DeviceMemory, Lines, Lua, LuaModule, LuaVersion,
-    Machine, Node, Partition, Qos, Scripts,
+    Accounting, Association, Cgroups, Cluster, DeviceGate, DeviceMemory, Lines, Lua, LuaModule,
+    LuaVersion, Machine, Node, Partition, Qos, Scripts,
 };
 use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
@@ -167,6 +167,7 @@ pub(crate) fn machine() -> Machine {
             usable: true,
             ..Cgroups::default()
         }),
+        gate: DeviceGate::NotSet,
         nvml: Ok(Devices {
             driver: None,
             gpus: (0..4).map(l40s).collect(),

@@ -1,6 +1,6 @@
 //! One machine with GPUs: whether jobs on it are held to anything. Its GPUs are `nvml`'s.
 
-use crate::check::facts::{Cluster, Difference, Machine};
+use crate::check::facts::{Cluster, DeviceGate, Difference, Machine};
 use crate::check::finding::{Code, Finding};
 use crate::check::rules::{containers, device_memory, nvml};
 use crate::monitor::START;
@@ -35,6 +35,9 @@ pub(crate) fn check(
     library(machine, &mut found);
     found.extend(containers::check(machine));
     found.extend(device_memory::of_node(&machine.device_memory));
+    if policy.node().device_gate {
+        found.extend(gate(&machine.gate));
+    }
     match &machine.nvml {
         Err(why) => found.push(Finding::skip("NVML", why)),
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
@@ -141,6 +144,27 @@ fn library(machine: &Machine, found: &mut Vec<Finding>) {
     }
 }
 
+/// The device gate, where the policy asks for it.
+fn gate(gate: &DeviceGate) -> Option<Finding> {
+    const PLACE: &str = "the device gate";
+    match gate {
+        DeviceGate::Set => None,
+        DeviceGate::Unknown(why) => Some(Finding::skip(PLACE, why)),
+        DeviceGate::NotSet => Some(Finding::new(
+            Code::DeviceGate,
+            PLACE,
+            "it is not set up, so programs without the library can open a slice's GPU",
+            format!("run {START}, and look at its log; the node has to enforce"),
+        )),
+        DeviceGate::Impossible(why) => Some(Finding::new(
+            Code::DeviceGate,
+            PLACE,
+            format!("this machine cannot have it: {why}"),
+            "change that, or set device_gate = false in policy.toml; docs/device-gate.md says what it needs",
+        )),
+    }
+}
+
 /// Whether jobs can share the GPUs of a model by their own scheduler.
 fn scheduler(model: &Model) -> Finding {
     let proof = match &model.known {
@@ -233,6 +257,37 @@ mod tests {
             found(|machine| machine.nvml = Err("none".into())),
             ["NOT_LOOKED_AT"]
         );
+    }
+
+    #[test]
+    fn a_device_gate_that_is_wanted_has_to_be_there() {
+        let found = |text: &str, gate: DeviceGate| {
+            let mut machine = machine();
+            machine.gate = gate;
+            let policy = Policy::parse(text).unwrap();
+            let found = check(&policy, &machine, None, 0);
+            let found = found
+                .iter()
+                .filter(|found| found.place == "the device gate");
+            found.map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let impossible = || DeviceGate::Impossible("this kernel has no BTF".into());
+        assert!(found("", DeviceGate::NotSet).is_empty());
+        assert!(found("", impossible()).is_empty());
+        let wanted = "[node]\ndevice_gate = true\n";
+        assert!(found(wanted, DeviceGate::Set).is_empty());
+        let said = found(wanted, impossible()).concat();
+        assert!(
+            said.contains("DEVICE_GATE") && said.contains("no BTF"),
+            "{said}"
+        );
+        let said = found(wanted, DeviceGate::NotSet).concat();
+        assert!(
+            said.contains("DEVICE_GATE") && said.contains("not set up"),
+            "{said}"
+        );
+        let said = found(wanted, DeviceGate::Unknown("not root".into())).concat();
+        assert!(said.contains("NOT_LOOKED_AT"), "{said}");
     }
 
     #[test]
