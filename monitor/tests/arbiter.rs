@@ -18,7 +18,7 @@ use softmig_monitor::arbiter::{
 };
 use softmig_monitor::schedule::turns::Job;
 use softmig_policy::node::limits::{Mode, Share};
-use softmig_region::seat::{OPEN, Request};
+use softmig_region::seat::{ADMISSION, OPEN, Request};
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,18 @@ fn an_arbiter_that_does_not_answer_is_found() {
     assert_eq!(found.unwrap_err().kind(), ErrorKind::WouldBlock);
     drop(door);
     check(&node.socket, Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn who_asks_to_be_admitted_is_answered_and_nobody_else_waits() {
+    let node = Node::new();
+    // In no job, and in one, of a node without a gate.
+    assert_eq!(ask(&node.socket, &ADMISSION).unwrap().0, 0);
+    node.introduce(std::process::id(), 7, (1, 4), Mode::Hard);
+    let (errno, page) = ask(&node.socket, &ADMISSION).unwrap();
+    assert_eq!((errno, page.is_some()), (0, false));
+    let (errno, page) = ask(&node.socket, &request(GPU)).unwrap();
+    assert_eq!((errno, page.is_some()), (0, true));
 }
 
 struct Node {

@@ -14,6 +14,7 @@ on_each_slurm!(
     prolog_and_epilog_run_around_a_job,
     jobs_can_leave_their_cgroup_namespace,
     a_slices_limits_come_and_go_on_cgroup_v2_too,
+    a_kernel_that_does_not_describe_its_types_has_no_device_gate,
 );
 
 fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) -> Result<()> {
@@ -93,6 +94,39 @@ fn a_slices_limits_come_and_go_on_cgroup_v2_too(slurm: Slurm) -> Result<()> {
     assert!(conf.contains("\nSOFTMIG_UID=2001\n"), "{conf}");
     assert!(run.output("refusal")?.contains("[SLICE_SIZE]"));
     assert!(!run.output("after")?.contains(".conf"));
+    Ok(())
+}
+
+fn a_kernel_that_does_not_describe_its_types_has_no_device_gate(slurm: Slurm) -> Result<()> {
+    let script = r#"
+        mount -t bpf bpf /sys/fs/bpf
+        softmig check --node >$OUT/check
+        timeout 5 /usr/libexec/softmig-monitor || true
+        cat /run/node.log >$OUT/log
+        as alice srun --gres=gpu:l40s.4:1 sh -c 'cat /run/softmig/$SLURM_JOB_ID.conf' >$OUT/conf
+    "#;
+    let policy = std::fs::read_to_string(stage().join("etc/softmig/policy.toml"))?;
+    let with_gate = "\ndevice_gate = true\nlog_file = \"/run/node.log\"\n";
+    let run = Uml::builder(slurm)
+        .stage(stage())
+        .file(
+            "/etc/softmig/policy.toml",
+            policy.replace("\ndevice_gate = false\n", with_gate),
+        )
+        .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+        .run(script)?
+        .ok()?;
+    let why = "this kernel has no /sys/kernel/btf/vmlinux";
+    let check = run.output("check")?;
+    let found = check.lines().find(|line| line.contains("DEVICE_GATE"));
+    assert!(found.is_some_and(|line| line.contains(why)), "{check}");
+    let log = run.output("log")?;
+    assert!(log.contains(why), "{log}");
+    let conf = run.output("conf")?;
+    assert!(
+        conf.contains("SOFTMIG_MODE=hard") && !conf.contains("GATE"),
+        "{conf}"
+    );
     Ok(())
 }
 

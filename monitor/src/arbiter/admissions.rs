@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::warn;
 
+use super::authorizer::Client;
 use super::connections::Connection;
 use super::gpu::spawn;
 use super::socket::answer;
-use crate::gate::Keeper;
 use crate::schedule::turns::Job;
 
 /// How many threads a job has at most.
@@ -19,9 +19,12 @@ const THREADS: usize = 4;
 /// How many of a job's processes wait for them.
 const MOST_WAITING: usize = 256;
 
+/// Admits a process, or says why not.
+pub(super) type Admit = Arc<dyn Fn(Client) -> Result<(), Errno> + Send + Sync>;
+
 /// What is asked and not answered yet.
 pub(super) struct Admissions {
-    keeper: Option<Keeper>,
+    admit: Option<Admit>,
     jobs: Arc<Mutex<HashMap<Job, Queue>>>,
 }
 
@@ -32,16 +35,16 @@ struct Queue {
 }
 
 impl Admissions {
-    pub(super) fn new(keeper: Option<Keeper>) -> Self {
+    pub(super) fn new(admit: Option<Admit>) -> Self {
         Self {
-            keeper,
+            admit,
             jobs: Arc::default(),
         }
     }
 
     /// A process of this job asks.
     pub(super) fn ask(&self, job: Job, connection: Connection) {
-        let Some(keeper) = self.keeper.clone() else {
+        let Some(admit) = self.admit.clone() else {
             let _ = answer(&connection.socket, Ok(None));
             return;
         };
@@ -58,7 +61,7 @@ impl Admissions {
         queue.threads += 1;
         drop(jobs);
         let jobs = Arc::clone(&self.jobs);
-        if let Err(error) = spawn("admission", move || serve(&jobs, job, &keeper)) {
+        if let Err(error) = spawn("admission", move || serve(&jobs, job, &admit)) {
             warn!(
                 "processes of job {} are not admitted to its GPUs: {error}",
                 job.0
@@ -73,10 +76,9 @@ fn lock(jobs: &Mutex<HashMap<Job, Queue>>) -> MutexGuard<'_, HashMap<Job, Queue>
 }
 
 /// Answers a job's processes until none waits.
-fn serve(jobs: &Mutex<HashMap<Job, Queue>>, job: Job, keeper: &Keeper) {
+fn serve(jobs: &Mutex<HashMap<Job, Queue>>, job: Job, admit: &Admit) {
     while let Some(connection) = next(jobs, job) {
-        let client = connection.client;
-        let admitted = keeper.admit(client.pid, client.uid);
+        let admitted = admit(connection.client);
         let _ = answer(&connection.socket, admitted.map(|()| None));
     }
 }
@@ -98,5 +100,89 @@ fn leave(jobs: &mut HashMap<Job, Queue>, job: Job) {
             // With those whom no thread could be had for: they ask again.
             jobs.remove(&job);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::closer::{ClientSocket, Closer};
+    use super::*;
+    use rustix::net::{
+        AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair, sockopt,
+    };
+    use softmig_region::seat::ANSWER;
+    use std::os::fd::OwnedFd;
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    /// A client of that number, and its own end.
+    fn client(pid: u32, closer: &Arc<Closer>) -> (Connection, OwnedFd) {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (own, other) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        let socket = ClientSocket::new(own, closer);
+        let client = Client { pid, uid: 2001 };
+        (Connection { socket, client }, other)
+    }
+
+    /// The answer, if there is one in this time.
+    fn answered(socket: &OwnedFd, milliseconds: u64) -> Option<i32> {
+        let patience = Some(Duration::from_millis(milliseconds));
+        sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, patience).unwrap();
+        let mut bytes = [0; ANSWER];
+        recv(socket, &mut bytes[..], RecvFlags::empty()).ok()?;
+        Some(i32::from_le_bytes(bytes))
+    }
+
+    #[test]
+    fn processes_that_take_their_time_delay_their_own_job_alone() {
+        let closer = Arc::new(Closer::new().unwrap());
+        let free = Arc::new(Barrier::new(THREADS + 1));
+        let held = Arc::clone(&free);
+        let admissions = Admissions::new(Some(Arc::new(move |client: Client| {
+            if client.pid == 1 {
+                held.wait();
+            }
+            match client.pid {
+                1 | 2 => Ok(()),
+                _ => Err(Errno::ACCESS),
+            }
+        })));
+        let mut sockets = Vec::new();
+        for pid in [1; THREADS].into_iter().chain([2]) {
+            let (connection, socket) = client(pid, &closer);
+            admissions.ask(Job(7), connection);
+            sockets.push(socket);
+        }
+        let (connection, other) = client(3, &closer);
+        admissions.ask(Job(8), connection);
+        assert_eq!(answered(&other, 60_000), Some(Errno::ACCESS.raw_os_error()));
+        assert!(sockets.iter().all(|socket| answered(socket, 1).is_none()));
+        // One more than may wait.
+        for _ in 1..MOST_WAITING {
+            let (connection, socket) = client(2, &closer);
+            admissions.ask(Job(7), connection);
+            sockets.push(socket);
+        }
+        let (connection, late) = client(2, &closer);
+        admissions.ask(Job(7), connection);
+        assert_eq!(answered(&late, 60_000), Some(Errno::AGAIN.raw_os_error()));
+        free.wait();
+        assert!(
+            sockets
+                .iter()
+                .all(|socket| answered(socket, 60_000) == Some(0))
+        );
+        // Its threads end, and there can be new ones.
+        let (connection, again) = client(2, &closer);
+        admissions.ask(Job(7), connection);
+        assert_eq!(answered(&again, 60_000), Some(0));
+    }
+
+    #[test]
+    fn where_there_is_no_gate_everybody_is_let_through() {
+        let closer = Arc::new(Closer::new().unwrap());
+        let (connection, socket) = client(9, &closer);
+        Admissions::new(None).ask(Job(7), connection);
+        assert_eq!(answered(&socket, 60_000), Some(0));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::warn;
 
-use super::admissions::Admissions;
+use super::admissions::{Admissions, Admit};
 use super::authorizer::{Authorizer, Client};
 use super::clock;
 use super::closer::Closer;
@@ -69,7 +69,9 @@ impl Server {
     ) -> io::Result<Self> {
         let server = Self {
             listener,
-            admissions: Admissions::new(settings.gate.clone()),
+            admissions: Admissions::new(settings.gate.clone().map(|gate| -> Admit {
+                Arc::new(move |client: Client| gate.admit(client.pid, client.uid))
+            })),
             settings,
             authorizer,
             gpus,
