@@ -251,3 +251,26 @@ fn the_program_is_where_all_processes_are() {
     );
     assert_eq!(gate.refusals().unwrap().len(), 1);
 }
+
+/// `cargo test --release -p softmig-gate --test kernel -- --ignored --nocapture costs`
+#[test]
+#[ignore = "prints figures"]
+fn what_opening_a_device_costs() {
+    let Some(world) = World::new() else { return };
+    let per_open = || {
+        const TIMES: u32 = 200_000;
+        let start = std::time::Instant::now();
+        for _ in 0..TIMES {
+            std::fs::File::open("/dev/null").unwrap();
+        }
+        start.elapsed().as_nanos() / u128::from(TIMES)
+    };
+    for round in 0..5 {
+        let without = per_open();
+        let gate = softmig_gate::Gate::set_up(&Settings::of_node(&world.settings.folder)).unwrap();
+        let with = per_open();
+        drop(gate);
+        softmig_gate::remove(&world.settings.folder).unwrap();
+        println!("round {round}: {without} ns without the gate, {with} ns with it");
+    }
+}

@@ -9,9 +9,10 @@ mod job_log;
 use rustix::io::Errno;
 use softmig_gate::{Gate, Library, NotAdmitted, Refusal, Settings};
 use softmig_node::node::Node;
-use softmig_policy::node::node_conf::{NodeConf, NodeMode};
+use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_policy::node::paths::NODE_CONF;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -95,6 +96,8 @@ impl Shared {
         }
         let gate = self.state().gate.clone();
         if let Some(gate) = gate {
+            // Now, so that it is still known when another one is in its place.
+            self.find_library();
             let read = gate.forget_the_dead().and_then(|()| gate.refusals());
             match read {
                 Ok(refusals) => self.tell(&refusals),
@@ -105,13 +108,19 @@ impl Shared {
 
     /// `None` where a file cannot be read: then all stays as it is.
     fn is_wanted(&self) -> Option<bool> {
-        let mode = match std::fs::read(&self.node_conf) {
-            Ok(text) => NodeConf::parse(&text).ok()?.mode,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => NodeMode::Off,
-            Err(_) => return None,
+        let read = |path| match std::fs::read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(None),
+            read => read.ok().map(Some),
         };
-        let policy = self.node.policy().ok()?;
-        Some(mode == NodeMode::Enforce && policy.device_gate)
+        let Some(conf) = read(&self.node_conf)? else {
+            return Some(false);
+        };
+        let conf = NodeConf::parse(&conf).ok()?;
+        // Nothing else tells the program which job a process is of, and without the library no process is admitted.
+        let holds = conf.mode == NodeMode::Enforce && conf.identity == Identity::Cgroup;
+        let preload = read(&self.preload)?.unwrap_or_default();
+        let has_library = !libraries(&String::from_utf8_lossy(&preload)).is_empty();
+        Some(holds && has_library && self.node.policy().ok()?.device_gate)
     }
 
     fn keep_up(&self) {

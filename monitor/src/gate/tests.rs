@@ -13,6 +13,11 @@ fn keeper(policy: &str, node_conf: &str) -> (tempfile::TempDir, Keeper) {
     std::fs::write(node.run.join("7.conf"), SLICE).unwrap();
     std::fs::write(&node.policy, policy).unwrap();
     std::fs::write(path.join("node.conf"), node_conf).unwrap();
+    std::fs::write(
+        path.join("ld.so.preload"),
+        "/usr/lib/softmig/libsoftmig.so\n",
+    )
+    .unwrap();
     let settings = Settings::of_node(&node.gate);
     let (conf, preload) = (path.join("node.conf"), path.join("ld.so.preload"));
     let keeper = Keeper::with(node, conf, preload, settings);
@@ -37,10 +42,18 @@ fn a_gate_is_wanted_where_the_policy_says_so_and_limits_hold() {
             Some(false)
         );
     }
+    assert_eq!(
+        wanted(WANTED, "SOFTMIG_NODE=enforce\nSOFTMIG_IDENTITY=env\n"),
+        Some(false)
+    );
     // What cannot be read changes nothing.
     assert_eq!(wanted("[node", ENFORCE), None);
     assert_eq!(wanted(WANTED, "garbage"), None);
     let (folder, keeper) = keeper(WANTED, ENFORCE);
+    std::fs::write(folder.path().join("ld.so.preload"), "/usr/lib/a.so\n").unwrap();
+    assert_eq!(keeper.0.is_wanted(), Some(false));
+    std::fs::remove_file(folder.path().join("ld.so.preload")).unwrap();
+    assert_eq!(keeper.0.is_wanted(), Some(false));
     std::fs::remove_file(folder.path().join("node.conf")).unwrap();
     assert_eq!(keeper.0.is_wanted(), Some(false));
 }

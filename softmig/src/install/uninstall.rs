@@ -5,9 +5,10 @@ use crate::install::library;
 use crate::install::preload::{self, FOLDER, LIBRARY, Preload};
 use crate::monitor;
 use crate::say::say;
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
 use softmig_node::dir::Dir;
+use softmig_node::node::Node;
 use std::path::{Path, PathBuf};
 
 /// Takes libsoftmig.so out of /etc/ld.so.preload, and away.
@@ -48,6 +49,12 @@ impl Uninstall {
             say!("{}: does not name {}", preload::PATH, library.display());
         } else {
             preload.take_out(&library, &etc.dir)?;
+        }
+        // Without the library no program could open a slice's GPU.
+        let gate = Node::this_machine().gate;
+        let removed = softmig_gate::remove(&gate);
+        if removed.with_context(|| format!("removing the device gate, {}", gate.display()))? {
+            say!("the device gate is gone");
         }
         for path in spellings {
             say!("{}: names {} no more", preload::PATH, path.display());

@@ -1,5 +1,5 @@
-//! docs/threat-model.md names every test of these, and none that does not exist, here, in the policy, the monitor, the hook, the calls of the driver,
-//! the prolog or the epilog.
+//! docs/threat-model.md names every test of these, and none that does not exist, here, in the gate, the policy, the monitor, the
+//! hook, the calls of the driver, the prolog or the epilog.
 
 use anyhow::Result;
 use softmig_tests::documents::{functions, named, page, plain_tests, root};
@@ -10,6 +10,7 @@ fn the_threat_model_names_the_tests_there_are() -> Result<()> {
     assert!(named.len() > 40, "{named:?}");
     let mut all = functions(&root().join("tests"), &["slurm: Slurm)", ")"])?;
     for folder in [
+        "../gate/tests",
         "../policy/tests",
         "../monitor/src",
         "../monitor/tests",
