@@ -28,7 +28,7 @@ const LIBRARY: &str = "libsoftmig.so";
 /// How often it is looked whether the gate is wanted, and what was refused.
 pub const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long nothing more is said of a job.
+/// How long nothing more is said of a job, and nothing tried that failed.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The gate of a node, if it has one. Copies are the same one.
@@ -50,6 +50,8 @@ struct State {
     gate: Option<Arc<Gate>>,
     /// What was wrong last, so that it is said once.
     trouble: Option<String>,
+    /// When a gate that could not be set up is tried again.
+    again: Option<Instant>,
     /// When each job was last spoken of.
     told: BTreeMap<u32, Instant>,
 }
@@ -128,13 +130,18 @@ impl Shared {
         if state.gate.as_ref().is_some_and(|gate| gate.is_there()) {
             return;
         }
+        if state.again.is_some_and(|again| Instant::now() < again) {
+            return;
+        }
         state.gate = None;
+        state.again = Some(Instant::now() + SILENCE);
         drop(state);
         match Gate::set_up(&self.settings) {
             Ok(gate) => {
                 let mut state = self.state();
                 state.gate = Some(Arc::new(gate));
                 state.trouble = None;
+                state.again = None;
                 info!(
                     "the device gate is set up: it is closed for jobs with slices that start from now on"
                 );
@@ -144,7 +151,11 @@ impl Shared {
     }
 
     fn take_away(&self) {
-        let gate = self.state().gate.take();
+        let gate = {
+            let mut state = self.state();
+            state.again = None;
+            state.gate.take()
+        };
         match softmig_gate::remove(&self.settings.folder) {
             Ok(true) => info!("the device gate is gone"),
             Ok(false) if gate.is_some() => info!("the device gate is gone"),
