@@ -32,7 +32,7 @@ pub(crate) fn ask_once() {
     if ASKED_BY.load(Ordering::Relaxed) == this {
         return;
     }
-    gate::with_finding(|finding| match finding.standing {
+    gate::with_finding(|finding| match &finding.standing {
         Standing::Job(conf) if conf.gate => ask(finding),
         _ => {}
     });
