@@ -19,6 +19,11 @@ pub enum GateError {
     /// The description is of no use.
     #[error(transparent)]
     Btf(#[from] BtfError),
+    /// Processes have other numbers here than in the kernel.
+    #[error(
+        "this is a PID namespace of its own, in which processes have other numbers than in the kernel: run softmig-monitor on the node itself"
+    )]
+    Namespace,
     /// No bpf file system is mounted there.
     #[error("{} is not in a bpf file system: mount one with 'mount -t bpf bpf /sys/fs/bpf'", .0.display())]
     NoFileSystem(PathBuf),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -215,6 +216,12 @@ pub fn check(folder: &Path) -> Result<(), GateError> {
 }
 
 fn load(devices: Devices, maps: Maps<'_>) -> Result<OwnedFd, GateError> {
+    // PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h
+    const FIRST: u64 = 0xefff_fffc;
+    let namespace = fs::metadata("/proc/self/ns/pid").map_err(failed("looking at /proc"))?;
+    if namespace.ino() != FIRST {
+        return Err(GateError::Namespace);
+    }
     let types = fs::read(BTF).map_err(GateError::NoBtf)?;
     let layout = Layout::find(&Btf::parse(&types)?)?;
     let program = program(&layout, devices, maps).ok_or(BtfError::Damaged)?;

@@ -2,12 +2,14 @@
 //!
 //! No driver is behind the devices: to open one that is not refused gives "No such device or address".
 
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
 use softmig_tests::softmig::{installed, stage};
-use softmig_tests::{Client, Cluster, Gpus, Node, Slurm, on_each_slurm};
+use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 on_each_slurm!(
     only_programs_with_the_library_open_a_slices_gpu,
@@ -24,14 +26,19 @@ const LINK: &str = "/sys/fs/bpf/softmig/link";
 const REFUSED: &str = "Operation not permitted";
 const PASSED: &str = "No such device or address";
 
-/// A node that is to have a gate.
+/// A node that is to have a gate. Its jobs' numbers are no other cluster's on this machine: jobs are known by them in the
+/// kernel, which all clusters share.
 fn cluster(slurm: Slurm) -> Result<Cluster> {
+    static CLUSTERS: AtomicU32 = AtomicU32::new(1);
+    let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+    let first = 1_000_000 + std::process::id() % 100_000 * 500 + number * 50;
     let policy = std::fs::read_to_string(stage().join("etc/softmig/policy.toml"))?;
     ensure!(policy.contains("\ndevice_gate = false\n"));
     let with_gate = format!("\ndevice_gate = true\nlog_file = \"{LOG}\"\n");
     installed(slurm)
         .programs()
-        .gpus([Gpus::l40s(2)])
+        .gpus([Gpus::l40s(1)])
+        .slurm_conf(format!("FirstJobId={first}"))
         .file(
             "/etc/softmig/policy.toml",
             policy.replace("\ndevice_gate = false\n", &with_gate),
@@ -41,34 +48,66 @@ fn cluster(slurm: Slurm) -> Result<Cluster> {
         .start()
 }
 
-/// Whether this machine permits root what the gate needs. If not, the test says so.
+/// Gives the node a bpf file system. `false`, with a line that says so, where this machine permits root no BPF programs.
 fn is_permitted(node: &Node) -> Result<bool> {
     let mounted = node.run_as_root(&["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"])?;
-    let checked = node.run_as_root(&["softmig", "check", "--node"])?;
-    let is_refused = checked
-        .stdout
-        .lines()
-        .any(|line| line.contains("the device gate") && line.contains("not permitted"));
-    if !mounted.status.success() || is_refused {
-        eprintln!("skipped: not permitted here: {mounted} {checked}");
-        return Ok(false);
+    let folder = node.path("/sys/fs/bpf")?.join("test");
+    match softmig_gate::check(&folder) {
+        Err(error) if error.is_permission() => {
+            eprintln!("skipped: not permitted here: {error}");
+            return Ok(false);
+        }
+        checked => checked?,
     }
-    ensure!(checked.stdout.contains("DEVICE_GATE"), "{checked}");
+    mounted.ok()?;
     Ok(true)
 }
 
-/// The monitor, with no more rights than its unit gives it.
-fn monitor(node: &Node) -> Result<Client> {
-    let unit = std::fs::read_to_string(stage().join(UNIT))?;
-    let rights = unit
-        .lines()
-        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-    let rights = rights.context("no rights in the unit")?.to_lowercase();
-    let rights = rights.replace("cap_", "+").replace(' ', ",");
-    let line = format!(
-        "echo $$ >/run/monitor.pid; exec setpriv --bounding-set=-all,{rights} --inh-caps=-all --no-new-privs {MONITOR}"
-    );
-    node.command("root", &["sh", "-c", &line]).spawn()
+/// The monitor, with no more rights than its unit gives it. On a real node processes have the kernel's own numbers, and on
+/// this one they have others. So it runs outside of it, with the node's files.
+struct Monitor(Child);
+
+impl Monitor {
+    fn start(node: &Node) -> Result<Self> {
+        let unit = std::fs::read_to_string(stage().join(UNIT))?;
+        let rights = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+        let rights = rights.context("no rights in the unit")?.to_lowercase();
+        let rights = rights.replace("cap_", "+").replace(' ', ",");
+        let run = format!(
+            "mount -t proc proc /proc; \
+             exec setpriv --bounding-set=-all,{rights} --inh-caps=-all --no-new-privs {MONITOR}"
+        );
+        // It sees the mounts of jobs, as a service does.
+        node.run_as_root(&["mount", "--make-rshared", "/"])?.ok()?;
+        let root = node.path("/")?;
+        let pid = root.components().nth(2).context("no process of the node")?;
+        let monitor = Command::new("nsenter")
+            .arg("--target")
+            .arg(pid)
+            .args([
+                "--mount",
+                "--net",
+                "--",
+                "unshare",
+                "--mount",
+                "--propagation=slave",
+                "sh",
+                "-ec",
+                &run,
+            ])
+            .stdin(Stdio::null())
+            .spawn();
+        Ok(Self(monitor.context("starting nsenter")?))
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 fn has_gate(node: &Node) -> Result<bool> {
@@ -98,13 +137,14 @@ fn only_programs_with_the_library_open_a_slices_gpu(slurm: Slurm) -> Result<()> 
     cluster.wait_until("its start", || {
         Ok(node.read(format!("/run/softmig/{early}.conf"))?.is_some())
     })?;
-    let monitor = monitor(node)?;
+    let monitor = Monitor::start(node)?;
     cluster.wait_until("the gate", || has_gate(node))?;
     node.run_as_root(&["touch", "/tmp/go"])?.ok()?;
-    cluster.wait_for("its output", Duration::from_secs(60), || {
+    let said = cluster.wait_for("its output", Duration::from_secs(60), || {
         let said = cluster.user("bob").job_output(early)?;
-        Ok(said.contains(PASSED).then_some(()))
+        Ok((!said.is_empty()).then_some(said))
     })?;
+    assert_eq!(said.trim(), PASSED);
 
     // What opens the device without a call of CUDA or NVML is refused, as is a child that makes none of its own.
     let slice = run(
@@ -164,10 +204,9 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
     if !is_permitted(node)? {
         return Ok(());
     }
-    let first = monitor(node)?;
+    let first = Monitor::start(node)?;
     cluster.wait_until("the gate", || has_gate(node))?;
-    node.run_as_root(&["sh", "-c", "kill -9 $(cat /run/monitor.pid)"])?
-        .ok()?;
+    // By SIGKILL.
     drop(first);
     // It waits for a monitor, but not for ever.
     let closed = run(
@@ -182,10 +221,10 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
         "{closed:?}"
     );
     assert_eq!(run(&cluster, "gpu:l40s:1", "opens gpu")?, [PASSED]);
-    let _next = monitor(node)?;
-    let socket = "/run/softmig/arbiter.sock";
+    let _next = Monitor::start(node)?;
     cluster.wait_until("the next monitor", || {
-        Ok(node.run_as_root(&["test", "-S", socket])?.status.success())
+        let log = node.read(LOG)?.unwrap_or_default();
+        Ok(log.matches("granting turns").count() == 2)
     })?;
     assert_eq!(
         run(&cluster, "gpu:l40s.4:1", "opens gpu; opens cuda gpu")?,
@@ -198,7 +237,7 @@ fn a_gate_without_its_monitor_is_closed(slurm: Slurm) -> Result<()> {
 fn a_node_that_cannot_have_a_gate_goes_on_without_one(slurm: Slurm) -> Result<()> {
     let cluster = cluster(slurm)?;
     let node = cluster.node(0);
-    let _monitor = monitor(node)?;
+    let _monitor = Monitor::start(node)?;
     cluster.wait_until("a line in the log", || {
         let log = node.read(LOG)?.unwrap_or_default();
         Ok(log.contains("the device gate: /sys/fs/bpf/softmig is not in a bpf file system"))
