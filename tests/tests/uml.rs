@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::softmig::stage;
 use softmig_tests::uml::Uml;
 use softmig_tests::{Slurm, on_each_slurm};
@@ -114,6 +115,7 @@ fn a_kernel_that_does_not_describe_its_types_has_no_device_gate(slurm: Slurm) ->
             policy.replace("\ndevice_gate = false\n", with_gate),
         )
         .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
         .run(script)?
         .ok()?;
     let why = "this kernel has no /sys/kernel/btf/vmlinux";
