@@ -40,11 +40,11 @@ fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
     );
     let expected = [
         "/run/softmig/jobs/7/ledger 600 0 69632",
-        "/run/softmig/jobs/7/log 600 0 0",
+        "/run/softmig/jobs/7/log 620 0 0",
         "/run/softmig/jobs/8/ledger 600 0 69632",
-        "/run/softmig/jobs/8/log 600 0 0",
+        "/run/softmig/jobs/8/log 620 0 0",
         "/run/softmig/jobs/9/ledger 600 0 135168",
-        "/run/softmig/jobs/9/log 600 0 0",
+        "/run/softmig/jobs/9/log 620 0 0",
     ];
     assert_eq!(files[1..], expected);
 }

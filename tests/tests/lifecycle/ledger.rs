@@ -58,7 +58,7 @@ fn a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there(slurm: Slurm
     wait_for_word(&cluster, "alice", job, "end")?;
     let said = cluster.user("alice").job_output(job)?;
     let expected = format!(
-        "ledger alice alice 600 69632 136\nlog alice alice 600 0 0\nwrote\n{}end\n",
+        "ledger alice alice 600 69632 136\nlog alice root 620 0 0\nwrote\n{}end\n",
         "Permission denied\n".repeat(5)
     );
     // Before 23.11 Slurm does not name the group.
