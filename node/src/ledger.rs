@@ -54,7 +54,7 @@ fn make_ledger(folder: &Dir, job: &Job, size: usize) -> Result<(), DirError> {
     let ledger = folder.create(NEW, 0o600, b"")?;
     fallocate(&ledger, FallocateFlags::empty(), 0, size as u64)
         .map_err(failed("taking room for", path.clone()))?;
-    give(&ledger, (job.uid, Some(job.gid)), 0o600, path)?;
+    give(&ledger, (job.uid, job.gid), 0o600, path)?;
     folder.rename(NEW, LEDGER)
 }
 
@@ -73,18 +73,17 @@ fn make_log(folder: &Dir, job: &Job) -> Result<(), DirError> {
         return Ok(());
     }
     let log = folder.create(LOG, 0o600, b"")?;
-    // Its group stays root's: the monitor writes there too, and may not write to other users' files.
-    give(&log, (job.uid, None), 0o620, folder.path().join(LOG))
+    // Root's group writes there too: the monitor, which may not write to other users' files.
+    let group = match folder.owner() {
+        0 => 0,
+        _ => job.gid,
+    };
+    give(&log, (job.uid, group), 0o620, folder.path().join(LOG))
 }
 
 /// Makes a file the job's own.
-fn give(
-    file: &File,
-    (uid, gid): (u32, Option<u32>),
-    mode: u32,
-    path: PathBuf,
-) -> Result<(), DirError> {
-    fchown(file, Some(Uid::from_raw(uid)), gid.map(Gid::from_raw))
+fn give(file: &File, (uid, gid): (u32, u32), mode: u32, path: PathBuf) -> Result<(), DirError> {
+    fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
         .and_then(|()| fchmod(file, Mode::from_raw_mode(mode)))
         .map_err(failed("giving away", path))
 }
