@@ -48,7 +48,7 @@ fn a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there(slurm: Slurm
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
     let script = "cd /var/run/softmig/jobs/$SLURM_JOB_ID\n\
-         stat --format '%n %U %G %a %s %b' ledger log\n\
+         stat --format '%n %U %g %a %s %b' ledger log\n\
          printf x | dd of=ledger conv=notrunc status=none && echo wrote\n\
          for spoil in 'touch x' 'rm -f ledger' 'mv log ledger' 'ln ledger y' 'mkdir z'; do\n\
          $spoil 2>&1 | grep -o 'Permission denied'\ndone\necho end; sleep 100";
@@ -58,7 +58,7 @@ fn a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there(slurm: Slurm
     wait_for_word(&cluster, "alice", job, "end")?;
     let said = cluster.user("alice").job_output(job)?;
     let expected = format!(
-        "ledger alice alice 600 69632 136\nlog alice root 620 0 0\nwrote\n{}end\n",
+        "ledger alice 2001 600 69632 136\nlog alice 0 620 0 0\nwrote\n{}end\n",
         "Permission denied\n".repeat(5)
     );
     // Before 23.11 Slurm does not name the group.
