@@ -21,7 +21,7 @@ pub enum GateError {
     Btf(#[from] BtfError),
     /// Processes have other numbers here than in the kernel.
     #[error(
-        "this is a PID namespace of its own, in which processes have other numbers than in the kernel: run softmig-monitor on the node itself"
+        "processes have other numbers here than in the kernel, as in a container: run softmig-monitor on the node itself"
     )]
     Namespace,
     /// No bpf file system is mounted there.
