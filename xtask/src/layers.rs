@@ -34,7 +34,8 @@ const CRATES: &[Layers] = &[
     Layers {
         src: "monitor/src",
         rooms: &[
-            "cli", "jobs", "gate", "schedule", "arbiter", "status", "measure", "enforce", "notify", "watch",
+            "cli", "jobs", "gate", "schedule", "arbiter", "status", "measure", "enforce", "notify",
+            "watch",
         ],
         largest_circle: 1,
     },

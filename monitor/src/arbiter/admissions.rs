@@ -121,7 +121,13 @@ mod tests {
         let (own, other) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
         let socket = ClientSocket::new(own, closer);
         let client = Client { pid, uid: 2001 };
-        (Connection { socket, client }, other)
+        let process = Err(Errno::SRCH);
+        let connection = Connection {
+            socket,
+            client,
+            process,
+        };
+        (connection, other)
     }
 
     /// The answer, if there is one in this time.
