@@ -61,7 +61,7 @@ pub(crate) fn check(path: Option<PathBuf>) -> Result<()> {
         bail!("{}:\n  {}", path.display(), wrong.join("\n  "));
     }
     println!(
-        "{}: {} bytes, {} exports, no reachable panic, nothing run at load.",
+        "{}: {} bytes, {} exports, no reachable panic, one initializer.",
         path.display(),
         library.size,
         library.exported.len()
