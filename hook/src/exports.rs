@@ -14,7 +14,7 @@ pub(crate) mod dlsym;
 mod dlsym_x86_64;
 pub(crate) mod init;
 pub(crate) mod ioctl;
-mod load;
+pub(crate) mod load;
 pub(crate) mod nvml;
 pub(crate) mod proc_address;
 pub(crate) mod table;

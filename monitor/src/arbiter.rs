@@ -2,7 +2,7 @@
 //!
 //! A process asks once, by a socket (`server`, `connections`), and gets a page ([`softmig_region::seat`]). The kernel says whose it is
 //! ([`Authorizer`]). From then on the arbiter hears it by that page and a futex on it (`session`), until the kernel says that it has
-//! ended ([`crate::jobs::pidfd`]).
+//! ended (`jobs::pidfd`).
 //!
 //! Processes of jobs with the device gate ask there as well to be let through it (`admissions`).
 //!

@@ -5,7 +5,8 @@ use clap::Parser;
 /// Divides the time of this node's GPUs among their jobs, and measures from outside how much GPU memory each job has.
 ///
 /// Without --once it is the node's daemon, which systemd starts (softmig-monitor.service); it logs to the journal which
-/// jobs have more than their slice, and ends processes if policy.toml's [monitor] says so. With --once it measures once, and asks the daemon how jobs share each GPU.
+/// jobs have more than their slice, and ends processes if policy.toml says so. With --once it measures once, and asks the
+/// daemon how jobs share each GPU.
 ///
 /// Exit status with --once: 0 measured, and no job has more than its slice; 3 measured, and a job has more; 1 not or not
 /// all measured; 2 wrong usage. Of the daemon: 0 ended by SIGTERM or SIGINT; 1 it could not start.

@@ -101,6 +101,15 @@ fn an_interposer_behind_the_library_is_passed_over() -> Result<()> {
     Ok(())
 }
 
+/// Another C library calls initializers without the arguments that glibc gives them.
+#[test]
+fn a_program_of_musls_runs_with_the_library_in_its_variable() -> Result<()> {
+    let machine = machine()?;
+    let said = run(&machine, "alice", &format!("LD_PRELOAD={LIBRARY} ./musl"))?;
+    assert_eq!(said.status, 0, "{said:?}");
+    Ok(())
+}
+
 /// Not softmig's doing: gcc's AddressSanitizer refuses with any library in the loader's list, an empty one too.
 #[test]
 fn address_sanitizer_wants_to_be_first() -> Result<()> {

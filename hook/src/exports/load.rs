@@ -5,9 +5,9 @@
 
 #![expect(unsafe_code, reason = "called by the loader")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int};
 
-use softmig_policy::node::identity::{Finding, Standing};
+use softmig_policy::node::identity::{Finding, Reason, Standing};
 
 use crate::driver::cuda::CUDA;
 use crate::driver::nvml::NVML;
@@ -16,19 +16,19 @@ use crate::identity::log::{self, Level};
 use crate::os::elf::Symbols;
 use crate::os::fixed_str::Text;
 use crate::os::load_order::Start;
-use crate::os::{self, Errno, seccomp};
+use crate::os::{Errno, seccomp};
 
 /// A user chooses the name of a library.
 const LONGEST_NAME: usize = 64;
 
-/// The functions that lead to the driver's.
-const LOOKUPS: [&CStr; 2] = [c"dlsym", c"dlvsym"];
+/// The functions that lead to the driver's, and those by which this library asks the kernel.
+const OTHERS: [&CStr; 4] = [c"dlsym", c"dlvsym", c"syscall", c"getauxval"];
 
 /// The loader calls this, as it does every library's initializer.
 #[cfg(panic = "abort")]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static INITIALIZER: unsafe extern "C" fn(c_int, *const c_void, *const *const c_char) = look;
+static INITIALIZER: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = look;
 
 /// Linkers put this section before all other code: beside what the loader reads of this library anyway. Elsewhere it would be
 /// another page fault in every process.
@@ -37,46 +37,52 @@ static INITIALIZER: unsafe extern "C" fn(c_int, *const c_void, *const *const c_c
 ///
 /// The loader calls it.
 #[unsafe(link_section = ".init")]
-unsafe extern "C" fn look(_: c_int, _: *const c_void, environment: *const *const c_char) {
-    // SAFETY: the arguments that glibc gives to initializers.
-    let start = unsafe { Start::read(environment) };
-    if !start.has_first(here()) {
+unsafe extern "C" fn look(
+    count: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: an initializer's arguments.
+    let start = unsafe { Start::read(count, arguments, environment) };
+    if let Some(start) = start
+        && !start.is_plain()
+    {
         look_again(&start);
     }
-}
-
-/// An address in this library.
-#[inline(always)]
-fn here() -> usize {
-    look as *const () as usize
 }
 
 #[cold]
 #[inline(never)]
 fn look_again(start: &Start) {
     // The loader leaves no other library in a program with more rights than its user's.
-    if os::is_secure() {
+    if start.is_secure {
         return;
     }
     let _errno = Errno::save();
-    let hidden_by = match start.find_before(here(), hides_functions) {
+    let hidden_by = match start.find_before(hides_functions) {
+        Some(b"libsoftmig.so") => b"another libsoftmig.so",
         Some(file) => file,
         None if start.is_audited() => b"LD_AUDIT",
         None => return,
     };
     gate::with_finding(|finding| {
-        // The user's own limits are theirs to get round.
-        if matches!(finding.standing, Standing::Job(_) | Standing::Denied(_)) {
+        // The user's own limits are theirs to get round, and a job without limits may be one without GPUs.
+        let has_limits = match finding.standing {
+            Standing::Job(_) => true,
+            Standing::Denied(why) => why != Reason::NoConf,
+            _ => false,
+        };
+        if has_limits {
             take_away(finding, hidden_by);
         }
     });
 }
 
-/// Whether a library has a function that this one exports. One whose symbols cannot be read may have.
+/// Whether a library has a function that this one exports, or needs.
 fn hides_functions(symbols: Option<&Symbols>) -> bool {
     let rows = CUDA.rows.iter().chain(NVML.rows);
-    let mut names = LOOKUPS.into_iter().chain(rows.map(|row| row.name));
-    symbols.is_none_or(|symbols| names.any(|name| symbols.defines(name)))
+    let mut names = OTHERS.into_iter().chain(rows.map(|row| row.name));
+    symbols.is_some_and(|symbols| names.any(|name| symbols.defines(name)))
 }
 
 /// Keeps the process from the GPU, or says that this would be done on a node that only observes.

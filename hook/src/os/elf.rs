@@ -88,7 +88,7 @@ impl<'a> Object<'a> {
 }
 
 /// An entry of a dynamic section: its tag and its value.
-pub(crate) type Entry = (u64, u64);
+pub(crate) type Entry = [u64; 2];
 
 /// Where the parts of an object's symbol table are.
 pub(crate) struct Symbols {
@@ -96,11 +96,18 @@ pub(crate) struct Symbols {
     soname: Option<usize>,
     strings: usize,
     table: usize,
-    hash: usize,
+    hash: Hash,
     versions: Option<usize>,
 }
 
+/// An object's hash section: each has one, or both.
+enum Hash {
+    Gnu(usize),
+    SystemV(usize),
+}
+
 // Tags of the dynamic section.
+const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_SONAME: u64 = 14;
@@ -113,7 +120,7 @@ const STT_GNU_IFUNC: u8 = 10;
 
 impl Symbols {
     /// Reads a dynamic section; `address` makes an address of a value there, if it is one. `None` for an object
-    /// without a GNU hash section.
+    /// without a hash section, in which no symbol can be looked up.
     ///
     /// # Safety
     ///
@@ -123,17 +130,18 @@ impl Symbols {
         mut place: *const Entry,
         address: impl Fn(usize) -> Option<usize>,
     ) -> Option<Self> {
-        let (mut strings, mut table, mut hash, mut versions, mut soname) =
-            (None, None, None, None, None);
+        let (mut strings, mut table, mut versions, mut soname) = (None, None, None, None);
+        let (mut gnu, mut system_v) = (None, None);
         loop {
             // SAFETY: the section ends in an entry of tag 0.
-            let (tag, value) = unsafe { place.read() };
+            let [tag, value] = unsafe { place.read() };
             let value = value as usize;
             match tag {
                 0 => break,
                 DT_STRTAB => strings = address(value),
                 DT_SYMTAB => table = address(value),
-                DT_GNU_HASH => hash = address(value),
+                DT_HASH => system_v = address(value),
+                DT_GNU_HASH => gnu = address(value),
                 DT_VERSYM => versions = address(value),
                 DT_SONAME => soname = Some(value),
                 _ => {}
@@ -145,7 +153,7 @@ impl Symbols {
             soname,
             strings: strings?,
             table: table?,
-            hash: hash?,
+            hash: gnu.map(Hash::Gnu).or(system_v.map(Hash::SystemV))?,
             versions,
         })
     }
@@ -168,36 +176,19 @@ impl Symbols {
     }
 
     fn look_up(&self, name: &CStr, is_meant: impl Fn(&libc::Elf64_Sym) -> bool) -> Option<*mut ()> {
-        let hash = gnu_hash(name.to_bytes());
-        let [buckets, first_symbol, bloom_words] = [0, 1, 2].map(|word| self.hash_word(word));
-        let first_bucket = bloom_words.wrapping_mul(2).wrapping_add(4);
-        let first_link = first_bucket.wrapping_add(buckets);
-        let mut symbol = self.hash_word(first_bucket.wrapping_add(hash.checked_rem(buckets)?));
-        if symbol < first_symbol {
-            return None;
-        }
         let mut other = None;
-        loop {
-            let link = self.hash_word(first_link.wrapping_add(symbol.wrapping_sub(first_symbol)));
-            if link | 1 == hash | 1
-                && let Some((address, hidden)) = self.symbol(symbol, name, &is_meant)
-            {
-                if !hidden {
-                    return Some(address);
-                }
-                other = other.or(Some(address));
+        let mut found = |symbol| match self.symbol(symbol, name, &is_meant) {
+            Some((address, false)) => Some(address),
+            hidden => {
+                other = other.or(hidden.map(|(address, _)| address));
+                None
             }
-            if link & 1 == 1 {
-                return other;
-            }
-            symbol = symbol.wrapping_add(1);
-        }
-    }
-
-    fn hash_word(&self, index: u32) -> u32 {
-        let at = self.hash.wrapping_add((index as usize).wrapping_mul(4));
-        // SAFETY: the words of the object's hash section, whose extent the words before tell.
-        unsafe { (at as *const u32).read() }
+        };
+        let default = match self.hash {
+            Hash::Gnu(hash) => look_up_in_gnu_hash(hash, name, &mut found),
+            Hash::SystemV(hash) => look_up_in_system_v_hash(hash, name, &mut found),
+        };
+        default.or(other)
     }
 
     /// Where a symbol is and whether it is hidden; `None` if it has another name, is not defined here or not meant.
@@ -226,6 +217,76 @@ impl Symbols {
         let version = unsafe { (version as *const u16).read() };
         Some((address, version & HIDDEN != 0))
     }
+}
+
+/// The first symbol of this name, perhaps, that `found` takes.
+fn look_up_in_gnu_hash<T>(
+    hash: usize,
+    name: &CStr,
+    found: &mut dyn FnMut(u32) -> Option<T>,
+) -> Option<T> {
+    let value = gnu_hash(name.to_bytes());
+    let [buckets, first_symbol, bloom_words] = [0, 1, 2].map(|index| word(hash, index));
+    let first_bucket = bloom_words.wrapping_mul(2).wrapping_add(4);
+    let first_link = first_bucket.wrapping_add(buckets);
+    let mut symbol = word(hash, first_bucket.wrapping_add(value.checked_rem(buckets)?));
+    if symbol < first_symbol {
+        return None;
+    }
+    loop {
+        let link = word(
+            hash,
+            first_link.wrapping_add(symbol.wrapping_sub(first_symbol)),
+        );
+        if link | 1 == value | 1
+            && let Some(it) = found(symbol)
+        {
+            return Some(it);
+        }
+        if link & 1 == 1 {
+            return None;
+        }
+        symbol = symbol.wrapping_add(1);
+    }
+}
+
+/// The same in the section that older linkers make.
+fn look_up_in_system_v_hash<T>(
+    hash: usize,
+    name: &CStr,
+    found: &mut dyn FnMut(u32) -> Option<T>,
+) -> Option<T> {
+    let [buckets, symbols] = [0, 1].map(|index| word(hash, index));
+    let bucket = system_v_hash(name.to_bytes()).checked_rem(buckets)?;
+    let first_link = buckets.wrapping_add(2);
+    let mut symbol = word(hash, bucket.wrapping_add(2));
+    // A chain has no more links than there are symbols.
+    for _ in 0..symbols {
+        if symbol == 0 {
+            return None;
+        }
+        if let Some(it) = found(symbol) {
+            return Some(it);
+        }
+        symbol = word(hash, first_link.wrapping_add(symbol));
+    }
+    None
+}
+
+/// A word of a hash section.
+fn word(hash: usize, index: u32) -> u32 {
+    let at = hash.wrapping_add((index as usize).wrapping_mul(4));
+    // SAFETY: the words of an object's hash section, whose extent its first words tell.
+    unsafe { (at as *const u32).read() }
+}
+
+/// The gABI's.
+fn system_v_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0, |hash: u32, &byte| {
+        let hash = hash.wrapping_shl(4).wrapping_add(byte.into());
+        let high = hash & 0xf000_0000;
+        (hash ^ high >> 24) & !high
+    })
 }
 
 fn gnu_hash(name: &[u8]) -> u32 {

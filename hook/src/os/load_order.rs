@@ -5,7 +5,7 @@
 
 #![expect(unsafe_code, reason = "reads the loader's records")]
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_int};
 
 use super::elf::{Entry, Symbols};
 use super::sys;
@@ -32,6 +32,9 @@ struct Debug {
 }
 
 const DT_DEBUG: u64 = 21;
+
+/// A function of glibc's that came with the namespaces in [`Debug`].
+const FROM_2_35: &CStr = c"_dl_find_object";
 
 /// The variable of libraries that audit the loader (ld.so(8)).
 const AUDIT: &[u8] = b"LD_AUDIT=";
@@ -61,12 +64,15 @@ impl Debug {
         // SAFETY: see above.
         let program = unsafe { core::slice::from_raw_parts(headers.first, headers.count) };
         let find = |kind| program.iter().find(|header| header.p_type == kind);
-        let (own, dynamic) = (find(libc::PT_PHDR)?, find(libc::PT_DYNAMIC)?);
-        let base = (headers.first as usize).wrapping_sub(own.p_vaddr as usize);
+        let dynamic = find(libc::PT_DYNAMIC)?;
+        // As the loader does where the program has none: it lies where it was linked for then.
+        let base = find(libc::PT_PHDR).map_or(0, |own| {
+            (headers.first as usize).wrapping_sub(own.p_vaddr as usize)
+        });
         let mut place = base.wrapping_add(dynamic.p_vaddr as usize) as *const Entry;
         loop {
             // SAFETY: the program's dynamic section, which is mapped and ends in an entry of tag 0.
-            let (tag, value) = unsafe { place.read() };
+            let [tag, value] = unsafe { place.read() };
             match tag {
                 0 => return None,
                 // SAFETY: the loader put the address of its record there.
@@ -112,52 +118,70 @@ impl LinkMap {
 
     /// Its dynamic symbols; `None` where they cannot be read.
     fn symbols(&self) -> Option<Symbols> {
+        // The loader leaves offsets in a section that it cannot write (glibc 2.35 and later).
+        let address = |value: usize| {
+            Some(if value < self.base {
+                self.base.wrapping_add(value)
+            } else {
+                value
+            })
+        };
         // SAFETY: the loader's own record of a dynamic section, in which it put addresses for offsets.
-        unsafe { Symbols::read(self.base, self.dynamic, Some) }
-    }
-
-    /// Whether this is the object of an address in its code: linkers place code before the dynamic section, and no other object
-    /// lies between.
-    #[inline(always)]
-    fn has(&self, code: usize) -> bool {
-        (self.base..self.dynamic as usize).contains(&code)
+        unsafe { Symbols::read(self.base, self.dynamic, address) }
     }
 }
 
-/// The objects between the program and the one with this code, which the loader looks up symbols in before that one. The kernel's
-/// object (vDSO) has no functions that others replace.
+unsafe extern "C" {
+    /// The start of this library's dynamic section, which the linker defines.
+    static _DYNAMIC: [Entry; 0];
+}
+
+/// The objects between the program and this library, which the loader looks up symbols in before this one. The kernel's object
+/// (vDSO) has no functions that others replace.
 #[inline(always)]
-fn before(
-    code: usize,
-    debug: Option<&Debug>,
-    vdso: usize,
-) -> impl Iterator<Item = &'static LinkMap> {
+fn before(debug: Option<&Debug>, vdso: usize) -> impl Iterator<Item = &'static LinkMap> {
+    let own = (&raw const _DYNAMIC).cast::<Entry>();
     LinkMap::all_of(debug)
         .skip(1)
-        .take_while(move |object| !object.has(code))
-        .filter(move |object| object.base != vdso)
+        .take_while(move |object| !core::ptr::eq(object.dynamic, own))
+        .filter(move |object| vdso == 0 || object.base != vdso)
 }
 
-/// What the kernel and the loader give a program at its start: they call initializers with its environment.
+/// What the kernel and the loader give a program at its start.
 pub(crate) struct Start {
     headers: Headers,
     vdso: usize,
+    /// Whether the kernel gave this program more rights than its user has (`AT_SECURE`).
+    pub(crate) is_secure: bool,
     has_audit_variable: bool,
 }
 
 impl Start {
-    /// Reads the environment, and the auxiliary vector behind it.
+    /// Reads the environment, and the auxiliary vector behind it, by the arguments that glibc calls initializers with. `None`
+    /// for other arguments: other C libraries give none, and glibc gives another environment to a library that is loaded later.
     ///
     /// # Safety
     ///
-    /// The third argument of an initializer, as glibc calls it.
+    /// The arguments are those that an initializer is called with, whatever its C library is.
     #[inline(always)]
-    pub(crate) unsafe fn read(mut environment: *const *const c_char) -> Self {
+    pub(crate) unsafe fn read(
+        count: c_int,
+        arguments: *const *const c_char,
+        environment: *const *const c_char,
+    ) -> Option<Self> {
+        // As the kernel lays them out: the arguments, a null pointer, and the environment.
+        let count = usize::try_from(count).ok()?;
+        let is_start = !arguments.is_null()
+            && core::ptr::eq(arguments.wrapping_add(count).wrapping_add(1), environment);
+        if !is_start {
+            return None;
+        }
+        let mut variables = environment;
         let mut has_audit_variable = false;
         loop {
-            // SAFETY: the caller's promise; a null pointer ends it.
-            let variable = unsafe { environment.read() };
-            environment = environment.wrapping_add(1);
+            // SAFETY: the environment, which a null pointer ends.
+            let variable = unsafe { variables.read() };
+            variables = variables.wrapping_add(1);
             if variable.is_null() {
                 break;
             }
@@ -172,50 +196,49 @@ impl Start {
                 count: 0,
             },
             vdso: 0,
+            is_secure: false,
             has_audit_variable,
         };
-        let mut auxiliary: *const (u64, u64) = environment.cast();
+        let mut auxiliary: *const [u64; 2] = variables.cast();
         loop {
             // SAFETY: the kernel puts it there, with an entry of type 0 at its end.
-            let (kind, value) = unsafe { auxiliary.read() };
+            let [kind, value] = unsafe { auxiliary.read() };
             auxiliary = auxiliary.wrapping_add(1);
             match kind {
-                libc::AT_NULL => return start,
+                libc::AT_NULL => return Some(start),
                 libc::AT_PHDR => start.headers.first = value as *const libc::Elf64_Phdr,
                 libc::AT_PHNUM => start.headers.count = value as usize,
                 libc::AT_SYSINFO_EHDR => start.vdso = value as usize,
+                libc::AT_SECURE => start.is_secure = value != 0,
                 _ => {}
             }
         }
     }
 
-    /// Whether the loader looks up symbols in the library with this code before all others, and no other library audits it.
+    /// Whether the loader looks up symbols in this library before all others, and no other library may audit it.
     ///
     /// Each process of a node asks this when it starts: it takes no call, and no memory that the loader has not just used.
     #[inline(always)]
-    pub(crate) fn has_first(&self, code: usize) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         let debug = Debug::of(self.headers);
-        !self.is_audited_by(debug) && before(code, debug, self.vdso).next().is_none()
+        !self.has_audit_variable
+            && !debug.is_some_and(Debug::has_other_namespaces)
+            && before(debug, self.vdso).next().is_none()
     }
 
-    /// Whether `LD_AUDIT` or the loader's `--audit` loaded a library that may change what symbols are bound to. The loader of
-    /// glibc before 2.35 tells only of the variable.
+    /// Whether `LD_AUDIT` or the loader's `--audit` loaded a library that may change what symbols are bound to.
     pub(crate) fn is_audited(&self) -> bool {
-        self.is_audited_by(Debug::of(self.headers))
+        let tells_of_namespaces = find_in_glibc(FROM_2_35).is_some();
+        Debug::of(self.headers).is_some_and(Debug::has_other_namespaces)
+            || self.has_audit_variable && !tells_of_namespaces
     }
 
-    #[inline(always)]
-    fn is_audited_by(&self, debug: Option<&Debug>) -> bool {
-        self.has_audit_variable || debug.is_some_and(Debug::has_other_namespaces)
-    }
-
-    /// The file of the first object before the one with this code of which `is_meant` says so, by its symbols if they can be read.
+    /// The file of the first object before this library of which `is_meant` says so, by its symbols if they can be read.
     pub(crate) fn find_before(
         &self,
-        code: usize,
         is_meant: impl Fn(Option<&Symbols>) -> bool,
     ) -> Option<&'static [u8]> {
-        before(code, Debug::of(self.headers), self.vdso)
+        before(Debug::of(self.headers), self.vdso)
             .find(|object| is_meant(object.symbols().as_ref()))
             .map(LinkMap::file)
     }

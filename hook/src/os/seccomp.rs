@@ -73,7 +73,8 @@ pub(crate) fn keep_from_driver() -> Result<(), Error> {
         len: FILTER.len() as u16,
         filter: FILTER.as_ptr().cast_mut(),
     };
-    sys::set_filter(&program)?;
+    // For threads too that another library has started already.
+    sys::set_filter_of_all_threads(&program).or_else(|_| sys::set_filter(&program))?;
     Ok(())
 }
 

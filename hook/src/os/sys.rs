@@ -56,6 +56,8 @@ calls! {
     fn set_no_new_privileges() = SYS_prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     fn set_filter(filter: &libc::sock_fprog)
         = SYS_prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const *filter, 0, 0);
+    fn set_filter_of_all_threads(filter: &libc::sock_fprog)
+        = SYS_seccomp(libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC, &raw const *filter);
     fn set_name(name: &CStr) = SYS_prctl(libc::PR_SET_NAME, name.as_ptr(), 0, 0, 0);
     /// A set of signals is as large as the kernel's.
     fn signal_mask(new: &u64, before: &mut u64)

@@ -39,7 +39,7 @@ const MAX_INTERVAL: Nanos = 16 * MS;
 const MAX_LEAD: Nanos = 40 * MS;
 const RESUME_LEAD: Nanos = 20 * MS;
 
-/// A job saves up its share of this time at most, and goes on with its share of [`RESUME_CREDIT`].
+/// A job saves up its share of this time at most, and goes on with its share of `RESUME_CREDIT`.
 pub const MAX_CREDIT: Nanos = 100 * MS;
 const RESUME_CREDIT: Nanos = 30 * MS;
 /// No job owes more.

@@ -21,6 +21,7 @@ on_each_slurm!(
     a_copy_of_the_driver_under_another_name_is_known,
     who_puts_a_library_before_softmigs_gets_no_gpu,
     what_is_started_without_a_gpu_gets_none,
+    a_job_without_limits_keeps_its_rights,
     other_libraries_may_come_first,
 );
 
@@ -154,7 +155,7 @@ fn a_copy_of_the_driver_under_another_name_is_known(slurm: Slurm) -> Result<()> 
 }
 
 /// What comes before softmig's library, the words that start a program so, and whether lookups are the driver's own then.
-const FIRST: [(&str, &str, bool); 7] = [
+const FIRST: [(&str, &str, bool); 9] = [
     ("libc.so.6", "LD_PRELOAD=libc.so.6", true),
     ("libcuda.so.1", "LD_PRELOAD=libcuda.so.1", false),
     (
@@ -167,6 +168,8 @@ const FIRST: [(&str, &str, bool); 7] = [
         "LD_PRELOAD=/opt/programs/liballocator.so:/opt/programs/libinterposer.so",
         false,
     ),
+    ("libfixed.so", "LD_PRELOAD=/opt/programs/libfixed.so", false),
+    ("libcalls.so", "LD_PRELOAD=/opt/programs/libcalls.so", false),
     ("LD_AUDIT", "LD_AUDIT=/opt/programs/libaudit.so", false),
     (
         "libc.so.6",
@@ -195,6 +198,17 @@ fn who_puts_a_library_before_softmigs_gets_no_gpu(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
+/// A job without GPUs, in which some libraries would take rights from programs that are started (`sudo`).
+fn a_job_without_limits_keeps_its_rights(slurm: Slurm) -> Result<()> {
+    let site = site(slurm)?;
+    let job = site.none.to_string();
+    let script = "LD_PRELOAD=libc.so.6 grep NoNewPrivs /proc/self/status";
+    let argv = ["srun", "--jobid", &job, "--overlap", "bash", "-c", script];
+    let said = site.cluster.command("alice", &argv).output()?;
+    assert_eq!(said.stdout, "NoNewPrivs:\t0\n", "{said}");
+    Ok(())
+}
+
 fn what_is_started_without_a_gpu_gets_none(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let expected = site.quarter_answer().without_driver();
@@ -206,6 +220,7 @@ fn what_is_started_without_a_gpu_gets_none(slurm: Slurm) -> Result<()> {
 fn other_libraries_may_come_first(slurm: Slurm) -> Result<()> {
     site(slurm)?.assert_known(
         "LD_PRELOAD=/opt/programs/liballocator.so whose\n\
+         LD_PRELOAD=/opt/programs/libolder.so whose\n\
          LD_PRELOAD=libm.so.6 whose\n\
          LD_PRELOAD=libpthread.so.0:libdl.so.2 LD_AUDIT= whose\n\
          /lib64/ld-linux-x86-64.so.2 /opt/programs/whose",

@@ -50,7 +50,10 @@ pub fn loaded(slurm: Slurm) -> Builder {
         "whose",
         "libaudit.so",
         "liballocator.so",
+        "libcalls.so",
+        "libfixed.so",
         "libinterposer.so",
+        "libolder.so",
     ];
     let place = |builder: Builder, name: &str| {
         builder.install(client.join(name), format!("{FOLDER}/{name}"), 0o755)
