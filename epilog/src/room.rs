@@ -22,6 +22,21 @@ const USERS: &str = "uid";
 
 /// Names a job's new log in its user's folder, and removes the oldest logs that are too much.
 pub(crate) fn keep_within(logs: &Dir, job: &Job, name: &str) -> Result<(), DirError> {
+    // Not every file system has a second name for a file. All logs are bounded there too.
+    let of_user = keep_within_users(logs, job, name);
+    let too_old = too_old(logs, name, OF_ALL)?;
+    for old in &too_old {
+        logs.remove(old)?;
+    }
+    if let Some(users) = logs.child(USERS)?
+        && !too_old.is_empty()
+    {
+        forget(&users)?;
+    }
+    of_user
+}
+
+fn keep_within_users(logs: &Dir, job: &Job, name: &str) -> Result<(), DirError> {
     let users = logs.make_child(USERS)?;
     let own = users.make_child(&job.uid.to_string())?;
     own.remove(name)?;
@@ -33,13 +48,6 @@ pub(crate) fn keep_within(logs: &Dir, job: &Job, name: &str) -> Result<(), DirEr
             logs.remove(&old)?;
         }
         own.remove(&old)?;
-    }
-    let too_old = too_old(logs, name, OF_ALL)?;
-    for old in &too_old {
-        logs.remove(old)?;
-    }
-    if !too_old.is_empty() {
-        forget(&users)?;
     }
     Ok(())
 }

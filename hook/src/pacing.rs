@@ -214,8 +214,13 @@ fn break_off(stream: Stream) {
     }
 }
 
-/// Whether the driver has made channels, as it does for a new context, since [`seat_contexts`] looked last.
-static HAS_NEW_CHANNELS: AtomicBool = AtomicBool::new(false);
+/// Whether there may be a context that [`seat_contexts`] did not see: the driver has made channels, as it does for each.
+static HAS_NEW_CONTEXT: AtomicBool = AtomicBool::new(false);
+
+/// A context was made, perhaps while another thread looked.
+pub(crate) fn expect_context() {
+    HAS_NEW_CONTEXT.store(true, Ordering::Relaxed);
+}
 
 /// The program may have a new context. Its process asks for a seat then, also if it never launches: the monitor takes processes
 /// with a context and without a seat for processes without this library.
@@ -224,7 +229,7 @@ static HAS_NEW_CHANNELS: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub(crate) fn seat_contexts() {
     // Relaxed: the thread that made a context comes here itself.
-    if HAS_NEW_CHANNELS.load(Ordering::Relaxed) {
+    if HAS_NEW_CONTEXT.load(Ordering::Relaxed) {
         seat_new_contexts();
     }
 }
@@ -236,7 +241,7 @@ fn seat_new_contexts() {
     if !is_paced() {
         return;
     }
-    HAS_NEW_CHANNELS.store(false, Ordering::Relaxed);
+    HAS_NEW_CONTEXT.store(false, Ordering::Relaxed);
     let with_primary = (0..device::device_count()).filter(|&device| is_active(device));
     let gpus = with_primary
         .map(PacedGpu::of)
@@ -248,7 +253,6 @@ fn seat_new_contexts() {
 
 /// The driver has made channels for this process, or ended some: the arbiter is to know.
 pub(crate) fn channels_changed() {
-    HAS_NEW_CHANNELS.store(true, Ordering::Relaxed);
     if STATE.load(Ordering::Relaxed) == PACED {
         PacedGpu::each(|gpu| gpu.tell_channels());
     }

@@ -105,9 +105,11 @@ fn empty(jobs: &Dir, name: &str) -> Result<(), DirError> {
     let Some(folder) = jobs.child(name)? else {
         return Ok(());
     };
-    folder.truncate(LOG)?;
+    // A process that has a lease on the log can keep it from being opened. It grows no more all the same.
+    let emptied = folder.truncate(LOG);
     let size = folder.taken()?.max(PAGE);
     let options = CString::new(format!("size={size}")).unwrap_or_default();
     mount_remount(folder.path(), FLAGS, &options)
-        .map_err(failed("making smaller", folder.path().into()))
+        .map_err(failed("making smaller", folder.path().into()))?;
+    emptied
 }

@@ -49,6 +49,7 @@ fn created(place: Out<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresult)
     let Some(gpu) = on(device) else { return call() };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuCtxCreate", call, || {
+        pacing::expect_context();
         gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
         gpu.expect_change();
         let held = Holding {
@@ -122,6 +123,7 @@ pub(crate) fn retain_primary(device: CUdevice, call: impl FnOnce() -> CUresult) 
     };
     let units = nvml_usage::of_context(&gpu);
     ledger::charged(&gpu, units, c"cuDevicePrimaryCtxRetain", call, || {
+        pacing::expect_context();
         gpu.state().overhead.fetch_add(units, Ordering::Relaxed);
     })
 }

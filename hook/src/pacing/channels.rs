@@ -45,6 +45,7 @@ pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
             group,
             handle,
         }) => {
+            super::expect_context();
             let parts = [file.cast_unsigned(), client, group, handle];
             add(|table| &table.channels, client, parts)
         }
