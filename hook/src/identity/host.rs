@@ -36,7 +36,12 @@ impl ProcessView for ThisNode {
 
     fn cgroup<T>(&self, pid: Option<u32>, read: impl FnOnce(&[u8]) -> T) -> Result<T, OsError> {
         let file = match pid {
-            None => File::open(c"/proc/self/cgroup", libc::O_RDONLY)?,
+            // This thread's: with hierarchies of version 1 the kernel says of a first thread that has ended that it is in no
+            // control group. Linux before 3.17 has no such path.
+            None => match File::open(c"/proc/thread-self/cgroup", libc::O_RDONLY) {
+                Err(Error::MISSING) => File::open(c"/proc/self/cgroup", libc::O_RDONLY)?,
+                opened => opened?,
+            },
             Some(pid) => open_of(pid, b"cgroup")?,
         };
         let mut scratch = Scratch::new()?;

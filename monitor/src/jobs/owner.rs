@@ -4,7 +4,7 @@
 //! come so slowly that whoever reads them never ends.
 
 use crate::jobs::pidfd::state_and_beginning;
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 use softmig_policy::node::cgroup::{self, JobName};
 use std::fs::File;
@@ -63,9 +63,16 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
     // Both files through one folder: that stays the same process's when its number is given to another.
     let process = openat(CWD, folder.join(pid.to_string()), flags, Mode::empty())?;
     let status = read(&process, "status")?;
-    let list = read(&process, "cgroup")?;
-    let Some((_, began)) = state_and_beginning(&read(&process, "stat")?) else {
+    let Some((state, began)) = state_and_beginning(&read(&process, "stat")?) else {
         return Ok(Owner::Unknown("its stat has no time".into()));
+    };
+    let list = match state {
+        'Z' | 'X' => groups_of_a_thread(&process)?,
+        _ => None,
+    };
+    let list = match list {
+        Some(list) => list,
+        None => read(&process, "cgroup")?,
     };
     let Some((uid, is_root, name)) = user_and_name(&status) else {
         return Ok(Owner::Unknown("its status names no user".into()));
@@ -83,6 +90,31 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
         began,
         is_root,
     })
+}
+
+/// The control groups of a process whose first thread has ended, by another thread: with hierarchies of version 1 the kernel
+/// says of the first one that it is in none. `None` if all have ended.
+fn groups_of_a_thread(process: &impl AsFd) -> std::io::Result<Option<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let threads = openat(process, "task", flags, Mode::empty())?;
+    // Of threads that have ended the kernel lists the first one alone, and it may list one that ends just now.
+    for entry in Dir::read_from(&threads)?.take(8) {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        let is_alive = read(&threads, &format!("{name}/stat"))
+            .ok()
+            .and_then(|stat| state_and_beginning(&stat))
+            .is_some_and(|(state, _)| !matches!(state, 'Z' | 'X'));
+        if let Some(list) = is_alive
+            .then(|| read(&threads, &format!("{name}/cgroup")).ok())
+            .flatten()
+        {
+            return Ok(Some(list));
+        }
+    }
+    Ok(None)
 }
 
 fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
@@ -172,6 +204,34 @@ mod tests {
         ] {
             assert_eq!(whose(cgroup), place, "{cgroup}");
         }
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_stays_its_jobs() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join("7").join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let dead = STAT.replace(" S 1 ", " Z 1 ");
+        let (none, job) = (
+            "4:devices:/\n",
+            "4:devices:/slurm/uid_2001/job_12/step_0/task_0\n",
+        );
+        write("status", STATUS);
+        write("stat", &dead);
+        write("cgroup", none);
+        write("task/7/stat", &dead);
+        write("task/7/cgroup", none);
+        let place = || match owner(folder.path(), 7) {
+            Owner::Process { place, .. } => place,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(place(), Place::Outside);
+        write("task/8/stat", STAT);
+        write("task/8/cgroup", job);
+        assert_eq!(place(), Place::Job(12));
     }
 
     #[test]

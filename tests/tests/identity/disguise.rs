@@ -12,6 +12,7 @@ on_each_slurm!(
     variables_of_the_c_library_are_not_heard_inside_a_job,
     a_job_that_asks_for_silence_is_held_all_the_same,
     a_daemon_stays_in_its_job,
+    a_process_without_its_first_thread_stays_in_its_job,
     nothing_of_a_step_outlives_it,
     a_user_namespace_hides_no_job,
     who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus,
@@ -69,6 +70,10 @@ fn a_daemon_stays_in_its_job(slurm: Slurm) -> Result<()> {
         setsid --fork sh -c \"sleep 0.2; whose >$said.daemon 2>&1; mv $said.daemon $said\" </dev/null >/dev/null 2>&1\n\
         until [ -s $said ]; do sleep 0.05; done; cat $said";
     site(slurm)?.assert_known(daemon)
+}
+
+fn a_process_without_its_first_thread_stays_in_its_job(slurm: Slurm) -> Result<()> {
+    site(slurm)?.assert_known("whose without-main")
 }
 
 /// `proctrack/cgroup` ends all of a step with it, so that nobody has to ask whose a leftover is.
