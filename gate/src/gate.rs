@@ -2,14 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use crate::admitted::{Admitted, NotAdmitted};
 use crate::btf::{Btf, BtfError};
 use crate::error::{BTF, GateError, failed};
 use crate::groups;
@@ -24,9 +23,6 @@ use crate::tables::{
 
 /// Both, since the kernel lends some functions only to the latter.
 const LICENSE: &str = "Dual MIT/GPL";
-
-/// How many processes of one user are admitted at once.
-const MOST_OF_A_USER: usize = 4096;
 
 /// Which program, and where it is attached.
 #[derive(Clone, Debug)]
@@ -53,32 +49,10 @@ impl Settings {
 /// A gate, as the monitor has it.
 #[derive(Debug)]
 pub struct Gate {
-    admitted: Map,
+    admitted: Admitted,
     asked: Map,
     refused: Map,
     folder: PathBuf,
-    /// How many entries of `admitted` each user has, or had when that was last counted.
-    users: Mutex<BTreeMap<u32, usize>>,
-}
-
-/// Why a process is not admitted.
-#[derive(Debug, thiserror::Error)]
-pub enum NotAdmitted {
-    /// It has not opened the control device since it executed its program.
-    #[error("it has not opened the control device")]
-    NotAsked,
-    /// It has ended, or cannot be looked at.
-    #[error("it cannot be looked at: {0}")]
-    Unknown(io::Error),
-    /// The library is not mapped there.
-    #[error("softmig's library is not in it")]
-    NoLibrary,
-    /// Its user has too many already.
-    #[error("its user has {MOST_OF_A_USER} processes with a GPU")]
-    TooMany,
-    /// The table did not take it.
-    #[error("the table of processes: {0}")]
-    Table(io::Error),
 }
 
 impl Gate {
@@ -87,11 +61,10 @@ impl Gate {
         let folder = &settings.folder;
         make_folder(folder)?;
         let gate = Self {
-            admitted: map(folder, ADMITTED, SHAPE_OF_ADMITTED)?,
+            admitted: Admitted::new(map(folder, ADMITTED, SHAPE_OF_ADMITTED)?),
             asked: map(folder, ASKED, SHAPE_OF_ASKED)?,
             refused: map(folder, REFUSED, SHAPE_OF_REFUSED)?,
             folder: folder.clone(),
-            users: Mutex::default(),
         };
         let jobs = map(folder, JOBS, SHAPE_OF_JOBS)?;
         let maps = Maps {
@@ -125,12 +98,13 @@ impl Gate {
         is_set_up(&self.folder)
     }
 
-    /// Admits a process that has asked, if it has the library.
+    /// Admits a process that has asked, if it has the library. It counts as this user's, who is its job's: in containers
+    /// processes have other users.
     ///
     /// May take as long as the process likes, which can make the kernel wait for its memory.
     pub fn admit(&self, pid: u32, uid: u32, library: &Library) -> Result<(), NotAdmitted> {
         // In this order: if it executes another program from here on, what is admitted is not that one.
-        let asked = self.asked.get::<16>(&pid.to_ne_bytes());
+        let asked = self.asked.get(&pid.to_ne_bytes());
         let asked = asked.map_err(NotAdmitted::Table)?;
         let program = asked.ok_or(NotAdmitted::NotAsked)?;
         match library.is_in(pid) {
@@ -138,33 +112,12 @@ impl Gate {
             Ok(false) => return Err(NotAdmitted::NoLibrary),
             Err(error) => return Err(NotAdmitted::Unknown(error)),
         }
-        let mut key = [0; 24];
-        key[..4].copy_from_slice(&pid.to_ne_bytes());
-        key[8..].copy_from_slice(&program);
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = users.entry(uid).or_default();
-        if *count >= MOST_OF_A_USER {
-            return Err(NotAdmitted::TooMany);
-        }
-        *count += 1;
-        let value = u64::from(uid).to_ne_bytes();
-        self.admitted.put(&key, &value).map_err(NotAdmitted::Table)
+        self.admitted.add(pid, &program, uid)
     }
 
     /// Forgets processes that have ended.
     pub fn forget_the_dead(&self) -> io::Result<()> {
-        let mut counted = BTreeMap::new();
-        for key in self.admitted.keys::<24>()? {
-            let pid = u32::from_ne_bytes([key[0], key[1], key[2], key[3]]);
-            // Where another process has the number, this one's entry admits nobody.
-            if !Path::new(&format!("/proc/{pid}")).exists() {
-                self.admitted.remove(&key)?;
-            } else if let Some(uid) = self.admitted.get::<8>(&key)? {
-                *counted.entry(u64::from_ne_bytes(uid) as u32).or_default() += 1;
-            }
-        }
-        *self.users.lock().unwrap_or_else(PoisonError::into_inner) = counted;
-        Ok(())
+        self.admitted.forget_the_dead()
     }
 
     /// What was refused since the last time: once for each job.

@@ -15,6 +15,7 @@
 //! What it needs: Linux 5.8, BTF (`/sys/kernel/btf/vmlinux`), a bpf file system and `CAP_SYS_ADMIN`. On nodes whose jobs have
 //! control groups of version 1, version 2 need not be mounted.
 
+mod admitted;
 pub mod btf;
 mod error;
 mod gate;
@@ -27,8 +28,9 @@ pub mod program;
 mod sys;
 mod tables;
 
+pub use admitted::NotAdmitted;
 pub use error::GateError;
-pub use gate::{Gate, NotAdmitted, Refusal, Settings, check};
+pub use gate::{Gate, Refusal, Settings, check};
 pub use jobs::Jobs;
 pub use library::Library;
 pub use program::Devices;

@@ -48,9 +48,9 @@ impl Authorizer for Door {
         guests.get(&client.pid).copied().ok_or(Errno::NOENT)
     }
 
-    fn gated_job(&self, client: Asking) -> Option<Job> {
+    fn gated_job(&self, client: Asking) -> Option<(Job, u32)> {
         let guests = self.0.lock().unwrap();
-        guests.get(&client.pid).map(|admission| admission.job)
+        guests.get(&client.pid).map(|it| (it.job, client.uid))
     }
 
     fn users(&self) -> BTreeSet<u32> {
@@ -281,7 +281,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
             })
         }
 
-        fn gated_job(&self, _: Asking) -> Option<Job> {
+        fn gated_job(&self, _: Asking) -> Option<(Job, u32)> {
             None
         }
 

@@ -41,8 +41,8 @@ pub trait Authorizer: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
 
-    /// The job of a client, if only processes that were admitted can open its GPUs.
-    fn gated_job(&self, client: Client) -> Option<Job>;
+    /// The job of a client and that job's user, if only processes that were admitted can open its GPUs.
+    fn gated_job(&self, client: Client) -> Option<(Job, u32)>;
 
     /// Those users who have jobs that may sit anywhere.
     fn users(&self) -> BTreeSet<u32>;
@@ -96,12 +96,12 @@ impl Authorizer for Jobs {
         })
     }
 
-    fn gated_job(&self, client: Client) -> Option<Job> {
+    fn gated_job(&self, client: Client) -> Option<(Job, u32)> {
         let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
             return None;
         };
         let conf = self.conf(&place).filter(|conf| conf.gate)?;
-        Some(Job(number(&place, &conf)?))
+        Some((Job(number(&place, &conf)?), conf.uid))
     }
 
     fn users(&self) -> BTreeSet<u32> {
@@ -221,7 +221,7 @@ mod tests {
         std::fs::write(&conf, CONF).unwrap();
         assert_eq!(job(77), None);
         std::fs::write(&conf, format!("{CONF}SOFTMIG_DEVICE_GATE=1\n")).unwrap();
-        assert_eq!(job(77), Some(Job(12)));
+        assert_eq!(job(77), Some((Job(12), 2001)));
         assert_eq!(job(78), None);
     }
 

@@ -207,11 +207,15 @@ impl Server {
     }
 
     /// Has a process admitted to its job's GPUs.
-    fn admit(&self, connection: Connection) {
+    fn admit(&self, mut connection: Connection) {
         // It would be told of as long as its request is there.
         let _ = epoll::delete(self.closer.epoll(), &connection.socket);
         match self.authorizer.gated_job(connection.client) {
-            Some(job) => self.admissions.ask(job, connection),
+            Some((job, uid)) => {
+                // In containers processes have other users, whom nothing keeps from being many.
+                connection.client.uid = uid;
+                self.admissions.ask(job, connection);
+            }
             // It needs nothing.
             None => drop(answer(&connection.socket, Ok(None))),
         }
