@@ -142,6 +142,8 @@ mod tests {
         SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/8\nSOFTMIG_MODE=soft\n\
         SOFTMIG_GPUS=GPU-00000000-1111-2222-3333-4444444444AF\n";
 
+    const STAT: &str = "77 (python) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+
     fn ask(
         cgroup: &str,
         conf: &str,
@@ -158,8 +160,7 @@ mod tests {
         std::fs::create_dir_all(&process).unwrap();
         std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
         std::fs::write(process.join("cgroup"), cgroup).unwrap();
-        let stat = "77 (python) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
-        std::fs::write(process.join("stat"), stat).unwrap();
+        std::fs::write(process.join("stat"), STAT).unwrap();
         let jobs = Jobs::new(node, folder.path().join("proc"));
         jobs.admit(Client { pid: 77, uid }, gpu)
     }
@@ -213,6 +214,7 @@ mod tests {
         std::fs::create_dir_all(&process).unwrap();
         std::fs::write(process.join("status"), "Name:\tpython\nUid:\t2001\t2001\n").unwrap();
         std::fs::write(process.join("cgroup"), STEP).unwrap();
+        std::fs::write(process.join("stat"), STAT).unwrap();
         let jobs = Jobs::new(node.clone(), folder.path().join("proc"));
         // Another user's id too, as in a container.
         let job = |pid| jobs.gated_job(Client { pid, uid: 100_000 });
