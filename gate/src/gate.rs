@@ -17,8 +17,8 @@ use crate::library::Library;
 use crate::program::{Devices, Maps, NAME, program};
 use crate::sys::{self, Map};
 use crate::tables::{
-    ADMITTED, ASKED, JOBS, LINK, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED, SHAPE_OF_JOBS,
-    SHAPE_OF_REFUSED, in_bpf, is_set_up, make_folder, map,
+    ADMITTED, ASKED, JOBS, LINK, REFUSAL, REFUSED, SHAPE_OF_ADMITTED, SHAPE_OF_ASKED,
+    SHAPE_OF_JOBS, SHAPE_OF_REFUSED, in_bpf, is_set_up, make_folder, map,
 };
 
 /// Both, since the kernel lends some functions only to the latter.
@@ -120,18 +120,21 @@ impl Gate {
         self.admitted.forget_the_dead()
     }
 
-    /// What was refused since the last time: once for each job.
+    /// What was refused since the last time: once for each job and user.
     pub fn refusals(&self) -> io::Result<Vec<Refusal>> {
         let mut refusals = Vec::new();
-        for key in self.refused.keys::<NAME>()? {
+        for key in self.refused.keys::<REFUSAL>()? {
             let Some(value) = self.refused.get::<8>(&key)? else {
                 continue;
             };
             self.refused.remove(&key)?;
             let value = u64::from_ne_bytes(value);
-            let name = key.split(|&byte| byte == 0).next().unwrap_or_default();
+            let (name, user) = key.split_at(NAME);
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            let user = user.try_into().map(u64::from_ne_bytes).unwrap_or_default();
             refusals.push(Refusal {
                 group: String::from_utf8_lossy(name).into_owned(),
+                uid: (user >> 32) as u32,
                 pid: (value & u64::from(u32::MAX)) as u32,
                 minor: (value >> 32) as u32,
             });
@@ -143,8 +146,10 @@ impl Gate {
 /// A process that was refused a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The name of its job's control group.
+    /// The name of its job's control group. Users who have groups of their own can name one like another's job.
     pub group: String,
+    /// Its user.
+    pub uid: u32,
     /// Its number.
     pub pid: u32,
     /// The GPU's minor number.

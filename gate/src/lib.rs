@@ -9,7 +9,7 @@
 //! | `jobs` | names of the control groups of jobs that have the gate | prolog, epilog ([`Jobs`]) |
 //! | `admitted` | processes that may open GPUs | the monitor ([`Gate::admit`]) |
 //! | `asked` | processes that opened the control device and are not admitted | the program |
-//! | `refused` | jobs with a process that was refused | the program |
+//! | `refused` | jobs and users with a process that was refused | the program |
 //! | `link` | the attachment | the monitor ([`Gate::set_up`]) |
 //!
 //! What it needs: Linux 5.8, BTF (`/sys/kernel/btf/vmlinux`), a bpf file system and `CAP_SYS_ADMIN`. On nodes whose jobs have

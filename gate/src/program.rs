@@ -7,7 +7,7 @@
 //!   that is in `jobs`                                    -> open
 //! the process is in `admitted`                           -> open
 //! the device is the driver's control device              -> open, and the process is in `asked`
-//! else                                                   -> refused, and the job is in `refused`
+//! else                                                   -> refused, and job and user are in `refused`
 //! ```
 //!
 //! **A process** is its number, the time at which it began, and how many programs it has executed (`self_exec_id`). Both the
@@ -16,7 +16,7 @@
 //!
 //! **A job** is known by its group's name, which only Slurm gives. So the prolog can put it in `jobs` before the group exists,
 //! and there is no moment in which a job's process is there and the program does not know it. A user who has groups of their
-//! own can name one like another job, which only refuses their own processes.
+//! own can name one like another job, which only refuses their own processes. Who was refused is therefore told with the user.
 //!
 //! **The control device** (`/dev/nvidiactl`) and `nvidia-uvm` give neither memory nor time without a GPU's own device. The
 //! library opens the control device to be in `asked`, and then asks the monitor to admit the process.
@@ -76,7 +76,7 @@ const MINOR: i16 = 8;
 
 /// On the stack: a number that was read.
 const SCRATCH: i16 = -8;
-/// A name.
+/// A name. What follows it is a refusal's key: in `SCRATCH`, the user in the upper half.
 const NAME_AT: i16 = -40;
 /// What is told of a refusal.
 const REFUSAL: i16 = -48;
@@ -155,6 +155,9 @@ impl Writer<'_> {
         self.program.exit();
 
         self.program.here(refuse);
+        self.program.call(Function::User);
+        self.program.shift_left(R0, 32);
+        self.program.store_double(SCRATCH, R0);
         // Beside each other: the number of the process, and that of the device.
         self.program.load_double(R1, Stack, PROCESS);
         self.program.shift_left(R6, 32);

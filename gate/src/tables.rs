@@ -20,6 +20,9 @@ pub(crate) const ASKED: &str = "asked";
 pub(crate) const REFUSED: &str = "refused";
 pub(crate) const LINK: &str = "link";
 
+/// How long a refusal's key is: a job's name and a user.
+pub(crate) const REFUSAL: usize = NAME + 8;
+
 const fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
     Shape {
         kind,
@@ -32,7 +35,7 @@ const fn shape(kind: Kind, key: u32, value: u32, entries: u32) -> Shape {
 pub(crate) const SHAPE_OF_JOBS: Shape = shape(Kind::Hash, NAME as u32, 8, 16_384);
 pub(crate) const SHAPE_OF_ADMITTED: Shape = shape(Kind::Hash, 24, 8, 65_536);
 pub(crate) const SHAPE_OF_ASKED: Shape = shape(Kind::Forgetful, 4, 16, 16_384);
-pub(crate) const SHAPE_OF_REFUSED: Shape = shape(Kind::Forgetful, NAME as u32, 8, 1024);
+pub(crate) const SHAPE_OF_REFUSED: Shape = shape(Kind::Forgetful, REFUSAL as u32, 8, 1024);
 
 /// Whether there is a gate. Only root is told.
 #[must_use]

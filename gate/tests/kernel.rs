@@ -29,6 +29,7 @@ fn who_has_not_the_library_opens_no_gpu() {
     assert_eq!(without.say("gpu"), REFUSED);
     let refusal = Refusal {
         group: "job_7".into(),
+        uid: 2001,
         pid: without.pid(),
         minor: 3,
     };
@@ -164,6 +165,20 @@ fn roots_daemons_meet_no_gate() {
         REFUSED
     );
     assert_eq!(gate.refusals().unwrap().len(), 1);
+}
+
+#[test]
+fn root_of_a_namespace_is_named_as_the_user_it_is() {
+    let Some(world) = World::new() else { return };
+    let gate = world.gate();
+    world.add("job_7");
+    // As a user's own group may be called.
+    let group = world.group.join("user@2001.service/job_7");
+    let mut user = world.process(&[group], false, false);
+    user.say("unshare --user --map-root-user bash -c 'exec 9<gpu' 2>&-; echo done");
+    let refusals = gate.refusals().unwrap();
+    let named = refusals.iter().map(|it| (it.group.as_str(), it.uid));
+    assert_eq!(named.collect::<Vec<_>>(), [("job_7", 2001)]);
 }
 
 #[test]

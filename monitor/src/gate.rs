@@ -13,12 +13,13 @@ use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_policy::node::paths::NODE_CONF;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use crate::jobs::confs::Confs;
+use crate::jobs::owner::{Owner, Place, owner};
 
 /// Where the loader finds which libraries go into every process.
 const PRELOAD: &str = "/etc/ld.so.preload";
@@ -212,7 +213,7 @@ impl Shared {
             let Some(job) = job_of(&confs, &refusal.group) else {
                 continue;
             };
-            if !self.is_due(job) {
+            if !is_of(&confs, job, refusal) || !self.is_due(job) {
                 continue;
             }
             let (pid, minor) = (refusal.pid, refusal.minor);
@@ -242,6 +243,24 @@ impl Shared {
 fn job_of(confs: &Confs, group: &str) -> Option<u32> {
     let by_number = || group.strip_prefix("job_")?.parse().ok();
     confs.sluids.get(group).copied().or_else(by_number)
+}
+
+/// Whether a process that was refused is of this job. A name of a control group alone is not enough: it can be a user's own.
+fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
+    // It has often ended by now.
+    let conf = confs.jobs.get(&job).and_then(|conf| conf.as_ref().ok());
+    if conf.is_some_and(|conf| conf.uid == refusal.uid) {
+        return true;
+    }
+    // In a container it has another user.
+    match owner(Path::new("/proc"), refusal.pid) {
+        Owner::Process { place, .. } => match place {
+            Place::Job(id) => id == job,
+            Place::Sluid(sluid) => confs.sluids.get(&sluid) == Some(&job),
+            Place::Outside => false,
+        },
+        Owner::Gone | Owner::Unknown(_) => false,
+    }
 }
 
 /// The paths of softmig's library in the loader's list, which has spaces, colons and line feeds between its entries.

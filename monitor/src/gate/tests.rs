@@ -72,6 +72,7 @@ fn a_jobs_log_has_one_line_for_many_refusals() {
     let (folder, keeper) = keeper(WANTED, ENFORCE);
     let refusal = |group: &str, pid| Refusal {
         group: group.into(),
+        uid: 2001,
         pid,
         minor: 0,
     };
@@ -92,6 +93,23 @@ fn a_jobs_log_has_one_line_for_many_refusals() {
         log.contains("/var/run/softmig/jobs/7, bound writable\n"),
         "{log}"
     );
+}
+
+#[test]
+fn a_user_whose_group_is_named_like_anothers_job_does_not_write_into_its_log() {
+    let (folder, keeper) = keeper(WANTED, ENFORCE);
+    let refusal = |pid| Refusal {
+        group: "job_7".into(),
+        uid: 2002,
+        pid,
+        minor: 0,
+    };
+    // One that is there and in no job, and one that has ended.
+    keeper
+        .0
+        .tell(&[refusal(std::process::id()), refusal(u32::MAX)]);
+    let log = std::fs::read_to_string(folder.path().join("run/jobs/7/log")).unwrap();
+    assert_eq!(log, "");
 }
 
 #[test]
