@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_another_processs_by_now_is_forgotten() {
+    fn a_number_that_another_process_has_by_now_is_forgotten() {
         let Some(admitted) = admitted() else { return };
         let pid = std::process::id();
         let stat = fs::read("/proc/self/stat").unwrap();
