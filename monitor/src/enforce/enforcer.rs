@@ -3,7 +3,7 @@
 use crate::arbiter::{Seats, Unseated};
 use crate::enforce::grounds::Places;
 use crate::enforce::group::{self, CGROUPS};
-use crate::enforce::holders::strays;
+use crate::enforce::holders::{MOST_OF_A_SCAN, Scan, strays};
 use crate::enforce::ladder::{Ladder, MOMENT, Step};
 use crate::enforce::look::{Holder, Look, ProcessId, Stray};
 use crate::enforce::message;
@@ -28,7 +28,7 @@ pub const SECOND_LOOK: Duration = Duration::from_millis(500);
 /// How long nothing more is said of the same thing.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How often all processes are looked through for those that may keep memory in no process's figure.
+/// The pause between two scans for processes that may keep memory in no process's figure.
 const STRAYS_EVERY: Duration = Duration::from_secs(10);
 
 /// What is seen of the node, from where it is asked.
@@ -58,6 +58,7 @@ pub struct Enforcer {
     counted: BTreeSet<(Rule, ProcessId)>,
     /// When each thing was last spoken of.
     said: BTreeMap<(Rule, Holder, String), Duration>,
+    scan: Scan,
     strays: Option<(Duration, Vec<Stray>)>,
 }
 
@@ -75,6 +76,7 @@ impl Enforcer {
             tally,
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
+            scan: Scan::default(),
             strays: None,
         }
     }
@@ -139,7 +141,11 @@ impl Enforcer {
         let now = self.start.elapsed();
         let known = self.strays.take();
         let known = known.filter(|(at, _)| now.saturating_sub(*at) < STRAYS_EVERY);
-        let (at, found) = known.unwrap_or_else(|| (now, strays(&self.proc, sight)));
+        let (at, found) = known.unwrap_or_else(|| {
+            let found = strays(&self.proc, sight, &mut self.scan, MOST_OF_A_SCAN);
+            // The pause begins where the scan ends.
+            (self.start.elapsed(), found)
+        });
         self.strays = Some((at, found.clone()));
         found
     }

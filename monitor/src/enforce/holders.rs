@@ -6,7 +6,7 @@
 use crate::enforce::look::{Holder, Stray};
 use crate::jobs::owner::{Owner, Place, owner};
 use crate::measure::Sight;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -16,19 +16,34 @@ pub const KEPT: u64 = 256 << 20;
 /// No more files of a process are looked at.
 const MOST_FILES: usize = 65_536;
 
-/// What a measurement leaves unexplained, and who may keep it.
-pub fn strays(proc: &Path, sight: &Sight) -> Vec<Stray> {
+/// No more files are looked at in one scan, of all processes together: a user can open very many, and measuring waits meanwhile.
+pub const MOST_OF_A_SCAN: usize = 20_000;
+
+/// To tell whose a process is takes so many files of `/proc`.
+const FILES_OF_AN_OWNER: usize = 3;
+
+/// A scan of all processes, which goes on where the one before it ended.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The process it begins with, and how many of its files were looked at.
+    next: (u32, usize),
+    /// Processes of jobs with slices that have the driver's devices open, and their jobs.
+    found: BTreeMap<u32, u32>,
+}
+
+/// What a measurement leaves unexplained, and who may keep it. No more than `most` files are looked at.
+pub fn strays(proc: &Path, sight: &Sight, scan: &mut Scan, most: usize) -> Vec<Stray> {
     let unexplained =
         |gpu: &&crate::measure::report::Gpu| !gpu.mig && gpu.unlisted_bytes > Some(KEPT);
     let gpus: Vec<_> = sight.report.gpus.iter().filter(unexplained).collect();
     if gpus.is_empty() {
         return Vec::new();
     }
-    let candidates = candidates(proc, sight);
+    scan.go_on(proc, sight, most);
     let strays = gpus.into_iter().filter_map(|gpu| {
         let uuid = gpu.uuid.clone()?;
         let listed: BTreeSet<u32> = gpu.processes.iter().map(|process| process.pid).collect();
-        let holders = candidates.iter().filter(|(job, pid)| {
+        let holders = scan.found.iter().filter(|(pid, job)| {
             let conf = sight
                 .confs
                 .jobs
@@ -41,7 +56,9 @@ pub fn strays(proc: &Path, sight: &Sight) -> Vec<Stray> {
             let may_be = gpus.peek().is_none() || gpus.any(|gpu| gpu.as_str() == uuid);
             may_be && !listed.contains(pid)
         });
-        let holders: Vec<_> = holders.map(|&(job, pid)| (Holder::Job(job), pid)).collect();
+        let holders: Vec<_> = holders
+            .map(|(&pid, &job)| (Holder::Job(job), pid))
+            .collect();
         (!holders.is_empty()).then(|| Stray {
             gpu: uuid,
             bytes: gpu.unlisted_bytes.unwrap_or(0),
@@ -51,50 +68,75 @@ pub fn strays(proc: &Path, sight: &Sight) -> Vec<Stray> {
     strays.collect()
 }
 
-/// Processes of jobs with slices that have the driver's devices open.
-fn candidates(proc: &Path, sight: &Sight) -> Vec<(u32, u32)> {
-    let has_slice = |job: &u32| {
-        let conf = sight
-            .confs
-            .jobs
-            .get(job)
-            .and_then(|conf| conf.as_ref().ok());
-        conf.is_some_and(|conf| conf.limits.is_some())
-    };
-    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let candidates = pids.filter_map(|pid| {
-        let Owner::Process {
-            place,
-            is_root: false,
-            ..
-        } = owner(proc, pid)
-        else {
-            return None;
-        };
-        let job = match place {
-            Place::Job(job) => Some(job),
-            Place::Sluid(sluid) => sight.confs.sluids.get(&sluid).copied(),
-            Place::Outside => None,
-        };
-        let job = job.filter(has_slice)?;
-        has_driver_open(&proc.join(pid.to_string())).then_some((job, pid))
-    });
-    candidates.collect()
+impl Scan {
+    fn go_on(&mut self, proc: &Path, sight: &Sight, mut left: usize) {
+        let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let mut pids: Vec<u32> = pids.collect();
+        pids.sort_unstable();
+        self.found.retain(|pid, _| pids.binary_search(pid).is_ok());
+        let (first, seen) = std::mem::take(&mut self.next);
+        let begin = pids.partition_point(|&pid| pid < first);
+        pids.rotate_left(begin);
+        for pid in pids {
+            let seen = if pid == first { seen } else { 0 };
+            if left < FILES_OF_AN_OWNER {
+                self.next = (pid, seen);
+                return;
+            }
+            left -= FILES_OF_AN_OWNER;
+            let job = job_with_slice(proc, pid, sight);
+            let is_open = job.map_or(Ok(false), |_| {
+                has_driver_open(&proc.join(pid.to_string()), seen, &mut left)
+            });
+            match (job, is_open) {
+                (Some(job), Ok(true)) => drop(self.found.insert(pid, job)),
+                (_, Ok(_)) => drop(self.found.remove(&pid)),
+                (_, Err(seen)) => {
+                    self.next = (pid, seen);
+                    return;
+                }
+            }
+        }
+    }
 }
 
-fn has_driver_open(process: &Path) -> bool {
+/// The job of a process that is a user's in a job with a slice.
+fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
+    let Owner::Process {
+        place,
+        is_root: false,
+        ..
+    } = owner(proc, pid)
+    else {
+        return None;
+    };
+    let job = match place {
+        Place::Job(job) => job,
+        Place::Sluid(sluid) => *sight.confs.sluids.get(&sluid)?,
+        Place::Outside => return None,
+    };
+    let conf = sight.confs.jobs.get(&job)?.as_ref().ok()?;
+    conf.limits.map(|_| job)
+}
+
+/// Whether one of the files after the first `seen` is the driver's. An error is how many were looked at when none was `left`.
+fn has_driver_open(process: &Path, seen: usize, left: &mut usize) -> Result<bool, usize> {
     let files = fs::read_dir(process.join("fd"))
         .into_iter()
         .flatten()
         .flatten();
-    let mut names = files
-        .take(MOST_FILES)
-        .filter_map(|file| fs::read_link(file.path()).ok());
-    names.any(|name| {
-        name.to_str()
-            .is_some_and(|name| name.starts_with("/dev/nvidia"))
-    })
+    for (number, file) in files.take(MOST_FILES).enumerate().skip(seen) {
+        let Some(fewer) = left.checked_sub(1) else {
+            return Err(number);
+        };
+        *left = fewer;
+        let name = fs::read_link(file.path()).unwrap_or_default();
+        if (name.to_str()).is_some_and(|name| name.starts_with("/dev/nvidia")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]
@@ -128,17 +170,9 @@ mod tests {
         (job, Ok(JobConf::parse(text.as_bytes()).unwrap()))
     }
 
-    #[test]
-    fn an_exporter_that_ended_is_found_by_its_descriptor() {
-        let proc = tempfile::tempdir().unwrap();
-        let proc = proc.path();
-        // The exporter, 100, is no more; 101 keeps what it passed on.
-        process(proc, 101, 2001, 12, "/dev/nvidiactl");
-        process(proc, 102, 2001, 12, "/home/alice/nvidia");
-        process(proc, 103, 0, 12, "/dev/nvidia0");
-        // In a job without limits.
-        process(proc, 104, 2002, 13, "/dev/nvidia0");
-        let sight = |unlisted: u64| Sight {
+    /// A node with job 12, which has a slice, and so many bytes in no process's figure.
+    fn sight(unlisted: u64) -> Sight {
+        Sight {
             report: Report {
                 gpus: vec![Gpu {
                     uuid: Some(GPU.into()),
@@ -152,13 +186,48 @@ mod tests {
                 ..Confs::default()
             },
             ..Sight::default()
-        };
-        assert_eq!(strays(proc, &sight(KEPT)), []);
+        }
+    }
+
+    #[test]
+    fn an_exporter_that_ended_is_found_by_its_descriptor() {
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        // The exporter, 100, is no more; 101 keeps what it passed on.
+        process(proc, 101, 2001, 12, "/dev/nvidiactl");
+        process(proc, 102, 2001, 12, "/home/alice/nvidia");
+        process(proc, 103, 0, 12, "/dev/nvidia0");
+        // In a job without limits.
+        process(proc, 104, 2002, 13, "/dev/nvidia0");
+        let strays = |sight: &Sight| strays(proc, sight, &mut Scan::default(), MOST_OF_A_SCAN);
+        assert_eq!(strays(&sight(KEPT)), []);
         let found = Stray {
             gpu: GPU.into(),
             bytes: 10 << 30,
             holders: vec![(Holder::Job(12), 101)],
         };
-        assert_eq!(strays(proc, &sight(10 << 30)), [found]);
+        assert_eq!(strays(&sight(10 << 30)), [found]);
+    }
+
+    #[test]
+    fn a_scan_looks_at_so_many_files_and_the_next_one_goes_on_there() {
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        process(proc, 101, 2001, 12, "/home/alice/data");
+        for number in 4..104 {
+            let file = proc.join(format!("101/fd/{number}"));
+            symlink("/home/alice/data", file).unwrap();
+        }
+        process(proc, 102, 2001, 12, "/dev/nvidiactl");
+        let mut scan = Scan::default();
+        let mut scans = 0;
+        while strays(proc, &sight(10 << 30), &mut scan, 20).is_empty() {
+            scans += 1;
+            assert!(scans < 20, "{scan:?}");
+        }
+        // 17 of the 101 files of the first in each scan; the sixth one has too few left for the second.
+        assert_eq!(scans, 6);
+        fs::remove_dir_all(proc.join("102")).unwrap();
+        assert_eq!(strays(proc, &sight(10 << 30), &mut scan, 20), []);
     }
 }
