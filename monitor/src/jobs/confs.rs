@@ -18,7 +18,7 @@ pub struct Confs {
 }
 
 impl Confs {
-    /// Reads all of them. The lock of prolog and epilog is left to them: a conf comes and goes whole.
+    /// Reads all of them, or none: an error says that one of them could not be read at all. The lock of prolog and epilog is left to them: a conf comes and goes whole.
     pub fn read(node: &Node) -> Result<Self, DirError> {
         let mut confs = Self::default();
         let Some(dir) = Dir::open(&node.run, node.owner)? else {
@@ -33,7 +33,7 @@ impl Confs {
                 continue;
             }
             // Its job may have ended by now.
-            let Some(conf) = conf(&dir, &name) else {
+            let Some(conf) = conf(&dir, &name)? else {
                 continue;
             };
             match (id, conf) {
@@ -60,10 +60,12 @@ impl Confs {
     }
 }
 
-fn conf(dir: &Dir, name: &str) -> Option<Result<JobConf, String>> {
+/// A conf, or what is wrong with it. That the system cannot read it now says nothing about the conf.
+fn conf(dir: &Dir, name: &str) -> Result<Option<Result<JobConf, String>>, DirError> {
     match dir.read(name, LONGEST_CONF) {
-        Ok(text) => Some(JobConf::parse(&text?).map_err(|error| error.to_string())),
-        Err(error) => Some(Err(error.to_string())),
+        Ok(text) => Ok(text.map(|text| JobConf::parse(&text).map_err(|error| error.to_string()))),
+        Err(error @ DirError::Untrusted { .. }) => Ok(Some(Err(error.to_string()))),
+        Err(error) => Err(error),
     }
 }
 
@@ -121,5 +123,16 @@ mod tests {
         let (_folder, node) = node(&[("7.conf", SLICE)]);
         std::fs::set_permissions(&node.run, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(Confs::read(&node).is_err());
+    }
+
+    #[test]
+    fn a_conf_that_the_system_cannot_read_is_not_taken_for_a_damaged_one() {
+        let (_folder, node) = node(&[("7.conf", SLICE)]);
+        // The kernel says ELOOP: links are not followed.
+        std::os::unix::fs::symlink("7.conf", node.run.join("8.conf")).unwrap();
+        assert!(Confs::read(&node).is_err());
+        std::fs::remove_file(node.run.join("8.conf")).unwrap();
+        std::fs::create_dir(node.run.join("8.conf")).unwrap();
+        assert!(Confs::read(&node).unwrap().jobs[&8].is_err());
     }
 }
