@@ -110,17 +110,18 @@ impl Watch {
         }
         let seen = self.outlook.see(false);
         let report = &seen.0.report;
+        let is_seen = report.error.is_none();
         // Where the confs could not be read, no job has any.
-        if report.error.is_some() {
-            self.report(trouble(report));
-            return interval;
-        }
-        if !seen.0.confs.has_limits() {
+        if is_seen && !seen.0.confs.has_limits() {
             self.rest();
             return interval;
         }
         self.report(trouble(report));
-        let (lines, is_in_doubt) = self.memory.compare(report, Instant::now());
+        let (lines, is_in_doubt) = if is_seen {
+            self.memory.compare(report, Instant::now())
+        } else {
+            (Vec::new(), false)
+        };
         for line in lines {
             match line {
                 Line::Wrong(job, text) => warn!(job, "{text}"),
@@ -139,7 +140,7 @@ impl Watch {
     fn rest(&mut self) {
         self.is_watching = false;
         self.outlook.measure.rest();
-        self.enforcer.rest();
+        self.enforcer.rest(&mut self.outlook);
         self.memory = Memory::default();
         self.trouble = None;
     }

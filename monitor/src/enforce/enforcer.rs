@@ -82,7 +82,8 @@ impl Enforcer {
     }
 
     /// Forgets what was seen: there is nothing to see. Who was ended before is remembered.
-    pub fn rest(&mut self) {
+    pub fn rest(&mut self, eyes: &mut impl Eyes) {
+        eyes.tell_unseated(BTreeMap::new());
         self.judge = Judge::default();
         self.counted.clear();
         self.said.clear();
@@ -99,6 +100,11 @@ impl Enforcer {
         let mut grounds = self.places.grounds(true);
         let settings = &settings_of_node(settings, &grounds);
         self.tally.set(settings.end);
+        if sight.report.error.is_some() {
+            // What is not seen is charged to no job.
+            eyes.tell_unseated(BTreeMap::new());
+            return None;
+        }
         let strays = self.strays(sight);
         let mut look = self.look(sight, seats, &grounds, strays.clone());
         let is_unseated = look.tenants.iter().any(|it| it.unseated().next().is_some());

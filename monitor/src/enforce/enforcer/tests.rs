@@ -317,3 +317,23 @@ fn without_an_answer_of_the_arbiter_nobody_lacks_a_seat() {
     }
     drop(stand);
 }
+
+#[test]
+fn where_nothing_is_seen_no_process_is_told_to_lack_a_seat() {
+    let Some(mut stand) = Stand::new(&["sleep", "1000"], 1, "enforce") else {
+        return;
+    };
+    let mut shown = stand.shown(100);
+    shown.seats.clear();
+    let told = [(stand.children[0].id(), 12)];
+    stand.look(&Monitor::default(), &mut shown, 1);
+    assert_eq!(shown.told, told.into());
+    let mut seen = shown.sight();
+    seen.0.report.error = Some("the driver is gone".into());
+    stand.enforcer.act(&Monitor::default(), &seen, &mut shown);
+    assert_eq!(shown.told, BTreeMap::new());
+    stand.look(&Monitor::default(), &mut shown, 1);
+    assert_eq!(shown.told, told.into());
+    stand.enforcer.rest(&mut shown);
+    assert_eq!(shown.told, BTreeMap::new());
+}
