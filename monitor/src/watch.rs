@@ -18,6 +18,7 @@ use crate::measure::table::pids;
 use crate::measure::{Measure, Sight};
 use settings::Settings;
 use softmig_node::node::Node;
+use softmig_policy::config::monitor::Monitor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -29,12 +30,17 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// An arbiter that takes longer to answer may keep processes from their seats.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// How often the settings are read, also where a look is taken seldom.
+const SETTINGS_EVERY: Duration = Duration::from_secs(1);
+
 /// Watches a node.
 #[derive(Debug)]
 pub struct Watch {
     node: Node,
     outlook: Outlook,
     settings: Settings,
+    /// When the next look is due, by the settings of the last one.
+    due: Option<(Instant, Monitor)>,
     enforcer: Enforcer,
     memory: Memory,
     /// Whether there were jobs with limits in the last look.
@@ -86,6 +92,7 @@ impl Watch {
                 arbiter,
             },
             settings: Settings::default(),
+            due: None,
             enforcer: Enforcer::new(node.clone(), Places::of_this_machine(), tally),
             node,
             memory: Memory::default(),
@@ -94,9 +101,24 @@ impl Watch {
         }
     }
 
-    /// Looks once, and says how long to wait for the next time.
+    /// Looks if that is due or the settings are others, and says how long to wait for the next time.
     pub fn round(&mut self) -> Duration {
         let settings = self.settings.of(&self.node);
+        let is_early = |(due, by): &(Instant, Monitor)| *by == settings && Instant::now() < *due;
+        let due = match self.due.filter(is_early) {
+            Some((due, _)) => due,
+            None => {
+                let wait = self.look(&settings);
+                Instant::now() + wait
+            }
+        };
+        self.due = Some((due, settings));
+        due.saturating_duration_since(Instant::now())
+            .min(SETTINGS_EVERY)
+    }
+
+    /// Looks once, and says in how long it is to look again.
+    fn look(&mut self, settings: &Monitor) -> Duration {
         let interval = settings.interval;
         if !self.is_watching {
             match Confs::read(&self.node) {
@@ -128,7 +150,7 @@ impl Watch {
                 Line::Right(job, text) => info!(job, "{text}"),
             }
         }
-        let soon = self.enforcer.act(&settings, &seen, &mut self.outlook);
+        let soon = self.enforcer.act(settings, &seen, &mut self.outlook);
         let second = is_in_doubt.then_some(SECOND_LOOK);
         soon.into_iter()
             .chain(second)
@@ -367,5 +389,29 @@ mod tests {
         memory.compare(&report(vec![job(7, &[1])]), now);
         let (lines, _) = memory.compare(&report(vec![job(7, &[1])]), now);
         assert_eq!(wrong(&lines), [7]);
+    }
+
+    #[test]
+    fn other_settings_count_at_once_also_where_looks_are_seldom() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+        let write = |interval: u32| {
+            let text = format!("[monitor]\ninterval_seconds = {interval}\n");
+            std::fs::create_dir_all(node.policy.parent().unwrap()).unwrap();
+            std::fs::write(&node.policy, text).unwrap();
+        };
+        write(3600);
+        std::fs::create_dir_all(&node.run).unwrap();
+        let mut watch = Watch::new(node.clone(), Weak::new(), Arc::default());
+        assert!(watch.round() <= SETTINGS_EVERY);
+        assert_eq!(watch.trouble, None);
+        // The next look finds a folder that is not to be trusted.
+        std::fs::set_permissions(&node.run, std::fs::Permissions::from_mode(0o777)).unwrap();
+        watch.round();
+        assert_eq!(watch.trouble, None);
+        write(60);
+        watch.round();
+        assert!(watch.trouble.is_some());
     }
 }
