@@ -202,7 +202,10 @@ impl Enforcer {
                 Step::End(_) => (signal(targets, Signal::KILL), "ended (SIGKILL)"),
                 Step::EndJob(_) if targets.count() > 0 => {
                     let ended = group::end(&self.proc, &self.cgroups, &offence.holder, confs);
-                    (ended.max(1), "came back, so all of the job is ended")
+                    (
+                        ended.max(1),
+                        "did not end or came back, so all of the job is ended",
+                    )
                 }
                 Step::EndJob(_) => (0, ""),
             };

@@ -11,6 +11,12 @@ use std::time::Duration;
 /// So long a process has to end by itself.
 pub const MOMENT: Duration = Duration::from_millis(250);
 
+/// One that was ended and is still there after so long does not end by that: a debugger or a device holds it.
+const STUCK: Duration = Duration::from_secs(2);
+
+/// How often one that is stuck is ended again.
+const SELDOM: Duration = Duration::from_secs(60);
+
 /// What is found within so long, of processes that were there at its beginning, is one offence: rules differ in when they see it.
 const TOGETHER: Duration = Duration::from_secs(5);
 
@@ -24,7 +30,7 @@ pub enum Step {
     Ask(Offence),
     /// End these (SIGKILL).
     End(Offence),
-    /// End all processes of the job: it was asked before.
+    /// End all processes of the job: it was asked before, or some do not end. One that traces them may be among the others.
     EndJob(Offence),
 }
 
@@ -52,10 +58,14 @@ struct Record {
     asked: Vec<Asked>,
 }
 
-/// Processes that were asked to end, at this time and for this.
+/// Processes that were asked to end, and for what.
 #[derive(Debug)]
 struct Asked {
+    /// When something was done last.
     at: Duration,
+    /// When they were first ended.
+    ended: Option<Duration>,
+    is_stuck: bool,
     offence: Offence,
 }
 
@@ -67,7 +77,8 @@ impl Ladder {
 
     /// Whether there is any whose time to end by itself runs.
     pub fn is_waiting(&self) -> bool {
-        self.holders.values().any(|it| !it.asked.is_empty())
+        let mut asked = self.holders.values().flat_map(|it| &it.asked);
+        asked.any(|it| !it.is_stuck)
     }
 
     /// Takes the offences of a look that are to have an end.
@@ -115,18 +126,18 @@ impl Record {
     }
 
     fn ask(&mut self, at: Duration, offence: Offence) {
-        self.asked.push(Asked { at, offence });
+        self.asked.push(Asked {
+            at,
+            ended: None,
+            is_stuck: false,
+            offence,
+        });
     }
 
     /// Those that had their moment.
     fn due(&mut self, now: Duration) -> Vec<Step> {
-        let is_due = |asked: &&mut Asked| now.saturating_sub(asked.at) >= MOMENT;
-        let due = self.asked.iter_mut().filter(is_due);
-        let steps = due.map(|asked| {
-            asked.at = now;
-            Step::End(asked.offence.clone())
-        });
-        steps.collect()
+        let due = self.asked.iter_mut().filter(|asked| asked.is_due(now));
+        due.map(|asked| asked.end(now)).collect()
     }
 
     /// An offence of somebody who was asked to end before.
@@ -152,6 +163,26 @@ impl Record {
             (Holder::User(_), false) => Step::End(offence),
             (Holder::Job(_) | Holder::Sluid(_), false) => Step::EndJob(offence),
         })
+    }
+}
+
+impl Asked {
+    fn is_due(&self, now: Duration) -> bool {
+        let pause = if self.is_stuck { SELDOM } else { MOMENT };
+        now.saturating_sub(self.at) >= pause
+    }
+
+    fn end(&mut self, now: Duration) -> Step {
+        self.at = now;
+        let ended = *self.ended.get_or_insert(now);
+        let was_stuck = self.is_stuck;
+        self.is_stuck = now.saturating_sub(ended) >= STUCK;
+        let is_users = matches!(self.offence.holder, Holder::User(_));
+        if self.is_stuck && !was_stuck && !is_users {
+            Step::EndJob(self.offence.clone())
+        } else {
+            Step::End(self.offence.clone())
+        }
     }
 }
 
@@ -255,7 +286,8 @@ mod tests {
         let mut ladder = Ladder::default();
         let job = Holder::Job(7);
         let mut climb = |at: u64, pids: &[u32]| {
-            let look = look(at, &job, &[1, 2, 3, 4]);
+            let there: &[u32] = if at < 1000 { &[1, 2, 3, 4] } else { &[4] };
+            let look = look(at, &job, there);
             let offences: Vec<_> = pids
                 .iter()
                 .map(|&pid| offence(job.clone(), &[pid]))
@@ -278,5 +310,30 @@ mod tests {
         assert!(ladder.is_waiting());
         assert_eq!(ladder.climb(&look(250, &job, &[]), &[]), []);
         assert!(!ladder.is_waiting());
+    }
+
+    #[test]
+    fn where_one_does_not_end_the_job_ends_and_it_is_then_ended_seldom() {
+        for (holder, last) in [
+            (Holder::Job(7), "end job [1]"),
+            (Holder::User(2001), "end [1]"),
+        ] {
+            let mut ladder = Ladder::default();
+            let offences = [offence(holder.clone(), &[1])];
+            let mut steps = Vec::new();
+            // Two minutes, as long as it is there.
+            for at in (0..=120_000).step_by(250) {
+                let new = said(&ladder.climb(&look(at, &holder, &[1]), &offences));
+                steps.extend(new.into_iter().map(|step| (at, step)));
+                assert_eq!(ladder.is_waiting(), at < 2250, "{at}");
+            }
+            let often = steps.iter().filter(|(at, _)| *at < 2250).count();
+            assert_eq!(often, 9, "{steps:?}");
+            let seldom: Vec<_> = steps[9..]
+                .iter()
+                .map(|(at, it)| (*at, it.as_str()))
+                .collect();
+            assert_eq!(seldom, [(2250, last), (62_250, "end [1]")]);
+        }
     }
 }
