@@ -323,8 +323,8 @@ impl Judge {
     }
 }
 
-/// The processes without which the rest is within the limit: first those without a seat, each time the largest first. None, where
-/// the end of all that may be ended would not put it right.
+/// The processes without which the rest is within the limit: first those without a seat, each time the largest first. All that may
+/// be ended, where those that are spared have more than the limit by themselves: a user may have made one of these hold the excess.
 fn to_fit(tenant: &Tenant, limit: u64) -> Vec<ProcessId> {
     let unseated: BTreeSet<ProcessId> = tenant.unseated().map(|process| process.id).collect();
     let mortal = tenant.processes.iter().filter(|it| it.spared.is_none());
@@ -344,9 +344,6 @@ fn to_fit(tenant: &Tenant, limit: u64) -> Vec<ProcessId> {
         }
         rest = rest.saturating_sub(process.memory.unwrap_or(0));
         chosen.push(process.id);
-    }
-    if rest > limit {
-        chosen.clear();
     }
     chosen
 }
