@@ -103,14 +103,12 @@ impl Scan {
 
 /// The job of a process that is a user's in a job with a slice.
 fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
-    let Owner::Process {
-        place,
-        is_root: false,
-        ..
-    } = owner(proc, pid)
-    else {
+    let Owner::Process { place, uid, .. } = owner(proc, pid) else {
         return None;
     };
+    if uid == 0 {
+        return None;
+    }
     let job = match place {
         Place::Job(job) => job,
         Place::Sluid(sluid) => *sight.confs.sluids.get(&sluid)?,

@@ -43,7 +43,7 @@ pub enum Claim {
 /// Why a process is never ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spared {
-    /// It is root's, or acts for root.
+    /// Its real user is root.
     Root,
     /// It is a system account's, outside every job.
     SystemAccount,

@@ -170,11 +170,7 @@ impl Scene<'_> {
         let shown = shown.map_or(&[][..], |gpu| &gpu.processes);
         let processes = pids.iter().filter_map(|&pid| {
             let Some(Owner::Process {
-                uid,
-                name,
-                began,
-                is_root,
-                ..
+                uid, name, began, ..
             }) = self.sight.owners.get(&pid)
             else {
                 return None;
@@ -186,7 +182,8 @@ impl Scene<'_> {
                 .enforced_since
                 .is_some_and(|since| *began <= since);
             let is_mps = || name.starts_with(MPS_NAME) && is_sites_mps_server(self.proc, pid);
-            let spared = if *is_root {
+            // A set-uid program is a user's: each user can start one.
+            let spared = if *uid == 0 {
                 Some(Spared::Root)
             } else if is_older {
                 Some(Spared::Older)

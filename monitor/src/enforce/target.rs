@@ -55,7 +55,7 @@ impl Target {
         })?;
         let (place, uid) = match owner(proc, id.pid) {
             Owner::Process { began, .. } if began != id.began => return Err(Refused::Another),
-            Owner::Process { is_root: true, .. } => return Err(Refused::Spared),
+            Owner::Process { uid: 0, .. } => return Err(Refused::Spared),
             Owner::Process { place, uid, .. } => (place, uid),
             Owner::Gone => return Err(Refused::Ended),
             Owner::Unknown(why) => return Err(Refused::Unknown(why)),
@@ -162,5 +162,29 @@ mod tests {
         }
         let (id, holder) = identity(std::process::id());
         assert_eq!(take(id, &holder).unwrap_err(), Refused::Spared);
+    }
+
+    #[test]
+    fn a_set_uid_program_of_a_users_is_not_spared() {
+        let mut child = sleeper();
+        let folder = tempfile::tempdir().unwrap();
+        let process = folder.path().join(child.id().to_string());
+        std::fs::create_dir(&process).unwrap();
+        let stat = "7 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+        for (name, text) in [
+            ("status", "Name:\tx\nUid:\t2001\t0\t0\t0\n"),
+            ("stat", stat),
+            ("cgroup", "0::/\n"),
+        ] {
+            std::fs::write(process.join(name), text).unwrap();
+        }
+        let id = ProcessId {
+            pid: child.id(),
+            began: 4711,
+        };
+        let target = Target::take(folder.path(), id, &Holder::User(2001), &Confs::default());
+        assert!(target.is_ok(), "{target:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
