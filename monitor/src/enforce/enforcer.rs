@@ -2,7 +2,7 @@
 
 use crate::arbiter::{Seats, Unseated};
 use crate::enforce::grounds::Places;
-use crate::enforce::group::{self, CGROUPS};
+use crate::enforce::group::{CGROUPS, Whole};
 use crate::enforce::holders::{MOST_OF_A_SCAN, Scan, strays};
 use crate::enforce::ladder::{Ladder, MOMENT, Step};
 use crate::enforce::look::{Holder, Look, ProcessId, Stray};
@@ -187,7 +187,7 @@ impl Enforcer {
     /// Takes these steps: first the files of the processes, then the measurement again, then the signals.
     fn take(&self, steps: &[Step], confs: &Confs, grounds: &Grounds, eyes: &mut impl Eyes) {
         let targets: Vec<Vec<Target>> = (steps.iter())
-            .map(|step| self.targets(step.offence(), confs))
+            .map(|step| self.targets(step.offence(), confs, grounds))
             .collect();
         let (sight, seats) = eyes.see(true);
         let look = self.look(&sight, &seats, grounds, Vec::new());
@@ -201,7 +201,14 @@ impl Enforcer {
                 Step::Ask(_) => (signal(targets, Signal::TERM), "asked to end (SIGTERM)"),
                 Step::End(_) => (signal(targets, Signal::KILL), "ended (SIGKILL)"),
                 Step::EndJob(_) if targets.count() > 0 => {
-                    let ended = group::end(&self.proc, &self.cgroups, &offence.holder, confs);
+                    let whole = Whole {
+                        proc: &self.proc,
+                        cgroups: &self.cgroups,
+                        holder: &offence.holder,
+                        confs,
+                        enforced_since: grounds.enforced_since,
+                    };
+                    let ended = whole.end();
                     (
                         ended.max(1),
                         "did not end or came back, so all of the job is ended",
@@ -225,10 +232,11 @@ impl Enforcer {
         }
     }
 
-    fn targets(&self, offence: &Offence, confs: &Confs) -> Vec<Target> {
+    fn targets(&self, offence: &Offence, confs: &Confs, grounds: &Grounds) -> Vec<Target> {
         let ids = offence.processes.iter();
         let targets = ids.filter_map(|&id| {
-            let taken = Target::take(&self.proc, id, &offence.holder, confs);
+            let since = grounds.enforced_since;
+            let taken = Target::take(&self.proc, id, &offence.holder, confs, since);
             let refused = |why: &_| warn!("process {} is not ended: {why}", id.pid);
             taken.inspect_err(refused).ok()
         });

@@ -1,10 +1,10 @@
-//! Ends all processes of a job, but for root's: Slurm's own are among a job's.
+//! Ends all processes of a job, but for root's, Slurm's own among them, and those that are older than the limits.
 //!
 //! With control groups of version 2 the kernel does it at once, for the folders of a job's tasks (`cgroup.kill`, Linux 5.14).
 //! Otherwise, and for what is left, each process gets its signal, until there is none.
 
 use crate::enforce::look::{Holder, ProcessId};
-use crate::enforce::target::{Target, is_of};
+use crate::enforce::target::{Target, is_of, is_older};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, owner};
 use rustix::process::Signal;
@@ -16,65 +16,104 @@ use std::path::{Path, PathBuf};
 /// Where control groups of version 2 are.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// So often all processes are looked through: those that end can start others meanwhile.
+/// So many times all processes are looked through: those that end can start others meanwhile.
 const PASSES: usize = 8;
 
-/// Ends them, and says how many got a signal one by one.
-pub fn end(proc: &Path, cgroups: &Path, holder: &Holder, confs: &Confs) -> usize {
-    let mut signalled = BTreeSet::new();
-    for pass in 0..PASSES {
-        let members = members(proc, holder, confs);
-        if pass == 0 {
-            for folder in task_folders(proc, cgroups, &members) {
-                // Where the kernel has no such file, the loop does it.
-                let _ = fs::write(folder.join("cgroup.kill"), "1");
+/// A job that is to end as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a> {
+    /// Where processes are told.
+    pub proc: &'a Path,
+    /// Where control groups are.
+    pub cgroups: &'a Path,
+    /// Whose processes are to end.
+    pub holder: &'a Holder,
+    /// The confs of all jobs.
+    pub confs: &'a Confs,
+    /// Processes that began before this time are spared.
+    pub enforced_since: Option<u64>,
+}
+
+impl Whole<'_> {
+    /// Ends them, and says how many got a signal one by one.
+    pub fn end(&self) -> usize {
+        let mut signalled = BTreeSet::new();
+        for pass in 0..PASSES {
+            let members = self.members();
+            if pass == 0 {
+                for folder in self.task_folders(&members) {
+                    // Where the kernel has no such file, the loop does it.
+                    let _ = fs::write(folder.join("cgroup.kill"), "1");
+                }
+            }
+            if self.signal(&members, &mut signalled) == 0 {
+                break;
             }
         }
-        let new = members.into_iter().filter(|id| !signalled.contains(id));
-        let targets: Vec<_> = new
-            .filter_map(|id| Target::take(proc, id, holder, confs).ok())
-            .collect();
-        if targets.is_empty() {
-            break;
-        }
-        for target in targets {
+        signalled.len()
+    }
+
+    /// Signals those that had no signal yet, and says how many that were.
+    fn signal(&self, members: &[ProcessId], signalled: &mut BTreeSet<ProcessId>) -> usize {
+        let new = members.iter().filter(|id| !signalled.contains(id));
+        let take = |&id| Target::take(self.proc, id, self.holder, self.confs, self.enforced_since);
+        let targets: Vec<_> = new.filter_map(|id| take(id).ok()).collect();
+        for target in &targets {
             // One that has ended meanwhile needs none.
             let _ = target.signal(Signal::KILL);
             signalled.insert(target.id);
         }
+        targets.len()
     }
-    signalled.len()
-}
 
-/// All processes of a job.
-fn members(proc: &Path, holder: &Holder, confs: &Confs) -> Vec<ProcessId> {
-    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let member = |pid: u32| match owner(proc, pid) {
-        Owner::Process {
-            uid, place, began, ..
-        } if is_of(holder, &place, uid, confs) => Some(ProcessId { pid, began }),
-        _ => None,
-    };
-    pids.filter_map(member).collect()
-}
+    /// All processes of the job.
+    fn members(&self) -> Vec<ProcessId> {
+        let entries = fs::read_dir(self.proc).into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let member = |pid: u32| match owner(self.proc, pid) {
+            Owner::Process {
+                uid, place, began, ..
+            } if is_of(self.holder, &place, uid, self.confs) => Some(ProcessId { pid, began }),
+            _ => None,
+        };
+        pids.filter_map(member).collect()
+    }
 
-/// The folders of the job's tasks, `step_*/user`, in which root has no process.
-fn task_folders(proc: &Path, cgroups: &Path, members: &[ProcessId]) -> Vec<PathBuf> {
-    let job = members.iter().find_map(|id| {
-        let list = fs::read(proc.join(id.pid.to_string()).join("cgroup")).ok()?;
-        job_folder(&list)
-    });
-    let Some(job) = job else {
-        return Vec::new();
-    };
-    let steps = fs::read_dir(cgroups.join(job))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let users = steps.map(|step| step.path().join("user"));
-    let users = users.filter(|folder| folder.join("cgroup.kill").exists());
-    users.filter(|folder| !has_root(proc, folder)).collect()
+    /// The folders of the job's tasks, `step_*/user`, in which all processes may be ended.
+    fn task_folders(&self, members: &[ProcessId]) -> Vec<PathBuf> {
+        let job = members.iter().find_map(|id| {
+            let list = fs::read(self.proc.join(id.pid.to_string()).join("cgroup")).ok()?;
+            job_folder(&list)
+        });
+        let Some(job) = job else {
+            return Vec::new();
+        };
+        let steps = fs::read_dir(self.cgroups.join(job))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let users = steps.map(|step| step.path().join("user"));
+        let users = users.filter(|folder| folder.join("cgroup.kill").exists());
+        users.filter(|folder| !self.has_spared(folder)).collect()
+    }
+
+    /// Whether a process in a control group or in one below is root's or older than the limits.
+    fn has_spared(&self, folder: &Path) -> bool {
+        let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        let mut pids = list.lines().filter_map(|line| line.parse().ok());
+        let is_spared = |pid: u32| match owner(self.proc, pid) {
+            Owner::Process { uid, began, .. } => uid == 0 || is_older(began, self.enforced_since),
+            Owner::Gone | Owner::Unknown(_) => false,
+        };
+        let below = || {
+            let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.any(|entry| {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                is_folder && self.has_spared(&entry.path())
+            })
+        };
+        pids.any(is_spared) || below()
+    }
 }
 
 /// The folder of a job in the hierarchy of version 2, by the list of a process in it.
@@ -100,21 +139,6 @@ fn job_folder(list: &[u8]) -> Option<PathBuf> {
     None
 }
 
-/// Whether root has a process in a control group or in one below.
-fn has_root(proc: &Path, folder: &Path) -> bool {
-    let list = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    let mut pids = list.lines().filter_map(|line| line.parse().ok());
-    let is_roots = |pid: u32| matches!(owner(proc, pid), Owner::Process { is_root: true, .. });
-    let below = || {
-        let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.any(|entry| {
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            is_folder && has_root(proc, &entry.path())
-        })
-    };
-    pids.any(is_roots) || below()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,10 +147,15 @@ mod tests {
 
     /// A process as the kernel tells of it: its number, its user, its control group.
     fn process(folder: &Path, pid: u32, uid: u32, group: &str) {
+        began(folder, pid, uid, group, 4711);
+    }
+
+    /// One that began at this time.
+    fn began(folder: &Path, pid: u32, uid: u32, group: &str, began: u64) {
         let process = folder.join("proc").join(pid.to_string());
         fs::create_dir_all(&process).unwrap();
         let status = format!("Name:\tx\nUid:\t{uid}\t{uid}\n");
-        let stat = format!("{pid} (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n");
+        let stat = format!("{pid} (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {began} 0 0\n");
         fs::write(process.join("status"), status).unwrap();
         fs::write(process.join("stat"), stat).unwrap();
         fs::write(process.join("cgroup"), format!("0::/{group}\n")).unwrap();
@@ -141,7 +170,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let mut kill = Vec::new();
-        for step in ["step_0", "step_extern", "step_batch"] {
+        for step in ["step_0", "step_1", "step_extern", "step_batch"] {
             process(folder, 10, 0, &format!("{SCOPE}/{step}/slurm"));
             process(folder, 11, 2001, &format!("{SCOPE}/{step}/user/task_0"));
             for part in ["slurm", "user"] {
@@ -152,12 +181,27 @@ mod tests {
         }
         // Root is in this one, as by sudo.
         process(folder, 13, 0, &format!("{SCOPE}/step_batch/user/task_0"));
+        // This one is older than the limits.
+        began(
+            folder,
+            14,
+            2001,
+            &format!("{SCOPE}/step_1/user/task_0"),
+            4000,
+        );
         // Neither process is there: who looks for them by a signal finds none of these numbers.
         let (proc, cgroups) = (folder.join("proc"), folder.join("cgroups"));
         let confs = Confs::default();
-        let members = members(&proc, &Holder::Job(12), &confs);
-        assert_eq!(members.len(), 3);
-        for folder in task_folders(&proc, &cgroups, &members) {
+        let whole = Whole {
+            proc: &proc,
+            cgroups: &cgroups,
+            holder: &Holder::Job(12),
+            confs: &confs,
+            enforced_since: Some(4000),
+        };
+        let members = whole.members();
+        assert_eq!(members.len(), 4);
+        for folder in whole.task_folders(&members) {
             fs::write(folder.join("cgroup.kill"), "1").unwrap();
         }
         let written = kill.iter().filter(|file| fs::read(file).unwrap() == b"1");

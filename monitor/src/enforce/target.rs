@@ -31,8 +31,8 @@ pub enum Refused {
     /// It is in another place.
     #[error("it is not where it was")]
     Moved,
-    /// It is root's, or the site's.
-    #[error("it is root's or an MPS server of the site's")]
+    /// It is root's or the site's, or older than the limits.
+    #[error("it is root's, an MPS server of the site's or older than the limits")]
     Spared,
     /// The kernel has no such files (before Linux 5.3), or says nothing of the process.
     #[error("{0}")]
@@ -40,12 +40,13 @@ pub enum Refused {
 }
 
 impl Target {
-    /// The process, if it is the holder's and may be ended.
+    /// The process, if it is the holder's and may be ended: one that began before this time may not.
     pub fn take(
         proc: &Path,
         id: ProcessId,
         holder: &Holder,
         confs: &Confs,
+        enforced_since: Option<u64>,
     ) -> Result<Self, Refused> {
         let number = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
         let number = number.ok_or(Refused::Ended)?;
@@ -63,7 +64,7 @@ impl Target {
         if !is_of(holder, &place, uid, confs) {
             return Err(Refused::Moved);
         }
-        if is_sites_mps_server(proc, id.pid) {
+        if is_older(id.began, enforced_since) || is_sites_mps_server(proc, id.pid) {
             return Err(Refused::Spared);
         }
         Ok(Self { id, pidfd })
@@ -73,6 +74,11 @@ impl Target {
     pub fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
         pidfd_send_signal(&self.pidfd, signal)
     }
+}
+
+/// Whether a process began before the node enforced limits.
+pub(super) fn is_older(began: u64, enforced_since: Option<u64>) -> bool {
+    enforced_since.is_some_and(|since| began <= since)
 }
 
 /// Whether a process in this place is the holder's.
@@ -111,7 +117,7 @@ mod tests {
     }
 
     fn take(id: ProcessId, holder: &Holder) -> Result<Target, Refused> {
-        Target::take(Path::new("/proc"), id, holder, &Confs::default())
+        Target::take(Path::new("/proc"), id, holder, &Confs::default(), None)
     }
 
     #[test]
@@ -182,8 +188,28 @@ mod tests {
             pid: child.id(),
             began: 4711,
         };
-        let target = Target::take(folder.path(), id, &Holder::User(2001), &Confs::default());
+        let target = Target::take(
+            folder.path(),
+            id,
+            &Holder::User(2001),
+            &Confs::default(),
+            None,
+        );
         assert!(target.is_ok(), "{target:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_is_older_than_the_limits_is_not_ended() {
+        let mut child = sleeper();
+        let (id, holder) = identity(child.id());
+        let take = |since| {
+            let proc = Path::new("/proc");
+            Target::take(proc, id, &holder, &Confs::default(), Some(since))
+        };
+        assert_eq!(take(id.began).unwrap_err(), Refused::Spared);
+        assert!(take(id.began - 1).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
     }
