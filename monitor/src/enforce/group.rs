@@ -12,12 +12,14 @@ use softmig_policy::node::cgroup::{Place, place};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where control groups of version 2 are.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// So many times all processes are looked through: those that end can start others meanwhile.
-const PASSES: usize = 8;
+/// All processes are looked through again until none is left, for so long at most: those that end can start others meanwhile, and
+/// measuring waits.
+const MOST: Duration = Duration::from_secs(2);
 
 /// A job that is to end as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +40,11 @@ impl Whole<'_> {
     /// Ends them, and says how many got a signal one by one.
     pub fn end(&self) -> usize {
         let mut signalled = BTreeSet::new();
-        for pass in 0..PASSES {
-            let members = self.members();
-            if pass == 0 {
-                for folder in self.task_folders(&members) {
-                    // Where the kernel has no such file, the loop does it.
-                    let _ = fs::write(folder.join("cgroup.kill"), "1");
-                }
-            }
-            if self.signal(&members, &mut signalled) == 0 {
-                break;
-            }
+        for folder in self.task_folders(&self.members()) {
+            // Where the kernel has no such file, the signals do it.
+            let _ = fs::write(folder.join("cgroup.kill"), "1");
         }
+        until_none(MOST, || self.signal(&self.members(), &mut signalled));
         signalled.len()
     }
 
@@ -114,6 +109,12 @@ impl Whole<'_> {
         };
         pids.any(is_spared) || below()
     }
+}
+
+/// Does it again until nothing was left to do or the time is over.
+fn until_none(most: Duration, mut pass: impl FnMut() -> usize) {
+    let start = Instant::now();
+    while pass() > 0 && start.elapsed() < most {}
 }
 
 /// The folder of a job in the hierarchy of version 2, by the list of a process in it.
@@ -181,6 +182,10 @@ mod tests {
         }
         // Root is in this one, as by sudo.
         process(folder, 13, 0, &format!("{SCOPE}/step_batch/user/task_0"));
+        // A user's set-uid program is not root.
+        process(folder, 15, 2001, &format!("{SCOPE}/step_0/user/task_0"));
+        let status = "Name:\tsu\nUid:\t2001\t0\t0\t0\n";
+        fs::write(folder.join("proc/15/status"), status).unwrap();
         // This one is older than the limits.
         began(
             folder,
@@ -200,7 +205,7 @@ mod tests {
             enforced_since: Some(4000),
         };
         let members = whole.members();
-        assert_eq!(members.len(), 4);
+        assert_eq!(members.len(), 5);
         for folder in whole.task_folders(&members) {
             fs::write(folder.join("cgroup.kill"), "1").unwrap();
         }
@@ -222,5 +227,21 @@ mod tests {
         let own = "0::/user.slice/session-3.scope/slurmstepd.scope/job_12\n";
         assert_eq!(folder(own), None);
         assert_eq!(folder("4:devices:/slurm/uid_1/job_12/step_0\n0::/\n"), None);
+    }
+
+    #[test]
+    fn signals_go_on_until_a_pass_finds_no_process_or_the_time_is_over() {
+        let mut left = 100;
+        until_none(Duration::from_secs(3600), || {
+            left -= 1;
+            left
+        });
+        assert_eq!(left, 0);
+        let mut passes = 0;
+        until_none(Duration::ZERO, || {
+            passes += 1;
+            1
+        });
+        assert_eq!(passes, 1);
     }
 }
