@@ -61,29 +61,39 @@ impl Jobs {
         Self { node, proc }
     }
 
-    fn conf(&self, place: &Place) -> Option<JobConf> {
+    /// The conf of the job there. `AGAIN` says that the system cannot read it now.
+    fn conf(&self, place: &Place) -> Result<JobConf, Errno> {
         let name = match place {
-            Place::Job(id) => conf_name(JobId::parse(&id.to_string())?),
+            Place::Job(id) => conf_name(JobId::parse(&id.to_string()).ok_or(Errno::NOENT)?),
             Place::Sluid(sluid) => format!("{sluid}.conf"),
-            Place::Outside => return None,
+            Place::Outside => return Err(Errno::NOENT),
         };
-        let dir = Dir::open(&self.node.run, self.node.owner).ok()??;
-        JobConf::parse(&dir.read(&name, LONGEST_CONF).ok()??).ok()
+        let dir = Dir::open(&self.node.run, self.node.owner);
+        let dir = dir.map_err(|_| Errno::AGAIN)?.ok_or(Errno::NOENT)?;
+        let text = dir.read(&name, LONGEST_CONF);
+        let text = text.map_err(|_| Errno::AGAIN)?.ok_or(Errno::NOENT)?;
+        JobConf::parse(&text).map_err(|_| Errno::NOENT)
     }
 }
 
 impl Authorizer for Jobs {
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno> {
-        let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
-            return Err(Errno::NOENT);
+        let place = match owner(&self.proc, client.pid) {
+            Owner::Process { place, .. } => place,
+            Owner::Gone => return Err(Errno::NOENT),
+            Owner::Unknown(_) => return Err(Errno::AGAIN),
         };
-        let conf = self.conf(&place).ok_or(Errno::NOENT)?;
+        let conf = self.conf(&place)?;
         let limits = conf.limits.ok_or(Errno::NOENT)?;
         // The number may have been another's by now, of another job.
         if client.uid != conf.uid && client.uid != 0 {
             return Err(Errno::NOENT);
         }
         let id = number(&place, &conf);
+        if conf.gpus.iter().next().is_none() {
+            // Its conf does not say which are its own.
+            return Err(Errno::NODEV);
+        }
         let is_this = |uuid: &Uuid| bytes(uuid) == Some(gpu);
         if !conf.gpus.iter().any(is_this) {
             return Err(Errno::INVAL);
@@ -100,7 +110,7 @@ impl Authorizer for Jobs {
         let Owner::Process { place, .. } = owner(&self.proc, client.pid) else {
             return None;
         };
-        let conf = self.conf(&place).filter(|conf| conf.gate)?;
+        let conf = self.conf(&place).ok().filter(|conf| conf.gate)?;
         Some((Job(number(&place, &conf)?), conf.uid))
     }
 
@@ -225,6 +235,11 @@ mod tests {
         std::fs::write(&conf, format!("{CONF}SOFTMIG_DEVICE_GATE=1\n")).unwrap();
         assert_eq!(job(77), Some((Job(12), 2001)));
         assert_eq!(job(78), None);
+        // The kernel does not read it: links are not followed. That says nothing about the process.
+        std::fs::remove_file(&conf).unwrap();
+        std::os::unix::fs::symlink("other", &conf).unwrap();
+        let client = Client { pid: 77, uid: 2001 };
+        assert_eq!(jobs.admit(client, GPU).unwrap_err(), Errno::AGAIN);
     }
 
     #[test]
@@ -243,5 +258,14 @@ mod tests {
         }
         let other = ask(STEP, CONF, "12.conf", 2001, [7; 16]);
         assert_eq!(other, Err(Errno::INVAL));
+        let (before, _) = CONF.split_once("SOFTMIG_GPUS=").unwrap();
+        let none = ask(
+            STEP,
+            &format!("{before}SOFTMIG_GPUS=\n"),
+            "12.conf",
+            2001,
+            GPU,
+        );
+        assert_eq!(none, Err(Errno::NODEV));
     }
 }

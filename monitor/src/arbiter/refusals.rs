@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::clock::now;
 use crate::schedule::turns::Nanos;
+use rustix::io::Errno;
+use tracing::warn;
 
 const SECOND: Nanos = 1_000_000_000;
 /// So long it is kept who got none.
@@ -17,6 +19,9 @@ const CROWD: u32 = 128;
 /// So long after a crowd it may be that a process was not heard.
 const AFTER_CROWD: Nanos = 5 * SECOND;
 
+/// How often a crowd is told of.
+const TOLD_EVERY: Nanos = 60 * SECOND;
+
 /// What the server notes, for who asks the arbiter.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Noted>);
@@ -27,7 +32,11 @@ struct Noted {
     refused: BTreeMap<u32, Nanos>,
     /// When this second began, and how many connections came in it.
     second: (Nanos, u32),
+    /// How many of them each user had.
+    users: BTreeMap<u32, u32>,
     crowded_until: Nanos,
+    /// When a crowd may be told of again.
+    told_until: Nanos,
 }
 
 impl Refusals {
@@ -35,14 +44,21 @@ impl Refusals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process got no seat.
-    pub(super) fn note(&self, pid: u32) {
-        self.noted().refuse(pid, now());
+    /// A process got no seat, for this reason.
+    pub(super) fn note(&self, pid: u32, why: Errno) {
+        if is_excuse(why) {
+            self.noted().refuse(pid, now());
+        }
     }
 
-    /// A process connects.
-    pub(super) fn count(&self) {
-        self.noted().count(now());
+    /// A process of this user connects.
+    pub(super) fn count(&self, uid: u32) {
+        let crowd = self.noted().count(uid, now());
+        if let Some(uid) = crowd {
+            warn!(
+                "more than {CROWD} connections in a second, most of them of user {uid}: no process is ended now for work without a seat"
+            );
+        }
     }
 
     /// Processes that got none of late.
@@ -56,6 +72,12 @@ impl Refusals {
     pub(super) fn is_crowded(&self) -> bool {
         now() < self.noted().crowded_until
     }
+}
+
+/// Whether a process that was refused for this reason may have a seat some other time. One that asked for what it can never have
+/// has not tried.
+fn is_excuse(why: Errno) -> bool {
+    !matches!(why, Errno::INVAL | Errno::NOENT)
 }
 
 impl Noted {
@@ -75,14 +97,24 @@ impl Noted {
         self.refused.retain(|_, at| now - *at < KEPT);
     }
 
-    fn count(&mut self, now: Nanos) {
+    /// Says of a crowd which user has most connections, if that is to be told.
+    fn count(&mut self, uid: u32, now: Nanos) -> Option<u32> {
         if now - self.second.0 >= SECOND {
             self.second = (now, 0);
+            self.users.clear();
         }
         self.second.1 += 1;
-        if self.second.1 > CROWD {
-            self.crowded_until = now + AFTER_CROWD;
+        *self.users.entry(uid).or_default() += 1;
+        if self.second.1 <= CROWD {
+            return None;
         }
+        self.crowded_until = now + AFTER_CROWD;
+        if now < self.told_until {
+            return None;
+        }
+        self.told_until = now + TOLD_EVERY;
+        let most = self.users.iter().max_by_key(|(_, count)| **count);
+        most.map(|(&uid, _)| uid)
     }
 }
 
@@ -108,14 +140,40 @@ mod tests {
     fn more_than_can_be_heard_are_a_crowd_for_a_while() {
         let mut noted = Noted::default();
         for _ in 0..CROWD {
-            noted.count(SECOND);
+            assert_eq!(noted.count(2001, SECOND), None);
         }
         // The same number again, a second later.
         for _ in 0..CROWD {
-            noted.count(2 * SECOND);
+            assert_eq!(noted.count(2001, 2 * SECOND), None);
         }
         assert_eq!(noted.crowded_until, 0);
-        noted.count(2 * SECOND + 1);
+        assert_eq!(noted.count(2002, 2 * SECOND + 1), Some(2001));
         assert_eq!(noted.crowded_until, 7 * SECOND + 1);
+    }
+
+    #[test]
+    fn a_crowd_is_told_of_once_a_minute() {
+        let mut noted = Noted::default();
+        let connections = (0..2 * 60 * 200).map(|number| number * SECOND / 200 + SECOND);
+        let told: Vec<_> = connections
+            .filter_map(|now| noted.count(2001, now))
+            .collect();
+        assert_eq!(told, [2001, 2001]);
+    }
+
+    #[test]
+    fn who_asks_for_what_it_cannot_have_has_no_excuse() {
+        let refusals = Refusals::default();
+        let reasons = [
+            Errno::INVAL,
+            Errno::NOENT,
+            Errno::AGAIN,
+            Errno::USERS,
+            Errno::MFILE,
+        ];
+        for (pid, why) in (0..).zip(reasons) {
+            refusals.note(pid, why);
+        }
+        assert_eq!(refusals.refused(), [2, 3, 4].into());
     }
 }

@@ -146,9 +146,9 @@ impl Server {
                 return std::thread::sleep(Duration::from_millis(10));
             }
         };
-        self.refusals.count();
+        self.refusals.count(connection.client.uid);
         if !self.connections.may_come(connection.client.uid) {
-            self.refusals.note(connection.client.pid);
+            self.refusals.note(connection.client.pid, Errno::AGAIN);
             let _ = answer(&connection.socket, Err(Errno::AGAIN));
             return;
         }
@@ -190,8 +190,8 @@ impl Server {
             Some(Asked::Admission) => return self.admit(connection),
         };
         let is_page = page.is_ok();
-        if !is_page {
-            self.refusals.note(connection.client.pid);
+        if let Err(why) = page {
+            self.refusals.note(connection.client.pid, why);
             // It may have given up the one that it had.
             self.processes.retain(|_, it| !it.seats.is_empty());
         }
