@@ -136,6 +136,14 @@ unsafe extern "C" {
     static _DYNAMIC: [Entry; 0];
 }
 
+/// Whether an address is in the kernel's object, which is a few pages. Its base in the loader's list says nothing: older kernels
+/// link it for another place than the one where it is.
+#[inline(always)]
+fn is_near(vdso: usize, address: usize) -> bool {
+    const SIZE: usize = 64 << 10;
+    address.wrapping_sub(vdso) < SIZE
+}
+
 /// The objects between the program and this library, which the loader looks up symbols in before this one. The kernel's object
 /// (vDSO) has no functions that others replace.
 #[inline(always)]
@@ -144,7 +152,7 @@ fn before(debug: Option<&Debug>, vdso: usize) -> impl Iterator<Item = &'static L
     LinkMap::all_of(debug)
         .skip(1)
         .take_while(move |object| !core::ptr::eq(object.dynamic, own))
-        .filter(move |object| vdso == 0 || object.base != vdso)
+        .filter(move |object| vdso == 0 || !is_near(vdso, object.dynamic as usize))
 }
 
 /// What the kernel and the loader give a program at its start.
