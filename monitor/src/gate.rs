@@ -216,10 +216,10 @@ impl Shared {
             if !is_of(&confs, job, refusal) || !self.is_due(job) {
                 continue;
             }
-            let (pid, minor) = (refusal.pid, refusal.minor);
+            let (uid, pid, minor) = (refusal.uid, refusal.pid, refusal.minor);
             warn!(
                 job,
-                "job={job} pid={pid}: may not open /dev/nvidia{minor}: softmig's library is not in it, or it uses the GPU \
+                "job={job} uid={uid} pid={pid}: may not open /dev/nvidia{minor}: softmig's library is not in it, or it uses the GPU \
                  without CUDA and NVML"
             );
             job_log::tell(&self.node, job, pid, minor);
@@ -247,9 +247,12 @@ fn job_of(confs: &Confs, group: &str) -> Option<u32> {
 
 /// Whether a process that was refused is of this job. A name of a control group alone is not enough: it can be a user's own.
 fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
-    // It has often ended by now.
-    let conf = confs.jobs.get(&job).and_then(|conf| conf.as_ref().ok());
-    if conf.is_some_and(|conf| conf.uid == refusal.uid) {
+    // A job that has ended has no log, and the node's names the user.
+    let Some(conf) = confs.jobs.get(&job) else {
+        return true;
+    };
+    // The process has often ended by now.
+    if conf.as_ref().is_ok_and(|conf| conf.uid == refusal.uid) {
         return true;
     }
     // In a container it has another user.
