@@ -207,13 +207,18 @@ impl Shared {
         if refusals.is_empty() {
             return;
         }
-        let confs = Confs::read(&self.node).unwrap_or_default();
+        let confs = match Confs::read(&self.node) {
+            Ok(confs) => confs,
+            Err(error) => return self.say(format!("refusals are not told of: {error}")),
+        };
         for refusal in refusals {
             // A process that is too deep for its job to be seen names another group.
             let Some(job) = job_of(&confs, &refusal.group) else {
                 continue;
             };
-            if !is_of(&confs, job, refusal) || !self.is_due(job) {
+            // A job that has ended has no log, and the node's names the user.
+            let is_there = confs.jobs.contains_key(&job);
+            if is_there && !is_of(&confs, job, refusal) || !self.is_due(job) {
                 continue;
             }
             let (uid, pid, minor) = (refusal.uid, refusal.pid, refusal.minor);
@@ -222,7 +227,9 @@ impl Shared {
                 "job={job} uid={uid} pid={pid}: may not open /dev/nvidia{minor}: softmig's library is not in it, or it uses the GPU \
                  without CUDA and NVML"
             );
-            job_log::tell(&self.node, job, pid, minor);
+            if is_there {
+                job_log::tell(&self.node, job, pid, minor);
+            }
         }
     }
 
@@ -247,12 +254,9 @@ fn job_of(confs: &Confs, group: &str) -> Option<u32> {
 
 /// Whether a process that was refused is of this job. A name of a control group alone is not enough: it can be a user's own.
 fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
-    // A job that has ended has no log, and the node's names the user.
-    let Some(conf) = confs.jobs.get(&job) else {
-        return true;
-    };
-    // The process has often ended by now.
-    if conf.as_ref().is_ok_and(|conf| conf.uid == refusal.uid) {
+    // It has often ended by now.
+    let conf = confs.jobs.get(&job).and_then(|conf| conf.as_ref().ok());
+    if conf.is_some_and(|conf| conf.uid == refusal.uid) {
         return true;
     }
     // In a container it has another user.

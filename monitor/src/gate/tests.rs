@@ -113,6 +113,21 @@ fn a_user_whose_group_is_named_like_anothers_job_does_not_write_into_its_log() {
 }
 
 #[test]
+fn who_is_whose_is_not_guessed_while_a_conf_cannot_be_read() {
+    let (folder, keeper) = keeper(WANTED, ENFORCE);
+    std::os::unix::fs::symlink("other", folder.path().join("run/9.conf")).unwrap();
+    let refusal = Refusal {
+        group: "job_7".into(),
+        uid: 2002,
+        pid: u32::MAX,
+        minor: 0,
+    };
+    keeper.0.tell(&[refusal]);
+    let log = std::fs::read_to_string(folder.path().join("run/jobs/7/log")).unwrap();
+    assert_eq!(log, "");
+}
+
+#[test]
 fn a_log_that_is_a_link_is_left_alone() {
     let (folder, keeper) = keeper(WANTED, ENFORCE);
     let (log, other) = (
