@@ -216,7 +216,7 @@ impl Dir {
 
     /// The same, for writing at its end.
     pub fn open_at_end(&self, name: &str) -> Result<Option<File>> {
-        self.open_plain(name, READ | OFlags::WRONLY | OFlags::APPEND)
+        self.open_plain(name, APPEND)
     }
 
     fn open_plain(&self, name: &str, flags: OFlags) -> Result<Option<File>> {
@@ -272,7 +272,7 @@ impl Dir {
     pub fn append(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = || self.path.join(name);
         let mut file = self
-            .open_plain(name, APPEND)?
+            .open_at_end(name)?
             .ok_or(Errno::NOENT)
             .map_err(failed("opening", path()))?;
         file.write_all(bytes).map_err(failed("writing", path()))
@@ -280,7 +280,7 @@ impl Dir {
 
     /// Empties a plain file, if it is there. Like [`Self::append`] it waits for nobody.
     pub fn truncate(&self, name: &str) -> Result<()> {
-        match self.open_plain(name, APPEND)? {
+        match self.open_at_end(name)? {
             Some(file) => file
                 .set_len(0)
                 .map_err(failed("emptying", self.path.join(name))),
