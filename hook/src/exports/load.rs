@@ -79,10 +79,10 @@ fn look_again(start: &Start) {
 }
 
 /// Whether a library has a function that this one exports, or needs.
-fn hides_functions(symbols: Option<&Symbols>) -> bool {
+fn hides_functions(symbols: &Symbols) -> bool {
     let rows = CUDA.rows.iter().chain(NVML.rows);
     let mut names = OTHERS.into_iter().chain(rows.map(|row| row.name));
-    symbols.is_some_and(|symbols| names.any(|name| symbols.defines(name)))
+    names.any(|name| symbols.defines(name))
 }
 
 /// Keeps the process from the GPU, or says that this would be done on a node that only observes.

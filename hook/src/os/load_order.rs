@@ -241,13 +241,10 @@ impl Start {
             || self.has_audit_variable && !tells_of_namespaces
     }
 
-    /// The file of the first object before this library of which `is_meant` says so, by its symbols if they can be read.
-    pub(crate) fn find_before(
-        &self,
-        is_meant: impl Fn(Option<&Symbols>) -> bool,
-    ) -> Option<&'static [u8]> {
+    /// The file of the first object before this library of whose symbols `is_meant` says so.
+    pub(crate) fn find_before(&self, is_meant: impl Fn(&Symbols) -> bool) -> Option<&'static [u8]> {
         before(Debug::of(self.headers), self.vdso)
-            .find(|object| is_meant(object.symbols().as_ref()))
+            .find(|object| object.symbols().as_ref().is_some_and(&is_meant))
             .map(LinkMap::file)
     }
 }
