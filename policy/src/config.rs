@@ -1,4 +1,4 @@
-//! policy.toml: what it says, and whether it may say so.
+//! policy.toml: its tables and keys, and the rules for their values.
 
 pub mod choices;
 pub mod classes;
@@ -11,6 +11,7 @@ pub mod inventory;
 pub mod legacy_mps;
 pub(crate) mod limit;
 pub(crate) mod messages;
+pub(crate) mod metrics;
 pub mod monitor;
 pub(crate) mod name_check;
 pub(crate) mod node_line;
@@ -18,6 +19,8 @@ pub mod node_policy;
 pub mod policy;
 pub mod quota;
 pub(crate) mod refusal_code;
+pub mod report;
 pub mod reservable;
 pub mod routes;
+pub mod slurm_words;
 pub(crate) mod suggest;

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod alternatives;
+pub(crate) mod attainable;
 pub(crate) mod decide;
 pub(crate) mod gate_check;
 pub(crate) mod gpu_demand;
@@ -13,6 +14,7 @@ pub(crate) mod refusal;
 pub(crate) mod reserved_check;
 pub(crate) mod rewrite;
 pub(crate) mod submitter;
+pub(crate) mod typed;
 pub(crate) mod verdict;
 pub(crate) mod wording;
 #[cfg(test)]

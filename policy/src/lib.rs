@@ -48,7 +48,9 @@ pub use {
     decision::gate_check::gate_before,
     decision::refusal::Refusal,
     decision::submitter::{MaybeKnown, Submitter},
+    decision::typed::decide_typed,
     decision::verdict::{Context, Grant, Terms, Verdict},
+    decision::wording::may_hold,
     slurm::job_request::Request,
     slurm::time_limit::WallTime,
 };

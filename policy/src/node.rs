@@ -7,9 +7,12 @@ pub mod identity;
 pub mod job_conf;
 pub(crate) mod kv;
 pub mod limits;
+pub mod names;
 pub mod node_conf;
 pub mod paths;
 pub mod process_group;
 pub mod process_view;
 pub mod size;
+#[cfg(feature = "std")]
+pub mod softmig_conf;
 pub mod tag;

@@ -131,28 +131,10 @@ fn what_is_not_a_slice_passes() {
     ] {
         let verdict = answer(&per_node(gres));
         let terms = Terms::default();
-        assert_eq!(verdict, Verdict::Unchanged { gpus, terms }, "{gres}");
         let tag = gpus.then_some(Tag::Whole);
         assert_eq!(verdict.tag(), tag, "{gres}");
+        assert_eq!(verdict, Verdict::Unchanged { tag, terms }, "{gres}");
     }
-}
-
-#[test]
-fn a_job_that_gets_gpus_without_naming_them_is_tagged_whole() {
-    for request in [
-        Request {
-            exclusive: true,
-            ..Request::default()
-        },
-        Request {
-            ntasks_per_tres: Some(2),
-            num_tasks: Some(2),
-            ..Request::default()
-        },
-    ] {
-        assert_eq!(answer(&request).tag(), Some(Tag::Whole));
-    }
-    assert_eq!(answer(&Request::default()).tag(), None);
 }
 
 #[test]
@@ -160,7 +142,8 @@ fn a_type_listed_as_plain_is_no_slice() {
     let policy = Policy::parse("plain_types = [\"foo.2\"]\n").unwrap();
     let verdict = decide(&policy, &per_node("gpu:foo.2:1"), &Context::default());
     let terms = Terms::default();
-    assert_eq!(verdict, Verdict::Unchanged { gpus: true, terms });
+    let tag = Some(Tag::Whole);
+    assert_eq!(verdict, Verdict::Unchanged { tag, terms });
 }
 
 #[test]
@@ -439,4 +422,34 @@ fn refusals_read_like_a_colleague() {
     texts.push_str(&format!("tag\n{}\n", Refusal::tag_edit()));
     assert!(texts.is_ascii());
     insta::assert_snapshot!(texts);
+}
+
+#[test]
+fn a_type_that_no_node_shares_has_no_slices() {
+    const TYPES: &str = "[gpu.a100]\nmemory_mib = 40960\nreserved_mib = 500\nshards = 4\n\
+        [gpu.\"1g.5gb\"]\nmemory_mib = 4864\nreserved_mib = 0\nshards = 2\nmig = true\n";
+    let verdict = |nodes: &str, gres: &str| {
+        let policy = Policy::parse(&format!("{TYPES}{nodes}")).unwrap();
+        decide(&policy, &per_node(gres), &Context::default())
+    };
+    let mixed = "[[nodes]]\nnames = \"n1\"\ngpus = [\"a100:3\", \"1g.5gb:7\"]\n";
+    for gres in ["gpu:a100.4:1", "shard:a100:2", "gpu:1g.5gb.2:1"] {
+        let Verdict::Refused(refusal) = verdict(mixed, gres) else {
+            panic!("{gres}")
+        };
+        assert_eq!(refusal.code(), Code::SliceType, "{gres}");
+        // Another node has it, or nothing is known of the type.
+        let others = "[[nodes]]\nnames = \"n2\"\ngpus = [\"a100:4\"]\n\
+                      [[nodes]]\nnames = \"n3\"\ngpus = [\"1g.5gb:7\"]\n";
+        for nodes in [format!("{mixed}{others}"), String::new()] {
+            assert!(
+                matches!(verdict(&nodes, gres), Verdict::Granted(_)),
+                "{gres}"
+            );
+        }
+    }
+    assert!(matches!(
+        verdict(mixed, "gpu:a100:1"),
+        Verdict::Unchanged { tag: Some(_), .. }
+    ));
 }

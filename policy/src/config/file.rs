@@ -6,11 +6,14 @@ use crate::config::gates::GateTable;
 use crate::config::inventory::NodesTable;
 use crate::config::legacy_mps::LegacyTable;
 use crate::config::messages;
+use crate::config::metrics::MetricsTable;
 use crate::config::monitor::MonitorTable;
 use crate::config::node_policy::{GpuTables, NodeTable, TagTable};
 use crate::config::quota::{ClassTable, DefaultsTable, UserTable};
+use crate::config::report::Report;
 use crate::config::reservable::ReservableTable;
 use crate::config::routes::RouteTable;
+use crate::config::slurm_words::SlurmTable;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Spanned;
@@ -33,7 +36,13 @@ pub(crate) struct File {
     #[serde(default)]
     pub(crate) monitor: MonitorTable,
     #[serde(default)]
+    pub(crate) metrics: MetricsTable,
+    #[serde(default)]
+    pub(crate) report: Report,
+    #[serde(default)]
     pub(crate) placement: PlacementTable,
+    #[serde(default)]
+    pub(crate) slurm: SlurmTable,
     #[serde(default)]
     pub(crate) messages: messages::Table,
     #[serde(default)]

@@ -41,6 +41,11 @@ impl GpuType {
         self.mig
     }
 
+    /// A slice, as a request names it: `gpu:l40s.4:1` for size 4.
+    pub fn slice_request(&self, size: u32) -> String {
+        format!("gpu:{}.{size}:1", self.name)
+    }
+
     /// The slices on offer, largest first: 2 is half a GPU.
     pub fn slices(&self) -> &[u32] {
         &self.slices
@@ -65,6 +70,16 @@ impl GpuType {
         )
     }
 
+    /// The request for more than this number of shards, as `--gres=gpu:` takes it: the next larger slice, or the whole
+    /// GPU.
+    pub fn larger_than(&self, shards: u32) -> Option<TypeName> {
+        let larger = |size: &&u32| self.shards / **size > shards;
+        match self.slices.iter().rev().find(larger) {
+            Some(size) => TypeName::new(&format!("{}.{size}", self.name)).ok(),
+            None => (shards < self.shards).then_some(self.name),
+        }
+    }
+
     /// The slice that has exactly this number of shards.
     pub fn slice_of_shards(&self, shards: u64) -> Option<u32> {
         self.slices
@@ -72,6 +87,20 @@ impl GpuType {
             .copied()
             .find(|size| u64::from(self.shards / size) == shards)
     }
+}
+
+/// The words for one such part of a GPU and for several, for parts that have words: 4 is a quarter.
+pub fn part_names(size: u32) -> Option<(&'static str, &'static str)> {
+    Some(match size {
+        2 => ("half", "halves"),
+        3 => ("third", "thirds"),
+        4 => ("quarter", "quarters"),
+        5 => ("fifth", "fifths"),
+        6 => ("sixth", "sixths"),
+        8 => ("eighth", "eighths"),
+        10 => ("tenth", "tenths"),
+        _ => return None,
+    })
 }
 
 /// Less than this is a figure in GiB.

@@ -187,6 +187,18 @@ fn wrong(line: Option<usize>, message: &str) -> PolicyError {
     PolicyError::of("[[nodes]]", line, message)
 }
 
+/// Whether Slurm has shards of a type on some node; true where no node of the inventory has the type. On a node with MIG
+/// instances gres.conf can name no GPU for its shards, unless all there is of one type.
+pub(crate) fn shares(all: &[Nodes], kind: &str, is_mig: impl Fn(&str) -> bool) -> bool {
+    let has = |nodes: &&Nodes| nodes.gpus.iter().any(|gpus| gpus.kind == kind);
+    let mut with = all.iter().filter(has).peekable();
+    with.peek().is_none()
+        || with.any(|nodes| {
+            let mig = nodes.gpus.iter().any(|gpus| is_mig(&gpus.kind));
+            !mig || nodes.gpus.iter().all(|gpus| gpus.kind == kind)
+        })
+}
+
 impl Nodes {
     /// Their names, as slurm.conf takes them.
     pub fn names(&self) -> &str {

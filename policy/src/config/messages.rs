@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::config::error::words::{AT_THE_TOP, at_the_top};
 use crate::config::error::{PolicyError, line_of};
 use crate::config::refusal_code::Code;
 use crate::config::suggest::meant;
@@ -56,6 +57,9 @@ impl Messages {
 }
 
 fn unknown(key: &str) -> String {
+    if AT_THE_TOP.contains(&key) {
+        return at_the_top(key);
+    }
     let known = Code::ALL.iter().map(|code| code.as_str()).chain([ANY]);
     format!("unknown code {key}; {}", meant(key, known))
 }
@@ -79,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_should_not_get_or_nobody_would_ever_see_is_an_error() {
+    fn a_message_that_is_unfit_for_terminals_or_never_shown_is_an_error() {
         let error = |line: &str| {
             let text = format!("[messages]\nany = \"x\"\n{line}\n");
             Policy::parse(&text).unwrap_err().to_string()

@@ -4,7 +4,7 @@ use crate::config::error::PolicyError;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// What the monitor measures and ends, read and found consistent.
+/// The monitor's settings, read and found consistent: what it measures and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
     /// Which findings end processes.
@@ -13,7 +13,7 @@ pub struct Monitor {
     pub grace: Duration,
     /// How often the monitor measures.
     pub interval: Duration,
-    /// What happens to GPU use outside every job.
+    /// The treatment of GPU use outside every job.
     pub outside_jobs: OutsideJobs,
 }
 
@@ -31,7 +31,7 @@ pub enum End {
 }
 
 impl End {
-    /// The word that stands in the file.
+    /// The word in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::No => "no",
@@ -41,7 +41,7 @@ impl End {
     }
 }
 
-/// What happens to GPU use outside every job.
+/// The treatment of GPU use outside every job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutsideJobs {

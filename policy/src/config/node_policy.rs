@@ -6,7 +6,9 @@
 use crate::config::choices::TagField;
 use crate::config::error::{PolicyError, line_of, reading_error};
 use crate::config::gpu_types::{GpuTable, GpuType};
+use crate::config::metrics::MetricsTable;
 use crate::config::monitor::{Monitor, MonitorTable};
+use crate::config::report::Report;
 use crate::node::limits::Limits;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,7 +19,7 @@ use toml::Spanned;
 #[derive(Clone, Debug)]
 pub struct NodePolicy {
     pub(crate) gpus: BTreeMap<String, GpuType>,
-    /// What the prolog does for a job without a tag when slurmctld gives no answer.
+    /// The prolog's decision on a job without a tag if slurmctld gives no answer.
     pub on_unknown: OnUnknown,
     /// A file that prolog, epilog and monitor log to besides the system's log.
     pub log_file: Option<String>,
@@ -25,13 +27,17 @@ pub struct NodePolicy {
     pub device_gate: bool,
     /// The field of the job record that carries the tag.
     pub tag_field: TagField,
-    /// What the monitor measures and ends.
+    /// The monitor's settings.
     pub monitor: Monitor,
+    /// The file in which the monitor keeps metrics for node_exporter.
+    pub textfile: Option<String>,
+    /// What a job's end leaves behind.
+    pub report: Report,
     on_untagged: OnUntagged,
     names_people: bool,
 }
 
-/// What the prolog does for a job without a tag.
+/// The prolog's treatment of a job without a tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum OnUntagged {
@@ -42,7 +48,7 @@ enum OnUntagged {
     Deny,
 }
 
-/// What the prolog does for a job without a tag when slurmctld gives no answer.
+/// The prolog's decision on a job without a tag if slurmctld gives no answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnknown {
@@ -77,6 +83,16 @@ pub(crate) struct TagTable {
     pub(crate) field: TagField,
 }
 
+/// The tables of this part, as they are written.
+pub(crate) struct Tables {
+    pub(crate) gpu: GpuTables,
+    pub(crate) node: NodeTable,
+    pub(crate) tag: TagTable,
+    pub(crate) monitor: MonitorTable,
+    pub(crate) metrics: MetricsTable,
+    pub(crate) report: Report,
+}
+
 /// The file with all other tables passed over; [`crate::config::file::File`] has them.
 #[derive(Deserialize)]
 struct NodeFile {
@@ -88,6 +104,10 @@ struct NodeFile {
     tag: TagTable,
     #[serde(default)]
     monitor: MonitorTable,
+    #[serde(default)]
+    metrics: MetricsTable,
+    #[serde(default)]
+    report: Report,
     // Of these it only matters whether they are there.
     defaults: Option<IgnoredAny>,
     classes: Option<IgnoredAny>,
@@ -115,25 +135,31 @@ impl NodePolicy {
             file.reservable,
         ];
         let names_people = people.iter().any(Option::is_some);
-        Self::check(
-            file.gpu,
-            file.node,
-            file.tag,
-            file.monitor,
-            names_people,
-            text,
-        )
+        let tables = Tables {
+            gpu: file.gpu,
+            node: file.node,
+            tag: file.tag,
+            monitor: file.monitor,
+            metrics: file.metrics,
+            report: file.report,
+        };
+        Self::check(tables, names_people, text)
     }
 
     pub(crate) fn check(
-        gpus: GpuTables,
-        node: NodeTable,
-        tag: TagTable,
-        monitor: MonitorTable,
+        tables: Tables,
         names_people: bool,
         text: &str,
     ) -> Result<Self, PolicyError> {
-        let gpus = check_gpus(gpus, text)?;
+        let Tables {
+            gpu,
+            node,
+            tag,
+            monitor,
+            metrics,
+            report,
+        } = tables;
+        let gpus = check_gpus(gpu, text)?;
         let log_file = node.log_file;
         if let Some(path) = log_file.as_deref().filter(|path| !path.starts_with('/')) {
             let message = format!("log_file = \"{path}\" is not an absolute path");
@@ -147,6 +173,8 @@ impl NodePolicy {
             on_untagged: node.on_untagged,
             names_people,
             monitor: monitor.check()?,
+            textfile: metrics.check()?,
+            report,
             device_gate: node.device_gate,
         })
     }

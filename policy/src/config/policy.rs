@@ -9,11 +9,12 @@ use crate::config::gpu_types::GpuType;
 use crate::config::inventory::{self, Nodes};
 use crate::config::legacy_mps::Mps;
 use crate::config::messages::Messages;
-use crate::config::node_policy::NodePolicy;
+use crate::config::node_policy::{self, NodePolicy};
 use crate::config::quota::{Quota, Weights};
 use crate::config::refusal_code::Code;
-use crate::config::reservable::{self, Holder, Reservable};
+use crate::config::reservable::{self, Holder, Reservable, Window};
 use crate::config::routes::{self, Route};
+use crate::config::slurm_words::SlurmWords;
 use crate::config::suggest::nearest;
 use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
@@ -40,6 +41,7 @@ pub struct Policy {
     pub limit_notice: bool,
     /// Which GPU of a node fills first.
     pub placement: Placement,
+    slurm_words: SlurmWords,
 }
 
 impl Policy {
@@ -96,15 +98,18 @@ impl Policy {
     fn read(text: &str, zone: impl FnOnce() -> TimeZone) -> Result<Self, PolicyError> {
         let file = File::read(text)?;
         let names_people = file.names_people();
-        let node = NodePolicy::check(
-            file.gpu,
-            file.node,
-            file.tag,
-            file.monitor,
-            names_people,
-            text,
-        )?;
+        let tables = node_policy::Tables {
+            gpu: file.gpu,
+            node: file.node,
+            tag: file.tag,
+            monitor: file.monitor,
+            metrics: file.metrics,
+            report: file.report,
+        };
+        let node = NodePolicy::check(tables, names_people, text)?;
         let gpus = &node.gpus;
+        // A key of the top that is written below this table is found here. The classes would miss it.
+        let messages = Messages::check(file.messages, text)?;
         let tables = Tables {
             default_class: file.default_class,
             defaults: file.defaults,
@@ -130,7 +135,10 @@ impl Policy {
                 || !gates.list().is_empty()
                 || !reservables.is_empty()
                 || !routes.is_empty(),
-            messages: Messages::check(file.messages, text)?,
+            slurm_words: file.slurm.check().map_err(|(span, message)| {
+                PolicyError::of("[slurm]", line_of(text, &span), &message)
+            })?,
+            messages,
             gates,
             mps: mps.map_err(|(span, message)| {
                 PolicyError::of("[legacy.mps]", line_of(text, &span), message)
@@ -146,6 +154,17 @@ impl Policy {
             limit_notice: file.limit_notice,
             placement: file.placement.shards,
         })
+    }
+
+    /// True unless all nodes with GPUs of this type are without shards of it.
+    pub(crate) fn shares(&self, kind: &str) -> bool {
+        let is_mig = |kind: &str| self.gpu(kind).is_some_and(GpuType::is_mig);
+        inventory::shares(&self.nodes, kind, is_mig)
+    }
+
+    /// The site's own words for settings of softmig.conf.
+    pub fn slurm_words(&self) -> &SlurmWords {
+        &self.slurm_words
     }
 
     /// The number of its tables: an administrator sees in a log that tables were lost.
@@ -278,6 +297,18 @@ impl Policy {
         self.reservables.iter().any(|one| one.kind() == kind)
     }
 
+    /// True for the type of a GPU whose last reservation is not over. Afterwards all users may have it.
+    pub fn is_reserved(&self, kind: &str, now: i64) -> bool {
+        let mut all = self.reservables.iter();
+        all.any(|one| one.kind() == kind && one.window(now) != Window::Over)
+    }
+
+    /// The type of a reservation's GPUs without the reservation.
+    pub fn of_reservable(&self, kind: &str) -> Option<&GpuType> {
+        let one = self.reservables.iter().find(|one| one.kind() == kind)?;
+        self.gpu(one.of())
+    }
+
     /// True if a request names the type of a reserved GPU.
     pub fn asks_for_reserved(&self, request: &Request) -> bool {
         let mut items = request.tres().flat_map(|(_, text)| items(text));
@@ -288,10 +319,10 @@ impl Policy {
     }
 
     /// The nodes with reserved GPUs; `None` if there is no inventory.
-    pub fn nodes_with_reserved_gpus(&self) -> Option<String> {
+    pub fn nodes_with_reserved_gpus(&self, now: i64) -> Option<String> {
         let has_reserved = |nodes: &&Nodes| {
             let mut gpus = nodes.gpus().iter();
-            gpus.any(|gpus| self.is_reservable(&gpus.kind))
+            gpus.any(|gpus| self.is_reserved(&gpus.kind, now))
         };
         let names: Vec<&str> = self
             .nodes
@@ -325,6 +356,24 @@ impl Policy {
         group: Option<u32>,
     ) -> Result<Option<&Standing>, Unknown> {
         self.classes.standing(user, account, group)
+    }
+
+    /// The class limits of a user, as far as they can be told from this.
+    pub fn standing_of(&self, user: &str, account: &str, group: Option<u32>) -> Option<&Standing> {
+        self.standing(Some(user), Ok(Some(account)), group).ok()?
+    }
+
+    /// True if a node may have GPUs of several types.
+    pub(crate) fn may_mix_types(&self) -> bool {
+        if self.nodes.is_empty() {
+            let others = self.reservables.len() + self.plain_types.len();
+            return self.gpus().count() + others > 1;
+        }
+        self.nodes.iter().any(|nodes| {
+            let mut kinds = nodes.gpus().iter().map(|gpus| &gpus.kind);
+            let first = kinds.next();
+            kinds.any(|kind| Some(kind) != first)
+        })
     }
 
     /// Types that are never cut.

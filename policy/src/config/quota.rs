@@ -1,11 +1,12 @@
-//! How much people may have: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one before.
+//! The limits of users: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one
+//! before.
 
 use crate::config::limit::Limit;
 use crate::slurm::time_limit::{MaxWallTime, WallTime};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is in a class.
+/// The members of a class.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Members {
@@ -15,7 +16,7 @@ pub(crate) struct Members {
     /// By the Slurm account of the job.
     #[serde(default)]
     pub(crate) accounts: Vec<String>,
-    /// By primary group, in numbers: nobody looks up names inside slurmctld.
+    /// By primary group, in numbers: softmig looks up no names inside slurmctld.
     #[serde(default)]
     pub(crate) groups: Vec<u32>,
 }
@@ -23,7 +24,7 @@ pub(crate) struct Members {
 /// Makes the tables, each with keys of its own and all that can be said at every level.
 macro_rules! layered {
     ($($key:ident: $kind:ty,)+) => {
-        /// What one level says; what it leaves out is the level's below.
+        /// The keys of one level; for a missing key the level below counts.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct QuotaOverride {
             $(pub(crate) $key: Option<$kind>,)+
@@ -63,7 +64,7 @@ macro_rules! layered {
         }
 
         impl $name {
-            /// What it says of that which can be said at every level.
+            /// Its values for the keys that every level has.
             pub(crate) fn layer(&self) -> QuotaOverride {
                 QuotaOverride { $($key: self.$key.clone(),)+ }
             }
@@ -89,7 +90,7 @@ layered! {
     max_host_memory_mib_per_shard: Limit,
 }
 
-/// What somebody may have. `None` is no limit.
+/// The limits of a user. `None` means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
     /// Shards held at once; a whole GPU counts as its type's.
@@ -112,9 +113,9 @@ pub struct Quota {
     pub wall_time: Option<WallTime>,
     /// Slurm's QOS priority.
     pub priority: Option<u32>,
-    /// What else than the class's own QOS a job may name.
+    /// The QOS that a job may name besides the class's own.
     pub other_qos: Vec<String>,
-    /// What a slice job gets of the host for each shard.
+    /// The part of the host that a slice job gets for each shard.
     pub per_shard: PerShard,
 }
 
@@ -132,6 +133,13 @@ pub struct PerShard {
 }
 
 impl Quota {
+    /// True if so many shards of a type in one job are within the limits that every job has.
+    pub(crate) fn allows_slice(&self, gpu_type: &str, shards: u64) -> bool {
+        let of_type = self.shards_of.get(gpu_type).copied();
+        let limits = [self.shards, self.max_shards_per_job, of_type];
+        self.jobs != Some(0) && limits.into_iter().flatten().all(|most| shards <= most)
+    }
+
     /// Whether Slurm has to hold anything of it, which takes a QOS.
     pub fn needs_qos(&self) -> bool {
         self.shards.is_some()
@@ -191,7 +199,7 @@ impl Quota {
         keys
     }
 
-    /// Nobody holds more of a type than of all.
+    /// The shards of a type that a user may hold: never more than of all types.
     fn shards_of_type(&self, kind: &str) -> Option<u64> {
         let limits = [self.shards_of.get(kind).copied(), self.shards];
         limits.into_iter().flatten().min()
@@ -230,7 +238,7 @@ impl Quota {
     }
 }
 
-/// What a whole GPU weighs against a shard, for Slurm to add up.
+/// The weight of a whole GPU in shards, for Slurm to add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Every GPU has as many shards.

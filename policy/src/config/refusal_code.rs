@@ -26,6 +26,8 @@ pub enum Code {
     Malformed,
     /// No policy can be read.
     PolicyUnreadable,
+    /// A client whose policy is another one than slurmctld's.
+    ClientPolicy,
     /// An attempt to write softmig's own mark into the job's record.
     TagEdit,
     /// A request that is only for jobs inside a reservation, by a job that names none.
@@ -58,6 +60,7 @@ impl Code {
         Self::RawShard,
         Self::Malformed,
         Self::PolicyUnreadable,
+        Self::ClientPolicy,
         Self::TagEdit,
         Self::GateNoReservation,
         Self::GateReservation,
@@ -82,6 +85,7 @@ impl Code {
             Self::RawShard => "RAW_SHARD",
             Self::Malformed => "MALFORMED",
             Self::PolicyUnreadable => "POLICY_UNREADABLE",
+            Self::ClientPolicy => "CLIENT_POLICY",
             Self::TagEdit => "TAG_EDIT",
             Self::GateNoReservation => "GATE_NO_RESERVATION",
             Self::GateReservation => "GATE_RESERVATION",

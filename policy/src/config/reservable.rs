@@ -240,6 +240,14 @@ impl Reservable {
         &self.reason
     }
 
+    /// The name of Slurm's reservation for it. It is the same while its end is put off, so that a running one is changed and
+    /// not made anew.
+    pub fn reservation(&self) -> String {
+        let start = self.start_local().unwrap_or_default();
+        let start: String = start.chars().filter(char::is_ascii_digit).collect();
+        format!("softmig_{}_{start}", self.kind)
+    }
+
     /// When it begins, in seconds since 1970; `None` if it has no beginning.
     pub fn start(&self) -> Option<i64> {
         self.start.map(Timestamp::as_second)

@@ -6,6 +6,7 @@
 use crate::config::classes::{Standing, Unknown};
 use crate::config::gates::{Gate, GateSubject};
 use crate::config::policy::Policy;
+use crate::config::reservable::{Reservable, Window};
 use crate::decision::alternatives::{slice_meant, type_meant, whole_types};
 use crate::decision::gpu_demand::Asked;
 use crate::decision::gpu_request::Wanted;
@@ -29,7 +30,18 @@ pub(crate) fn of_wholes(
     if submitter.is_exempt || !policy.looks_at_people() {
         return Ok(Terms::default());
     }
-    let asked = Asked::wholes(policy, request, wanted);
+    let elsewhere;
+    let request = match request.exclusive && submitter.without_gpus {
+        true => {
+            elsewhere = Request {
+                exclusive: false,
+                ..request.clone()
+            };
+            &elsewhere
+        }
+        false => request,
+    };
+    let asked = Asked::wholes(policy, request, wanted, context.now);
     refuse_unknown_type(policy, &asked)?;
     if asked.is_untyped
         && let Ok(Some(standing)) = submitter.standing(policy)
@@ -39,7 +51,7 @@ pub(crate) fn of_wholes(
         quota_check::fit(policy, &asked, standing, submitter)?;
     }
     pass_reserved(policy, &asked, context)?;
-    let off_nodes = off_reserved_nodes(policy, request, &asked)?;
+    let off_nodes = off_reserved_nodes(policy, request, &asked, context.now)?;
     if asked.wholes > 0 || request.implies_gpus() {
         gate_check::pass(policy, submitter, &GateSubject::Whole, &asked.text)?;
     }
@@ -83,6 +95,12 @@ pub(crate) fn of_slice(
     let shards = grant.limits.share().shards();
     let gpu = policy.gpu(gpu_type.as_str());
     let asked = Asked::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
+    reserved_check::pass_reservation(
+        policy.reservables(),
+        &asked.text,
+        &context.submitter,
+        context.now,
+    )?;
     let partition = route(policy, gpu_type.as_str(), &context.submitter);
     let routed;
     let submitter = match &partition {
@@ -137,12 +155,23 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
     for kind in &asked.reserved {
         reserved_check::pass(all, kind, &asked.text, &context.submitter, context.now)?;
     }
-    if !asked.is_untyped || all.is_empty() {
+    reserved_check::pass_reservation(all, &asked.text, &context.submitter, context.now)?;
+    let is_kept = |one: &&Reservable| one.window(context.now) != Window::Over;
+    if !asked.is_untyped || !all.iter().any(|one| is_kept(&one)) {
         return Ok(());
     }
+    let is_own = |one: &&Reservable| {
+        one.window(context.now) == Window::Open && context.submitter.is(one.holder()) == Some(true)
+    };
+    let kinds = |one: &Reservable| one.kind().to_string();
     let reason = Reason::MayBeReserved {
-        reserved: all.iter().map(|one| one.kind().to_string()).collect(),
+        reserved: all.iter().filter(is_kept).map(kinds).collect(),
+        own: all.iter().filter(is_own).map(kinds).collect(),
         types: whole_types(policy),
+        count: match asked.is_for_each {
+            true => 1,
+            false => asked.wholes.max(1),
+        },
     };
     Err(Refusal::new(&asked.text, reason))
 }
@@ -191,11 +220,13 @@ fn off_reserved_nodes(
     policy: &Policy,
     request: &Request,
     asked: &Asked<'_>,
+    now: i64,
 ) -> Result<Option<String>, Refusal> {
-    if !request.exclusive || policy.reservables().is_empty() {
+    let is_over = |one: &Reservable| one.window(now) == Window::Over;
+    if !request.exclusive || policy.reservables().iter().all(is_over) {
         return Ok(None);
     }
-    if let Some(nodes) = policy.nodes_with_reserved_gpus() {
+    if let Some(nodes) = policy.nodes_with_reserved_gpus(now) {
         return Ok(Some(nodes));
     }
     Err(Refusal::new(&asked.text, Reason::ExclusiveReserved))
@@ -212,11 +243,24 @@ fn terms(
         qos: qos(policy, asked, standing, submitter)?,
         partition: None,
         off_nodes: None,
-        notice: match policy.limit_notice {
-            true => wording::limit_notice(standing),
+        notice: match policy.limit_notice && !is_by_foreign_account(policy, submitter) {
+            true => wording::limit_notice(policy, standing),
             false => None,
         },
     })
+}
+
+/// True if the class follows from an account that may not be the user's: he typed it, and Slurm has yet to check it.
+fn is_by_foreign_account(policy: &Policy, submitter: &Submitter) -> bool {
+    let own = Submitter {
+        account: MaybeKnown::Missing,
+        ..submitter.clone()
+    };
+    let name = |submitter: &Submitter| {
+        let standing = submitter.standing(policy).ok().flatten();
+        standing.map(Standing::called)
+    };
+    submitter.is_account_unchecked && name(&own) != name(submitter)
 }
 
 /// The QOS to put the job in, unless it is in it.

@@ -5,7 +5,6 @@ use crate::config::gpu_types::GpuType;
 use crate::config::legacy_mps::Mps;
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
-use crate::decision::access;
 use crate::decision::alternatives::{
     example_slices, largest_slice, nearest_size, sizes_around, smallest_slice, whole_types,
 };
@@ -14,7 +13,9 @@ use crate::decision::reason::{Meant, Offer, Reason, SameAmount, SliceOrShards};
 use crate::decision::refusal::Refusal;
 use crate::decision::rewrite;
 use crate::decision::verdict::{Context, Grant, Terms, Verdict};
+use crate::decision::{access, attainable};
 use crate::node::limits::{Limits, decimal};
+use crate::node::tag::Tag;
 use crate::slurm::gres::Name;
 use crate::slurm::job_request::Request;
 
@@ -31,7 +32,10 @@ pub fn decide(policy: &Policy, request: &Request, context: &Context) -> Verdict 
     let wanted = Wanted::read(request, Some(policy));
     match answer(policy, request, context, &wanted) {
         Ok(verdict) => verdict,
-        Err(refusal) => Verdict::Refused(refusal.at(policy)),
+        Err(refusal) => {
+            let fitted = refusal.fit(|reason| attainable::keep(policy, &context.submitter, reason));
+            Verdict::Refused(fitted.at(policy))
+        }
     }
 }
 
@@ -47,7 +51,7 @@ fn answer(
     if !wanted.is_ours() {
         let terms = access::of_wholes(policy, request, context, wanted);
         return Ok(Verdict::Unchanged {
-            gpus: wanted.has_wholes() || request.implies_gpus(),
+            tag: tag_of_wholes(Some(policy), request, wanted),
             terms: terms.map_err(|refusal| match (wanted.misspelt, refusal.code()) {
                 // The refusal would be about another request than the one that was typed.
                 (Some(raw), Code::Reserved | Code::LimitJob | Code::SliceType) => {
@@ -69,9 +73,19 @@ pub fn decide_without_policy(request: &Request) -> Verdict {
         return Verdict::Refused(Refusal::new("", Reason::NoPolicy));
     }
     Verdict::Unchanged {
-        gpus: wanted.has_wholes() || request.implies_gpus(),
+        tag: tag_of_wholes(None, request, &wanted),
         terms: Terms::default(),
     }
+}
+
+/// The tag of a request for whole GPUs.
+fn tag_of_wholes(policy: Option<&Policy>, request: &Request, wanted: &Wanted<'_>) -> Option<Tag> {
+    // A job that has its nodes to itself gets all their GPUs.
+    let is_any = request.implies_gpus() || wanted.has_untyped_wholes();
+    if wanted.names_several_types() || is_any && policy.is_none_or(Policy::may_mix_types) {
+        return Some(Tag::Mixed);
+    }
+    (wanted.has_wholes() || request.implies_gpus()).then_some(Tag::Whole)
 }
 
 fn grant(
@@ -85,7 +99,16 @@ fn grant(
     }
     let mut found = Vec::new();
     for part in &wanted.parts {
-        found.push(limits_of(policy, part)?);
+        let limits = limits_of(policy, part)?;
+        let gpu = limits.gpu;
+        if !policy.shares(gpu.name()) {
+            let reason = Reason::NotShared {
+                gpu_type: gpu.name().to_string(),
+                mig: gpu.is_mig(),
+            };
+            return Err(refuse(part, reason));
+        }
+        found.push(limits);
     }
     let [part] = wanted.parts.as_slice() else {
         return Err(several(&wanted.parts, &found));
@@ -139,6 +162,7 @@ fn limits_of<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Refus
             part,
             Reason::WholeGpuAsSlice {
                 gpu_type: name.to_string(),
+                count: part.gres.count().max(1),
                 largest: largest_slice(gpu),
             },
         )),
@@ -175,7 +199,10 @@ fn shard_limits<'p>(policy: &'p Policy, part: &Part<'_>) -> Result<Found<'p>, Re
     let limits = u32::try_from(shards)
         .ok()
         .and_then(|shards| gpu.limits(shards).ok());
-    let offered = gpu.slice_of_shards(shards).is_some();
+    // The request for all units of mps of one GPU.
+    let is_whole = policy.mps().is_some_and(|mps| mps.gpu_type() == gpu.name())
+        && shards == u64::from(gpu.shards_per_gpu());
+    let offered = is_whole || gpu.slice_of_shards(shards).is_some();
     let reason = match limits {
         Some(limits) if offered || policy.raw_shards == RawShards::Allow => {
             return Ok(Found {
@@ -204,10 +231,19 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
     let (units, kind) = (part.gres.count(), mps.gpu_type());
     let gpu = policy
         .gpu(kind)
-        .filter(|_| part.gres.kind.is_none_or(|named| named == kind))
-        .ok_or_else(|| unknown_type(policy, part, part.gres.kind.unwrap_or(kind)))?;
+        .ok_or_else(|| unknown_type(policy, part, kind))?;
     let size = mps.size(units);
-    if let Some(limits) = size.and_then(|size| gpu.slice(size)) {
+    if part.gres.kind.is_some_and(|named| named != kind) {
+        let same = size.and_then(|size| gpu.slice(size));
+        let gpu_type = kind.to_string();
+        return Err(refuse(part, Reason::MpsType { gpu_type, same }));
+    }
+    let slice = match size {
+        // All units are the whole GPU, as they were before.
+        Some(1) => gpu.limits(gpu.shards_per_gpu()).ok(),
+        size => size.and_then(|size| gpu.slice(size)),
+    };
+    if let Some(limits) = slice {
         return Ok(Found {
             gpu,
             limits,
@@ -215,7 +251,7 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
         });
     }
     let per_gpu = mps.units_per_gpu();
-    if units >= u64::from(per_gpu) {
+    if units > u64::from(per_gpu) {
         return Err(refuse(
             part,
             Reason::WholeGpuAsMps {
@@ -228,7 +264,8 @@ fn mps_limits<'p>(policy: &'p Policy, mps: &Mps, part: &Part<'_>) -> Result<Foun
     let asked = u64::from(per_gpu).checked_div(units);
     let asked = asked.and_then(|size| u32::try_from(size).ok());
     let nearest = sizes_around(gpu, asked).filter_map(|size| Some((mps.units(size)?, size)));
-    let offered = gpu.slices().iter().filter_map(|&size| mps.units(size));
+    let offered = [1].iter().chain(gpu.slices());
+    let offered = offered.filter_map(|&size| mps.units(size));
     Err(refuse(
         part,
         Reason::MpsUnits {
@@ -250,8 +287,11 @@ fn malformed(policy: &Policy, raw: &str) -> Refusal {
 
 /// The smallest slice of the type that an item names somewhere.
 fn like(policy: &Policy, raw: &str) -> Option<Limits> {
-    let words = raw.split([':', '=', '/']);
-    let mut names = words.map(|word| word.rsplit_once('.').map_or(word, |(name, _)| name));
+    let words = raw.split([':', '=', '/', ';']);
+    let mut names = words.flat_map(|word| {
+        let dots = word.match_indices('.').map(|(at, _)| &word[..at]);
+        dots.chain([word])
+    });
     smallest_slice(names.find_map(|name| policy.gpu(name))?)
 }
 

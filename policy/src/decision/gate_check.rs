@@ -31,6 +31,11 @@ pub(crate) fn pass(
     }
 }
 
+/// True if every gate about `what` is open.
+pub(crate) fn is_open(policy: &Policy, submitter: &Submitter, what: &GateSubject) -> bool {
+    closed_gate(policy, what, submitter).is_none()
+}
+
 /// The first gate about the same requests as this one that applies to a submitter of a class without a reservation.
 ///
 /// ```
@@ -56,7 +61,7 @@ pub fn gate_before<'p>(
     met.map(|(gate, _)| gate)
 }
 
-/// The first gate about `what` that is closed to somebody, and why.
+/// The first gate about `what` that is closed to the submitter, and why.
 fn closed_gate<'p>(
     policy: &'p Policy,
     what: &GateSubject,
@@ -68,7 +73,7 @@ fn closed_gate<'p>(
     })
 }
 
-/// The first gate about `what` that is closed to somebody, and why.
+/// The first gate about `what` that is closed to the submitter, and why.
 fn first_closed<'g, 'p>(
     gates: &'g Gates,
     what: &GateSubject,

@@ -28,6 +28,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) mig: Vec<(&'a GpuType, u64)>,
     /// Types of reserved GPUs.
     pub(crate) reserved: Vec<&'a str>,
+    /// When, in seconds since 1970.
+    now: i64,
 }
 
 /// How many GPUs of one type, or of any, each field requests. Several fields mean the same GPUs.
@@ -47,8 +49,16 @@ impl<'a> Asked<'a> {
     }
 
     /// Whole GPUs and MIG instances.
-    pub(crate) fn wholes(policy: &'a Policy, request: &Request, wanted: &Wanted<'a>) -> Self {
-        let mut asked = Self::default();
+    pub(crate) fn wholes(
+        policy: &'a Policy,
+        request: &Request,
+        wanted: &Wanted<'a>,
+        now: i64,
+    ) -> Self {
+        let mut asked = Self {
+            now,
+            ..Self::default()
+        };
         for Count { kind, by_place } in asked.count(request, wanted) {
             let count = by_place.into_iter().max().unwrap_or(0);
             if count > 0 {
@@ -102,8 +112,14 @@ impl<'a> Asked<'a> {
                 self.add_wholes(count, gpu.shards_per_gpu());
                 self.of_types.push((gpu, count));
             }
-            Some((kind, None)) if policy.is_reservable(kind) => self.reserved.push(kind),
+            Some((kind, None)) if policy.is_reserved(kind, self.now) => self.reserved.push(kind),
             unknown => {
+                if let Some(gpu) = kind.and_then(|kind| policy.of_reservable(kind)) {
+                    // Its time is over, so it is a GPU like the others.
+                    self.add_wholes(count, gpu.shards_per_gpu());
+                    self.of_types.push((gpu, count));
+                    return;
+                }
                 match unknown {
                     Some((kind, _)) if policy.is_plain_type(kind) => {}
                     Some((kind, _)) => self.unknown_type = Some(kind),

@@ -70,7 +70,13 @@ impl<'a> Wanted<'a> {
                     .kind
                     .filter(|kind| gres.name == Name::Gpu && !is_plain_type(kind))
                     .and_then(split_slice);
-                if slice.is_some() || gres.name != Name::Gpu {
+                let is_near = |kind: &str| {
+                    gres.name == Name::Gpu
+                        && policy.is_some_and(|policy| is_near_slice(kind, policy))
+                };
+                if slice.is_none() && gres.kind.is_some_and(is_near) {
+                    self.malformed = Some(raw);
+                } else if slice.is_some() || gres.name != Name::Gpu {
                     self.parts.push(Part {
                         place,
                         raw,
@@ -86,6 +92,31 @@ impl<'a> Wanted<'a> {
 
     pub(crate) fn is_ours(&self) -> bool {
         !self.parts.is_empty() || self.malformed.is_some()
+    }
+
+    /// The first part that it asks for.
+    pub(crate) fn first(&self) -> Option<&Gres<'a>> {
+        let wholes = self.wholes.iter().map(|(_, gres)| gres);
+        self.parts
+            .iter()
+            .map(|part| &part.gres)
+            .chain(wholes)
+            .next()
+    }
+
+    /// True if whole GPUs are asked for by more than one type, or by a type and without one.
+    pub(crate) fn names_several_types(&self) -> bool {
+        let mut kinds = self.wholes.iter().map(|(_, gres)| gres.kind);
+        let first = kinds.next();
+        kinds.any(|kind| Some(kind) != first)
+    }
+
+    /// True if GPUs are asked for without a type, more than one of them.
+    pub(crate) fn has_untyped_wholes(&self) -> bool {
+        self.wholes.iter().any(|(place, gres)| {
+            let is_one = gres.count() == 1 && matches!(place, Place::Node | Place::Job);
+            gres.kind.is_none() && !is_one
+        })
     }
 
     pub(crate) fn has_wholes(&self) -> bool {
@@ -113,6 +144,26 @@ fn is_nameless_slice(raw: &str, policy: &Policy) -> bool {
         .is_some_and(|(name, _)| name == Name::Gpu.as_str() || policy.gpu(name).is_some())
 }
 
+/// True for a type that only a slipped finger tells from a slice of a known one: `l40s.4.`, `l40s.4x`, `l40s.4;1`. Slurm
+/// would only say that no node has it.
+fn is_near_slice(kind: &str, policy: &Policy) -> bool {
+    if policy.is_plain_type(kind) || policy.is_reservable(kind) {
+        return false;
+    }
+    kind.match_indices('.').any(|(at, _)| {
+        let (name, size) = (&kind[..at], &kind[at + 1..]);
+        let digits = size.bytes().take_while(u8::is_ascii_digit).count();
+        let rest = &size[digits..];
+        // `40g` is a size of memory, and part of the names of many types.
+        let is_slip = match rest.as_bytes() {
+            [letter] if letter.is_ascii_alphabetic() => !b"gGmMtT".contains(letter),
+            [mark, ..] => !mark.is_ascii_alphanumeric(),
+            [] => false,
+        };
+        digits > 0 && is_slip && policy.gpu(name).is_some()
+    })
+}
+
 /// The name of a GRES in an item.
 pub(crate) fn name_of(raw: &str) -> &str {
     typed(raw).split([':', '=']).next().unwrap_or_default()
@@ -124,7 +175,14 @@ fn may_be_a_part(raw: &str) -> bool {
         || raw.match_indices("gres").any(|(at, _)| at > 0)
         || raw
             .split([':', '='])
-            .any(|word| split_slice(word).is_some())
+            .any(|word| split_slice(word).is_some() || is_size(word))
+        || typed(raw).contains('/')
+}
+
+/// True for a size without a type, `.4`, and for one in digits of another script.
+fn is_size(word: &str) -> bool {
+    word.rsplit_once('.')
+        .is_some_and(|(_, size)| !size.is_empty() && size.chars().all(char::is_numeric))
 }
 
 /// An item without what Slurm puts before it.

@@ -131,12 +131,7 @@ impl Ceilings<'_> {
         let named = slice.or(self.asked.of_types.first().map(|(gpu, _)| *gpu));
         let fits = |gpu: &GpuType, size: &u32| {
             let shards = u64::from(gpu.shards_per_gpu() / size);
-            let of_type = quota.shards_of.get(gpu.name()).copied();
-            quota.jobs != Some(0)
-                && [quota.shards, quota.max_shards_per_job, of_type]
-                    .into_iter()
-                    .flatten()
-                    .all(|most| shards <= most)
+            self.policy.shares(gpu.name()) && quota.allows_slice(gpu.name(), shards)
         };
         for gpu in named.into_iter().chain(self.policy.gpus()) {
             let size = gpu.slices().iter().find(|size| fits(gpu, size));
@@ -159,6 +154,11 @@ impl Ceilings<'_> {
                 let by_shards = shards.map(|shards| shards / u64::from(gpu.shards_per_gpu()));
                 let most = [quota.whole_gpus, by_shards].into_iter().flatten().min();
                 (gpu, asked, most)
+            }
+            ([], []) if self.asked.is_untyped => {
+                let most = quota.whole_gpus?;
+                let is_fewer = most > 0 && most < self.asked.wholes && !self.asked.is_for_each;
+                return is_fewer.then_some(Less::AnyGpus { count: most });
             }
             _ => return None,
         };

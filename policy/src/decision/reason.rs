@@ -25,6 +25,7 @@ pub(crate) enum Reason {
     /// `TYPE.1`.
     WholeGpuAsSlice {
         gpu_type: String,
+        count: u64,
         largest: Option<Limits>,
     },
     /// As many units of mps as a GPU has, or more.
@@ -41,6 +42,11 @@ pub(crate) enum Reason {
         units_per_gpu: u32,
         offered: Vec<u32>,
         nearest: Vec<(u32, u32)>,
+    },
+    /// Units of mps of another type than theirs; `same` is what so many units of theirs are.
+    MpsType {
+        gpu_type: String,
+        same: Option<Limits>,
     },
     /// Shards without a type, of which it is not clear what they would be.
     UntypedShards { examples: Vec<Limits> },
@@ -104,6 +110,21 @@ pub(crate) enum Reason {
     },
     /// A variable that makes a step ask for whole GPUs.
     PerGpuInStep { variable: String },
+    /// A step that asks for other GPUs than the slice that its job has.
+    StepInSlice {
+        /// The job's shards.
+        shards: u64,
+        /// As a user asks for them, where that is known.
+        slice: Option<String>,
+    },
+    /// A slice of a type that no node shares.
+    NotShared {
+        gpu_type: String,
+        /// Whether the type is a MIG instance.
+        mig: bool,
+    },
+    /// A client that made other shards of what was typed than slurmctld does.
+    ClientPolicy { sent: String, right: String },
     /// A gate that the job's reservation does not open.
     Gate { gate: ClosedGate, denied: Denied },
     /// A GPU that is reserved for another holder, now.
@@ -122,16 +143,12 @@ pub(crate) enum Reason {
         instead: String,
         is_own: bool,
     },
-    /// A GPU whose reservation is over, and that still has the type of a reserved one.
-    ReservedBefore {
-        holder: Holder,
-        end: String,
-        instead: String,
-    },
-    /// A GPU of any type, which could be one of the reserved ones.
+    /// GPUs of any type, which could be reserved ones. `own` are the types that are reserved for the submitter.
     MayBeReserved {
         reserved: Vec<String>,
+        own: Vec<String>,
         types: Vec<String>,
+        count: u64,
     },
     /// `--exclusive` where reserved GPUs cannot be avoided.
     ExclusiveReserved,
@@ -147,6 +164,27 @@ pub(crate) enum Reason {
     QosBesideOwn { named: String, own: String },
     /// More than the submitter's class may ever have.
     Limit { who: String, limit: LimitPassed },
+}
+
+/// The parts of a hint's offer that the submitter may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct May {
+    /// The whole GPUs that the hint offers.
+    pub(crate) whole: bool,
+    /// The offer in place of whole GPUs.
+    pub(crate) instead: Option<Limits>,
+    /// "class student", "you".
+    pub(crate) who: String,
+}
+
+impl Default for May {
+    fn default() -> Self {
+        Self {
+            whole: true,
+            instead: None,
+            who: "you".to_string(),
+        }
+    }
 }
 
 /// A gate, as its refusal tells of it.
@@ -265,7 +303,7 @@ pub(crate) enum SameAmount {
     WholeGpus(u64),
 }
 
-/// What a name that is not known most likely means.
+/// The most likely meaning of a name that is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meant {
     Slice(Limits),
@@ -280,6 +318,7 @@ pub(crate) enum Meant {
 /// Less of the same, or something else that the class may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Less {
+    AnyGpus { count: u64 },
     WholeGpus { gpu_type: String, count: u64 },
     Slice(Limits),
     Unknown,
@@ -302,21 +341,25 @@ impl Reason {
             | Self::ShardsBeyondGpu { .. } => Code::RawShard,
             Self::SeveralSlices { .. } | Self::SliceCount { .. } => Code::SliceCount,
             Self::SliceAndGpus { .. } => Code::SliceMixed,
-            Self::UnknownSliceType { .. } | Self::UnknownGpuType { .. } => Code::SliceType,
+            Self::UnknownSliceType { .. } | Self::UnknownGpuType { .. } | Self::MpsType { .. } => {
+                Code::SliceType
+            }
             Self::SlicePer { .. } => Code::SlicePerTask,
             Self::SeveralNodes { .. } => Code::SliceNodes,
             Self::ExclusiveSlice { .. }
             | Self::SliceFrequency { .. }
             | Self::CpusPerGpu { .. }
             | Self::PerGpuWithSrun { .. }
-            | Self::PerGpuInStep { .. } => Code::SliceOption,
+            | Self::PerGpuInStep { .. }
+            | Self::StepInSlice { .. } => Code::SliceOption,
+            Self::NotShared { .. } => Code::SliceType,
+            Self::ClientPolicy { .. } => Code::ClientPolicy,
             Self::Gate { denied, .. } => match denied {
                 Denied::NoReservation => Code::GateNoReservation,
                 Denied::Reservation(_) | Denied::MoreThan(_) => Code::GateReservation,
             },
             Self::Reserved { .. }
             | Self::ReservedLater { .. }
-            | Self::ReservedBefore { .. }
             | Self::MayBeReserved { .. }
             | Self::ExclusiveReserved => Code::Reserved,
             Self::QosOfClass { .. } | Self::QosOfOthers { .. } | Self::QosBesideOwn { .. } => {

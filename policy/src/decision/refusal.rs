@@ -2,18 +2,20 @@
 
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
-use crate::decision::reason::Reason;
+use crate::decision::gpu_request::Wanted;
+use crate::decision::reason::{May, Reason};
 use crate::decision::wording::{self, Words};
 use crate::slurm::job_request::Request;
 use crate::slurm::plain::is_plain;
 use std::fmt;
 
 /// A refusal. It displays as the user reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Refusal {
     /// The request, as the user wrote it; empty where the refusal is about something else.
     asked: String,
     reason: Box<Reason>,
+    may: Box<May>,
     site: Option<String>,
 }
 
@@ -22,8 +24,15 @@ impl Refusal {
         Self {
             asked: asked.into(),
             reason: Box::new(reason),
+            may: Box::default(),
             site: None,
         }
+    }
+
+    /// Fits the hint to its reader.
+    pub(crate) fn fit(mut self, fit: impl FnOnce(&mut Reason) -> May) -> Self {
+        *self.may = fit(&mut self.reason);
+        self
     }
 
     /// Adds the line that the site has for this refusal.
@@ -42,13 +51,13 @@ impl Refusal {
         self.words().message
     }
 
-    /// What to type instead.
+    /// The request to type instead.
     pub fn hint(&self) -> String {
         self.words().hint
     }
 
     fn words(&self) -> Words {
-        let Words { message, hint } = wording::of(&self.reason, &self.asked);
+        let Words { message, hint } = wording::of(&self.reason, &self.asked, &self.may);
         let message = match self.asked.as_str() {
             "" => message,
             asked => format!("{asked}: {message}"),
@@ -101,11 +110,35 @@ impl Refusal {
         Self::new("", Reason::PerGpuInStep { variable })
     }
 
+    /// The refusal of a step that asks for something else than its job's slice.
+    pub fn step_in_slice(policy: &Policy, request: &Request, shards: u64) -> Self {
+        let wanted = Wanted::read(request, Some(policy));
+        let asked = wanted.first();
+        let kind = asked.as_ref().and_then(|gres| gres.kind);
+        let name = kind.map(|kind| kind.rsplit_once('.').map_or(kind, |(name, _)| name));
+        let gpu = name.and_then(|name| policy.gpu(name)).or_else(|| {
+            let mut all = policy.gpus();
+            all.next().filter(|_| all.next().is_none())
+        });
+        let slice = gpu.and_then(|gpu| Some(gpu.slice_request(gpu.slice_of_shards(shards)?)));
+        let asked = asked.map_or_else(String::new, |gres| gres.to_string());
+        Self::new(asked, Reason::StepInSlice { shards, slice })
+    }
+
     /// The refusal of a slice request on which softmig failed to decide.
     pub fn internal() -> Self {
         Self::new("", Reason::Failure)
     }
 }
+
+/// Refusals are equal if their texts are.
+impl PartialEq for Refusal {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Refusal {}
 
 /// Two lines: the refusal, and what to type instead; and the site's own, if it has one.
 impl fmt::Display for Refusal {

@@ -15,16 +15,11 @@ pub(crate) fn pass(
 ) -> Result<(), Refusal> {
     let of_kind = || all.iter().filter(|one| one.kind() == kind);
     let reason = if let Some(open) = of_kind().find(|one| one.window(now) == Window::Open) {
-        // What is not known here is left to slurmctld.
+        // A type that is not known here is left to slurmctld.
         if submitter.is(open.holder()) != Some(false) {
             return Ok(());
         }
-        Reason::Reserved {
-            holder: open.holder().clone(),
-            end: open.end_local(),
-            reason: open.reason().to_string(),
-            instead: open.of().to_string(),
-        }
+        reserved(open)
     } else if let Some(next) = of_kind()
         .filter(|one| one.window(now) == Window::Ahead)
         .min_by_key(|one| one.start())
@@ -37,14 +32,38 @@ pub(crate) fn pass(
             instead: next.of().to_string(),
             is_own: submitter.is(next.holder()) == Some(true),
         }
-    } else if let Some(last) = of_kind().max_by_key(|one| one.end()) {
-        Reason::ReservedBefore {
-            holder: last.holder().clone(),
-            end: last.end_local(),
-            instead: last.of().to_string(),
-        }
     } else {
         return Ok(());
     };
     Err(Refusal::new(text, reason))
+}
+
+/// Lets only the holder name Slurm's reservation of a reserved GPU: Slurm would not say whose it is.
+pub(crate) fn pass_reservation(
+    all: &[Reservable],
+    text: &str,
+    submitter: &Submitter,
+    now: i64,
+) -> Result<(), Refusal> {
+    let Some(named) = submitter.reservations() else {
+        return Ok(());
+    };
+    let is_named = |one: &&Reservable| named.split(',').any(|name| name == one.reservation());
+    let foreign = all
+        .iter()
+        .filter(|one| one.window(now) == Window::Open && submitter.is(one.holder()) == Some(false))
+        .find(is_named);
+    match foreign {
+        Some(one) => Err(Refusal::new(text, reserved(one))),
+        None => Ok(()),
+    }
+}
+
+fn reserved(one: &Reservable) -> Reason {
+    Reason::Reserved {
+        holder: one.holder().clone(),
+        end: one.end_local(),
+        reason: one.reason().to_string(),
+        instead: one.of().to_string(),
+    }
 }

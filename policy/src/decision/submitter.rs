@@ -51,6 +51,8 @@ pub struct Submitter {
     pub group: Option<u32>,
     /// The Slurm account that the job will be booked on.
     pub account: MaybeKnown,
+    /// True if the user typed that account and it is not his default one: Slurm checks only later that it is his.
+    pub is_account_unchecked: bool,
     /// The job's partition, or several with commas between.
     pub partition: MaybeKnown,
     /// True if the user named that partition; otherwise it is Slurm's default.
@@ -65,6 +67,8 @@ pub struct Submitter {
     pub time_limit: Option<u32>,
     /// True if the job has a script; otherwise a user waits for it.
     pub batch: bool,
+    /// True if no node of the job's partitions has GPUs, so that an exclusive job gets none.
+    pub without_gpus: bool,
     /// True if no class or gate applies: an administrator changes the job of a user, or a step takes its part of a job that
     /// was decided on before.
     pub is_exempt: bool,

@@ -25,8 +25,8 @@ pub struct Context {
 pub enum Verdict {
     /// The request has no slice: Slurm gets it byte for byte as it came.
     Unchanged {
-        /// True if the job may get whole GPUs.
-        gpus: bool,
+        /// The tag of a job that may get whole GPUs.
+        tag: Option<Tag>,
         /// The terms of the job.
         terms: Terms,
     },
@@ -67,8 +67,8 @@ impl Verdict {
     pub fn tag(&self) -> Option<Tag> {
         match self {
             Self::Granted(grant) => Some(Tag::Slice(grant.limits)),
-            Self::Unchanged { gpus: true, .. } => Some(Tag::Whole),
-            Self::Unchanged { gpus: false, .. } | Self::Refused(_) => None,
+            Self::Unchanged { tag, .. } => *tag,
+            Self::Refused(_) => None,
         }
     }
 

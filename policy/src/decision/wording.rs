@@ -7,18 +7,19 @@ mod phrases;
 
 use crate::config::gates::GateSubject;
 use crate::config::policy::Policy;
-use crate::decision::reason::{ClosedGate, Denied, Reason, SameAmount};
+use crate::decision::reason::{ClosedGate, Denied, May, Reason, SameAmount};
 use crate::decision::wording::limits::of_limit;
 use crate::decision::wording::phrases::{
-    another_gpu, any_of, did_you_mean, gpus, nearest, number, part, sizes, slice, use_one_of,
-    use_one_of_types, whole_gpu, whole_gpu_or, words,
+    another_gpu, any_of, did_you_mean, for_whole, gpus, instead, number, or, part, sizes, slice,
+    use_count_of_types, use_nearest, use_one_of, whole_gpu, whole_gpu_or, with_limits, words,
 };
 
 pub(crate) use limits::limit_notice;
+pub use limits::may_hold;
 pub(crate) use phrases::Words;
 
 /// The sentences of a refusal of `asked`.
-pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
+pub(crate) fn of(reason: &Reason, asked: &str, may: &May) -> Words {
     match reason {
         Reason::NoPolicy => words(
             format!(
@@ -42,6 +43,7 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
         Reason::UnreadableGpu { gpu_type } => words(
             "this is not a valid request for GPUs",
             match gpu_type {
+                Some(_) if !may.whole => instead(may),
                 Some(gpu_type) => format!("use for example {}", gpus(gpu_type, 1)),
                 None => "use for example --gres=gpu:1".to_string(),
             },
@@ -50,9 +52,13 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
             "names of GRES are lower case",
             format!("did you mean --gres={meant}?"),
         ),
-        Reason::WholeGpuAsSlice { gpu_type, largest } => words(
+        Reason::WholeGpuAsSlice {
+            gpu_type,
+            count,
+            largest,
+        } => words(
             ".1 is a whole GPU, not a slice",
-            whole_gpu_or(gpu_type, largest.as_ref()),
+            whole_gpu_or(gpu_type, *count, largest.as_ref(), may),
         ),
         Reason::WholeGpuAsMps {
             gpu_type,
@@ -60,9 +66,9 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
             largest,
         } => words(
             format!("{units} units are a whole {gpu_type}, and a job can share only one GPU"),
-            whole_gpu_or(gpu_type, largest.as_ref()),
+            whole_gpu_or(gpu_type, 1, largest.as_ref(), may),
         ),
-        Reason::SliceSize(offer) => words(sizes(offer), format!("use {}", nearest(offer))),
+        Reason::SliceSize(offer) => words(sizes(offer), use_nearest(offer, may)),
         Reason::MpsUnits {
             gpu_type,
             units_per_gpu,
@@ -84,6 +90,13 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
                     .join("; or ")
             ),
         ),
+        Reason::MpsType { gpu_type, same } => words(
+            format!("units of mps are parts of GPUs of type {gpu_type}"),
+            match same {
+                Some(same) => format!("omit the type, or use {}", slice(same)),
+                None => "omit the type".to_string(),
+            },
+        ),
         Reason::UntypedShards { examples } => words(
             "request a slice of a GPU type, not a number of shards",
             use_one_of(examples),
@@ -97,20 +110,26 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
                 "{shards} of {per_gpu} shards is not a slice; {}",
                 sizes(offer)
             ),
-            format!("use {}", nearest(offer)),
+            use_nearest(offer, may),
         ),
-        Reason::NoShards(offer) => words("0 shards requested", format!("use {}", nearest(offer))),
+        Reason::NoShards(offer) => words("0 shards requested", use_nearest(offer, may)),
         Reason::ShardsBeyondGpu {
             gpu_type,
             per_gpu,
             largest,
         } => words(
             format!("one {gpu_type} has {per_gpu} shards, and a job can share only one GPU"),
-            whole_gpu_or(gpu_type, largest.as_ref()),
+            whole_gpu_or(gpu_type, 1, largest.as_ref(), may),
         ),
         Reason::SeveralSlices { slices, offer } => words(
             format!("a job can have one slice, not {slices}"),
-            format!("use one slice, for example {}", nearest(offer)),
+            match offer.nearest.as_slice() {
+                [] => use_nearest(offer, may),
+                slices => format!(
+                    "use one slice, for example {}",
+                    or(slices.iter().map(with_limits))
+                ),
+            },
         ),
         Reason::SliceCount { slices, one, same } => words(
             format!("a job can have one slice, not {slices}"),
@@ -123,25 +142,24 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
                     )
                 }
                 Some(SameAmount::WholeGpus(count)) => format!(
-                    "use {}, or {} for {}",
+                    "use {}, or {} {}",
                     slice(one),
                     gpus(one.gpu_type().as_str(), *count),
-                    if *count == 1 {
-                        "a whole GPU"
-                    } else {
-                        "whole GPUs"
-                    }
+                    for_whole(*count)
                 ),
                 None => format!("use {}", slice(one)),
             },
         ),
         Reason::SliceAndGpus { slice } => words(
             "a job cannot have a slice and whole GPUs",
-            format!(
-                "use only the slice, {}, or only whole GPUs, {}",
-                part(slice),
-                whole_gpu(slice)
-            ),
+            match may.whole {
+                true => format!(
+                    "use only the slice, {}, or only whole GPUs, {}",
+                    part(slice),
+                    whole_gpu(slice)
+                ),
+                false => format!("use only the slice, {}", part(slice)),
+            },
         ),
         Reason::UnknownSliceType {
             name,
@@ -155,11 +173,11 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
                     shared.join(", ")
                 ),
             },
-            did_you_mean(meant),
+            did_you_mean(meant, may),
         ),
         Reason::UnknownGpuType { name, meant } => words(
             format!("there are no GPUs of type {name}"),
-            did_you_mean(meant),
+            did_you_mean(meant, may),
         ),
         Reason::SlicePer {
             each,
@@ -171,19 +189,28 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
         ),
         Reason::SeveralNodes { nodes, slice } => words(
             format!("a slice is part of one GPU, but --nodes={nodes} requests {nodes} nodes"),
-            format!(
-                "use {} --nodes=1, or {} for whole GPUs on several nodes",
-                part(slice),
-                whole_gpu(slice)
-            ),
+            match may.whole {
+                true => format!(
+                    "use {} --nodes=1, or {} for whole GPUs on several nodes",
+                    part(slice),
+                    whole_gpu(slice)
+                ),
+                false => format!("use {} --nodes=1", part(slice)),
+            },
         ),
         Reason::ExclusiveSlice { gpu_type } => words(
             "--exclusive requests a node without other jobs, but a slice shares its GPU",
-            format!("omit --exclusive, or use {} --exclusive", gpus(gpu_type, 1)),
+            match may.whole {
+                true => format!("omit --exclusive, or use {} --exclusive", gpus(gpu_type, 1)),
+                false => "omit --exclusive".to_string(),
+            },
         ),
         Reason::SliceFrequency { gpu_type } => words(
             "--gpu-freq would set the clock of a GPU that other jobs share",
-            format!("omit --gpu-freq, or use it with {}", gpus(gpu_type, 1)),
+            match may.whole {
+                true => format!("omit --gpu-freq, or use it with {}", gpus(gpu_type, 1)),
+                false => "omit --gpu-freq".to_string(),
+            },
         ),
         Reason::CpusPerGpu {
             cpus,
@@ -230,6 +257,32 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
                 "add this line before srun: unset {variable}; or submit the job with --mem, --ntasks and --cpus-per-task"
             ),
         ),
+        Reason::StepInSlice { shards, slice } => {
+            let has = match slice {
+                Some(slice) => format!("a slice {slice}"),
+                None => format!("a slice of {shards} shards"),
+            };
+            words(
+                format!("this job has {has}, and its steps can have nothing else"),
+                "use srun without --gres and --gpus: each step has the slice of its job"
+                    .to_string(),
+            )
+        }
+        Reason::NotShared { gpu_type, mig } => words(
+            format!(
+                "no node shares its {} of type {gpu_type}: Slurm cannot share them beside MIG instances of another type",
+                if *mig { "MIG instances" } else { "GPUs" }
+            ),
+            format!("use --gres=gpu:{gpu_type}:1 for a whole one"),
+        ),
+        Reason::ClientPolicy { sent, right } => words(
+            format!(
+                "this machine's softmig sent {sent} for that, and slurmctld would take {right}: its policy.toml is another one"
+            ),
+            format!(
+                "use --gres={right}, and tell your administrators that /etc/softmig/policy.toml of this machine differs"
+            ),
+        ),
         Reason::Gate { gate, denied } => of_gate(gate, denied),
         Reason::Reserved {
             holder,
@@ -238,7 +291,7 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
             instead,
         } => words(
             format!("reserved for {} until {end} ({reason})", holder.called()),
-            another_gpu(instead),
+            another_gpu(instead, may),
         ),
         Reason::ReservedLater {
             holder,
@@ -255,28 +308,25 @@ pub(crate) fn of(reason: &Reason, asked: &str) -> Words {
             match is_own {
                 true => format!(
                     "you can use it from {start}; until then {}",
-                    another_gpu(instead)
+                    another_gpu(instead, may)
                 ),
-                false => another_gpu(instead),
+                false => another_gpu(instead, may),
             },
         ),
-        Reason::ReservedBefore {
-            holder,
-            end,
-            instead,
+        Reason::MayBeReserved {
+            reserved,
+            own,
+            types,
+            count,
         } => words(
-            format!(
-                "was reserved for {} until {end}, and is not yet available to others",
-                holder.called()
-            ),
-            another_gpu(instead),
-        ),
-        Reason::MayBeReserved { reserved, types } => words(
             format!(
                 "a GPU type is required here, because some GPUs ({}) are reserved for other users",
                 reserved.join(", ")
             ),
-            use_one_of_types(types),
+            match own.iter().chain(types).collect::<Vec<_>>().as_slice() {
+                [] => instead(may),
+                types => use_count_of_types(*count, types),
+            },
         ),
         Reason::ExclusiveReserved => words(
             "--exclusive requests all GPUs of a node, also those that are reserved for other users",

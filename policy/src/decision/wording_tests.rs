@@ -137,8 +137,8 @@ examples! { reasons: Reason {
     ],
     Reason::UpperCase { .. } => [Reason::UpperCase { meant: text("gpu:l40s:1") }],
     Reason::WholeGpuAsSlice { .. } => [
-        Reason::WholeGpuAsSlice { gpu_type: l40s(), largest: Some(half()) },
-        Reason::WholeGpuAsSlice { gpu_type: l40s(), largest: None },
+        Reason::WholeGpuAsSlice { gpu_type: l40s(), count: 1, largest: Some(half()) },
+        Reason::WholeGpuAsSlice { gpu_type: l40s(), count: 4, largest: None },
     ],
     Reason::WholeGpuAsMps { .. } => [
         Reason::WholeGpuAsMps { gpu_type: l40s(), units: 320, largest: Some(half()) },
@@ -150,6 +150,10 @@ examples! { reasons: Reason {
         offered: vec![160, 80],
         nearest: vec![(160, 2), (80, 4)],
     }],
+    Reason::MpsType { .. } => [
+        Reason::MpsType { gpu_type: l40s(), same: Some(quarter()) },
+        Reason::MpsType { gpu_type: l40s(), same: None },
+    ],
     Reason::UntypedShards { .. } => [Reason::UntypedShards { examples: vec![quarter()] }],
     Reason::ShardCount { .. } => [Reason::ShardCount { shards: 3, per_gpu: 4, offer: offer() }],
     Reason::NoShards(_) => [Reason::NoShards(offer())],
@@ -196,6 +200,18 @@ examples! { reasons: Reason {
     Reason::PerGpuInStep { .. } => [
         Reason::PerGpuInStep { variable: text("SLURM_MEM_PER_GPU") },
     ],
+    Reason::StepInSlice { .. } => [
+        Reason::StepInSlice { shards: 1, slice: Some(text("gpu:l40s.4:1")) },
+        Reason::StepInSlice { shards: 3, slice: None },
+    ],
+    Reason::NotShared { .. } => [
+        Reason::NotShared { gpu_type: l40s(), mig: false },
+        Reason::NotShared { gpu_type: text("1g.10gb"), mig: true },
+    ],
+    Reason::ClientPolicy { .. } => [Reason::ClientPolicy {
+        sent: text("shard:l40s:2"),
+        right: text("shard:l40s:1"),
+    }],
     Reason::Gate { .. } => [
         gate(GateSubject::Slice, &[], Denied::NoReservation),
         gate(GateSubject::Whole, &["gpu"], Denied::NoReservation),
@@ -226,11 +242,19 @@ examples! { reasons: Reason {
             is_own: true,
         },
     ],
-    Reason::ReservedBefore { .. } => [
-        Reason::ReservedBefore { holder: alice(), end: day(), instead: l40s() },
-    ],
     Reason::MayBeReserved { .. } => [
-        Reason::MayBeReserved { reserved: texts(&["l40s_r"]), types: texts(&["a100", "l40s"]) },
+        Reason::MayBeReserved {
+            reserved: texts(&["l40s_r"]),
+            own: Vec::new(),
+            types: texts(&["a100", "l40s"]),
+            count: 2,
+        },
+        Reason::MayBeReserved {
+            reserved: texts(&["l40s_r"]),
+            own: texts(&["l40s_r"]),
+            types: texts(&["l40s"]),
+            count: 1,
+        },
     ],
     Reason::ExclusiveReserved => [Reason::ExclusiveReserved],
     Reason::QosOfClass { .. } => [Reason::QosOfClass {
@@ -262,7 +286,7 @@ examples! { limits: LimitPassed {
     LimitPassed::WholeGpus { .. } => [LimitPassed::WholeGpus {
         asked: 3,
         most: 2,
-        instead: Less::WholeGpus { gpu_type: l40s(), count: 2 },
+        instead: Less::AnyGpus { count: 2 },
     }],
     LimitPassed::Mig { .. } => [LimitPassed::Mig {
         gpu_type: text("1g.10gb"),
@@ -279,6 +303,7 @@ examples! { limits: LimitPassed {
         most_shards(true, MostShards::AtOnceOfType(4, l40s()), Less::Slice(half())),
         most_shards(true, MostShards::AtOnceOfType(0, l40s()), Less::Unknown),
         most_shards(true, MostShards::InOneJob(2), Less::Slice(half())),
+        most_shards(true, MostShards::InOneJob(4), Less::WholeGpus { gpu_type: l40s(), count: 1 }),
     ],
     LimitPassed::Time { .. } => [
         LimitPassed::Time { asked: WallTime::parse("2-0"), most: day_long() },

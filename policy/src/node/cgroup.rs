@@ -32,7 +32,7 @@ pub enum Place<'a> {
     Job(JobName<'a>),
     /// In no job.
     Outside,
-    /// In two jobs at once, or the text is not what a kernel writes: nobody can say.
+    /// The job is not known: the text names two jobs at once, or a kernel does not write such a text.
     Unclear,
 }
 
@@ -42,7 +42,7 @@ pub enum Place<'a> {
 /// use softmig_policy::node::cgroup::{JobName, Place, place};
 /// let text = b"0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
 /// assert_eq!(place(text), Place::Job(JobName::Id(12.try_into().unwrap())));
-/// // Below a folder of the user's own any name can stand.
+/// // Below a folder of the user's own there can be any name.
 /// let text = b"0::/user.slice/user-2001.slice/user@2001.service/app.slice/job_12\n";
 /// assert_eq!(place(text), Place::Outside);
 /// ```
@@ -65,7 +65,7 @@ pub fn place(text: &[u8]) -> Place<'_> {
     found
 }
 
-/// The job that one line names; the outer `None` for something that is no line.
+/// The job that one line names; the outer `None` for a text that is not such a line.
 fn job_of_line(line: &[u8]) -> Option<Option<JobName<'_>>> {
     let mut fields = line.splitn(3, |&byte| byte == b':');
     let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);

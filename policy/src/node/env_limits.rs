@@ -41,7 +41,7 @@ impl Tenths {
     }
 }
 
-/// Why a variable is no limit.
+/// The reason why a variable is not a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvironmentError {
     /// Not plain text.
@@ -65,7 +65,7 @@ impl fmt::Display for EnvironmentError {
     }
 }
 
-/// What may be taken of one GPU; `None` is no limit.
+/// The part of one GPU that may be taken; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnLimits {
     /// The memory.
@@ -89,7 +89,9 @@ impl Environment {
     pub fn read<'a>(
         get: impl Fn(&'static str, Option<usize>) -> Option<&'a [u8]>,
     ) -> Result<Option<Self>, EnvironmentError> {
-        let text = |name, gpu| get(name, gpu).map(text_of).transpose();
+        // Set to nothing, a variable says nothing.
+        let set = |name, gpu| get(name, gpu).filter(|value| !value.is_empty());
+        let text = |name, gpu| set(name, gpu).map(text_of).transpose();
         let memory = |gpu| text(MEMORY, gpu)?.map(memory_of).transpose();
         let compute = |gpu| text(COMPUTE, gpu)?.map(Tenths::parse).transpose();
         let mut read = Self::default();
@@ -121,7 +123,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, EnvironmentError> {
     core::str::from_utf8(bytes).map_err(|_| EnvironmentError::Encoding)
 }
 
-/// 0 is no limit, as for the C library.
+/// 0 means unlimited, as for the C library.
 fn memory_of(text: &str) -> Result<Option<Bytes>, EnvironmentError> {
     match Bytes::parse(text) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -156,6 +158,7 @@ mod tests {
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&[(MEMORY, "0"), (COMPUTE, "100")]), Ok(None));
         assert_eq!(read(&[(COMPUTE, "0")]), Ok(None));
+        assert_eq!(read(&[(MEMORY, ""), (COMPUTE, "")]), Ok(None));
     }
 
     #[test]

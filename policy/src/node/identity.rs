@@ -21,7 +21,7 @@ use crate::node::node_conf::{Identity, NodeConf, NodeMode};
 use crate::node::paths::{NODE_CONF, RUN};
 use crate::node::process_view::{OsError, ProcessView};
 
-/// What holds for a process.
+/// The rules for a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
     clippy::large_enum_variant,
@@ -34,7 +34,7 @@ pub enum Standing {
     Job(JobConf),
     /// The limits of the jobs on the GPUs that it sees.
     Neighbours,
-    /// What the user asked for himself.
+    /// The limits that the user set.
     Own(Environment),
     /// It gets no GPU.
     Denied(Reason),
@@ -58,7 +58,7 @@ pub enum Reason {
 /// A process's standing and what it follows from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
-    /// What holds.
+    /// The rules for the process.
     pub standing: Standing,
     /// The job that it is about.
     pub job: Option<u32>,
@@ -163,7 +163,7 @@ pub fn job_of(node: &impl ProcessView, cgroup: &[u8]) -> Option<u32> {
         return None;
     };
     let named = Named::by(name);
-    // What is known by its SLUID has its number in its conf.
+    // A job that is known by its SLUID has its number in its conf.
     named.id.or_else(|| {
         let conf = conf(node, &named.conf).ok()??;
         conf.job.map(NonZeroU32::get)
@@ -333,7 +333,7 @@ fn conf(node: &impl ProcessView, path: &Text<64>) -> Result<Option<JobConf>, Rea
     }
 }
 
-/// What the user's environment says; nothing in a set-uid program.
+/// The limits in the user's environment; none in a set-uid program.
 fn own(node: &impl ProcessView) -> Standing {
     if node.is_secure() {
         return Standing::Passive;

@@ -1,8 +1,8 @@
 //! A job's conf on the node: the text that the prolog writes and the hook reads.
 //!
-//! `KEY=VALUE` lines. The first ones are those of the C library, which can read the file too. Unknown keys are
-//! passed over, so that prolog, hook and epilog of different versions understand each other's files; everything
-//! that is known must be there once and must agree with the rest, or the conf is no conf.
+//! `KEY=VALUE` lines. The first ones are those of the C library, which can read the file too. Unknown keys are passed
+//! over, so that prolog, hook and epilog of different versions understand each other's files; every known key must be
+//! there once and must agree with the rest, or the conf is not valid.
 
 use crate::node::kv::{split, split_once};
 use crate::node::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
@@ -13,14 +13,14 @@ use core::num::NonZeroU32;
 /// The most GPUs of one node that a conf names.
 pub const MAX_GPUS: usize = 32;
 
-/// Why a text is no job's conf.
+/// The reason why a text is not a job's conf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfError {
     /// Not text.
     Encoding,
     /// A line that is not `KEY=VALUE`.
     Line,
-    /// A key stands twice.
+    /// A key is written twice.
     Twice(&'static str),
     /// A key is missing.
     Missing(&'static str),
@@ -69,6 +69,7 @@ const GPUS: &str = "SOFTMIG_GPUS";
 const RUN: &str = "SOFTMIG_RUN";
 const START: &str = "SOFTMIG_START";
 const GATE: &str = "SOFTMIG_DEVICE_GATE";
+const LARGER: &str = "SOFTMIG_LARGER";
 const WHOLE: &str = "whole";
 /// Named in errors about the `_N` lines.
 const DEVICE: &str = "a per-device line";
@@ -136,7 +137,7 @@ impl Gpus {
     }
 }
 
-/// What the node knows of a job.
+/// A job, as its node knows it.
 ///
 /// ```
 /// use softmig_policy::node::job_conf::JobConf;
@@ -147,8 +148,8 @@ impl Gpus {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobConf {
-    /// The job's number, which names its folder also to whoever found the conf by its second name. `None` in the conf
-    /// of a prolog from before there was this line.
+    /// The job's number, which names its folder, also for a process that found the conf by its second name. `None` in
+    /// the conf of a prolog from before there was this line.
     pub job: Option<NonZeroU32>,
     /// The job's user.
     pub uid: u32,
@@ -162,6 +163,8 @@ pub struct JobConf {
     pub gpus: Gpus,
     /// Whether only processes that the monitor has admitted can open the job's GPUs.
     pub gate: bool,
+    /// A request with more memory, as `--gres=gpu:` takes it (`l40s.2`). The library names it when memory runs out.
+    pub larger: Option<TypeName>,
 }
 
 impl fmt::Display for JobConf {
@@ -194,9 +197,12 @@ impl fmt::Display for JobConf {
         if let Some(start) = self.start {
             writeln!(f, "{START}={start}")?;
         }
-        match self.gate {
-            true => writeln!(f, "{GATE}=1"),
-            false => Ok(()),
+        if self.gate {
+            writeln!(f, "{GATE}=1")?;
+        }
+        match self.larger {
+            Some(larger) => writeln!(f, "{LARGER}={larger}"),
+            None => Ok(()),
         }
     }
 }
@@ -223,15 +229,16 @@ impl JobConf {
                 Some("1") => true,
                 Some(_) => return Err(ConfError::Value(GATE)),
             },
+            larger: lines.value(LARGER)?.map(TypeName::new).transpose()?,
         })
     }
 }
 
 /// The lines of a conf, each with a key and a value.
-struct Lines<'a>(&'a str);
+pub(super) struct Lines<'a>(&'a str);
 
 impl<'a> Lines<'a> {
-    fn read(text: &'a str) -> Result<Self, ConfError> {
+    pub(super) fn read(text: &'a str) -> Result<Self, ConfError> {
         // Every line ends in a line feed: a text that was cut off is not valid.
         let lines = Self(text.strip_suffix('\n').ok_or(ConfError::Line)?);
         let count = split(lines.0, b'\n').count();
@@ -246,7 +253,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The value of a key, which may be there once.
-    fn value(&self, key: &'static str) -> Result<Option<&'a str>, ConfError> {
+    pub(super) fn value(&self, key: &'static str) -> Result<Option<&'a str>, ConfError> {
         let mut values = self.pairs().filter(|(own, _)| *own == key);
         let value = values.next().map(|(_, value)| value);
         match values.next() {
@@ -342,6 +349,7 @@ mod tests {
             ),
             gpus,
             gate: false,
+            larger: None,
         }
     }
 
@@ -370,6 +378,9 @@ mod tests {
         assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
         conf.gate = true;
         assert!(conf.to_string().ends_with("\nSOFTMIG_DEVICE_GATE=1\n"));
+        assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
+        conf.larger = Some(TypeName::new("l40s.4").unwrap());
+        assert!(conf.to_string().ends_with("\nSOFTMIG_LARGER=l40s.4\n"));
         assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));
         conf.limits = None;
         assert_eq!(JobConf::parse(conf.to_string().as_bytes()), Ok(conf));

@@ -1,4 +1,4 @@
-//! What a job may take of a GPU: exact, small enough to copy, and readable without an allocator.
+//! A job's limits on a GPU: exact, small enough to copy, and readable without an allocator.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -80,7 +80,7 @@ impl fmt::Debug for TypeName {
     }
 }
 
-/// Whether a job may borrow GPU time that nobody else wants.
+/// The mode of a share: a soft one may borrow GPU time that no other job wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "std", derive(serde::Deserialize))]
 #[cfg_attr(feature = "std", serde(rename_all = "lowercase"))]
@@ -179,7 +179,7 @@ impl fmt::Display for Percent {
     }
 }
 
-/// What a job may take of each of its GPUs.
+/// The limits of a job on each of its GPUs.
 ///
 /// Made once, at submission, from the policy; afterwards only carried: in the tag, in the job's conf, in the hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,19 +9,19 @@ use core::fmt;
 /// The longest file that the hook reads, in bytes.
 pub const LONGEST: usize = (16 << 10) - 1;
 
-/// What the hook does on this node.
+/// The mode of the hook on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeMode {
     /// Jobs are held to their limits.
     Enforce,
     /// Nothing is refused; what would have been is counted and reported.
     Observe,
-    /// The hook stands aside, as if it were not there.
+    /// The hook does nothing, as if it were not there.
     Off,
 }
 
 impl NodeMode {
-    /// Reads the word that stands in the file.
+    /// Reads the word in the file.
     pub fn parse(word: &[u8]) -> Option<Self> {
         match word {
             b"enforce" => Some(Self::Enforce),
@@ -31,7 +31,7 @@ impl NodeMode {
         }
     }
 
-    /// The word that stands in the file.
+    /// The word in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -47,7 +47,7 @@ impl fmt::Display for NodeMode {
     }
 }
 
-/// How the hook tells which job a process belongs to.
+/// The way in which the hook finds out to which job a process belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
     /// By its control group, which no job can change.
@@ -58,7 +58,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// Reads the word that stands in the file.
+    /// Reads the word in the file.
     pub fn parse(word: &[u8]) -> Option<Self> {
         match word {
             b"cgroup" => Some(Self::Cgroup),
@@ -67,7 +67,7 @@ impl Identity {
         }
     }
 
-    /// The word that stands in the file.
+    /// The word in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
@@ -82,16 +82,16 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Why a text is no node's settings.
+/// The reason why a text is not a node's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeConfError {
     /// A line that is neither `KEY=VALUE` nor a comment nor blank.
     Line,
-    /// A key stands twice.
+    /// A key is written twice.
     Twice(&'static str),
     /// A key is missing.
     Missing(&'static str),
-    /// The value of this key is none of its words.
+    /// The value of this key is not one of its words.
     Value(&'static str),
 }
 
@@ -127,10 +127,10 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Reads what a node.conf says; of one that says nothing the default.
+    /// Reads a node.conf; without the key the result is the default.
     ///
     /// # Errors
-    /// If the key stands twice, its value is none of its words, or a line is none.
+    /// If the key is written twice, its value is not one of its words, or a line is not valid.
     pub fn read(text: &[u8]) -> Result<Self, NodeConfError> {
         let word = |word: &[u8]| match word {
             b"gpu" => Some(Self::Gpu),
@@ -141,7 +141,7 @@ impl Scheduler {
     }
 }
 
-/// What may stand after a key.
+/// The words that are valid after a key.
 fn words(key: &str) -> &'static str {
     match key {
         NODE => "enforce, observe, off",
@@ -159,7 +159,7 @@ fn words(key: &str) -> &'static str {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeConf {
-    /// What the hook does.
+    /// The mode of the hook.
     pub mode: NodeMode,
     /// How it tells whose process it is in.
     pub identity: Identity,
@@ -207,9 +207,9 @@ fn value<T>(
 /// A line that sets something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting<'a> {
-    /// What is set.
+    /// The key that is set.
     pub key: &'a [u8],
-    /// To what.
+    /// The value that it gets.
     pub value: &'a [u8],
 }
 
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(wrong.to_string(), "SOFTMIG_SCHEDULER is none of gpu, turns");
         let twice = read("SOFTMIG_SCHEDULER=gpu\nSOFTMIG_SCHEDULER=gpu\n");
         assert_eq!(twice, Err(NodeConfError::Twice(SCHEDULER)));
-        // Who reads the other keys passes it over.
+        // A reader of the other keys passes it over.
         assert!(NodeConf::parse(b"SOFTMIG_NODE=off\nSOFTMIG_SCHEDULER=turns\n").is_ok());
     }
 

@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-/// What belongs to the jobs that are here now.
+/// The folder of the jobs that are here now.
 pub const RUN: &str = "/var/run/softmig";
 
 /// The name of the monitor's socket in [`RUN`], where processes ask for their turns.
@@ -14,7 +14,7 @@ pub const ARBITER_SOCKET: &CStr = c"/var/run/softmig/arbiter.sock";
 /// The logs of the jobs that were here.
 pub const LOG: &str = "/var/log/softmig";
 
-/// What is kept when the node starts anew.
+/// The folder that is kept when the node starts anew.
 pub const LIB: &str = "/var/lib/softmig";
 
 /// The node's settings.

@@ -4,14 +4,14 @@ use crate::node::fixed_str::{Text, text};
 use crate::node::identity::job_of;
 use crate::node::process_view::ProcessView;
 
-/// What makes another process this process's own.
+/// The mark by which another process is this process's own.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one of it, and no allocator to box it with"
 )]
 pub enum Group {
-    /// Nothing.
-    Nobody,
+    /// There is none: no other process is its own.
+    None,
     /// To be in this job.
     Job(u32),
     /// To have been started with this in its environment.
@@ -30,14 +30,14 @@ impl Group {
 
     /// The processes of a job.
     pub fn of_job(job: Option<u32>) -> Self {
-        job.map_or(Self::Nobody, Self::Job)
+        job.map_or(Self::None, Self::Job)
     }
 
     /// Whether a process belongs to it. One that cannot be read, or has ended, does not. On nodes whose jobs have no
     /// control groups, a job's processes are those with the same `SLURM_JOB_ID`, which only their own user can read.
     pub fn has(&self, node: &impl ProcessView, pid: u32) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::None => false,
             Self::Entry(entry) => has_entry(node, pid, entry),
             Self::Job(job) => match node.cgroup(Some(pid), |list| job_of(node, list)) {
                 Ok(Some(its)) => its == *job,

@@ -1,4 +1,4 @@
-//! What a process can find out about its node and itself: the questions of [`identity`](crate::node::identity).
+//! A process's view of its node and itself: the questions of [`identity`](crate::node::identity).
 //!
 //! The hook answers them without std and without an allocator, root's programs and `softmig` with std.
 
@@ -24,7 +24,7 @@ impl OsError {
     pub const NOT_KEPT: Self = Self(1);
 }
 
-/// What a process can find out about its node and itself.
+/// A process's view of its node and itself.
 pub trait ProcessView {
     /// Reads a file for which [`Self::is_kept_by_root`] holds; `Ok(None)` when there is none. For other files it fails.
     fn kept_by_root<T>(
@@ -42,7 +42,7 @@ pub trait ProcessView {
     fn cgroup_namespace(&self) -> Result<u64, OsError>;
     /// The inode number of `/proc/self/ns/user`.
     fn user_namespace(&self) -> Result<u64, OsError>;
-    /// Who started the process.
+    /// The user who started the process.
     fn real_uid(&self) -> u32;
     /// Whether the process has other rights than its user, whose words then do not count (`AT_SECURE`).
     fn is_secure(&self) -> bool;

@@ -14,7 +14,7 @@ pub enum SizeError {
     Form,
     /// A leading zero, which some programs read as octal.
     Octal,
-    /// The unit is none of K, M, G (with or without B or iB).
+    /// The unit is not K, M or G (with or without B or iB).
     Unit,
     /// More than 2^64 - 1 bytes.
     Overflow,

@@ -1,21 +1,23 @@
 //! The tag: one word in the job's record that carries its limits from submission to the node.
 //!
-//! `softmig=1:l40s:1/4:11366:hard`, `softmig=1:whole` or `softmig=1:ask`. The leading number is the form's version, so that
-//! during an upgrade an older prolog knows that it cannot read a newer tag.
+//! `softmig=1:l40s:1/4:11366:hard`, `softmig=1:whole`, `softmig=1:mixed` or `softmig=1:ask`. The leading number is the form's
+//! version, so that during an upgrade an older prolog knows that it cannot read a newer tag.
 
 use crate::node::limits::{Limits, LimitsError, Mode, Share, TypeName, decimal};
 use core::fmt;
 
-/// What every tag starts with.
+/// The beginning of every tag.
 const KEY: &str = "softmig=";
 /// The version written, and the only one read.
 const VERSION: &str = "1";
 
-/// What the prolog is to do for a job.
+/// The prolog's task for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// The job has whole GPUs: no limits.
     Whole,
+    /// The same, and they may be of several types: Slurm names its prolog the GPUs of one type only.
+    Mixed,
     /// The job has a slice.
     Slice(Limits),
     /// The job was changed after its submission: slurmctld knows what it got.
@@ -30,7 +32,7 @@ pub enum Tag {
 pub enum TagError {
     /// Another version of softmig wrote it.
     Version,
-    /// Not one of the three forms.
+    /// Not one of the forms.
     Form,
     /// The figures in it are no limits.
     Limits(LimitsError),
@@ -75,6 +77,9 @@ impl Tag {
         if body == "whole" {
             return Ok(Self::Whole);
         }
+        if body == "mixed" {
+            return Ok(Self::Mixed);
+        }
         if body == "ask" {
             return Ok(Self::Ask);
         }
@@ -100,6 +105,7 @@ impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => write!(f, "{KEY}{VERSION}:whole"),
+            Self::Mixed => write!(f, "{KEY}{VERSION}:mixed"),
             Self::Ask => write!(f, "{KEY}{VERSION}:ask"),
             Self::Slice(limits) => write!(
                 f,
@@ -146,6 +152,27 @@ mod text {
         kept
     }
 
+    /// The beginning of the word that a client adds to a request that it translated: the request as it was typed
+    /// follows. job_submit takes it away like a tag.
+    const TYPED: &str = "softmig=typed:";
+
+    /// `text` with the request as it was typed, and without any tag; `text` alone if the request is not one word.
+    pub fn put_typed(text: &str, typed: &str) -> String {
+        let mut text = strip(text);
+        if typed.is_empty() || typed.contains(|letter: char| letter.is_ascii_whitespace()) {
+            return text;
+        }
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text + TYPED + typed
+    }
+
+    /// The request as it was typed, where a client says that.
+    pub fn typed(text: &str) -> Option<&str> {
+        tokens(text).find_map(|token| token.strip_prefix(TYPED))
+    }
+
     impl Tag {
         /// `text` with this tag as its only one, the user's own words shortened where Slurm's field would not hold both.
         ///
@@ -170,7 +197,7 @@ mod text {
     }
 }
 #[cfg(feature = "std")]
-pub use text::{FIELD_MAX, strip};
+pub use text::{FIELD_MAX, put_typed, strip, typed};
 
 #[cfg(all(test, feature = "std"))]
 mod tests {
@@ -183,6 +210,16 @@ mod tests {
         assert_eq!(Tag::find("a\tsoftmig=1:whole"), Some(Ok(Tag::Whole)));
         assert_eq!(Tag::find("softmig=2:whole"), Some(Err(TagError::Version)));
         assert_eq!(Tag::find("softmig="), Some(Err(TagError::Form)));
+    }
+
+    #[test]
+    fn what_was_typed_travels_in_a_word() {
+        let text = put_typed("my run softmig=1:whole", "gpu:l40s.4:1");
+        assert_eq!(text, "my run softmig=typed:gpu:l40s.4:1");
+        assert_eq!(typed(&text), Some("gpu:l40s.4:1"));
+        assert_eq!(strip(&text), "my run");
+        assert_eq!(put_typed("", "a b"), "");
+        assert_eq!(typed("softmig=1:typed:x"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What slurmctld says a job got on a node: `scontrol -d -o show job`, for jobs that carry no tag.
+//! A job's allocation on a node, as slurmctld shows it: `scontrol -d -o show job`, for jobs that carry no tag.
 
 use crate::slurm::gres::{Item, Name, items};
 
@@ -9,6 +9,8 @@ pub enum Allocation {
     Nothing,
     /// Whole ones.
     Whole,
+    /// Whole ones of several types.
+    Mixed,
     /// Shards.
     Shards {
         /// The GPU's type, where Slurm says it.
@@ -33,25 +35,7 @@ impl Allocation {
     /// );
     /// ```
     pub fn parse(line: &str, node: &str) -> Self {
-        let mut here = Vec::new();
-        let mut elsewhere = Vec::new();
-        let mut nodes = "";
-        for word in line.split_ascii_whitespace() {
-            if let Some(list) = word.strip_prefix("Nodes=") {
-                nodes = list;
-            } else if let Some(gres) = word.strip_prefix("GRES=") {
-                // A range of nodes may hold this one. It is never passed over: the line also has words that the
-                // user chose, and a `Nodes=... GRES=...` among them must not win over the real one.
-                if nodes == node || nodes.contains('[') {
-                    here.push(gres);
-                } else {
-                    elsewhere.push(gres);
-                }
-            }
-        }
-        // No group says it is this node's: any may be.
-        let groups = if here.is_empty() { elsewhere } else { here };
-        groups
+        groups(line, node)
             .into_iter()
             .map(Self::of_group)
             .min_by_key(Self::rank)
@@ -60,7 +44,9 @@ impl Allocation {
 
     fn of_group(gres: &str) -> Self {
         let mut found = Self::Nothing;
-        for (_, item) in items(&without_places(gres)) {
+        let mut first = None;
+        let gres = without_places(gres);
+        for (_, item) in items(&gres) {
             match item {
                 Item::Gpu(gres) if gres.count() == 0 => {}
                 Item::Gpu(gres) if gres.name == Name::Shard => {
@@ -69,7 +55,12 @@ impl Allocation {
                         shards: gres.count(),
                     };
                 }
-                Item::Gpu(_) => found = Self::Whole,
+                Item::Gpu(gres) => {
+                    found = match first.get_or_insert(gres.kind) {
+                        kind if *kind == gres.kind && found != Self::Mixed => Self::Whole,
+                        _ => Self::Mixed,
+                    };
+                }
                 Item::Malformed(_) | Item::Other(_) => {}
             }
         }
@@ -80,10 +71,34 @@ impl Allocation {
     fn rank(&self) -> (u8, u64) {
         match self {
             Self::Shards { shards, .. } => (0, *shards),
-            Self::Whole => (1, 0),
+            Self::Mixed => (1, 0),
+            Self::Whole => (1, 1),
             Self::Nothing => (2, 0),
         }
     }
+}
+
+/// The `GRES=` words of the answer that may be about `node`. There is more than one where Slurm names nodes together, and
+/// where the user chose words that look alike.
+pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
+    let mut here = Vec::new();
+    let mut elsewhere = Vec::new();
+    let mut nodes = "";
+    for word in line.split_ascii_whitespace() {
+        if let Some(list) = word.strip_prefix("Nodes=") {
+            nodes = list;
+        } else if let Some(gres) = word.strip_prefix("GRES=") {
+            // A range of nodes may hold this one. It is never passed over: the line also has words that the
+            // user chose, and a `Nodes=... GRES=...` among them must not win over the real one.
+            if nodes == node || nodes.contains('[') {
+                here.push(gres);
+            } else {
+                elsewhere.push(gres);
+            }
+        }
+    }
+    // No group says it is this node's: any may be.
+    if here.is_empty() { elsewhere } else { here }
 }
 
 /// Without `(IDX:0)` and the like, which hold commas of their own.
@@ -119,6 +134,11 @@ mod tests {
             ("GRES=shard:l40s:1(0/4,1/4,0/4)", shards(Some("l40s"), 1)),
             ("GRES=gres/shard:l40s:1(IDX:0)", shards(Some("l40s"), 1)),
             ("GRES=gpu:l40s:2(IDX:0-1),license:x:1", Allocation::Whole),
+            (
+                "GRES=gpu:l40s:1(IDX:0),gpu:l40s_r:1(IDX:3)",
+                Allocation::Mixed,
+            ),
+            ("GRES=gpu:l40s:1(IDX:0),gpu:h200:0", Allocation::Whole),
             ("GRES=license:x:1,gpu:0(IDX:N/A)", Allocation::Nothing),
             ("GRES=", Allocation::Nothing),
             ("", Allocation::Nothing),

@@ -1,9 +1,18 @@
-//! What a user types after sbatch, srun or salloc, and the request that Slurm's client makes of it.
+//! The options that a user types after sbatch, srun or salloc, and the request that Slurm's client makes of them.
 
 use crate::slurm::gres::Prefix;
+use crate::slurm::hostlist;
 use crate::slurm::job_request::Request;
 use crate::slurm::release::SlurmVersion;
 use std::fmt;
+
+/// The words of `--exclusive` that ask for whole nodes: what the clients make of none, and the one that 26.05 has for it.
+pub const WHOLE_NODES: [&str; 2] = ["exclusive", "allocation"];
+
+/// Whether this word of `--exclusive` asks for whole nodes.
+pub fn is_exclusive(word: &str) -> bool {
+    WHOLE_NODES.contains(&word)
+}
 
 /// The options that have to do with GPUs, as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +31,8 @@ pub struct Options {
     pub tres_per_task: Option<String>,
     /// `--nodes`: `2`, `1-4`.
     pub nodes: Option<String>,
+    /// `--nodelist`: `n[1-2],n7`.
+    pub nodelist: Option<String>,
     /// `--ntasks`.
     pub ntasks: Option<u32>,
     /// `--ntasks-per-node`.
@@ -30,7 +41,7 @@ pub struct Options {
     pub cpus_per_task: Option<u32>,
     /// `--sockets-per-node`.
     pub sockets_per_node: Option<u32>,
-    /// `--exclusive` without a word after it.
+    /// `--exclusive` for whole nodes, as [`is_exclusive`] has it.
     pub exclusive: bool,
     /// `--mem-per-gpu`.
     pub mem_per_gpu: Option<String>,
@@ -81,6 +92,13 @@ impl Options {
             Some(nodes) => nodes_of(nodes)?,
             None => (None, None),
         };
+        // The clients count the names where there is no number of nodes.
+        let named = self.nodelist.as_deref().map(|list| match list {
+            // A file of names, which is read when the job is submitted.
+            file if file.contains('/') => 1,
+            list => u32::try_from(hostlist::expand(list).len()).unwrap_or(u32::MAX),
+        });
+        let min_nodes = min_nodes.or(named.filter(|&count| count > 0));
         let memory = |option, text: &Option<String>| {
             let text = text.as_deref();
             text.map(|text| memory_of(option, text)).transpose()
@@ -202,6 +220,24 @@ mod tests {
         assert_eq!((request.min_nodes, request.max_nodes), (Some(1), Some(4)));
         assert_eq!(request.mem_per_tres.as_deref(), Some("gres/gpu:4096"));
         assert_eq!(request.cpus_per_tres.as_deref(), Some("gres/gpu:2"));
+    }
+
+    #[test]
+    fn a_list_of_nodes_is_a_number_of_nodes() {
+        for (nodes, nodelist, least) in [
+            (None, "n1", 1),
+            (None, "n1,n2", 2),
+            (None, "n[1-3],m7", 4),
+            (Some("1-4"), "n1,n2", 1),
+        ] {
+            let options = Options {
+                nodes: nodes.map(str::to_string),
+                nodelist: Some(nodelist.into()),
+                ..Options::default()
+            };
+            let request = options.to_request(version("24.11")).unwrap();
+            assert_eq!(request.min_nodes, Some(least), "{nodelist}");
+        }
     }
 
     #[test]

@@ -167,7 +167,7 @@ fn hides(raw: &str, is_ours: impl Fn(&str) -> bool) -> bool {
     })
 }
 
-/// `l40s:1`, `l40s=1`, `l40s`, `1`. After `=` only a count can stand.
+/// `l40s:1`, `l40s=1`, `l40s`, `1`. After `=` there can only be a count.
 fn type_and_count(text: &str, separator: char) -> Option<(Option<&str>, Option<u64>)> {
     if separator == '=' {
         return Some((None, Some(count(text)?)));

@@ -3,7 +3,7 @@
 use crate::slurm::allocation::without_places;
 use crate::slurm::gres::{Prefix, count};
 
-/// So many of a GRES.
+/// A GRES and its count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Configured {
     /// Its name: `gpu`, `shard`, `mps` and others.

@@ -8,7 +8,7 @@ const MOST: usize = 100_000;
 /// No name is longer, nor a device's path in gres.conf.
 const LONGEST: usize = 255;
 
-/// Why a list is none.
+/// The reason why a text is not a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
     /// Half a bracket.
@@ -52,8 +52,8 @@ pub fn parse(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// The names in a list of Slurm's own, which it has read before: what is no list is left as it is written, and of too many names
-/// the first ones count.
+/// The names in a list of Slurm's own, which it has read before. A text that is not a list stays as it is; of too many
+/// names the first ones count.
 pub fn expand(list: &str) -> Vec<String> {
     let mut names = Vec::new();
     for part in parts(list) {
@@ -71,7 +71,7 @@ pub fn expand(list: &str) -> Vec<String> {
     names
 }
 
-/// What is between the commas outside of brackets.
+/// The parts between the commas outside of brackets.
 fn parts(list: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0u32;
     let parts = list.split(move |letter: char| {
@@ -188,7 +188,7 @@ fn names_of(pieces: &[Piece<'_>]) -> Vec<String> {
 
 /// The shortest list for these names: `gpu[01-04,07]`.
 pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    // By what stands before the number at the end, and its width.
+    // By the text before the number at the end, and the number's width.
     let mut groups: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
     let mut lists: Vec<String> = Vec::new();
     for name in names {

@@ -2,7 +2,7 @@
 
 use crate::slurm::gres::{Item, Prefix, items};
 
-/// What of a job's request has to do with GPUs. `None` is a field the user left unset.
+/// The part of a job's request that is about GPUs. `None` is a field the user left unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// `--gres` and `--gpus-per-node`; where every slice ends up.
@@ -95,7 +95,7 @@ impl Request {
         u64::from(self.min_nodes.unwrap_or(1).max(1))
     }
 
-    /// How many of something there will be that is asked for so often in that place; at least.
+    /// The least number of something in the whole job, if the job asks for `count` in that place.
     pub(crate) fn in_all(&self, place: Place, count: u64) -> u64 {
         let times = match place {
             Place::Job => 1,
@@ -117,7 +117,7 @@ impl Request {
     }
 }
 
-/// What a TRES string is counted by.
+/// The unit by which a TRES string is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// `tres_per_node`.

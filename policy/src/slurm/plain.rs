@@ -1,6 +1,6 @@
 //! Plain text: what a terminal, a log and slurm.conf can take.
 
-/// What may go to terminals and logs.
+/// The characters that may go to terminals and logs.
 pub(crate) fn is_plain(letter: char) -> bool {
     letter == ' ' || letter.is_ascii_graphic()
 }

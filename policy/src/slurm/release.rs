@@ -11,25 +11,32 @@ use crate::slurm::gres::Prefix;
 use std::fmt;
 use std::str::FromStr;
 
-/// A Slurm release, such as 24.11.
+/// A Slurm release, such as 24.11 or 24.11.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlurmVersion {
     /// The year.
     pub major: u8,
     /// The month.
     pub minor: u8,
+    /// The third number. A release that is given without it counts as the first of its month, which lacks what later
+    /// ones added.
+    pub micro: u8,
 }
 
-const fn release(major: u8, minor: u8) -> SlurmVersion {
-    SlurmVersion { major, minor }
+const fn release(major: u8, minor: u8, micro: u8) -> SlurmVersion {
+    SlurmVersion {
+        major,
+        minor,
+        micro,
+    }
 }
 
 impl SlurmVersion {
     /// The oldest release that softmig works with.
-    const OLDEST: Self = release(20, 11);
+    const OLDEST: Self = release(20, 11, 0);
 
     /// The newest release whose forms are known here.
-    pub const NEWEST: Self = release(26, 5);
+    pub const NEWEST: Self = release(26, 5, 0);
 
     /// How this release marks a GRES in `job_desc`.
     pub fn prefix(self) -> Prefix {
@@ -45,11 +52,11 @@ impl SlurmVersion {
 
 /// For each difference: the first release that has it, and the question whether a release does.
 macro_rules! differences {
-    ($($(#[$doc:meta])* $question:ident $first:ident = $major:literal $minor:literal;)*) => {
+    ($($(#[$doc:meta])* $question:ident $first:ident = $major:literal $minor:literal $($micro:literal)?;)*) => {
         impl SlurmVersion {
             $(
                 #[doc = concat!("The first release for which [`Self::", stringify!($question), "`] holds.")]
-                pub const $first: Self = release($major, $minor);
+                pub const $first: Self = release($major, $minor, 0 $(+ $micro)?);
 
                 $(#[$doc])*
                 pub fn $question(self) -> bool {
@@ -76,14 +83,27 @@ differences! {
     reserves_gpus RESERVES_GPUS = 23 11;
     /// Drains a node with shards of some of its GPUs' types and not of others.
     drains_without_all_shards DRAINS_WITHOUT_ALL_SHARDS = 23 11;
-    /// Names jobs' control groups (version 2) by SLUID unless cgroup.conf has `CgroupJobIdPaths=yes`. Seen on 26.05.3;
-    /// 26.05.0 and 26.05.1 do not know this setting.
+    /// Runs the programs of all lines of Prolog= and Epilog=. Seen on 24.11; on 22.05 the last line counts alone.
+    adds_programs_up ADDS_PROGRAMS_UP = 24 11;
+    /// Keeps upper and lower case of an AdminComment that sacctmgr sets. Seen on 24.11; 22.05 makes all of it lower case, which
+    /// destroys base64. Releases between were not tried.
+    keeps_case_of_admin_comment KEEPS_CASE_OF_ADMIN_COMMENT = 24 11;
+    /// Gives each run of a job a SLUID: `squeue` has a column of that name. Seen on 26.05; on 24.11 there is none.
+    gives_jobs_sluids GIVES_JOBS_SLUIDS = 25 11;
+    /// Names jobs' control groups (version 2) by SLUID unless cgroup.conf has `CgroupJobIdPaths=yes`. Seen on 26.05.
     names_cgroups_by_sluid NAMES_CGROUPS_BY_SLUID = 26 5;
+    /// Knows `CgroupJobIdPaths` in cgroup.conf. To earlier releases this is an unknown word, with which Slurm's daemons do
+    /// not start. Seen on 26.05.5.
+    knows_job_id_paths KNOWS_JOB_ID_PATHS = 26 5 2;
 }
 
 impl fmt::Display for SlurmVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:02}", self.major, self.minor)
+        write!(f, "{}.{:02}", self.major, self.minor)?;
+        match self.micro {
+            0 => Ok(()),
+            micro => write!(f, ".{micro}"),
+        }
     }
 }
 
@@ -93,10 +113,10 @@ impl FromStr for SlurmVersion {
     /// Also as `sinfo --version` prints it: `slurm 24.11.5`, from Debian `slurm-wlm 24.11.5`.
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let (["slurm" | "slurm-wlm", release] | [release]) = words.as_slice() else {
+        let (["slurm" | "slurm-wlm", numbers] | [numbers]) = words.as_slice() else {
             return Err(no_release(text));
         };
-        let mut parts = release.split('.');
+        let mut parts = numbers.split('.');
         // Two digits each: 24.1 is not 24.11.
         let number = |part: &str| {
             let plain = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -106,11 +126,15 @@ impl FromStr for SlurmVersion {
         let (Some(major), Some(minor)) = (major.and_then(number), minor.and_then(number)) else {
             return Err(no_release(text));
         };
-        let version = Self { major, minor };
-        let named = |part: &str| part.starts_with(|first: char| first.is_ascii_digit());
-        if !MONTHS.contains(&minor) || !parts.next().is_none_or(named) {
+        // `0-0rc1` is a candidate of the first.
+        let third = |part: &str| part.split('-').next()?.parse::<u8>().ok();
+        let Some(micro) = parts.next().map_or(Some(0), third) else {
+            return Err(no_release(text));
+        };
+        if !MONTHS.contains(&minor) {
             return Err(no_release(text));
         }
+        let version = release(major, minor, micro);
         if version < Self::OLDEST {
             return Err(format!(
                 "Slurm {version} is too old: softmig works from {} on; write for example 24.11",
@@ -154,20 +178,49 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_written_as_slurm_writes_it() {
-        for text in [
-            "24.11",
-            "24.11.3",
-            "24.11.0-0rc1",
-            "slurm 24.11.0",
-            "slurm-wlm 24.11.5",
+    fn a_release_without_its_third_number_is_the_first_of_its_month() {
+        for (text, knows) in [
+            ("25.11.9", false),
+            ("26.05", false),
+            ("26.05.1", false),
+            ("26.05.2", true),
+            ("26.05.10", true),
+            ("26.11", true),
         ] {
-            assert_eq!(version(text).to_string(), "24.11", "{text}");
+            assert_eq!(version(text).knows_job_id_paths(), knows, "{text}");
+        }
+        assert_eq!(SlurmVersion::KNOWS_JOB_ID_PATHS.to_string(), "26.05.2");
+    }
+
+    #[test]
+    fn a_release_is_written_as_slurm_writes_it() {
+        for (text, release) in [
+            ("24.11", "24.11"),
+            ("24.11.3", "24.11.3"),
+            ("24.11.0-0rc1", "24.11"),
+            ("24.11.5-4", "24.11.5"),
+            ("slurm 24.11.0", "24.11"),
+            ("slurm-wlm 24.11.5", "24.11.5"),
+        ] {
+            assert_eq!(version(text).to_string(), release, "{text}");
         }
         let error = |text: &str| text.parse::<SlurmVersion>().unwrap_err();
         for text in [
-            "", "24", "24.1", "24.5", "24.13", "24.12", "24.x", "2024.11", "24.11.", "24.11.x",
-            "24.+1", "v24.11", "slurm",
+            "",
+            "24",
+            "24.1",
+            "24.5",
+            "24.13",
+            "24.12",
+            "24.x",
+            "2024.11",
+            "24.11.",
+            "24.11.x",
+            "24.11.-1",
+            "24.11.999",
+            "24.+1",
+            "v24.11",
+            "slurm",
         ] {
             let told = format!("\"{text}\" is not a Slurm release");
             assert!(error(text).starts_with(&told), "{text}: {}", error(text));

@@ -42,14 +42,14 @@ impl WallTime {
             .map(Self)
     }
 
-    /// So many minutes, unless they are as good as no limit.
+    /// A limit of this number of minutes, unless Slurm takes that for unlimited.
     pub(crate) fn of_minutes(minutes: u32) -> Option<Self> {
         (1..u32::MAX - 1)
             .contains(&minutes)
             .then_some(Self(minutes))
     }
 
-    /// So many minutes.
+    /// The limit in minutes.
     pub fn minutes(self) -> u32 {
         self.0
     }
@@ -77,7 +77,8 @@ impl<'de> Deserialize<'de> for WallTime {
 }
 
 impl WallTime {
-    /// What policy.toml takes: "24" and "4:00" are minutes to Slurm, and hours to whoever writes them down.
+    /// Reads a limit as policy.toml takes it, with its unit plain: "24" and "4:00" are minutes to Slurm, and often
+    /// meant as hours.
     fn parse_in_full(text: &str) -> Result<Self, String> {
         const WRITE: &str = "write for example \"4:00:00\" or \"7-00:00:00\"";
         let time = Self::parse(text).ok_or_else(|| format!("\"{text}\" is no time; {WRITE}"))?;

@@ -1,4 +1,4 @@
-//! Who is in which class, and what that may hold.
+//! The classes of users, and what their members may hold.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn people_are_in_the_class_that_names_them_then_their_account_then_their_group()
         }),
         named("researcher")
     );
-    let nobody = Submitter {
+    let zoe = Submitter {
         user: Some("zoe".into()),
         account: MaybeKnown::Missing,
         ..alice()
@@ -31,11 +31,11 @@ fn people_are_in_the_class_that_names_them_then_their_account_then_their_group()
     assert_eq!(
         qos(Submitter {
             group: Some(3001),
-            ..nobody.clone()
+            ..zoe.clone()
         }),
         named("student")
     );
-    assert_eq!(qos(nobody), named("softmig"));
+    assert_eq!(qos(zoe), named("softmig"));
     assert_eq!(
         qos(Submitter {
             user: Some("carol".into()),
@@ -59,13 +59,13 @@ fn people_are_in_the_class_that_names_them_then_their_account_then_their_group()
     );
     let text = CLASSES.replace("[defaults]", "default_class = \"student\"\n[defaults]");
     let policy = self::policy(&text);
-    let nobody = Submitter {
+    let zoe = Submitter {
         user: Some("zoe".into()),
         account: MaybeKnown::Missing,
         ..alice()
     };
     assert_eq!(
-        passed(ask(&policy, "gpu:l40s.4:1", nobody)).qos,
+        passed(ask(&policy, "gpu:l40s.4:1", zoe)).qos,
         named("student")
     );
 }
@@ -196,7 +196,7 @@ fn an_administrators_change_meets_no_class_and_no_gate() {
         Terms::default()
     );
     granted(ask(&policy, "gpu:l40s.2:1", root.clone()));
-    // What a slice is remains what it is.
+    // The meaning of a slice stays the same.
     refused(ask(&policy, "gpu:l40s.3:1", root));
 }
 

@@ -1,4 +1,4 @@
-//! What can be had only inside certain reservations.
+//! Requests that are allowed only inside certain reservations.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn a_gate_stands_where_and_for_whom_it_says() {
 }
 
 #[test]
-fn more_reservations_than_anybody_means_open_nothing() {
+fn too_many_reservations_open_nothing() {
     let policy = policy(GATE);
     let list = vec!["course_1"; 65].join(",");
     let submitter = Submitter {

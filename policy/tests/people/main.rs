@@ -1,9 +1,10 @@
-//! Who may ask for what: gates, classes, reserved GPUs, routes, older units; one behaviour a test.
+//! The rights of users: gates, classes, reserved GPUs, routes, older units; one behaviour a test.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod classes;
 mod gates;
+mod hints;
 mod requests;
 mod reserved;
 mod wrong;

@@ -1,4 +1,4 @@
-//! What is asked for, counted and made fit: units of mps, routes, the host's part.
+//! Requests that are counted and rewritten: units of mps, routes, the host's part.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
     let plain = policy("");
     passed(ask(&plain, "mps:80", alice()));
     let policy = policy("[legacy.mps]\ntype = \"titanrtx\"\nunits_per_gpu = 320\n");
-    for (units, shards) in [(80, 20), (40, 10), (32, 8), (20, 5), (16, 4)] {
+    for (units, shards) in [(320, 80), (80, 20), (40, 10), (32, 8), (20, 5), (16, 4)] {
         for gres in [
             format!("gres:mps:{units}"),
             format!("gres:mps:titanrtx:{units}"),
@@ -57,10 +57,21 @@ fn units_of_mps_are_slices_where_the_policy_says_so() {
         }
     }
     insta::assert_snapshot!(refused(ask(&policy, "mps:50", alice())), @r"
-    softmig: mps:50: a job can have 80, 40, 32, 20 or 16 of the 320 units of one titanrtx [SLICE_SIZE]
+    softmig: mps:50: a job can have 320, 80, 40, 32, 20 or 16 of the 320 units of one titanrtx [SLICE_SIZE]
     softmig: use --gres=mps:80, which is --gres=gpu:titanrtx.4:1; or --gres=mps:40, which is --gres=gpu:titanrtx.8:1
     ");
-    insta::assert_snapshot!(refused(ask(&policy, "mps:320", alice())).message(), @"mps:320: 320 units are a whole titanrtx, and a job can share only one GPU");
+    insta::assert_snapshot!(refused(ask(&policy, "mps:400", alice())).message(), @"mps:400: 320 units are a whole titanrtx, and a job can share only one GPU");
+    // The request that cli_filter made of all units.
+    let all = granted(ask(&policy, "shard:titanrtx:80", alice()));
+    assert_eq!(all.limits.memory_mib(), 24220);
+    assert_eq!(
+        refused(ask(&self::policy(""), "shard:titanrtx:80", alice())).code(),
+        Code::RawShard
+    );
+    insta::assert_snapshot!(refused(ask(&policy, "mps:l40s:80", alice())), @r"
+    softmig: mps:l40s:80: units of mps are parts of GPUs of type titanrtx [SLICE_TYPE]
+    softmig: omit the type, or use --gres=gpu:titanrtx.4:1
+    ");
     for (gres, code) in [
         ("mps", Code::SliceSize),
         ("mps:0", Code::SliceSize),
@@ -285,7 +296,7 @@ fn several_fields_speak_of_the_same_gpus() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_is_refused_where_types_matter() {
+fn an_unknown_type_is_refused_where_types_matter() {
     // Slurm takes some other names for a known type.
     for policy in [policy(CLASSES), policy(RESERVED)] {
         let refusal = refused(ask(&policy, "gpu:a40sjr:1", researcher()));
@@ -376,7 +387,7 @@ fn a_name_in_other_letters_or_a_slice_without_its_name_is_not_passed_on() {
         assert_eq!(refusal.code(), Code::Malformed, "{refusal}");
         assert!(refusal.hint().contains(meant), "{refusal}");
     }
-    // What is another GRES, or Slurm's to know: a site may have types that the policy does not name.
+    // Another GRES, or a type that only Slurm knows: a site may have types that the policy does not name.
     for text in [
         "l40s:1",
         "v4.2:1",
@@ -428,4 +439,33 @@ fn who_will_have_a_gpu_is_told_from_when() {
     softmig: gpu:l40s_r:1: reserved for user alice from 2098-11-21T08:00:00 to 2098-11-28T08:00:00 (paper deadline) [RESERVED]
     softmig: you can use it from 2098-11-21T08:00:00; until then use another GPU, for example --gres=gpu:l40s:1
     ");
+}
+
+#[test]
+fn what_is_nearly_a_slice_gets_a_hint() {
+    let policy = policy("");
+    for gres in [
+        "gpu:.4:1",
+        "gpu:1/4",
+        "gpu:1/4:1",
+        "gpu:l40s.4x:1",
+        "gpu:l40s.4.:1",
+        "gpu:l40s.4;1",
+        "gpu:l40s.4/1",
+        "gpu:l40s.\u{ff14}:1",
+        "gpu:l40s.\u{664}:1",
+    ] {
+        let refusal = refused(ask(&policy, gres, alice()));
+        assert_eq!(refusal.code(), Code::Malformed, "{gres}");
+        assert!(refusal.hint().contains("gpu:l40s.4:1"), "{gres}: {refusal}");
+    }
+    // Types of other names are Slurm's.
+    for gres in [
+        "gpu:l40s.40g:1",
+        "gpu:l40s.48gb:1",
+        "gpu:a30.4x:1",
+        "gpu:h100_2g.20gb:1",
+    ] {
+        passed(ask(&policy, gres, alice()));
+    }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
+fn a_reserved_gpu_is_its_holders_in_its_time_and_free_after_it() {
     let open = policy(RESERVED);
     let bob = || Submitter {
         user: Some("bob".into()),
@@ -25,13 +25,14 @@ fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(refusal.message(), @"gpu:l40s_r:1: reserved for user alice from 2026-11-23T08:00:00 to 2026-11-28T08:00:00 (paper deadline)");
         }
-        let refusal = refused(ask(&over, "gpu:l40s_r:1", who));
-        insta::allow_duplicates! {
-            insta::assert_snapshot!(refusal.message(), @"gpu:l40s_r:1: was reserved for user alice until 2026-11-22T00:00:00, and is not yet available to others");
-        }
+        passed(ask(&over, "gpu:l40s_r:1", who.clone()));
+        passed(ask(&over, "gpu:1", who));
+    }
+    for policy in [&open, &ahead] {
+        assert_eq!(refused(ask(policy, "gpu:1", bob())).code(), Code::Reserved);
     }
     for policy in [&open, &ahead, &over] {
-        // There are no slices of it, and nobody gets it by leaving the type out.
+        // There are no slices of it, and no user gets it by leaving the type out.
         assert_eq!(
             refused(ask(policy, "gpu:l40s_r.4:1", alice())).code(),
             Code::SliceType
@@ -40,7 +41,6 @@ fn a_reserved_gpu_is_its_holders_in_its_time_and_nobody_elses_ever() {
             refused(ask(policy, "shard:l40s_r:1", alice())).code(),
             Code::SliceType
         );
-        assert_eq!(refused(ask(policy, "gpu:1", bob())).code(), Code::Reserved);
         passed(ask(policy, "gpu:l40s:1", bob()));
         granted(ask(policy, "gpu:l40s.4:1", bob()));
     }
@@ -103,4 +103,51 @@ fn a_job_that_takes_a_whole_node_stays_off_reserved_gpus() {
         assert_eq!(terms.off_nodes.as_deref(), Some("gpu3"));
     }
     assert_eq!(passed(ask(&known, "gpu:l40s:1", alice())).off_nodes, None);
+}
+
+#[test]
+fn after_its_time_a_gpu_counts_like_the_others() {
+    let over = policy(&format!(
+        "{CLASSES}{}",
+        RESERVED.replace("2026-11-28T08", "2026-11-21T09")
+    ));
+    // A student has no whole GPUs, a researcher two.
+    assert_eq!(
+        refused(ask(&over, "gpu:l40s_r:1", alice())).code(),
+        Code::WholeGpuClass
+    );
+    let terms = passed(ask(&over, "gpu:l40s_r:2", researcher()));
+    assert_eq!(terms.qos.as_deref(), Some("researcher"));
+    assert_eq!(
+        refused(ask(&over, "gpu:l40s_r:3", researcher())).code(),
+        Code::LimitJob
+    );
+    let exclusive = Request {
+        exclusive: true,
+        ..Request::default()
+    };
+    assert_eq!(
+        passed(ask_for(&over, &exclusive, researcher())).off_nodes,
+        None
+    );
+}
+
+#[test]
+fn who_names_the_reservation_of_another_reads_whose_it_is() {
+    let policy = policy(RESERVED);
+    let inside = |user: &str| Submitter {
+        user: Some(user.into()),
+        reservation: Some("lunch,softmig_l40s_r_20261121080000".into()),
+        ..alice()
+    };
+    for gres in ["gpu:l40s:1", "gpu:l40s.4:1"] {
+        let refusal = refused(ask(&policy, gres, inside("bob")));
+        assert_eq!(refusal.code(), Code::Reserved);
+        let words = "reserved for user alice until 2026-11-28T08:00:00 (paper deadline)";
+        assert!(refusal.message().ends_with(words), "{refusal}");
+        assert!(ask(&policy, gres, inside("alice")).terms().is_some());
+    }
+    // Also jobs without GPUs.
+    let verdict = ask_for(&policy, &Request::default(), inside("bob"));
+    assert_eq!(refused(verdict).code(), Code::Reserved);
 }

@@ -1,6 +1,8 @@
 //! Sentences about the limits of a class.
 
 use crate::config::classes::Standing;
+use crate::config::gpu_types::{GpuType, part_names};
+use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
 use crate::decision::reason::{Less, LimitPassed, MostShards};
 use crate::decision::wording::phrases::{Words, fewer_cpus, less, number, use_one_of_types, words};
@@ -124,17 +126,27 @@ pub(super) fn of_limit(who: &str, limit: &LimitPassed) -> Words {
 }
 
 /// The line that a granted job gets where the policy says so: what its class may hold.
-pub(crate) fn limit_notice(standing: &Standing) -> Option<String> {
+pub(crate) fn limit_notice(policy: &Policy, standing: &Standing) -> Option<String> {
+    Some(format!(
+        "softmig: {} may hold at once: {}; jobs beyond that stay pending [{}]",
+        standing.called(),
+        may_hold(policy, standing)?,
+        Code::LimitNotice.as_str()
+    ))
+}
+
+/// What a class may hold at once: "2 quarters or 1 half, 0 whole GPUs"; `None` if it has no such limit.
+pub fn may_hold(policy: &Policy, standing: &Standing) -> Option<String> {
     let quota = &standing.quota;
     let mut may = Vec::new();
     if let Some(shards) = quota.shards {
-        may.push(number(shards, "shard"));
+        may.push(in_slices(policy, None, shards));
     }
     may.extend(
         quota
             .shards_of
             .iter()
-            .map(|(kind, most)| format!("{} of type {kind}", number(*most, "shard"))),
+            .map(|(kind, most)| format!("{} of type {kind}", in_slices(policy, Some(kind), *most))),
     );
     if let Some(wholes) = quota.whole_gpus {
         may.push(number(wholes, "whole GPU"));
@@ -142,13 +154,40 @@ pub(crate) fn limit_notice(standing: &Standing) -> Option<String> {
     if let Some(jobs) = quota.jobs {
         may.push(number(jobs, "GPU job"));
     }
-    if may.is_empty() {
-        return None;
+    (!may.is_empty()).then(|| may.join(", "))
+}
+
+/// "2 quarters or 1 half": the smallest and the largest slices that so many shards are. Where types are divided in
+/// different ways, the shards themselves.
+fn in_slices(policy: &Policy, kind: Option<&str>, shards: u64) -> String {
+    let is_meant = |gpu: &&GpuType| kind.map_or(!gpu.is_mig(), |kind| gpu.name() == kind);
+    let mut types = policy.gpus().filter(is_meant);
+    let plain = || number(shards, "shard");
+    let Some(first) = types.next() else {
+        return plain();
+    };
+    let is_same = |gpu: &GpuType| {
+        gpu.shards_per_gpu() == first.shards_per_gpu() && gpu.slices() == first.slices()
+    };
+    if !types.all(is_same) {
+        return plain();
     }
-    Some(format!(
-        "softmig: {} may hold at once: {}; jobs beyond that stay pending [{}]",
-        standing.called(),
-        may.join(", "),
-        Code::LimitNotice.as_str()
-    ))
+    let count = |size: &u32| shards / u64::from(first.shards_per_gpu() / size);
+    let mut sizes = first.slices().iter().rev().filter(|size| count(size) > 0);
+    let in_words = |size: &u32| number_of_parts(count(size), *size);
+    match (sizes.next(), sizes.next_back()) {
+        (Some(only), None) => in_words(only),
+        (Some(smallest), Some(largest)) => {
+            format!("{} or {}", in_words(smallest), in_words(largest))
+        }
+        _ => plain(),
+    }
+}
+
+/// "2 quarters".
+fn number_of_parts(count: u64, size: u32) -> String {
+    match part_names(size) {
+        Some((one, several)) => format!("{count} {}", if count == 1 { one } else { several }),
+        None => format!("{count} x 1/{size} GPU"),
+    }
 }

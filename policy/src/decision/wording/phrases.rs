@@ -1,13 +1,13 @@
 //! Parts of sentences: what `--gres` takes, lists and numbers.
 
-use crate::decision::reason::{Less, Meant, Offer, SliceOrShards};
+use crate::decision::reason::{Less, May, Meant, Offer, SliceOrShards};
 use crate::node::limits::Limits;
 
 /// The two sentences of a refusal.
 pub(crate) struct Words {
     /// The rule.
     pub(crate) message: String,
-    /// What to type instead.
+    /// The request to type instead.
     pub(crate) hint: String,
 }
 
@@ -85,22 +85,51 @@ pub(super) fn whole_gpu(part: &SliceOrShards) -> String {
     gpus(part.limits().gpu_type().as_str(), 1)
 }
 
-pub(super) fn whole_gpu_or(gpu_type: &str, largest: Option<&Limits>) -> String {
-    let whole = format!("use {} for a whole GPU", gpus(gpu_type, 1));
-    match largest {
-        Some(largest) => format!("{whole}, or {}", with_limits(largest)),
-        None => whole,
+/// "for a whole GPU", "for whole GPUs".
+pub(super) fn for_whole(count: u64) -> &'static str {
+    match count {
+        1 => "for a whole GPU",
+        _ => "for whole GPUs",
     }
 }
 
-pub(super) fn another_gpu(gpu_type: &str) -> String {
-    format!("use another GPU, for example {}", gpus(gpu_type, 1))
+pub(super) fn whole_gpu_or(
+    gpu_type: &str,
+    count: u64,
+    largest: Option<&Limits>,
+    may: &May,
+) -> String {
+    let whole = format!("{} {}", gpus(gpu_type, count), for_whole(count));
+    match (may.whole, largest) {
+        (true, Some(largest)) => format!("use {whole}, or {}", with_limits(largest)),
+        (true, None) => format!("use {whole}"),
+        (false, Some(largest)) => format!("use {}", with_limits(largest)),
+        (false, None) => instead(may),
+    }
 }
 
-pub(super) fn nearest(offer: &Offer) -> String {
-    match offer.nearest.as_slice() {
-        [] => format!("{} for a whole GPU", gpus(&offer.gpu_type, 1)),
-        slices => or(slices.iter().map(with_limits)),
+/// The hint for a submitter who may not have the usual offer.
+pub(super) fn instead(may: &May) -> String {
+    match &may.instead {
+        Some(slice) => format!("use {}", with_limits(slice)),
+        None => less(&may.who, &Less::Unknown),
+    }
+}
+
+pub(super) fn another_gpu(gpu_type: &str, may: &May) -> String {
+    match (may.whole, &may.instead) {
+        (true, _) => format!("use another GPU, for example {}", gpus(gpu_type, 1)),
+        (false, Some(slice)) => format!("use part of another GPU, {}", with_limits(slice)),
+        (false, None) => less(&may.who, &Less::Unknown),
+    }
+}
+
+/// "use ...".
+pub(super) fn use_nearest(offer: &Offer, may: &May) -> String {
+    match (offer.nearest.as_slice(), may.whole) {
+        ([], true) => format!("use {} for a whole GPU", gpus(&offer.gpu_type, 1)),
+        ([], false) => instead(may),
+        (slices, _) => format!("use {}", or(slices.iter().map(with_limits))),
     }
 }
 
@@ -115,6 +144,11 @@ pub(super) fn use_one_of(slices: &[Limits]) -> String {
     }
 }
 
+/// `count` GPUs of one of the types.
+pub(super) fn use_count_of_types(count: u64, types: &[&String]) -> String {
+    format!("use {}", or(types.iter().map(|name| gpus(name, count))))
+}
+
 pub(super) fn use_one_of_types(types: &[String]) -> String {
     match types {
         [] => "use --gres=gpu:TYPE:1".to_string(),
@@ -122,10 +156,14 @@ pub(super) fn use_one_of_types(types: &[String]) -> String {
     }
 }
 
-pub(super) fn did_you_mean(meant: &Meant) -> String {
+pub(super) fn did_you_mean(meant: &Meant, may: &May) -> String {
     match meant {
         Meant::Slice(limits) => format!("did you mean {}?", slice(limits)),
-        Meant::OneOf(offer) => format!("did you mean {}?", nearest(offer)),
+        Meant::OneOf(offer) => match (offer.nearest.as_slice(), may.whole) {
+            ([], true) => format!("did you mean {} for a whole GPU?", gpus(&offer.gpu_type, 1)),
+            ([], false) => instead(may),
+            (slices, _) => format!("did you mean {}?", or(slices.iter().map(with_limits))),
+        },
         Meant::WholeGpu(name) => format!("did you mean {}?", gpus(name, 1)),
         Meant::Examples(slices) => use_one_of(slices),
         Meant::Types(types) => use_one_of_types(types),
@@ -135,6 +173,7 @@ pub(super) fn did_you_mean(meant: &Meant) -> String {
 pub(super) fn less(who: &str, less: &Less) -> String {
     match less {
         Less::WholeGpus { gpu_type, count } => format!("use {}", gpus(gpu_type, *count)),
+        Less::AnyGpus { count } => format!("use --gres=gpu:{count}"),
         Less::Slice(limits) => format!("use {}", with_limits(limits)),
         Less::Unknown => format!("ask your administrator what {who} may use"),
     }

@@ -37,6 +37,7 @@ fn limited(memory_mib: u64, shards: u32) -> JobConf {
         limits: Some(limits.unwrap()),
         gpus: Default::default(),
         gate: false,
+        larger: None,
     }
 }
 
@@ -318,7 +319,7 @@ fn a_marked_job_that_cannot_be_read_gives_no_gpu_and_one_that_ended_does_not_mat
 #[test]
 fn another_cgroup_namespace_is_as_good_as_outside() {
     let conf = limited(11366, 2);
-    // What it shows is what the user wants it to show.
+    // The user decides what it shows.
     let mut node = Fake::new().job(12, &whole()).job(7, &conf);
     node.first_cgroup = false;
     assert_eq!(node.held(), (Some(7), Standing::Job(conf)));
@@ -372,7 +373,7 @@ fn a_user_namespace_outside_every_job_has_the_limits_of_its_gpus() {
 }
 
 #[test]
-fn root_is_nobodys_job_but_keeps_the_limits_of_one_it_is_in() {
+fn root_has_no_job_but_keeps_the_limits_of_one_it_is_in() {
     let conf = limited(11366, 2);
     let root = |node| Fake { uid: 0, ..node };
     assert_eq!(root(Fake::new()).standing(), Standing::Passive);
@@ -385,7 +386,7 @@ fn root_is_nobodys_job_but_keeps_the_limits_of_one_it_is_in() {
         root(Fake::outside().job(7, &of_root)).standing(),
         Standing::Passive
     );
-    // A broken conf is no missing one.
+    // A broken conf is not treated as a missing one.
     let broken = root(Fake::new().file("/var/run/softmig/12.conf", "x"));
     assert_eq!(broken.standing(), Standing::Denied(Reason::BadConf));
 }

@@ -1,0 +1,144 @@
+//! The indices of GPUs on a node, as Slurm writes them: in SLURM_JOB_GPUS, and behind the GRES that slurmctld shows.
+
+use crate::node::job_conf::MAX_GPUS;
+use crate::slurm::allocation::{Allocation, groups};
+use crate::slurm::gres::{Item, items};
+
+/// The highest index that a GPU may have on a node, so that a range cannot be endless.
+const MAX_INDEX: u32 = 1023;
+
+/// GPUs of one node, by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuList {
+    /// The indices, in ascending order of appearance.
+    pub indices: Vec<u32>,
+    /// Whether some of the text was no index.
+    pub garbled: bool,
+}
+
+impl GpuList {
+    /// Reads SLURM_JOB_GPUS: `0,2` or `0,2-3`.
+    ///
+    /// ```
+    /// use softmig_policy::slurm::gpu_list::GpuList;
+    /// assert_eq!(GpuList::parse("0,2-3").indices, [0, 2, 3]);
+    /// assert!(GpuList::parse("3-1").garbled);
+    /// ```
+    pub fn parse(text: &str) -> Self {
+        let mut list = Self::default();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let index = |text: &str| text.trim().parse().ok().filter(|&at: &u32| at <= MAX_INDEX);
+            match (index(first), index(last)) {
+                (Some(first), Some(last)) if first <= last => list.indices.extend(first..=last),
+                _ => list.garbled = true,
+            }
+        }
+        list.bounded()
+    }
+
+    /// A job's GPUs on `node`, from the answer of `scontrol -d -o show job`; `None` if it has none there.
+    ///
+    /// The answer also has words that the user chose. Where they name other GPUs, the list is empty.
+    pub fn on_node(answer: &str, node: &str) -> Option<Self> {
+        if Allocation::parse(answer, node) == Allocation::Nothing {
+            return None;
+        }
+        let mut lists = groups(answer, node).into_iter().map(Self::of_gres);
+        let first = lists.next()?;
+        let is_sure = lists.all(|other| other == first);
+        Some(if is_sure { first } else { Self::default() })
+    }
+
+    /// Reads slurmctld's words for a job's GRES on a node: `shard:l40s:1(IDX:0)`, `gpu:l40s:2(IDX:0-1)`, and from 23.11 on
+    /// `shard:l40s:1(0/4,1/4)`, a fraction for each GPU.
+    fn of_gres(gres: &str) -> Self {
+        let mut list = Self::default();
+        for part in gres.split(')') {
+            let Some((before, places)) = part.split_once('(') else {
+                continue;
+            };
+            // The items before it have no places.
+            if !matches!(items(before).last(), Some((_, Item::Gpu(_)))) {
+                continue;
+            }
+            match places.strip_prefix("IDX:") {
+                Some("" | "N/A") => {}
+                Some(places) => {
+                    let read = Self::parse(places);
+                    list.indices.extend(read.indices);
+                    list.garbled |= read.garbled;
+                }
+                None => {
+                    let held = (0..).zip(places.split(','));
+                    let held =
+                        held.filter(|(_, part)| !part.starts_with("0/") && !part.starts_with('-'));
+                    list.indices.extend(held.map(|(index, _)| index));
+                }
+            }
+        }
+        list.bounded()
+    }
+
+    /// A conf names no more.
+    fn bounded(mut self) -> Self {
+        self.garbled |= self.indices.len() > MAX_GPUS;
+        self.indices.truncate(MAX_GPUS);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_in_both_spellings() {
+        let places = |gres: &str| GpuList::of_gres(gres).indices;
+        assert_eq!(places("shard:l40s:1(IDX:2)"), [2]);
+        assert_eq!(places("license:x:1,gpu:l40s:3(IDX:0-1,3)"), [0, 1, 3]);
+        assert_eq!(places("shard:l40s:2(0/4,2/4,-/4)"), [1]);
+        assert_eq!(places("gres/shard:l40s:1(1/4,0/4)"), [0]);
+        assert_eq!(places("gpu:l40s:1(IDX:0),gpu:h200:1(IDX:3)"), [0, 3]);
+        for none in [
+            "",
+            "gpu:0(IDX:N/A)",
+            "gpu:l40s:0(IDX:)",
+            "disk:1(IDX:1)",
+            "nogpu:1(IDX:1)",
+            "shard:2",
+        ] {
+            assert_eq!(places(none), [0u32; 0], "{none}");
+        }
+        assert!(GpuList::of_gres("gpu:1(IDX:x)").garbled);
+    }
+
+    #[test]
+    fn places_are_those_of_this_node_and_none_where_a_users_words_differ() {
+        let here =
+            "JobId=1 Nodes=n1 GRES=shard:l40s:1(0/4,1/4) Nodes=n2 GRES=shard:l40s:1(1/4,0/4)";
+        let indices = |answer: &str| GpuList::on_node(answer, "n1").map(|list| list.indices);
+        assert_eq!(indices(here), Some(vec![1]));
+        assert_eq!(indices("JobId=1 Nodes=n1 GRES= SubmitLine=x"), None);
+        let typed = format!("Comment=x Nodes=n1 GRES=gpu:l40s:1(IDX:0) {here}");
+        assert_eq!(indices(&typed), Some(Vec::new()));
+    }
+
+    #[test]
+    fn indices_and_ranges_are_read() {
+        for (text, indices, garbled) in [
+            ("0", vec![0], false),
+            ("0,2", vec![0, 2], false),
+            ("0,2-4", vec![0, 2, 3, 4], false),
+            ("3-1", vec![], true),
+            ("x,1", vec![1], true),
+            ("0-4000000000", vec![], true),
+            ("-1", vec![], true),
+        ] {
+            let list = GpuList::parse(text);
+            assert_eq!((list.indices, list.garbled), (indices, garbled), "{text}");
+        }
+        let many = GpuList::parse("0-1000");
+        assert_eq!((many.indices.len(), many.garbled), (MAX_GPUS, true));
+    }
+}
