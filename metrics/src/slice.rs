@@ -1,0 +1,171 @@
+//! What belongs to a job's slice of a GPU.
+
+use crate::page::Page;
+use softmig_usage::{Job, JobGpu, Node, Slice};
+
+/// A slice on one GPU.
+type Of<'a> = (&'a Slice, &'a JobGpu);
+
+/// A metric with one value for each slice.
+struct Metric {
+    name: &'static str,
+    help: &'static str,
+    is_counter: bool,
+    /// `None` where the value is not known.
+    value: fn(Of<'_>) -> Option<f64>,
+}
+
+impl Metric {
+    const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        value: fn(Of<'_>) -> Option<f64>,
+    ) -> Self {
+        let is_counter = false;
+        Self {
+            name,
+            help,
+            is_counter,
+            value,
+        }
+    }
+
+    const fn counter(
+        name: &'static str,
+        help: &'static str,
+        value: fn(Of<'_>) -> Option<f64>,
+    ) -> Self {
+        let is_counter = true;
+        Self {
+            name,
+            help,
+            is_counter,
+            value,
+        }
+    }
+}
+
+const METRICS: [Metric; 12] = [
+    Metric::gauge(
+        "softmig_slice_memory_limit_bytes",
+        "Memory that the slice may have on the GPU",
+        |(slice, _)| Some(slice.memory_bytes as f64),
+    ),
+    Metric::gauge(
+        "softmig_slice_memory_used_bytes",
+        "Memory that the job's processes have on the GPU, by NVML",
+        |(_, gpu)| gpu.memory_bytes.map(|bytes| bytes as f64),
+    ),
+    Metric::gauge(
+        "softmig_slice_memory_peak_bytes",
+        "The most memory that the job had on the GPU",
+        |(_, gpu)| gpu.memory_peak_bytes.map(|bytes| bytes as f64),
+    ),
+    Metric::gauge(
+        "softmig_slice_share_ratio",
+        "The part of the GPU's time that the slice may have",
+        |(slice, _)| Some(slice.share()),
+    ),
+    Metric::counter(
+        "softmig_slice_gpu_seconds_total",
+        "GPU time that the job was charged",
+        |(_, gpu)| Some(gpu.charged_seconds),
+    ),
+    Metric::counter(
+        "softmig_slice_wait_seconds_total",
+        "Time in which the job wanted the GPU and did not have it",
+        |(_, gpu)| Some(gpu.waited_seconds),
+    ),
+    Metric::counter(
+        "softmig_slice_turns_total",
+        "Turns that the job had on the GPU",
+        |(_, gpu)| Some(gpu.turns as f64),
+    ),
+    Metric::counter(
+        "softmig_slice_overruns_total",
+        "Turns that the job did not give back in time",
+        |(_, gpu)| Some(gpu.overruns as f64),
+    ),
+    Metric::counter(
+        "softmig_slice_refused_allocations_total",
+        "Allocations beyond the slice that the library refused, by its own count",
+        |(_, gpu)| Some(gpu.refused as f64),
+    ),
+    Metric::counter(
+        "softmig_slice_launches_without_turn_total",
+        "Launches without a turn, which keep the job from hanging, by the library's own count",
+        |(_, gpu)| Some(gpu.launches_without_turn as f64),
+    ),
+    Metric::gauge(
+        "softmig_slice_debt_seconds",
+        "GPU time that the job owes and has to wait for",
+        |(_, gpu)| Some((-gpu.credit_seconds).max(0.0)),
+    ),
+    Metric::gauge(
+        "softmig_slice_idle_seconds",
+        "Time since the job last used the GPU or wanted it",
+        |(_, gpu)| Some(gpu.idle_seconds),
+    ),
+];
+
+/// Adds the metrics of all slices.
+pub(crate) fn add(page: &mut Page, node: &Node) {
+    let info = page.gauge(
+        "softmig_slice_info",
+        "Always 1; the labels describe the slice",
+    );
+    for (job, slice, gpu) in node.slices() {
+        let shards = [slice.shards, slice.shards_per_gpu].map(|count| count.to_string());
+        let names = Names::of(job, gpu);
+        let mut labels = names.labels().to_vec();
+        labels.extend([
+            ("type", slice.r#type.as_str()),
+            ("shards", &shards[0]),
+            ("shards_per_gpu", &shards[1]),
+            ("mode", &slice.mode),
+        ]);
+        info.add(&labels, 1.0);
+    }
+    for metric in METRICS {
+        let family = match metric.is_counter {
+            true => page.counter(metric.name, metric.help),
+            false => page.gauge(metric.name, metric.help),
+        };
+        for (job, slice, gpu) in node.slices() {
+            if let Some(value) = (metric.value)((slice, gpu)) {
+                family.add(&Names::of(job, gpu).labels(), value);
+            }
+        }
+    }
+}
+
+/// The labels that each metric of a slice has. `gpu` and `UUID` are as DCGM's.
+struct Names<'a> {
+    job: String,
+    user: String,
+    account: &'a str,
+    gpu: String,
+    uuid: &'a str,
+}
+
+impl<'a> Names<'a> {
+    fn of(job: &'a Job, gpu: &'a JobGpu) -> Self {
+        Self {
+            job: job.job.to_string(),
+            user: job.user_name(),
+            account: job.account.as_deref().unwrap_or_default(),
+            gpu: gpu.index.map(|index| index.to_string()).unwrap_or_default(),
+            uuid: &gpu.uuid,
+        }
+    }
+
+    fn labels(&self) -> [(&str, &str); 5] {
+        [
+            ("gpu", &self.gpu),
+            ("UUID", self.uuid),
+            ("jobid", &self.job),
+            ("user", &self.user),
+            ("account", self.account),
+        ]
+    }
+}

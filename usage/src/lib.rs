@@ -1,0 +1,197 @@
+//! The usage of a node's GPUs, as plain values.
+//!
+//! The monitor fills them in (softmig-monitor). The epilog, the `softmig` command and the exporter read them as JSON. This
+//! crate reads and writes no file.
+//!
+//! Memory is in bytes, time in seconds. Counters begin with the job and only grow. `None` says that a value is not known.
+
+#![forbid(unsafe_code)]
+
+pub mod js1;
+pub mod summary;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of this form. A newer one can have more fields. If a field goes or changes its meaning, the number changes.
+pub const VERSION: u32 = 1;
+
+/// All of a node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// [`VERSION`].
+    pub schema_version: u32,
+    /// When: seconds since 1970.
+    pub time: f64,
+    /// The node's name, as the kernel says it.
+    pub node: String,
+    /// Why the GPUs could not be measured.
+    pub error: Option<String>,
+    /// The GPUs, by NVML's index.
+    pub gpus: Vec<Gpu>,
+    /// Every job that has a conf here, by its number.
+    pub jobs: Vec<Job>,
+    /// How many findings the monitor had since it started, by the rule's name.
+    pub findings: Vec<Findings>,
+}
+
+impl Node {
+    /// Each slice on each of its GPUs.
+    pub fn slices(&self) -> impl Iterator<Item = (&Job, &Slice, &JobGpu)> {
+        self.jobs.iter().flat_map(|job| {
+            let slice = job.slice.iter();
+            slice.flat_map(move |slice| job.gpus.iter().map(move |gpu| (job, slice, gpu)))
+        })
+    }
+}
+
+/// A GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// `GPU-` and so on.
+    pub uuid: String,
+    /// Such as `NVIDIA L40S`.
+    pub name: Option<String>,
+    /// Whether MIG divides it.
+    pub mig: bool,
+    /// All of its memory that CUDA can hand out: the total without the driver's own part.
+    pub memory_bytes: Option<u64>,
+    /// The part of it that is used.
+    pub memory_used_bytes: Option<u64>,
+    /// How jobs share it just now: `scheduler` or `turns`.
+    pub shared_by: Option<String>,
+    /// For how long the monitor has counted the following times.
+    pub known_seconds: f64,
+    /// The time that jobs were charged.
+    pub charged_seconds: f64,
+    /// The time that changes between jobs took, which no job is charged.
+    pub change_seconds: f64,
+    /// The GPU time of processes that belong to no job with a slice.
+    pub unclaimed_seconds: f64,
+}
+
+/// A job on this node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Job {
+    /// Its number.
+    pub job: u32,
+    /// Its user.
+    pub uid: u32,
+    /// The user's name, as Slurm said it.
+    pub user: Option<String>,
+    /// Its account, as Slurm said it.
+    pub account: Option<String>,
+    /// When its conf was written: seconds since 1970.
+    pub since: f64,
+    /// Its slice; `None` for a job with whole GPUs.
+    pub slice: Option<Slice>,
+    /// Its GPUs on this node.
+    pub gpus: Vec<JobGpu>,
+}
+
+impl Job {
+    /// The user's name, or the number where Slurm did not say the name.
+    pub fn user_name(&self) -> String {
+        self.user.clone().unwrap_or_else(|| self.uid.to_string())
+    }
+}
+
+/// A slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slice {
+    /// The type of the GPU, as in policy.toml.
+    pub r#type: String,
+    /// The job's shards of each GPU.
+    pub shards: u32,
+    /// The shards that make a GPU.
+    pub shards_per_gpu: u32,
+    /// `hard` or `soft`.
+    pub mode: String,
+    /// The limit on each GPU.
+    pub memory_bytes: u64,
+}
+
+impl Slice {
+    /// The part of each GPU's time that the job may have: 0.25 for a quarter.
+    pub fn share(&self) -> f64 {
+        f64::from(self.shards) / f64::from(self.shards_per_gpu.max(1))
+    }
+}
+
+/// A job on one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobGpu {
+    /// NVML's index; `None` for a GPU that NVML does not show.
+    pub index: Option<u32>,
+    /// `GPU-` and so on.
+    pub uuid: String,
+    /// What its processes hold, by NVML.
+    pub memory_bytes: Option<u64>,
+    /// The most that they held: of the monitor's measurements, and by the library's own count, which the job's user can change and
+    /// which counts to the limit at most.
+    pub memory_peak_bytes: Option<u64>,
+    /// How many allocations the library refused; by its own count, which the job's user can change.
+    pub refused: u64,
+    /// The largest of them.
+    pub refused_largest_bytes: u64,
+    /// For how long the monitor has counted the following.
+    pub known_seconds: f64,
+    /// The GPU time that it was charged.
+    pub charged_seconds: f64,
+    /// The time in which it wanted the GPU and did not have it: others had it, or its own cap held it.
+    pub waited_seconds: f64,
+    /// The time since it last used the GPU or wanted it: since its conf was written if it never did.
+    pub idle_seconds: f64,
+    /// The GPU time that it may take yet; below zero: that it owes.
+    pub credit_seconds: f64,
+    /// How many turns it had.
+    pub turns: u64,
+    /// How many of them it did not give back in time.
+    pub overruns: u64,
+    /// Launches without a turn, which keep it from hanging; by its own count.
+    pub launches_without_turn: u64,
+    /// Its processes on the GPU, by NVML.
+    pub processes: u32,
+}
+
+/// How often a rule found something.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Findings {
+    /// The rule's name, such as `memory` or `seat` (docs/monitor.md).
+    pub kind: String,
+    /// How often.
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_an_older_monitor_did_not_write_is_unknown() {
+        let text = r#"{"schema_version":1,"node":"n1","jobs":[{"job":7,"gpus":[{"uuid":"GPU-1"}],"later":true}]}"#;
+        let node: Node = serde_json::from_str(text).expect("a node");
+        assert_eq!(node.jobs[0].job, 7);
+        assert_eq!(node.jobs[0].gpus[0].memory_bytes, None);
+        let again = serde_json::to_string(&node).expect("JSON");
+        assert_eq!(serde_json::from_str::<Node>(&again).expect("a node"), node);
+    }
+
+    #[test]
+    fn a_slice_without_figures_has_no_share() {
+        assert_eq!(Slice::default().share(), 0.0);
+        let quarter = Slice {
+            shards: 1,
+            shards_per_gpu: 4,
+            ..Slice::default()
+        };
+        assert_eq!(quarter.share(), 0.25);
+    }
+}
