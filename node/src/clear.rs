@@ -27,13 +27,31 @@ pub(crate) fn clear_limits(run: &Run, job: &Job) -> Result<bool, DirError> {
     }
     cleared.note(run.dir.remove(&conf_name(job.id)));
     cleared.note(run.dir.remove(&new_conf_name(job.id)));
+    cleared.note(remove_confs_of_tasks(&run.dir, job.id));
     for kind in ["uid", "gpu"] {
         cleared.note(remove_markers(&run.dir, kind, &job.id.to_string()));
     }
     cleared.finish()
 }
 
-/// What became of several removals.
+/// Removes `JOBID_TASKID.conf`, which the older SoftMig's prolog writes.
+fn remove_confs_of_tasks(run: &Dir, id: JobId) -> Result<bool, DirError> {
+    let start = format!("{id}_");
+    let mut any = false;
+    for name in run.names()? {
+        let task = name
+            .strip_prefix(&start)
+            .and_then(|rest| rest.strip_suffix(".conf"));
+        let is_number =
+            |task: &str| !task.is_empty() && task.bytes().all(|byte| byte.is_ascii_digit());
+        if task.is_some_and(is_number) {
+            any |= run.remove(&name)?;
+        }
+    }
+    Ok(any)
+}
+
+/// The result of several removals.
 #[derive(Default)]
 struct Cleared {
     any: bool,

@@ -38,19 +38,19 @@ pub enum DirError {
     /// The system said no.
     #[error("{doing} {}: {error}", path.display())]
     Failed {
-        /// What was tried.
+        /// The action that was tried.
         doing: &'static str,
         /// With what.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// Somebody else could change it.
+    /// Another user could change it.
     #[error("{} is not used: it {why}", path.display())]
     Untrusted {
         /// What.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: &'static str,
     },
 }
@@ -70,7 +70,7 @@ pub(crate) fn is_no_room(error: &io::Error) -> bool {
         .contains(&error.raw_os_error())
 }
 
-/// What a call in a folder gives.
+/// The result of a call in a folder.
 pub type Result<T> = std::result::Result<T, DirError>;
 
 /// Attaches what was tried to the system's error.
@@ -278,7 +278,7 @@ impl Dir {
         file.write_all(bytes).map_err(failed("writing", path()))
     }
 
-    /// Empties a plain file, if it is there. Like [`Self::append`] it waits for nobody.
+    /// Empties a plain file, if it is there. Like [`Self::append`] it does not wait for a reader.
     pub fn truncate(&self, name: &str) -> Result<()> {
         match self.open_at_end(name)? {
             Some(file) => file
@@ -288,7 +288,7 @@ impl Dir {
         }
     }
 
-    /// What is taken of its file system's room, in bytes.
+    /// The used room of its file system, in bytes.
     pub fn taken(&self) -> Result<u64> {
         let stat = fs::fstatvfs(&self.fd).map_err(failed("looking at", self.path.clone()))?;
         Ok(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize)
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused() {
+    fn a_folder_of_another_user_is_refused() {
         let (folder, dir) = own();
         let other = Dir::open(&folder.path().join("run"), dir.owner() + 1);
         assert!(

@@ -1,4 +1,4 @@
-//! What the monitor tells root of the processes that it ended, or would have ended.
+//! The monitor's report to root about the processes that it ended, or would have ended.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

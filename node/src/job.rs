@@ -1,18 +1,15 @@
 //! The job, as Slurm describes it in the environment of prolog and epilog.
 //!
-//! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it.
-//! What a user can still choose is the text of `extra` and `comment`: it is searched for the tag and for nothing else.
+//! slurmd builds this environment itself; of the job's own variables only those that begin with `SPANK_` are in it. A
+//! user can still choose the text of `extra` and `comment`. It is searched for the tag and for nothing else.
 
 use softmig_policy::config::choices::TagField;
 use softmig_policy::node::cgroup::is_sluid;
-use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::tag::{Tag, TagError};
+use softmig_policy::slurm::gpu_list::GpuList;
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU32;
-
-/// The highest index that a GPU may have on a node, so that a range cannot be endless.
-const MAX_INDEX: u32 = 1023;
 
 /// Slurm's number of a job. Every task of an array and every part of a heterogeneous job has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +40,7 @@ impl fmt::Display for JobId {
 pub struct Sluid(String);
 
 impl Sluid {
-    /// What the hook takes for one in a control group's name.
+    /// A name that the hook takes for a SLUID in a control group's name.
     pub fn parse(text: &str) -> Option<Self> {
         is_sluid(text).then(|| Self(text.to_string()))
     }
@@ -52,34 +49,6 @@ impl Sluid {
 impl fmt::Display for Sluid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// The GPUs that Slurm gave to the job on this node, by index.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuList {
-    /// The indices, in ascending order of appearance.
-    pub indices: Vec<u32>,
-    /// Whether some of the text was no index.
-    pub garbled: bool,
-}
-
-impl GpuList {
-    /// Reads `0,2` or `0,2-3`.
-    fn parse(text: &str) -> Self {
-        let mut list = Self::default();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let index = |text: &str| text.trim().parse().ok().filter(|&at: &u32| at <= MAX_INDEX);
-            match (index(first), index(last)) {
-                (Some(first), Some(last)) if first <= last => list.indices.extend(first..=last),
-                _ => list.garbled = true,
-            }
-        }
-        // A conf names no more.
-        list.garbled |= list.indices.len() > MAX_GPUS;
-        list.indices.truncate(MAX_GPUS);
-        list
     }
 }
 
@@ -101,6 +70,10 @@ pub struct Job {
     pub start: Option<u32>,
     /// Its other name.
     pub sluid: Option<Sluid>,
+    /// The user's name.
+    pub user: Option<String>,
+    /// The account.
+    pub account: Option<String>,
     /// This node's name in slurm.conf.
     pub node: String,
     /// Where this node's slurm.conf is.
@@ -167,6 +140,8 @@ impl Job {
             run: number("SLURM_JOB_RESTART_COUNT"),
             start: number("SLURM_JOB_START_TIME"),
             sluid: text("SLURM_JOB_SLUID").and_then(|text| Sluid::parse(&text)),
+            user: text("SLURM_JOB_USER"),
+            account: text("SLURM_JOB_ACCOUNT"),
             node: text("SLURMD_NODENAME").unwrap_or_default(),
             slurm_conf: variable("SLURM_CONF"),
             tags: Tags {
@@ -199,24 +174,8 @@ mod tests {
     fn a_job_without_gpus_has_none() {
         assert_eq!(with(&[]).gpus, None);
         assert_eq!(with(&[("SLURM_JOB_GPUS", "")]).gpus, None);
-    }
-
-    #[test]
-    fn indices_and_ranges_are_read() {
-        for (text, indices, garbled) in [
-            ("0", vec![0], false),
-            ("0,2", vec![0, 2], false),
-            ("0,2-4", vec![0, 2, 3, 4], false),
-            ("3-1", vec![], true),
-            ("x,1", vec![1], true),
-            ("0-4000000000", vec![], true),
-            ("-1", vec![], true),
-        ] {
-            let list = with(&[("SLURM_JOB_GPUS", text)]).gpus.unwrap();
-            assert_eq!((list.indices, list.garbled), (indices, garbled), "{text}");
-        }
-        let many = with(&[("SLURM_JOB_GPUS", "0-1000")]).gpus.unwrap();
-        assert_eq!((many.indices.len(), many.garbled), (MAX_GPUS, true));
+        let some = with(&[("SLURM_JOB_GPUS", "0,2")]).gpus;
+        assert_eq!(some, Some(GpuList::parse("0,2")));
     }
 
     #[test]

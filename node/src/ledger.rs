@@ -1,5 +1,5 @@
-//! What the processes of a job with limits write while it runs: the ledger of the GPU memory that they hold, and the
-//! hook's log.
+//! The files that the processes of a job with limits write while it runs: the ledger of the GPU memory that they hold,
+//! and the hook's log.
 //!
 //! The ledger is there before the first of them, in its full size and with its room taken: they map it, and a mapping
 //! that finds no room when it is written to ends its process. Limits are not in it.

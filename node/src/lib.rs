@@ -1,4 +1,4 @@
-//! What the programs on a node share: how a job is read, decided on, written down and taken away again.
+//! The part that the programs on a node share: how a job is read, decided on, recorded and removed again.
 //!
 //! Slurm runs the prolog as root before a job's first process, and the epilog after its last. In between, the files
 //! below `/var/run/softmig` say what the job may take of its GPUs:
@@ -12,7 +12,7 @@
 //!
 //! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
-//! [`report`] the logs, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
+//! [`report`] the logs, [`events`] what happened, [`usage_file`] and [`usage_socket`] what jobs used, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
 //! Slurm drains a node whose prolog fails, so failing is for one case: a slice job would otherwise start beside
 //! a limit that is missing or an older job's. Nothing that a user can type leads there, nor files that leave no room: such
@@ -24,6 +24,7 @@ pub mod clear;
 pub mod command;
 pub mod dir;
 pub mod ending;
+pub mod events;
 mod folder;
 pub mod gate;
 pub mod gpu;
@@ -38,5 +39,7 @@ pub mod report;
 mod run_folder;
 pub mod slurmctld;
 pub mod this_process;
+pub mod usage_file;
+pub mod usage_socket;
 pub mod verdict;
 pub mod whole_node;

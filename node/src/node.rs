@@ -35,21 +35,21 @@ pub fn set_umask() {
 /// their own.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What belongs to the jobs that are here now.
+    /// The folder of the jobs that are here now.
     pub run: PathBuf,
     /// The logs of those that were.
     pub log: PathBuf,
-    /// What is kept when the node starts anew.
+    /// The folder that is kept when the node starts anew.
     pub lib: PathBuf,
     /// The driver's list of GPUs.
     pub gpus: PathBuf,
     /// The policy.
     pub policy: PathBuf,
-    /// Whether the node enforces.
+    /// The node's settings: whether it enforces.
     pub conf: PathBuf,
     /// The device gate's files.
     pub gate: PathBuf,
-    /// Who owns all that.
+    /// The owner of all these files.
     pub owner: u32,
     /// Whether the run folder and each job's folder are to be file systems of their own.
     pub mounts: bool,

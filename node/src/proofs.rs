@@ -1,4 +1,5 @@
-//! What was measured of steering GPUs by their own schedulers: whether it has effect, for each GPU model and driver version.
+//! The measurements of steering GPUs by their own schedulers: whether it has effect, for each GPU model and driver
+//! version.
 //!
 //! `softmig check --node` measures it and writes the file. softmig-monitor and `softmig node` read it. Root alone can write
 //! there.
@@ -14,10 +15,10 @@ pub const NAME: &str = "scheduler.json";
 /// The file is far smaller; a larger one is not valid.
 const LONGEST: u64 = 1 << 20;
 
-/// Which form the file has.
+/// The version of the file's form.
 const VERSION: u32 = 1;
 
-/// What was measured of one GPU model with one driver version.
+/// The measurement of one GPU model with one driver version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// The model, as the driver names it, such as `NVIDIA L40S`.
@@ -26,7 +27,7 @@ pub struct Proof {
     pub driver: String,
     /// When, in UTC: `2026-11-23T12:00:00Z`.
     pub time: String,
-    /// What had no effect; `None` where all had.
+    /// The part that had no effect; `None` if all had.
     pub failed: Option<Failed>,
 }
 
@@ -37,12 +38,12 @@ impl Proof {
     }
 }
 
-/// What had no effect.
+/// The part that had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
     /// The step: `open`, `log`, `slices`, `hold` or `go_on`.
     pub step: String,
-    /// What was seen.
+    /// The figures that show it.
     pub why: String,
 }
 
@@ -96,7 +97,7 @@ impl Proofs {
         Ok(serde_json::to_string_pretty(&kept)? + "\n")
     }
 
-    /// What was measured of a model with a driver version.
+    /// The measurement of a model with a driver version.
     pub fn of(&self, gpu: &str, driver: &str) -> Option<&Proof> {
         self.0
             .iter()

@@ -30,7 +30,7 @@ pub fn start(sinks: impl FnOnce() -> Dispatch + Send + 'static) {
     let (written, end) = channel();
     let thread = std::thread::Builder::new().spawn(move || {
         tracing::dispatcher::with_default(&sinks(), || write(&queue));
-        // Nobody listens when it took too long.
+        // If it took too long, the program no longer listens.
         let _ = written.send(());
     });
     if thread.is_err() {

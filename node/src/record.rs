@@ -7,7 +7,11 @@ use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
 use crate::verdict::Verdict;
 use crate::{folder, ledger};
+use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
+use softmig_policy::node::limits::{Limits, TypeName};
+use softmig_policy::node::names::Names;
+use softmig_policy::node::softmig_conf;
 use std::num::NonZeroU32;
 use tracing::warn;
 
@@ -23,19 +27,29 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Whether only room was missing. Users can bring that about, also by other programs' files, so it drains no node.
-    /// What an older job left needs no room to go.
+    /// True if only room was missing. Users can cause that, also with the files of other programs, so it must not drain
+    /// the node. Removing an older job's files needs no room.
     pub fn is_no_room(&self) -> bool {
         matches!(self, Self::Write(error) if error.is_no_room())
     }
 }
 
 /// The conf of a GPU job; `None` when nothing is known of it.
-pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
+pub fn conf_of(
+    job: &Job,
+    verdict: &Verdict,
+    gpus: Gpus,
+    policy: Option<&NodePolicy>,
+) -> Option<JobConf> {
     let limits = match verdict {
-        Verdict::Whole(_) => None,
+        Verdict::Whole(_) | Verdict::Mixed(_) => None,
         Verdict::Slice(limits, _) => Some(*limits),
         Verdict::Unknown | Verdict::Unseen | Verdict::Drain => return None,
+    };
+    let gpus = match verdict {
+        // No list reads as unknown. One that lacks some of the job's GPUs would make them another's.
+        Verdict::Mixed(_) => Gpus::default(),
+        _ => gpus,
     };
     Some(JobConf {
         job: NonZeroU32::new(job.id.get()),
@@ -45,7 +59,15 @@ pub fn conf_of(job: &Job, verdict: &Verdict, gpus: Gpus) -> Option<JobConf> {
         limits,
         gpus,
         gate: false,
+        larger: limits.and_then(|limits| larger_than(&limits, policy?)),
     })
+}
+
+/// The request by which the user gets more. Where the policy has changed since the job was granted, nothing is offered.
+fn larger_than(limits: &Limits, policy: &NodePolicy) -> Option<TypeName> {
+    let gpu = policy.gpu(limits.gpu_type().as_str())?;
+    let is_divided_so = gpu.shards_per_gpu() == limits.share().per_gpu();
+    is_divided_so.then(|| gpu.larger_than(limits.share().shards()))?
 }
 
 /// Makes the node say exactly this of the job. Called twice it changes nothing the second time; called after a kill
@@ -61,15 +83,37 @@ pub fn record(node: &Node, job: &Job, conf: Option<&JobConf>) -> Result<(), Reco
     put(&node.make()?, node, job, conf)
 }
 
-/// The same, unless the node says something of the job already; tells whether it did not. A job that the prolog took
+/// The same, unless the node says something of the job already, other than by a conf of the older SoftMig; tells whether it
+/// did not. A job that the prolog took
 /// care of may have a process by now, with the ledger mapped.
 pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool, RecordError> {
     let run = node.make()?;
-    let missing = run.conf_text(job.id)?.is_none();
+    let missing = run
+        .conf_text(job.id)?
+        .is_none_or(|text| softmig_conf::limits(&text).is_some());
     if missing {
         put(&run, node, job, conf)?;
     }
     Ok(missing)
+}
+
+/// Gives the conf that a job has its second name, if it has none: a prolog of before an upgrade of Slurm knew no SLUID,
+/// and the job's next steps may be in control groups that are named by it. Tells whether it did.
+pub fn name_by_sluid(node: &Node, job: &Job) -> Result<bool, RecordError> {
+    let (Some(run), Some(sluid)) = (node.open()?, &job.sluid) else {
+        return Ok(false);
+    };
+    if is_alias(&run, sluid, job) {
+        return Ok(false);
+    }
+    let alias = alias_name(sluid);
+    run.dir.remove(&alias)?;
+    match run.dir.link(&conf_name(job.id), &alias) {
+        Ok(()) => Ok(true),
+        // Its epilog was faster.
+        Err(_) if run.conf_text(job.id)?.is_none() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes the node give the job no GPU, and says why in its log.
@@ -107,9 +151,11 @@ fn no_limits(job: &Job, gpus: &Gpus) -> String {
 }
 
 fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordError> {
-    let text = conf.to_string();
-    // What is there and is not a plain file is stale too.
-    let same = matches!(run.conf_text(job.id), Ok(Some(old)) if old == text.as_bytes());
+    let names = Names::checked(job.user.as_deref(), job.account.as_deref());
+    let text = format!("{conf}{names}");
+    // Anything there that is not a plain file is stale too. Other names, or none as an older prolog wrote it, are the same job.
+    let is_same = |old: &[u8]| old == format!("{conf}{}", Names::read(old)).as_bytes();
+    let same = matches!(run.conf_text(job.id), Ok(Some(old)) if is_same(&old));
     // The conf goes first and comes last: where it is, all else is.
     if !same {
         let this_run = run.is_of_this_run(job);
@@ -209,6 +255,32 @@ fn write(run: &Run, job: &Job, text: &str) -> Result<(), DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conf_from_before_an_upgrade_gets_its_second_name_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+        let job = |sluid: Option<&'static str>| {
+            Job::read(|name| match name {
+                "SLURM_JOB_SLUID" => sluid.map(Into::into),
+                _ => Some("7".into()),
+            })
+            .unwrap()
+        };
+        let (before, after) = (job(None), job(Some("sEKNKTV3WPVA00")));
+        // Without a folder of jobs, and without a conf in it.
+        assert!(!name_by_sluid(&node, &after).unwrap());
+        node.make().unwrap();
+        assert!(!name_by_sluid(&node, &after).unwrap());
+        let whole = Verdict::Whole(crate::verdict::Source::Tag);
+        let conf = conf_of(&before, &whole, Gpus::default(), None);
+        record(&node, &before, conf.as_ref()).unwrap();
+        assert!(!name_by_sluid(&node, &before).unwrap());
+        assert!(name_by_sluid(&node, &after).unwrap());
+        assert!(!name_by_sluid(&node, &after).unwrap());
+        let text = |name: &str| std::fs::read(node.run.join(name)).unwrap();
+        assert_eq!(text("sEKNKTV3WPVA00.conf"), text("7.conf"));
+    }
 
     #[test]
     fn a_conf_without_limits_is_none() {

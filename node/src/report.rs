@@ -112,6 +112,7 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
     );
     match verdict {
         Verdict::Whole(source) => line += &format!(" verdict=whole source={source}"),
+        Verdict::Mixed(source) => line += &format!(" verdict=mixed source={source}"),
         Verdict::Slice(limits, source) => {
             line += &format!(
                 " verdict=slice type={} shards={} memory_mib={} mode={} source={source}",

@@ -18,7 +18,7 @@ pub struct ThisProcess {
     pub root: PathBuf,
     /// Whose files are root's.
     pub keeper: u32,
-    /// Who started the process.
+    /// The user who started the process.
     pub uid: u32,
     /// Whether it has other rights than its user.
     pub is_secure: bool,

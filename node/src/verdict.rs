@@ -14,11 +14,13 @@ use softmig_policy::slurm::allocation::Allocation;
 use std::fmt;
 use tracing::{error, warn};
 
-/// What a GPU job may take.
+/// The GPU memory and time that a job may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All of its GPUs.
     Whole(Source),
+    /// The same, and Slurm's list of them may lack some: they may be of several types.
+    Mixed(Source),
     /// A slice.
     Slice(Limits, Source),
     /// Nothing is known, not even a policy. No conf is written, and the hook shows such a job no GPU.
@@ -50,18 +52,18 @@ impl Verdict {
     /// Whether the job must not start unless this is on disk. A job that may take all of its GPUs needs nothing there
     /// to be kept within limits; one of which nothing is known must at least not find an older job's conf.
     pub fn must_be_recorded(&self) -> bool {
-        !matches!(self, Self::Whole(_))
+        !matches!(self, Self::Whole(_) | Self::Mixed(_))
     }
 }
 
-/// Who said so.
+/// The source of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The job's tag.
     Tag,
     /// slurmctld.
     Slurmctld,
-    /// Nobody: it is the smallest slice of the GPU's type.
+    /// Neither: it is the smallest slice of the GPU's type.
     Smallest,
 }
 
@@ -85,6 +87,7 @@ pub fn decide(
 ) -> Verdict {
     match tag {
         Some(Ok(Tag::Whole)) => return Verdict::Whole(Source::Tag),
+        Some(Ok(Tag::Mixed)) => return Verdict::Mixed(Source::Tag),
         Some(Ok(Tag::Slice(limits))) => {
             if let Some(difference) = policy.and_then(|policy| difference(&limits, policy)) {
                 warn!(
@@ -100,6 +103,7 @@ pub fn decide(
     }
     match ask() {
         Ok(Allocation::Whole) => return Verdict::Whole(Source::Slurmctld),
+        Ok(Allocation::Mixed) => return Verdict::Mixed(Source::Slurmctld),
         Ok(Allocation::Shards { kind, shards }) => {
             let limits = policy.and_then(|policy| policy.allocated(kind.as_deref(), shards));
             if let Some(limits) = limits {
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_decides_and_nobody_is_asked() {
+    fn a_tag_decides_and_slurmctld_is_not_asked() {
         let id = JobId::parse("7").unwrap();
         for (text, expected) in [
             ("softmig=1:whole", None),
@@ -218,6 +222,8 @@ mod tests {
                 Some(mib) => assert_eq!(memory(verdict), (mib, Source::Tag)),
             }
         }
+        let mixed = decide(id, tag("softmig=1:mixed"), None, None, || panic!("asked"));
+        assert_eq!(mixed, Verdict::Mixed(Source::Tag));
     }
 
     #[test]
@@ -249,6 +255,10 @@ mod tests {
             assert_eq!(
                 verdict(text, Some(POLICY), Ok(Allocation::Whole)),
                 Verdict::Whole(Source::Slurmctld)
+            );
+            assert_eq!(
+                verdict(text, Some(POLICY), Ok(Allocation::Mixed)),
+                Verdict::Mixed(Source::Slurmctld)
             );
             let slice = verdict(text, Some(POLICY), shards("l40s", 2));
             assert_eq!(memory(slice), (22732, Source::Slurmctld));

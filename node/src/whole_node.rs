@@ -35,7 +35,7 @@ const LIMITS: [&str; 3] = [
 /// Fails where less is shown than the node has.
 ///
 /// # Errors
-/// What narrows it. [`Narrowed::Container`] is the last to be found: nothing else does.
+/// The reason why less is shown. [`Narrowed::Container`] is found last: no other reason is known then.
 pub fn whole_node() -> Result<(), Narrowed> {
     let list = std::fs::read("/proc/self/cgroup")?;
     if matches!(place(&list), Place::Job(_)) {

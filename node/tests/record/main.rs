@@ -1,0 +1,6 @@
+//! The files that the prolog leaves on disk for a job. A folder takes the place of the node.
+
+mod again;
+mod files;
+mod names;
+mod world;
