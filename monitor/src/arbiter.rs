@@ -34,7 +34,7 @@ mod tenant;
 pub use authorizer::{Admission, Authorizer, Client, Jobs};
 pub use settings::{GpuId, Settings, uuid};
 pub use steering::Unseated;
-pub use tenant::{Member, Seats, Sharing, Tenant};
+pub use tenant::{Account, Member, Seats, Sharing, Tenant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,8 +46,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::schedule::turns::Job;
 use closer::Closer;
-use gpu::spawn;
+use gpu::{Gpu, spawn};
 use gpus::Gpus;
 use refusals::Refusals;
 use server::Server;
@@ -97,7 +98,7 @@ impl Arbiter {
         gpus.map(|(id, gpu)| (id, gpu.sharing())).collect()
     }
 
-    /// Who has a seat at each GPU, and who asked for one in vain.
+    /// The processes that have a seat at each GPU, and those that asked for one in vain.
     pub fn seats(&self) -> Seats {
         let mut seats = Seats {
             refused: self.refusals.refused(),
@@ -123,7 +124,16 @@ impl Arbiter {
         }
     }
 
-    /// Where each GPU's jobs stand.
+    /// What jobs had of each GPU. What those had that are over is forgotten.
+    pub fn accounts(&self, is_over: impl Fn(Job) -> bool) -> BTreeMap<GpuId, Account> {
+        let account = |(id, gpu): (GpuId, Arc<Gpu>)| {
+            gpu.forget(&is_over);
+            (id, gpu.account())
+        };
+        self.gpus.all().into_iter().map(account).collect()
+    }
+
+    /// The state of each GPU's jobs.
     pub fn status(&self) -> BTreeMap<GpuId, Vec<Tenant>> {
         let gpus = self.gpus.all().into_iter();
         gpus.map(|(id, gpu)| (id, gpu.tenants())).collect()

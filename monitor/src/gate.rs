@@ -22,7 +22,7 @@ use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, Place, owner};
 
 /// Where the loader finds which libraries go into every process.
-const PRELOAD: &str = "/etc/ld.so.preload";
+pub const PRELOAD: &str = "/etc/ld.so.preload";
 /// The library's name.
 const LIBRARY: &str = "libsoftmig.so";
 
@@ -195,11 +195,8 @@ impl Shared {
 
     /// It may have been installed or upgraded a moment ago.
     fn find_library(&self) {
-        let text = std::fs::read_to_string(&self.preload).unwrap_or_default();
-        for path in libraries(&text) {
-            if let Err(error) = self.library.add(&path) {
-                self.say(format!("{}: {error}", path.display()));
-            }
+        for (path, error) in find_library(&self.library, &self.preload) {
+            self.say(format!("{}: {error}", path.display()));
         }
     }
 
@@ -268,6 +265,13 @@ fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
         },
         Owner::Gone | Owner::Unknown(_) => false,
     }
+}
+
+/// Adds the library that the loader's list names now. Returns what could not be opened.
+pub fn find_library(library: &Library, preload: &Path) -> Vec<(PathBuf, std::io::Error)> {
+    let text = std::fs::read_to_string(preload).unwrap_or_default();
+    let add = |path: PathBuf| library.add(&path).err().map(|error| (path, error));
+    libraries(&text).into_iter().filter_map(add).collect()
 }
 
 /// The paths of softmig's library in the loader's list, which has spaces, colons and line feeds between its entries.

@@ -10,6 +10,7 @@
 //! - [`status`]: what the daemon answers about that.
 //! - [`measure`]: what each job has on the node's GPUs.
 //! - [`enforce`]: ends what got past the library, when the administrator says so.
+//! - [`usage`]: adds up what each job has and had of GPUs, and gives it out.
 //! - [`notify`]: tells systemd.
 //! - [`watch`]: measures again and again, and logs what it finds.
 
@@ -22,6 +23,7 @@ pub mod measure;
 pub mod notify;
 pub mod schedule;
 pub mod status;
+pub mod usage;
 pub mod watch;
 
 pub use cli::Cli;

@@ -13,22 +13,28 @@ use softmig_monitor::gate::{self, Keeper};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
 use softmig_monitor::status::{Turns, socket};
+use softmig_monitor::usage::Shared;
+use softmig_monitor::usage::acl::{self, Who};
 use softmig_monitor::watch::Watch;
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;
 use softmig_node::report as log;
+use softmig_node::usage_socket;
 use softmig_policy::node::node_conf::Scheduler;
 use softmig_policy::node::paths::NODE_CONF;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 /// The daemon's socket for root, in the node's folder.
 const SOCKET: &str = "monitor.sock";
+
+/// The group whose members are told it.
+const GROUP: &str = "softmig";
 
 /// How long the end waits for a look that is under way: a GPU that is lost can keep it for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,9 +112,11 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
         };
         let path = node.run.join(SOCKET);
         let listening = || format!("listening at {}", path.display());
-        socket::Server::start(&path, tell).with_context(listening)?
+        const FOR_ROOT: Option<fn(&Path) -> std::io::Result<()>> = None;
+        socket::Server::start(&path, FOR_ROOT, tell).with_context(listening)?
     };
-    let watch = Watch::new(node, Arc::downgrade(&arbiter), tally);
+    let (shared, usage) = give_out_usage(&node)?;
+    let watch = Watch::new(node, Arc::downgrade(&arbiter), tally, shared);
     let (end, until) = channel();
     let (ended, all) = channel::<()>();
     let thread = std::thread::Builder::new().name("measure".into());
@@ -128,6 +136,7 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     info!("ends, by signal {}", signal.unwrap_or_default());
     drop(end);
     drop(status);
+    drop(usage);
     // Jobs learn it now, and go on with their own caps.
     drop(arbiter);
     if all.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
@@ -135,6 +144,25 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     }
     log::finish();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Listens for those who ask for the usage of GPUs: root, and the group if there is one.
+fn give_out_usage(node: &Node) -> anyhow::Result<(Arc<Shared>, socket::Server)> {
+    let shared = Arc::new(Shared::default());
+    let told = Arc::clone(&shared);
+    let path = node.run.join(usage_socket::NAME);
+    let group = uzers::get_group_by_name(GROUP);
+    let let_in = group.map(|group| {
+        move |path: &Path| {
+            let let_in = acl::let_in_at(path, Who::Group(group.gid()));
+            // Where there are no access lists, root alone is told.
+            let_in.unwrap_or_else(|why| warn!("the group {GROUP} is not told the usage: {why}"));
+            Ok(())
+        }
+    });
+    let listening = || format!("listening at {}", path.display());
+    let server = socket::Server::start(&path, let_in, move || told.told());
+    Ok((shared, server.with_context(listening)?))
 }
 
 /// Looks after the device gate until this process ends.
@@ -209,4 +237,5 @@ fn go_on(mut watch: Watch, until: &Receiver<()>) {
     while until.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
         wait = watch.round();
     }
+    watch.finish();
 }

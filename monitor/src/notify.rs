@@ -1,4 +1,4 @@
-//! Tells systemd how the daemon stands, as sd_notify(3) says.
+//! Tells systemd the state of the daemon, as sd_notify(3) says.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,5 +1,5 @@
-//! Who takes turns on each GPU, for people: the daemon tells it to root by a socket of its own ([`socket`]), and
-//! `softmig-monitor --once` shows it (docs/monitor.md).
+//! The jobs that take turns on each GPU, for people: the daemon tells it to root by a socket of its own ([`socket`]),
+//! and `softmig-monitor --once` shows it (docs/monitor.md).
 
 #![forbid(unsafe_code)]
 
@@ -12,19 +12,19 @@ use softmig_node::ending::Ending;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Who takes turns.
+/// The jobs that take turns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turns {
     /// Why nothing is known: the daemon does not run.
     pub error: Option<String>,
-    /// The GPUs on which somebody takes turns.
+    /// The GPUs on which jobs take turns.
     pub gpus: Vec<Gpu>,
     /// What was ended, and would have been; `None` if the daemon is older, or does not answer.
     #[serde(default)]
     pub ending: Option<Ending>,
 }
 
-/// A GPU on which somebody takes turns.
+/// A GPU on which jobs take turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     /// NVML's index; `null` for a GPU that NVML does not show.
@@ -34,10 +34,10 @@ pub struct Gpu {
     /// How jobs share it just now: `scheduler` or `turns`; `None` if the daemon is older.
     #[serde(default)]
     pub shared_by: Option<String>,
-    /// Why by turns; `None` where nothing stands against the scheduler.
+    /// The reason for turns; `None` if there is no reason against the scheduler.
     #[serde(default)]
     pub why: Option<String>,
-    /// Who does.
+    /// The jobs that share it.
     pub jobs: Vec<Job>,
 }
 
@@ -73,7 +73,7 @@ pub struct Job {
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// How often it launched without a turn, so that nobody hangs; by its own count.
+    /// The number of its launches without a turn, which keep it from hanging; by its own count.
     pub launches_without_turn: u32,
     /// It did not say that its turn is over: for so long it gets none, unless it does.
     pub shut_out_seconds: Option<f64>,

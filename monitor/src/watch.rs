@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod settings;
+pub mod textfile;
 
 use crate::arbiter::{self, Arbiter, Seats, Unseated};
 use crate::enforce::enforcer::{Enforcer, Eyes, SECOND_LOOK};
@@ -16,12 +17,14 @@ use crate::jobs::confs::Confs;
 use crate::measure::report::{Finding, Job, JobGpu, Report};
 use crate::measure::table::pids;
 use crate::measure::{Measure, Sight};
+use crate::usage;
 use settings::Settings;
 use softmig_node::node::Node;
 use softmig_policy::config::monitor::Monitor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use textfile::Textfile;
 use tracing::{info, warn};
 
 /// How long nothing more is said of a job.
@@ -42,11 +45,16 @@ pub struct Watch {
     /// When the next look is due, by the settings of the last one.
     due: Option<(Instant, Monitor)>,
     enforcer: Enforcer,
+    tally: Arc<Tally>,
     memory: Memory,
     /// Whether there were jobs with limits in the last look.
     is_watching: bool,
     /// What was wrong last, so that it is said once.
     trouble: Option<String>,
+    usage: usage::Keeper,
+    /// Where the usage is told.
+    shared: Arc<usage::Shared>,
+    textfile: Textfile,
 }
 
 /// Where it looks from.
@@ -63,7 +71,7 @@ impl Eyes for Outlook {
         let arbiter = &self.arbiter;
         let seats = || arbiter.upgrade().map(|arbiter| arbiter.seats());
         let (sight, seats) = self.measure.sight(!again, seats);
-        // Without one nobody can ask.
+        // Without an arbiter no process can ask.
         let none = || Seats {
             is_crowded: true,
             ..Seats::default()
@@ -84,7 +92,12 @@ impl Eyes for Outlook {
 
 impl Watch {
     /// A watch of this node, which counts there what was ended.
-    pub fn new(node: Node, arbiter: Weak<Arbiter>, tally: Arc<Tally>) -> Self {
+    pub fn new(
+        node: Node,
+        arbiter: Weak<Arbiter>,
+        tally: Arc<Tally>,
+        shared: Arc<usage::Shared>,
+    ) -> Self {
         Self {
             outlook: Outlook {
                 node: node.clone(),
@@ -93,7 +106,11 @@ impl Watch {
             },
             settings: Settings::default(),
             due: None,
-            enforcer: Enforcer::new(node.clone(), Places::of_this_machine(), tally),
+            enforcer: Enforcer::new(node.clone(), Places::of_this_machine(), Arc::clone(&tally)),
+            tally,
+            usage: usage::Keeper::new(node.clone()),
+            shared,
+            textfile: Textfile::default(),
             node,
             memory: Memory::default(),
             is_watching: false,
@@ -123,7 +140,13 @@ impl Watch {
         if !self.is_watching {
             match Confs::read(&self.node) {
                 Ok(confs) if confs.has_limits() => self.is_watching = true,
-                Ok(_) => return interval,
+                Ok(confs) => {
+                    self.tell(&Sight {
+                        confs,
+                        ..Sight::default()
+                    });
+                    return interval;
+                }
                 Err(error) => {
                     self.report(Some(error.to_string()));
                     return interval;
@@ -131,6 +154,7 @@ impl Watch {
             }
         }
         let seen = self.outlook.see(false);
+        self.tell(&seen.0);
         let report = &seen.0.report;
         let is_seen = report.error.is_none();
         // Where the confs could not be read, no job has any.
@@ -156,6 +180,21 @@ impl Watch {
             .chain(second)
             .min()
             .map_or(interval, |soon| soon.min(interval))
+    }
+
+    /// Tells the usage, as of now.
+    fn tell(&mut self, sight: &Sight) {
+        let arbiter = self.outlook.arbiter.upgrade();
+        let findings = self.tally.findings();
+        (self.usage).note(sight, arbiter.as_deref(), findings, &self.shared);
+        let path = self.settings.textfile.as_deref();
+        let told = || self.shared.told();
+        self.textfile.keep(path, self.node.owner, told);
+    }
+
+    /// Leaves the last figures for the monitor that comes after this one.
+    pub fn finish(&mut self) {
+        self.usage.finish(&self.shared);
     }
 
     /// There is nothing to look at.
@@ -392,6 +431,30 @@ mod tests {
     }
 
     #[test]
+    fn the_metrics_are_in_the_textfile_for_as_long_as_the_policy_names_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::in_folder(folder.path(), rustix::process::getuid().as_raw());
+        std::fs::create_dir_all(&node.run).unwrap();
+        std::fs::create_dir_all(node.policy.parent().unwrap()).unwrap();
+        let textfile = folder.path().join("softmig.prom");
+        let mut watch = Watch::new(node.clone(), Weak::new(), Arc::default(), Arc::default());
+        let mut look = |interval: u32, metrics: &str| {
+            let text = format!("[monitor]\ninterval_seconds = {interval}\n[metrics]\n{metrics}\n");
+            std::fs::write(&node.policy, text).unwrap();
+            watch.round();
+            std::fs::read_to_string(&textfile).ok()
+        };
+        assert_eq!(look(60, ""), None);
+        let named = format!("textfile = \"{}\"", textfile.display());
+        let told = look(61, &named).unwrap();
+        assert!(
+            told.contains("\nsoftmig_measured_timestamp_seconds 1"),
+            "{told}"
+        );
+        assert_eq!(look(62, ""), None);
+    }
+
+    #[test]
     fn other_settings_count_at_once_also_where_looks_are_seldom() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -403,7 +466,7 @@ mod tests {
         };
         write(3600);
         std::fs::create_dir_all(&node.run).unwrap();
-        let mut watch = Watch::new(node.clone(), Weak::new(), Arc::default());
+        let mut watch = Watch::new(node.clone(), Weak::new(), Arc::default(), Arc::default());
         assert!(watch.round() <= SETTINGS_EVERY);
         assert_eq!(watch.trouble, None);
         // The next look finds a folder that is not to be trusted.

@@ -62,7 +62,7 @@ impl Authorizer for Door {
 fn an_arbiter_that_does_not_answer_is_found() {
     let node = Node::new();
     check(&node.socket, Duration::from_secs(60)).unwrap();
-    // Who asks now is not answered while this is locked.
+    // A process that asks now is not answered while this is locked.
     let door = node.door.0.lock().unwrap();
     let asking = client::connected(&node.socket).unwrap();
     send(&asking, &request(GPU), SendFlags::NOSIGNAL).unwrap();
@@ -73,7 +73,7 @@ fn an_arbiter_that_does_not_answer_is_found() {
 }
 
 #[test]
-fn who_asks_to_be_admitted_is_answered_and_nobody_else_waits() {
+fn a_process_that_asks_to_be_admitted_is_answered_and_no_other_waits() {
     let node = Node::new();
     // In no job, and in one, of a node without a gate.
     assert_eq!(ask(&node.socket, &ADMISSION).unwrap().0, 0);
@@ -194,7 +194,7 @@ fn jobs_take_turns_and_a_cap_holds() {
         .windows(2)
         .filter(|pair| pair[1].0 < pair[0].1)
         .count();
-    // Who is late may overlap the turn that was begun without it, and the one after that.
+    // A process that is late may overlap the turn that was begun without it, and the one after that.
     assert!(
         overlaps as u64 <= 2 * overruns,
         "{overlaps} overlaps, {overruns} overruns"
@@ -244,7 +244,7 @@ fn a_stopped_holder_makes_way_and_comes_back() {
 }
 
 #[test]
-fn garbage_on_a_page_harms_nobody_else() {
+fn garbage_on_a_page_harms_no_other_process() {
     let node = Node::new();
     let _garbage = node.client("garbage", 1, (1, 2));
     let other = node.client("honest", 2, (1, 2));
@@ -300,7 +300,7 @@ pub fn be_an_arbiter(socket: PathBuf) {
 }
 
 #[test]
-fn killing_the_arbiter_again_and_again_hangs_nobody() {
+fn killing_the_arbiter_again_and_again_hangs_no_process() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("arbiter.sock");
     let mut clients = [(); 3].map(|()| Client::start(&socket, "honest"));

@@ -92,6 +92,7 @@ fn judged<const O: usize, const C: usize>(
     let confs = Confs {
         jobs: jobs.into(),
         sluids: [("sEKNKTV3WPV500".into(), 13)].into(),
+        ..Confs::default()
     };
     rows(&reading, &BTreeMap::from(owners), &confs)
 }
@@ -406,7 +407,7 @@ fn a_job_with_whole_gpus_may_have_all_of_them_and_no_others() {
 }
 
 #[test]
-fn what_nobody_could_look_at_is_nobodys() {
+fn a_process_of_unknown_owner_is_counted_without_a_user() {
     let unknown = Owner::Unknown("permission denied".into());
     let report = judged(
         vec![gpu(0, 600, vec![on(1, 100), on(2, 100), on(3, 100)])],

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_gate_everybody_is_let_through() {
+    fn without_a_gate_all_are_let_through() {
         let closer = Arc::new(Closer::new().unwrap());
         let (connection, socket) = client(9, &closer);
         Admissions::new(None).ask(Job(7), connection);

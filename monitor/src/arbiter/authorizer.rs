@@ -36,7 +36,7 @@ pub struct Admission {
     pub is_several: bool,
 }
 
-/// Who may sit where.
+/// The processes that may have a seat, and at which GPU.
 pub trait Authorizer: Send + 'static {
     /// Says who a client is, or why it gets no seat at that GPU.
     fn admit(&self, client: Client, gpu: [u8; 16]) -> Result<Admission, Errno>;
@@ -115,7 +115,7 @@ impl Authorizer for Jobs {
     }
 
     fn users(&self) -> BTreeSet<u32> {
-        // Where they cannot be read nobody is admitted either.
+        // If they cannot be read, no process is admitted either.
         let confs = Confs::read(&self.node).unwrap_or_default();
         let confs = confs.jobs.into_values().flatten();
         let limited = confs.filter(|conf| conf.limits.is_some());

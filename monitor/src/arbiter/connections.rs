@@ -1,8 +1,8 @@
-//! Who has connected and is not done: has not asked yet, or has not taken the answer.
+//! The clients that have connected and are not done: they have not asked yet, or have not taken the answer.
 //!
-//! Each of these keeps files open here, or on their way, and anybody can connect. So there is a limit to what a user has
-//! of either, and one to all who say nothing: where that is reached, users without a job lose their connections first,
-//! and of the others who has most. Nobody loses an answer; who leaves too many gets no more.
+//! Each of these keeps files open here, or on their way, and any user can connect. So there is a limit to what a user
+//! has of either, and one to all silent clients. When that is reached, users without a job lose their connections
+//! first, and then the user with the most. No user loses an answer; a user that leaves too many gets no more.
 
 use rustix::io::Errno;
 use std::cmp::Reverse;
@@ -13,12 +13,13 @@ use super::closer::ClientSocket;
 use crate::jobs::pidfd::Pidfd;
 use crate::schedule::turns::Nanos;
 
-/// How many may have connected without having asked yet, in all and of one user.
+/// The most clients that may have connected without having asked yet, in all and of one user.
 const MOST_SILENT: usize = 256;
 const MOST_SILENT_OF_A_USER: usize = 16;
-/// How many pages a user may have been given that nobody has taken yet.
+/// The most pages of a user that were given and not taken yet.
 const MOST_UNREAD_OF_A_USER: usize = 64;
-/// A user is given a page so often, since he can keep it, and what he did not ask for in this time at once.
+/// The interval at which a user is given a page, which the user can keep. Pages that a user did not ask for in the time
+/// of `SAVINGS` are given at once.
 const PAGE: Nanos = 50_000_000;
 const SAVINGS: Nanos = 1024 * PAGE;
 
@@ -31,7 +32,7 @@ pub(super) struct Connections {
     given: BTreeMap<u32, Nanos>,
 }
 
-/// Somebody at the other end of a socket.
+/// A client at the other end of a socket.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: ClientSocket,
@@ -66,7 +67,8 @@ impl Connections {
         may
     }
 
-    /// Somebody has connected. Where they are too many, one who has not asked yet goes; `users` has those with jobs.
+    /// Adds a client that has connected. If there are too many, one that has not asked yet goes; `users` has those with
+    /// jobs.
     pub(super) fn come(
         &mut self,
         number: u64,
@@ -100,17 +102,17 @@ impl Connections {
         }
     }
 
-    /// Who says something for the first time.
+    /// The client that says something for the first time.
     pub(super) fn ask(&mut self, number: u64) -> Option<Connection> {
         Some(self.silent.remove(&number)?.connection)
     }
 
-    /// Somebody was given a page, and may not have taken it yet.
+    /// Adds a client that was given a page, and may not have taken it yet.
     pub(super) fn serve(&mut self, number: u64, connection: Connection) {
         self.served.insert(number, connection);
     }
 
-    /// Who was given a page.
+    /// The client that was given a page.
     pub(super) fn served(&self, number: u64) -> Option<&Connection> {
         self.served.get(&number)
     }

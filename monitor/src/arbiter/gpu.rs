@@ -15,8 +15,8 @@ use super::other_gpus::OtherGpus;
 use super::page::Page;
 use super::session::Session;
 use super::steering::{Scheduler, Unseated};
-use super::tenant::{Sharing, Tenant};
-use crate::schedule::turns::{Nanos, Rules, SeatId};
+use super::tenant::{Account, Sharing, Tenant};
+use crate::schedule::turns::{Job, Nanos, Rules, SeatId};
 
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
@@ -91,6 +91,22 @@ impl Gpu {
         self.state().sharing()
     }
 
+    /// See [`GpuState::account`]. First all seats are heard: while a job is alone nothing may have happened for hours.
+    pub(super) fn account(&self) -> Account {
+        let mut state = self.state();
+        if !state.is_over
+            && let Some(due) = state.look(None)
+        {
+            self.tell_clock(&state, due);
+        }
+        state.account()
+    }
+
+    /// See [`GpuState::forget`].
+    pub(super) fn forget(&self, is_over: impl Fn(Job) -> bool) {
+        self.state().forget(is_over);
+    }
+
     pub(super) fn tenants(&self) -> Vec<Tenant> {
         self.state().tenants()
     }
@@ -103,7 +119,7 @@ impl Gpu {
         }
     }
 
-    /// Lets the clock hear a seat, and all others, where nobody listens for so long.
+    /// Lets the clock hear a seat at which no thread listens for this time, and all others.
     fn look_soon(&self, wait: Duration) {
         let mut state = self.state();
         let due = state.look_soon(wait);

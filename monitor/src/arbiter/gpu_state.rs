@@ -14,25 +14,27 @@ use super::page::Page;
 use super::rate_limit::RateLimit;
 use super::session::Session;
 use super::steering::{Held, Said, Scheduler, Steering, Unseated};
-use super::tenant::{Member, Sharing, Tenant};
+use super::tenant::{Account, Member, Sharing, Tenant};
 use crate::schedule::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
 const BEAT: Nanos = 25_000_000;
-/// So often everybody is heard while there are seats where nobody listens, and so much more seldom for each: to hear all of
-/// them, and to tell all of them what follows, takes a small part of that.
+/// The interval at which all seats are heard while some have no listening thread, plus this much for each seat. To hear
+/// all of them, and to tell all of them what follows, takes a small part of that.
 const SOON: Nanos = 1_000_000;
 const SOON_EACH: Nanos = 20_000;
 /// A process that answers faster than it can be told is not waited for: others are to come to their looks.
 const MOST_LOOKS: u32 = 8;
 const BREATH: Nanos = 100_000;
-/// So long jobs take turns at least before they are steered again.
+/// The least time for which jobs take turns before they are steered again.
 const PAUSE: Nanos = 500_000_000;
 
 /// A GPU's turns and who sits there.
 #[derive(Debug)]
 pub(super) struct GpuState {
+    /// Since when anything is counted here.
+    since: Nanos,
     turns: Turns,
     others: OtherGpus,
     scheduler: Scheduler,
@@ -47,9 +49,9 @@ pub(super) struct GpuState {
     pub(super) next: Option<Nanos>,
     /// When the clock's thread will.
     pub(super) clock: Option<Nanos>,
-    /// When everybody is heard, and told that the arbiter is there, if that is not before.
+    /// The time when all are heard and told that the arbiter is there, if that does not happen earlier.
     beat: Option<Nanos>,
-    /// Until when there are seats where nobody listens.
+    /// The time until which there are seats without a listening thread.
     deaf: Nanos,
     pub(super) is_over: bool,
 }
@@ -57,6 +59,7 @@ pub(super) struct GpuState {
 impl GpuState {
     pub(super) fn new(rules: Rules, others: OtherGpus, scheduler: Scheduler) -> Self {
         Self {
+            since: now(),
             turns: Turns::new(now(), rules),
             others,
             scheduler,
@@ -101,6 +104,8 @@ impl GpuState {
     pub(super) fn leave(&mut self, seat: SeatId) {
         self.turns.leave(now(), seat);
         if let Some(session) = self.sessions.remove(&seat) {
+            let launches = u64::from(session.page.overruns());
+            self.turns.book().of(seat.job).launches_without_turn += launches;
             session.close();
         }
         let is_there = self.sessions.keys().any(|other| other.job == seat.job);
@@ -157,6 +162,34 @@ impl GpuState {
         tenants.collect()
     }
 
+    /// What jobs had of the GPU, and their state.
+    pub(super) fn account(&mut self) -> Account {
+        if let Some(steering) = &mut self.steering {
+            self.turns.book().add(&steering.take_book());
+        }
+        let mut book = self.turns.book().clone();
+        let tenants = self.tenants();
+        for tenant in &tenants {
+            let launches = tenant.members.iter().map(|it| it.launches_without_turn);
+            book.of(tenant.standing.job).launches_without_turn +=
+                launches.map(u64::from).sum::<u64>();
+        }
+        Account {
+            known_for: Duration::from_nanos(u64::try_from(now() - self.since).unwrap_or(0)),
+            sharing: self.sharing(),
+            book,
+            tenants,
+        }
+    }
+
+    /// Forgets what jobs had that are over.
+    pub(super) fn forget(&mut self, is_over: impl Fn(Job) -> bool) {
+        let sessions = &self.sessions;
+        let is_here = |job| sessions.keys().any(|seat| seat.job == job);
+        // One that has just come need not be known to who says what is over.
+        (self.turns.book()).forget(|job| is_over(job) && !is_here(job));
+    }
+
     /// How jobs share the GPU just now.
     pub(super) fn sharing(&self) -> Sharing {
         if self.steering.is_some() {
@@ -180,7 +213,7 @@ impl GpuState {
         other.map_or_else(Arc::default, |(_, session)| Arc::clone(&session.bell))
     }
 
-    /// Hears the seat that rang, or everybody, and does what is to be done. Tells when to look again, if it is known.
+    /// Hears the seat that rang, or all seats, and does what follows. Tells when to look again, if it is known.
     pub(super) fn look(&mut self, mut rang: Option<SeatId>) -> Option<Nanos> {
         for _ in 0..MOST_LOOKS {
             let time = now();
@@ -209,7 +242,7 @@ impl GpuState {
         self.next
     }
 
-    /// Nobody listens at a seat for so long. Tells when it will be heard all the same.
+    /// Notes that no thread listens at a seat for this time. Tells when the seat will be heard anyway.
     pub(super) fn look_soon(&mut self, wait: Duration) -> Nanos {
         let now = now();
         let wait = Nanos::try_from(wait.as_nanos()).unwrap_or(Nanos::MAX);
@@ -220,7 +253,7 @@ impl GpuState {
         soon
     }
 
-    /// When to hear those at whom nobody listens.
+    /// The time to hear the seats without a listening thread.
     fn soon(&self, now: Nanos) -> Nanos {
         let seats = Nanos::try_from(self.sessions.len()).unwrap_or(Nanos::MAX);
         now + SOON
@@ -256,7 +289,7 @@ impl GpuState {
         &self.sessions[&seat]
     }
 
-    /// How a job stands while it is steered: whether its channels run, its credit, and what it was charged.
+    /// The state of a job that is steered: whether its channels run, its credit, and what it was charged.
     fn steered(&self, job: Job) -> Option<(bool, Nanos, Nanos)> {
         let steering = self.steering.as_ref()?;
         let (is_on, _) = steering.state(job)?;
@@ -284,7 +317,7 @@ impl GpuState {
         true
     }
 
-    /// Who wants the GPU.
+    /// The jobs that want the GPU.
     fn wishing(&self) -> impl Iterator<Item = (Job, &Session)> {
         let wishing = self
             .sessions
@@ -418,6 +451,7 @@ impl GpuState {
             return;
         };
         steering.end(&mut self.scheduler);
+        self.turns.book().add(&steering.take_book());
         self.turns_until = now + PAUSE;
         let orders = self.turns.resume(now, |job| steering.standing(job));
         for order in &orders {

@@ -141,7 +141,7 @@ fn who_rings_without_pause_is_heard_now_and_then() {
 }
 
 #[test]
-fn whoever_is_beside_a_crowd_that_rings_has_turns() {
+fn a_process_beside_a_crowd_that_rings_has_turns() {
     for does in [Does::Rings, Does::GivesBack] {
         let gpu = Gpu::start(Rules::default(), OtherGpus::default(), nowhere()).unwrap();
         let crowd = Sat::crowd(&gpu, 1, 100);
@@ -206,7 +206,7 @@ fn what_a_crowd_costs() {
 struct Steered {
     log: Arc<Mutex<Vec<softmig_rm::Switch>>>,
     waiting: Arc<Mutex<std::collections::BTreeSet<softmig_rm::Channel>>>,
-    /// So many calls that let channels run are answered with an error that passes.
+    /// The number of calls that let channels run which get an error that passes.
     busy: Arc<std::sync::atomic::AtomicU32>,
     /// Where it is to be written down which channels wait, and whether that was there at each call that holds some.
     lists: Option<std::path::PathBuf>,
@@ -334,9 +334,9 @@ fn jobs_that_want_the_gpu_share_it_and_who_is_ahead_waits() {
     gpu.leave(*first_id);
     assert!(
         !device.waits(*first_channel),
-        "whoever has its number next runs"
+        "the next channel with its number runs"
     );
-    wait_until("nobody is written down", || lists() == 0);
+    wait_until("no channel is written down", || lists() == 0);
     gpu.end();
 }
 

@@ -12,7 +12,7 @@ use super::settings::{GpuId, Settings};
 use super::steering::Scheduler;
 use crate::schedule::turns::Gangs;
 
-/// The GPUs that somebody asked for.
+/// The GPUs that a process asked for.
 #[derive(Debug, Default)]
 pub(super) struct Gpus {
     all: Mutex<BTreeMap<GpuId, Arc<Gpu>>>,

@@ -74,7 +74,7 @@ impl Page {
             seat.ahead().store(terms.ahead, Relaxed);
             seat.until().store(terms.until, Relaxed);
         }
-        // After the terms, which whoever sees this word is to see.
+        // After the terms, so that a process that sees this word sees them too.
         seat.turn().store(order.word, SeqCst);
         // All threads that wait there. It fails for an address that is none, and this is one.
         let _ = futex::wake(seat.turn(), futex::Flags::empty(), i32::MAX as u32);

@@ -1,8 +1,8 @@
-//! How often a job is heard that rings.
+//! The limit to how often a job's rings are heard.
 //!
 //! Each ring wakes a thread, which looks; so a job that rings for the sake of it would take a core, and the time of
-//! others who want to be heard. A job has so much of both and no more: what it rings beyond that is heard together, a
-//! little later, and whoever rang sleeps until that is paid for.
+//! others who want to be heard. A job has so much of both and no more: further rings are heard together, a little
+//! later, and the thread that heard the ring sleeps until that is paid for.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SEAT: Nanos = 50;
 const PARTS: Nanos = 20;
 /// What it did not ring in this time it may ring at once.
 const SAVINGS: Nanos = 10_000_000;
-/// Who has to wait does so at least for this long: to sleep and wake for each ring would cost more than to look.
+/// The shortest wait: to sleep and wake for each ring would cost more than to look.
 const REST: Nanos = 1_000_000;
 
 /// What the seats of one job at a GPU have in common: when all is paid for that they rang.
@@ -24,7 +24,7 @@ const REST: Nanos = 1_000_000;
 pub(super) struct RateLimit(AtomicI64);
 
 impl RateLimit {
-    /// One of the job's seats, of which there are so many, rings. Tells how long nobody listens there.
+    /// One of the job's `seats` seats rings. Tells for how long no thread listens there.
     pub(super) fn ring(&self, now: Nanos, seats: usize) -> Duration {
         let seats = Nanos::try_from(seats).unwrap_or(Nanos::MAX);
         let cost = SEAT.saturating_mul(seats).saturating_add(RING);

@@ -1,5 +1,5 @@
-//! Who asked for a seat of late and got none, and whether more processes come than can be heard at once: of these nobody can
-//! say that they did not ask.
+//! The processes that asked for a seat of late and got none. This also notes whether more processes come than can be
+//! heard at once, since these may have asked too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 use tracing::warn;
 
 const SECOND: Nanos = 1_000_000_000;
-/// So long it is kept who got none.
+/// The time for which a refusal is kept.
 const KEPT: Nanos = 60 * SECOND;
 /// No more are kept, the last ones.
 const MOST: usize = 4096;
 /// More connections in a second are a crowd: others may not be heard in time.
 const CROWD: u32 = 128;
-/// So long after a crowd it may be that a process was not heard.
+/// The time after a crowd in which a process may not have been heard.
 const AFTER_CROWD: Nanos = 5 * SECOND;
 
 /// How often a crowd is told of.

@@ -44,7 +44,7 @@ pub(super) struct Server {
     connections: Connections,
     admissions: Admissions,
     closer: Arc<Closer>,
-    /// Who has jobs here, and until when that is believed; looked up only where there is a crowd.
+    /// The users that have jobs here, and until when that is believed. They are looked up only when there is a crowd.
     users: (Nanos, BTreeSet<u32>),
     processes: HashMap<u64, Process>,
     /// The seats of each user: as many as there are other references.
@@ -199,7 +199,7 @@ impl Server {
         if answer(&connection.socket, page).is_err() || !is_page {
             return;
         }
-        // Each change is told once: that it was taken, and that there is nobody any more who could.
+        // Each change is told once: that the page was taken, and that its client is gone.
         let (data, flags) = (EventData::new_u64(number), EventFlags::OUT | EventFlags::ET);
         if epoll::modify(self.closer.epoll(), &connection.socket, data, flags).is_ok() {
             self.connections.serve(number, connection);
@@ -266,11 +266,11 @@ impl Server {
     }
 
     fn check_room(&self, client: Client) -> Result<(), Errno> {
-        // A seat that was given up counts until nobody listens there any more.
+        // A seat that was given up counts until no thread listens there any more.
         let count = |counted: &Arc<()>| Arc::strong_count(counted).saturating_sub(1);
         let all: usize = self.seats.values().map(count).sum();
         let of_this_user = self.seats.get(&client.uid).map_or(0, count);
-        // Who has many leaves something to who has few.
+        // A user with many seats leaves some to users with few.
         let left = self.settings.seats.saturating_sub(all);
         let most = self.settings.seats_of_a_user.min(left);
         if of_this_user < most {

@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Its bell was rung. Tells for how long nobody is to listen here.
+    /// Its bell was rung. Tells for how long no thread is to listen here.
     pub(super) fn ring(&self) -> Duration {
         self.bell.ring(now(), Arc::strong_count(&self.bell))
     }
@@ -117,7 +117,7 @@ impl Session {
 
     /// Whether it can be steered, or may just be about to tell how.
     pub(super) fn can_be_steered(&self, now: Nanos) -> bool {
-        /// So long it takes at most until a process that comes has told of its channels, and they are proven.
+        /// The longest time until a process that comes has told of its channels, and they are proven.
         const COMING: Nanos = 200_000_000;
         match *self.channels() {
             Channels::Known(_) => true,
@@ -129,7 +129,7 @@ impl Session {
     /// Channels were told to wait: `new` ones, of which those in `gone` are no more. Its own are proven again, since another
     /// process may have come to have their handles before. Without that they are let go.
     pub(super) fn was_held(&self, new: &BTreeSet<Channel>, gone: &BTreeSet<Channel>, now: Nanos) {
-        /// So long a proof may take.
+        /// The longest time of a proof.
         const PROOF: Nanos = 100_000_000;
         let mut channels = self.channels();
         if let Channels::Known(channels) = &mut *channels {

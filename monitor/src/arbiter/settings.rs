@@ -25,7 +25,7 @@ pub struct Settings {
     pub scheduler: node_conf::Scheduler,
     /// Where it is kept what was measured of GPUs' own schedulers; `None` if nothing is to be known of that.
     pub node: Option<Node>,
-    /// Who admits processes to GPUs; `None` where all are.
+    /// The part that admits processes to GPUs; `None` where all are admitted.
     pub gate: Option<Keeper>,
     /// How many seats one user can have, and no more than are left for others: each is a thread and a page.
     pub seats_of_a_user: usize,

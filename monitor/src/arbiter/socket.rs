@@ -44,7 +44,7 @@ impl Listener {
     pub(super) fn bind(settings: &Settings, closer: &Arc<Closer>) -> io::Result<Self> {
         let path = settings.socket.as_path();
         let lock = lock(&beside(path, ".lock"))?;
-        // Complete before it has its name: nobody finds one that does not listen yet, or not for everybody.
+        // Complete before it has its name: no process finds one that does not listen yet, or that not all may use.
         let new = beside(path, ".new");
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -110,7 +110,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Who comes now is told at once that nobody is here.
+        // A process that comes now is told at once that there is no arbiter.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -15,10 +15,11 @@ use tracing::{debug, info, warn};
 
 use super::clock::{now, time};
 use super::settings::GpuId;
-use super::switch_log::{Log, Stays};
+use super::switch_log::{COMING, Log, Stays};
 use crate::schedule::shares::{
     DEFAULT_SLICE_US, Look, MAX_CREDIT, Observed, RECHECK, Sharing, share_of,
 };
+use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
 /// Until a group that is interrupted has written down all that it needs to go on. The log counts it, and no job pays for it
@@ -66,7 +67,7 @@ impl Device for softmig_rm::Gpu {
 /// A GPU, and whether it can be steered.
 pub(super) struct Scheduler {
     id: GpuId,
-    /// Why jobs take turns whoever they are; `None` where the GPU can be steered, as far as is known.
+    /// The reason why all jobs take turns; `None` if the GPU can be steered, as far as is known.
     why_not: Option<String>,
     /// `None` until it is needed.
     device: Option<Option<Box<dyn Device>>>,
@@ -75,7 +76,7 @@ pub(super) struct Scheduler {
     log: Log,
     /// When a group came anew.
     renewed: Nanos,
-    /// The channels that wait, for whoever comes after this process.
+    /// The list of the channels that wait, for the process that comes after this one.
     list: PathBuf,
 }
 
@@ -183,7 +184,8 @@ impl Scheduler {
         None
     }
 
-    /// Whether the log does not tell who is on the GPU, and was not made to of late: it knows nobody who came before it began.
+    /// True if the log does not tell which groups are on the GPU, and was not renewed of late. It knows no group that
+    /// came before the log began.
     pub(super) fn is_to_be_renewed(&self, now: Nanos) -> bool {
         const SELDOM: Nanos = 100_000_000;
         self.log.is_empty() && now - self.renewed > SELDOM
@@ -299,6 +301,8 @@ pub(super) struct Steering {
     /// When to look again; `None` until a bell rings.
     pub(super) next: Option<Nanos>,
     waiting: BTreeSet<Channel>,
+    /// The processes with a seat at the last look: of one that has gone since then, the log tells once more.
+    seated: BTreeMap<u32, Job>,
 }
 
 impl Steering {
@@ -307,6 +311,7 @@ impl Steering {
             sharing: Sharing::new(now),
             next: None,
             waiting: BTreeSet::new(),
+            seated: BTreeMap::new(),
         }
     }
 
@@ -335,6 +340,11 @@ impl Steering {
         self.sharing.standing(job)
     }
 
+    /// Takes the sums of all jobs since they were last taken.
+    pub(super) fn take_book(&mut self) -> Book {
+        self.sharing.take_book()
+    }
+
     /// Decides, by how each process used the GPU and what it says.
     pub(super) fn look(
         &mut self,
@@ -357,6 +367,22 @@ impl Steering {
             }
             heard.entry(of.job).or_default().unseated += stays.resident;
         }
+        let seated: BTreeMap<u32, Job> = said.iter().map(|one| (one.process, one.job)).collect();
+        let left = std::mem::replace(&mut self.seated, seated);
+        let (mut change, mut unclaimed) = (0, 0);
+        for (process, stays) in processes {
+            change += COMING * stays.lengths.len() as Nanos;
+            if self.seated.contains_key(process) || unseated.contains_key(process) {
+                continue;
+            }
+            match left
+                .get(process)
+                .filter(|job| self.standing(**job).is_some())
+            {
+                Some(job) => heard.entry(*job).or_default().unseated += stays.resident,
+                None => unclaimed += stays.resident,
+            }
+        }
         for one in said {
             let place = heard.entry(one.job).or_default();
             place.wishes |= one.wishes;
@@ -369,11 +395,14 @@ impl Steering {
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
                 let is_cut = !is_on || length >= nearly(slice);
-                place.resident -= if is_cut { LEAVING } else { 0 };
+                let leaving = if is_cut { LEAVING } else { 0 };
+                place.resident -= leaving;
+                change += leaving;
                 place.cut += u32::from(is_cut);
                 place.left += u32::from(!is_cut);
             }
         }
+        self.sharing.note_others(change, unclaimed);
         let look = self.sharing.look(now, &heard);
         self.next = look.next;
         look
@@ -420,7 +449,7 @@ impl Steering {
 
     /// Lets all run.
     pub(super) fn end(&mut self, scheduler: &mut Scheduler) {
-        /// So often the driver is asked, each ms, if it has no time for that.
+        /// The interval at which the driver is asked if it has no time for each ms.
         const PATIENCE: u32 = 100;
         for _ in 0..PATIENCE {
             self.hold(scheduler, BTreeSet::new());

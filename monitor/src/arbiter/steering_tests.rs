@@ -20,7 +20,7 @@ fn busy() -> Said {
 }
 
 #[test]
-fn nobody_pays_for_a_change() {
+fn no_job_pays_for_a_change() {
     let whole = Share::new(1, 1).unwrap();
     let charged = |length: Nanos| {
         let mut steering = Steering::new(0);
@@ -50,14 +50,14 @@ fn a_job_pays_for_its_processes_without_a_seat_and_no_other_does() {
         resident,
         lengths: Vec::new(),
     };
-    // One of a job that is here, one of a job that is not, one of nobody's; and one that has a seat by now.
+    // One of a job that is here, one of a job that is not, one without a job; and one that has a seat by now.
     seen.extend([(8, long(2 * MS)), (9, long(3 * MS)), (10, long(4 * MS))]);
     let of = [unseated(8, 1), unseated(9, 2), unseated(7, 2)].into();
     steering.look(10 * MS, &seen, &[busy()], &of);
     let charged = |job| steering.standing(Job(job)).map(|(_, charged)| charged);
     assert_eq!(charged(1), Some(3 * MS));
     assert_eq!(charged(2), Some(3 * MS));
-    // Who has paid and has no seat is forgotten.
+    // A job that has paid and has no seat is forgotten.
     for at in 2..100 {
         steering.look(at * 10 * MS, &BTreeMap::new(), &[busy()], &BTreeMap::new());
     }
@@ -105,4 +105,48 @@ fn channels_that_an_arbiter_left_waiting_are_found_again() {
     release(folder.path());
     assert!(!scheduler.list.exists());
     scheduler.note(&empty);
+}
+
+#[test]
+fn the_sums_of_jobs_changes_and_others_are_the_cards() {
+    let half = Share::new(1, 2).unwrap();
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), half, Mode::Soft, 0);
+    steering.come(Job(2), half, Mode::Soft, 0);
+    let said = |job, process| Said {
+        job: Job(job),
+        process,
+        ..busy()
+    };
+    let stay = |length: Nanos| Stays {
+        resident: length - COMING,
+        lengths: vec![length],
+    };
+    // Two jobs and a process of no job fill 10 ms: the jobs by their whole slices, the last by less than one.
+    let seen = [(7, stay(4 * MS)), (8, stay(5 * MS)), (9, stay(MS))].into();
+    steering.look(10 * MS, &seen, &[said(1, 7), said(2, 8)], &BTreeMap::new());
+    let book = steering.take_book();
+    assert_eq!(book.unclaimed, MS - COMING);
+    assert_eq!(book.change, 3 * COMING + 2 * LEAVING);
+    assert_eq!(book.charged + book.change + book.unclaimed, 10 * MS);
+    let waited: Vec<Nanos> = book.jobs().map(|(_, totals)| totals.waited).collect();
+    let [first, second] = [4 * MS, 5 * MS].map(|time| time - COMING - LEAVING);
+    // Each waited for the other and for the process of no job.
+    assert_eq!(waited, [second + MS - COMING, first + MS - COMING]);
+    assert_eq!(steering.take_book(), Book::default());
+}
+
+#[test]
+fn the_last_stretch_of_a_process_that_has_gone_is_its_jobs() {
+    let whole = Share::new(1, 1).unwrap();
+    let mut steering = Steering::new(0);
+    steering.come(Job(1), whole, Mode::Soft, 0);
+    let none = BTreeMap::new();
+    steering.look(10 * MS, &stays(&[MS]), &[busy()], &none);
+    steering.leave(Job(1));
+    steering.look(20 * MS, &stays(&[2 * MS]), &[], &none);
+    // Later its number is that of a process of no job.
+    steering.look(30 * MS, &stays(&[4 * MS]), &[], &none);
+    let book = steering.take_book();
+    assert_eq!((book.charged, book.unclaimed), (3 * MS, 4 * MS));
 }

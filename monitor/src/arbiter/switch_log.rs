@@ -6,8 +6,8 @@ use softmig_rm::Switch;
 
 use crate::schedule::turns::Nanos;
 
-/// Until a group has come. The log counts it, and it is no work (docs/gpu-notes.md).
-const COMING: Nanos = 60_000;
+/// Until a group has come. The log counts this time, and it is not work (docs/gpu-notes.md).
+pub(super) const COMING: Nanos = 60_000;
 
 /// The GPU's log, as far as it is open: who is there.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Stays {
 }
 
 impl Log {
-    /// Whether nobody is known to be there.
+    /// True if no group is known to be there.
     pub(super) fn is_empty(&self) -> bool {
         self.there.is_empty()
     }
@@ -107,7 +107,7 @@ mod tests {
             }
         );
         assert_eq!(second[&8].resident, 1_000_000 - COMING);
-        // Who came before the log began is not known.
+        // A group that came before the log began is not known.
         let third = log.note(&[switch(9, false, 6_000_000)], 6_000_000);
         assert!(!third.contains_key(&9));
     }

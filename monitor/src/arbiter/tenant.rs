@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::settings::GpuId;
-use crate::schedule::turns::{Job, Nanos, Standing};
+use crate::schedule::turns::{Book, Job, Nanos, Standing};
 
-/// Where a GPU's jobs stand, as [`super::Arbiter::status`] tells.
+/// The state of a GPU's jobs, as [`super::Arbiter::status`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// What the arbiter knows.
@@ -28,16 +28,29 @@ pub struct Member {
     pub shut_out_for: Option<Duration>,
 }
 
+/// What jobs had of a GPU, as [`super::Arbiter::accounts`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// For how long it was counted.
+    pub known_for: Duration,
+    /// How jobs share the GPU just now.
+    pub sharing: Sharing,
+    /// The sums of the GPU and of all jobs, also of those without processes.
+    pub book: Book,
+    /// The jobs with processes.
+    pub tenants: Vec<Tenant>,
+}
+
 /// How jobs share a GPU just now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// By the GPU's own scheduler.
     Scheduler,
-    /// By turns, and why; `None` where nothing stands against the scheduler.
+    /// By turns, and why; `None` if there is no reason against the scheduler.
     Turns(Option<String>),
 }
 
-/// Who has a seat, as [`super::Arbiter::seats`] tells.
+/// The processes with a seat, as [`super::Arbiter::seats`] tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seats {
     /// The processes that have one at each GPU.

@@ -11,12 +11,13 @@ use crate::measure::Sight;
 use crate::measure::reading::{Gpu, Kind, Reading, User};
 use crate::measure::report_rows::rows;
 use rustix::time::{ClockId, clock_gettime};
+use softmig_gate::Library;
 use softmig_node::node::Node;
 use softmig_policy::config::monitor::Monitor;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const GPUS: u32 = 8;
 const JOBS: u32 = 64;
@@ -111,6 +112,8 @@ fn looks_cost() {
             seats: &Seats::default(),
             grounds: &grounds,
             proc: Path::new("/proc"),
+            library: &Library::default(),
+            until: Instant::now() + Duration::from_secs(60),
         };
         let look = scene.look(Duration::from_secs(second.into()), Vec::new());
         let is_slice = |claim| matches!(claim, Claim::Slice { .. });

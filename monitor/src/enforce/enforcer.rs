@@ -11,9 +11,12 @@ use crate::enforce::rules::{Consequence, Judge, Offence, Rule};
 use crate::enforce::scene::{Grounds, Scene, unseated};
 use crate::enforce::tally::Tally;
 use crate::enforce::target::Target;
+use crate::gate::{PRELOAD, find_library};
 use crate::jobs::confs::Confs;
 use crate::measure::Sight;
 use rustix::process::Signal;
+use softmig_gate::Library;
+use softmig_node::events::Event;
 use softmig_node::node::Node;
 use softmig_policy::config::monitor::{End, Monitor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +27,9 @@ use tracing::warn;
 
 /// How long after a first sight the second is.
 pub const SECOND_LOOK: Duration = Duration::from_millis(500);
+
+/// How long a look at most searches processes for the library. A user can make that slow.
+const LOOKING_FOR_THE_LIBRARY: Duration = Duration::from_millis(50);
 
 /// How long nothing more is said of the same thing.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -50,6 +56,8 @@ pub struct Enforcer {
     places: Places,
     proc: PathBuf,
     cgroups: PathBuf,
+    preload: PathBuf,
+    library: Library,
     start: Instant,
     judge: Judge,
     ladder: Ladder,
@@ -58,6 +66,8 @@ pub struct Enforcer {
     counted: BTreeSet<(Rule, ProcessId)>,
     /// When each thing was last spoken of.
     said: BTreeMap<(Rule, Holder, String), Duration>,
+    /// What the last look found.
+    found: BTreeSet<(Rule, Holder, String)>,
     scan: Scan,
     strays: Option<(Duration, Vec<Stray>)>,
 }
@@ -70,12 +80,15 @@ impl Enforcer {
             places,
             proc: "/proc".into(),
             cgroups: Path::new(CGROUPS).into(),
+            preload: PRELOAD.into(),
+            library: Library::default(),
             start: Instant::now(),
             judge: Judge::default(),
             ladder: Ladder::default(),
             tally,
             counted: BTreeSet::new(),
             said: BTreeMap::new(),
+            found: BTreeSet::new(),
             scan: Scan::default(),
             strays: None,
         }
@@ -87,6 +100,7 @@ impl Enforcer {
         self.judge = Judge::default();
         self.counted.clear();
         self.said.clear();
+        self.found.clear();
         self.strays = None;
     }
 
@@ -105,6 +119,8 @@ impl Enforcer {
             eyes.tell_unseated(BTreeMap::new());
             return None;
         }
+        // At each look, so that the one before an upgrade is known. `softmig check` tells of one that cannot be opened.
+        let _ = find_library(&self.library, &self.preload);
         let strays = self.strays(sight);
         let mut look = self.look(sight, seats, &grounds, strays.clone());
         let is_unseated = look.tenants.iter().any(|it| it.unseated().next().is_some());
@@ -115,6 +131,7 @@ impl Enforcer {
         eyes.tell_unseated(unseated(&look, &sight.confs));
         let again = self.ladder.repeated();
         let verdict = self.judge.judge(&look, settings, &again);
+        self.count(&verdict.offences);
         let (ended, told): (Vec<_>, Vec<_>) = (verdict.offences.into_iter()).partition(|it| {
             it.rule.consequence(settings) == Consequence::End && !it.processes.is_empty()
         });
@@ -139,6 +156,8 @@ impl Enforcer {
             seats,
             grounds,
             proc: &self.proc,
+            library: &self.library,
+            until: Instant::now() + LOOKING_FOR_THE_LIBRARY,
         };
         scene.look(self.start.elapsed(), strays)
     }
@@ -154,6 +173,16 @@ impl Enforcer {
         });
         self.strays = Some((at, found.clone()));
         found
+    }
+
+    /// Counts what was not there at the last look.
+    fn count(&mut self, offences: &[Offence]) {
+        let key = |it: &Offence| (it.rule, it.holder.clone(), it.gpu.clone());
+        let found: BTreeSet<_> = offences.iter().map(key).collect();
+        for (rule, ..) in found.difference(&self.found) {
+            self.tally.found(*rule);
+        }
+        self.found = found;
     }
 
     /// Says what was found and is not ended.
@@ -180,7 +209,7 @@ impl Enforcer {
                     format!("would be ended, but [monitor] end = \"{end}\"")
                 }
             };
-            log(offence, &consequence);
+            self.log(offence, &consequence);
         }
     }
 
@@ -223,13 +252,35 @@ impl Enforcer {
             if !matches!(step, Step::End(_)) {
                 self.tally.ended(ended);
             }
-            log(offence, how);
+            self.log(offence, how);
             message::leave(
                 &self.node,
                 &offence.holder,
                 &format!("{}: {how}", offence.rule.what()),
             );
         }
+    }
+
+    /// Says it in the log and among the events.
+    fn log(&self, offence: &Offence, consequence: &str) {
+        let line = line(offence, consequence);
+        let job = match offence.holder {
+            Holder::Job(job) => Some(job),
+            Holder::Sluid(_) | Holder::User(_) => None,
+        };
+        match job {
+            Some(job) => warn!(job, "{line}"),
+            None => warn!("{line}"),
+        }
+        let event = Event {
+            job,
+            uid: offence.uid,
+            gpu: Some(offence.gpu.clone()),
+            ..Event::new("finding")
+        };
+        let event = event.with("rule", offence.rule.as_str());
+        // It stays in the log.
+        let _ = event.with("consequence", consequence).write(&self.node);
     }
 
     fn targets(&self, offence: &Offence, confs: &Confs, grounds: &Grounds) -> Vec<Target> {
@@ -260,14 +311,6 @@ fn signal<'a>(targets: impl Iterator<Item = &'a Target>, signal: Signal) -> usiz
     targets
         .filter(|target| target.signal(signal).is_ok())
         .count()
-}
-
-fn log(offence: &Offence, consequence: &str) {
-    let line = line(offence, consequence);
-    match offence.holder {
-        Holder::Job(job) => warn!(job, "{line}"),
-        Holder::Sluid(_) | Holder::User(_) => warn!("{line}"),
-    }
 }
 
 /// `job=12 uid=2001 gpu=GPU-... rule=memory memory_mib=12000 limit_mib=11366 pids=41,42: more memory than its slice: ...`.

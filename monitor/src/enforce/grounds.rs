@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_that_enforces_with_the_library_ends_anybody() {
+    fn only_a_node_that_enforces_with_the_library_ends_processes() {
         assert!(since(Some(ENFORCE), Some(LIST)).is_some());
         let other = format!("/lib/x.so # {LIST}");
         for (conf, list) in [

@@ -1,5 +1,6 @@
-//! Who may keep memory that is in no process's figure: processes of jobs with slices that have the driver's devices open, and no
-//! context. The memory can be another process's, which passed its descriptor on and ended.
+//! The processes that may keep memory that is in no process's figure: processes of jobs with slices that have the
+//! driver's devices open, and no context. The memory can be another process's, which passed its descriptor on and
+//! ended.
 //!
 //! Only the names of open files are read. To ask a file itself could take as long as a user's own file system likes.
 
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// So much the driver and managed memory within slices may have that is in nobody's figure, in bytes.
+/// The memory that the driver and managed memory within slices may have in no process's figure, in bytes.
 pub const KEPT: u64 = 256 << 20;
 
 /// No more files of a process are looked at.

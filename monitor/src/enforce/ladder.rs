@@ -8,7 +8,7 @@ use crate::enforce::rules::Offence;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// So long a process has to end by itself.
+/// The time that a process has to end by itself.
 pub const MOMENT: Duration = Duration::from_millis(250);
 
 /// One that was ended and is still there after so long does not end by that: a debugger or a device holds it.
@@ -43,7 +43,7 @@ impl Step {
     }
 }
 
-/// Who was asked to end, and when.
+/// The processes that were asked to end, and when.
 #[derive(Debug, Default)]
 pub struct Ladder {
     holders: BTreeMap<Holder, Record>,
@@ -140,7 +140,7 @@ impl Record {
         due.map(|asked| asked.end(now)).collect()
     }
 
-    /// An offence of somebody who was asked to end before.
+    /// An offence of a holder that was asked to end before.
     fn climb(&mut self, now: Duration, offence: &Offence) -> Option<Step> {
         let asked: BTreeSet<_> = (self.asked.iter())
             .flat_map(|asked| asked.offence.processes.iter().copied())

@@ -27,7 +27,7 @@ pub enum Holder {
 pub enum Claim {
     /// A slice.
     Slice {
-        /// So much memory on each GPU, in bytes.
+        /// The memory on each GPU, in bytes.
         memory: u64,
         /// Less than all of a GPU's time, so that its processes have seats.
         has_seats: bool,
@@ -53,14 +53,16 @@ pub enum Spared {
     Older,
 }
 
-/// Whether a process has a seat at the arbiter.
+/// A process's seat at the arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
     /// It has one.
     Given,
-    /// It has none, and nobody can say that it did not try: it asked in vain of late, it is of a user who gets none, or it
-    /// began before this arbiter.
+    /// It has none, and may have tried: it asked in vain of late, it is of a user who gets none, or it began before
+    /// this arbiter.
     Excused,
+    /// It has none, and root's library is in it, which asks for one once the process's context is made.
+    Expected,
     /// It has none, and did not ask.
     None,
 }
@@ -119,7 +121,7 @@ pub struct Stray {
 pub struct Look {
     /// When, on a clock that never goes back.
     pub at: Duration,
-    /// Who is on the GPUs.
+    /// The processes on the GPUs.
     pub tenants: Vec<Tenant>,
     /// What is in no process's figure.
     pub strays: Vec<Stray>,
@@ -136,6 +138,8 @@ impl Tenant {
             }
         );
         let processes = self.processes.iter().filter(move |_| is_judged);
-        processes.filter(|process| process.computes && process.seat == Seat::None)
+        processes.filter(|process| {
+            process.computes && matches!(process.seat, Seat::Expected | Seat::None)
+        })
     }
 }

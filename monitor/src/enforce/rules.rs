@@ -10,7 +10,7 @@ mod honest_tests;
 mod tests;
 
 use crate::enforce::look::{Claim, Holder, Look, ProcessId, Tenant};
-pub use bounds::{Bounds, Unseated};
+pub use bounds::Bounds;
 use figures::Figures;
 use softmig_policy::config::monitor::{End, Monitor, OutsideJobs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,7 +166,7 @@ impl Judge {
         }
     }
 
-    /// Takes a look. Whoever is among `again` was ended before, and has no grace.
+    /// Takes a look. A holder in `again` was ended before, and has no grace.
     pub fn judge(&mut self, look: &Look, settings: &Monitor, again: &BTreeSet<Holder>) -> Verdict {
         self.figures.note(look, &self.bounds);
         let mut verdict = Verdict::default();
@@ -187,7 +187,9 @@ impl Judge {
             };
             let patience = grace.max(self.bounds.seen_for);
             let seen_for = look.at.saturating_sub(sighting.first);
-            if sighting.looks >= self.bounds.looks && seen_for >= patience {
+            let is_long_enough = sighting.looks >= self.bounds.looks && seen_for >= patience;
+            // For this rule the figures count the looks.
+            if fault.rule == Rule::Seat || is_long_enough {
                 verdict.offences.push(fault);
             } else {
                 // Within a long grace the next look is early enough.
@@ -195,6 +197,9 @@ impl Judge {
             }
             self.sightings.insert(key, sighting);
         }
+        let is_suspect =
+            |tenant: &Tenant| self.figures.is_suspect(tenant) && !self.is_fault(Rule::Seat, tenant);
+        verdict.is_in_doubt |= look.tenants.iter().any(is_suspect);
         verdict
     }
 
@@ -269,7 +274,7 @@ impl Judge {
                     has_seats: true, ..
                 },
             ) => self.figures.is_far_beyond(&tenant.holder, &tenant.gpu),
-            // Who may keep memory in no process's figure is not on the GPU.
+            // Holders that may keep memory in no process's figure are not on the GPU.
             _ => false,
         }
     }
@@ -278,12 +283,8 @@ impl Judge {
         &'a self,
         tenant: &'a Tenant,
     ) -> impl Iterator<Item = &'a crate::enforce::look::Process> {
-        tenant
-            .unseated()
-            .filter(move |process| match self.bounds.unseated {
-                Unseated::Busy => process.busy > 0,
-                Unseated::Context(time) => self.figures.known_for(process.id, &tenant.gpu) >= time,
-            })
+        let worked = self.figures.has_worked_twice(tenant, self.bounds.seen_for);
+        (tenant.unseated()).filter(move |it| worked && self.figures.has_worked(tenant, it.id))
     }
 
     fn fault(&self, rule: Rule, tenant: &Tenant) -> Offence {

@@ -9,11 +9,12 @@ use crate::measure::Sight;
 use crate::measure::reading::Kind;
 use crate::measure::report::{Conf, Job, JobGpu, User};
 use crate::schedule::turns;
+use softmig_gate::Library;
 use softmig_policy::node::job_conf::JobConf;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Users below this are accounts of the system's.
 const FIRST_USER: u32 = 1000;
@@ -39,12 +40,16 @@ pub struct Grounds {
 pub struct Scene<'a> {
     /// What was measured.
     pub sight: &'a Sight,
-    /// Who had a seat after that was asked of NVML, and before it was seen who is alive.
+    /// The processes that had a seat after NVML was asked, and before it was seen which processes are alive.
     pub seats: &'a Seats,
     /// What applies.
     pub grounds: &'a Grounds,
     /// Where processes are told.
     pub proc: &'a Path,
+    /// Root's library.
+    pub library: &'a Library,
+    /// Until when it is looked for in processes.
+    pub until: Instant,
 }
 
 impl Scene<'_> {
@@ -99,7 +104,10 @@ impl Scene<'_> {
             if known.given.contains(&(uuid.clone(), pid)) {
                 Seat::Given
             } else if is_judged && is_users && is_late && !self.is_excused(pid) {
-                Seat::None
+                match self.has_library(pid) {
+                    true => Seat::Expected,
+                    false => Seat::None,
+                }
             } else {
                 Seat::Excused
             }
@@ -120,7 +128,7 @@ impl Scene<'_> {
     }
 
     fn of_user(&self, user: &User) -> Vec<Tenant> {
-        // Of a process that is gone nobody knows whose it was.
+        // The owner of a process that is gone is not known.
         let Some(uid) = user.uid else {
             return Vec::new();
         };
@@ -153,6 +161,11 @@ impl Scene<'_> {
         let mut gpus = self.sight.report.gpus.iter();
         let gpu = gpus.find(|gpu| gpu.uuid.as_deref() == Some(uuid))?;
         Some((gpu.index, gpu.mig))
+    }
+
+    /// A process whose mappings cannot be read, or for which there was no time, counts as one that has it.
+    fn has_library(&self, pid: u32) -> bool {
+        Instant::now() >= self.until || self.library.is_in(pid).unwrap_or(true)
     }
 
     fn is_excused(&self, pid: u32) -> bool {

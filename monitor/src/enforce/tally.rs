@@ -3,6 +3,7 @@
 use crate::enforce::rules::Rule;
 use softmig_node::ending::{ByRule, Ending};
 use softmig_policy::config::monitor::End;
+use softmig_usage::Findings;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,6 +20,7 @@ struct Counts {
     end: End,
     ended: u64,
     would: BTreeMap<Rule, u64>,
+    found: BTreeMap<Rule, u64>,
 }
 
 impl Default for Tally {
@@ -40,14 +42,29 @@ impl Tally {
         self.counts().end = end;
     }
 
-    /// So many processes were ended.
+    /// The number of processes that were ended.
     pub fn ended(&self, processes: usize) {
         self.counts().ended += processes as u64;
     }
 
-    /// So many processes would have been ended.
+    /// The number of processes that would have been ended.
     pub fn would_have_ended(&self, rule: Rule, processes: usize) {
         *self.counts().would.entry(rule).or_default() += processes as u64;
+    }
+
+    /// A rule found something that it had not found at the last look.
+    pub fn found(&self, rule: Rule) {
+        *self.counts().found.entry(rule).or_default() += 1;
+    }
+
+    /// How often each rule found something.
+    pub fn findings(&self) -> Vec<Findings> {
+        let counts = self.counts();
+        let found = counts.found.iter().map(|(rule, &count)| Findings {
+            kind: rule.as_str().into(),
+            count,
+        });
+        found.collect()
     }
 
     /// What is told.

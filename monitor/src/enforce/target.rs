@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_somebody_elses_is_not_ended() {
+    fn a_process_of_another_holder_is_not_ended() {
         let mut child = sleeper();
         let (id, holder) = identity(child.id());
         for other in [

@@ -59,7 +59,7 @@ fn a_gate_is_wanted_where_the_policy_says_so_and_limits_hold() {
 }
 
 #[test]
-fn without_a_gate_everybody_is_admitted_and_the_reason_is_kept() {
+fn without_a_gate_all_are_admitted_and_the_reason_is_kept() {
     let (_folder, keeper) = keeper(WANTED, ENFORCE);
     keeper.round();
     assert_eq!(keeper.admit(std::process::id(), 2001), Ok(()));

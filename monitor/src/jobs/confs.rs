@@ -5,16 +5,31 @@ use softmig_node::job::JobId;
 use softmig_node::node::Node;
 use softmig_policy::node::cgroup::is_sluid;
 use softmig_policy::node::job_conf::JobConf;
+use softmig_policy::node::names::Names;
 use softmig_policy::node::paths::LONGEST_CONF;
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 /// The confs of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confs {
     /// By the job's number; an error is what is wrong with its conf.
     pub jobs: BTreeMap<u32, Result<JobConf, String>>,
+    /// What else is known of a job with a conf.
+    pub about: BTreeMap<u32, About>,
     /// The numbers of jobs that are known by another name.
     pub sluids: BTreeMap<String, u32>,
+}
+
+/// What is known of a job beside its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// When its conf was written.
+    pub since: SystemTime,
+    /// The user's name, as Slurm said it.
+    pub user: Option<String>,
+    /// The account, as Slurm said it.
+    pub account: Option<String>,
 }
 
 impl Confs {
@@ -33,12 +48,13 @@ impl Confs {
                 continue;
             }
             // Its job may have ended by now.
-            let Some(conf) = conf(&dir, &name)? else {
+            let Some((conf, about)) = conf(&dir, &name)? else {
                 continue;
             };
             match (id, conf) {
                 (Some(id), conf) => {
                     confs.jobs.insert(id, conf);
+                    confs.about.insert(id, about);
                 }
                 (None, Ok(conf)) => {
                     let id = conf.job.map(|id| (stem.to_owned(), id.get()));
@@ -61,13 +77,32 @@ impl Confs {
 }
 
 /// A conf, or what is wrong with it. That the system cannot read it now says nothing about the conf.
-fn conf(dir: &Dir, name: &str) -> Result<Option<Result<JobConf, String>>, DirError> {
+fn conf(dir: &Dir, name: &str) -> Result<Option<(Conf, About)>, DirError> {
+    let Some(stat) = dir.stat_of(name)? else {
+        return Ok(None);
+    };
+    let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
+    let nanos = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
+    let since = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
+    let about = |names: Names<'_>| About {
+        since,
+        user: names.user.map(str::to_owned),
+        account: names.account.map(str::to_owned),
+    };
     match dir.read(name, LONGEST_CONF) {
-        Ok(text) => Ok(text.map(|text| JobConf::parse(&text).map_err(|error| error.to_string()))),
-        Err(error @ DirError::Untrusted { .. }) => Ok(Some(Err(error.to_string()))),
+        Ok(text) => Ok(text.map(|text| {
+            let conf = JobConf::parse(&text).map_err(|error| error.to_string());
+            (conf, about(Names::read(&text)))
+        })),
+        Err(error @ DirError::Untrusted { .. }) => {
+            Ok(Some((Err(error.to_string()), about(Names::default()))))
+        }
         Err(error) => Err(error),
     }
 }
+
+/// A conf, or what is wrong with it.
+type Conf = Result<JobConf, String>;
 
 #[cfg(test)]
 mod tests {

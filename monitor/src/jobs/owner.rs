@@ -1,7 +1,7 @@
 //! Whose process is this? Told from outside, by what the kernel says of it in `/proc`.
 //!
-//! No text of the process's own memory is read: a process can have the pages of its command line and its environment
-//! come so slowly that whoever reads them never ends.
+//! No text in the process's own memory is read: a process can make the pages of its command line and its environment
+//! come so slowly that a reader never ends.
 
 use crate::jobs::pidfd::state_and_beginning;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Both files are far smaller, also with hierarchies of version 1.
 const LONGEST: u64 = 64 << 10;
 
-/// Who a process belongs to.
+/// The owner of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// It is there.
@@ -139,7 +139,7 @@ fn user_and_name(status: &[u8]) -> Option<(u32, bool, String)> {
     Some((uid, is_root, plain(&value("Name:").unwrap_or_default())))
 }
 
-/// A process chooses its name; in a terminal or a log it is to do nothing but stand there.
+/// A process chooses its name. In a terminal or a log the name must have no other effect than to be shown.
 fn plain(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
     name.chars().map(plain).collect()

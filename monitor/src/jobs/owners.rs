@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
+    fn a_process_whose_parent_has_not_waited_for_it_is_gone() {
         let mut child = Command::new("true").spawn().unwrap();
         let mut owners = Owners::new(Path::new("/proc"));
         // Its parent leaves it as it is until it has looked.

@@ -35,7 +35,7 @@ pub struct Gpu {
     pub mig: bool,
     /// Its memory.
     pub memory: Option<Memory>,
-    /// Who uses it. `None` when that could not be asked.
+    /// The processes that use it. `None` if that could not be asked.
     pub users: Option<Vec<User>>,
     /// The first thing that failed.
     pub error: Option<String>,

@@ -27,7 +27,7 @@ pub struct Report {
     pub jobs: Vec<Job>,
     /// What is on the GPUs and in no job, by user.
     pub users: Vec<User>,
-    /// Who takes turns on the GPUs, as the daemon says; `None` where it was not asked.
+    /// The jobs that take turns on the GPUs, as the daemon says; `None` if it was not asked.
     pub turns: Option<Turns>,
 }
 
@@ -46,7 +46,7 @@ pub struct Gpu {
     pub total_bytes: Option<u64>,
     /// What the driver keeps of it for itself.
     pub reserved_bytes: Option<u64>,
-    /// What somebody has of it.
+    /// The part of it that processes have.
     pub used_bytes: Option<u64>,
     /// What is left of it.
     pub free_bytes: Option<u64>,
@@ -54,7 +54,7 @@ pub struct Gpu {
     pub unlisted_bytes: Option<u64>,
     /// Why it could not be measured, or not all of it.
     pub error: Option<String>,
-    /// Who is on it; of a MIG GPU, once for each of its parts.
+    /// The processes on it; of a MIG GPU, once for each of its parts.
     pub processes: Vec<Process>,
 }
 
@@ -102,7 +102,7 @@ pub struct Job {
     pub sluid: Option<String>,
     /// Its user.
     pub uid: Option<u32>,
-    /// What stands in its conf.
+    /// The contents of its conf.
     pub conf: Conf,
     /// Why it is none.
     pub conf_error: Option<String>,
@@ -159,7 +159,7 @@ pub struct JobGpu {
     pub finding: Option<Finding>,
 }
 
-/// What somebody has on a GPU.
+/// What a job or a user has on a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Holding {
     /// NVML's index; `null` for a GPU that NVML does not show.

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 
-/// Who has something on a GPU.
+/// The holder of something on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Job(u32),
     Sluid(String),
     User(u32),
-    Nobody,
+    Unknown,
 }
 
 /// What every holder has on every GPU, by the GPU's place in the reading.
@@ -61,7 +61,7 @@ pub fn rows(reading: &Reading, owners: &BTreeMap<u32, Owner>, confs: &Confs) -> 
             Holder::Job(id) => report.jobs.push(job(reading, id, uid, confs, held)),
             Holder::Sluid(sluid) => report.jobs.push(job_without_number(sluid, uid, held)),
             Holder::User(uid) => report.users.push(user(Some(uid), held)),
-            Holder::Nobody => report.users.push(user(None, held)),
+            Holder::Unknown => report.users.push(user(None, held)),
         }
     }
     report
@@ -69,7 +69,7 @@ pub fn rows(reading: &Reading, owners: &BTreeMap<u32, Owner>, confs: &Confs) -> 
 
 fn holder(owner: &Owner, confs: &Confs) -> Holder {
     let Owner::Process { uid, place, .. } = owner else {
-        return Holder::Nobody;
+        return Holder::Unknown;
     };
     match place {
         Place::Job(id) => Holder::Job(*id),
@@ -90,7 +90,7 @@ fn process(user: &reading::User, owner: &Owner, holder: &Holder) -> Process {
     let (job, sluid) = match holder {
         Holder::Job(id) => (Some(*id), None),
         Holder::Sluid(sluid) => (None, Some(sluid.clone())),
-        Holder::User(_) | Holder::Nobody => (None, None),
+        Holder::User(_) | Holder::Unknown => (None, None),
     };
     Process {
         pid: user.pid,
@@ -128,7 +128,7 @@ fn add(holding: &mut Holding, user: &reading::User) {
 fn shown(gpu: &reading::Gpu, processes: Vec<Process>) -> Gpu {
     let listed = || {
         let known = gpu.users.as_ref()?.iter().map(|user| user.memory);
-        // With one of them unknown nobody can say what is left.
+        // If one of them is unknown, the rest is not known either.
         known.sum::<Option<u64>>()
     };
     let memory = gpu.memory;
@@ -193,7 +193,7 @@ fn job(
     }
 }
 
-/// A job whose SLUID stands in no conf.
+/// A job whose SLUID is not in any conf.
 fn job_without_number(sluid: String, uid: Option<u32>, held: BTreeMap<usize, Holding>) -> Job {
     Job {
         job: None,

@@ -69,7 +69,7 @@ fn ways(turns: &Turns) -> String {
     turns.gpus.iter().filter_map(way).collect()
 }
 
-/// Who takes turns.
+/// The jobs that take turns.
 fn takers(turns: &Turns) -> Table {
     let heading = [
         "GPU",

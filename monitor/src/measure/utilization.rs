@@ -36,7 +36,7 @@ impl Utilization {
         let mut busy = BTreeMap::new();
         for sample in samples {
             let is_new = before.is_some_and(|before| sample.timestamp > before);
-            // The driver's array can have entries of nobody.
+            // The driver's array can have entries without a process.
             if is_new && sample.sm_util > 0 && sample.pid != 0 {
                 let most = busy.entry(sample.pid).or_insert(0);
                 *most = sample.sm_util.min(100).max(*most);

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Mode, Share};
 
-use super::turns::{Job, Nanos};
+use super::turns::{Book, Job, Nanos};
 
 const MS: Nanos = 1_000_000;
 
@@ -98,6 +98,10 @@ pub struct Sharing {
     jobs: BTreeMap<Job, JobState>,
     looked: Nanos,
     classified: Nanos,
+    /// Since it was last taken.
+    book: Book,
+    /// Time of processes of no job since the last look.
+    unclaimed: Nanos,
 }
 
 #[derive(Clone, Debug)]
@@ -147,6 +151,8 @@ impl Sharing {
             jobs: BTreeMap::new(),
             looked: now,
             classified: now,
+            book: Book::default(),
+            unclaimed: 0,
         }
     }
 
@@ -192,6 +198,18 @@ impl Sharing {
         Some((state.credit, state.charged))
     }
 
+    /// Takes the sums of all jobs that were here since they were last taken.
+    pub fn take_book(&mut self) -> Book {
+        std::mem::take(&mut self.book)
+    }
+
+    /// Before a look: since the last one, changes took so long, and processes of no job were on the GPU for so long.
+    pub fn note_others(&mut self, change: Nanos, unclaimed: Nanos) {
+        self.book.change += change;
+        self.book.unclaimed += unclaimed;
+        self.unclaimed += unclaimed;
+    }
+
     /// Whether a job's channels are to run, and its time slice in microseconds; 0 for [`DEFAULT_SLICE_US`].
     pub fn state(&self, job: Job) -> Option<(bool, u64)> {
         let state = self.jobs.get(&job)?;
@@ -206,6 +224,7 @@ impl Sharing {
         for (job, state) in &mut self.jobs {
             state.observe(now, time, observed.get(job).copied().unwrap_or_default());
         }
+        self.note_waiting();
         self.charge(time);
         self.readmit(time);
         if now - self.classified >= CLASSIFY_EVERY {
@@ -221,6 +240,24 @@ impl Sharing {
         look
     }
 
+    /// A job waited while it had work and was not on the GPU: all of that time if it was held, otherwise only while others were there.
+    /// Work of other kinds, such as copies, does not wait then.
+    fn note_waiting(&mut self) {
+        let on_gpu = self.jobs.values().map(|it| it.resident + it.unseated);
+        let on_gpu = on_gpu.sum::<Nanos>() + std::mem::take(&mut self.unclaimed);
+        for (&job, state) in &self.jobs {
+            let off_gpu = state.pending - state.resident;
+            let others = on_gpu - state.resident - state.unseated;
+            let is_held = state.held.is_some();
+            let waited = if is_held {
+                off_gpu
+            } else {
+                off_gpu.min(others)
+            };
+            self.book.wait(job, waited);
+        }
+    }
+
     /// Charges the time since the last look. Idle time on a GPU that no other job wanted is free.
     fn charge(&mut self, time: Nanos) {
         // A job without credit waits for credit, and not for other jobs.
@@ -233,8 +270,10 @@ impl Sharing {
             let unwanted = time - others.map(|&(_, waited)| waited).max().unwrap_or(0);
             let at_work = state.resident.min(state.pending);
             let beside = at_work.max(state.resident - unwanted);
-            // Whatever they had is charged: nobody says for how long they had work.
-            state.charge((beside + state.unseated).min(time));
+            // All their time is charged, since no process says for how long they had work.
+            let due = (beside + state.unseated).min(time);
+            state.charge(due);
+            self.book.charge(job, due);
         }
         self.charge_idle(time);
     }
@@ -244,7 +283,9 @@ impl Sharing {
         let on_gpu = self.jobs.values().map(|it| it.resident + it.unseated);
         let resident = on_gpu.sum::<Nanos>();
         let idle = (time - resident).max(0);
-        if !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
+        // Changes of groups are idle time too, for which no waiting job is responsible.
+        let is_left_idle = idle > time / 2;
+        if !is_left_idle || !self.jobs.values().any(|it| it.held == Some(Held::Ahead)) {
             return;
         }
         for state in self.jobs.values_mut() {

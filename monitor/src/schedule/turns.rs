@@ -1,13 +1,15 @@
-//! Who has the turn on one GPU.
+//! The turns on one GPU: which job has one, and when.
 //!
 //! Jobs take turns: while one launches, no other's work is on the GPU. Each job has a credit, which grows by its share of
 //! the time that passes and pays for its turns (`credit`); the job that is furthest behind its share comes next.
 //!
-//! - A turn is the job's share of an epoch. While nobody waits for its end it has none: it goes on as long as there is
-//!   credit (`hard`), or as long as the job likes (`soft`). As soon as somebody waits, it ends after what is left of it.
-//! - A job needs the credit for a whole turn to get one, so that turns do not crumble. Time that goes by meanwhile makes
-//!   everybody's credit grow, so where the shares are all that there is, soon somebody always has enough.
-//! - If nobody has, the idle time is dealt out to the `soft` jobs that want it, by their shares, until one has enough.
+//! - A turn is the job's share of an epoch. While no other job waits, the turn has no end: it goes on as long as there
+//!   is credit (`hard`), or as long as the job likes (`soft`). As soon as another job waits, the turn ends after the
+//!   rest of its time.
+//! - A job needs the credit for a whole turn to get one, so that turns do not crumble. Time that goes by meanwhile
+//!   makes the credit of all jobs grow, so if the shares use the whole GPU, one of the jobs soon has enough.
+//! - If no job has enough, the idle time is dealt out to the `soft` jobs that want it, by their shares, until one has
+//!   enough.
 //! - A job that wakes and has used little of late does not wait for the whole turn of a busy one.
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
 //!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
@@ -20,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod book;
 mod credit;
 mod gangs;
 mod off;
@@ -38,6 +41,7 @@ use std::collections::BTreeMap;
 
 use softmig_policy::node::limits::{Mode, Share};
 
+pub use book::{Book, Totals};
 use credit::Bounds;
 pub use stand::{Gangs, Stand};
 pub use state::Turns;
@@ -73,7 +77,7 @@ pub struct Standing {
 }
 
 impl Turns {
-    /// A GPU that nobody uses.
+    /// A GPU that no job uses.
     pub fn new(now: Nanos, rules: Rules) -> Self {
         Self {
             rules,
@@ -84,6 +88,7 @@ impl Turns {
             settled: now,
             is_off: false,
             last_seat: 0,
+            book: Book::default(),
         }
     }
 
@@ -145,7 +150,7 @@ impl Turns {
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
-        // Whoever says more pays for more, but that is no reason for others to pay less.
+        // A job that says more pays for more, but others do not pay less for that.
         let time = used.min(LONGEST_TAIL - turn.tail);
         turn.tail += time;
         holder.account.note_blocked(-time);
@@ -201,6 +206,11 @@ impl Turns {
         })
     }
 
+    /// The sums of all jobs that had turns here.
+    pub fn book(&mut self) -> &mut Book {
+        &mut self.book
+    }
+
     /// Until when a process gets no turn because it did not answer, unless it does; `None` for one that is in time.
     pub fn is_late_until(&self, seat: SeatId) -> Option<Nanos> {
         let seat = self.tenants.get(&seat.job)?.seats.get(&seat)?;
@@ -247,7 +257,12 @@ impl Turns {
                 idle_most
             };
             let is_borrowed = holds && is_alone && account.mode == Mode::Soft;
+            let before = account.charged;
             account.settle(from, now, Bounds { most, is_borrowed });
+            self.book.charge(job, account.charged - before);
+            if waits {
+                self.book.wait(job, now - from);
+            }
         }
     }
 

@@ -1,9 +1,11 @@
-//! The daemon's socket for root: whoever connects is told who takes turns, as JSON.
+//! The daemon's sockets on which it tells what it knows, as JSON: which processes take turns to root, and the usage of GPUs also to a
+//! group.
 //!
-//! It is not the one by which processes get their seats, so no question about turns holds up a turn.
+//! They are not the one by which processes get their seats, so no question about turns holds up a turn.
 
 use super::Turns;
 use rustix::net::{Shutdown, shutdown, sockopt};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// So much is written at once.
+const PART: usize = 16 << 10;
 /// An answer is far shorter.
 const LONGEST: u64 = 16 << 20;
 
@@ -30,8 +34,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path`, in the place of a daemon that is no more, and tells root what `tell` says.
-    pub fn start(path: &Path, tell: impl Fn() -> Turns + Send + 'static) -> io::Result<Self> {
+    /// Listens at `path`, in the place of a daemon that is no more, and tells what `tell` says to root, and to others whom the
+    /// file lets in: `let_in` is asked to see to that.
+    pub fn start<T: Serialize>(
+        path: &Path,
+        let_in: Option<impl FnOnce(&Path) -> io::Result<()>>,
+        tell: impl Fn() -> T + Send + 'static,
+    ) -> io::Result<Self> {
         let mut new = OsString::from(path);
         new.push(".new");
         let new = PathBuf::from(new);
@@ -41,6 +50,8 @@ impl Server {
         }
         let listener = Arc::new(UnixListener::bind(&new)?);
         fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+        let for_root = let_in.is_none();
+        let_in.map_or(Ok(()), |let_in| let_in(&new))?;
         fs::rename(&new, path)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let (clients, ends) = (Arc::clone(&listener), Arc::clone(&is_over));
@@ -51,8 +62,8 @@ impl Server {
                     return;
                 }
                 match client {
-                    // Who is gone, or does not read, needs no answer.
-                    Ok(client) => drop(answer(client, &tell)),
+                    // A client that is gone, or does not read, needs no answer.
+                    Ok(client) => drop(answer(client, for_root, &tell)),
                     // There are no more files to be had.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
@@ -79,13 +90,30 @@ impl Drop for Server {
     }
 }
 
-fn answer(mut client: UnixStream, tell: impl Fn() -> Turns) -> io::Result<()> {
+fn answer<T: Serialize>(
+    mut client: UnixStream,
+    for_root: bool,
+    tell: impl Fn() -> T,
+) -> io::Result<()> {
     // The file's mode says the same; this holds whatever the file is.
-    if !sockopt::socket_peercred(&client)?.uid.is_root() {
+    if for_root && !sockopt::socket_peercred(&client)?.uid.is_root() {
         return Ok(());
     }
-    client.set_write_timeout(Some(PATIENCE))?;
-    client.write_all(&serde_json::to_vec(&tell())?)
+    let text = serde_json::to_vec(&tell())?;
+    let end = Instant::now() + PATIENCE;
+    let mut rest = text.as_slice();
+    // A client that reads a little now and then has no more time than one that reads nothing.
+    while !rest.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        client.set_write_timeout(Some(left))?;
+        // The kernel waits so long for each part of a longer one.
+        let written = client.write(&rest[..rest.len().min(PART)])?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    Ok(())
 }
 
 /// Asks the daemon that listens at `path`.
@@ -134,6 +162,8 @@ mod tests {
         }
     }
 
+    const FOR_ROOT: Option<fn(&Path) -> io::Result<()>> = None;
+
     fn error(path: &Path) -> String {
         ask(path).error.unwrap_or_default()
     }
@@ -142,12 +172,12 @@ mod tests {
     fn root_is_told_what_there_is_again_and_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("monitor.sock");
-        let server = Server::start(&path, turns).unwrap();
+        let server = Server::start(&path, FOR_ROOT, turns).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let expected = match rustix::process::geteuid().is_root() {
             true => turns(),
-            // Nobody else is told anything.
+            // No other user is told anything.
             false => ask(Path::new("/dev/null/none")),
         };
         for _ in 0..3 {
@@ -163,10 +193,36 @@ mod tests {
     fn who_connects_and_reads_nothing_holds_up_no_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("monitor.sock");
-        let server = Server::start(&path, turns).unwrap();
+        let server = Server::start(&path, FOR_ROOT, turns).unwrap();
         let silent = UnixStream::connect(&path).unwrap();
         drop(server);
         drop(silent);
+    }
+
+    #[test]
+    fn a_client_that_reads_too_slowly_is_given_up_and_others_are_let_in_by_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("usage.sock");
+        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o666));
+        // More than a socket takes at once.
+        let tell = || "x".repeat(4 << 20);
+        let _server = Server::start(&path, Some(open), tell).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666);
+        let mut slow = UnixStream::connect(&path).unwrap();
+        let (ended, is_over) = std::sync::mpsc::channel::<()>();
+        let reading = std::thread::spawn(move || {
+            let mut few = [0; 1000];
+            while is_over.recv_timeout(Duration::from_millis(50)).is_err() {
+                let _ = slow.read(&mut few);
+            }
+        });
+        let mut told = Vec::new();
+        let other = UnixStream::connect(&path).unwrap();
+        other.take(LONGEST).read_to_end(&mut told).unwrap();
+        assert_eq!(told.len(), (4 << 20) + 2);
+        ended.send(()).unwrap();
+        reading.join().unwrap();
     }
 
     #[test]
@@ -175,7 +231,7 @@ mod tests {
         let path = folder.path().join("monitor.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(error(&path).contains("does not run"));
-        let _server = Server::start(&path, turns).unwrap();
+        let _server = Server::start(&path, FOR_ROOT, turns).unwrap();
         assert!(!error(&path).contains("does not run"));
     }
 

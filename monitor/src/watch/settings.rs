@@ -12,6 +12,8 @@ pub(super) struct Settings {
     /// The file that it was read from, and when that was written.
     read: Option<Version>,
     now: Monitor,
+    /// node_exporter's textfile, if policy.toml names one.
+    pub(super) textfile: Option<String>,
 }
 
 /// What tells a file from the one that it replaces.
@@ -42,6 +44,7 @@ impl Settings {
                     );
                 }
                 self.now = policy.monitor;
+                self.textfile = policy.textfile;
             }
             Err(error) => warn!("[monitor] stays as it was: {error}"),
         }

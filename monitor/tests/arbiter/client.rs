@@ -125,7 +125,7 @@ impl Sat {
         let seat = self.seat();
         let began = now();
         let mut used = seat.used().load(SeqCst);
-        // OtherGpus are only then to have nothing under way when somebody waits.
+        // Processes must have nothing under way only when another job waits.
         let is_over = || {
             let turn = seat.turn().load(SeqCst);
             let is_gone = now().saturating_sub(began.max(seat.beat().load(SeqCst))) > GONE;
@@ -148,7 +148,7 @@ impl Sat {
 fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     let told = writeln!(out, "{line}").and_then(|()| out.flush());
-    // Nobody is there any more who wants to know.
+    // The test that wants to know is gone.
     if told.is_err() {
         std::process::exit(0);
     }
@@ -193,7 +193,7 @@ fn write_garbage(sat: &Sat) {
             let start = sat.map.as_mut_ptr().cast::<u32>();
             // SAFETY: within the page.
             let word = unsafe { start.add(at) };
-            // SAFETY: whoever else reads it does so by atomics.
+            // SAFETY: all other readers use atomics too.
             let word = unsafe { std::sync::atomic::AtomicU32::from_ptr(word) };
             word.store(bits as u32, SeqCst);
         }
@@ -249,7 +249,7 @@ impl Client {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left).unwrap();
-            // The test harness's own words stand in the same line as the first one.
+            // The test harness writes its own words in the same line as the first one.
             if let Some(at) = line.find(start) {
                 return line[at..].to_owned();
             }

@@ -19,7 +19,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 #[test]
-fn who_connects_and_says_nothing_keeps_nobody_out() {
+fn silent_connections_keep_no_process_out() {
     let node = Node::new();
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
     let silent: Vec<_> = (0..10).map(|_| connected(&node.socket).unwrap()).collect();
@@ -193,7 +193,7 @@ pub fn try_to_send_one_that_lingers(
 }
 
 #[test]
-fn a_socket_that_lingers_keeps_nobody_from_their_seat() {
+fn a_socket_that_lingers_keeps_no_process_from_its_seat() {
     let node = node_that_takes_descriptors();
     node.introduce(std::process::id(), 1, (1, 4), Mode::Hard);
     let mut readers = Vec::new();

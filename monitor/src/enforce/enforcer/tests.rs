@@ -317,7 +317,7 @@ fn who_is_not_where_the_measurement_has_it_is_not_ended() {
 }
 
 #[test]
-fn without_an_answer_of_the_arbiter_nobody_lacks_a_seat() {
+fn without_an_answer_of_the_arbiter_no_process_lacks_a_seat() {
     let Some(stand) = Stand::new(&["sleep", "1000"], 1, "enforce") else {
         return;
     };

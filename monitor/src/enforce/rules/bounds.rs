@@ -2,15 +2,6 @@
 
 use std::time::Duration;
 
-/// How a process without a seat is told from one that has not asked yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseated {
-    /// It was busy since the last look. Holds for every version of the library: each asks before its first launch.
-    Busy,
-    /// It has had a context for so long. Only for libraries that ask when a context is made.
-    Context(Duration),
-}
-
 /// The bounds that no administrator sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -18,9 +9,12 @@ pub struct Bounds {
     pub margin: u64,
     /// or this part of the slice.
     pub margin_part: u64,
-    /// When a process without a seat counts.
-    pub unseated: Unseated,
-    /// So long it has to be seen, but for the grace that an administrator gives.
+    /// For how long a process that has the library may work without a seat: a context takes so long beside others at most.
+    pub making_context: Duration,
+    /// Work without a seat in two looks is an offence if no more than this is between them. NVML does not show each process in
+    /// each of its samples.
+    pub remembered: Duration,
+    /// The time for which it has to be seen, apart from the grace that an administrator gives.
     pub seen_for: Duration,
     /// In how many looks in a row.
     pub looks: u32,
@@ -37,7 +31,8 @@ impl Default for Bounds {
         Self {
             margin: 64 << 20,
             margin_part: 50,
-            unseated: Unseated::Busy,
+            making_context: Duration::from_secs(10),
+            remembered: Duration::from_secs(5),
             seen_for: Duration::from_millis(300),
             looks: 2,
             window: Duration::from_secs(60),

@@ -1,6 +1,6 @@
-//! What takes more than two looks: since when a process has had a context, and how much of a GPU's time a job had.
+//! What takes more than two looks: which processes worked without a seat, and how much of a GPU's time a job had.
 
-use crate::enforce::look::{Holder, Look, ProcessId};
+use crate::enforce::look::{Holder, Look, Process, ProcessId, Seat, Tenant};
 use crate::enforce::rules::bounds::Bounds;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +9,10 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     last: Option<Duration>,
-    /// When each process was first seen on each GPU, and for how long by now.
-    known: BTreeMap<(ProcessId, String), (Duration, Duration)>,
+    /// When each process was first seen on each GPU.
+    known: BTreeMap<(ProcessId, String), Duration>,
+    /// The processes that were busy on each GPU without a seat and got none since, and when.
+    worked: BTreeMap<(Holder, String), Vec<(Duration, ProcessId)>>,
     spent: BTreeMap<(Holder, String), Spent>,
 }
 
@@ -31,15 +33,9 @@ impl Figures {
     pub(super) fn note(&mut self, look: &Look, bounds: &Bounds) {
         let since = self.last.replace(look.at).unwrap_or(look.at);
         let time = look.at.saturating_sub(since);
-        let mut known = std::mem::take(&mut self.known);
+        self.note_work(look, bounds);
         let mut spent = std::mem::take(&mut self.spent);
         for tenant in &look.tenants {
-            for process in &tenant.processes {
-                let key = (process.id, tenant.gpu.clone());
-                let (first, _) = known.remove(&key).unwrap_or((look.at, Duration::ZERO));
-                self.known
-                    .insert(key, (first, look.at.saturating_sub(first)));
-            }
             let Some(charged) = tenant.charged else {
                 continue;
             };
@@ -57,10 +53,59 @@ impl Figures {
         }
     }
 
-    /// For how long a process has been seen on a GPU.
-    pub(super) fn known_for(&self, id: ProcessId, gpu: &str) -> Duration {
-        let known = self.known.get(&(id, gpu.to_owned()));
-        known.map_or(Duration::ZERO, |&(_, time)| time)
+    fn note_work(&mut self, look: &Look, bounds: &Bounds) {
+        let mut before = std::mem::take(&mut self.known);
+        for tenant in &look.tenants {
+            for process in &tenant.processes {
+                let key = (process.id, tenant.gpu.clone());
+                let first = before.remove(&key).unwrap_or(look.at);
+                self.known.insert(key, first);
+            }
+            let key = (tenant.holder.clone(), tenant.gpu.clone());
+            let worked = self.worked.entry(key).or_default();
+            // One that was still making its context has its seat by now.
+            let has_seat = |id| {
+                let mut processes = tenant.processes.iter();
+                processes.any(|it| it.id == id && it.seat == Seat::Given)
+            };
+            worked.retain(|&(_, id)| !has_seat(id));
+            let is_late = |it: &Process| {
+                let first = self.known.get(&(it.id, tenant.gpu.clone()));
+                let known_for =
+                    first.map_or(Duration::ZERO, |first| look.at.saturating_sub(*first));
+                it.seat == Seat::None || known_for >= bounds.making_context
+            };
+            let busy = (tenant.unseated()).filter(|it| it.busy > 0 && is_late(it));
+            worked.extend(busy.map(|it| (look.at, it.id)));
+        }
+        self.worked.retain(|_, worked| {
+            worked.retain(|(at, _)| look.at.saturating_sub(*at) <= bounds.remembered);
+            !worked.is_empty()
+        });
+    }
+
+    /// The times at which a holder's processes were busy without a seat, and which.
+    fn worked(&self, tenant: &Tenant) -> &[(Duration, ProcessId)] {
+        let key = (tenant.holder.clone(), tenant.gpu.clone());
+        self.worked.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a holder's processes were busy without a seat at all.
+    pub(super) fn is_suspect(&self, tenant: &Tenant) -> bool {
+        !self.worked(tenant).is_empty()
+    }
+
+    /// Whether they were in two looks that are so far apart.
+    pub(super) fn has_worked_twice(&self, tenant: &Tenant, apart: Duration) -> bool {
+        let worked = self.worked(tenant);
+        let (first, last) = (worked.first(), worked.last());
+        let times = first.zip(last);
+        times.is_some_and(|((first, _), (last, _))| last.saturating_sub(*first) >= apart)
+    }
+
+    /// Whether a process was among them.
+    pub(super) fn has_worked(&self, tenant: &Tenant, id: ProcessId) -> bool {
+        self.worked(tenant).iter().any(|&(_, other)| other == id)
     }
 
     /// Whether a job had far more than it was charged, in the last two windows.

@@ -10,7 +10,9 @@ const LOOKS: u64 = 40;
 /// Milliseconds between two events of a job.
 const EVENT: u64 = 200;
 const SLICE_MIB: u64 = 10_000;
-/// So long what a dead process held stays charged.
+/// The time in which each context is made.
+const LONGEST_START: u64 = 5000;
+/// The time for which a dead process's memory stays charged.
 const CHARGED_AFTER_DEATH: u64 = 1000;
 
 /// xorshift64*: the same each time.
@@ -51,12 +53,15 @@ const HABITS: [Habit; 6] = [
     Habit::Crowds,
 ];
 
-/// An honest job: its library charges each allocation before the driver has it, and asks for a seat before a launch.
+/// An honest job: its library charges each allocation before the driver has it, and asks for a seat once its context is made, which
+/// keeps the GPU busy.
 struct Honest {
     habit: Habit,
     job: u32,
     next_pid: u32,
     processes: Vec<Process>,
+    /// When each began.
+    began: BTreeMap<ProcessId, u64>,
     /// What the dead held, and until when it stays charged.
     dead: Vec<(u64, u64)>,
 }
@@ -68,18 +73,21 @@ impl Honest {
             job,
             next_pid: job * 1000,
             processes: Vec::new(),
+            began: BTreeMap::new(),
             dead: Vec::new(),
         }
     }
 
-    fn start(&mut self, random: &mut Random) {
+    fn start(&mut self, now: u64, random: &mut Random) {
         // A number may come again, for a process that began later.
         self.next_pid = self.job * 1000 + (self.next_pid + 1) % 7;
         let mut id = id(self.next_pid);
         id.began += random.below(u64::from(u32::MAX));
+        self.began.insert(id, now);
         self.processes.push(Process {
             id,
-            seat: Seat::None,
+            seat: Seat::Expected,
+            busy: random.below(3) as u32,
             ..process(0, 0)
         });
     }
@@ -108,7 +116,7 @@ impl Honest {
 
     fn launch(&mut self, at: usize, random: &mut Random) {
         let process = &mut self.processes[at];
-        if process.seat == Seat::None {
+        if process.seat == Seat::Expected {
             let is_refused = matches!(self.habit, Habit::Crowds) && random.below(3) == 0;
             process.seat = if is_refused {
                 Seat::Excused
@@ -121,8 +129,14 @@ impl Honest {
 
     fn step(&mut self, now: u64, random: &mut Random) {
         self.dead.retain(|dead| dead.1 > now);
+        for at in 0..self.processes.len() {
+            let process = self.processes[at];
+            if process.seat == Seat::Expected && now >= self.began[&process.id] + LONGEST_START {
+                self.launch(at, random);
+            }
+        }
         if self.processes.is_empty() || (self.processes.len() < 6 && random.below(8) == 0) {
-            return self.start(random);
+            return self.start(now, random);
         }
         let at = random.below(self.processes.len() as u64) as usize;
         match (random.below(6), self.habit) {
@@ -130,11 +144,11 @@ impl Honest {
             (2, Habit::RunsOutOfMemory) => {
                 while self.allocate(at, 1 + random.below(3000)) {}
                 self.die(at, now);
-                self.start(random);
+                self.start(now, random);
             }
             (2, Habit::IsKilled) => {
                 self.die(at, now);
-                self.start(random);
+                self.start(now, random);
             }
             (2, Habit::Checkpoints) => self.processes[at].memory = Some(0),
             (2, Habit::Execs) => {
@@ -153,7 +167,10 @@ impl Honest {
     fn tenant(&mut self) -> Tenant {
         let tenant = slice(self.job, self.processes.clone());
         // From here on a new time begins.
-        self.processes.iter_mut().for_each(|it| it.busy = 0);
+        for process in &mut self.processes {
+            let is_making_its_context = process.seat == Seat::Expected && process.busy > 0;
+            process.busy = u32::from(is_making_its_context);
+        }
         tenant
     }
 }

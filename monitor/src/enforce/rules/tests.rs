@@ -103,6 +103,23 @@ fn who_is_busy_without_a_seat_is_ended() {
 }
 
 #[test]
+fn who_has_the_library_has_time_to_make_a_context() {
+    let making = Process {
+        seat: Seat::Expected,
+        ..escaped(1, 100)
+    };
+    let looks = (0..30).map(|_| vec![slice(12, vec![making])]);
+    let verdicts = judged(&all(), looks.collect());
+    let first = verdicts.iter().position(|it| !it.is_empty());
+    assert_eq!(
+        first,
+        Some(21),
+        "half a second after the second look that counts"
+    );
+    assert_eq!(verdicts[21], [(Rule::Seat, Holder::Job(12), vec![1])]);
+}
+
+#[test]
 fn who_only_allocates_is_left_alone() {
     let idle = Process {
         busy: 0,
@@ -137,26 +154,31 @@ fn who_could_not_have_a_seat_is_left_alone() {
     assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
 }
 
-/// The other way to tell, for libraries that ask for a seat when a context is made.
+/// NVML shows now this process and now that one.
 #[test]
-fn a_context_without_a_seat_counts_after_its_time() {
-    let bounds = Bounds {
-        unseated: Unseated::Context(Duration::from_secs(10)),
-        ..Bounds::default()
+fn who_is_seen_at_work_in_some_looks_alone_is_ended() {
+    let seen = |busy: [u32; 3]| {
+        let processes = (1..).zip(busy).map(|(pid, busy)| Process {
+            busy,
+            ..escaped(pid, 100)
+        });
+        vec![slice(12, processes.collect())]
     };
-    let mut judge = Judge::new(bounds);
-    let idle = Process {
-        busy: 0,
-        ..escaped(1, 100)
-    };
-    let none = BTreeSet::new();
-    let first = (0..40).find(|&second| {
-        let tenants = vec![slice(12, vec![process(2, 100), idle])];
-        let verdict = judge.judge(&look(second * 1000, tenants), &all(), &none);
-        let is_it = |it: &Offence| it.rule == Rule::Seat && it.processes == [id(1)];
-        verdict.offences.iter().any(is_it)
-    });
-    assert_eq!(first, Some(11));
+    let looks = vec![
+        seen([9, 0, 0]),
+        seen([0, 0, 0]),
+        seen([0, 9, 0]),
+        seen([0, 0, 0]),
+        seen([0, 0, 9]),
+    ];
+    let verdicts = judged(&all(), looks);
+    let ended = |pids: &[u32]| vec![(Rule::Seat, Holder::Job(12), pids.to_vec())];
+    assert_eq!(verdicts[..2], [vec![], vec![]]);
+    assert_eq!(verdicts[2], ended(&[1, 2]));
+    assert_eq!(verdicts[4], ended(&[1, 2, 3]));
+    let rarely = (0..30).map(|at| seen([if at % 11 == 0 { 9 } else { 0 }, 0, 0]));
+    let verdicts = judged(&all(), rarely.collect());
+    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
 }
 
 #[test]
@@ -339,7 +361,7 @@ fn each_setting_ends_what_it_says() {
 }
 
 #[test]
-fn memory_in_nobodys_figure_is_told_with_those_who_may_keep_it() {
+fn memory_in_no_figure_is_told_with_those_that_may_keep_it() {
     let mut judge = Judge::default();
     let stray = Stray {
         gpu: GPU.into(),

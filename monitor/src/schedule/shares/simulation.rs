@@ -1,6 +1,8 @@
 //! Jobs on a simulated GPU that has a scheduler of its own, steered by [`super::Sharing`].
 
 mod escapes;
+mod idle;
+mod waiting;
 
 use super::*;
 
@@ -119,11 +121,14 @@ fn unsteadiness(sims: &[Sim]) -> f64 {
 }
 
 fn simulate(jobs: &[(u32, u32, Mode, Program)]) -> Vec<Sim> {
-    simulate_with(jobs, &[])
+    simulate_with(jobs, &[]).0
 }
 
-/// The same beside programs that have no seat, each of one of these jobs.
-fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)]) -> Vec<Sim> {
+/// The same beside programs that have no seat, each of one of these jobs; and the sums of all five seconds.
+fn simulate_with(
+    jobs: &[(u32, u32, Mode, Program)],
+    escapes: &[(usize, Program)],
+) -> (Vec<Sim>, Book) {
     let programs = jobs.iter().map(|job| job.3);
     let programs = programs.chain(escapes.iter().map(|it| it.1));
     let mut sims: Vec<Sim> = programs.map(Sim::new).collect();
@@ -166,7 +171,7 @@ fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)
         {
             let is_on = sims[holder].is_on;
             let heard = &mut sims[holder].heard;
-            // Who is held was taken off with work left.
+            // A job that is held was taken off with work left.
             if is_cut || !is_on {
                 heard.cut += 1
             } else {
@@ -174,7 +179,7 @@ fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)
             }
             (holder, since, changing) = (next, now, CHANGE);
         }
-        // Who may not run is taken from the GPU. For a change nobody pays.
+        // A job that may not run is taken from the GPU. No job pays for a change.
         if sims[holder].is_on && changing <= 0 {
             sims[holder].heard.resident += STEP;
         }
@@ -198,9 +203,9 @@ fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)
                 (Job(number as u32), heard)
             });
             let look = sharing.look(now, &heard.collect());
-            // Who wants the GPU again rings.
+            // A job that wants the GPU again rings.
             due = look.next.unwrap_or(now + MS);
-            assert_eq!(look.escaped, [], "nobody is where it cannot be");
+            assert_eq!(look.escaped, [], "no job is where it cannot be");
             for (number, sim) in sims.iter_mut().take(jobs.len()).enumerate() {
                 (sim.is_on, _) = sharing.state(Job(number as u32)).unwrap();
             }
@@ -209,7 +214,7 @@ fn simulate_with(jobs: &[(u32, u32, Mode, Program)], escapes: &[(usize, Program)
             }
         }
     }
-    sims
+    (sims, sharing.take_book())
 }
 
 const HARD: Mode = Mode::Hard;
@@ -308,7 +313,7 @@ fn a_cap_is_kept_alone() {
 }
 
 #[test]
-fn nobody_pays_for_a_gpu_that_nobody_wanted() {
+fn no_job_pays_for_a_gpu_that_no_other_wanted() {
     // Each has it for twice as long as it works: alone they would get the same.
     let slow = Program::Waits {
         work: MS,
@@ -333,7 +338,7 @@ fn a_job_with_pauses_makes_no_other_idle() {
 }
 
 #[test]
-fn who_waits_for_something_else_keeps_nobody_waiting() {
+fn a_job_that_waits_for_something_else_keeps_no_other_waiting() {
     let stuck = (1, 2, Mode::Soft, Program::Stuck);
     let got = run(&[stuck, (1, 2, Mode::Soft, Program::Queue)]);
     assert!(got[1] > 0.97, "{got:.3?}");
@@ -372,7 +377,7 @@ fn who_may_borrow_has_what_others_leave() {
 }
 
 #[test]
-fn beside_who_wants_the_gpu_a_cap_needs_nobodys_word() {
+fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
     sharing.come(Job(1), eighth, HARD, 0);

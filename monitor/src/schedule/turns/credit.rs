@@ -37,7 +37,7 @@ struct Bill {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) most: Nanos,
-    /// Time that nobody else wants costs no more than there is.
+    /// Time that no other job wants costs no more than there is.
     pub(super) is_borrowed: bool,
 }
 
@@ -96,8 +96,8 @@ impl Account {
 
     /// Lets the time from `from` to `now` pass: the share of it comes in, what is owed goes out.
     ///
-    /// Owed is what the processes say, but no less than the time for which the job kept others waiting, which needs
-    /// nobody's word, and no more than the time that passed.
+    /// Owed is what the processes say, but no less than the time for which the job kept others waiting, which the
+    /// arbiter knows by itself, and no more than the time that passed.
     pub(super) fn settle(&mut self, from: Nanos, now: Nanos, bounds: Bounds) {
         let owed = self.bill.used.max(self.bill.blocked);
         let owed = owed.min(now - self.bill.since);
@@ -212,7 +212,7 @@ mod tests {
         account.note_used(80 * MS);
         account.settle(80 * MS, 100 * MS, FREE);
         assert_eq!(account.credit, (25 - 80) * MS);
-        // But what nobody used is gone.
+        // But time that no job used is gone.
         account.note_used(MS);
         account.settle(100 * MS, 104 * MS, FREE);
         assert_eq!(account.credit, (25 - 80) * MS);

@@ -10,11 +10,12 @@
 //! - The turns also end together, by the clock, when the GPU says that comes first of those where they have begun. What is used beyond the credit is owed.
 //! - Who saved up nothing here because it owes elsewhere does not get that back: others have had the time.
 //!
-//! No GPU wakes another. Each knows of the others what they told after their last looks, and looks when, by that, all can
-//! begin. Charges make this time later, which whoever comes too early finds, since it reads anew at each look. What makes it
-//! earlier is rare: processes that leave, fewer jobs that want the GPU. Then GPUs may begin apart by as much as passes until
-//! the next look, which is never long while anybody wants the GPU, as processes are told that the arbiter is there. Only idle
-//! time that is dealt out to `soft` jobs makes it earlier often, so where one of these waits it is looked for.
+//! No GPU wakes another. Each knows of the others what they told after their last looks, and looks when, by that, all
+//! can begin. Charges make this time later. A GPU that comes too early finds that, since it reads the time anew at each
+//! look. What makes it earlier is rare: processes that leave, fewer jobs that want the GPU. Then GPUs may begin apart
+//! by as much as passes until the next look, which is never long while a job wants the GPU, as processes are told that
+//! the arbiter is there. Only idle time that is dealt out to `soft` jobs makes it earlier often, so where one of these
+//! waits it is looked for.
 
 use softmig_policy::node::limits::Mode;
 
@@ -23,13 +24,13 @@ use super::state::Turns;
 use super::tenant::Tenant;
 use super::types::{Job, MS, Nanos};
 
-/// So often it is seen whether another GPU has become free, while one waits for that; where there are many
-/// seats, once in so long for each.
+/// The interval at which a GPU that waits for another looks whether that has become free; where there are many seats,
+/// once in so long for each.
 const OFTEN: Nanos = MS / 2;
 const EACH: Nanos = MS / 50;
 
 impl Turns {
-    /// Hears how this GPU's jobs stand at others.
+    /// Reads the state of this GPU's jobs at other GPUs.
     pub fn note_elsewhere(&mut self, now: Nanos, gpu: usize, gangs: &Gangs) {
         for (&job, tenant) in &mut self.tenants {
             let is_together = tenant.is_together();
@@ -37,7 +38,7 @@ impl Turns {
         }
     }
 
-    /// Tells how they stand at this one, as of the last look.
+    /// Writes their state at this one, as of the last look.
     pub fn tell_others(&self, gpu: usize, gangs: &mut Gangs) {
         let together = self.tenants.iter().filter(|(_, it)| it.is_together());
         gangs.tell(gpu, together.map(|(&job, it)| (job, self.stand(job, it))));
@@ -76,7 +77,7 @@ impl Turns {
             let (wait, tail) = match current.ended {
                 _ if !is_kept => (0, 0),
                 None => (drain, 0),
-                // Who takes far longer than before may take for ever.
+                // A job that takes far longer than before may take for ever.
                 Some(ended) if now < ended.at + 2 * drain => (0, drain),
                 Some(_) => (0, 0),
             };
@@ -137,7 +138,7 @@ impl Turns {
         there.is_some_and(|there| drain + AT_ONCE >= there.longest_wait())
     }
 
-    /// Whether a job that can begin everywhere is to begin here, where nobody has the turn.
+    /// True if a job that can begin everywhere is to begin here, where no job has the turn.
     pub(super) fn may_begin(&self, job: Job, now: Nanos) -> bool {
         let there = self.tenants.get(&job).and_then(|it| it.elsewhere);
         let Some(there) = there else { return true };
@@ -168,7 +169,7 @@ impl Turns {
                 .turn
                 .is_none_or(|it| it.met.is_none() && it.ended.is_none());
             if time > now {
-                // What nobody wants can make it earlier.
+                // Time that no job wants can make it earlier.
                 let is_soft = tenant.account.mode == Mode::Soft;
                 Some(time.min(if is_soft { now + 2 * often } else { time }))
             } else {

@@ -6,8 +6,8 @@ use super::state::Turns;
 use super::types::{Job, LONGEST_TAIL, Nanos, Order, SeatId, Terms};
 
 impl Turns {
-    /// Ends the turn, and gives nobody another until [`Turns::resume`]. Who is let in meanwhile is told by
-    /// [`Turns::let_loose`].
+    /// Ends the turn, and gives no job another until [`Turns::resume`]. [`Turns::let_loose`] tells which are let in
+    /// meanwhile.
     pub fn suspend(&mut self, now: Nanos) {
         self.settle(now);
         self.is_off = true;

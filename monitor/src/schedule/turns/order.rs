@@ -1,4 +1,4 @@
-//! Who comes next.
+//! The job that comes next.
 
 use softmig_policy::node::limits::Mode;
 
@@ -7,7 +7,7 @@ use super::tenant::Tenant;
 use super::types::{Job, Nanos};
 
 impl Turns {
-    /// Since when somebody else could have had the turn, from the last look on.
+    /// The time since which another job could have had the turn, from the last look on.
     pub(super) fn others_waited_since(&self, holder: Job, from: Nanos) -> Option<Nanos> {
         let waited = self.others(holder).filter_map(|it| self.ready_at(it, from));
         waited.min()
@@ -37,7 +37,7 @@ impl Turns {
     }
 
     /// Time that is lost between turns makes the credit of all who wait grow alike, until bounds hide who is behind.
-    pub(super) fn forgive_what_nobody_could_have(&mut self) {
+    pub(super) fn forgive_what_no_job_could_have(&mut self) {
         let epoch = self.epoch();
         let mut waiting: Vec<&mut Tenant> = (self.tenants.values_mut())
             .filter(|it| it.wishes_since.is_some())
@@ -61,7 +61,7 @@ impl Turns {
         };
         let epoch = self.epoch();
         let waiting = self.others(job).filter(|it| it.wishes_since.is_some());
-        // As each stood when it got its turn: in it one falls back.
+        // The lag of each when it got its turn, since a job falls back during its turn.
         let peaks: Vec<Nanos> = waiting.filter_map(|it| it.lag_before).collect();
         let behind = peaks
             .iter()
@@ -73,7 +73,7 @@ impl Turns {
         (time * behind.signum()).clamp(-most, most)
     }
 
-    /// Who is to have the turn now.
+    /// The job that is to have the turn now.
     pub(super) fn comes_next(&mut self, now: Nanos) -> Option<Job> {
         if let Some(job) = self.first_of_gangs(now) {
             let begins = self.may_begin(job, now);
@@ -87,7 +87,7 @@ impl Turns {
                 self.deal_out_idle_time();
                 self.first_in_line(is_alone)
             })
-            // Nobody else wants the time.
+            // No other job wants the time.
             .or_else(|| self.first_in_line(|it| it.account.mode == Mode::Soft))
     }
 
@@ -106,7 +106,8 @@ impl Turns {
         first.map(|(&job, _)| job)
     }
 
-    /// Nobody who wants a turn has the credit, so the time would be lost: those who may borrow have it, by their shares.
+    /// Gives idle time to the jobs that may borrow, by their shares. No job that wants a turn has the credit, so the
+    /// time would be lost.
     pub(super) fn deal_out_idle_time(&mut self) {
         let missing = |tenant: &Tenant| self.missing(tenant);
         let may_borrow = |tenant: &Tenant| {

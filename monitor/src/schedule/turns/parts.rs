@@ -19,9 +19,9 @@ use super::types::{LONGEST_TAIL, MS, Nanos, Order, SeatId};
 const PART: Nanos = 8 * MS;
 /// With less of the turn left no other part begins.
 const REST: Nanos = 3 * MS / 2;
-/// What a process does first says little of it: it launches what nobody has measured yet.
+/// The first work of a process says little about it: it has not been measured yet.
 const NEW: Nanos = 1000 * MS;
-/// Who gives a part back by so much before its end has no more work.
+/// A process that gives a part back this long before its end has no more work.
 const EARLY: Nanos = MS;
 
 impl Turns {
@@ -42,7 +42,7 @@ impl Turns {
                 // What two of them say of the same time is charged once.
                 holder.account.bill_from(turn.began);
                 let over = holder.seats.get(&before.seat).map_or(0, |it| it.said.over);
-                // Nobody waits longer than that for what another says.
+                // No process waits longer than that because of another's word.
                 Nanos::try_from(over).map_or(now, |over| over.clamp(now, now + LONGEST_TAIL))
             }
         };
@@ -65,7 +65,7 @@ impl Turns {
     fn next_part(&self, now: Nanos) -> Option<(SeatId, Nanos)> {
         let turn = self.turn.filter(|turn| turn.ended.is_none())?;
         let holder = self.tenants.get(&turn.job)?;
-        // Whoever does not answer keeps one turn, not one part after the other.
+        // A process that does not answer keeps one turn, not one part after the other.
         if turn.met.is_some() || holder.seats.values().any(Seat::is_unreliable) {
             return None;
         }
@@ -95,7 +95,7 @@ impl Turns {
         is_in_parts && self.next_part(now).is_some()
     }
 
-    /// Nobody else wants the GPU any more.
+    /// Lets all in, once no other job wants the GPU.
     fn let_all_in(&mut self, now: Nanos, orders: &mut Vec<Order>) {
         if let Some(turn) = &mut self.turn
             && turn.until.is_none()
@@ -138,6 +138,7 @@ impl Turns {
                 // The next look ends the turn.
                 seat.be_late(ended.at, now);
                 holder.overruns += 1;
+                self.book.of(turn.job).overruns += 1;
             }
             // It has it, and it is not time.
             (Some(_), _) => {}
@@ -151,7 +152,7 @@ impl Turns {
         let Some(holder) = self.tenants.get_mut(&turn.job) else {
             return;
         };
-        // Who has gone said nothing of it.
+        // A process that is gone said nothing about it.
         let seat = holder.seats.get(&part.seat);
         let Some(seat) = seat.filter(|seat| part.from - seat.since >= NEW) else {
             return;

@@ -9,6 +9,7 @@ mod gangs;
 mod hook;
 mod shares;
 mod trouble;
+mod waiting;
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -49,7 +50,7 @@ const SWITCH: Nanos = 140 * US;
 const SLICE: Nanos = 2 * MS;
 /// How much later than another a rank goes on, at most.
 const UNEVEN: Nanos = 100 * US;
-/// The part of a collective that is no waiting.
+/// The part of a collective in which it does not wait.
 const COLLECTIVE: Nanos = 40 * US;
 /// From a process's death to the end of its kernel, at most.
 const LAST: Nanos = 10 * MS;
@@ -63,7 +64,7 @@ pub(super) enum Pace {
     Greedy,
     /// It waits for each kernel, and then thinks for so long.
     Steps(Nanos),
-    /// So much work at the beginning of each period.
+    /// The work at the beginning of each period.
     Bursts { work: Nanos, every: Nanos },
 }
 

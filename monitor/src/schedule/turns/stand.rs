@@ -1,4 +1,4 @@
-//! How a job is placed at each of its GPUs.
+//! The state of a job at each of its GPUs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::types::{Job, LONGEST_TAIL, Nanos};
 /// If GPUs become free within this time of each other, their turns begin at once.
 pub(super) const AT_ONCE: Nanos = 2 * LONGEST_TAIL;
 
-/// How a job stands at one GPU, or at several of which the last one counts.
+/// The state of a job at one GPU, or at several of which the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stand {
     /// From when on it could begin a turn; where it has one, as it was when that began.
@@ -22,7 +22,7 @@ pub struct Stand {
     pub(super) turn: Option<Current>,
 }
 
-/// A turn that a job has at one GPU. Whoever reads of it may do so when it is over.
+/// A turn that a job has at one GPU. It may be over when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Current {
     pub(super) until: Nanos,
@@ -32,12 +32,13 @@ pub(super) struct Current {
     pub(super) next: Nanos,
 }
 
-/// How jobs stand at all GPUs, each of which has a number. Only those count that say that their GPUs belong together.
+/// The states of jobs at all GPUs, each of which has a number. Only those count that say that their GPUs belong
+/// together.
 #[derive(Clone, Debug, Default)]
 pub struct Gangs(BTreeMap<Job, BTreeMap<usize, Stand>>);
 
 impl Gangs {
-    /// How a job stands at other GPUs than this; `None` if it uses none.
+    /// The state of a job at other GPUs than this; `None` if it uses no other.
     pub(super) fn elsewhere(&self, now: Nanos, job: Job, gpu: usize) -> Option<Stand> {
         let all = self.0.get(&job)?.iter();
         let others = all.filter(|&(&other, _)| other != gpu);

@@ -2,22 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use super::book::Book;
 use super::part::{Ended, Part};
 use super::tenant::Tenant;
 use super::types::{Job, Nanos, Rules};
 
-/// A turn that somebody has.
+/// The turn that a job has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) job: Job,
     pub(super) began: Nanos,
     /// When the work of the turn before should be over.
     pub(super) from: Nanos,
-    /// When it ends; `None` while nobody waits for that.
+    /// The time when it ends; `None` while no job waits for that.
     pub(super) until: Option<Nanos>,
     /// Since when the job could have it on all of its GPUs, where it has it on all of them together.
     pub(super) met: Option<Nanos>,
-    /// When it ends there, whether anybody waits or not.
+    /// The time when it ends there, whether a job waits or not.
     pub(super) limit: Option<Nanos>,
     pub(super) ended: Option<Ended>,
     /// How long the last work of the turn before ran in this one.
@@ -32,7 +33,7 @@ pub struct Turns {
     pub(super) rules: Rules,
     pub(super) tenants: BTreeMap<Job, Tenant>,
     pub(super) turn: Option<Turn>,
-    /// Who had the last one.
+    /// The job that had the last one.
     pub(super) last_holder: Option<Job>,
     /// When the last work of that should be over.
     pub(super) free_at: Nanos,
@@ -41,4 +42,5 @@ pub struct Turns {
     /// Whether there are no turns just now.
     pub(super) is_off: bool,
     pub(super) last_seat: u64,
+    pub(super) book: Book,
 }

@@ -30,7 +30,7 @@ pub(super) struct Tenant {
     pub(super) drain: Nanos,
     /// How its processes got on one after the other.
     pub(super) parts: Record,
-    /// How it stands at its other GPUs, where it is to have turns on all of them together.
+    /// Its state at its other GPUs, if it is to have turns on all of them together.
     pub(super) elsewhere: Option<Stand>,
 }
 

@@ -23,7 +23,7 @@ impl Turns {
             || self.makes_way(now)
     }
 
-    /// The end that a turn without end gets when somebody begins to wait for it: what is left of a turn.
+    /// The end that a turn without an end gets when another job begins to wait for it: the rest of a turn.
     fn end_now_that_others_wait(&self, now: Nanos) -> Option<Nanos> {
         let job = self.turn?.job;
         let account = &self.tenants.get(&job)?.account;
@@ -48,7 +48,7 @@ impl Turns {
         self.let_in(|_, seat| comes(seat), orders);
     }
 
-    /// The turn has an end if somebody began to wait for that. Tells whether it has one since now.
+    /// Gives the turn an end if another job has begun to wait. True if the turn has an end only since now.
     pub(super) fn note_that_others_wait(&mut self, now: Nanos) -> bool {
         let end = self.end_now_that_others_wait(now);
         let Some(turn) = &mut self.turn else {
@@ -64,7 +64,7 @@ impl Turns {
         true
     }
 
-    /// Whether somebody woke who has used so little of late that the holder is to make way.
+    /// True if a job woke that has used so little of late that the holder is to make way.
     fn must_yield(&self, holder: &Tenant, turn: &Turn) -> bool {
         if turn.met.is_some() {
             return false;
@@ -79,7 +79,7 @@ impl Turns {
         })
     }
 
-    /// Gives the holder's seats a word that opens the turn, or tells them that somebody waits.
+    /// Gives the holder's seats a word that opens the turn, or tells them that another job waits.
     pub(super) fn let_in(
         &mut self,
         which: impl Fn(SeatId, &Seat) -> bool,
@@ -109,7 +109,7 @@ impl Turns {
         if !is_alone {
             holder.account.bill_from(turn.began);
         }
-        // Who was alone in the turn is to know that it no longer is.
+        // A process that was alone in the turn must learn that it no longer is.
         let is_joined = here == 1 && newcomers > 0;
         for (&id, seat) in &mut holder.seats {
             let is_meant = which(id, seat) || is_joined && seat.is_in();
@@ -158,7 +158,7 @@ impl Turns {
             return;
         };
         if turn.until.is_none() {
-            // From here on somebody waits.
+            // From here on another job waits.
             holder.account.begin_bill();
         }
         turn.ended = Some(Ended {
@@ -194,12 +194,13 @@ impl Turns {
                 return;
             }
             holder.overruns += 1;
+            self.book.of(turn.job).overruns += 1;
             self.free_at = now;
         } else {
             holder.account.close_bill(now);
             let over = holder.present().map(|seat| seat.said.over).max();
             let over = Nanos::try_from(over.unwrap_or(0)).unwrap_or(Nanos::MAX);
-            // Nobody waits longer than that for what another says.
+            // No job waits longer than that because of another's word.
             self.free_at = over.clamp(now, now + LONGEST_TAIL);
         }
         holder.close(ended.at, now);
@@ -208,12 +209,12 @@ impl Turns {
         self.note_wishes(now);
     }
 
-    /// Nobody has the turn.
+    /// Gives the turn, which no job has, to the next job.
     pub(super) fn give_turn(&mut self, now: Nanos, orders: &mut Vec<Order>) {
         let Some(job) = self.comes_next(now) else {
             return;
         };
-        self.forgive_what_nobody_could_have();
+        self.forgive_what_no_job_could_have();
         let met = self.met(job, now);
         let is_gang = met.is_some();
         let correction = if is_gang { 0 } else { self.correction(job) };
@@ -226,9 +227,11 @@ impl Turns {
         if is_handed_over && !is_gang {
             // Each loses the same part of its share by that, not the same time.
             tenant.account.note_blocked(-HANDOVER);
+            self.book.change += HANDOVER;
         }
         tenant.served = now;
         tenant.turns += 1;
+        self.book.of(job).turns += 1;
         let (share, is_capped) = (tenant.account.share, tenant.account.is_capped());
         let drain = if is_gang { 0 } else { tenant.drain };
         let elsewhere = tenant.elsewhere.filter(|_| is_gang);
@@ -304,7 +307,8 @@ impl Turns {
     }
 }
 
-/// Whether no process of the holder has anything more to do in this turn. One that nobody waits for may also rest.
+/// True if no process of the holder has anything more to do in this turn. A holder may also rest if no job waits for
+/// it.
 fn is_given_back(holder: &Tenant, is_waited_for: bool) -> bool {
     let is_there = holder.present().next().is_some();
     let is_kept = is_there && !is_waited_for && !holder.present().any(Seat::has_given_back);

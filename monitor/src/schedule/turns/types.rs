@@ -1,13 +1,13 @@
-//! What is said of turns: by processes, by the arbiter, and by whoever decides.
+//! The words about turns: those of processes, of the arbiter, and of the decisions.
 
 /// Nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
 pub type Nanos = i64;
 
 pub(super) const MS: Nanos = 1_000_000;
 
-/// From the end of one job's work to the beginning of the next one's: that is nobody's time.
+/// The time from the end of one job's work to the beginning of the next one's. It is charged to no job.
 pub(super) const HANDOVER: Nanos = MS / 4;
-/// Who gives a turn back has no more work than this on the GPU.
+/// A job that gives a turn back has no more work than this on the GPU.
 pub(super) const LONGEST_TAIL: Nanos = MS;
 
 /// A job on this GPU.
@@ -71,12 +71,12 @@ pub struct Look {
     pub next: Option<Nanos>,
 }
 
-/// How long turns are.
+/// The lengths of turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// In what time everybody comes to have a turn, where there are few.
+    /// The time in which every job gets a turn, if there are few.
     pub epoch: Nanos,
-    /// Where there are many, the epoch is so much for each: each change of turns costs some time.
+    /// The part of the epoch for each job, if there are many: each change of turns costs some time.
     pub mean_turn: Nanos,
     /// The longest epoch.
     pub longest_epoch: Nanos,

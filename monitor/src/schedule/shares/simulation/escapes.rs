@@ -8,7 +8,7 @@ fn shares(escapes: usize) -> [f64; 2] {
         (1, 4, Mode::Soft, Program::Queue),
         (3, 4, Mode::Soft, Program::Queue),
     ];
-    let sims = simulate_with(&jobs, &vec![(0, Program::Queue); escapes]);
+    let (sims, _) = simulate_with(&jobs, &vec![(0, Program::Queue); escapes]);
     let done: Vec<f64> = sims.iter().map(|it| it.done as f64 / 4e9).collect();
     [done[0] + done[2..].iter().sum::<f64>(), done[1]]
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How even shares are: 1 if everybody got the same part of his own.
+/// The evenness of shares: 1 if each job got the same part of its own.
 pub(super) fn jain(got: &[f64]) -> f64 {
     let sum: f64 = got.iter().sum();
     let squares: f64 = got.iter().map(|it| it * it).sum();

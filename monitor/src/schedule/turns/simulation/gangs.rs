@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::trouble::troubled;
 use super::*;
 
-/// So often it is seen whether a collective runs on both.
+/// The interval of looks whether a collective runs on both.
 const TICK: Nanos = 10 * US;
 
 /// A job's part on one GPU: so many kernels and a collective, again and again.
@@ -315,7 +315,7 @@ fn one_whose_process_died_in_debt_or_was_stopped_goes_on_with_the_others() {
 
 /// While one GPU owes, the other is for those beside it.
 #[test]
-fn one_in_debt_keeps_nobody_waiting() {
+fn a_job_in_debt_keeps_no_other_waiting() {
     let long = Program {
         kernel: (SECOND, SECOND),
         ..side((1, 4))
@@ -330,7 +330,7 @@ proptest! {
 
     /// Whatever happens to jobs with two GPUs: an honest one on each has always launched within a bounded time.
     #[test]
-    fn nobody_starves_beside_gangs(
+    fn no_job_starves_beside_gangs(
         drawn in [troubled(), troubled()],
         kernels in prop::option::of(1u64..50),
         seed in 0..u64::MAX,

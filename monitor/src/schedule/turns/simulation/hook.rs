@@ -9,11 +9,11 @@ use super::{Gang, MS, Pace, Program, US};
 const WINDOW: Nanos = MS;
 /// With so much in flight it gives its turn back: the last work runs while the next job gets ready.
 const AHEAD: Nanos = 700 * US;
-/// So long before its turn begins it launches.
+/// The time before the beginning of its turn at which it launches.
 const EARLY: Nanos = 250 * US;
-/// How long after its turn a process waits for work that does not end when it should.
+/// The time after its turn for which a process waits for work that does not end when it should.
 const PATIENCE: Nanos = 30 * MS;
-/// How long a process rests before it gives a turn back that somebody waits for.
+/// The time that a process rests before it gives back a turn that another job waits for.
 const REST: Nanos = 100 * US;
 
 /// What a process does next.
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Wait,
 }
 
-/// A process: what it said, what stands on its page, what its program wants.
+/// A process: what it said, the contents of its page, and the wishes of its program.
 pub(in super::super) struct Process {
     pub(super) program: Program,
     pub(super) seat: Option<SeatId>,

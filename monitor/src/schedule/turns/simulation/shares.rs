@@ -1,4 +1,4 @@
-//! Everybody gets his share, and nothing lies idle.
+//! Each job gets its share, and no time is idle.
 
 use proptest::prelude::*;
 
@@ -169,7 +169,7 @@ fn soft_jobs_split_what_is_free_by_their_shares() {
 }
 
 #[test]
-fn a_soft_job_owes_nothing_for_time_that_nobody_wanted() {
+fn a_soft_job_owes_nothing_for_time_that_no_other_wanted() {
     let late = Program {
         from: 20 * SECOND,
         ..Program::soft(1, (1, 4), MS)

@@ -1,4 +1,4 @@
-//! Who dies, stops or lies costs the others one turn.
+//! A process that dies, stops or lies costs the others one turn.
 
 use proptest::prelude::*;
 
@@ -53,7 +53,7 @@ fn a_stopped_one_costs_one_legal_turn() {
     }
 }
 
-/// One of a job's processes rests in a turn that nobody waits for.
+/// One of a job's processes rests in a turn that no other job waits for.
 #[test]
 fn one_that_rests_keeps_nothing_from_its_own_job() {
     let rests = Pace::Bursts {
@@ -94,8 +94,8 @@ fn one_that_waits_for_another_of_its_job_does_not_keep_it_out() {
     assert!((used - 0.25).abs() < 0.02, "{used}");
 }
 
-/// It gives its turn back in the same moment in which it is told that somebody waits: it finds a turn that it has not given
-/// back, and works on in that.
+/// It gives its turn back in the moment in which it is told that another job waits: it finds a turn that it has not
+/// given back, and works on in that.
 #[test]
 fn an_answer_that_crosses_a_new_word_does_not_end_the_turn() {
     let share = Share::new(1, 4).unwrap();
@@ -124,9 +124,9 @@ fn an_answer_that_crosses_a_new_word_does_not_end_the_turn() {
     }
 }
 
-/// The other job wants a turn too, but has had its share: when it can have one nobody waits for yet.
+/// The other job wants a turn too, but has had its share. No process waits yet for the time when it can have one.
 #[test]
-fn processes_have_the_turn_one_after_the_other_before_anybody_else_can_have_it() {
+fn processes_have_the_turn_one_after_the_other_before_another_job_can_have_it() {
     let share = Share::new(1, 2).unwrap();
     let mut turns = Turns::new(0, Rules::default());
     let [first, second, other] = [0, 0, 1].map(|job| turns.sit(0, Job(job), share, Mode::Hard));
@@ -261,7 +261,7 @@ fn what_was_used_while_alone_does_not_pay_for_keeping_others_waiting() {
 }
 
 #[test]
-fn nobody_wakes_anybody_while_nobody_works() {
+fn no_process_wakes_another_while_none_works() {
     let pace = Pace::Bursts {
         work: MS,
         every: 100 * SECOND,
@@ -327,7 +327,7 @@ proptest! {
 
     /// Whatever happens to whom: an honest job that wants to launch has always launched within a bounded time.
     #[test]
-    fn nobody_starves(mut programs in troubled(), seed: u64) {
+    fn no_job_starves(mut programs in troubled(), seed: u64) {
         let honest = Program::hard(9, (1, 10), MS);
         programs.push(honest);
         let last = programs.len() - 1;

@@ -1,0 +1,63 @@
+//! Lets one user or one group at a file of root's, and no other: by an access list, since the monitor's capabilities do not let it give
+//! files away.
+
+use rustix::fs::{XattrFlags, fsetxattr, lsetxattr};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Who is let in beside the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// May read.
+    User(u32),
+    /// May read and write, as one has to for a socket.
+    Group(u32),
+}
+
+const NAME: &str = "system.posix_acl_access";
+
+/// The list as the kernel takes it: its version, then the kind, the rights and the number of each entry.
+fn list(who: Who) -> Vec<u8> {
+    const NONE: u32 = u32::MAX;
+    let (owner, group, others) = ((1_u16, 6_u16, NONE), (4, 0, NONE), (32, 0, NONE));
+    let entries = match who {
+        Who::User(uid) => [owner, (2, 4, uid), group, (16, 4, NONE), others],
+        Who::Group(gid) => [owner, group, (8, 6, gid), (16, 6, NONE), others],
+    };
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (kind, rights, number) in entries {
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(rights.to_le_bytes());
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes
+}
+
+/// Lets him at an open file of this process's user.
+pub fn let_in(file: impl AsFd, who: Who) -> rustix::io::Result<()> {
+    fsetxattr(file, NAME, &list(who), XattrFlags::empty())
+}
+
+/// The same by name, for what cannot be opened. The folder must be this process's user's alone.
+pub fn let_in_at(path: &Path, who: Who) -> rustix::io::Result<()> {
+    lsetxattr(path, NAME, &list(who), XattrFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fgetxattr;
+
+    #[test]
+    fn the_kernel_takes_the_list_and_the_mode_shows_it() {
+        // A file system with such lists, as /run is.
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        for (who, mode) in [(Who::User(2001), 0o640), (Who::Group(3001), 0o660)] {
+            let_in(&file, who).unwrap();
+            let mut kept = [0_u8; 64];
+            let length = fgetxattr(&file, NAME, &mut kept[..]).unwrap();
+            assert_eq!(kept[..length], list(who));
+            assert_eq!(rustix::fs::fstat(&file).unwrap().st_mode & 0o777, mode);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What each job has and had of each GPU, until its conf goes.
+
+use super::ledger::key;
+use crate::arbiter::{Account, GpuId, Sharing, uuid};
+use crate::jobs::confs::{About, Confs};
+use crate::measure::Sight;
+use crate::measure::report::{JobGpu, Report};
+use crate::schedule::turns::{Job, Nanos, Standing, Totals};
+use softmig_policy::node::job_conf::JobConf;
+use softmig_policy::node::limits::Limits;
+use softmig_region::{Record, UNIT, bytes};
+use softmig_usage as usage;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// What there is to be added up, beside what was measured.
+#[derive(Debug)]
+pub struct Moment<'a> {
+    /// The time, as people tell it.
+    pub now: SystemTime,
+    /// For how long this monitor runs.
+    pub running: Duration,
+    /// What the arbiter knows of each GPU.
+    pub accounts: &'a BTreeMap<GpuId, Account>,
+    /// What the library says of each job's memory.
+    pub records: &'a BTreeMap<u32, Vec<Record>>,
+}
+
+/// The books of a node.
+#[derive(Clone, Debug, Default)]
+pub struct Books {
+    node: String,
+    /// What an earlier monitor wrote, which this one has not taken over yet.
+    saved: usage::Node,
+    /// The GPUs as they were last seen, and what an earlier monitor had counted.
+    gpus: BTreeMap<String, (usage::Gpu, usage::Gpu)>,
+    jobs: BTreeMap<u32, Known>,
+}
+
+/// A job.
+#[derive(Clone, Debug)]
+struct Known {
+    since: SystemTime,
+    gpus: BTreeMap<String, Past>,
+}
+
+/// What is kept of a job on a GPU from one time to the next.
+#[derive(Clone, Debug, Default)]
+struct Past {
+    /// What was counted before the beginning.
+    before: usage::JobGpu,
+    /// The arbiter's sums at the beginning, which were those of an earlier job of the same number.
+    base: Totals,
+    /// What the arbiter said last.
+    last: Totals,
+    /// For how long this monitor ran at the beginning.
+    began: f64,
+    /// And when the job last used the GPU or wanted it.
+    active: f64,
+    peak: u64,
+}
+
+impl Books {
+    /// For the node of this name, with what an earlier monitor wrote.
+    pub fn new(node: String, saved: usage::Node) -> Self {
+        Self {
+            node,
+            saved,
+            ..Self::default()
+        }
+    }
+
+    /// Adds up what was seen just now.
+    pub fn note(&mut self, sight: &Sight, moment: &Moment<'_>) -> usage::Node {
+        let accounts: BTreeMap<String, &Account> = (moment.accounts.iter())
+            .map(|(id, account)| (uuid(*id), account))
+            .collect();
+        self.note_gpus(&sight.report, &accounts);
+        self.jobs.retain(|job, _| !is_over(sight, *job));
+        let jobs = known_jobs(&sight.confs);
+        let jobs =
+            jobs.map(|(id, conf, about)| self.job((id, conf, about), sight, moment, &accounts));
+        let jobs: Vec<usage::Job> = jobs.collect();
+        let mut gpus: Vec<usage::Gpu> = self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
+        gpus.sort_by_key(|gpu| gpu.index);
+        usage::Node {
+            schema_version: usage::VERSION,
+            time: seconds_since_1970(moment.now),
+            node: self.node.clone(),
+            error: sight.report.error.clone(),
+            gpus,
+            jobs,
+            findings: Vec::new(),
+        }
+    }
+
+    fn note_gpus(&mut self, report: &Report, accounts: &BTreeMap<String, &Account>) {
+        if report.error.is_none() && !report.gpus.is_empty() {
+            let is_there = |uuid: &str| {
+                report
+                    .gpus
+                    .iter()
+                    .any(|it| it.uuid.as_deref() == Some(uuid))
+            };
+            self.gpus.retain(|uuid, _| is_there(uuid));
+        }
+        for (gpu, _) in self.gpus.values_mut() {
+            (gpu.memory_bytes, gpu.memory_used_bytes) = (None, None);
+        }
+        for seen in &report.gpus {
+            let Some(uuid) = &seen.uuid else { continue };
+            let before = || {
+                let mut saved = self.saved.gpus.iter();
+                saved
+                    .find(|it| it.uuid == *uuid)
+                    .cloned()
+                    .unwrap_or_default()
+            };
+            let (gpu, _) = self.gpus.entry(uuid.clone()).or_insert_with(|| {
+                let before = before();
+                (before.clone(), before)
+            });
+            gpu.index = seen.index;
+            gpu.uuid.clone_from(uuid);
+            gpu.name.clone_from(&seen.name);
+            gpu.mig = seen.mig;
+            let usable = |total: u64| total.saturating_sub(seen.reserved_bytes.unwrap_or(0));
+            gpu.memory_bytes = seen.total_bytes.map(usable);
+            gpu.memory_used_bytes = seen.used_bytes;
+        }
+        for (uuid, (gpu, before)) in &mut self.gpus {
+            gpu.shared_by = None;
+            let Some(account) = accounts.get(uuid) else {
+                continue;
+            };
+            let way = match account.sharing {
+                Sharing::Scheduler => "scheduler",
+                Sharing::Turns(_) => "turns",
+            };
+            gpu.shared_by = Some(way.into());
+            gpu.known_seconds = rounded(before.known_seconds + account.known_for.as_secs_f64());
+            gpu.charged_seconds = sum(before.charged_seconds, account.book.charged);
+            gpu.change_seconds = sum(before.change_seconds, account.book.change);
+            gpu.unclaimed_seconds = sum(before.unclaimed_seconds, account.book.unclaimed);
+        }
+    }
+
+    fn job(
+        &mut self,
+        (id, conf, about): (u32, &JobConf, &About),
+        sight: &Sight,
+        moment: &Moment<'_>,
+        accounts: &BTreeMap<String, &Account>,
+    ) -> usage::Job {
+        if self
+            .jobs
+            .get(&id)
+            .is_some_and(|known| known.since != about.since)
+        {
+            // Slurm has started it anew, or gave its number to another.
+            let old = self.jobs.remove(&id);
+            let gpus = old.into_iter().flat_map(|known| known.gpus);
+            let gpus = gpus.map(|(uuid, past)| {
+                let new = Past {
+                    base: past.last,
+                    last: past.last,
+                    began: moment.running.as_secs_f64(),
+                    active: moment.running.as_secs_f64(),
+                    ..Past::default()
+                };
+                (uuid, new)
+            });
+            let new = Known {
+                since: about.since,
+                gpus: gpus.collect(),
+            };
+            self.jobs.insert(id, new);
+        }
+        let rows: Vec<&JobGpu> = (sight.report.jobs.iter())
+            .filter(|job| job.job == Some(id))
+            .flat_map(|job| &job.gpus)
+            .collect();
+        let mut uuids: Vec<String> = conf.gpus.iter().map(|it| it.as_str().to_owned()).collect();
+        let used = rows.iter().filter_map(|row| row.holding.uuid.clone());
+        let asked = accounts.iter().filter(|(_, it)| totals(it, id).is_some());
+        for uuid in used.chain(asked.map(|(uuid, _)| uuid.clone())) {
+            if !uuids.contains(&uuid) {
+                uuids.push(uuid);
+            }
+        }
+        let saved = self.saved_job(id, about);
+        let known = self.jobs.entry(id).or_insert_with(|| Known {
+            since: about.since,
+            gpus: BTreeMap::new(),
+        });
+        let gpus = uuids.into_iter().map(|uuid| {
+            let running = moment.running.as_secs_f64();
+            let past = known.gpus.entry(uuid.clone()).or_insert_with(|| {
+                let before = saved.as_ref().and_then(|saved| {
+                    let mut gpus = saved.gpus.iter();
+                    gpus.find(|it| it.uuid == uuid).cloned()
+                });
+                Past::new(before, about, &self.saved, moment)
+            });
+            let row = rows
+                .iter()
+                .find(|row| row.holding.uuid.as_ref() == Some(&uuid));
+            let record = key(&uuid).and_then(|key| {
+                let mut records = moment.records.get(&id)?.iter();
+                records.find(|it| it.key.get() == key)
+            });
+            let is_busy = row.is_some_and(|row| is_busy(row, sight));
+            let is_seen =
+                conf.limits.is_some() || row.is_some_and(|row| row.holding.memory_bytes.is_some());
+            let account = accounts.get(&uuid);
+            let standing = account.and_then(|it| standing(it, id));
+            let all = account.and_then(|it| totals(it, id)).unwrap_or(past.last);
+            let is_active = all.charged > past.last.charged || standing.is_some_and(|it| it.wishes);
+            past.last = all;
+            // What is not measured is not known to be idle.
+            if is_active || is_busy || !is_seen {
+                past.active = running;
+            }
+            let memory = row.and_then(|row| row.holding.memory_bytes);
+            let own = record.map_or(0, |record| at_most(record.peak, conf.limits.as_ref()));
+            past.peak = past.peak.max(memory.unwrap_or(0)).max(own);
+            let (before, base) = (&past.before, &past.base);
+            usage::JobGpu {
+                index: row.and_then(|row| row.holding.index),
+                memory_bytes: memory,
+                memory_peak_bytes: (memory.is_some() || past.peak > 0).then_some(past.peak),
+                refused: record.map_or(before.refused, |it| it.refused.into()),
+                refused_largest_bytes: record
+                    .map_or(before.refused_largest_bytes, |it| bytes(it.refused_largest)),
+                known_seconds: rounded(before.known_seconds + running - past.began),
+                charged_seconds: sum(before.charged_seconds, all.charged - base.charged),
+                waited_seconds: sum(before.waited_seconds, all.waited - base.waited),
+                idle_seconds: rounded(running - past.active),
+                credit_seconds: standing.map_or(0.0, |it| sum(0.0, it.credit)),
+                turns: before.turns + all.turns.saturating_sub(base.turns),
+                overruns: before.overruns + all.overruns.saturating_sub(base.overruns),
+                launches_without_turn: before.launches_without_turn
+                    + (all.launches_without_turn).saturating_sub(base.launches_without_turn),
+                processes: row.map_or(0, |row| row.holding.pids.len() as u32),
+                uuid,
+            }
+        });
+        usage::Job {
+            job: id,
+            uid: conf.uid,
+            user: about.user.clone(),
+            account: about.account.clone(),
+            since: seconds_since_1970(about.since),
+            slice: conf.limits.as_ref().map(slice),
+            gpus: gpus.collect(),
+        }
+    }
+
+    /// What an earlier monitor wrote of this very job.
+    fn saved_job(&self, id: u32, about: &About) -> Option<usage::Job> {
+        /// The precision of what is written.
+        const SAME: f64 = 0.001;
+        let mut saved = self.saved.jobs.iter();
+        let since = seconds_since_1970(about.since);
+        let is_it = |job: &&usage::Job| job.job == id && (job.since - since).abs() < SAME;
+        saved.find(is_it).cloned()
+    }
+}
+
+impl Past {
+    fn new(
+        before: Option<usage::JobGpu>,
+        about: &About,
+        saved: &usage::Node,
+        moment: &Moment<'_>,
+    ) -> Self {
+        let running = moment.running.as_secs_f64();
+        let now = seconds_since_1970(moment.now);
+        let age = (now - seconds_since_1970(about.since)).max(0.0);
+        let idle = match &before {
+            Some(before) => before.idle_seconds + (now - saved.time).max(0.0),
+            None => age,
+        };
+        Self {
+            peak: before
+                .as_ref()
+                .and_then(|it| it.memory_peak_bytes)
+                .unwrap_or(0),
+            began: match &before {
+                // Nothing was counted while no monitor ran.
+                Some(_) => 0.0,
+                None => (running - age).max(0.0),
+            },
+            active: running - idle.min(age),
+            before: before.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether a job's conf has gone. Where confs could not be read, none is known to have.
+pub fn is_over(sight: &Sight, job: u32) -> bool {
+    let is_readable = sight.report.error.is_none() || !sight.confs.jobs.is_empty();
+    is_readable && !sight.confs.jobs.contains_key(&job)
+}
+
+fn known_jobs(confs: &Confs) -> impl Iterator<Item = (u32, &JobConf, &About)> {
+    confs.jobs.iter().filter_map(|(id, conf)| {
+        let about = confs.about.get(id)?;
+        Some((*id, conf.as_ref().ok()?, about))
+    })
+}
+
+fn totals(account: &Account, job: u32) -> Option<Totals> {
+    let mut jobs = account.book.jobs();
+    jobs.find(|(id, _)| *id == Job(job))
+        .map(|(_, totals)| totals)
+}
+
+fn standing(account: &Account, job: u32) -> Option<&Standing> {
+    let mut tenants = account.tenants.iter().map(|tenant| &tenant.standing);
+    tenants.find(|standing| standing.job == Job(job))
+}
+
+/// Whether one of the job's processes had the GPU since the last look, by NVML.
+fn is_busy(row: &JobGpu, sight: &Sight) -> bool {
+    let index = row.holding.index;
+    let busy = index.and_then(|index| sight.busy.get(&index));
+    let of = |pid: &u32| busy.and_then(|busy| busy.get(pid)).copied().unwrap_or(0);
+    row.holding.pids.iter().any(|pid| of(pid) > 0)
+}
+
+/// The job's user can write there: no more counts than the job can have.
+fn at_most(units: u64, limits: Option<&Limits>) -> u64 {
+    limits.map_or(0, |limits| units.saturating_mul(UNIT).min(memory(limits)))
+}
+
+fn memory(limits: &Limits) -> u64 {
+    u64::from(limits.memory_mib()) << 20
+}
+
+fn slice(limits: &Limits) -> usage::Slice {
+    usage::Slice {
+        r#type: limits.gpu_type().as_str().to_owned(),
+        shards: limits.share().shards(),
+        shards_per_gpu: limits.share().per_gpu(),
+        mode: limits.mode().as_str().to_owned(),
+        memory_bytes: memory(limits),
+    }
+}
+
+/// To the microsecond, which is what there is to see.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
+}
+
+fn sum(before: f64, more: Nanos) -> f64 {
+    rounded(before + (more / 1000) as f64 / 1e6)
+}
+
+fn seconds_since_1970(time: SystemTime) -> f64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    rounded(since.unwrap_or_default().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! A node's books, told what the other rooms would say.
+
+use super::*;
+use crate::arbiter::Tenant;
+use crate::measure::report::{self, Conf, Holding};
+use crate::schedule::turns::Book;
+use softmig_policy::node::limits::{Mode, Share};
+
+const GPU: GpuId = [7; 16];
+const SECOND: Nanos = 1_000_000_000;
+
+fn conf(job: u32) -> (JobConf, About) {
+    let text = format!(
+        "CUDA_DEVICE_MEMORY_LIMIT=100M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_JOB={job}\nSOFTMIG_UID=2001\nSOFTMIG_TYPE=l40s\n\
+         SOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS={}\n",
+        uuid(GPU)
+    );
+    let about = About {
+        since: at(1000),
+        user: Some("alice".into()),
+        account: Some("phys".into()),
+    };
+    (JobConf::parse(text.as_bytes()).unwrap(), about)
+}
+
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+/// What is seen while these jobs hold so many MiB.
+fn sight(jobs: &[(u32, u64)]) -> Sight {
+    let mut sight = Sight::default();
+    sight.report.gpus.push(report::Gpu {
+        uuid: Some(uuid(GPU)),
+        total_bytes: Some(48 << 30),
+        reserved_bytes: Some(1 << 30),
+        used_bytes: Some(5 << 30),
+        ..report::Gpu::default()
+    });
+    for &(job, mib) in jobs {
+        let (conf, about) = conf(job);
+        sight.confs.jobs.insert(job, Ok(conf));
+        sight.confs.about.insert(job, about);
+        let holding = Holding {
+            index: Some(0),
+            uuid: Some(uuid(GPU)),
+            memory_bytes: Some(mib << 20),
+            pids: vec![job * 10],
+            ..Holding::default()
+        };
+        sight.report.jobs.push(report::Job {
+            job: Some(job),
+            sluid: None,
+            uid: Some(2001),
+            conf: Conf::Slice,
+            conf_error: None,
+            slice: None,
+            gpus: vec![JobGpu {
+                holding,
+                assigned: Some(true),
+                limit_bytes: None,
+                excess_bytes: None,
+                finding: None,
+            }],
+        });
+    }
+    sight
+}
+
+/// What the arbiter says of these jobs: charged and waited, in seconds; the last one has a process that wants the GPU.
+fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Account> {
+    let mut book = Book::default();
+    for &(job, charged, waited) in jobs {
+        book.charge(Job(job), charged * SECOND);
+        book.wait(Job(job), waited * SECOND);
+    }
+    book.change = SECOND / 2;
+    book.unclaimed = SECOND;
+    let standing = |job| Standing {
+        job: Job(job),
+        share: Share::new(1, 4).unwrap(),
+        mode: Mode::Hard,
+        since: 0,
+        seats: 1,
+        holds: false,
+        wishes,
+        credit: -SECOND,
+        charged: 0,
+        turns: 0,
+        overruns: 0,
+    };
+    let tenant = |&(job, ..): &(u32, Nanos, Nanos)| Tenant {
+        standing: standing(job),
+        known_for: Duration::ZERO,
+        members: Vec::new(),
+    };
+    let account = Account {
+        known_for: Duration::from_secs(100),
+        sharing: Sharing::Scheduler,
+        book,
+        tenants: jobs.last().map(tenant).into_iter().collect(),
+    };
+    [(GPU, account)].into()
+}
+
+fn note(
+    books: &mut Books,
+    sight: &Sight,
+    (now, running): (u64, u64),
+    accounts: &BTreeMap<GpuId, Account>,
+) -> usage::Node {
+    let moment = Moment {
+        now: at(now),
+        running: Duration::from_secs(running),
+        accounts,
+        records: &BTreeMap::new(),
+    };
+    books.note(sight, &moment)
+}
+
+#[test]
+fn a_node_is_told_as_it_was_seen() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let said = accounts(&[(7, 10, 4)], true);
+    let node = note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    assert_eq!((node.node.as_str(), node.time), ("n1", 1060.0));
+    let gpu = &node.gpus[0];
+    assert_eq!(gpu.memory_bytes, Some(47 << 30));
+    assert_eq!(gpu.shared_by.as_deref(), Some("scheduler"));
+    assert_eq!((gpu.known_seconds, gpu.charged_seconds), (100.0, 10.0));
+    assert_eq!((gpu.change_seconds, gpu.unclaimed_seconds), (0.5, 1.0));
+    let job = &node.jobs[0];
+    assert_eq!((job.job, job.uid, job.since), (7, 2001, 1000.0));
+    assert_eq!(job.user.as_deref(), Some("alice"));
+    assert_eq!(job.account.as_deref(), Some("phys"));
+    let slice = job.slice.as_ref().unwrap();
+    assert_eq!((slice.share(), slice.memory_bytes), (0.25, 100 << 20));
+    let on = &job.gpus[0];
+    assert_eq!((on.charged_seconds, on.waited_seconds), (10.0, 4.0));
+    // The conf was written a minute ago.
+    assert_eq!((on.known_seconds, on.credit_seconds), (60.0, -1.0));
+    assert_eq!(
+        (on.memory_bytes, on.memory_peak_bytes),
+        (Some(50 << 20), Some(50 << 20))
+    );
+    assert_eq!((on.idle_seconds, on.processes), (0.0, 1));
+}
+
+#[test]
+fn what_a_job_had_outlives_its_processes_and_goes_with_its_conf() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let said = accounts(&[(7, 10, 4)], false);
+    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    // It holds nothing, and the arbiter has no process of it.
+    let node = note(&mut books, &sight(&[(7, 0)]), (1070, 210), &BTreeMap::new());
+    let on = &node.jobs[0].gpus[0];
+    assert_eq!((on.charged_seconds, on.idle_seconds), (10.0, 10.0));
+    assert_eq!(
+        (on.memory_bytes, on.memory_peak_bytes),
+        (Some(0), Some(50 << 20))
+    );
+    assert_eq!(on.known_seconds, 70.0);
+    assert!(
+        note(&mut books, &sight(&[]), (1071, 211), &BTreeMap::new())
+            .jobs
+            .is_empty()
+    );
+    assert!(books.jobs.is_empty());
+}
+
+#[test]
+fn confs_that_cannot_be_read_for_once_cost_no_job_its_figures() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let said = accounts(&[(7, 10, 4)], false);
+    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    let mut blind = Sight::default();
+    blind.report.error = Some("no".into());
+    let node = note(&mut books, &blind, (1061, 201), &said);
+    assert_eq!((node.error.as_deref(), node.jobs.len()), (Some("no"), 0));
+    assert_eq!((node.gpus.len(), node.gpus[0].memory_used_bytes), (1, None));
+    let node = note(&mut books, &sight(&[(7, 20)]), (1062, 202), &said);
+    assert_eq!(node.jobs[0].gpus[0].memory_peak_bytes, Some(50 << 20));
+}
+
+#[test]
+fn idle_time_ends_when_the_job_is_charged_or_wants_the_gpu_or_nvml_saw_it() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let idle = |node: usage::Node| node.jobs[0].gpus[0].idle_seconds;
+    let seen = sight(&[(7, 50)]);
+    let still = accounts(&[(7, 10, 0)], false);
+    // It never used the GPU.
+    assert_eq!(
+        idle(note(&mut books, &seen, (1060, 200), &accounts(&[], false))),
+        60.0
+    );
+    assert_eq!(idle(note(&mut books, &seen, (1070, 210), &still)), 0.0);
+    assert_eq!(idle(note(&mut books, &seen, (1080, 220), &still)), 10.0);
+    assert_eq!(
+        idle(note(
+            &mut books,
+            &seen,
+            (1081, 221),
+            &accounts(&[(7, 10, 0)], true)
+        )),
+        0.0
+    );
+    assert_eq!(idle(note(&mut books, &seen, (1090, 230), &still)), 9.0);
+    let mut busy = seen.clone();
+    busy.busy.insert(0, [(70, 3)].into());
+    assert_eq!(idle(note(&mut books, &busy, (1091, 231), &still)), 0.0);
+    busy.busy.insert(0, [(71, 3)].into());
+    assert_eq!(idle(note(&mut books, &busy, (1092, 232), &still)), 1.0);
+}
+
+#[test]
+fn the_next_monitor_goes_on_where_this_one_ended() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let said = accounts(&[(7, 10, 4), (8, 1, 0)], false);
+    let last = note(&mut books, &sight(&[(7, 50), (8, 9)]), (1060, 200), &said);
+    let text = serde_json::to_string(&last).unwrap();
+    let mut next = Books::new("n1".into(), serde_json::from_str(&text).unwrap());
+    // Another job has the number 8 by now.
+    let mut seen = sight(&[(7, 20), (8, 3)]);
+    seen.confs.about.get_mut(&8).unwrap().since = at(1064);
+    let node = note(&mut next, &seen, (1065, 1), &accounts(&[(7, 2, 1)], false));
+    let on = &node.jobs[0].gpus[0];
+    assert_eq!((on.charged_seconds, on.waited_seconds), (12.0, 5.0));
+    assert_eq!(
+        (on.known_seconds, on.memory_peak_bytes),
+        (61.0, Some(50 << 20))
+    );
+    let other = &node.jobs[1].gpus[0];
+    assert_eq!((other.charged_seconds, other.known_seconds), (0.0, 1.0));
+    assert_eq!(other.memory_peak_bytes, Some(3 << 20));
+    let gpu = &node.gpus[0];
+    assert_eq!((gpu.charged_seconds, gpu.known_seconds), (13.0, 200.0));
+}
+
+#[test]
+fn a_job_that_slurm_starts_anew_begins_at_nothing() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let said = accounts(&[(7, 10, 4)], false);
+    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &said);
+    let mut seen = sight(&[(7, 5)]);
+    seen.confs.about.get_mut(&7).unwrap().since = at(1061);
+    let node = note(
+        &mut books,
+        &seen,
+        (1062, 202),
+        &accounts(&[(7, 13, 4)], false),
+    );
+    let on = &node.jobs[0].gpus[0];
+    assert_eq!((on.charged_seconds, on.waited_seconds), (3.0, 0.0));
+    assert_eq!(on.memory_peak_bytes, Some(5 << 20));
+}
+
+#[test]
+fn the_word_of_the_library_counts_to_the_limit_at_most() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let record = |peak| Record {
+        key: softmig_region::key(GPU),
+        peak: peak / UNIT,
+        refused: 3,
+        refused_largest: softmig_region::units(7 << 20),
+    };
+    for (peak, told) in [
+        (10 << 20, 50 << 20),
+        (60 << 20, 60 << 20),
+        (u64::MAX, 100 << 20),
+    ] {
+        let moment = Moment {
+            now: at(1060),
+            running: Duration::from_secs(200),
+            accounts: &BTreeMap::new(),
+            records: &[(7, vec![record(peak)])].into(),
+        };
+        let node = books.note(&sight(&[(7, 50)]), &moment);
+        let on = &node.jobs[0].gpus[0];
+        assert_eq!(on.memory_peak_bytes, Some(told));
+        assert_eq!((on.refused, on.refused_largest_bytes), (3, 7 << 20));
+    }
+}
+
+/// A week with a look each minute, in which each of eight jobs ends after some hours and another comes.
+#[test]
+fn after_a_week_the_books_are_as_large_as_after_a_day() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let mut sizes = Vec::new();
+    for minute in 0..7 * 24 * 60_u32 {
+        let first = minute / 90;
+        let jobs: Vec<(u32, u64)> = (first..first + 8).map(|job| (1 + job, 50)).collect();
+        let charged: Vec<_> = jobs.iter().map(|(job, _)| (*job, 10, 4)).collect();
+        let now = (1060 + u64::from(minute) * 60, 200 + u64::from(minute) * 60);
+        let node = note(&mut books, &sight(&jobs), now, &accounts(&charged, false));
+        if minute % (24 * 60) == 24 * 60 - 1 {
+            let known: usize = books.jobs.values().map(|job| job.gpus.len()).sum();
+            sizes.push((books.jobs.len(), known, books.gpus.len()));
+            assert!(serde_json::to_string(&node).unwrap().len() < 8 << 10);
+        }
+    }
+    assert_eq!(sizes, [(8, 8, 1); 7]);
+}

@@ -1,0 +1,173 @@
+//! What is told of jobs when it begins: their first GPU time, refused memory, and memory that is nearly used up.
+
+use softmig_node::events::Event;
+use softmig_usage as usage;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A job that holds more of its memory is about to be refused more.
+const NEARLY: f64 = 0.9;
+/// And it is told of again when it held less than this in between.
+const FAR: f64 = 0.8;
+/// Refusals of a job on a GPU are told of no more often.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What was told of the jobs that are here.
+#[derive(Debug, Default)]
+pub struct Notices {
+    known: BTreeMap<(u32, String), Known>,
+    /// False for the first look: what was before is not new.
+    has_looked: bool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    has_started: bool,
+    is_nearly_full: bool,
+    refused: u64,
+    told: Option<Instant>,
+}
+
+impl Notices {
+    /// What is new in these figures.
+    pub fn of(&mut self, node: &usage::Node, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut here = BTreeSet::new();
+        let is_new = self.has_looked;
+        for job in &node.jobs {
+            for gpu in &job.gpus {
+                let key = (job.job, gpu.uuid.clone());
+                let known = self.known.entry(key.clone()).or_insert_with(|| Known {
+                    refused: if is_new { 0 } else { gpu.refused },
+                    has_started: !is_new && gpu.charged_seconds > 0.0,
+                    ..Known::default()
+                });
+                here.insert(key);
+                let event = |kind: &str| Event {
+                    job: Some(job.job),
+                    uid: Some(job.uid),
+                    user: job.user.clone(),
+                    account: job.account.clone(),
+                    gpu: Some(gpu.uuid.clone()),
+                    ..Event::new(kind)
+                };
+                events.extend(known.compare(job, gpu, now, event));
+            }
+        }
+        self.has_looked |= node.error.is_none();
+        self.known.retain(|key, _| here.contains(key));
+        events
+    }
+}
+
+impl Known {
+    fn compare(
+        &mut self,
+        job: &usage::Job,
+        gpu: &usage::JobGpu,
+        now: Instant,
+        event: impl Fn(&str) -> Event,
+    ) -> Vec<Event> {
+        let mut events = Vec::new();
+        let is_used = gpu.charged_seconds > 0.0 || gpu.processes > 0;
+        if is_used && !std::mem::replace(&mut self.has_started, true) {
+            events.push(event("start").with("processes", gpu.processes));
+        }
+        let is_silent = self
+            .told
+            .is_some_and(|told| now.saturating_duration_since(told) < SILENCE);
+        if gpu.refused > self.refused && !is_silent {
+            let new = gpu.refused - self.refused;
+            let refusal = event("refusal").with("refused", new);
+            events.push(refusal.with("refused_largest_bytes", gpu.refused_largest_bytes));
+            (self.refused, self.told) = (gpu.refused, Some(now));
+        }
+        let limit = job.slice.as_ref().map_or(0, |slice| slice.memory_bytes);
+        if let Some(held) = gpu.memory_bytes.filter(|_| limit > 0) {
+            let part = held as f64 / limit as f64;
+            if part > NEARLY && !std::mem::replace(&mut self.is_nearly_full, true) {
+                let nearly = event("memory").with("memory_bytes", held);
+                events.push(nearly.with("limit_bytes", limit));
+            }
+            self.is_nearly_full &= part > FAR;
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(charged: f64, held: u64, refused: u64) -> usage::Node {
+        let gpu = usage::JobGpu {
+            uuid: "GPU-1".into(),
+            memory_bytes: Some(held),
+            charged_seconds: charged,
+            refused,
+            refused_largest_bytes: 70,
+            ..usage::JobGpu::default()
+        };
+        let slice = usage::Slice {
+            memory_bytes: 100,
+            ..usage::Slice::default()
+        };
+        let job = usage::Job {
+            job: 7,
+            slice: Some(slice),
+            gpus: vec![gpu],
+            ..usage::Job::default()
+        };
+        usage::Node {
+            jobs: vec![job],
+            ..usage::Node::default()
+        }
+    }
+
+    fn kinds(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|event| event.event.as_str()).collect()
+    }
+
+    #[test]
+    fn what_begins_is_told_once() {
+        let mut notices = Notices::default();
+        let now = Instant::now();
+        let mut told = |charged, held, refused| notices.of(&node(charged, held, refused), now);
+        assert_eq!(told(0.0, 0, 0), []);
+        assert_eq!(kinds(&told(0.1, 10, 0)), ["start"]);
+        assert_eq!(kinds(&told(0.2, 91, 0)), ["memory"]);
+        assert_eq!(told(0.3, 85, 0), []);
+        assert_eq!(told(0.3, 95, 0), [], "it was not far from it");
+        assert_eq!(told(0.3, 50, 0), []);
+        assert_eq!(kinds(&told(0.3, 99, 0)), ["memory"]);
+        let refusal = told(0.3, 99, 2);
+        assert_eq!(kinds(&refusal), ["refusal"]);
+        assert_eq!(refusal[0].details["refused"], 2);
+        assert_eq!(refusal[0].job, Some(7));
+    }
+
+    #[test]
+    fn refusals_are_told_once_a_minute_with_all_that_came_meanwhile() {
+        let mut notices = Notices::default();
+        let start = Instant::now();
+        notices.of(&node(1.0, 0, 0), start);
+        let mut told = Vec::new();
+        for second in 1..130_u64 {
+            let now = start + Duration::from_secs(second);
+            for event in notices.of(&node(1.0, 0, second), now) {
+                told.push((second, event.details["refused"].as_u64().unwrap()));
+            }
+        }
+        assert_eq!(told, [(1, 1), (61, 60), (121, 60)]);
+    }
+
+    #[test]
+    fn what_an_earlier_monitor_told_is_not_told_again() {
+        let mut notices = Notices::default();
+        assert_eq!(notices.of(&node(9.0, 10, 5), Instant::now()), []);
+        // But a job that came while this one runs is new.
+        assert_eq!(notices.of(&usage::Node::default(), Instant::now()), []);
+        let told = notices.of(&node(0.5, 10, 1), Instant::now());
+        assert_eq!(kinds(&told), ["start", "refusal"]);
+    }
+}
