@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-/// What is wrong with a description of types.
+/// A fault in a description of types.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
     /// It is cut off, or refers to what it does not have.
@@ -152,7 +152,7 @@ impl<'a> Btf<'a> {
         word(entry, 4)
     }
 
-    /// What a name of a type, `const` and the like lead to.
+    /// The type behind a name of a type, `const` and the like.
     fn resolved(&self, id: u32) -> Option<&Type<'a>> {
         let mut id = id;
         for _ in 0..LONGEST_CHAIN {

@@ -120,7 +120,7 @@ impl Gate {
         self.admitted.forget_the_dead()
     }
 
-    /// What was refused since the last time: once for each job and user.
+    /// The refusals since the last time: one for each job and user.
     pub fn refusals(&self) -> io::Result<Vec<Refusal>> {
         let mut refusals = Vec::new();
         for key in self.refused.keys::<REFUSAL>()? {

@@ -12,7 +12,7 @@
 //! | `refused` | jobs and users with a process that was refused | the program |
 //! | `link` | the attachment | the monitor ([`Gate::set_up`]) |
 //!
-//! What it needs: Linux 5.8, BTF (`/sys/kernel/btf/vmlinux`), a bpf file system and `CAP_SYS_ADMIN`. On nodes whose jobs have
+//! It needs Linux 5.8, BTF (`/sys/kernel/btf/vmlinux`), a bpf file system and `CAP_SYS_ADMIN`. On nodes whose jobs have
 //! control groups of version 1, version 2 need not be mounted.
 
 mod admitted;

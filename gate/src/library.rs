@@ -57,7 +57,7 @@ impl Library {
     }
 }
 
-/// What a list of mappings calls a file. `stat(2)` tells another device on btrfs and on overlays.
+/// The name of a file in a list of mappings. `stat(2)` tells another device on btrfs and on overlays.
 fn name(file: &File) -> io::Result<Name> {
     const SIZE: usize = 1;
     let flags = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE);
@@ -85,7 +85,7 @@ fn mapped(line: &[u8]) -> Option<(u64, Name)> {
     let is_executable = words.next()?.get(2) == Some(&b'x');
     let device = words.nth(1)?.to_vec();
     let inode = str::from_utf8(words.next()?).ok()?.parse().ok()?;
-    // Memory that is no file's has 0.
+    // Memory that does not belong to a file has 0.
     (is_executable && inode > 0).then_some((start, (device, inode)))
 }
 

@@ -78,7 +78,7 @@ const MINOR: i16 = 8;
 const SCRATCH: i16 = -8;
 /// A name. What follows it is a refusal's key: in `SCRATCH`, the user in the upper half.
 const NAME_AT: i16 = -40;
-/// What is told of a refusal.
+/// The record of a refusal.
 const REFUSAL: i16 = -48;
 /// A process as a key of `admitted`: number, beginning, programs. The latter two are the value in `asked` as well.
 const PROCESS: i16 = -72;

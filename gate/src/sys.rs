@@ -29,7 +29,7 @@ const ATTACH_TO_DEVICES: u32 = 6;
 /// How long the verifier's words may be.
 const LOG: usize = 1 << 20;
 
-/// What a map is, of `enum bpf_map_type`.
+/// The kind of a map, of `enum bpf_map_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It takes no more where it is full.
@@ -152,7 +152,7 @@ unsafe fn new<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd
     // SAFETY: by this function's contract.
     let file = unsafe { bpf(command, attributes) }?;
     let file = i32::try_from(file).map_err(io::Error::other)?;
-    // SAFETY: just made, and nobody else's. The kernel closes it on exec.
+    // SAFETY: just made, and owned by this function alone. The kernel closes it on exec.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn load(program: &[Instruction], license: &str, name: &str) -> io::Re
         Err(_) => {
             let end = log.iter().position(|&byte| byte == 0).unwrap_or(0);
             let log = String::from_utf8_lossy(log.get(..end).unwrap_or_default());
-            // What it ends with is a count; the reason is before that.
+            // The text ends with a count; the reason is before that.
             let mut lines = log.trim().lines().rev();
             let reason = lines.find(|line| !line.starts_with("processed "));
             let reason = reason.unwrap_or("no reason given");
@@ -369,7 +369,7 @@ pub(crate) fn pin(file: impl AsFd, path: &Path) -> io::Result<()> {
     unsafe { bpf(PIN, &mut object) }.map(drop)
 }
 
-/// What has that name.
+/// The object with that name.
 pub(crate) fn get(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut object = Object {

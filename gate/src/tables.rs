@@ -87,7 +87,8 @@ pub(crate) fn in_bpf(folder: &Path) -> Result<(), GateError> {
 
 pub(crate) fn make_folder(folder: &Path) -> Result<(), GateError> {
     in_bpf(folder)?;
-    // All users may make folders in a bpf file system. One that is not root's goes; in root's nobody else can change anything.
+    // All users may make folders in a bpf file system. A folder that is not root's is removed; in root's no other user
+    // can change anything.
     if folder.symlink_metadata().is_ok() && !is_roots(folder) {
         fs::remove_dir_all(folder).map_err(failed("removing another user's folder"))?;
     }

@@ -45,7 +45,7 @@ fn who_has_the_library_opens_it_once_admitted() {
     world.add("job_7");
     let mut with = world.in_job("job_7", true);
     assert_eq!(with.say("gpu"), REFUSED);
-    // What opens a GPU alone has not asked.
+    // A program that only opens a GPU has not asked.
     let admitted = gate.admit(with.pid(), 2001, &world.library);
     assert!(
         matches!(admitted, Err(NotAdmitted::NotAsked)),
@@ -192,7 +192,7 @@ fn a_job_is_known_however_deep_its_processes_are() {
     };
     let mut deep = world.process(&[deeper(&world.job("job_7"))], false, false);
     assert_eq!(deep.say("gpu"), REFUSED);
-    // What is so deep that no job is seen above it is refused as well.
+    // A process so deep that no job is seen above it is refused as well.
     let mut other = world.process(&[deeper(&world.group.join("session"))], false, true);
     assert_eq!(other.say("gpu"), REFUSED);
     other.say("control");

@@ -1,4 +1,4 @@
-//! What programs come to: the exported functions and the ways to look them up.
+//! The functions that the library exports to programs, and the ways to look them up.
 //!
 //! - [`cuda`], [`nvml`]: the exports, and which function answers each.
 //! - [`mod@table`]: the macro that makes them.

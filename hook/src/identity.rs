@@ -1,9 +1,9 @@
-//! Whose process this is, and what follows from it.
+//! The identity of this process, which is its job or its user, and the limits that follow from it.
 //!
 //! - [`host`]: what [`softmig_policy::node::identity`] asks to find the job.
 //! - [`gate`]: lets a call through or not.
 //! - [`admission`]: asks the monitor to let this process through the device gate.
-//! - [`neighbours`]: whose limits hold outside jobs; [`neighbour_search`] finds out.
+//! - [`neighbours`]: the limits that hold outside jobs; [`neighbour_search`] finds them.
 //! - [`mod@share`]: which share of a GPU's time.
 //! - [`log`]: what the job's log says.
 

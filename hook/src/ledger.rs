@@ -1,17 +1,19 @@
-//! The ledger: what this process's job holds of each GPU, and whether it may have more.
+//! The ledger: the memory that this process's job holds of each GPU, and whether it may have more.
 //!
 //! From the top:
 //!
 //! - [`mod@current`]: the GPU that a call is about.
-//! - [`reclaim`]: reserving, and what is tried before a program hears that there is no room.
-//! - [`stale`], [`nvml_usage`], [`pools`], [`mappings`]: what the driver says is there: memory that it has given up, what has
-//!   no name (contexts, code, stacks), memory pools, which keep what is freed to them, and managed memory.
+//! - [`reclaim`]: reserves, and looks for room before a program hears that there is none.
+//! - [`stale`], [`nvml_usage`], [`pools`], [`mappings`]: the driver's view. In this order: memory that it has given up,
+//!   memory without a name (contexts, code, stacks), memory pools, which keep memory that is freed to them, and managed
+//!   memory.
 //! - [`charge`]: reserve, call, keep or give back: the way of every function that takes memory.
-//! - [`device`]: one GPU: its limit, and what is charged for it.
+//! - [`device`]: one GPU: its limit, and the memory that is charged for it.
 //! - [`slot`]: the process's place in the ledger that all processes of the job share (crate `softmig-region`).
-//! - [`state`]: what this process knows of a GPU, with [`context_lock`] and the calls that are under way ([`in_progress`]).
-//! - [`allocations`], [`pieces`]: what this process holds, by address or handle: a free names nothing else.
-//! - [`oom_log`]: what the job's log says.
+//! - [`state`]: this process's facts about a GPU, with [`context_lock`] and the calls that are under way
+//!   ([`in_progress`]).
+//! - [`allocations`], [`pieces`]: this process's memory by address or handle, since a free names nothing else.
+//! - [`oom_log`]: the lines in the job's log.
 
 pub(crate) mod allocations;
 mod charge;

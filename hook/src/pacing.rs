@@ -198,8 +198,8 @@ fn waited(stream: Option<Stream>, begun: u64) {
     }
 }
 
-/// Before the stream is given something other than the GPU's work: a wait, a call of the host, a copy from or to the
-/// host. What was launched ends before it, and the time of what comes later begins behind it.
+/// Called before the stream is given something other than the GPU's work: a wait, a call of the host, a copy from or to
+/// the host. Earlier work ends before it, and the time of later work begins behind it.
 #[inline]
 pub(crate) fn before_pause(stream: Stream) {
     if STATE.load(Ordering::Relaxed) == PACED {

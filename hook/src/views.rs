@@ -1,4 +1,4 @@
-//! What programs see: a GPU as large as the slice, with the job's own processes on it.
+//! The GPU that programs see: as large as the slice, with the job's own processes on it.
 //!
 //! All views agree: the total is the limit in bytes, to CUDA and NVML alike, and what is used is what the job holds by
 //! the ledger. The driver is always asked first, and what it refuses is refused in its own words. On a node that only

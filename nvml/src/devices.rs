@@ -2,12 +2,12 @@
 
 use crate::memory::Memory;
 
-/// What NVML shows of a node.
+/// The node as NVML shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Devices {
     /// The driver's version.
     pub driver: Option<String>,
-    /// The GPUs by their device's number; those that nobody could ask for it come last.
+    /// The GPUs by their device's number. Those whose number could not be read come last.
     pub gpus: Vec<Gpu>,
 }
 
@@ -22,13 +22,13 @@ pub struct Gpu {
     pub uuid: Option<String>,
     /// Such as `NVIDIA L40S`.
     pub name: Option<String>,
-    /// Its memory; that of a divided GPU too, which nobody can have as a whole.
+    /// Its memory; also that of a divided GPU, which no job can have as a whole.
     pub memory: Option<Memory>,
     /// MIG; `None` where there is none.
     pub mig: Option<Mig>,
     /// Its MIG instances, by NVML's index.
     pub instances: Vec<Instance>,
-    /// What can be had of it.
+    /// The devices of it that a job can have.
     pub standing: Standing,
     /// The first thing that failed.
     pub error: Option<String>,
@@ -58,7 +58,7 @@ pub struct Instance {
     pub shares_memory: bool,
 }
 
-/// What can be had of a GPU.
+/// The devices of a GPU that a job can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// The GPU.
@@ -67,7 +67,7 @@ pub enum Standing {
     Divided,
     /// Nothing: MIG is on and there are no instances.
     Empty,
-    /// Nobody can tell.
+    /// It is not known.
     #[default]
     Unreadable,
 }

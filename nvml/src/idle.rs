@@ -6,7 +6,7 @@ use nvml_wrapper::error::NvmlError;
 /// Whether no process is on the GPU of this UUID.
 ///
 /// # Errors
-/// NVML's: then nobody can tell.
+/// NVML's: then it is not known.
 pub fn is_idle(uuid: &str) -> Result<bool, NvmlError> {
     let nvml = open()?;
     let device = nvml.device_by_uuid(uuid)?;

@@ -1,5 +1,5 @@
-//! What NVML says of a node's GPUs, as plain values, for all that ask it: `softmig probe` and `softmig check`, and the
-//! monitor.
+//! A node's GPUs as NVML describes them, in plain values, for all parts that ask: `softmig probe` and `softmig check`,
+//! and the monitor.
 //!
 //! [`Devices`] has the GPUs, their memory and their MIG instances; what runs on them is the monitor's to ask. [`types`]
 //! suggests how Slurm and the policy may call them.

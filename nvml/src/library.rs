@@ -29,7 +29,7 @@ pub fn explained(error: &NvmlError) -> String {
     }
 }
 
-/// What an administrator can do about such an error.
+/// The advice to an administrator about such an error.
 pub fn remedy(error: &NvmlError) -> &'static str {
     match error {
         NvmlError::LibloadingError(_) => {

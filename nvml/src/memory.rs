@@ -10,11 +10,11 @@ const MIB: u64 = 1 << 20;
 pub struct Memory {
     /// All of it.
     pub total: u64,
-    /// What the driver keeps for itself.
+    /// The part that the driver keeps for itself.
     pub reserved: u64,
-    /// What somebody has.
+    /// The part in use.
     pub used: u64,
-    /// What is left.
+    /// The part that is free.
     pub free: u64,
 }
 
@@ -24,12 +24,12 @@ impl Memory {
         self.total / MIB
     }
 
-    /// What the driver keeps, rounded up: the policy's `reserved_mib`.
+    /// The driver's part, rounded up: the policy's `reserved_mib`.
     pub fn reserved_mib(&self) -> u64 {
         self.reserved.div_ceil(MIB)
     }
 
-    /// What slices are parts of.
+    /// The memory that slices divide.
     pub fn usable_mib(&self) -> u64 {
         self.total_mib().saturating_sub(self.reserved_mib())
     }

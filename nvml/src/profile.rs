@@ -27,7 +27,7 @@ pub fn size(profile: &str) -> &str {
     profile.split(['+', '-']).next().unwrap_or(profile)
 }
 
-/// What an instance consists of.
+/// The parts of an instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) slices: u32,

@@ -54,7 +54,7 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                 gpu.standing = Standing::of(mig, gpu.instances.len());
                 if let Err(error) = all {
                     first.say(format!("MIG instances: {error}"));
-                    // Whether there are none, nobody said.
+                    // It is not known whether there are none.
                     if gpu.standing == Standing::Empty {
                         gpu.standing = Standing::Unreadable;
                     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Whose it is, and for whom.
 const MAKERS: [&str; 5] = ["nvidia", "tesla", "quadro", "geforce", "grid"];
 
-/// What comes after a model's name: how it is built in, which generation it is of.
+/// The words after a model's name: how it is built in, which generation it is of.
 const FORMS: [&str; 6] = ["pcie", "nvl", "mig", "generation", "blackwell", "edition"];
 
 /// A type for each product: `l40s` for `NVIDIA L40S`, `a100` for `NVIDIA A100-SXM4-40GB`. Products that differ only in
@@ -41,9 +41,9 @@ pub fn of_instance(of_gpu: &str, product: &str, profile: &str) -> String {
     }
 }
 
-/// What `AutoDetect=nvml` calls it: `nvidia_a100-sxm4-40gb`, and `nvidia_a100_3g.20gb` for an instance. A type in slurm.conf
-/// has to be a part of that name where AutoDetect is on. (From Slurm 23.02.6 on; before, the gigabytes of an instance are
-/// its memory's, rounded.)
+/// The name that `AutoDetect=nvml` gives it: `nvidia_a100-sxm4-40gb`, and `nvidia_a100_3g.20gb` for an instance. A type
+/// in slurm.conf has to be a part of that name where AutoDetect is on. (From Slurm 23.02.6 on; before, the gigabytes of
+/// an instance are its memory's, rounded.)
 pub fn autodetected(product: &str, profile: Option<&str>) -> String {
     let name = product.to_lowercase().replace(' ', "_");
     match profile {

@@ -1,4 +1,4 @@
-//! What a driver from 615 on says of a control group's limit, by the fake one.
+//! A control group's limit as drivers from 615 on show it, by the fake driver.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use nvml_wrapper::Nvml;

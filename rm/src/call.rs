@@ -50,7 +50,7 @@ impl Error {
     }
 }
 
-/// What [`control`] takes: the structure of a command.
+/// The structure of a command, which [`control`] takes.
 ///
 /// # Safety
 ///
@@ -264,7 +264,7 @@ pub(crate) fn file_of(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedF
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new, and nobody else's.
+    // SAFETY: new, and owned by this function alone.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 

@@ -134,7 +134,7 @@ impl Gpu {
             match (some, self.disable(some, !is_on)) {
                 (_, Ok(())) => {}
                 (&[channel], Err(error)) => refused.push((channel, error)),
-                // One that is no more spoils the whole call.
+                // A channel that no longer exists makes the whole call fail.
                 (some, Err(_)) => refused.extend(some.iter().filter_map(|&channel| {
                     let error = self.disable(&[channel], !is_on).err()?;
                     Some((channel, error))

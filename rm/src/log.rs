@@ -317,7 +317,7 @@ mod tests {
         assert_eq!((switch.process, switch.channel), (4321, 6));
         assert!(switch.is_start && !record(7).switch().unwrap().is_start);
         assert_eq!(switch.at, 1_795_393_880_232_229_920);
-        // What a later driver may log besides.
+        // Other records that a later driver may log.
         assert_eq!(record(0xff).switch(), None);
     }
 }

@@ -1,4 +1,5 @@
-//! What a test of the kernel's part needs: a bpf file system and control groups that end with the test, and processes there.
+//! The world of a test of the kernel's part: a bpf file system and control groups that end with the test, and processes
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -27,7 +28,7 @@ pub struct World {
     _mounts: [OwnedFd; 2],
 }
 
-/// A mount that nobody else sees, and that ends when it is closed; and its path.
+/// A mount that no other process sees, and that ends when it is closed; and its path.
 fn mount(kind: &str) -> Result<(OwnedFd, PathBuf), Errno> {
     let system = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(system.as_fd())?;

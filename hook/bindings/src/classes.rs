@@ -1,8 +1,8 @@
-//! What each function of the driver does to device memory: memory.txt, and its comparison with the headers.
+//! The effect of each function of the driver on device memory: memory.txt, and its comparison with the headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a function does to device memory.
+/// The effect of a function on device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Takes it, directly or in passing.
@@ -52,20 +52,20 @@ impl Class {
 /// One line of memory.txt: a function in all its forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What it does.
+    /// Their effect.
     pub class: Class,
     /// The names of its forms. One that ends with `*` stands for all that begin like it.
     pub names: Vec<String>,
     /// Whether a header that is not read here declares them.
     pub is_elsewhere: bool,
-    /// What the line, or the one above its group, says behind its colon.
+    /// The words behind the colon of the line, or of the one above its group.
     pub reason: Option<&'a str>,
 }
 
 /// The lines of memory.txt.
 ///
 /// # Errors
-/// What is wrong with a line, as a sentence.
+/// A sentence that says what is wrong with a line.
 pub fn entries() -> Result<Vec<Entry<'static>>, String> {
     parse(include_str!("../memory.txt"))
 }
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_nobody_classed_is_an_error() {
+    fn a_function_without_a_class_is_an_error() {
         assert_eq!(with(TEXT, &ROWS, &[], &[]), "");
         let wrong = with(TEXT, &ROWS, &["cuMemTakeAll"], &[]);
         assert!(wrong.starts_with("in a header and not classed"), "{wrong}");

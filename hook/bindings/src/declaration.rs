@@ -15,7 +15,7 @@ use crate::wanted::FULL;
 /// In bindgen's names for types that are declared inside of others, after the name of the outer one.
 pub(crate) const NESTED: &str = "__bindgen_ty";
 
-/// What a declaration declares.
+/// The kind of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A struct, a union, or another name for a type.
@@ -126,7 +126,8 @@ fn renamed(item: &ItemUse) -> Result<Declaration> {
     bail!("an import of an unknown form: {}", item.to_token_stream())
 }
 
-/// Leaves out of a union what nobody looks into; the layout's proof says if its size hangs on that.
+/// Leaves out the fields of a union that are not used. The check of the layout fails if the union's size depends on
+/// them.
 fn keep_full(fields: &mut FieldsNamed) {
     let fields = &mut fields.named;
     let kept = fields.iter().filter(|field| match &field.ty {

@@ -76,7 +76,7 @@ impl Header<'_> {
     }
 }
 
-/// The structs and unions that nobody looks into.
+/// The structs and unions whose fields are not used.
 fn opaque(items: &[Item]) -> Vec<String> {
     let aliases: HashMap<String, String> = items.iter().filter_map(alias).collect();
     let full: HashSet<&str> = FULL

@@ -48,7 +48,7 @@ pub(crate) fn layouts(items: &[Item]) -> Result<HashMap<String, Layout>> {
     Ok(layouts)
 }
 
-/// What a test is about, and the number it expects: `["WHAT"][EXPRESSION - NUMBER];`.
+/// The subject of a test, and the number it expects: `["WHAT"][EXPRESSION - NUMBER];`.
 fn test(statement: &Stmt) -> Option<(String, Literal)> {
     let Stmt::Expr(Expr::Index(test), _) = statement else {
         return None;

@@ -1,4 +1,5 @@
-//! What the generated declarations hold besides the functions, and where the headers of CUDA 12 and 13 may differ.
+//! The declarations that are generated besides the functions, and the places where the headers of CUDA 12 and 13 may
+//! differ.
 
 /// Types whose fields the hook or the fake driver looks into. All others keep their size and alignment only.
 pub(crate) const FULL: &[&str] = &[

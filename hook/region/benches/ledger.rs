@@ -1,4 +1,4 @@
-//! What the ledger takes of each allocation: `cargo bench -p softmig-region`.
+//! The time that the ledger takes for each allocation: `cargo bench -p softmig-region`.
 
 use std::num::NonZeroU64;
 use std::sync::Barrier;

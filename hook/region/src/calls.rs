@@ -1,4 +1,4 @@
-//! What libcuda tells the kernel driver of its channels, read from its calls of `ioctl`.
+//! The channels of libcuda, read from its calls of `ioctl` to the kernel driver.
 //!
 //! The numbers and structures are the driver's own, named in NVIDIA's open kernel modules (MIT licence).
 
@@ -13,7 +13,7 @@ const CALL: c_ulong = 0xffff;
 /// `NVA06C_CTRL_CMD_SET_TIMESLICE`.
 const SET_TIME_SLICE: u32 = 0xa06c_0103;
 
-/// What a call did.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// An object is no more, with all that was below it.
@@ -46,7 +46,7 @@ pub fn is_known(request: c_ulong) -> bool {
     (FREE..=ALLOCATE).contains(&(request & CALL))
 }
 
-/// What a call did that succeeded, by the words of its argument; `None` for all that is not of channels.
+/// The effect of a call that succeeded, by the words of its argument; `None` for calls that are not about channels.
 ///
 /// `word` is asked for no more words than the request says there are.
 pub fn done(request: c_ulong, word: impl Fn(usize) -> Option<u32>) -> Option<Done> {

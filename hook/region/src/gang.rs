@@ -1,5 +1,5 @@
-//! What the processes of a job tell each other where the work of one of its GPUs may wait for that of another: a collective's
-//! kernels spin until all of them run.
+//! The words that the processes of a job leave for each other. They are needed since the work of one GPU may wait for
+//! that of another: a collective's kernels spin until all of them run.
 //!
 //! Each word is a time of the host's clock and stops counting by itself, so nothing is to be repaired after a death.
 
@@ -9,11 +9,11 @@ use crate::pace::Pace;
 /// The most GPUs of one ledger.
 pub const MAX_GPUS: usize = 32;
 
-/// So long a thread counts as waiting after it last said so.
+/// The time for which a thread counts as waiting after it last said so.
 const WAITING: u64 = 50_000_000;
-/// Nobody expects work to take longer than this.
+/// The longest time that work is expected to take.
 const LONGEST: u64 = 10_000_000_000;
-/// So long after it should be over nobody knows whether it is still there.
+/// The time after which overdue work is taken for lost.
 const LOST: u64 = 1_000_000_000;
 
 /// The words, all zero at first.
@@ -23,7 +23,7 @@ pub(crate) struct Words {
     together: AtomicU64,
     /// When a thread last waited for the job's share of each GPU; 0 for one that goes on.
     waited: [AtomicU64; MAX_GPUS],
-    /// When what is under way on each GPU should be over; 0 if nothing is.
+    /// When the work under way on each GPU should be over; 0 without work.
     over: [AtomicU64; MAX_GPUS],
 }
 
@@ -45,9 +45,9 @@ pub struct Other<'a> {
     pub pace: Pace<'a>,
     /// Whether a thread waits for the job's share of it.
     pub is_waited_for: bool,
-    /// Whether anything is under way there, as far as is known.
+    /// Whether work is under way there, as far as is known.
     pub is_busy: bool,
-    /// Whether what is under way there may wait for work of another GPU.
+    /// Whether the work under way there may wait for work of another GPU.
     pub is_stuck: bool,
 }
 
@@ -127,8 +127,8 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// Some of this GPU's work has ended: what is under way should be over then, as far as this process knows. `before` is
-    /// what it said last; returns what it says now.
+    /// Notes that some of this GPU's work has ended, and when the rest should be over, as far as this process knows.
+    /// `before` is the word that it said last; returns its word of now.
     pub fn expect(&self, before: u64, over: u64) -> u64 {
         if let Some(word) = self.over.get(self.number) {
             if over == 0 {
@@ -154,7 +154,7 @@ impl<'a> Gang<'a> {
         now < until && until.saturating_sub(now) <= Self::TOGETHER
     }
 
-    /// For so long after work of one waited for another's: longer than anything that is owed.
+    /// The time for which they do so after work of one waited for another's: longer than any debt.
     const TOGETHER: u64 = 20_000_000_000;
 
     /// Work of one of its GPUs waits for another's.

@@ -1,36 +1,38 @@
-//! One GPU's part of the ledger, and the one algorithm: how a process gets more without the job getting too much.
+//! One GPU's part of the ledger, and its algorithm: a process gets more memory, and the job never gets too much.
 //!
-//! How it goes is told at [`Gpu::reserve`]. Why it holds:
+//! [`Gpu::reserve`] tells the steps. They hold for these reasons:
 //!
-//! - **Each grant is entered once.** While it is the latest, its slot has its tag before it is entered, and the next one
-//!   after. Nobody replaces it who did not see it entered. Who comes late finds another word and changes nothing.
-//! - **Never too much.** From one grant to the next, what a slot holds only shrinks, unless it is charged. A slot that
-//!   comes into use raises `top` before its first grant, which is a later one. So a sum that began after the latest
-//!   grant was entered is right or too large when that is exchanged, or else the exchange fails.
-//! - **A charge counts.** It ends by replacing the latest grant and taking everybody's slack. So sums that missed it
-//!   come to nothing, and nothing is left to take without one.
-//! - **Refused is only what does not fit.** Without its slack, a slot holds what it uses at that moment, and can use
-//!   more only by a later grant, or by what itself gives back after that moment. To be refused wrongly, two looks at
-//!   all slots would both have to miss units that go from process to process just then, and back in between.
-//! - **Death.** Before its exchange a grant is nothing; after it, anybody can enter it, and whoever clears a slot does
-//!   so first. A dead process's slack and units are in its own word, and end with it.
-//! - **All counts begin again**, after 65536 grants to one slot, or 16384 between two charges. A process that is stopped
-//!   just before an exchange, and goes on when all 64 bits are as they were, could add one grant too many: so rare that
-//!   nothing is done.
-//! - **Limits may differ** if the job's conf changed. Each process is granted what its own allows; it may still use what
-//!   it was granted while others, which know a larger one, are granted more. All together stay below the largest.
-//! - **Garbage** is a ledger like any other: each part of a word has its width, each slot its place, each call so many
-//!   tries. Without tries left, what was asked for is refused.
+//! - **Each grant is entered once.** While it is the latest, its slot has its tag before it is entered, and the next
+//!   one after. A process replaces it only after it saw it entered. A process that comes late finds another word and
+//!   changes nothing.
+//! - **Never too much.** From one grant to the next, the units of a slot only shrink, unless it is charged. A slot that
+//!   comes into use raises `top` before its first grant, which is a later one. A sum may begin after the latest grant was
+//!   entered. It is then right or too large when that grant is exchanged, or else the exchange fails.
+//! - **A charge counts.** It ends by replacing the latest grant and taking all slack. So sums that missed it have no
+//!   effect, and no unit is left to take without a sum.
+//! - **Only a request that does not fit is refused.** Without its slack, a slot holds the units that it uses at that
+//!   moment. It can use more only by a later grant, or by units that itself gives back after that moment. For a wrong
+//!   refusal, two looks at all slots would both have to miss units that go from process to process just then, and back
+//!   in between.
+//! - **Death.** Before its exchange a grant has no effect. After it, any process can enter it, and a process that
+//!   clears a slot does so first. A dead process's slack and units are in its own word, and end with it.
+//! - **All counts begin again**, after 65536 grants to one slot, or 16384 between two charges. A process may be stopped
+//!   just before an exchange, and go on when all 64 bits are as they were. It could then add one grant too many. That is
+//!   so rare that the code accepts it.
+//! - **Limits may differ** if the job's conf changed. Each process is granted units by the limit that it knows. It may
+//!   still use them while others, which know a larger limit, are granted more. All together stay below the largest.
+//! - **Garbage** is a ledger like any other: each part of a word has its width, each slot its place, each call a number
+//!   of tries. A request without tries left is refused.
 //!
-//! All orderings are SeqCst: one order of everything is easy to think about, and on x86-64 costs nothing beside the
-//! exchanges. Loom knows them only as acquire and release, so these would do.
+//! All orderings are SeqCst: one order of all accesses is easy to think about, and on x86-64 it costs nothing beside
+//! the exchanges. Loom knows them only as acquire and release, so these would be enough.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::gang::Gang;
 use crate::pace::{Pace, TRIES};
-use crate::word::{Grant, MOST, Word};
+use crate::word::{Grant, MOST, Refusals, Word};
 
-/// A line of the processor's cache, so that what one process writes does not slow down its neighbours.
+/// A line of the processor's cache, so that the writes of one process do not slow down its neighbours.
 #[repr(C, align(64))]
 pub struct Slot {
     pub(crate) word: AtomicU64,
@@ -44,6 +46,8 @@ pub struct Gpu<'a> {
     /// Slots from here on were never used.
     pub(crate) top: &'a AtomicU64,
     pub(crate) pace: &'a AtomicU64,
+    pub(crate) peak: &'a AtomicU64,
+    pub(crate) refusals: &'a AtomicU64,
     pub(crate) gang: Gang<'a>,
 }
 
@@ -62,7 +66,7 @@ pub enum Taken {
 /// There is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// What all processes hold, in units.
+    /// The units that all processes hold together.
     pub held: u64,
 }
 
@@ -72,7 +76,7 @@ impl<'a> Gpu<'a> {
         Pace(self.pace)
     }
 
-    /// What it has to do with the job's other GPUs.
+    /// The words that the job's GPUs leave for each other, as this GPU sees them.
     pub fn gang(&self) -> Gang<'a> {
         self.gang
     }
@@ -84,10 +88,10 @@ impl<'a> Gpu<'a> {
     ///
     /// 1. It enters the latest grant into its slot, if that was not done yet.
     /// 2. It adds up what all slots hold. There is no total anywhere that a death could make wrong.
-    /// 3. If that leaves no room, it takes everybody's slack back and looks again.
+    /// 3. If that leaves no room, it takes all slack back and looks again.
     /// 4. If there is room, it writes its own grant over the latest, unless that has changed: then all begins again.
     ///
-    /// The exchange in step 4 is the grant: whoever comes next enters it, be its process dead or alive.
+    /// The exchange in step 4 is the grant. The next process enters it, whether its own process is dead or alive.
     pub fn reserve(&self, slot: usize, units: u32, limit: u32) -> Result<Taken, Full> {
         let word = self.word(slot).ok_or(Full { held: 0 })?;
         let taken = change(word, &mut Tries::new(), |word| word.taken(units));
@@ -115,7 +119,8 @@ impl<'a> Gpu<'a> {
                 held = self.take_back_slack(tries);
             }
             if !fits(held) {
-                // What one process gave back and another took meanwhile was counted twice: full is what is full twice.
+                // Units that one process gave back and another took meanwhile were counted twice. The GPU is full if it
+                // is found full twice.
                 if full_at == Some(latest) {
                     break;
                 }
@@ -124,18 +129,34 @@ impl<'a> Gpu<'a> {
             }
             if self.replace(latest, latest.next(slot, units, own.tag())) {
                 self.settle(&mut Tries::new());
-                return Ok(Taken::Granted {
-                    held: held.saturating_add(units.into()),
-                });
+                let held = held.saturating_add(units.into());
+                self.peak.fetch_max(held, Ordering::SeqCst);
+                return Ok(Taken::Granted { held });
             }
         }
         Err(Full { held })
     }
 
-    /// Takes `units` for a process that has them already, room or not.
+    /// Notes that these units were refused for good, for those who look from outside ([`crate::Record`]).
+    #[cold]
+    pub fn note_refusal(&self, units: u32) {
+        let tries = &mut Tries::new();
+        let mut now = self.refusals.load(Ordering::SeqCst);
+        while let Err(other) = self.refusals.compare_exchange(
+            now,
+            Refusals(now).with(units).0,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        ) && tries.again()
+        {
+            now = other;
+        }
+    }
+
+    /// Takes `units` for a process that has them already, whether there is room or not.
     ///
-    /// Beyond its slack nobody has granted them, and there may be no room: from then on every process has to ask for
-    /// what it takes next, until it was granted something again.
+    /// Units beyond the process's slack were not granted, and there may be no room for them. From then on every process
+    /// has to ask for what it takes next, until it is granted something again.
     pub fn charge(&self, slot: usize, units: u32) {
         let Some(word) = self.word(slot).filter(|_| units > 0) else {
             return;
@@ -149,7 +170,7 @@ impl<'a> Gpu<'a> {
     #[cold]
     fn recall(&self) {
         let tries = &mut Tries::new();
-        // Who adds up at this moment may have missed the charge. A grant of nothing makes him do it again.
+        // A process that adds up at this moment may have missed the charge. A grant of nothing makes it add up again.
         while let Some(latest) = self.settle(tries)
             && !self.replace(latest, latest.next(0, 0, 0))
             && tries.again()
@@ -166,8 +187,7 @@ impl<'a> Gpu<'a> {
         }
     }
 
-    /// Forgets what a process held that is no more; true if that was something. Whoever calls this holds the slot's
-    /// lock.
+    /// Forgets the units of a process that has ended; true if it had any. The caller holds the slot's lock.
     pub fn clear(&self, slot: usize) -> bool {
         let tries = &mut Tries::new();
         self.settle(tries);
@@ -179,20 +199,20 @@ impl<'a> Gpu<'a> {
         cleared.is_some()
     }
 
-    /// What all processes hold, in units.
+    /// The units that all processes hold together.
     pub fn held(&self) -> u64 {
         self.settle(&mut Tries::new());
         self.sum(Word::used)
     }
 
-    /// What one process holds, in units.
+    /// The units that one process holds.
     pub fn held_by(&self, slot: usize) -> u32 {
         self.settle(&mut Tries::new());
         let word = self.word(slot).map(|word| word.load(Ordering::SeqCst));
         word.map_or(0, |word| Word(word).used())
     }
 
-    /// Enters the latest grant into its slot, unless somebody did, and returns it.
+    /// Enters the latest grant into its slot, unless that is done, and returns it.
     fn settle(&self, tries: &mut Tries) -> Option<Grant> {
         loop {
             let latest = Grant(self.grant.load(Ordering::SeqCst));

@@ -10,7 +10,7 @@ use crate::gpu::{Gpu, Slot};
 pub const SLOTS: usize = 1024;
 
 /// How this version lays out the file. The first process writes it; one of another version stays out.
-const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 #[repr(C, align(64))]
 struct Line(AtomicU64);
@@ -29,11 +29,18 @@ struct Head {
     grants: [Line; MAX_GPUS],
     /// The job's own cap on each GPU's time.
     paces: [AtomicU64; MAX_GPUS],
-    /// What its GPUs have to do with each other.
+    /// The words that its GPUs leave for each other.
     gang: Words,
+    /// The most that was held of each GPU after a grant, in units.
+    peaks: [AtomicU64; MAX_GPUS],
+    /// What was refused of each GPU.
+    refusals: [AtomicU64; MAX_GPUS],
 }
 
-const HEAD: usize = 4096;
+pub(crate) const HEAD: usize = 4096;
+pub(crate) const OWNERS: usize = core::mem::offset_of!(Head, gpus);
+pub(crate) const PEAKS: usize = core::mem::offset_of!(Head, peaks);
+pub(crate) const REFUSALS: usize = core::mem::offset_of!(Head, refusals);
 const GPU: usize = SLOTS.saturating_mul(size_of::<Slot>());
 
 const _: () = assert!(size_of::<Head>() <= HEAD && GPU == 65536);
@@ -80,8 +87,7 @@ impl<'a> Ledger<'a> {
         matches!(version, Ok(_) | Err(VERSION)).then_some(Self { head, slots })
     }
 
-    /// A GPU's part, by a number that stands for the GPU; the first to ask takes one that is free. `None` if there is
-    /// none.
+    /// A GPU's part, by the GPU's key. The first process that asks takes a free part; `None` if no part is free.
     pub fn gpu(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
         // None is ever given back, so all who ask for one GPU stop at the same.
         let (_, gpu) = self.parts().find(|(owner, _)| {
@@ -94,7 +100,7 @@ impl<'a> Ledger<'a> {
         Some(gpu)
     }
 
-    /// A GPU's part, if somebody has asked for it with [`Ledger::gpu`].
+    /// A GPU's part, if a process has asked for it with [`Ledger::gpu`].
     pub fn known(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
         let (_, gpu) = self
             .parts()
@@ -113,13 +119,17 @@ impl<'a> Ledger<'a> {
     fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, Gpu<'a>)> {
         let head = self.head;
         let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
-        owners.zip(self.slots.chunks_exact(SLOTS)).enumerate().map(
-            |(number, (((owner, grant), pace), slots))| {
+        let records = head.peaks.iter().zip(&head.refusals);
+        let slots = self.slots.chunks_exact(SLOTS);
+        owners.zip(slots).zip(records).enumerate().map(
+            |(number, ((((owner, grant), pace), slots), (peak, refusals)))| {
                 let gpu = Gpu {
                     grant: &grant.0,
                     slots,
                     top: &head.top,
                     pace,
+                    peak,
+                    refusals,
                     gang: head.gang.gang(&head.gpus, &head.paces, number),
                 };
                 (owner, gpu)

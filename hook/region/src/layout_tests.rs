@@ -62,6 +62,37 @@ fn the_file_is_laid_out_as_documented() {
     assert_eq!(at(4096 + 65536 + 6 * 64), 1 << 48 | 5 << 24 | 5);
     assert_eq!(at(320 + 64), 1 << 50 | 6 << 24 | 5);
     assert_eq!((gpu.held(), gpu.held_by(6)), (5, 5));
+    gpu.note_refusal(9);
+    gpu.note_refusal(4);
+    assert_eq!((at(3200), at(3208)), (0, 5));
+    assert_eq!((at(3456), at(3464)), (0, 2 << 32 | 9));
+}
+
+/// What is read from outside, without mapping the file.
+#[test]
+fn the_most_that_was_held_and_what_was_refused_are_on_record() {
+    let file = Bytes::of(2);
+    let ledger = file.ledger().unwrap();
+    let gpu = ledger.gpu(key(55)).unwrap();
+    ledger.use_slot(1);
+    gpu.reserve(0, 5, 10).unwrap();
+    gpu.reserve(1, 4, 10).unwrap();
+    gpu.refund(0, 5);
+    // This needs no grant.
+    gpu.reserve(0, 2, 10).unwrap();
+    gpu.reserve(0, 20, 10).unwrap_err();
+    gpu.note_refusal(20);
+    let words = (0..4096)
+        .step_by(8)
+        .map(|at| file.word(at).load(Ordering::SeqCst));
+    let head: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+    let record = crate::Record {
+        key: key(55),
+        peak: 9,
+        refused: 1,
+        refused_largest: 20,
+    };
+    assert_eq!(crate::records(&head).collect::<Vec<_>>(), [record]);
 }
 
 #[test]

@@ -1,17 +1,16 @@
-//! The ledger: what the processes of one job on one node hold of each GPU's memory.
+//! The ledger of one job on one node: the memory of each GPU that the job's processes hold.
 //!
-//! A file that all of them map. It says how much each process holds; what all may hold together is the reader's to
-//! know, since the job's user can write here. Whatever stands in it, reading and changing it ends, and harms nobody
-//! but this job.
+//! It is a file that all of them map. It says how much each process holds. The limit is not in it, since the job's user
+//! can write here. Reading and changing it always ends, whatever it contains, and harms no other job.
 //!
-//! Any process can be killed at any instruction and leaves nothing to repair: see [`Gpu::reserve`]. Whether the process
-//! behind a slot still lives is the kernel's to say, by a lock on one byte of the file for each slot ([`lock_offset`]).
+//! Any process can be killed at any instruction and leaves nothing to repair: see [`Gpu::reserve`]. The kernel tells
+//! whether the process behind a slot still lives, by a lock on one byte of the file for each slot ([`lock_offset`]).
 //!
 //! The file, in the machine's own byte order:
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time, what its GPUs wait for |
+//! | 0 to 4095 | `Head`: version, GPUs, the grant under way on each GPU, the job's cap on its time, what its GPUs wait for, the most that was held, what was refused |
 //! | from 4096 on, 65536 for each GPU | a line of 64 bytes for each slot, which begins with its `Word` |
 
 #![cfg_attr(not(test), no_std)]
@@ -39,6 +38,7 @@ mod gang;
 mod gpu;
 mod layout;
 mod pace;
+mod record;
 pub mod seat;
 mod word;
 
@@ -46,16 +46,17 @@ pub use gang::{Gang, MAX_GPUS, Other};
 pub use gpu::{Full, Gpu, Slot, Taken};
 pub use layout::{Ledger, SLOTS, lock_offset, size};
 pub use pace::{Pace, Rate};
+pub use record::{RECORDS, Record, key, records};
 
-/// What is counted: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
+/// The bytes of a unit: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
 pub const UNIT: u64 = 64 << 10;
 
-/// The units that hold so many bytes; beyond [`u32::MAX`] of them, that.
+/// The units that hold so many bytes, [`u32::MAX`] at most.
 pub fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
-/// The units of so many MiB; beyond [`u32::MAX`] of them, that.
+/// The units of so many MiB, [`u32::MAX`] at most.
 pub const fn units_of_mib(mib: u32) -> u32 {
     const IN_A_MIB: u64 = (1 << 20) / UNIT;
     mib.saturating_mul(IN_A_MIB as u32)

@@ -7,11 +7,11 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::seat::WHOLE;
 
-/// How often one call tries again what others' changes undid. Each time somebody else got on; so many times mean that
-/// the ledger holds garbage which somebody keeps writing.
+/// The number of tries of one call whose change others undo. Each time another process made progress; this many times
+/// mean that a process keeps writing garbage into the ledger.
 pub(crate) const TRIES: u32 = 1 << 16;
 
-/// The longest debt, on the clock: a job waits no longer, whatever stands in the word.
+/// The longest debt, on the clock: a job waits no longer, whatever the word contains.
 const LONGEST_DEBT: u64 = 10_000_000_000;
 
 /// The cap on one GPU.
@@ -28,12 +28,12 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// What so much of the GPU's time is on the clock.
+    /// Converts GPU time to time on the clock.
     pub fn on_clock(self, time: u64) -> u64 {
         scaled(time, WHOLE, self.share)
     }
 
-    /// What so much of the clock is of the GPU's time.
+    /// Converts time on the clock to GPU time.
     pub fn on_gpu(self, time: u64) -> u64 {
         scaled(time, self.share, WHOLE)
     }
@@ -51,7 +51,7 @@ impl Pace<'_> {
         let before = self.0.load(Ordering::SeqCst);
         let until = within(before, now, rate);
         if until < before {
-            // From here on the debt grows less. If that fails somebody has charged, or looked, just now.
+            // From here on the debt grows less. If that fails, another thread has just charged, or looked.
             let _ = self
                 .0
                 .compare_exchange(before, until, Ordering::SeqCst, Ordering::SeqCst);
@@ -59,11 +59,11 @@ impl Pace<'_> {
         now.wrapping_sub(until).cast_signed()
     }
 
-    /// Charges time that the GPU has just worked. While it did, nobody was idle.
+    /// Charges time that the GPU has just worked. The job was not idle in this time.
     pub fn charge(&self, now: u64, rate: Rate, time: u64) {
         let more = rate.on_clock(time);
         let begin = now.saturating_sub(time);
-        // Whoever keeps changing the word is this job's own user.
+        // Only this job's own user can keep changing the word.
         for _ in 0..TRIES {
             let before = self.0.load(Ordering::SeqCst);
             let after = within(before, begin, rate).saturating_add(more);

@@ -1,8 +1,8 @@
-//! Seats: where the arbiter of a node and one process that uses a GPU tell each other of turns.
+//! Seats: a process that uses a GPU and the arbiter of the node tell each other of turns by the process's seat.
 //!
-//! One page for each process and GPU, of a memfd that the arbiter makes and seals, so that nobody can make it shorter
-//! under the other's eyes. Both map it. What stands in the process's half is its word and nothing more: the arbiter
-//! bounds what garbage there can do to others.
+//! A seat is one page for each process and GPU. The page belongs to a memfd that the arbiter makes and seals, so that
+//! neither side can shorten it while the other uses it. Both map it. The process's half is only its own word: the
+//! arbiter bounds the harm that garbage there can do to others.
 //!
 //! A turn, from the process's side:
 //!
@@ -10,10 +10,10 @@
 //!    [`Seat::turn`] as a futex.
 //! 2. The arbiter writes the terms of a turn, then the turn with [`OPEN`], and wakes all who wait there.
 //! 3. The process waits until [`Seat::from`], when the last work of the job before it should be over. It launches until
-//!    [`Seat::used`] and what it has in flight reach the budget, the clock reaches `until`, or the arbiter closes the turn.
-//!    Where the turn says [`CONTENDED`] it also gives it back when it has nothing to do.
-//! 4. It waits until little of its work is left, or what is left will not end without another turn, says when that should be
-//!    over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
+//!    [`Seat::used`] and its work in flight reach the budget, the clock reaches `until`, or the arbiter closes the turn. A
+//!    process without work also gives a turn back that says [`CONTENDED`].
+//! 4. It waits until little of its work is left, or until the rest will not end without another turn. It says when the
+//!    rest should be over ([`Seat::over`]), copies the word of the turn that it is done with to [`Seat::done`], and rings.
 //!
 //! On a GPU whose own scheduler the arbiter can steer there are no turns ([`Seat::free`]): each process has a turn without end,
 //! launches as it likes, and says when it has work ([`Seat::tell_work`]). By the channels that it tells of
@@ -24,9 +24,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// The page. Times are nanoseconds: of `CLOCK_MONOTONIC`, or of the GPU.
 #[repr(C, align(4096))]
 pub struct Seat {
-    /// What the arbiter writes.
+    /// The words that the arbiter writes.
     arbiter: Arbiter,
-    /// What the process writes.
+    /// The words that the process writes.
     process: Process,
 }
 
@@ -84,9 +84,9 @@ pub const TOO_MANY: u32 = u32::MAX;
 pub const OPEN: u32 = 1;
 /// In [`Seat::turn`]: another job waits for it.
 pub const CONTENDED: u32 = 2;
-/// What is added to [`Seat::turn`] with each change: no two words are the same.
+/// The number that is added to [`Seat::turn`] with each change: no two words are the same.
 pub const STEP: u32 = 4;
-/// What a whole GPU is in [`Seat::share`].
+/// The whole GPU in [`Seat::share`].
 pub const WHOLE: u32 = 1_000_000_000;
 
 impl Seat {
@@ -104,7 +104,7 @@ impl Seat {
         seat.is_aligned().then(|| unsafe { &*seat })
     }
 
-    /// Whose turn it is, as a futex: [`OPEN`], [`CONTENDED`], and steps of [`STEP`]. The arbiter's.
+    /// The state of the job's turn, as a futex: [`OPEN`], [`CONTENDED`], and steps of [`STEP`]. The arbiter's.
     pub fn turn(&self) -> &AtomicU32 {
         &self.arbiter.turn
     }
@@ -114,18 +114,18 @@ impl Seat {
         &self.arbiter.share
     }
 
-    /// What [`Seat::used`] may come to in this turn. The arbiter's.
+    /// The most that [`Seat::used`] may come to in this turn. The arbiter's.
     pub fn budget(&self) -> &AtomicU64 {
         &self.arbiter.budget
     }
 
-    /// When the turn begins: what is launched earlier may take the GPU from the job that had it before. The arbiter's.
+    /// When the turn begins: an earlier launch may take the GPU from the job that had it before. The arbiter's.
     pub fn from(&self) -> &AtomicU64 {
         &self.arbiter.from
     }
 
-    /// How much of its work may be left when it is done with the turn: nothing where several processes of the job are in it,
-    /// since what is left of theirs adds up. The arbiter's.
+    /// How much of its work may be left when it is done with the turn: nothing if several processes of the job are in
+    /// it, since the rests of all would add up. The arbiter's.
     pub fn ahead(&self) -> &AtomicU64 {
         &self.arbiter.ahead
     }
@@ -135,7 +135,8 @@ impl Seat {
         &self.arbiter.until
     }
 
-    /// When the arbiter last looked. While anybody wants or has the GPU, that is never long ago. The arbiter's.
+    /// The time when the arbiter last looked. While any process wants or has the GPU, that is never long ago. The
+    /// arbiter writes it.
     pub fn beat(&self) -> &AtomicU64 {
         &self.arbiter.beat
     }
@@ -157,7 +158,7 @@ impl Seat {
         &self.process.wish
     }
 
-    /// When its last work should be over, as it thinks.
+    /// When its last work should be over, by its own estimate.
     pub fn over(&self) -> &AtomicU64 {
         &self.process.over
     }
@@ -167,7 +168,8 @@ impl Seat {
         &self.process.done
     }
 
-    /// Not zero while work of the job's waits for that of another of its GPUs: it is to have its turns on all of them together.
+    /// Not zero while the job's work waits for work on another of its GPUs: the job then needs its turns on all of them
+    /// together.
     pub fn together(&self) -> &AtomicU32 {
         &self.process.together
     }
@@ -189,7 +191,7 @@ impl Seat {
             count = u32::saturating_add(count, 1);
         }
         self.process.channels.store(count, Ordering::Relaxed);
-        // Release: whoever sees the new version sees what it is of.
+        // Release: a reader that sees the new version sees the channels that belong to it.
         self.process.version.fetch_add(1, Ordering::Release);
     }
 
@@ -212,18 +214,18 @@ impl Seat {
         (count, channels)
     }
 
-    /// How often it launched without a turn, so that nobody hangs.
+    /// The number of its launches without a turn, which keep the process from hanging.
     pub fn overruns(&self) -> &AtomicU32 {
         &self.process.overruns
     }
 
-    /// Tells whether the process has work on the GPU or waiting for it, of which there are no turns. By the samples that are told
-    /// it has had work from one that found some to the next, but for `idle` nanoseconds. One thread at a time.
+    /// Tells whether the process has work on a GPU without turns, or work that waits for it. From a sample that found
+    /// work to the next one, the process counts as having work, but for `idle` nanoseconds. One thread at a time.
     pub fn tell_work(&self, now: u64, has_work: bool, idle: u64) {
         let since = self.process.pending_since.load(Ordering::Relaxed);
         if since != 0 {
             let time = now.saturating_sub(since).saturating_sub(idle);
-            // First this: who reads both meanwhile finds less, and not time twice.
+            // This comes first: a reader of both meanwhile finds less time, and none twice.
             self.process.pending_since.store(0, Ordering::SeqCst);
             self.process.pending.fetch_add(time, Ordering::SeqCst);
         }
@@ -248,15 +250,16 @@ impl Seat {
 
 const _: () = assert!(size_of::<Seat>() == Seat::SIZE);
 
-/// What a process sends to the arbiter's socket, `/var/run/softmig/arbiter.sock` (`SOCK_SEQPACKET`): one packet, of which
-/// the answer is one packet of [`ANSWER`] bytes with the page's memfd beside it, or no memfd and an errno.
+/// The packet that a process sends to the arbiter's socket, `/var/run/softmig/arbiter.sock` (`SOCK_SEQPACKET`). The
+/// answer is one packet of [`ANSWER`] bytes with the page's memfd beside it, or with an errno and no memfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The GPU's UUID.
     pub gpu: [u8; 16],
 }
 
-/// What a process sends instead to be admitted to the GPUs of a job with the device gate. The answer is an errno, or 0.
+/// The packet that a process sends instead to be admitted to the GPUs of a job with the device gate. The answer is an
+/// errno, or 0.
 pub const ADMISSION: [u8; 8] = *b"softgate";
 
 /// How long an answer is: an errno, little endian; 0 with a memfd.

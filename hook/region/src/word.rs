@@ -1,11 +1,11 @@
-//! The two kinds of word that everything is made of.
+//! The kinds of word that everything is made of.
 
-/// What one process holds of one GPU: how much it uses, and up to how much it need not ask.
+/// One process's part of one GPU: the memory that it uses, and the memory that it may use without asking.
 ///
 /// From the lowest bit: used (24), granted (24), tag (16). The tag counts the grants to this slot.
 ///
-/// Mostly `granted` is what `used` was at its highest; the difference is slack. It is zero when somebody was charged
-/// what nobody granted: from then on the process has to ask, also for what it gives back.
+/// `granted` is mostly the highest value that `used` had; the difference is slack. `granted` is zero after a charge
+/// without a grant. From then on the process has to ask, also for memory that it gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(pub(crate) u64);
 
@@ -30,7 +30,7 @@ impl Word {
         (self.0 >> 48) as u16
     }
 
-    /// What others cannot have.
+    /// The units that other processes cannot have.
     pub(crate) fn held(self) -> u32 {
         self.granted().max(self.used())
     }
@@ -68,7 +68,7 @@ impl Word {
         Self::new(self.used(), 0, self.tag())
     }
 
-    /// After a grant of `units`, which are used at once. Whoever granted them counted all that was used.
+    /// After a grant of `units`, which are used at once. The process that granted them counted all that was used.
     pub(crate) fn grown(self, units: u32) -> Self {
         Self::new(
             self.used().saturating_add(units),
@@ -110,6 +110,17 @@ impl Grant {
     }
 }
 
+/// How often memory was refused, and the most at once: from the lowest bit 32 bits of units, and 32 of the count.
+pub(crate) struct Refusals(pub(crate) u64);
+
+impl Refusals {
+    pub(crate) fn with(self, units: u32) -> Self {
+        let (count, largest) = (self.0 >> 32, self.0 as u32);
+        let count = count.saturating_add(1).min(u32::MAX.into());
+        Self(count << 32 | u64::from(largest.max(units)))
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -137,7 +148,7 @@ mod tests {
             prop_assert_eq!(next.0 >> 50, ((before >> 50) + 1) & 0x3fff);
         }
 
-        /// What goes into one part of a grant leaves the others alone, even if it is too large.
+        /// A value for one part of a grant leaves the others alone, even if it is too large.
         #[test]
         fn a_grant_never_names_another_slot(before: u64, slot: usize, units: u32, tag: u16) {
             let next = Grant(before).next(slot, units, tag);
@@ -179,5 +190,12 @@ mod tests {
                 prop_assert_eq!(same.tag(), word.tag());
             }
         }
+    }
+
+    #[test]
+    fn refusals_are_counted_and_the_largest_is_kept() {
+        let two = Refusals(0).with(7).with(3);
+        assert_eq!(two.0, 2 << 32 | 7);
+        assert_eq!(Refusals(u64::MAX).with(1).0, u64::MAX);
     }
 }

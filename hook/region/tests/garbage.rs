@@ -1,4 +1,4 @@
-//! Somebody writes whatever he likes, wherever he likes, as fast as he can.
+//! Two threads write random words into the ledger, as fast as they can.
 #![cfg(not(loom))]
 
 use std::num::NonZeroU64;

@@ -1,6 +1,6 @@
 //! A process killed at any instruction leaves an account that is exact once its slot is cleared.
 //!
-//! What the process leaves is the file, so its every state is looked at as if it was the last.
+//! The process leaves nothing but the file, so every state of the file is looked at as if it was the last.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ const ALIVE: [(usize, u32); 2] = [(0, 3), (1, 4)];
 /// The slot of one that was killed before and not cleared.
 const LONG_DEAD: usize = 3;
 
-/// What the process does between two stops.
+/// The work of the process between two stops.
 #[test]
 fn process() {
     let Some(path) = started() else { return };
@@ -78,7 +78,7 @@ fn killed_at_any_instruction() {
         }
     }
     child.kill().unwrap();
-    // Who traces a thread waits for it first.
+    // A tracer waits for its thread first.
     wait(thread);
     let _ = child.wait();
     println!("{instructions} instructions, {states} states");
@@ -115,7 +115,7 @@ fn check(mapped: Mapped) {
 
 /// Does one instruction; false at the second stop.
 fn step(thread: i32) -> bool {
-    // SAFETY: a child that stands; no pointers.
+    // SAFETY: a child that is stopped; no pointers.
     let done = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, thread, 0, 0) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     wait(thread).is_none()

@@ -14,7 +14,7 @@ use support::{Mapped, join, make, open, reap, start, started};
 const PROCESSES: usize = 16;
 const THREADS: u64 = 4;
 const GPUS: usize = 2;
-/// What all may hold of each GPU, and the most that is asked for at once.
+/// The units that all processes together may hold of each GPU, and the most that is asked for at once.
 const LIMIT: u32 = 1000;
 const MOST: usize = 16;
 const ROUNDS: usize = 20;
@@ -24,7 +24,7 @@ const ROUND: u64 = 10_000;
 /// More slots than processes: who looks for a dead one has its lock for a moment.
 const SLOTS: usize = 2 * PROCESSES;
 
-/// What the processes say beside the ledger, by its place in a file of its own.
+/// The words of the processes beside the ledger, by their place in a file of their own.
 mod said {
     /// Not zero when all shall stop.
     pub const STOP: usize = 0;
@@ -39,7 +39,7 @@ mod said {
         held(super::GPUS, slot)
     }
 
-    /// What the process holds for certain.
+    /// The units that the process holds for certain.
     pub const fn held(gpu: usize, slot: usize) -> usize {
         4096 + (slot * (super::GPUS + 1) + gpu) * 64
     }
@@ -63,7 +63,7 @@ impl Mapped {
         self.word(320 + 64 * gpu).load(SeqCst)
     }
 
-    /// What a slot uses and holds of a GPU, a grant that was not entered yet included, if this is its latest.
+    /// The units that a slot uses and holds of a GPU, a grant that was not entered yet included, if this is its latest.
     fn slot(self, gpu: usize, slot: usize, grant: u64) -> (u64, u64) {
         let place = 4096 + 65536 * gpu + 64 * slot;
         let word = self.word(place).load(SeqCst);
@@ -74,7 +74,7 @@ impl Mapped {
     }
 }
 
-/// What each process does.
+/// The work of each process.
 #[test]
 fn process() {
     let Some(path) = started() else { return };
@@ -122,7 +122,7 @@ fn work(mut random: Random, path: &Path, slot: usize, ledger: Mapped, said: Mapp
 }
 
 #[test]
-fn the_account_is_right_and_the_limit_kept_whoever_is_killed() {
+fn the_account_is_right_and_the_limit_kept_whichever_process_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger");
     make(&path, GPUS);
@@ -135,14 +135,14 @@ fn the_account_is_right_and_the_limit_kept_whoever_is_killed() {
     let mut looks = 0;
 
     for _ in 0..ROUNDS {
-        // While the others stand: they would leave no time.
+        // While the others are stopped, since they would leave no time.
         processes.fill(&path);
         processes.signal(libc::SIGCONT);
         let end = says(said::GRANTED) + ROUND;
         while says(said::GRANTED) < end {
             looks += look_while_they_run(ledger);
         }
-        // One on the run, one where it stands.
+        // One is killed while it runs, one while it is stopped.
         processes.kill_one(&mut random);
         processes.stop();
         look_while_they_stand(ledger, said);
@@ -180,7 +180,8 @@ fn the_account_is_right_and_the_limit_kept_whoever_is_killed() {
     assert!(looks > 0 && says(said::REFUSED) > 0);
 }
 
-/// What all hold is never too much: from one grant to the next it can only become less. How often it could be seen.
+/// Checks that the processes never hold too much together: from one grant to the next, the sum can only become less.
+/// Returns how often it could be seen.
 fn look_while_they_run(ledger: Mapped) -> u64 {
     let mut looks = 0;
     for gpu in 0..GPUS {
@@ -194,7 +195,8 @@ fn look_while_they_run(ledger: Mapped) -> u64 {
     looks
 }
 
-/// What each says that it holds, the ledger knows, and not much more; together they hold no more than they may.
+/// Checks that the ledger knows the units that each process says it holds, and not many more, and that together they
+/// hold no more than they may.
 fn look_while_they_stand(ledger: Mapped, said: Mapped) {
     for gpu in 0..GPUS {
         let mut all = 0;
@@ -236,7 +238,7 @@ impl Processes {
         self.1.push(process);
     }
 
-    /// Returns when all stand, and the killed are dead.
+    /// Returns when all are stopped, and the killed are dead.
     fn stop(&mut self) {
         self.signal(libc::SIGSTOP);
         for process in &self.0 {

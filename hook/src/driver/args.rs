@@ -1,4 +1,4 @@
-//! What programs and the driver exchange by address: everything that reads or writes through such an address is here.
+//! Data that programs and the driver exchange by address: all reads and writes through such an address are here.
 
 #![expect(
     unsafe_code,

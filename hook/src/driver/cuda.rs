@@ -6,9 +6,9 @@ use core::sync::atomic::AtomicBool;
 use super::library::Library;
 use super::table::{c_name, declare};
 
-/// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] what programs
-/// call. Only the exports read what is between braces: what answers in the driver's place. What follows `and` is the same
-/// function for the default stream of each thread.
+/// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] the functions
+/// that programs call. Only the exports read the code between braces, which answers in the driver's place. The name
+/// after `and` is the same function for the default stream of each thread.
 macro_rules! cuda_functions {
     ($then:path) => { $then! { CUDA, cuda;
     Lookup {

@@ -30,7 +30,8 @@ pub(crate) enum Loading {
 }
 
 impl Library {
-    /// The address in a slot, looked for if need be; null where the driver has no such function or there is no driver.
+    /// The address in a slot, looked up at the first use. It is null if the driver lacks the function, or if there is
+    /// no driver.
     #[inline]
     pub(crate) fn address(&self, slot: &Slot) -> *mut () {
         let known = slot.known();

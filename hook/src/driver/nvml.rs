@@ -6,8 +6,8 @@ use core::sync::atomic::AtomicBool;
 use super::library::Library;
 use super::table::{c_name, declare};
 
-/// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] what programs
-/// call. Only the exports read what is between braces: what answers in the driver's place.
+/// Gives the list to a macro: [`declare`] makes the driver's own functions of it, and [`crate::exports`] the functions
+/// that programs call. Only the exports read the code between braces, which answers in the driver's place.
 macro_rules! nvml_functions {
     ($then:path) => { $then! { NVML, nvml;
     Entry {

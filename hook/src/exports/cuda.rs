@@ -1,4 +1,4 @@
-//! What programs call in the place of libcuda's functions.
+//! The functions that programs call in the place of libcuda's.
 
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 

@@ -1,4 +1,4 @@
-//! What `dlsym` and `dlvsym` answer: for a function of the table our export, for anything else what glibc says.
+//! The answers of `dlsym` and `dlvsym`: our export for a function of the table, glibc's answer for anything else.
 //!
 //! An export is given only in the place of the driver's own function. The same name in another library, such as a
 //! profiler's, stays that library's.
@@ -240,7 +240,7 @@ enum Next {
 /// The log's words on a function of a second copy of the driver, as `dlmopen` makes one.
 const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
 
-/// Replaces an address that is no row's: what a driver's function takes there would not be counted.
+/// Replaces the address of a driver's function that is not in the table, since its use of memory would not be counted.
 fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: &[u8]) -> *const () {
     let uncounted = row.family.is_limited() || row.family == Family::Lookup;
     let is_drivers = || {

@@ -1,4 +1,4 @@
-//! What runs when the library is loaded: a look at the loader's list.
+//! The code that runs when the library is loaded: a look at the loader's list.
 //!
 //! A library before this one in that list, or one that audits the loader, can hide the driver's functions from this one. In a job
 //! with limits such a process gets no GPU.

@@ -1,4 +1,4 @@
-//! What programs call in the place of NVML's functions.
+//! The functions that programs call in the place of NVML's.
 
 use core::ffi::{c_uint, c_ulonglong};
 

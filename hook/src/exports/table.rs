@@ -1,4 +1,4 @@
-//! What programs call in the driver's place, made of the list of its functions.
+//! The functions that programs call in the driver's place, made from the list of the driver's functions.
 
 #![expect(unsafe_code, reason = "called by C")]
 
@@ -60,7 +60,7 @@ macro_rules! export {
     )* } )*) => {
         use softmig_driver_sys::$sys::*;
 
-        /// What programs call.
+        /// The functions that programs call.
         #[allow(non_snake_case, unsafe_code, clippy::missing_safety_doc, clippy::too_many_arguments, reason = "the driver's names and contracts")]
         mod exported {
             use super::*;

@@ -16,9 +16,9 @@ use crate::os::{self, Errno, Error, File};
 
 /// The driver's control device, which gives neither memory nor time.
 const CONTROL: &CStr = c"/dev/nvidiactl";
-/// For so long a monitor that does not answer is asked again: as long as it takes to start it anew.
+/// The time for which a monitor that does not answer is asked again: as long as a restart of it takes.
 const PATIENCE_MS: u64 = 2000;
-/// So long between two times.
+/// The time between two tries.
 const PAUSE_NS: u64 = 50_000_000;
 
 /// The process that has asked. The child of a fork is another.
@@ -57,7 +57,7 @@ fn ask(finding: &Finding) {
 }
 
 fn ask_the_monitor() -> Result<(), Error> {
-    /// Root as a user namespace shows him that does not have him.
+    /// The number of root in a user namespace that does not map root.
     const NOBODY: u32 = 65534;
     let mut errno = [0; ANSWER];
     let answer = os::ask(ARBITER_SOCKET, &ADMISSION, &mut errno)?;

@@ -12,9 +12,9 @@ use crate::os::Errno;
 use crate::os::cells::Once;
 use crate::os::fixed_str::Text;
 
-/// What the gate does with every call.
+/// The gate's answer to every call.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-/// Nobody has found out yet, or a file could not be read: the next call tries again.
+/// The process's job is not known yet, or a file could not be read. The next call tries again.
 const UNKNOWN: u8 = 0;
 /// All calls pass.
 const OPEN: u8 = 1;
@@ -29,7 +29,7 @@ static REFUSED: AtomicU32 = AtomicU32::new(0);
 /// Whether the call of this function is refused.
 #[inline]
 pub(crate) fn refuses(function: &CStr) -> bool {
-    // Relaxed: whoever needs more than this reads `FINDING`, which has its own order.
+    // Relaxed: code that needs more than this reads `FINDING`, which has its own order.
     !matches!(STATE.load(Ordering::Relaxed), OPEN | LIMITED) && ask(function)
 }
 
@@ -67,8 +67,8 @@ fn is_limited(finding: &Finding) -> bool {
     }
 }
 
-/// Whether a process is refused a function that nobody would count. Says so, and where the node only observes, that it
-/// would.
+/// True if the process is refused a function whose memory or time cannot be counted. Logs the refusal; where the node
+/// only observes, logs that the function would be refused.
 pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
     let _errno = Errno::save();
     with_finding(|finding| {
@@ -105,13 +105,13 @@ pub(crate) fn count(finding: &Finding, function: &CStr, why: &[u8]) {
     }
 }
 
-/// What was found out about this process.
+/// This process's job and limits, once they were found out.
 static FINDING: Once<Finding> = Once::new();
 
 /// Calls `use_it` with what holds for this process.
 ///
-/// Threads that come here first at the same time, and the child of a process that forked in the middle of it, each find
-/// out by themselves: nobody ever waits.
+/// Threads that come here first at the same time each find out by themselves, and so does the child of a process that
+/// forked meanwhile. No thread ever waits for another.
 pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     if let Some(finding) = FINDING.get() {
         set_state(finding);

@@ -1,4 +1,4 @@
-//! What the hook reads of its node and its process: the answers to [`ProcessView`]'s questions.
+//! The hook's view of its node and its process: the answers to [`ProcessView`]'s questions.
 
 use core::ffi::CStr;
 

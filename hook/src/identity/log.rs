@@ -1,7 +1,8 @@
-//! What the hook says, and where: in the job's log, else in the system's; from level 3 on also on standard error.
-//! Where the user's own limits hold, it is his `SOFTMIG_LOG_FILE`, or the log of his `softmig run`.
+//! The hook's messages, and where they go: to the job's log, else to the system's; from level 3 on also to standard
+//! error. The job's first refusal of memory always goes there too. If the user's own limits hold, the log is the user's
+//! `SOFTMIG_LOG_FILE`, or that of their `softmig run`.
 //!
-//! A process that nothing is said about opens no log. Set-uid programs say nothing at all.
+//! A process without a message opens no log. A set-uid program writes no message at all.
 
 use softmig_policy::node::fixed_str::{Text, text};
 use softmig_policy::node::identity::{Finding, Reason, Standing, job_file};
@@ -16,7 +17,7 @@ pub(crate) enum Level {
     Error = 1,
     /// The same again.
     Warning = 2,
-    /// What holds for the process.
+    /// The limits of the process, and where they come from.
     Info = 3,
 }
 
@@ -28,6 +29,15 @@ type Line = Text<320>;
 
 /// Says one sentence about this process.
 pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
+    write(finding, level, sentence, false);
+}
+
+/// Says an error on standard error too, unless the user wants to hear nothing, or it may not be what it was.
+pub(crate) fn tell_user(finding: &Finding, sentence: &[&[u8]]) {
+    write(finding, Level::Error, sentence, os::is_stderr_for_words());
+}
+
+fn write(finding: &Finding, level: Level, sentence: &[&[u8]], to_user: bool) {
     let wanted = wanted_level(finding);
     if level as u8 > wanted || os::is_secure() {
         return;
@@ -47,7 +57,7 @@ pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
     line.push(b"\n");
     // Writing beyond a limit on file sizes would end the program, and standard error may be a file.
     let may_write = os::may_write_files();
-    if wanted >= ON_STDERR && may_write {
+    if (to_user || wanted >= ON_STDERR) && may_write {
         os::write_to_stderr(line.as_bytes());
     }
     let logged = may_write && write_to_log(finding, &line).is_ok();
@@ -101,7 +111,7 @@ fn log_of_run() -> Result<Path, Error> {
     Ok(text(&[folder.unwrap_or_default(), b"log"]))
 }
 
-/// The user may do with his log what he likes: only a plain file of his own is written to.
+/// Writes only to a plain file of the user's own, since the user may replace the log by anything.
 fn append(path: &Path, flags: core::ffi::c_int, line: &Line) -> Result<(), Error> {
     let path = path.as_path().ok_or(Error::TOO_LONG)?;
     let log = File::open(path, libc::O_WRONLY | libc::O_APPEND | flags)?;

@@ -1,4 +1,4 @@
-//! Whose limits hold for a process that is in no job: those of the smallest job on its GPUs.
+//! The limits of a process that is in no job: those of the smallest job on its GPUs.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +9,7 @@ const UNKNOWN: u32 = 0;
 /// There is none on this process's GPUs. No job has this number: Slurm's end before it.
 const NONE: u32 = u32::MAX;
 
-/// What that job may hold of each GPU.
+/// The memory that this job may hold of each GPU.
 static MEMORY_MIB: AtomicU32 = AtomicU32::new(0);
 /// Its share of each GPU's time, 0 for all of it.
 static SHARE: AtomicU32 = AtomicU32::new(0);
@@ -41,7 +41,7 @@ pub(crate) fn neighbour() -> Option<u32> {
     (job != UNKNOWN && job != NONE).then_some(job)
 }
 
-/// What such a process may hold of each GPU in all; the inner `None` without limit, the outer before `cuInit`.
+/// The MiB that such a process may hold of each GPU in all; the inner `None` without limit, the outer before `cuInit`.
 pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
     // Acquire: the figure was stored before.
     match NEIGHBOUR.load(Ordering::Acquire) {
@@ -51,7 +51,8 @@ pub(crate) fn neighbours_memory_mib() -> Option<Option<u32>> {
     }
 }
 
-/// What share of each GPU's time such a process may have; the inner `None` for all of it, the outer before `cuInit`.
+/// The share of each GPU's time that such a process may have; the inner `None` for all of it, the outer before
+/// `cuInit`.
 pub(crate) fn neighbours_share() -> Option<Option<u32>> {
     // Acquire: see above.
     match NEIGHBOUR.load(Ordering::Acquire) {

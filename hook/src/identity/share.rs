@@ -1,4 +1,4 @@
-//! What share of a GPU's time this process's job may have.
+//! The share of a GPU's time that this process's job may have.
 
 use core::ffi::c_int;
 
@@ -9,8 +9,8 @@ use softmig_region::seat::WHOLE;
 
 use super::{gate, neighbours};
 
-/// The share of the GPU with this number in CUDA's order, of [`WHOLE`]; the inner `None` for no limit, the outer while nobody can
-/// tell.
+/// The share of the GPU with this number in CUDA's order, of [`WHOLE`]. The inner `None` means that there is no limit,
+/// the outer that it is not known yet.
 pub(crate) fn of(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| {
         if finding.observe {
@@ -36,7 +36,7 @@ pub(crate) fn of_limits(limits: &Limits) -> Option<u32> {
     u32::try_from(share).ok().filter(|share| *share < WHOLE)
 }
 
-/// Whether any GPU's time is limited; `None` while nobody can tell.
+/// True if any GPU's time is limited; `None` while this is not known.
 pub(crate) fn is_any() -> Option<bool> {
     let mut shares = (0..MAX_GPUS).filter_map(|device| c_int::try_from(device).ok());
     shares.try_fold(false, |any, device| Some(any || of(device)?.is_some()))

@@ -214,7 +214,7 @@ pub(crate) fn box_between(copy: In<CUDA_MEMCPY3D_PEER>, stream: Stream) -> Item 
     let to = End(copy.dstMemoryType, copy.dstDevice);
     let from = End(copy.srcMemoryType, copy.srcDevice);
     let area = copy.WidthInBytes.saturating_mul(copy.Height);
-    // Where an array is, nothing tells.
+    // No call tells where an array is.
     let are_apart = device_of(to.1) != device_of(from.1);
     if are_apart && to.has_address() && from.has_address() {
         pause(stream)
@@ -258,7 +258,7 @@ enum Kind {
 
 /// The time of that, until it was measured.
 fn moved(kind: Kind, bytes: usize) -> Work {
-    /// Of the slowest: below what any GPU does that can be shared.
+    /// A rate below that of any GPU that can be shared.
     const BYTES_PER_MICROSECOND: usize = 100_000;
     const START: u64 = 5_000;
     let microseconds = (bytes / BYTES_PER_MICROSECOND) as u64;

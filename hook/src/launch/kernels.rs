@@ -1,4 +1,4 @@
-//! Launches of kernels: what each may still take of the GPU's memory are its stacks, and of its time what the job may have.
+//! Launches of kernels. A launch may take GPU memory for stacks, and it takes the job's GPU time.
 
 use core::ffi::{CStr, c_int, c_uint};
 

@@ -1,7 +1,7 @@
-//! What this process holds, by the name that the driver gave it: address or handle.
+//! The allocations of this process, by the driver's name for each: its address or handle.
 //!
-//! A table in memory of the hook's own: the program's allocator may be anybody's, and may be what called. It is cut into
-//! shards with a lock each, held for some ten instructions and never across a call to the driver.
+//! The table is in memory of the hook's own: the program can bring its own allocator, and that may be the caller here.
+//! It is cut into shards with a lock each, held for some ten instructions and never across a call to the driver.
 
 use crate::os::cells::{Locked, Mapped, zeroed};
 
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 pub(crate) struct Holding {
     /// The units that are charged for it.
     pub(crate) units: u32,
-    /// Whose memory it is: the GPU's number in CUDA's order.
+    /// The GPU that the memory is on, by its number in CUDA's order.
     pub(crate) device: u8,
     /// Its meaning depends on the kind.
     pub(crate) count: u32,
@@ -147,9 +147,9 @@ impl Holdings {
         }
     }
 
-    /// Changes what is known of one thing: `to` gets that, and says what is known from now on and what to return.
+    /// Changes the entry of one thing: `to` gets it, and answers with the new entry and the value to return.
     ///
-    /// Without memory for the table nothing new is remembered: what is charged then stays charged.
+    /// Without memory for the table no new entry is kept: its charge then stays.
     pub(crate) fn change<R>(
         &self,
         kind: Kind,
@@ -196,7 +196,7 @@ impl Holdings {
                 let Some(entry) = entry else { break };
                 if entry.kind == kind as u8 {
                     visit(entry.name, entry.holding());
-                    // Where something is taken another moves up, and is next.
+                    // If the entry is taken out, another moves to its place, and is next.
                     let now = self.with_shard(shard, |table| table.get(place));
                     let has_moved = |now: Entry| !now.is_free() && !now.is(kind, entry.name);
                     if now.is_some_and(has_moved) {

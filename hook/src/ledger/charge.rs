@@ -1,9 +1,9 @@
 //! Reserve, call, keep or give back: the way of every function that takes memory.
 //!
-//! Every path by which a program takes device memory goes through [`charged`]: reserve first, so that the job never
-//! holds more than its slice, not even for a moment; then ask the driver; give back what it did not give. No lock is
-//! held meanwhile, except by who makes or ends a GPU's primary context ([`super::context_lock`]). What is given back is
-//! refunded once the driver has it.
+//! Every path by which a program takes device memory goes through [`charged`]. It reserves first, so that the job never
+//! holds more than its slice, not even for a moment. Then it asks the driver, and refunds the part that the driver did
+//! not give. No lock is held meanwhile, except by a thread that makes or ends a GPU's primary context
+//! ([`super::context_lock`]). Memory that is given back is refunded once the driver has it.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -37,8 +37,8 @@ pub(crate) fn charged(
     result
 }
 
-/// Gives something back: it is forgotten before the driver has it, because the driver may give the same name to another
-/// thread at once; remembered again if the driver refuses; and refunded when it is gone.
+/// Gives memory back. Its entry is taken out before the call, because the driver may give the same name to another
+/// thread at once. If the driver refuses, the entry is kept again; else the memory is refunded.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = holdings() else {

@@ -1,8 +1,8 @@
 //! One thread at a time makes or ends a GPU's primary context.
 //!
-//! Programs with threads ask for it from all of them at once, and there will be one. Were they not kept apart, each would be
-//! charged one, or the one that a thread has just made would be met by another before it is in the account. Nobody waits
-//! longer for that: the driver has them wait too.
+//! Threads of a program often ask for the context at the same time, and there will be one. Without this lock each
+//! thread would be charged for one, or a thread would meet a context that another has just made and that is not in the
+//! ledger yet. The lock makes no thread wait longer, since the driver makes them wait too.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! One GPU, as this process's limits see it.
 
-use core::ffi::c_int;
+use core::ffi::{c_char, c_int};
 use core::num::NonZeroU64;
 use core::sync::atomic::Ordering;
 
@@ -145,9 +145,17 @@ impl LimitedGpu {
         }
     }
 
-    /// What others can have for as long as they like stays charged, though the driver counts it for no process.
+    /// Notes that so many units stay charged: other processes can have them for as long as they like, though the driver
+    /// counts them for no process.
     pub(crate) fn outlive(&self, units: u32) {
         self.state.outlives.fetch_add(units, Ordering::Relaxed);
+    }
+
+    /// Notes a refusal for those who look from outside.
+    pub(crate) fn note_refusal(&self, units: u32) {
+        if let Some(gpu) = self.known.gpu {
+            gpu.note_refusal(units);
+        }
     }
 
     /// True for the job's first refusal.
@@ -212,7 +220,7 @@ fn look(state: &'static GpuState, member: &Member, device: CUdevice) -> Option<&
         limit,
     };
     state.known.keep(known);
-    // What another thread keeps at this moment is waited for: a call must not pass as if nothing were limited.
+    // Waits for the facts that another thread stores at this moment: a call must not pass as if nothing were limited.
     Some(state.known.wait().unwrap_or(&NO_ROOM))
 }
 
@@ -222,23 +230,18 @@ pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<Gpu<'static>> {
     account.ok()?.member()?.ledger.gpu(key(uuid))
 }
 
-/// What the living processes of the job hold of a GPU, in units; also where it is known from NVML alone.
+/// The units that the living processes of the job hold of a GPU, also if this process knows the GPU from NVML alone.
 pub(crate) fn held(uuid: &CUuuid) -> u64 {
     slot::held(key(uuid))
 }
 
 /// The key of a GPU in the ledger.
 pub(crate) fn key(uuid: &CUuuid) -> NonZeroU64 {
-    let mut number = 0_u64;
-    for byte in uuid.bytes {
-        // Both halves count, each byte at another place.
-        number = number.rotate_left(8) ^ u64::from(byte.cast_unsigned());
-    }
-    NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
+    softmig_region::key(uuid.bytes.map(c_char::cast_unsigned))
 }
 
-/// What this process's job may hold of the GPU with this number in CUDA's order, in units; the outer `None` while that is
-/// unknown: then it is nothing.
+/// The units that this process's job may hold of the GPU with this number in CUDA's order; the inner `None` without
+/// limit. The outer `None` means that the limit is not known yet: the job may then hold nothing.
 pub(crate) fn limit_of(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| limit(finding, || usize::try_from(device).ok()))
 }

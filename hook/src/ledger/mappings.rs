@@ -1,6 +1,7 @@
-//! What is known of managed memory: whatever is as large as a piece or larger has a mapping of its own in this process; what
-//! is smaller shares mappings of a piece, allocations and variables alike (docs/gpu-notes.md). Nothing waits for anything:
-//! what is charged has the [`moment`] at which it was last seen, and a look forgets only what was seen before it began.
+//! The managed memory that this process knows. An allocation or variable as large as a piece or larger has a mapping of
+//! its own in this process; smaller ones share mappings of a piece (docs/gpu-notes.md). No thread waits for another:
+//! each charged entry has the [`moment`] at which it was last seen, and a look forgets only entries that were last seen
+//! before it began.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -45,7 +46,7 @@ pub(crate) fn remember(gpu: &LimitedGpu, kind: Kind, name: u64, units: u32, seen
     }
 }
 
-/// What is known of a piece or variable was seen; false if nothing is.
+/// Notes that a known piece or variable was seen; false if it is not known.
 fn touch(holdings: &Holdings, kind: Kind, name: u64, units: u32, seen: u64) -> bool {
     holdings.change(kind, name, |known| match known {
         Some(known) if known.units == units => {
@@ -98,7 +99,7 @@ pub(crate) struct Found {
     pub(crate) device: CUdevice,
 }
 
-/// Less than any GPU's number: what the driver says of memory that is no GPU's.
+/// A number below that of any GPU: the driver gives it for memory that does not belong to a GPU.
 pub(crate) const NOWHERE: CUdevice = -1;
 
 impl Found {
@@ -125,17 +126,17 @@ impl Found {
     }
 }
 
-/// Something of the driver's is at an address: what is known of it was seen. What is not charged yet is returned, with the
-/// moment at which it was seen.
+/// Notes that memory of the driver's was seen at an address. If it is not charged yet, it is returned with the moment
+/// at which it was seen.
 #[inline(never)]
 pub(crate) fn noticed(holdings: &Holdings, address: u64) -> Option<(Found, u64)> {
     if holdings.get(Kind::Managed, address).is_some() {
         return None;
     }
-    // What is known to be there is so at this moment, and maybe not when it is remembered.
+    // The memory is there at this moment, and maybe not when it is remembered.
     let now = moment();
     let Some(found) = Found::at(address) else {
-        // What a piece began with may be gone, and others in it not.
+        // The first allocation of a piece may be gone, and others in it not.
         let piece = piece_of(address);
         if os::is_mapped(piece) {
             touch(holdings, Kind::ManagedPiece, piece, in_pieces(PIECE), now);

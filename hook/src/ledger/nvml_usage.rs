@@ -19,8 +19,9 @@ use crate::driver::{context, cuda_queries, device, nvml_queries};
 use crate::os;
 use crate::os::cells::Mapped;
 
-/// What a context takes besides the stacks of kernels, in bytes; what stacks take for each thread that a GPU can run at
-/// once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks outside.
+/// The bytes that a context takes besides the stacks of kernels, and the bytes of stack for each thread that a GPU can
+/// run at once. Measured on an H200 (docs/gpu-notes.md); on other GPUs a first guess, corrected when this process looks
+/// outside.
 const CONTEXT: u64 = 104 << 20;
 const STACK: u64 = 1606;
 
@@ -50,7 +51,7 @@ pub(crate) fn raise(gpu: &LimitedGpu, reserved: u32) -> bool {
         let Some((low, high)) = look(gpu, reserved) else {
             break;
         };
-        // What another thread took and gave back during a look seems to have no name.
+        // Memory that another thread took and gave back during a look seems to have no name.
         found = Some((found.map_or(low, |(least, _)| least.min(low)), high));
         if was_alone && gpu.is_alone() && named_before == named(gpu) {
             break;
@@ -66,8 +67,9 @@ pub(crate) fn raise(gpu: &LimitedGpu, reserved: u32) -> bool {
 /// How many looks it takes at most where other threads take and give back memory at the same time.
 const LOOKS: usize = 4;
 
-/// As [`raise`], and takes back what was charged too much, but not what is promised and not taken yet. The caller
-/// counts as one call under way; while there are others, account and driver may differ, and nothing is taken back.
+/// Charges as [`raise`] does, and also refunds units that are charged too much. Units that are promised and not taken
+/// yet stay charged. The caller counts as one call under way; while there are others, account and driver may differ,
+/// and nothing is refunded.
 #[cold]
 pub(crate) fn correct(gpu: &LimitedGpu) {
     for _ in 0..PATIENCE {
@@ -124,7 +126,7 @@ pub(crate) fn meet(gpu: &LimitedGpu) {
     rebase(gpu);
 }
 
-/// From here on changes of what is free are compared with what it is now.
+/// Keeps the free memory of now: later changes are compared with it.
 fn rebase(gpu: &LimitedGpu) {
     let (mut free, mut total) = (0, 0);
     let result = cuda_queries::cuMemGetInfo_v2(&mut free, &mut total);
@@ -189,13 +191,14 @@ fn named(gpu: &LimitedGpu) -> u32 {
         .saturating_sub(part(&state.outlives))
 }
 
-/// What this process holds beyond what is charged by name: at least and at most. Between them is memory that others have as
-/// well, which the driver may count for them.
+/// The units that this process holds beyond those that are charged by name: at least and at most. Between them is
+/// memory that other processes have as well, which the driver may count for them.
 fn look(gpu: &LimitedGpu, reserved: u32) -> Option<(u32, u32)> {
     let state = gpu.state();
     let before = named(gpu);
     let used = softmig_region::units(seen_by_nvml(gpu)?);
-    // What others take or give back meanwhile is in the account before the driver has it, or longer.
+    // Memory that other threads take meanwhile is in the account before the driver has it. Memory that they give back
+    // is in the account for longer.
     let named = named(gpu).max(before);
     let part = |part: &AtomicU32| part.load(Ordering::Relaxed);
     let named = named

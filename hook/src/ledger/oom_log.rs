@@ -7,6 +7,7 @@ use crate::identity::gate;
 use crate::identity::log::{self, Level};
 use crate::os::Error;
 use crate::os::fixed_str::Text;
+use softmig_policy::node::identity::Standing;
 
 /// How many requests of this process were refused.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
@@ -27,8 +28,8 @@ pub(super) struct Refused {
     pub(super) is_first: bool,
 }
 
-/// Says what was asked for, held and allowed: once for a job, and at the level of warnings also for the 1st, 10th,
-/// 100th, ... of each process. True where the node only observes, so that nothing is refused.
+/// Says what was asked for, held and allowed: once for a job, then also to its user, and at the level of warnings also
+/// for the 1st, 10th, 100th, ... of each process. True where the node only observes, so that nothing is refused.
 #[inline(never)]
 pub(super) fn say(refused: &Refused, function: &CStr) -> bool {
     // Relaxed: a count and nothing else.
@@ -58,7 +59,17 @@ pub(super) fn say(refused: &Refused, function: &CStr) -> bool {
             push_mib(&mut line, refused.held_here.into());
             line.push(b") and may hold ");
             push_mib(&mut line, refused.limit.into());
-            log::say(finding, level, &[line.as_bytes()]);
+            match &finding.standing {
+                Standing::Job(conf) if is_first && finding.in_job && !finding.observe => {
+                    if let Some(larger) = &conf.larger {
+                        line.push(b"; for more, ask for gpu:");
+                        line.push(larger.as_str().as_bytes());
+                        line.push(b":1");
+                    }
+                    log::tell_user(finding, &[line.as_bytes()]);
+                }
+                _ => log::say(finding, level, &[line.as_bytes()]),
+            }
         }
         finding.observe
     })

@@ -189,8 +189,8 @@ pub(crate) fn trimmed(pool: CUmemoryPool) -> u32 {
     left.map_or(u32::MAX, units)
 }
 
-/// A pool is destroyed. What is still in use of it stays until that is freed, at an unknown time, so it is charged as what
-/// has no name.
+/// A pool is destroyed. Its memory that is still in use stays until it is freed, at an unknown time, so it is charged
+/// as memory without a name.
 pub(crate) fn destroyed(held: &Holding, left: u32) {
     if let Some(gpu) = LimitedGpu::on(held.device.into()) {
         let left = left.min(held.units);

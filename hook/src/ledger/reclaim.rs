@@ -1,4 +1,4 @@
-//! Room: what is taken of a GPU, and what is tried before a program hears that there is none.
+//! Room on a GPU: how it is taken, and what is tried before a program hears that there is none.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -32,13 +32,13 @@ impl LimitedGpu {
         }
     }
 
-    /// Compares with the driver's figures each time that half of what was left is gone: what has no name grows unseen.
+    /// Compares with the driver's figures each time that half of the rest is gone: memory without a name grows unseen.
     /// `units` are reserved and not the driver's yet.
     fn look_outside(&self, held: u64, units: u32) {
         let held = u32::try_from(held).unwrap_or(u32::MAX);
         // Relaxed: to look twice, or once too seldom, does no harm.
         let look_at = self.state().look_at.load(Ordering::Relaxed);
-        // What was given back since makes room for what has no name.
+        // Memory that was given back since makes room for memory without a name.
         let is_much_less = held < look_at / 2;
         if held < look_at.max(self.limit() / 2) && !is_much_less {
             return;
@@ -73,7 +73,7 @@ impl LimitedGpu {
         nvml_usage::correct(self);
     }
 
-    /// What there is to do before a program hears that it is out of memory.
+    /// The last attempts to find room before a program hears that it is out of memory.
     #[cold]
     fn find_room(&self, call: &Busy, units: u32, function: &CStr) -> bool {
         let _errno = os::Errno::save();
@@ -83,8 +83,8 @@ impl LimitedGpu {
         if fits() {
             return true;
         }
-        // What others held that are no more. The driver takes its time to give it back; without limits a program waits
-        // for that as well.
+        // Memory of processes that have ended. The driver takes its time to give it back; without limits a program
+        // waits for that as well.
         let deadline = os::milliseconds().saturating_add(LONGEST_WAIT);
         loop {
             let is_late = os::milliseconds() > deadline;
@@ -108,7 +108,8 @@ impl LimitedGpu {
             return true;
         }
         nvml_usage::correct(self);
-        // What another thread or process took before it asked the driver, which then gave it less or nothing.
+        // Another thread or process reserves memory before it asks the driver, and refunds what the driver then
+        // refuses.
         os::pause();
         if fits() {
             return true;
@@ -126,6 +127,8 @@ impl LimitedGpu {
         );
         if observes {
             self.charge(units);
+        } else {
+            self.note_refusal(units);
         }
         observes
     }

@@ -3,7 +3,7 @@
 //! The lock that says that the process lives belongs to the mapping: the file is closed again, so that programs which
 //! close all files keep their place. `exec` and death end it. A child of a fork keeps the mapping and with it the lock,
 //! though it never uses either: it has the driver's files too, and the driver keeps the memory of a process as long as
-//! anybody has these.
+//! any process has these.
 
 #![expect(unsafe_code, reason = "maps the ledger, which processes share")]
 
@@ -47,7 +47,7 @@ pub(crate) struct Member {
     is_shared: bool,
 }
 
-/// Where what is known is, once anything is.
+/// The place of this process's data, once there is any.
 static PRIVATE: Kept<Private> = Kept::new();
 
 zeroed! { Private { member, owner, gpus, holdings, dead_since } }
@@ -70,7 +70,7 @@ impl Private {
         private.is_ours().then_some(private)
     }
 
-    /// Of a process that cannot have a place: it gets no memory.
+    /// The data of a process that cannot have a slot: it gets no memory.
     pub(crate) fn nowhere() -> &'static Self {
         static NOWHERE: Private = Private {
             member: Once::new(),
@@ -185,7 +185,7 @@ impl Member {
     /// Takes the first free slot in which nothing is left of a process that has just ended.
     fn free_slot(&self, file: &File) -> Result<usize, Error> {
         for slot in 0..SLOTS {
-            // What is left of a dead process is not locked even for a moment: it is not to look alive.
+            // The slot of a dead process is not locked even for a moment: the lock would make it look alive.
             if self.holds_any(slot) || !file.lock_byte(lock_offset(slot))? {
                 continue;
             }
@@ -245,7 +245,7 @@ impl Member {
                 continue;
             }
             let age = now.saturating_sub(seen);
-            // What was seen so long ago may have been another process.
+            // The dead process that was seen so long ago may have been another one.
             let is_new = seen == 0 || age > SETTLING.saturating_mul(2);
             if is_new {
                 since.store(now.max(1), Ordering::Relaxed);
@@ -346,11 +346,11 @@ type Path = Text<256>;
 /// Where the ledger is; `None` for a process that counts for itself.
 fn path(finding: &Finding) -> Option<Path> {
     match &finding.standing {
-        // Root in a user's job; in a user namespace anybody can be root.
+        // Root in a user's job; in a user namespace any user can be root.
         Standing::Job(conf) if conf.uid != 0 && ThisNode.is_root() => None,
         Standing::Job(_) => Some(job_file(finding.job?, b"ledger")),
         Standing::Neighbours => neighbours::neighbour().map(|job| job_file(job, b"ledger")),
-        // Of the environment nothing is believed by a program with other rights than its user's.
+        // A program with other rights than its user's believes nothing of the environment.
         Standing::Own(_) if os::is_secure() => None,
         Standing::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
         Standing::Passive | Standing::Denied(_) => None,

@@ -1,4 +1,4 @@
-//! What this process knows of one GPU.
+//! The facts and figures that this process keeps of one GPU.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -24,7 +24,7 @@ pub(crate) struct GpuState {
     pub(crate) context: AtomicU32,
     /// Bytes that were free on the GPU when this process last looked after it loaded code.
     pub(crate) free: AtomicU64,
-    /// Of what has no name, so much may not be taken yet.
+    /// Units without a name that are charged and may not be taken yet.
     pub(crate) promised: AtomicU32,
     /// Units that others can keep by a descriptor: the driver counts them for no process.
     pub(crate) outlives: AtomicU32,

@@ -70,7 +70,7 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
-    // What has pieces of its own begins with one.
+    // An allocation with pieces of its own begins with one.
     let is_small = !address.is_multiple_of(PIECE);
     if !is_small && holdings.get(Kind::Address, address).is_some() {
         return ledger::given_back(Kind::Address, address, call);
@@ -104,7 +104,8 @@ pub(crate) fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUres
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
-    // What has pieces of its own begins with one; most of what is freed here is a pool's, and known by no address.
+    // An allocation with pieces of its own begins with one. Most memory that is freed here belongs to a pool and is
+    // known by no address.
     let may_be = [
         (Kind::Address, address.is_multiple_of(PIECE)),
         (Kind::Managed, may_be_others()),

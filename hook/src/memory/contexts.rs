@@ -143,8 +143,7 @@ pub(crate) fn end_primary(device: CUdevice, call: impl Fn() -> CUresult) -> CUre
     maybe_ended(device, &call)
 }
 
-/// The same. Until all that was known of it is forgotten, no other thread makes it anew: that
-/// has the same handle.
+/// The same. No other thread makes the context anew until its old entries are gone: the new one has the same handle.
 fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     let making = hold_primary_of(device);
     let Some(gpu) = on(device).filter(|_| making.is_ok() && is_active(device)) else {
@@ -162,7 +161,7 @@ fn maybe_ended(device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
         pools::forget_gone(&gpu);
         mappings::forget_gone();
         gpu.expect_change();
-        // What is left are the contexts that the program made itself.
+        // The contexts that the program made itself are left.
         let mut others = 0_u32;
         gpu.holdings().each(Kind::Context, |context, held| {
             if held.device == gpu.number() {

@@ -1,5 +1,5 @@
-//! What keeps memory when this process has given it back: descriptors, and places in multicast objects. The memory stays charged
-//! here until this process ends, since no call tells when the last of them is gone.
+//! References that keep memory when this process has given it back: descriptors, and places in multicast objects. The
+//! memory stays charged here until this process ends, since no call tells when the last of them is gone.
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUmemGenericAllocationHandle, CUresult};
 

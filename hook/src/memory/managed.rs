@@ -1,9 +1,10 @@
-//! Managed memory, which host and device share: allocated, or variables of code (`__managed__`), which no call names.
+//! Managed memory, which host and device share: allocations, and variables of code (`__managed__`), which no call
+//! names.
 //!
-//! Whatever is as large as a piece or larger has a mapping of its own in this process; what is smaller shares mappings of a
-//! piece, allocations and variables alike (docs/gpu-notes.md). So after code was loaded the kernel's list of mappings says
-//! what is there, and the driver says whether an unknown mapping is managed memory; and what is charged and has no
-//! mapping any more is gone ([`crate::ledger::mappings`]).
+//! An allocation or variable as large as a piece or larger has a mapping of its own in this process; smaller ones share
+//! mappings of a piece (docs/gpu-notes.md). So after code was loaded, the kernel's list shows all mappings, and the
+//! driver tells whether an unknown one is managed memory. A charged entry without a mapping is gone
+//! ([`crate::ledger::mappings`]).
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
@@ -83,8 +84,8 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
     Ok(result)
 }
 
-/// Charges managed memory at an address, if that is what is there and it is not charged yet. False if there is no room for it:
-/// it is charged all the same, as long as it is there.
+/// Charges managed memory at an address, if there is any and it is not charged yet. False if there is no room for it:
+/// it is charged even so, as long as it is there.
 pub(super) fn charge(address: u64, function: &CStr) -> bool {
     ledger::holdings().is_none_or(|holdings| seen(holdings, address, function))
 }
@@ -118,8 +119,9 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     fits || !is_there
 }
 
-/// After code was loaded: charges its variables. False if there is no room for them: they are charged as long as they are
-/// there. So are those that another thread loads at this moment, which may be what there is no room for.
+/// Charges the variables of code that was loaded. False if there is no room for them: they are charged even so, as long
+/// as they are there. Variables of code that another thread loads at this moment are charged too, and may be the ones
+/// that do not fit.
 pub(super) fn code_came(function: &CStr) -> bool {
     let mut fits = true;
     mappings::look(&mut |holdings, start| fits &= seen(holdings, start, function)) && fits

@@ -1,7 +1,7 @@
-//! Stream-ordered allocation: the memory that counts is the pool's, which keeps what is freed to it.
+//! Stream-ordered allocation: the memory that counts is the pool's, which keeps memory that is freed to it.
 //!
-//! A pool grows inside the driver, in steps, and only when no free block fits. So what it may grow by is reserved before
-//! each allocation, and afterwards the driver is asked what the pool holds: that is what is charged.
+//! A pool grows inside the driver, in steps, and only when no free block fits. So the most that it may grow by is
+//! reserved before each allocation. Afterwards the driver is asked how much the pool holds, and that is charged.
 
 use core::ffi::CStr;
 
@@ -69,8 +69,8 @@ pub(crate) fn alloc(
     result
 }
 
-/// Reserves what a pool may grow by, and a step more: so what is left when a pool can grow no more lets its free blocks be
-/// used, though it is not known beforehand whether one fits. `None` if there is no room. What is captured is
+/// Reserves the most that a pool may grow by, and a step more. So a pool that can grow no more can still use its free
+/// blocks, though it is not known beforehand whether one fits. `None` if there is no room. A captured allocation is
 /// charged when the graph is launched.
 fn reserve(
     gpu: &LimitedGpu,
@@ -90,7 +90,7 @@ fn reserve(
     if pool.unused() >= bytes && gpu.reserve_quietly(growth) {
         return Some(growth);
     }
-    // What is freed in the order of a stream is the pool's again when the stream comes to it.
+    // Memory that is freed in the order of a stream is the pool's again when the stream comes to it.
     for _ in 0..LONGEST_WAIT {
         if !relaxed(|| stream.is_busy()) {
             // The driver gives the pool what was freed only to a thread that waits for the stream.

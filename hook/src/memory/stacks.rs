@@ -101,8 +101,8 @@ fn reserve_alone(gpu: &LimitedGpu, frame: u32, name: &CStr) -> bool {
     reserve(gpu, &Busy::on(gpu), frame, name)
 }
 
-/// Reserves what the current context needs for frames of so many bytes beyond what it has. It stays charged: a context
-/// keeps it. `call` is the one under way.
+/// Reserves the memory that the current context lacks for frames of so many bytes. It stays charged: a context keeps
+/// it. `call` is the one under way.
 pub(crate) fn reserve(gpu: &LimitedGpu, call: &Busy, frame: u32, name: &CStr) -> bool {
     let context = context::current();
     let mut stacks = of_context(gpu, context);
@@ -140,7 +140,8 @@ fn deepened(gpu: &LimitedGpu, context: u64, frame: u32, more: u32) -> u32 {
     })
 }
 
-/// The stacks of a context: at first what `cuCtxGetLimit` says, which is part of what every context takes.
+/// The stacks of a context. At first they have the size that `cuCtxGetLimit` tells, which is part of every context's
+/// memory.
 fn of_context(gpu: &LimitedGpu, context: u64) -> Holding {
     let known = gpu.holdings().get(Kind::Stacks, context);
     known.unwrap_or_else(|| {
@@ -169,7 +170,7 @@ fn keep(gpu: &LimitedGpu, context: u64, frame: u32, units: impl FnOnce(u32) -> u
     });
 }
 
-/// A context is gone: what its stacks took beyond what every context takes.
+/// Forgets a context that is gone. Returns the units that its stacks took beyond those of every context.
 pub(crate) fn forget_context(gpu: &LimitedGpu, context: u64) -> u32 {
     let stacks = gpu.holdings().take(Kind::Stacks, context);
     stacks.map_or(0, |stacks| stacks.units)
@@ -192,7 +193,7 @@ fn of_frames(gpu: &LimitedGpu, bytes: u32) -> u32 {
 /// Sets a limit of the context. That on stacks takes memory at once, that on the kernels' heap when a kernel first uses it.
 pub(crate) fn set_limit(limit: CUlimit, value: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
-    // What it was before belongs to what it is then.
+    // No other thread may change the limit between the read of its old value and the change.
     let _making = hold_primary_of(gpu.number().into());
     match limit {
         CU_LIMIT_STACK_SIZE => set_stacks(&gpu, value, call),
@@ -224,7 +225,7 @@ fn set_stacks(gpu: &LimitedGpu, value: usize, call: impl FnOnce() -> CUresult) -
     let more = of_frames(gpu, frame.saturating_sub(before.count));
     ledger::charged(gpu, more, c"cuCtxSetLimit", call, || {
         nvml_usage::promise(gpu, more);
-        // A lower limit gives back what was more; what every context takes stays charged.
+        // A lower limit gives back the difference; the stacks that every context has stay charged.
         let heap = u32::try_from(before.other).unwrap_or(u32::MAX);
         let stacks = before.units.saturating_sub(heap);
         let less = of_frames(gpu, before.count.saturating_sub(frame)).min(stacks);

@@ -282,8 +282,8 @@ impl<T: Sync> Kept<T> {
         self.0.store(place, Ordering::Release);
     }
 
-    /// Keeps a value in the place of `before`, and gives what is kept then: another thread may have been faster, and then
-    /// `new` is dropped.
+    /// Keeps a value in the place of `before`, and returns the value that is then kept. If another thread was faster,
+    /// that is its value, and `new` is dropped.
     pub(crate) fn exchange(&self, before: Option<&'static T>, new: Fresh<T>) -> Option<&'static T> {
         let place = new.0.as_ptr();
         match self.compare_exchange(before, place) {
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_value_that_is_still_being_written_is_waited_for_but_not_for_ever() {
         let once = Once::<u32>::new();
-        // As a thread leaves it that is interrupted before it writes.
+        // A thread that is interrupted before it writes leaves this state.
         once.state.store(process_id(), Ordering::Relaxed);
         assert!(!once.keep(1));
         wait_until_ready(&once.state, 5);

@@ -56,7 +56,7 @@ impl Clock {
         let ticks = self.ticks.load(Ordering::Relaxed);
         let time = self.time.load(Ordering::Relaxed);
         let rate = self.rate.load(Ordering::Relaxed);
-        // What was read belongs together if no thread has written since.
+        // The values that were read belong together if no thread has written since.
         fence(Ordering::Acquire);
         let is_whole = version & 1 == 0 && self.version.load(Ordering::Relaxed) == version;
         // Far too much where another processor's counter is behind.
@@ -178,12 +178,12 @@ mod tests {
                 .max(before.saturating_sub(time))
                 .max(time.saturating_sub(after));
         }
-        // Whoever is interrupted between two looks sees the counter and the clock at different times.
+        // A thread that is interrupted between two looks sees the counter and the clock at different times.
         assert!(furthest < 1_000_000, "{furthest} ns");
     }
 
     #[test]
-    fn nobody_reads_half_of_what_another_writes() {
+    fn no_thread_reads_half_of_what_another_writes() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -17,7 +17,7 @@ impl Drop for File {
 /// The kind and owner of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status {
-    /// The owner, as this user namespace shows him.
+    /// The owner, by the number in this user namespace.
     pub(crate) owner: u32,
     /// Its kind and who may do what with it.
     pub(crate) mode: u32,

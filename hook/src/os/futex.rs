@@ -135,7 +135,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
                         let _held = LOCK.hold();
-                        // Two steps, which lose counts unless somebody keeps the others out.
+                        // Two steps, which lose counts unless the lock keeps other threads out.
                         let before = COUNT.load(Ordering::Relaxed);
                         COUNT.store(before.wrapping_add(1), Ordering::Relaxed);
                     }

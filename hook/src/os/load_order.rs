@@ -65,7 +65,7 @@ impl Debug {
         let program = unsafe { core::slice::from_raw_parts(headers.first, headers.count) };
         let find = |kind| program.iter().find(|header| header.p_type == kind);
         let dynamic = find(libc::PT_DYNAMIC)?;
-        // As the loader does where the program has none: it lies where it was linked for then.
+        // Without that header the program lies where it was linked for. The loader assumes the same.
         let base = find(libc::PT_PHDR).map_or(0, |own| {
             (headers.first as usize).wrapping_sub(own.p_vaddr as usize)
         });
@@ -155,7 +155,7 @@ fn before(debug: Option<&Debug>, vdso: usize) -> impl Iterator<Item = &'static L
         .filter(move |object| vdso == 0 || !is_near(vdso, object.dynamic as usize))
 }
 
-/// What the kernel and the loader give a program at its start.
+/// The data that the kernel and the loader give a program at its start.
 pub(crate) struct Start {
     headers: Headers,
     vdso: usize,

@@ -4,9 +4,9 @@ use super::error::Error;
 use super::file::File;
 use super::scratch::Scratch;
 
-/// Calls `visit` with the first address of each mapping that others may share and whose addresses are its places in the file:
-/// so the driver's device for managed memory is mapped, which takes no other place, and hardly anything else. Its name would
-/// tell less: a user can give it another.
+/// Calls `visit` with the first address of each shared mapping whose offset in its file is its address. The driver maps
+/// its device for managed memory so, and hardly any other mapping is like that. The device's name would tell less: a
+/// user can give it another.
 pub(crate) fn each_mapping_of_itself(mut visit: impl FnMut(u64)) -> Result<(), Error> {
     let file = File::open(c"/proc/self/maps", libc::O_RDONLY)?;
     let mut scratch = Scratch::new()?;
@@ -95,7 +95,7 @@ mod tests {
     fn none_is_left_out_of_a_long_list() {
         // SAFETY: a name that ends in a zero byte.
         let file = unsafe { libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and owned by this function alone.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         // SAFETY: takes numbers.
         assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), 1 << 47) }, 0);

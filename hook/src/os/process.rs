@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_long};
 use super::error::Error;
 use super::sys;
 
-/// The user who started this process: what a set-uid program keeps of him.
+/// The user who started this process. A set-uid program keeps this number.
 pub(crate) fn real_uid() -> u32 {
     number(sys::getuid()) as u32
 }

@@ -82,7 +82,7 @@ pub(crate) fn keep_from_driver() -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// What the kernel would do: enough of BPF for this filter.
+    /// The kernel's answer, with as much of BPF as this filter needs.
     fn run(architecture: u32, number: u32, request: u32) -> u32 {
         let mut word = 0;
         let mut at = 0;

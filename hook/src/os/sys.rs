@@ -31,6 +31,7 @@ calls! {
     fn fstat(fd: c_int, stat: &mut libc::stat) = SYS_fstat(fd, &raw mut *stat);
     fn stat(path: &CStr, stat: &mut libc::stat) = SYS_newfstatat(libc::AT_FDCWD, path.as_ptr(), &raw mut *stat, 0);
     fn lock(fd: c_int, command: c_int, lock: &mut libc::flock) = SYS_fcntl(fd, command, &raw mut *lock);
+    fn flags(fd: c_int) = SYS_fcntl(fd, libc::F_GETFL);
     fn seals(fd: c_int) = SYS_fcntl(fd, libc::F_GET_SEALS);
     fn socket(kind: c_int) = SYS_socket(libc::AF_UNIX, kind, 0);
     fn connect(fd: c_int, address: &libc::sockaddr_un)

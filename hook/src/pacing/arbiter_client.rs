@@ -45,7 +45,7 @@ const MAX_SLEEP_NS: u64 = 20_000_000;
 pub(super) struct Turns {
     /// Null without an arbiter.
     seat: Kept<Seat>,
-    /// Whether there are no turns, and a thread samples what is launched: 1 if so.
+    /// Whether there are no turns, and a thread samples the launches: 1 if so.
     sampled: AtomicU32,
     /// The turn that launches go on in; 0 for none.
     word: AtomicU32,
@@ -78,7 +78,7 @@ zeroed! { Turns {
     silent_since
 } }
 
-/// This process's work on the GPU, as it stands.
+/// The present state of this process's work on the GPU.
 pub(super) struct Flight<'a> {
     /// How long it worked in all, as measured.
     pub(super) used: u64,
@@ -128,7 +128,7 @@ impl Turns {
         seat.is_some_and(|seat| seat.ahead().load(Ordering::Relaxed) == 0)
     }
 
-    /// Tells the arbiter what was used.
+    /// Tells the arbiter the GPU time used.
     pub(super) fn used(&self, used: u64) {
         if let Some(seat) = self.seat() {
             let used = used.saturating_sub(self.before.load(Ordering::Relaxed));
@@ -149,7 +149,7 @@ impl Turns {
         budget.saturating_sub(used)
     }
 
-    /// Asks for a seat, unless that was in vain a moment ago; true once, for who then has to look after it.
+    /// Asks for a seat, unless that was in vain a moment ago. True once, for the caller that then has to look after it.
     pub(super) fn join(&self, gpu: &CUuuid, used: u64, now: u64) -> bool {
         let ask_at = self.ask_at.load(Ordering::Relaxed);
         if self.seat().is_some() || now < ask_at {
@@ -168,7 +168,7 @@ impl Turns {
             if ask_at == 0 {
                 say_alone();
             }
-            // One that does not answer is asked the more seldom, the longer that took.
+            // An arbiter that does not answer is asked less often, the longer each try took.
             let took = os::nanoseconds().saturating_sub(now);
             let again = RECONNECT_AFTER_NS.max(took.saturating_mul(50));
             self.ask_at
@@ -195,7 +195,7 @@ impl Turns {
         }
     }
 
-    /// Whether there are no turns, and a thread is awake that samples what is launched.
+    /// Whether there are no turns, and a thread is awake that samples the launches.
     #[inline]
     pub(super) fn are_sampled(&self) -> bool {
         // Relaxed: a hint and nothing else.
@@ -215,7 +215,7 @@ impl Turns {
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
-    /// Tells whether there is work, and for how long since the last time the GPU waited for some that was on its way.
+    /// Tells whether there is work, and the time since the last report for which the GPU waited for work on its way.
     pub(super) fn tell_work(&self, has_work: bool, idle: u64) {
         if let Some(seat) = self.seat() {
             seat.tell_work(os::nanoseconds(), has_work, idle);
@@ -246,7 +246,8 @@ impl Turns {
             let until = seat.until().load(Ordering::Relaxed);
             let wait = seat.from().load(Ordering::Relaxed).saturating_sub(now);
             if self.seen.swap(turn, Ordering::SeqCst) != turn {
-                // Where nobody waits nobody had it just before; and only where somebody does, the arbiter charges all the time.
+                // If no other job waits, no other job had the GPU just before. Only if one waits, the arbiter charges
+                // all the time.
                 let seen_at = if turn & CONTENDED == 0 { 0 } else { now };
                 self.seen_at.store(seen_at, Ordering::Relaxed);
                 let carried = if in_flight > HANDOVER_LEFT_NS {
@@ -284,7 +285,7 @@ impl Turns {
         Some(Admission::WaitForTurn(turn))
     }
 
-    /// What is in flight of this turn's. What an earlier one left is waited for once.
+    /// The work in flight that belongs to this turn. Work that an earlier turn left is waited for once.
     fn new_of(&self, in_flight: u64) -> u64 {
         let carried = self.carried.fetch_min(in_flight, Ordering::Relaxed);
         in_flight.saturating_sub(carried)
@@ -315,7 +316,7 @@ impl Turns {
         }
     }
 
-    /// Answers that a turn is over once little is left of its work; says how much too much there is until then.
+    /// Answers that a turn is over once little is left of its work. Until then it returns the work that is too much.
     fn answer(&self, seat: &Seat, flight: &Flight<'_>, wish: u32, now: u64) -> Option<u64> {
         let ending = self.ending.load(Ordering::SeqCst);
         if ending == 0 {
@@ -332,14 +333,14 @@ impl Turns {
         };
         let patience = new.saturating_mul(2).clamp(PATIENCE_NS, MAX_PATIENCE_NS);
         let more = new.min(left).saturating_sub(ahead);
-        // What is in flight may wait for a launch that waits for the next turn.
+        // The work in flight may wait for a launch that waits for the next turn.
         if more > 0 && now.saturating_sub(since) < patience && !(flight.is_stuck)() {
             return Some(more);
         }
         // Another thread may be about to, or have done so.
         let held = self.answering.try_hold();
         if held.is_some() && self.ending.load(Ordering::SeqCst) == ending {
-            // With what is over of it, though no event has told that yet.
+            // It includes work that is over, though no event has told that yet.
             let over = flight.time.saturating_sub(left);
             self.used(flight.used.saturating_add(over));
             seat.over()
@@ -357,12 +358,12 @@ impl Turns {
             .compare_exchange(turn, 0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Says that this process is done with a turn, and what it wishes for then.
+    /// Tells the arbiter that this process is done with a turn, and its wish for the next.
     fn say_done(&self, seat: &Seat, turn: u32, wish: u32) {
         seat.wish().store(wish, Ordering::SeqCst);
         seat.done().store(turn, Ordering::SeqCst);
         if self.wish() != 0 {
-            // Who began to wait meanwhile is not to be forgotten.
+            // A thread that began to wait meanwhile must not be forgotten.
             seat.wish().store(1, Ordering::SeqCst);
         }
         ring(seat);
@@ -376,7 +377,7 @@ impl Turns {
         if silent < SILENT_AFTER_NS || silent < GONE_AFTER_NS && os::is_listening(ARBITER_SOCKET) {
             return false;
         }
-        // If it goes on one day, it is not to wait for this process.
+        // If the arbiter ever goes on, it must not wait for this process.
         seat.wish().store(0, Ordering::SeqCst);
         self.seat.forget();
         self.ask_at
@@ -386,8 +387,8 @@ impl Turns {
         true
     }
 
-    /// Waits until the word changes, or what is in flight may be done: the arbiter is to know what it took while the next
-    /// one has the turn. `longest` where there is something else to look at.
+    /// Waits until the word changes, or until the work in flight may be done: the arbiter needs its time while the next
+    /// job has the turn. Waits for `longest` at most if there is something else to look at.
     pub(super) fn sleep(&self, turn: u32, now: u64, in_flight: u64, longest: Option<u64>) {
         if let Some(seat) = self.seat() {
             let time = self.until_done(now, in_flight);
@@ -396,7 +397,7 @@ impl Turns {
         }
     }
 
-    /// When to look again at what is in flight after a turn; the later, the longer ago that ended.
+    /// When to look again at the work in flight after a turn; the later, the longer ago that turn ended.
     fn until_done(&self, now: u64, in_flight: u64) -> u64 {
         if in_flight == 0 {
             return MAX_SLEEP_NS;
@@ -450,7 +451,7 @@ fn say_alone() {
 
 /// Asks the arbiter for this process's seat at a GPU.
 fn sit_down(gpu: &CUuuid) -> Option<&'static Seat> {
-    /// Root as a user namespace shows him that does not have him.
+    /// The number of root in a user namespace that does not map root.
     const NOBODY: u32 = 65534;
     let request = Request {
         gpu: gpu.bytes.map(i8::cast_unsigned),

@@ -28,7 +28,7 @@ fn stand() -> Stand {
     Stand { turns, seat }
 }
 
-/// So much was used, so much is in flight, and so much of that is left.
+/// The time that was used, the time in flight, and the rest of that.
 fn flight(used: u64, time: u64, left: u64) -> Flight<'static> {
     Flight {
         used,
@@ -68,7 +68,8 @@ impl Stand {
             .attend(now, &flight(0, in_flight, in_flight), is_idle)
     }
 
-    /// What the arbiter reads: the wish, the word of the last turn that is done with, and how often the bell was rung.
+    /// The words that the arbiter reads: the wish, that of the last turn that is done with, and how often the bell was
+    /// rung.
     fn said(&self) -> (u32, u32, u32) {
         let seat = self.seat;
         let [wish, done, bell] = [seat.wish(), seat.done(), seat.bell()];
@@ -168,14 +169,14 @@ fn an_end_is_answered_by_the_thread_that_looks_after_turns() {
     assert!(matches!(stand.attend(NOW, MS, true), Duty::Look(_)));
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
     let (wish, done, bell) = stand.said();
-    // Nobody waits, so nothing is wished for.
+    // No launch waits, so the process wishes for nothing.
     assert_eq!((wish, done), (0, closed));
     assert!(matches!(stand.attend(NOW, 0, true), Duty::Rest));
     assert_eq!(stand.said().2, bell);
 }
 
 #[test]
-fn whoever_answers_says_that_others_wait() {
+fn a_process_that_answers_says_that_its_launches_wait() {
     let stand = stand();
     stand.open(1, 0);
     stand.may(NOW, 0, 0);
@@ -188,7 +189,7 @@ fn whoever_answers_says_that_others_wait() {
 }
 
 #[test]
-fn the_end_of_a_turn_that_nobody_saw_is_answered() {
+fn the_end_of_an_unseen_turn_is_answered() {
     let stand = stand();
     stand.open(1, CONTENDED);
     let closed = stand.close(2);
@@ -293,7 +294,7 @@ fn launches_wait_until_the_last_work_of_the_turn_before_is_nearly_over() {
         stand.may(NOW + wait, 0, 0),
         Some(Admission::InFlight(BUDGET))
     );
-    // Nobody waits for ever for what another process says.
+    // No process waits for ever because of another's word.
     stand.seat.from().store(u64::MAX, Ordering::SeqCst);
     stand.open(2, CONTENDED);
     assert_eq!(stand.may(NOW, 0, 0), Some(Admission::InFlight(BUDGET)));
@@ -314,7 +315,7 @@ fn a_turn_is_given_back_when_its_last_kernel_is_nearly_over() {
     assert!(matches!(may, Some(Admission::WaitForTurn(_))), "{may:?}");
     let over = stand.seat.over().load(Ordering::SeqCst);
     assert_eq!(over, END + HANDOVER_LEFT_NS);
-    // What is over is told, and is not told again.
+    // Time that is over is told once.
     let told = || stand.seat.used().load(Ordering::SeqCst);
     assert_eq!(told(), 3 * MS + long - HANDOVER_LEFT_NS);
     stand.turns.used(3 * MS + MS);
@@ -373,7 +374,7 @@ fn what_is_in_flight_after_a_turn_is_looked_at_more_and_more_seldom() {
 }
 
 #[test]
-fn a_turn_is_kept_that_is_used_or_that_nobody_else_wants() {
+fn a_turn_is_kept_that_is_used_or_that_no_other_job_wants() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
@@ -405,7 +406,7 @@ fn who_rests_in_a_turn_wishes_for_nothing_and_who_goes_on_does() {
 }
 
 #[test]
-fn a_turn_whose_time_is_over_is_given_back_whoever_notices() {
+fn a_turn_whose_time_is_over_is_given_back_by_any_thread() {
     let stand = stand();
     let turn = stand.open(1, CONTENDED);
     stand.may(NOW, 0, 0);
@@ -434,7 +435,7 @@ fn an_arbiter_that_is_heard_is_waited_for_and_one_that_is_not_is_left() {
 }
 
 #[test]
-fn an_arbiter_is_not_missed_while_nobody_wants_anything() {
+fn an_arbiter_is_not_missed_while_the_process_wants_nothing() {
     let stand = stand();
     stand.open(1, 0);
     stand.may(NOW, 0, 0);

@@ -2,7 +2,7 @@
 
 use crate::os::cells::zeroed;
 
-/// Stretches of time that do not touch, in order. Where there is no room the two oldest become one, with a gap.
+/// Stretches of time that do not touch, in order. When the list is full, the two oldest become one, with their gap.
 pub(super) struct Covered {
     stretches: [Stretch; ROOM],
     count: usize,

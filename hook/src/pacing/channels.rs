@@ -1,8 +1,8 @@
 //! The channels of this process on the GPU's own scheduler, as the driver makes them: the arbiter steers by them.
 //!
-//! libcuda asks the kernel driver by `ioctl`, which this library exports ([`crate::exports`]). The call goes to the kernel as it is. Of what was
-//! done three things are noted: a channel was made, a channel group got a time slice (which says that it is one of a CUDA
-//! context's), an object was destroyed. Anything else passes by a comparison.
+//! libcuda asks the kernel driver by `ioctl`, which this library exports ([`crate::exports`]). The call goes to the
+//! kernel as it is. Three results are noted: a channel was made, a channel group got a time slice (so it belongs to a
+//! CUDA context), or an object was destroyed. Any other call costs a comparison.
 
 use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::AtomicU32;
@@ -25,7 +25,7 @@ struct Table {
     groups: [[AtomicU32; 2]; MOST_GROUPS],
     /// Descriptor, client, group and handle.
     channels: [[AtomicU32; 4]; MOST_CHANNELS],
-    /// The client of what had no place; 0 where all had one.
+    /// The client whose entry had no place; 0 if all had one.
     has_more: AtomicU32,
 }
 
@@ -33,7 +33,7 @@ zeroed! { Table { lock, groups, channels, has_more } }
 
 static TABLE: Kept<Table> = Kept::new();
 
-/// Notes what the driver has done. True if the arbiter is to know: see [`super::channels_changed`].
+/// Notes the driver's result. True if the arbiter is to know: see [`super::channels_changed`].
 /// The request says how many words there are, and no more are asked for.
 #[cold]
 pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!((told().1[0].file, told().1[0].group), (7, 5));
         note_words(FREE, &[CLIENT, 5, 10, 0]);
         assert_eq!(handles(), [110]);
-        // What has another size is another driver's.
+        // An argument of another size is another driver's.
         note_words(FREE, &[CLIENT, 5, 110, 0, 0]);
         assert_eq!(handles(), [110]);
         note_words(FREE, &[CLIENT, 0, CLIENT, 0]);

@@ -52,7 +52,7 @@ impl Overlap {
         ONE.saturating_add(more).min(ONE.saturating_mul(most))
     }
 
-    /// How long launches keep the GPU busy, in so many streams, that should take so long by themselves.
+    /// The time for which launches in so many streams keep the GPU busy, if they should take so long by themselves.
     pub(super) fn together(&self, estimated: u64, streams: impl FnOnce() -> usize) -> u64 {
         let time = estimated
             .saturating_mul(ONE)
@@ -60,7 +60,7 @@ impl Overlap {
         time.unwrap_or(estimated)
     }
 
-    /// What launches that keep the GPU busy for so long, in so many streams, should take by themselves.
+    /// The time that launches in so many streams should take by themselves, if they keep the GPU busy for so long.
     pub(super) fn apart(&self, time: u64, streams: impl FnOnce() -> usize) -> u64 {
         let whole = (time / ONE).saturating_mul(self.times(streams));
         whole.max(time)
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// As so many streams are measured whose work goes on at the same time.
+    /// Notes the measurements of so many streams whose work goes on at the same time.
     fn streams(overlap: &Overlap, count: u64, rounds: u64) {
         for _ in 0..rounds {
             overlap.note(MS, MS);

@@ -16,14 +16,14 @@ const STUCK_IN_TURNS_AFTER_NS: u64 = 4_000_000;
 /// Interval at which a GPU checks whether work on another waits for its own. It is shorter where the GPUs begin together.
 const CHECK_EVERY_NS: u64 = 1_000_000;
 const CHECK_TOGETHER_EVERY_NS: u64 = 250_000;
-/// More is launched while less than this is in flight: not much more than what is waited for.
+/// More is launched while less than this is in flight: not much more than the work that is waited for.
 const IN_FLIGHT_NS: u64 = 200_000;
 /// The same once it has kept up for a while.
 const IN_FLIGHT_LATER_NS: u64 = 1_000_000;
 /// Time for the other GPU to show that it goes on, after its own work.
 const ANSWER_AFTER_NS: u64 = 300_000;
 
-/// What is known of them, for one GPU.
+/// The state of a wait in which such launches may go on, for one GPU.
 pub(super) struct Pull {
     /// It, among the GPUs of its job.
     pub(super) gang: Gang<'static>,
@@ -61,7 +61,7 @@ impl Pull {
 
     /// The wait for a turn begins.
     pub(super) fn begin(&self, used: u64) {
-        // Relaxed, as in all that follows: if threads mix up what they know, a launch more or less goes on.
+        // Relaxed, as in all that follows: if threads mix up these values, a launch more or less goes on.
         self.used.store(used, Ordering::Relaxed);
         self.is_used.store(false, Ordering::Relaxed);
         self.is_careful.store(false, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Pull {
         })
     }
 
-    /// What may be launched where an arbiter gives turns and allows `may`.
+    /// Whether launches may go on if an arbiter gives turns and allows `may`.
     pub(super) fn in_turns(&self, may: Admission, now: u64, used: u64) -> Admission {
         if !self.is_several() {
             return may;
@@ -106,7 +106,7 @@ impl Pull {
         }
     }
 
-    /// Whether launches are to go on all the same, and while how much is in flight.
+    /// The time in flight below which launches go on although they would have to wait; `None` if they wait.
     pub(super) fn may(&self, now: u64, used: u64) -> Option<u64> {
         self.ahead(now, used, MAX_OVERDRAFT_NS, STUCK_AFTER_NS)
     }
@@ -118,7 +118,7 @@ impl Pull {
         let spent = used.saturating_sub(self.used.load(Ordering::Relaxed));
         let mut others = self.gang.others(now, stuck);
         let is_careful = self.is_careful.load(Ordering::Relaxed);
-        // Where it went on once it keeps up, until the other has to wait too.
+        // A GPU that went on once keeps up with the others, until they have to wait too.
         let keeps_up = !is_careful && self.is_used.load(Ordering::Relaxed);
         let is_for =
             |other: Other<'_>| other.is_stuck || keeps_up && other.is_busy && !other.is_waited_for;

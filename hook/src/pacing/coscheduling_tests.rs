@@ -18,7 +18,7 @@ const WINDOW: u64 = MS;
 const KERNEL: u64 = 100 * US;
 const COLLECTIVE: u64 = 40 * US;
 
-/// So many GPUs of one job.
+/// This number of GPUs of one job.
 fn job(count: usize, share: u32) -> Vec<Own> {
     let own = |gpu| Own::new(gpu, share, CUuuid { bytes: [0; 16] });
     gpus(count).into_iter().map(own).collect()
@@ -39,7 +39,7 @@ impl Work {
     }
 }
 
-/// What a rank does: so many kernels and a collective, again and again, and once nothing for a while.
+/// The program of a rank: so many kernels and a collective, again and again, and once nothing for a while.
 #[derive(Clone, Copy)]
 struct Program {
     kernels: u64,
@@ -56,7 +56,7 @@ const PLAIN: Program = Program {
 struct Rank {
     own: Own,
     program: Program,
-    /// What was launched, and when the first of it began.
+    /// The work that was launched, and when the first of it began.
     queue: VecDeque<Work>,
     began: Option<u64>,
     worked: u64,
@@ -191,7 +191,7 @@ fn run(own: Vec<Own>, programs: [Program; 2], time: u64) -> (u64, [f64; 2]) {
     (rounds, [part(&ranks[0]), part(&ranks[1])])
 }
 
-/// What the slower one needs for a round.
+/// The time that the slower one needs for a round.
 fn round_time(programs: [Program; 2]) -> u64 {
     let kernels = programs.map(|program| program.kernels).into_iter().max();
     kernels.unwrap() * KERNEL + COLLECTIVE
@@ -205,7 +205,7 @@ fn has_its_share(share: f64, programs: [Program; 2], seconds: u64, least: f64) {
     let got = (rounds * round_time(programs)) as f64 / time as f64 / share;
     println!("{share}: {got:.3} of the share in collectives, at work {parts:.3?}");
     assert!(got > least, "{got} of {share}");
-    // What was launched although it had to wait is paid for: with what is owed at the end, none has more.
+    // Launches that went on although they had to wait are paid for: beside the debt at the end, neither rank has more.
     assert!(
         parts.iter().all(|part| *part < share + 0.02),
         "{parts:?} of {share}"
@@ -253,7 +253,7 @@ fn what_spun_for_a_rank_that_paused_is_paid_once() {
     }
 }
 
-/// What the others are for: without them each wait makes the next one longer.
+/// The control for the others: if the GPUs do not share a gang, each wait makes the next one longer.
 #[test]
 fn gpus_that_do_not_know_of_each_other_keep_each_other_waiting() {
     let share = WHOLE / 4;

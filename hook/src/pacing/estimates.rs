@@ -48,7 +48,7 @@ impl Estimate {
         self.is_sure && self.time <= LIGHT_NS
     }
 
-    /// One of how many is measured all the same: a power of two.
+    /// The number of such launches of which one is measured: a power of two.
     #[inline]
     pub(super) fn one_of(self) -> u64 {
         let log = (self.time | 1).leading_zeros() ^ 63;
@@ -107,8 +107,8 @@ impl Estimates {
         })
     }
 
-    /// What is to be learned of a launch that took so long, if nobody knows by how much that is too much: little, and no more
-    /// of a short one than of a long one, or the shortest would stand for ever.
+    /// The time to learn from a launch of which only an upper bound is known. It changes the estimate little, and a
+    /// short time changes it no more than a long one, or the shortest would be kept for ever.
     pub(super) fn within(&self, key: Key, time: u64) -> u64 {
         let Some(Estimate { time: known, .. }) = self.of(key) else {
             return time;
@@ -117,9 +117,9 @@ impl Estimates {
         time.clamp(known.saturating_sub(some), known.saturating_add(some))
     }
 
-    /// It took so long, once. The shortest of the first counts: others' work in between only makes it longer, most of all at
-    /// the beginning. Later a quarter of what is new counts; what is far less counts at once, but not the first time: an
-    /// event that another thread recorded may stand between.
+    /// A launch took this time once. Of the first times the shortest counts, since other work in between only makes
+    /// them longer, most of all at the beginning. Later a quarter of a new time counts. A far shorter time counts at
+    /// once, but not when it is first seen: another thread may have recorded an event in between.
     pub(super) fn learn(&self, key: Key, time: u64) {
         let Some(place) = self.0.get(usize::from(key.place)) else {
             return;
@@ -169,7 +169,7 @@ mod tests {
         Some((known.time, known.is_sure))
     }
 
-    /// What is known of a launch that took so long, one time after the other.
+    /// The time that is known of a launch, and whether it is sure, after it took these times one after the other.
     fn after(times: &[u64]) -> Option<(u64, bool)> {
         let (estimates, key) = (none(), work(0x5000, 1));
         times.iter().for_each(|&time| estimates.learn(key, time));

@@ -15,8 +15,8 @@ const MAX_MARKS: usize = 32;
 /// An event that was not reached this long after it was recorded is behind work that runs.
 const REACHED_SOON_NS: u64 = 20_000;
 
-/// What two events in an idle stream measure with nothing between them, and what an event behind other work costs the GPU
-/// (docs/gpu-notes.md).
+/// The time that two events in an idle stream measure with nothing between them, and the GPU time that an event behind
+/// other work costs (docs/gpu-notes.md).
 const EMPTY_INTERVAL_NS: u64 = 400;
 const EVENT_COST_NS: u64 = 1_400;
 
@@ -32,11 +32,11 @@ pub(super) struct Marks {
     ring: [Mark; MAX_MARKS],
     first: usize,
     count: usize,
-    /// When the last one that was reached was, on the GPU's clock; 0 for never.
+    /// When an event was last reached, on the GPU's clock; 0 for never.
     reached: u64,
-    /// The work behind that may have begun later.
+    /// The work behind that event may have begun later.
     was_early: bool,
-    /// When one was asked for last where that can wait, on the host's clock.
+    /// When an event was last asked for that could wait, on the host's clock.
     asked: u64,
 }
 
@@ -51,23 +51,23 @@ pub(super) struct Mark {
     pub(super) is_begin: bool,
     /// The work behind it may have begun later.
     pub(super) is_early: bool,
-    /// The work before it ended at some time before: it took what was estimated, at most.
+    /// The work before it ended at some earlier time: it took its estimate at most.
     pub(super) is_late: bool,
     /// It measures this one launch.
     alone: Option<Alone>,
-    /// It measures so many launches: its own, and those that are not measured.
+    /// The number of launches that it measures: its own, and those without an event.
     pub(super) stands_for: u64,
-    /// When what is behind it began at the earliest, and when it was recorded, on the host's clock.
+    /// When the work behind it began at the earliest, and when it was recorded, on the host's clock.
     pub(super) since: u64,
     recorded: u64,
     /// It was asked for later, and was not reached: the work before it ended no earlier.
     pub(super) was_awaited: bool,
 }
 
-/// How a launch came that is measured by itself.
+/// The circumstances of a launch that is measured by itself.
 #[derive(Clone, Copy)]
 pub(super) struct Alone {
-    /// For so long the GPU waited for it; `None` where it came behind other work.
+    /// The time for which the GPU waited for it; `None` if it came behind other work.
     pub(super) lead: Option<u64>,
     /// When it had been handed over, on the host's clock.
     pub(super) handed_over: u64,
@@ -86,7 +86,7 @@ zeroed! { Base { event, context, time } }
 pub(super) struct Reached {
     /// The event.
     pub(super) mark: Mark,
-    /// When the one before was reached, on the GPU's clock.
+    /// When the event before it was reached, on the GPU's clock.
     pub(super) start: u64,
     /// The work may have begun later.
     pub(super) is_start_early: bool,
@@ -104,8 +104,8 @@ impl Reached {
         self.start.saturating_add(lead).min(self.end)
     }
 
-    /// Whether all that it tells is that its work takes no longer: it may have ended before the event was there, or after a
-    /// rest it took a little more than it should. What takes far longer than it should is believed all the same.
+    /// Whether its time is only an upper bound: the work may have ended before the event was there, or it took a little
+    /// longer than it should, after a rest. A time far longer than that is believed in any case.
     pub(super) fn is_bound(&self) -> bool {
         let took = self.end.saturating_sub(self.began());
         let cost = self.mark.work.cost;
@@ -159,7 +159,7 @@ impl Marks {
         self.count
     }
 
-    /// They are another stream's from here on, none of which is under way.
+    /// Hands the events to another stream. None of them is under way.
     pub(super) fn pass_on(&mut self) {
         self.reached = 0;
     }
@@ -175,7 +175,7 @@ impl Marks {
         Some(first.work.cost)
     }
 
-    /// Whether it is time to ask again, where that can wait: it takes as long as a launch.
+    /// Whether it is time to ask again, if that can wait: asking takes as long as a launch.
     pub(super) fn is_to_be_asked(&mut self, now: u64) -> bool {
         const PAUSE: u64 = 20_000;
         let is_due = now.saturating_sub(self.asked) >= PAUSE;
@@ -185,7 +185,7 @@ impl Marks {
         is_due
     }
 
-    /// When the event was recorded behind which the oldest work that is under way begins, if that has not.
+    /// When the event was recorded behind which the oldest work under way begins; `None` if that work has begun.
     fn begins_behind(&self) -> Option<u64> {
         let oldest = self.ring.get(self.first).filter(|_| self.count > 0)?;
         oldest.is_begin.then_some(oldest.recorded)
@@ -227,12 +227,12 @@ impl Marks {
         })
     }
 
-    /// The same where it may have ended before; then time begins here.
+    /// The same for work that may have ended before; then time begins here.
     pub(super) fn end_late(&mut self, slot: &StreamSlot, stream: Stream) -> bool {
         self.end_as(slot, stream, |mark| mark.is_late = true)
     }
 
-    /// The same where it began just now, with nothing before it but what is over.
+    /// The same for work that began just now. All work before it is over.
     pub(super) fn end_begun(&mut self, slot: &StreamSlot, stream: Stream) -> bool {
         self.end_as(slot, stream, |mark| {
             mark.is_late = true;
@@ -385,7 +385,7 @@ fn time(mark: &mut Mark, base: &mut Base, context: u64, now: u64) -> u64 {
         && base.context == context
         && cuda_queries::cuEventElapsedTime(&mut milliseconds, base.event, mark.event)
             == CUDA_SUCCESS;
-    // One context's clock and another's begin anew: what they do at the same time is known as well as the host's clock tells.
+    // Times of two contexts cannot be compared by events. They are compared by the host's clock.
     let time = if known {
         let since = (milliseconds * 1e6) as i64;
         base.time.saturating_add_signed(since)

@@ -36,7 +36,7 @@ fn took(reached: &Reached) -> u64 {
 }
 
 #[test]
-fn time_that_the_gpu_waited_for_a_launch_is_nobodys() {
+fn time_that_the_gpu_waited_for_a_launch_is_not_charged() {
     assert_eq!(took(&alone(1_500, 23_000)), 23_000);
     let behind_others = with(alone(1_500, 23_000), |alone| alone.lead = None);
     assert_eq!(
@@ -56,9 +56,9 @@ fn time_that_the_gpu_waited_for_a_launch_is_nobodys() {
 fn an_event_that_came_late_tells_no_more_than_that_the_work_was_over() {
     assert!(!alone(1_500, 8_000).is_bound());
     assert!(alone(9_000, 10_000).is_bound());
-    // It waited for the work all the same.
+    // It still waited for the work.
     assert!(!alone(9_000, 12_000).is_bound());
-    // It came late because somebody saw to that.
+    // It came late because the program delayed it.
     assert!(!alone(900_000, 900_000).is_bound());
 }
 
@@ -70,7 +70,7 @@ fn after_a_rest_work_takes_a_little_longer() {
 }
 
 #[test]
-fn where_the_work_is_over_when_the_launch_returns_nobody_knows_what_it_took() {
+fn work_that_is_over_when_the_launch_returns_has_no_exact_time() {
     let over = |took| {
         with(alone(1_500, took), |alone| {
             alone.was_over = true;

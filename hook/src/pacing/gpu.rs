@@ -1,4 +1,4 @@
-//! One GPU whose time is limited: what this process has in flight there, and what it may have.
+//! One GPU whose time is limited: the work that this process has in flight there, and the work that it may have.
 
 mod at_once;
 mod charging;
@@ -119,7 +119,7 @@ impl PacedGpu {
         let is_plain = since < processor::SOME_TICKS && !stream.is_own() && !captures::are_any();
         if let Some(known) = known.filter(|_| goes_on && is_plain) {
             let slot = self.streams.slot(stream, self.context());
-            // What is in flight may be in other streams.
+            // The work in flight may be in other streams.
             if let Some(slot) = slot.filter(|slot| !slot.is_idle()) {
                 let is_near = before < CLOSE_TO_IDLE_NS;
                 if !is_near && !slot.is_expected() {
@@ -167,8 +167,9 @@ impl PacedGpu {
         context
     }
 
-    /// Where the GPU may be idle, the launch has to wait, nothing is known of it, or it is to be measured. It came at the latter of
-    /// two times, and the launch before it at the other, in the processor's ticks.
+    /// Admits a launch for which the fast path is not enough: the GPU may be idle, or the launch has to wait, is not
+    /// known, or is to be measured. It came at the latter of two times, and the launch before it at the other, in the
+    /// processor's ticks.
     #[cold]
     #[inline(never)]
     fn admit_watched(
@@ -189,7 +190,7 @@ impl PacedGpu {
         if goes_on {
             self.look_back(slot);
         }
-        // What has ended may have been more than there was.
+        // The work that has ended may have taken more time than was left.
         if !goes_on || self.ceiling.load(Ordering::SeqCst) == 0 {
             self.give_back(ticket.cost);
             self.wait(ticket.cost, known.is_some());
@@ -234,9 +235,9 @@ impl PacedGpu {
                 }
                 (false, false) => None,
                 (false, true) => Some(stream.is_busy()).filter(|_| marks.begin(stream, is_early)),
-                // It may be over for long.
+                // The work may have ended long ago.
                 (true, true) => Some(stream.is_busy()).filter(|_| marks.end_late(slot, stream)),
-                // Not to be taken for what is known so well.
+                // It must not be taken for work that is known so well.
                 (true, false) if slot.is_expected() => {
                     marks.end_late(slot, stream);
                     None
@@ -254,7 +255,7 @@ impl PacedGpu {
             own.pull.launched(os::nanoseconds(), ticket.cost);
         }
         let event = match begun {
-            // What comes next has the event that it needs.
+            // The work that comes next has the event that it needs.
             Some(_) if is_behind && ticket.is_sure && !is_sample => ticket.event,
             // Before the first there is nothing to overlap with.
             Some(Some(is_behind)) => RecordEvent::AlwaysFrom {
@@ -294,7 +295,7 @@ impl PacedGpu {
             .together(in_flight, || self.streams_since(u64::MAX))
     }
 
-    /// What may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
+    /// The work that may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
         const OF_LATE_NS: u64 = 50_000_000;
         self.overlap.apart(time, || {
@@ -302,7 +303,7 @@ impl PacedGpu {
         })
     }
 
-    /// In how many streams anything is under way, as far as anybody has seen, or was since then.
+    /// The number of streams with work under way now or since `time`, as far as this process has seen.
     fn streams_since(&self, time: u64) -> usize {
         let is_busy = |slot: &&StreamSlot| !slot.is_done() || slot.since() >= time;
         self.streams.each().filter(is_busy).count()

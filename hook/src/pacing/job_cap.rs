@@ -1,7 +1,8 @@
 //! The cap that a job keeps alone, where there is no arbiter: by the word in its ledger that all its processes share.
 //!
-//! Where work of one of the job's GPUs was seen to wait for another's, they begin together: what one owes keeps the others
-//! waiting too. Otherwise work that spins for a GPU that waits would make its own GPU owe as much, and that one's the next.
+//! If work of one of the job's GPUs was seen to wait for another's, they begin together: the debt of one keeps the
+//! others waiting too. Otherwise work that spins for a waiting GPU would bring its own GPU into debt, and that one the
+//! next.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -105,7 +106,7 @@ impl Own {
         self.rate.on_clock(in_flight).min(MAX_WAIT_NS)
     }
 
-    /// What may be in flight now, of which so much is, after so much was used.
+    /// Whether launches may go on now, with this much time in flight and after this much was used.
     pub(super) fn may(&self, now: u64, in_flight: u64, used: u64) -> Admission {
         let is_together = self.is_together(now);
         let in_flight = self.on_clock(in_flight);

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 const START: u64 = 1_000_000 * MS;
 const QUARTER: u32 = WHOLE / 4;
 
-/// So many GPUs of a job of which nobody knows yet.
+/// This number of GPUs, of a job that has done nothing yet.
 pub(in crate::pacing) fn gpus(count: usize) -> Vec<Gpu<'static>> {
     let ledger = ledger_of_test();
     let numbers = (1..).map_while(NonZeroU64::new).take(count);
@@ -108,7 +108,7 @@ fn what_is_in_flight_is_not_waited_for_for_ever() {
 
 #[test]
 fn credit_grows_for_what_is_in_flight() {
-    // A kernel of 20 ms is told of when it ends, and nobody was idle meanwhile.
+    // A kernel of 20 ms is reported at its end, and the GPU was not idle meanwhile.
     let [seen, unseen] = [(); 2].map(|()| of_share(QUARTER));
     let end = START + 60 * MS;
     seen.charge(START, MS, 0);
@@ -129,7 +129,7 @@ fn all_processes_of_a_job_have_the_share_together() {
 }
 
 #[test]
-fn whoever_launches_whenever_he_may_gets_his_share() {
+fn a_job_that_launches_whenever_it_may_gets_its_share() {
     for (share, kernel) in [(1, 2 * MS), (4, MS / 10), (13, 30 * MS), (50, 5 * MS)] {
         let own = of_share(WHOLE / 100 * share);
         let (mut now, mut used) = (START, 0);

@@ -1,4 +1,4 @@
-//! The streams of a GPU, and what was launched in each.
+//! The streams of a GPU, and the work that was launched in each.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,28 +12,28 @@ use crate::os::cells::{Fresh, Kept, Locked, zeroed};
 
 /// Slots of a table. Another table is added when all are taken.
 const SLOTS: usize = 128;
-/// The most tables. What is launched in still more streams at a time counts as estimated.
+/// The most tables. Work in still more streams at a time counts as estimated.
 const MAX_TABLES: usize = 64;
 
-/// All streams that were launched in.
+/// All streams in which work was launched.
 pub(super) struct Streams {
     slots: [StreamSlot; SLOTS],
     more: Kept<Streams>,
 }
 
-/// One stream. What each launch looks at is in one line of the processor's cache.
+/// One stream. The fields that each launch reads are in one line of the processor's cache.
 #[repr(C, align(64))]
 pub(super) struct StreamSlot {
     /// The name of its stream; 0 for none.
     name: AtomicU64,
-    /// The launches behind the last event: how many in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
+    /// The launches behind the last event: their number in the upper 16 bits, [`UNSURE`], estimated nanoseconds in the
     /// lower 47.
     pending: AtomicU64,
-    /// The work of that, if all is of one kind.
+    /// The kind of these launches, if all are of one kind.
     kind: AtomicU64,
-    /// When all of that should be over, on the host's clock; 0 where only an event tells.
+    /// When all of these launches should be over, on the host's clock; 0 if only an event tells.
     over: AtomicU64,
-    /// When that and all before it should be.
+    /// When these launches and all before them should be over.
     busy: AtomicU64,
     /// How many events were under way at the last look.
     marked: AtomicUsize,
@@ -41,7 +41,7 @@ pub(super) struct StreamSlot {
     is_broken: AtomicBool,
     /// Its context may end now: only the thread that ends it touches the events.
     is_closing: AtomicBool,
-    /// How much was launched that is not measured.
+    /// The number of launches that were let go on at once and are not measured.
     launched: AtomicU32,
     /// Its context.
     context: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct StreamSlot {
     thread: AtomicU64,
     /// When the work that is under way began at the earliest, on the host's clock.
     since: AtomicU64,
-    /// As many of `launched` as there were at the last sample.
+    /// The value of `launched` at the last sample.
     sampled: AtomicU32,
     /// Held by the thread that records and asks. Only the thread that ends the stream waits for it.
     marks: Locked<Marks>,
@@ -62,11 +62,11 @@ zeroed! { StreamSlot {
     name, pending, kind, over, busy, marked, is_broken, is_closing, launched, context, handle, thread, since, sampled, marks
 } }
 
-/// In [`StreamSlot::kind`]: different ones.
+/// In [`StreamSlot::kind`]: launches of different kinds.
 const MIXED: u64 = u64::MAX;
 /// In [`StreamSlot::pending`]: one launch.
 const ONE_LAUNCH: u64 = 1 << 48;
-/// In [`StreamSlot::pending`]: how long all of it takes is not known well.
+/// In [`StreamSlot::pending`]: the time of some launches is not known well.
 const UNSURE: u64 = 1 << 47;
 
 /// The launches behind an event.
@@ -78,7 +78,7 @@ pub(super) struct Pending {
     pub(super) count: u64,
     /// Their kind, if there is one.
     pub(super) key: Option<Key>,
-    /// Whether it is not known of all how long they take.
+    /// Whether the time of some is not known well.
     pub(super) is_unsure: bool,
 }
 
@@ -100,7 +100,7 @@ impl Streams {
         slots.find(|slot| slot.name.load(Ordering::Relaxed) == name)
     }
 
-    /// Where a name may stand.
+    /// The slots that a name may have.
     #[inline]
     fn slots_for(&self, name: u64) -> impl Iterator<Item = &StreamSlot> {
         let start = (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) as usize;
@@ -221,7 +221,7 @@ impl StreamSlot {
         self.name.load(Ordering::Relaxed) == name(stream, context)
     }
 
-    /// Counts a launch, and says what was launched since the last event.
+    /// Counts a launch. Returns the work since the last event.
     #[inline]
     pub(super) fn add(&self, key: Key, cost: u64) -> Pending {
         let before = self.pending.fetch_add(cost | ONE_LAUNCH, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl StreamSlot {
         of_word(before.wrapping_add(cost | ONE_LAUNCH), key.number())
     }
 
-    /// The same for one of which it is not known well how long it takes.
+    /// The same for a launch whose time is not known well.
     #[cold]
     pub(super) fn add_unsure(&self, key: Key, cost: u64) -> Pending {
         let add = |word: u64| Some(word.wrapping_add(cost | ONE_LAUNCH) | UNSURE);
@@ -251,7 +251,8 @@ impl StreamSlot {
         }
     }
 
-    /// One more launch, like all since the last event known well, that takes so long: when it should be over.
+    /// Notes when a launch should be over. Its time, `cost`, is known well, as are the times of all launches since the
+    /// last event.
     #[inline]
     pub(super) fn expect(&self, now: u64, cost: u64) {
         // It begins some time after it was handed over, and behind what is there.
@@ -264,24 +265,24 @@ impl StreamSlot {
         self.over.store(over, Ordering::Relaxed);
     }
 
-    /// How long it should take until that is over.
+    /// The time until the launches since the last event should be over.
     pub(super) fn backlog(&self, now: u64) -> u64 {
         self.over.load(Ordering::Relaxed).saturating_sub(now)
     }
 
-    /// Whether something was launched since the last event, all of which is known well.
+    /// Whether there were launches since the last event, and the times of all are known well.
     #[inline]
     pub(super) fn is_light(&self) -> bool {
         self.is_expected() && self.has_pending()
     }
 
-    /// Whether no event marks where what was launched since the last event begins.
+    /// Whether no event marks the beginning of the work since the last event.
     #[inline]
     pub(super) fn is_expected(&self) -> bool {
         self.expected() != 0
     }
 
-    /// When what was launched since the last event should be over; 0 where only an event tells.
+    /// When the work since the last event should be over; 0 if only an event tells.
     pub(super) fn expected(&self) -> u64 {
         self.over.load(Ordering::Relaxed)
     }
@@ -292,7 +293,7 @@ impl StreamSlot {
         (over != 0).then(|| now.checked_sub(over))?
     }
 
-    /// What was launched since the last event, if that is known so well that it has no event of its own.
+    /// The cost of the work since the last event, if that is known so well that it has no event of its own.
     pub(super) fn light_cost(&self) -> Option<u64> {
         let cost = self.pending_cost();
         (self.is_expected() && cost > 0).then_some(cost)
@@ -313,14 +314,14 @@ impl StreamSlot {
         self.pending_cost() >= least
     }
 
-    /// What was launched since the last event, which is the caller's now.
+    /// The work since the last event, which the caller has to see to from now on.
     pub(super) fn take_pending(&self) -> Pending {
         let kind = self.kind.load(Ordering::Relaxed);
         self.over.store(0, Ordering::Relaxed);
         of_word(self.pending.swap(0, Ordering::Relaxed), kind)
     }
 
-    /// It could not be marked: it is counted again with what comes next.
+    /// Counts work again that could not be marked, with the work that comes next.
     pub(super) fn put_back(&self, work: Pending, expected: u64) {
         let more = work.cost | work.count.wrapping_mul(ONE_LAUNCH);
         let unsure = if work.is_unsure { UNSURE } else { 0 };
@@ -332,13 +333,14 @@ impl StreamSlot {
         self.over.store(expected, Ordering::Relaxed);
     }
 
-    /// Whether anything was.
+    /// Whether there is work since the last event.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether time begins with the next launch: nothing was under way at the last look, or it is something else than work.
+    /// Whether time begins with the next launch: nothing was under way at the last look, or something other than the
+    /// GPU's work is before it.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         !self.has_pending()
@@ -350,7 +352,7 @@ impl StreamSlot {
         !self.has_pending() && self.marked.load(Ordering::Relaxed) == 0
     }
 
-    /// From here on time begins anew.
+    /// Notes that time begins anew from here on.
     pub(super) fn break_off(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
     }
@@ -376,7 +378,7 @@ impl StreamSlot {
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// Something is launched that is not measured.
+    /// Counts a launch that is not measured.
     #[inline]
     pub(super) fn launch(&self) {
         // Relaxed: an estimate and nothing else. One that is lost to another thread's does no harm.
@@ -385,7 +387,7 @@ impl StreamSlot {
             .store(launched.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// How much was since the last sample.
+    /// The number of such launches since the last sample.
     pub(super) fn launched(&self) -> u32 {
         let sampled = self.sampled.load(Ordering::Relaxed);
         let launched = self.launched.load(Ordering::Relaxed);
@@ -399,12 +401,13 @@ impl StreamSlot {
         count
     }
 
-    /// When that was.
+    /// When work last began or ended.
     pub(super) fn since(&self) -> u64 {
         self.since.load(Ordering::Relaxed)
     }
 
-    /// The stream ends, and its work runs on: nothing is recorded here any more. Returns the work without an event behind it.
+    /// Notes that the stream ends while its work runs on: no event is recorded here any more. Returns the work without
+    /// an event behind it.
     pub(super) fn end_stream(&self) -> u64 {
         loop {
             let lost = self.try_marks(|slot, marks| {
@@ -423,7 +426,7 @@ impl StreamSlot {
         }
     }
 
-    /// The slot is anybody's again if its stream has ended and so has all work there.
+    /// The slot is free again once its stream and all work in it have ended.
     pub(super) fn free_if_done(&self, marks: &mut Marks) {
         if marks.is_empty() && self.name.load(Ordering::Relaxed) == ENDED {
             marks.destroy();

@@ -75,7 +75,7 @@ fn a_stream_keeps_its_place() {
 }
 
 #[test]
-fn a_threads_own_stream_is_nobody_elses() {
+fn a_threads_own_stream_is_that_threads_alone() {
     let streams = streams();
     let slot = streams.slot(own(), CONTEXT).unwrap();
     assert!(slot.stream().unwrap().is_per_thread);
@@ -85,9 +85,9 @@ fn a_threads_own_stream_is_nobody_elses() {
         let others = scope.spawn(|| streams.slot(own(), CONTEXT).unwrap().name.as_ptr() as usize);
         assert_ne!(others.join().unwrap(), slot.name.as_ptr() as usize);
     });
-    let everybodys = streams.slot(default(), CONTEXT).unwrap();
+    let shared = streams.slot(default(), CONTEXT).unwrap();
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| everybodys.stream().is_some());
+        let other = scope.spawn(|| shared.stream().is_some());
         assert!(other.join().unwrap());
     });
 }
@@ -210,7 +210,7 @@ fn launches_that_are_known_well_come_one_behind_the_other() {
     slot.add(work(1), 10_000);
     slot.expect(now, 10_000);
     assert_eq!(slot.backlog(now), first + 10_000);
-    // What was charged before it was over is still before what comes then.
+    // Work that was charged before it was over is still before the work that comes then.
     slot.take_pending();
     assert_eq!(slot.backlog(now), 0);
     slot.add(work(1), 10_000);
@@ -284,7 +284,7 @@ fn a_context_that_ends_takes_what_is_in_flight_with_it() {
 }
 
 #[test]
-fn nobody_touches_the_events_while_the_context_may_end() {
+fn no_thread_touches_the_events_while_the_context_may_end() {
     let streams = streams();
     let slot = streams.slot(handle(0), CONTEXT).unwrap();
     let is_touched = || slot.try_marks(|_, _| ()).is_some();

@@ -1,6 +1,6 @@
-//! What is launched, and whether it may be.
+//! The work that is launched, and the decision whether a launch may go on.
 
-/// What a launch does, as far as its time is known by it: the same work takes about the same time.
+/// The work of a launch, by which its time is known: the same work takes about the same time.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     /// A kernel, or a graph that can be launched.

@@ -1,5 +1,5 @@
-//! What NVML keeps of processes, on nodes where it does. Whose a dead process was cannot be told, so a job is shown its living
-//! ones.
+//! NVML's accounts of processes, on nodes where it keeps them. The job of a dead process cannot be told, so a job is
+//! shown its living ones.
 
 use core::ffi::c_uint;
 

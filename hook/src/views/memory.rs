@@ -42,7 +42,7 @@ pub(crate) fn info(
     let result = call();
     if result == CUDA_SUCCESS {
         if let (Some(free), Some(gpu)) = (free.get(), ledger::here()) {
-            // What pools gave back and what code took since.
+            // Pools may have given memory back since, and code may have taken some.
             pools::refresh_all(&gpu);
             nvml_usage::noticed(&gpu, free as u64);
         }
@@ -149,7 +149,7 @@ impl Shown {
     }
 }
 
-/// `None` where the driver's figures stand.
+/// `None` where the driver's figures are shown.
 fn shown(device: nvmlDevice_t) -> Option<Shown> {
     let _errno = Errno::save();
     let slice = Slice::of(device)?;

@@ -13,7 +13,7 @@ use crate::identity::gate;
 use crate::identity::host::ThisNode;
 use crate::os;
 
-/// Whose processes are shown.
+/// The processes that are shown: this one, and those of its group.
 pub(super) struct Own {
     us: u32,
     group: Group,
@@ -24,8 +24,8 @@ impl Own {
     pub(super) fn of_this_process() -> Self {
         let group = gate::with_finding(|finding| match finding.standing {
             Standing::Job(_) => Group::of_job(finding.job),
-            Standing::Own(_) => Group::of_run(&ThisNode).unwrap_or(Group::Nobody),
-            Standing::Neighbours | Standing::Passive | Standing::Denied(_) => Group::Nobody,
+            Standing::Own(_) => Group::of_run(&ThisNode).unwrap_or(Group::None),
+            Standing::Neighbours | Standing::Passive | Standing::Denied(_) => Group::None,
         });
         Self {
             us: os::process_id(),
@@ -47,7 +47,7 @@ mod tests {
     fn without_a_group_a_process_sees_itself_alone() {
         let own = Own {
             us: os::process_id(),
-            group: Group::Nobody,
+            group: Group::None,
         };
         assert!(own.has(os::process_id()));
         assert!(!own.has(1) && !own.has(0) && !own.has(u32::MAX));

@@ -26,7 +26,7 @@ pub(super) struct Slice {
 }
 
 impl Slice {
-    /// Of the calling thread's context's GPU; `None` if nothing is limited there.
+    /// The slice of the GPU of the calling thread's context; `None` if that GPU has no limit.
     pub(super) fn here() -> Option<Self> {
         if !super::are_limited() {
             return None;
@@ -34,7 +34,7 @@ impl Slice {
         let gpu = ledger::here()?;
         let _errno = Errno::save();
         let held = gpu.held();
-        // Others may be no more.
+        // Other processes may have ended.
         let held = match held > gpu.held_here().into() {
             true => device::held(gpu.uuid()),
             false => held,
@@ -45,7 +45,7 @@ impl Slice {
         })
     }
 
-    /// Of a GPU that NVML names; `None` if nothing is limited there.
+    /// The slice of a GPU that NVML names; `None` if that GPU has no limit.
     pub(super) fn of(device: nvmlDevice_t) -> Option<Self> {
         if !super::are_limited() {
             return None;

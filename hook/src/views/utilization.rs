@@ -76,8 +76,8 @@ fn sampled<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlRetur
 /// one process each time: in a shorter time a job that does little would seem to do nothing, or too much.
 const SECONDS: u64 = 5;
 
-/// What the job's own processes did lately, together; the driver's figure would tell of its neighbours. A driver that
-/// does not know who worked gives its reason, and no figure.
+/// The recent work of the job's own processes together; the driver's figure would tell of its neighbours. A driver that
+/// does not know which process worked gives its reason, and no figure.
 pub(crate) fn rates(
     utilization: Out<nvmlUtilization_t>,
     device: nvmlDevice_t,

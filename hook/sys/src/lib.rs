@@ -3,7 +3,7 @@
 //!
 //! Nothing is linked: the hook and the fake driver export these names themselves, and check their signatures against
 //! the declarations here. Enums are plain integers with constants, since a newer driver may return any value. A struct
-//! that nobody here looks into has the size and alignment of the real one, but no fields.
+//! whose fields are not used here has the size and alignment of the real one, but no fields.
 //!
 //! In [`cuda::CUmemLocation`] `id` is what CUDA 12 and 13.0 say it is. Later headers divide it into a device (the
 //! lowest byte) and a locality domain (the next one) for locations of the type
@@ -29,8 +29,8 @@ pub mod cuda;
 )]
 pub mod nvml;
 
-/// What the field `version` of a struct of NVML says in version `version` of the struct: its size, and the version in
-/// the highest byte.
+/// The value of the field `version` of a struct of NVML in version `version` of the struct: its size, and the version
+/// in the highest byte.
 ///
 /// ```
 /// use softmig_driver_sys::{nvml::nvmlMemory_v2_t, struct_version};

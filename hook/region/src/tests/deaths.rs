@@ -8,12 +8,12 @@ use super::steps::{Ordering, killed_after, watched};
 use crate::word::Grant;
 
 const LIMIT: u32 = 20;
-/// Who is killed first, who comes across what he left and is killed as well, and who lives on.
+/// The process that is killed first, the one that finds what it left and is killed as well, and the one that lives on.
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 const ALIVE: usize = 2;
 const LONG_DEAD: usize = 3;
-/// What the one who lives on holds.
+/// The units of the process that lives on.
 const KEPT: u32 = 7;
 
 type Call = fn(&Part, usize);
@@ -85,7 +85,7 @@ fn one_death_at_any_step() {
     }
 }
 
-/// Nobody knows yet that he is dead.
+/// No other process knows yet that it is dead.
 #[test]
 fn what_the_dead_was_granted_counts_until_he_is_cleared() {
     for step in 0.. {

@@ -1,4 +1,4 @@
-//! Whatever stands in the ledger, and whoever keeps changing it: every call ends.
+//! Every call ends, whatever the ledger contains and however a process keeps changing it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,12 +38,12 @@ proptest! {
             slot.word.store(word, Ordering::SeqCst);
         }
         all_calls(&part, slot, units, limit);
-        // What a process holds is its own word's to say, so a cleared slot is right again.
+        // The word of a process alone says what it holds, so a cleared slot is right again.
         prop_assert_eq!(part.gpu().held_by(slot), 0);
     }
 }
 
-/// Somebody who changes the ledger before each step of a call: no call has it worse.
+/// The ledger changes before each step of a call, which is the worst case.
 #[test]
 fn a_call_ends_however_the_ledger_changes_under_it() {
     type Change = fn(&Part, u64);

@@ -24,6 +24,8 @@ pub(crate) struct Part {
     slots: Vec<Slot>,
     top: AtomicU64,
     pace: AtomicU64,
+    peak: AtomicU64,
+    refusals: AtomicU64,
 }
 
 impl Part {
@@ -37,6 +39,8 @@ impl Part {
             slots: (0..slots).map(slot).collect(),
             top: AtomicU64::new(slots as u64),
             pace: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
         }
     }
 
@@ -46,6 +50,8 @@ impl Part {
             slots: &self.slots,
             top: &self.top,
             pace: &self.pace,
+            peak: &self.peak,
+            refusals: &self.refusals,
             gang: Gang::alone(&self.pace),
         }
     }
@@ -54,7 +60,7 @@ impl Part {
         Word(self.slots[slot].word.load(Ordering::SeqCst))
     }
 
-    /// What everybody's death leaves behind: `slot`'s units alone, and the room for all others.
+    /// After the death of all others only `slot`'s units are held, and all other room is free.
     fn check_room(&self, slot: usize, limit: u32) {
         let gpu = self.gpu();
         let room = limit - u32::try_from(gpu.held()).unwrap();

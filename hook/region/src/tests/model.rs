@@ -34,7 +34,7 @@ fn calls(most: u32) -> impl Strategy<Value = Vec<Call>> {
     proptest::collection::vec(call, 1..200)
 }
 
-/// What each process uses: all that the ledger should know.
+/// The units that each process uses: all that the ledger should know.
 #[derive(Default)]
 struct Model {
     used: [u32; SLOTS],
@@ -120,8 +120,8 @@ proptest! {
         }
     }
 
-    /// As after a change of the job's conf: nobody is refused what fits his limit, and all together stay below the
-    /// largest. A process may still use what it was granted under another's.
+    /// As after a change of the job's conf. A process is never refused what fits its own limit, and all together stay
+    /// below the largest. A process may still use what it was granted under another's limit.
     #[test]
     fn processes_may_know_different_limits(
         calls in calls(12).prop_map(|mut calls| {
@@ -187,7 +187,7 @@ fn more_grants_than_can_be_counted_are_each_entered_once() {
     assert_eq!(gpu.held(), 5);
 }
 
-/// Somebody is stopped between any two steps of entering a grant, until all counts are the same again or nearly so.
+/// A process is stopped between any two steps of entering a grant, until all counts are the same again or nearly so.
 #[test]
 fn who_comes_late_enters_nothing() {
     for grants in [(1 << 16) - 1, 1 << 16] {

@@ -77,7 +77,7 @@ fn three_race_for_two_units() {
     });
 }
 
-/// What the process of a slot takes from its slack at the moment when another takes that slack back.
+/// The process of a slot takes units from its slack at the moment when another takes that slack back.
 #[test]
 fn slack_is_used_or_taken_back_but_not_both() {
     for (units, both) in [(1, true), (2, false)] {
@@ -95,7 +95,7 @@ fn slack_is_used_or_taken_back_but_not_both() {
 
 /// He takes the slack back, and does not get it either.
 #[test]
-fn nobody_is_refused_because_another_asks_for_too_much() {
+fn no_process_is_refused_because_another_asks_for_too_much() {
     explore(4, || {
         let part = part([(0, 2), (0, 0)]);
         let other = other(&part, |part| reserve(part, 0, 3, 2));
@@ -105,7 +105,7 @@ fn nobody_is_refused_because_another_asks_for_too_much() {
 }
 
 #[test]
-fn nobody_is_refused_because_units_go_from_one_process_to_another() {
+fn no_process_is_refused_because_units_go_from_one_to_another() {
     // As slack; as a grant; as a grant for which the slack must be taken back.
     for (theirs, limit) in [((0, 1), 2), ((0, 0), 2), ((0, 0), 1)] {
         explore(4, move || {
@@ -157,7 +157,7 @@ fn a_refund_is_never_lost() {
     });
 }
 
-/// Whoever asks once the charge was made, be it for what he just gave back, is told that there is no room.
+/// A process that asks after the charge is told that there is no room, even if it asks for what it has just given back.
 #[test]
 fn a_charge_leaves_no_room_that_is_not_there() {
     explore(4, || {
@@ -213,8 +213,8 @@ const CALLS: [Calls; 6] = [
     }),
 ];
 
-/// Whoever dies, after however many steps, at whatever the other does: once his slot is cleared, which may be while the
-/// other is still at it, his units are everybody's.
+/// A process may die after any number of its own steps and at any step of the other's. Its units are free once its slot
+/// is cleared, which may be while the other still runs.
 #[test]
 fn a_death_leaves_nothing_behind() {
     static KILLED: AtomicBool = AtomicBool::new(true);

@@ -20,7 +20,7 @@ loom::thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = RefCell::new(None);
 }
 
-/// What the crate's own code uses in tests.
+/// The type that the crate's own code uses in tests.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicU64(real::AtomicU64);

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use memmap2::MmapRaw;
 use softmig_region::{Gpu, Ledger, SLOTS, lock_offset, size};
 
-/// What test processes find their file by.
+/// The variable by which test processes find their file.
 const FILE: &str = "SOFTMIG_TEST_LEDGER";
 
 /// A file that is mapped for good.

@@ -46,8 +46,8 @@ impl Turns {
         }
     }
 
-    /// What there is to do for the thread that looks after turns, while others launch, wait or do something else. `is_idle`
-    /// where nothing was launched for a while.
+    /// The next duty of the thread that looks after turns, while others launch, wait or do something else. `is_idle` if
+    /// nothing was launched for a while.
     pub(in crate::pacing) fn attend(&self, now: u64, flight: &Flight<'_>, is_idle: bool) -> Duty {
         let in_flight = flight.time;
         let Some(seat) = self.seat() else {

@@ -1,5 +1,5 @@
-//! Launches where there are no turns: nothing is waited for, and nothing measured. From time to time it is seen whether there is
-//! work.
+//! Launches on a GPU without turns: they do not wait and are not measured. A thread looks from time to time whether
+//! there is work.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -24,19 +24,19 @@ const MAX_SAMPLED: usize = 64;
 /// How work comes to the GPU, by the latest samples.
 #[derive(Default)]
 pub(super) struct Samples {
-    /// How many found work, since the last one that found none.
+    /// The number of samples that found work, since the last one that found none.
     busy: u32,
-    /// For how long the GPU was not at work although there was some, as far as that is not told.
+    /// The time for which the GPU was idle although there was work, as far as the arbiter was not told of it.
     idle: u64,
 }
 
 impl Samples {
-    /// How much less than it seems the GPU was at work since the last sample: where a launch finds nothing before it, work is on its
-    /// way to the GPU for a while, and for a while its end was not seen.
+    /// The time since the last sample for which the GPU only seemed to work. A launch that finds nothing before it is
+    /// on its way to the GPU for a while, and its end is seen a while late.
     fn idle(&mut self, has_work: bool, launched: u32) -> u64 {
-        /// Both together, of each launch: less than was measured (docs/gpu-notes.md).
+        /// Both times together, for each launch: less than was measured (docs/gpu-notes.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
-        /// After so many, there is always something before a launch.
+        /// After this many samples with work, there is always work before a launch.
         const MANY: u32 = 16;
         self.idle = if self.busy < MANY {
             self.idle
@@ -59,14 +59,14 @@ impl Samples {
 }
 
 impl PacedGpu {
-    /// Lets a launch go on. Noted is which stream is used.
+    /// Lets a launch go on, and notes its stream.
     #[inline]
     pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
         if let Some(slot) = self.streams.slot(stream, self.context()) {
             slot.launch();
         }
         if !self.turns.are_sampled() {
-            // The thread that samples is seen to sleep, or sees that this one launched.
+            // Either this thread sees that the sampling thread sleeps, or that thread sees this launch.
             fence(Ordering::SeqCst);
             self.turns.wake();
         }
@@ -82,7 +82,7 @@ impl PacedGpu {
         }
     }
 
-    /// Tells the arbiter whether there is work now. Whether there is, or was launched since the last time.
+    /// Tells the arbiter whether there is work now. Returns whether there is, or was since the last time.
     pub(super) fn sample(&self, samples: &mut Samples) -> bool {
         let launched = self.take_launched();
         let has_work = self.has_work();
@@ -91,7 +91,7 @@ impl PacedGpu {
         has_work || launched > 0
     }
 
-    /// No launch is noted from here on without a wake. Whether one was that did not see this.
+    /// From here on each launch wakes the thread that samples. Returns whether there was one that did not see this.
     pub(super) fn stop_sampling(&self) -> bool {
         /// Far longer than a processor takes to show others what it wrote.
         const VISIBLE_AFTER_NS: u64 = 50_000;
@@ -105,7 +105,7 @@ impl PacedGpu {
         self.streams.each().any(|slot| slot.launched() > 0)
     }
 
-    /// How much was, and notes when.
+    /// The number of launches since the last sample. Notes when they were seen.
     fn take_launched(&self) -> u32 {
         let now = os::nanoseconds();
         let each = self.streams.each().map(|slot| {
@@ -147,8 +147,8 @@ fn is_busy(slot: &StreamSlot) -> bool {
 mod tests {
     use super::*;
 
-    /// What part of the time counts as work, by samples each 2 ms of a program that launches each `period` us and is seen to have
-    /// work for `seen` of it.
+    /// The part of the time that counts as work, by samples each 2 ms of a program that launches each `period` us and
+    /// is seen to have work for `seen` of it.
     fn counted(period: f64, seen: f64) -> f64 {
         const EACH: f64 = 2_000.0;
         let mut samples = Samples::default();

@@ -1,4 +1,4 @@
-//! The work of the GPU for this process: measured, charged, and taken off what is in flight.
+//! The work of the GPU for this process: it is measured, charged, and taken off the work in flight.
 
 use core::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ const FULL_SCAN_EVERY_NS: u64 = 2_000_000;
 const ASK_AFTER_NS: u64 = 300_000;
 
 impl PacedGpu {
-    /// Charges what has ended in a stream, and from time to time in all.
+    /// Charges the work that has ended in a stream, and from time to time in all.
     pub(super) fn look_back(&self, slot: Option<&StreamSlot>) {
         let now = os::nanoseconds();
         // Relaxed: a time and nothing else.
@@ -38,8 +38,9 @@ impl PacedGpu {
         }
     }
 
-    /// Charges work without an event behind it as estimated, if by that it is over: launches that are known well are not
-    /// measured each time, which takes longer than they do. Where it could have taken far longer the stream is asked.
+    /// Charges work without an event behind it as estimated, if it is over by the estimate. Launches that are known
+    /// well are not measured each time, since that takes longer than they do. The stream is asked if the work could
+    /// have taken far longer.
     pub(super) fn settle_by_time(
         &self,
         slot: &StreamSlot,
@@ -65,8 +66,8 @@ impl PacedGpu {
         self.give_back(cost);
     }
 
-    /// Charges work without an event behind it as estimated although the last of it may still run, if that is all; false if it may
-    /// be more, or another thread is at it.
+    /// Charges work without an event behind it as estimated, if at most the last of it still runs. False if more of it
+    /// may run, or if another thread has the events.
     pub(super) fn settle_light(&self, slot: &StreamSlot, now: u64) -> bool {
         if slot.backlog(now) > CHARGE_LIGHT_NS {
             return false;
@@ -83,7 +84,7 @@ impl PacedGpu {
         true
     }
 
-    /// What was launched into a capture runs all the same if the capture had ended before, or had not begun.
+    /// Charges a launch that was taken for captured and runs: the capture had ended before, or had not begun.
     #[cold]
     pub(super) fn look_after_captured(&'static self, ticket: &Ticket) {
         let _errno = Errno::save();
@@ -111,7 +112,7 @@ impl PacedGpu {
         });
     }
 
-    /// Records an event behind what was launched.
+    /// Records an event behind the launches.
     pub(super) fn mark(
         &'static self,
         slot: &StreamSlot,
@@ -122,7 +123,7 @@ impl PacedGpu {
         let _errno = Errno::save();
         relaxed(|| {
             slot.try_marks(|slot, marks| {
-                // What is measured by itself is over soon, and an event that comes later than that tells little.
+                // Work that is measured by itself is over soon, and an event that comes later than that tells little.
                 let is_marked = alone.is_some() && marks.end(slot, stream, alone, stands_for);
                 self.settle_marks(slot, marks);
                 if !is_marked {
@@ -132,7 +133,7 @@ impl PacedGpu {
         });
     }
 
-    /// The same where it is not certain that the stream is not captured.
+    /// The same for a stream that may be captured.
     fn mark_end(&'static self, slot: &StreamSlot, stream: Stream) {
         if let Some(_named) = Named::of(slot, stream) {
             self.mark(slot, stream, None, 1);
@@ -151,8 +152,8 @@ impl PacedGpu {
         slot.break_off();
     }
 
-    /// The program has waited so long for a stream, or for all: what was to be over by then, and known so well that it has
-    /// no event of its own, took as long as that if it was far longer than expected.
+    /// Notes that the program has waited for a stream, or for all. Work that is known so well that it has no event took
+    /// as long as the wait, if that was far longer than expected.
     pub(in crate::pacing) fn note_wait(&'static self, stream: Option<Stream>, waited: u64) {
         if let Some(own) = self.own().filter(|it| it.pull.is_several()) {
             self.settle();
@@ -186,7 +187,7 @@ impl PacedGpu {
 
     /// See `crate::pacing::waiting`.
     pub(in crate::pacing) fn mark_ends(&'static self, stream: Option<Stream>) {
-        // Little that is known well is not worth an event.
+        // A little work that is known well is not worth an event.
         let slots = self.streams.each().filter(|slot| slot.has_much_pending());
         let context = self.context() as u64;
         for slot in slots.filter(|slot| slot.context() == context) {
@@ -198,7 +199,7 @@ impl PacedGpu {
         }
     }
 
-    /// Marks the ends of what is in flight in all streams that this thread can name.
+    /// Marks the ends of the work in flight in all streams that this thread can name.
     pub(super) fn mark_all_ends(&'static self) {
         for slot in self.streams.each().filter(|slot| slot.has_pending()) {
             if let Some(stream) = slot.stream() {
@@ -207,7 +208,7 @@ impl PacedGpu {
         }
     }
 
-    /// Charges what has ended in all streams.
+    /// Charges the work that has ended in all streams.
     pub(super) fn settle(&self) {
         relaxed(|| {
             for slot in self.streams.each() {
@@ -309,13 +310,13 @@ impl PacedGpu {
             let each = if is_bound {
                 self.estimates.within(key, each)
             } else {
-                // What is beyond that was charged for those that it stands for.
+                // The time beyond that was charged for the other launches that this mark stands for.
                 each.min(most_learned(mark.stands_for, work.cost))
             };
             self.estimates.learn(key, self.without_waiting(key, each));
         }
         if is_exact && !is_early {
-            // What is not known well says nothing, but what was known before is not to stand for ever.
+            // An estimate that is not sure teaches nothing, but the earlier value must not be kept for ever.
             let estimated = if work.is_unsure { time } else { work.cost };
             self.overlap.note(estimated, time);
         }
@@ -323,7 +324,7 @@ impl PacedGpu {
         self.give_back(work.cost);
     }
 
-    /// What may have been waiting for another GPU is not what a launch takes.
+    /// The time that a launch took, without time in which it may have waited for another GPU.
     fn without_waiting(&self, key: Key, time: u64) -> u64 {
         let known = self.estimates.of(key);
         match known.filter(|_| self.is_unsteady.load(Ordering::Relaxed)) {
@@ -381,7 +382,7 @@ impl PacedGpu {
         }
     }
 
-    /// It has ended, and its work with it: what was under way is charged by the time that it was.
+    /// It has ended, and its work with it. The time since that work began is charged.
     pub(in crate::pacing) fn forget_context(&self, context: CUcontext) {
         let now = os::nanoseconds();
         let mut longest = 0;
@@ -402,15 +403,16 @@ impl PacedGpu {
     }
 }
 
-/// How long work took whose begin no event marks, by the time since the event before it, if it was launched so long before
-/// its end was seen. It may have been over for a while by then: what can have been as expected is charged as such.
+/// The time of work whose beginning no event marks: that since the event before it, and not more than that since its
+/// launch. It may have been over for a while before its end was seen, so work that can have taken its estimate is
+/// charged that.
 fn since_launched(time: u64, most: u64, cost: u64) -> u64 {
     let is_plausible = time > most && most <= far_beyond(cost);
     let expected = if is_plausible { cost } else { u64::MAX };
     time.min(most).min(expected)
 }
 
-/// How long a launch may have been taken to last that stands for so many, and should take `cost`.
+/// The longest time that is learned from a launch that stands for `stands_for` launches and should take `cost`.
 fn most_learned(stands_for: u64, cost: u64) -> u64 {
     if stands_for > 1 {
         far_beyond(cost)
@@ -419,7 +421,7 @@ fn most_learned(stands_for: u64, cost: u64) -> u64 {
     }
 }
 
-/// What others took of which only this one was measured, where it took far more than expected.
+/// The time of the launches that this one stands for and that were not measured, if it took far more than expected.
 fn unseen(reached: &Reached, time: u64) -> u64 {
     let (mark, work) = (&reached.mark, reached.mark.work);
     let is_alone = !mark.is_late && work.count == 1;
@@ -436,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_nobody_saw_begin_takes_as_long_as_it_should_unless_it_took_far_longer() {
+    fn work_with_an_unseen_beginning_costs_its_estimate_unless_it_took_far_longer() {
         // The first of a turn: the event before it was the last of the one before.
         let first = |most, cost| since_launched(9_000_000, most, cost);
         assert_eq!(first(190_000, 120_000), 120_000);

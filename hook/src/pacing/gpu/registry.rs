@@ -67,7 +67,7 @@ impl PacedGpu {
 #[cold]
 fn meet(device: CUdevice, entry: &Kept<PacedGpu>) -> Result<Option<&'static PacedGpu>, CUresult> {
     let _errno = Errno::save();
-    // What a fork has wiped.
+    // The entry of the parent, which the fork has wiped.
     let before = entry.get().filter(|gpu| gpu.is_wiped());
     match (share::of(device), device::uuid(device)) {
         (Some(None), _) => {

@@ -1,4 +1,4 @@
-//! How a launch waits, and what becomes of unused turns.
+//! The wait of a launch, and the return of unused turns.
 
 use core::sync::atomic::Ordering;
 
@@ -11,9 +11,9 @@ use super::{PacedGpu, WINDOW_NS};
 use crate::identity::log;
 use crate::os;
 
-/// A launch goes on if nothing ends for this long, or for twice as long as it takes itself: what is in flight may wait for it.
-/// If its time is unknown and something runs that may just be long, every fourth of those that follow waits twice as long, until
-/// something ends.
+/// A launch goes on if no work ends for this long, or for twice as long as it takes itself: the work in flight may wait
+/// for it. If its time is unknown, the work in flight may just be long. Then every fourth of the launches that follow
+/// doubles the wait, until some work ends.
 const PATIENCE_NS: u64 = 2_000_000;
 /// The same where other processes of the job work in the same turn.
 const SHARED_PATIENCE_NS: u64 = 20_000_000;
@@ -21,14 +21,14 @@ const SHARED_PATIENCE_NS: u64 = 20_000_000;
 const MAX_PATIENCE_NS: u64 = 100_000_000;
 
 impl PacedGpu {
-    /// Waits until a launch of this cost, which may be known, may go on, and counts it in.
+    /// Waits until a launch of this cost may go on, and counts it in. `is_known` tells whether the cost was measured.
     #[cold]
     pub(super) fn wait(&'static self, cost: u64, is_known: bool) {
         let _exact = os::Exact::timers();
         self.turns.wait_begins();
         let known = is_known.then_some(cost);
         let mut patience = Patience::new(self);
-        // What nothing is known of mostly takes less.
+        // Work of which nothing is known mostly takes less.
         let mut longest_nap = if is_known { 500_000 } else { 20_000 };
         loop {
             self.mark_ends(None);
@@ -37,7 +37,7 @@ impl PacedGpu {
             let in_flight = self.time_in_flight();
             match self.may(now, in_flight) {
                 Admission::InFlight(left) => {
-                    // Two long ones, so that the GPU does not wait between them.
+                    // Two long launches, so that the GPU does not wait between them.
                     let left = self.apart(left);
                     let window = self.apart(self.window());
                     let most = left.min(window.max(cost.saturating_add(cost / 2)));
@@ -145,7 +145,8 @@ impl PacedGpu {
                     }
                     self.mark_all_ends();
                     self.settle();
-                    // What is left to wish for, if nothing is done.
+                    // The process's wish if the GPU does none of its work: 1 if work in flight waits for something
+                    // else.
                     let idle = || {
                         let is_same = self.last.load(Ordering::Relaxed) == launched;
                         let in_flight = self.in_flight.load(Ordering::SeqCst);
@@ -171,7 +172,7 @@ impl PacedGpu {
         self.turns.tell_channels();
     }
 
-    /// How long something that runs is waited for by what is not known: it may just be long, and so may that.
+    /// The time for which a launch of unknown time waits for work that runs: that work may just be long.
     fn patience(&self) -> u64 {
         let stalled = self.stalled.load(Ordering::Relaxed);
         PATIENCE_NS
@@ -180,7 +181,7 @@ impl PacedGpu {
             .min(MAX_PATIENCE_NS)
     }
 
-    /// Lets a launch go on although nothing ended: what is in flight may wait for it.
+    /// Lets a launch go on although no work ended: the work in flight may wait for it.
     fn overrun(&self, cost: u64) {
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         // Relaxed: a count and nothing else.
@@ -208,8 +209,8 @@ impl PacedGpu {
     }
 }
 
-/// How long a thread waits for its own process's work, which may wait for it. Others' turns count too: one turn may be
-/// shorter than what is waited.
+/// The wait of a thread for its own process's work, which may wait for the thread. Turns of other jobs count too, since
+/// one turn may be shorter than the wait.
 struct Patience {
     used: u64,
     since: u64,
@@ -223,7 +224,7 @@ impl Patience {
         }
     }
 
-    /// For a launch that takes so long, if that is known.
+    /// Whether the wait was long enough for a launch of this time, if that is known.
     fn is_over(&mut self, gpu: &PacedGpu, now: u64, known: Option<u64>) -> bool {
         let used = gpu.used.load(Ordering::Relaxed);
         if used != self.used {
@@ -235,7 +236,7 @@ impl Patience {
             Some(time) => time.saturating_mul(2),
             None => gpu.patience(),
         };
-        // Others of the job have the GPU most of the time.
+        // Other processes of the job have the GPU most of the time.
         let least = if gpu.turns.is_shared() {
             SHARED_PATIENCE_NS
         } else {
