@@ -67,7 +67,20 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
         now: now(),
         ..Context::default()
     };
-    match decide(&policy, &request, &context) {
+    let verdict = decide(&policy, &request, &context);
+    // In a slice Slurm would only say that the request is invalid.
+    if let Some(shards) = options::slice_of_job(table) {
+        let is_other = match &verdict {
+            Verdict::Unchanged { tag, .. } => tag.is_some(),
+            Verdict::Granted(grant) => shards != u64::from(grant.limits.share().shards()),
+            Verdict::Refused(_) => false,
+        };
+        if is_other {
+            let refusal = Refusal::step_in_slice(&policy, &request, shards);
+            return refuse(lua, &refusal.at(&policy));
+        }
+    }
+    match verdict {
         Verdict::Unchanged { .. } => Ok(SUCCESS),
         Verdict::Granted(grant) => match options::per_gpu(table) {
             // sbatch and salloc send it as it is, and job_submit converts it.
@@ -79,6 +92,9 @@ fn pre_submit(lua: &Lua, table: &LuaTable) -> LuaResult<i32> {
             }
             None => {
                 options::write(table, &grant.request)?;
+                if !options::is_step(table) {
+                    options::write_typed(table, &grant.asked)?;
+                }
                 Ok(SUCCESS)
             }
         },

@@ -1,7 +1,8 @@
 //! The client's options as a request, and a decided request written back into them.
 
 use mlua::prelude::*;
-use softmig_policy::slurm::cli_options::Options;
+use softmig_policy::node::tag;
+use softmig_policy::slurm::cli_options::{Options, is_exclusive};
 use softmig_policy::slurm::gres::Prefix;
 use softmig_policy::{MaybeKnown, Request, Submitter};
 
@@ -95,7 +96,7 @@ pub(crate) fn read(table: &LuaTable) -> Option<Request> {
             ntasks_per_node: number(table, "ntasks-per-node"),
             cpus_per_task: number(table, "cpus-per-task"),
             sockets_per_node: number(table, "sockets-per-node"),
-            exclusive: option(table, "exclusive").is_some_and(|value| value == "exclusive"),
+            exclusive: option(table, "exclusive").is_some_and(|word| is_exclusive(&word)),
             mem_per_gpu: option(table, "mem-per-gpu"),
             cpus_per_gpu: number(table, "cpus-per-gpu"),
             ntasks_per_gpu: number(table, "ntasks-per-gpu"),
@@ -180,6 +181,22 @@ pub(crate) fn write(table: &LuaTable, decided: &Request) -> LuaResult<()> {
         table.set("tres-bind", "")?;
     }
     Ok(())
+}
+
+/// Hands job_submit what was typed, which it takes away again.
+pub(crate) fn write_typed(table: &LuaTable, typed: &str) -> LuaResult<()> {
+    let own = option(table, "comment").unwrap_or_default();
+    table.set("comment", tag::put_typed(&own, typed))
+}
+
+/// The shards of the job that this step is of, where it has any and they are known here.
+pub(crate) fn slice_of_job(table: &LuaTable) -> Option<u64> {
+    let around = std::env::var("SLURM_JOB_ID").ok()?;
+    let named = option(table, "jobid");
+    if !is_step(table) || named.is_some_and(|named| named != around) {
+        return None;
+    }
+    std::env::var("SLURM_SHARDS_ON_NODE").ok()?.parse().ok()
 }
 
 /// In a slice, the variable that makes srun ask for a GPU which the job does not have: sbatch leaves what was typed in the

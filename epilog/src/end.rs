@@ -75,7 +75,7 @@ mod tests {
             panic!()
         };
         let verdict = Verdict::Slice(limits, Source::Tag);
-        let conf = conf_of(job, &verdict, Default::default()).unwrap();
+        let conf = conf_of(job, &verdict, Default::default(), None).unwrap();
         record(node, job, Some(&conf)).unwrap();
     }
 
@@ -107,6 +107,27 @@ mod tests {
         assert_eq!(end(&node, &job).unwrap(), Ended::Cleared { log: false });
         assert_eq!(left(&node), [] as [&Path; 0]);
         assert_eq!(end(&node, &job).unwrap(), Ended::Nothing);
+    }
+
+    #[test]
+    fn confs_of_the_older_prolog_are_removed_too() {
+        let (_folder, node) = node();
+        drop(node.make().unwrap());
+        for name in [
+            "6.conf",
+            "6_7.conf",
+            "6_12.conf",
+            "61_7.conf",
+            "6_x.conf",
+            "16_7.conf",
+        ] {
+            fs::write(node.run.join(name), "CUDA_DEVICE_MEMORY_LIMIT=12288M\n").unwrap();
+        }
+        end(&node, &job("6", None)).unwrap();
+        let mut names: Vec<PathBuf> = left(&node);
+        names.sort();
+        let others = ["16_7.conf", "61_7.conf", "6_x.conf"].map(|name| node.run.join(name));
+        assert_eq!(names, others);
     }
 
     #[test]

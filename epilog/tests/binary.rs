@@ -76,13 +76,13 @@ fn the_log_is_kept_where_only_root_can_read_it() {
     let Some((_, written, _)) = run(script) else {
         return;
     };
-    let expected =
-        "755 0 /var/log/softmig\n640 0 /var/log/softmig/7.log\n755 0 /var/log/softmig/uid\nwords\n";
+    let expected = "755 0 /var/log/softmig\n640 0 /var/log/softmig/7.log\n640 0 /var/log/softmig/events.jsonl\n\
+                    755 0 /var/log/softmig/uid\nwords\n";
     assert_eq!(written, expected);
 }
 
 #[test]
-fn the_jobs_file_system_is_taken_off_however_often_it_is_there_and_whoever_uses_it() {
+fn the_jobs_file_system_is_taken_off_however_often_it_is_there_and_used() {
     // Twice, as two prologs without a lock could leave it; what is on top is the job's.
     let script = "for job in 7 7 77; do mount -t tmpfs -o mode=755 softmig softmig/jobs/$job; echo words > softmig/jobs/$job/log; done
         cd softmig/jobs/7; exec 3>> log; echo more >&3; $EPILOG; rc=$?; echo even more >&3

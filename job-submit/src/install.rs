@@ -3,6 +3,7 @@
 use crate::slurm::Slurm;
 use crate::{guard, modify, submit};
 use mlua::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// The site's function runs first, so that softmig decides on what will really be submitted.
@@ -33,6 +34,11 @@ end
 /// Replaces the globals `slurm_job_submit` and `slurm_job_modify`.
 pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
     let slurm = Rc::new(Slurm::load(lua)?);
+    // The file that is good when slurmctld starts stays in force if it is broken before the first job.
+    let at_start = catch_unwind(AssertUnwindSafe(|| submit::policy(&slurm)));
+    if at_start.is_err() {
+        slurm.log_error("softmig: internal error (a panic) while reading the policy");
+    }
     let own = slurm.clone();
     let refuse_slice = lua.create_function(move |_, (job, _): (LuaTable, LuaMultiValue)| {
         Ok(guard::refuse_slice(&own, &job))
@@ -47,9 +53,9 @@ pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
     )?;
     put_around(lua, "slurm_job_submit", ours, &refuse_slice)?;
     let ours = lua.create_function(
-        move |_, (job, record, _parts, uid): (LuaTable, LuaTable, LuaValue, LuaValue)| {
+        move |_, (job, record, partitions, uid): (LuaTable, LuaTable, LuaValue, LuaValue)| {
             Ok(guard::guarded(&slurm, &job, || {
-                modify::modify(&slurm, &job, &record, &uid)
+                modify::modify(&slurm, &job, &record, &partitions, &uid)
             }))
         },
     )?;

@@ -63,6 +63,11 @@ pub(crate) fn put(job: &mut JobDescription, field: Field, tag: Tag) {
     field.set(job, text);
 }
 
+/// The request as its user typed it, where the client says that.
+pub(crate) fn typed(job: &JobDescription) -> Option<&str> {
+    tag::typed(job.comment.as_deref()?)
+}
+
 /// Takes away every tag that the user wrote.
 pub(crate) fn strip(job: &mut JobDescription) {
     for field in Field::ALL {

@@ -14,6 +14,7 @@ pub(crate) fn modify(
     slurm: &Slurm,
     change_table: &LuaTable,
     record_table: &LuaTable,
+    partitions: &LuaValue,
     uid: &LuaValue,
 ) -> LuaResult<i32> {
     let policy = policy(slurm);
@@ -47,7 +48,16 @@ pub(crate) fn modify(
             submitter: match policy.filter(|policy| policy.looks_at_people()) {
                 Some(policy) => {
                     let uid = job_description::id(uid);
-                    submitter::of_change(policy, &came, change_table, &record, uid, tag.is_some())
+                    let had_gpus = tag.is_some();
+                    submitter::of_change(
+                        policy,
+                        &came,
+                        change_table,
+                        &record,
+                        uid,
+                        had_gpus,
+                        partitions,
+                    )
                 }
                 None => Submitter::default(),
             },
@@ -56,7 +66,8 @@ pub(crate) fn modify(
         };
         let mut after = applied(&came, recorded);
         // The record does not show an option that gives a job GPUs without naming them; the tag does.
-        after.exclusive |= matches!(tag, Some(Tag::Whole | Tag::Ask)) && !after.names_tres();
+        let may_be_whole = matches!(tag, Some(Tag::Whole | Tag::Mixed | Tag::Ask));
+        after.exclusive |= may_be_whole && !after.names_tres();
         let verdict = answer(policy, &after, &context);
         match &verdict {
             // An earlier decision granted this request, and the change does not touch it.

@@ -81,5 +81,15 @@ end
 -- From Slurm 23.02 on, which is also the first release that gives scripts the names of all errors.
 local passes_extra_to_prolog = slurm ~= nil and slurm.ESLURM_INVALID_GRES ~= nil
 
-return read_gpus, read_request, read_place, read_record, read_what_can_be_read, write, log_user, log_info, log_error,
-    passes_extra_to_prolog
+return {
+    read_gpus = read_gpus,
+    read_request = read_request,
+    read_place = read_place,
+    read_record = read_record,
+    read_what_can_be_read = read_what_can_be_read,
+    write = write,
+    log_user = log_user,
+    log_info = log_info,
+    log_error = log_error,
+    passes_extra_to_prolog = passes_extra_to_prolog,
+}

@@ -29,29 +29,18 @@ impl Slurm {
         let chunk = lua
             .load(include_str!("slurm.lua"))
             .set_name("=softmig slurm.lua");
-        let (
-            read_gpus,
-            read_request,
-            read_place,
-            read_record,
-            read_what_can_be_read,
-            write,
-            log_user,
-            log_info,
-            log_error,
-            passes_extra_to_prolog,
-        ) = chunk.call(())?;
+        let functions: LuaTable = chunk.call(())?;
         Ok(Self {
-            read_gpus,
-            read_request,
-            read_place,
-            read_record,
-            read_what_can_be_read,
-            write,
-            log_user,
-            log_info,
-            log_error,
-            passes_extra_to_prolog,
+            read_gpus: functions.get("read_gpus")?,
+            read_request: functions.get("read_request")?,
+            read_place: functions.get("read_place")?,
+            read_record: functions.get("read_record")?,
+            read_what_can_be_read: functions.get("read_what_can_be_read")?,
+            write: functions.get("write")?,
+            log_user: functions.get("log_user")?,
+            log_info: functions.get("log_info")?,
+            log_error: functions.get("log_error")?,
+            passes_extra_to_prolog: functions.get("passes_extra_to_prolog")?,
         })
     }
 

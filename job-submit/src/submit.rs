@@ -6,8 +6,8 @@ use crate::slurm::{self, Slurm};
 use crate::{store, submitter};
 use mlua::prelude::*;
 use softmig_policy::{
-    Context, Policy, Refusal, Request, Submitter, Terms, Verdict, decide, decide_without_policy,
-    now,
+    Context, Policy, Refusal, Request, Submitter, Terms, Verdict, decide, decide_typed,
+    decide_without_policy, now,
 };
 use std::sync::Arc;
 
@@ -42,11 +42,13 @@ pub(crate) fn submit(
         ..Context::default()
     };
     let request = came.request();
-    let verdict = answer(policy, &request, &context);
+    let verdict = match (policy, marks::typed(&came)) {
+        (Some(policy), Some(typed)) => decide_typed(policy, &request, typed, &context),
+        _ => answer(policy, &request, &context),
+    };
     let mut job = came.clone();
     let line = match &verdict {
-        Verdict::Unchanged { gpus: false, .. } => None,
-        Verdict::Unchanged { gpus: true, .. } => Some("whole GPUs: unchanged".to_string()),
+        Verdict::Unchanged { tag, .. } => tag.map(|_| "whole GPUs: unchanged".to_string()),
         Verdict::Granted(grant) => {
             job.take(&request, &grant.request);
             Some(granted_line(&verdict))

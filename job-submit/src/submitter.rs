@@ -2,8 +2,9 @@
 
 use crate::job_description::JobDescription;
 use mlua::prelude::*;
+use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::{MaybeKnown, Policy, Submitter};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,10 +33,14 @@ pub(crate) fn of_submission(
     };
     let default_account = || costly("default_account").map(|name| name.to_string_lossy());
     let named = set(&job.partition);
+    let without_gpus = job.asked.exclusive && without_gpus(policy, named.as_deref(), partitions);
+    let typed = set(&job.account);
+    let is_unchecked = |typed: &String| default_account().as_ref() != Some(typed);
     Submitter {
         user: user(policy, job.user_id, job, table),
         group: job.group_id,
-        account: MaybeKnown::known(set(&job.account).or_else(default_account)),
+        is_account_unchecked: policy.limit_notice && typed.as_ref().is_some_and(is_unchecked),
+        account: MaybeKnown::known(typed.or_else(default_account)),
         named_partition: named.is_some(),
         partition: MaybeKnown::known(named.or_else(|| default_partition(policy, partitions))),
         reservation: set(&job.reservation),
@@ -43,8 +48,41 @@ pub(crate) fn of_submission(
         qos_now: None,
         time_limit: job.time_limit,
         batch: costly("script").is_some(),
+        without_gpus,
         is_exempt: false,
     }
+}
+
+/// Whether no node of the partitions is in `[[nodes]]`; false where that is not known.
+fn without_gpus(policy: &Policy, named: Option<&str>, partitions: &LuaValue) -> bool {
+    let Some(table) = partitions.as_table().filter(|_| !policy.nodes().is_empty()) else {
+        return false;
+    };
+    let with_gpus: HashSet<String> = policy
+        .nodes()
+        .iter()
+        .flat_map(|nodes| expand(nodes.names()))
+        .collect();
+    let default;
+    let names = match named {
+        Some(names) => names,
+        None => {
+            default = name_of_default(table);
+            default.as_deref().unwrap_or_default()
+        }
+    };
+    names.split(',').all(|name| {
+        let nodes = table
+            .get::<LuaTable>(name)
+            .and_then(|partition| partition.get::<Option<String>>("nodes"));
+        let Ok(Some(nodes)) = nodes else { return false };
+        let nodes = expand(&nodes);
+        let is_known = |node: &String| !node.eq_ignore_ascii_case("ALL");
+        !nodes.is_empty()
+            && nodes
+                .iter()
+                .all(|node| is_known(node) && !with_gpus.contains(node))
+    })
 }
 
 /// The submitter and the place of a job after a change. `table` is that of the change; `had_gpus` is true if the job asked
@@ -56,17 +94,23 @@ pub(crate) fn of_change(
     record: &JobDescription,
     uid: Option<u32>,
     had_gpus: bool,
+    partitions: &LuaValue,
 ) -> Submitter {
     // An empty text in a change clears the field.
     let after =
         |new: &Option<String>, old: &Option<String>| set(if new.is_some() { new } else { old });
     let owner = record.user_id;
+    let partition = after(&change.partition, &record.partition);
     Submitter {
         // The record has no name; a user's own change has it.
         user: user(policy, owner, change, table),
         group: record.group_id,
+        is_account_unchecked: set(&change.account).is_some(),
         account: MaybeKnown::known(after(&change.account, &record.account)),
-        partition: MaybeKnown::known(after(&change.partition, &record.partition)),
+        without_gpus: partition
+            .as_deref()
+            .is_some_and(|names| without_gpus(policy, Some(names), partitions)),
+        partition: MaybeKnown::known(partition),
         named_partition: true,
         // A list is one name in the record of some releases, and each of its names was looked at when it came.
         reservation: after(&change.reservation, &record.reservation),
@@ -122,9 +166,11 @@ fn user(
 
 /// The default partition, which Slurm sets later. Only gates need it.
 fn default_partition(policy: &Policy, partitions: &LuaValue) -> Option<String> {
-    let partitions = partitions
-        .as_table()
-        .filter(|_| policy.names_partitions())?;
+    let partitions = partitions.as_table();
+    name_of_default(partitions.filter(|_| policy.names_partitions())?)
+}
+
+fn name_of_default(partitions: &LuaTable) -> Option<String> {
     partitions
         .pairs::<String, LuaTable>()
         .filter_map(Result::ok)

@@ -5,15 +5,18 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
+use softmig_node::events::Event;
 use softmig_node::gate;
 use softmig_node::gpu::{Assigned, assigned, installed};
-use softmig_node::job::{GpuList, Job};
+use softmig_node::job::Job;
 use softmig_node::node::{Node, set_umask};
 use softmig_node::record::{conf_of, record, refuse};
 use softmig_node::verdict::{Verdict, decide};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
 use softmig_policy::config::choices::TagField;
+use softmig_policy::node::job_conf::{JobConf, Uuid};
+use softmig_policy::slurm::gpu_list::GpuList;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 
@@ -26,7 +29,7 @@ const UNSEEN: &str = "job_submit has not decided on this job, and policy.toml de
     GPUs with --gres, without --core-spec and --thread-spec";
 
 fn main() -> ExitCode {
-    let job = match Job::from_environment() {
+    let mut job = match Job::from_environment() {
         Ok(job) => job,
         Err(error) => {
             eprintln!("softmig-prolog: {error}");
@@ -35,6 +38,9 @@ fn main() -> ExitCode {
     };
     set_umask();
     let node = Node::this_machine();
+    if job.gpus.is_none() {
+        job.gpus = slurmctld::untold_gpus(&job);
+    }
     let prepared = match &job.gpus {
         Some(gpus) => prepare(&node, &job, gpus),
         None => {
@@ -73,14 +79,23 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
         info!(job = job.id.get(), uid = job.uid, "{line}");
         return Ok(());
     }
-    let conf = conf_of(job, &verdict, assigned.gpus);
+    let conf = conf_of(job, &verdict, assigned.gpus, policy.as_ref());
     let is_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
     let conf = conf.map(|conf| gate::close(node, job, conf, is_wanted));
+    let granted = conf.as_ref().map(|conf| grant(job, conf));
     match record(node, job, conf.as_ref()) {
         Ok(()) if verdict == Verdict::Drain => {
             bail!("{line}: nothing says what it may take, and on_unknown is drain")
         }
-        Ok(()) => info!(job = job.id.get(), uid = job.uid, "{line}"),
+        Ok(()) => {
+            info!(job = job.id.get(), uid = job.uid, "{line}");
+            if let Some(error) = granted.and_then(|event| event.write(node).err()) {
+                warn!(
+                    job = job.id.get(),
+                    "job={} is not among the events: {error}", job.id
+                );
+            }
+        }
         Err(error) if error.is_no_room() => {
             let error = anyhow::Error::new(error);
             error!(
@@ -98,6 +113,21 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What a job was given.
+fn grant(job: &Job, conf: &JobConf) -> Event {
+    let gpus: Vec<&str> = conf.gpus.iter().map(Uuid::as_str).collect();
+    let event = Event::of_job("grant", job).with("gpus", gpus);
+    match &conf.limits {
+        None => event.with("mode", "whole"),
+        Some(limits) => event
+            .with("type", limits.gpu_type().as_str())
+            .with("shards", limits.share().shards())
+            .with("shards_per_gpu", limits.share().per_gpu())
+            .with("memory_bytes", u64::from(limits.memory_mib()) << 20)
+            .with("mode", limits.mode().as_str()),
+    }
 }
 
 fn decide_for(

@@ -11,7 +11,7 @@ const JOBS_7_AND_8: &str = "set -e; for id in 7 8; do SLURM_JOB_ID=$id $PROLOG; 
 fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
     let script = format!(
         "{JOBS_7_AND_8} SLURM_JOB_ID=9 SLURM_JOB_GPUS=0,1 $PROLOG
-        SLURM_JOB_ID=10 SLURM_JOB_EXTRA=$whole $PROLOG; SLURM_JOB_ID=11 SLURM_JOB_GPUS= $PROLOG
+        SLURM_JOB_ID=10 SLURM_JOB_EXTRA=$whole $PROLOG; SLURM_JOB_ID=11 SLURM_JOB_GPUS= SLURM_JOB_EXTRA= $PROLOG
         grep softmig/jobs /proc/self/mounts; stat -c '%n %a %u %s' /run/softmig/jobs /run/softmig/jobs/*/*"
     );
     let Some((_, written, _)) = run(&script) else {
@@ -33,7 +33,7 @@ fn each_job_with_limits_has_a_bounded_file_system_and_others_have_none() {
             assert!(mount.contains(option), "{option}: {mount}");
         }
     }
-    // A folder's size is nobody's business.
+    // The size of the folder itself does not matter.
     assert!(
         files[0].starts_with("/run/softmig/jobs 755 0 "),
         "{files:?}"
@@ -78,7 +78,7 @@ fn a_second_prolog_of_the_same_run_keeps_the_folder() {
 }
 
 #[test]
-fn the_next_run_gets_a_folder_of_its_own_whoever_uses_the_old_one() {
+fn the_next_run_gets_a_folder_of_its_own_though_the_old_one_is_used() {
     let script = r#"$PROLOG; cd /run/softmig/jobs/7; echo held > ledger; exec 3< ledger
         SLURM_JOB_RESTART_COUNT=1 $PROLOG || exit; cat <&3
         tr -d '\0' < /run/softmig/jobs/7/ledger; stat -c %s /run/softmig/jobs/7/*; grep -c softmig/jobs /proc/self/mounts"#;
@@ -96,7 +96,7 @@ fn what_is_left_of_an_older_job_goes_when_its_number_comes_back() {
     for (job, expected) in [
         ("", "1\n7\n"),
         ("SLURM_JOB_EXTRA=$whole ", "0\n"),
-        ("SLURM_JOB_GPUS= ", "0\n"),
+        ("SLURM_JOB_GPUS= SLURM_JOB_EXTRA= ", "0\n"),
     ] {
         let script = format!(
             "{leave} {job} $PROLOG; cat /run/softmig/jobs/7/ledger 2>/dev/null | tr -d '\\0'
@@ -168,7 +168,7 @@ fn what_is_there_is_complete_however_often_the_prolog_is_killed() {
             j=0; while [ $j -lt $((i * 16 % 2400)) ]; do j=$((j + 1)); done
             kill -9 $pid 2>/dev/null; wait $pid 2>/dev/null
             for conf in /run/softmig/7.conf /run/softmig/sEKNKTV3WPVA00.conf; do
-                [ ! -e $conf ] || [ "$(tail -n 1 $conf | cut -d= -f1)" = SOFTMIG_RUN ] || echo "half: $i"
+                [ ! -e $conf ] || [ "$(tail -n 1 $conf | cut -d= -f1)" = SOFTMIG_LARGER ] || echo "half: $i"
                 [ ! -e $conf ] || [ "$(stat -c '%s %b' /run/softmig/jobs/7/ledger)" = "69632 136" ] || echo "short: $i"
             done
         done
