@@ -1,0 +1,33 @@
+//! What other exporters say of a card.
+
+use crate::window::Window;
+use softmig_usage::{Gpu, Job, JobGpu, Node, Slice};
+
+/// What [`figures`] says, for people.
+pub(super) const HELP: [&str; 3] = [
+    "Memory of the job's slice",
+    "Memory that the job's processes have",
+    "Percent of its share of the GPU's time that the job was charged since the last scrape",
+];
+
+/// A slice as a card: all of its memory, the used part, and its utilization.
+pub(super) fn figures(
+    now: &Node,
+    window: &Window,
+    (job, slice, gpu): (&Job, &Slice, &JobGpu),
+) -> [Option<f64>; 3] {
+    [
+        Some(slice.memory_bytes as f64),
+        gpu.memory_bytes.map(|bytes| bytes as f64),
+        Some(window.used(now, job, gpu).percent_of(slice.share())),
+    ]
+}
+
+/// NVML's index of a job's GPU, as text, and the GPU's name.
+pub(super) fn index_and_name<'a>(node: &'a Node, of: &JobGpu) -> (String, &'a str) {
+    let is_it = |gpu: &&Gpu| gpu.uuid == of.uuid;
+    let name = node.gpus.iter().find(is_it);
+    let name = name.and_then(|gpu| gpu.name.as_deref());
+    let index = of.index.map(|index| index.to_string());
+    (index.unwrap_or_default(), name.unwrap_or_default())
+}

@@ -1,0 +1,243 @@
+//! What clients get, and what they cannot do.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::{Program, address, answer, exporter, get, monitor};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use softmig_usage::{Node, VERSION};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+fn node() -> Node {
+    Node {
+        schema_version: VERSION,
+        time: 1.0,
+        ..Node::default()
+    }
+}
+
+/// The exporter of a monitor that answers.
+fn served(folder: &Path, options: &[&str]) -> (Program, String) {
+    let socket = folder.join("usage.sock");
+    monitor(&socket, node);
+    exporter(&socket, options)
+}
+
+#[test]
+fn metrics_are_read_and_nothing_else_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_exporter, url) = served(folder.path(), &["--listen=127.0.0.1:0"]);
+    let at = address(&url);
+    let (status, body) = get(at, "/metrics");
+    assert_eq!(status, 200);
+    assert!(body.contains("\nsoftmig_build_info{version=\""), "{body}");
+    assert_eq!(get(at, "/").0, 200);
+    assert_eq!(get(at, "/../etc/passwd").0, 404);
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream
+        .write_all(b"POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+        .unwrap();
+    assert_eq!(answer(stream).0, 405);
+}
+
+#[test]
+fn without_a_monitor_a_scrape_fails_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("usage.sock");
+    let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
+    let (status, body) = get(address(&url), "/metrics");
+    assert_eq!(status, 503);
+    assert!(body.contains("softmig-monitor does not run"), "{body}");
+    // It comes back by itself.
+    monitor(&socket, node);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(get(address(&url), "/metrics").0, 200);
+}
+
+#[test]
+fn another_form_than_this_release_knows_is_not_guessed_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("usage.sock");
+    let newer = || Node {
+        schema_version: VERSION + 1,
+        ..node()
+    };
+    monitor(&socket, newer);
+    let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
+    let (status, body) = get(address(&url), "/metrics");
+    assert_eq!(status, 503);
+    assert!(body.contains("upgrade both to one release"), "{body}");
+}
+
+#[test]
+fn a_monitor_that_hangs_does_not_hang_the_exporter() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("usage.sock");
+    let _silent = UnixListener::bind(&socket).unwrap();
+    let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
+    let (status, body) = get(address(&url), "/metrics");
+    assert_eq!(
+        (status, body.trim()),
+        (503, "softmig-monitor does not answer: deadline has elapsed")
+    );
+}
+
+#[test]
+fn clients_that_say_nothing_are_ended_and_others_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_exporter, url) = served(folder.path(), &["--listen=127.0.0.1:0"]);
+    let at = address(&url);
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let mut half = TcpStream::connect(at).unwrap();
+    half.write_all(b"GET /metrics HTTP/1.1\r\nHos").unwrap();
+    assert_eq!(get(at, "/metrics").0, 200);
+    // The first was closed.
+    let read = (&silent[0]).read(&mut [0; 64]);
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    // A head without end is refused.
+    let mut long = TcpStream::connect(at).unwrap();
+    let sent = long.write_all(&[b'a'; 1 << 20]);
+    let mut said = String::new();
+    let read = long.read_to_string(&mut said);
+    assert!(
+        sent.is_err() || read.is_err() || !said.contains("200 OK"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_unix_socket_is_for_its_owner_and_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("metrics.sock");
+    // Of one that was killed.
+    drop(UnixListener::bind(&path).unwrap());
+    let listen = format!("--listen={}", path.display());
+    let (_exporter, _) = served(folder.path(), &[&listen]);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert_eq!(answer(stream).0, 200);
+}
+
+#[test]
+fn the_network_is_served_only_with_tls_or_by_word() {
+    let refused = |options: &[&str]| {
+        let run = Command::new(env!("CARGO_BIN_EXE_softmig-exporter"))
+            .args(options)
+            .output()
+            .unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        (run.status.code(), said)
+    };
+    let (status, said) = refused(&["--listen=0.0.0.0:0"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        said.contains("--tls-cert FILE and --tls-key FILE, or --without-tls"),
+        "{said}"
+    );
+    let (status, said) = refused(&["--listen=0.0.0.0:0", "--tls-cert=/none", "--tls-key=/none"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("reading /none"), "{said}");
+}
+
+/// A certificate and its key, as files and as PEM.
+struct Made {
+    files: [String; 2],
+    pem: [String; 2],
+}
+
+fn made(folder: &Path, name: &str) -> Made {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let pem = [made.cert.pem(), made.signing_key.serialize_pem()];
+    let file = |end: &str, text: &str| {
+        let path = folder.join(format!("{name}.{end}"));
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let files = [file("cert", &pem[0]), file("key", &pem[1])];
+    Made { files, pem }
+}
+
+/// Reads the metrics as a client with or without a certificate.
+fn over_tls(at: &str, server: &Made, client: Option<&Made>) -> std::io::Result<String> {
+    let certificate = |made: &Made| CertificateDer::from_pem_slice(made.pem[0].as_bytes()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(server)).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match client {
+        None => config.with_no_client_auth(),
+        Some(client) => {
+            let key = PrivateKeyDer::from_pem_slice(client.pem[1].as_bytes()).unwrap();
+            let chain = vec![certificate(client)];
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let name = "127.0.0.1".try_into().unwrap();
+    let talk = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(talk, TcpStream::connect(at)?);
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    let mut said = String::new();
+    match stream.read_to_string(&mut said) {
+        // The connection is closed without a farewell.
+        Err(error) if said.is_empty() => Err(error),
+        _ => Ok(said),
+    }
+}
+
+#[test]
+fn a_port_with_tls_says_nothing_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = made(folder.path(), "server");
+    let options = [
+        "--listen=127.0.0.1:0",
+        &format!("--tls-cert={}", server.files[0]),
+        &format!("--tls-key={}", server.files[1]),
+    ];
+    let (_exporter, url) = served(folder.path(), &options);
+    assert!(url.starts_with("https://"), "{url}");
+    let mut stream = TcpStream::connect(address(&url)).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    let said = String::from_utf8_lossy(&said);
+    assert!(!said.contains("softmig"), "{said}");
+    let page = over_tls(address(&url), &server, None).unwrap();
+    assert!(page.contains("softmig_build_info"), "{page}");
+}
+
+#[test]
+fn with_an_authority_for_clients_others_read_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [server, client, other] =
+        ["server", "client", "other"].map(|name| made(folder.path(), name));
+    let options = [
+        "--listen=127.0.0.1:0",
+        &format!("--tls-cert={}", server.files[0]),
+        &format!("--tls-key={}", server.files[1]),
+        &format!("--tls-client-ca={}", client.files[0]),
+    ];
+    let (_exporter, url) = served(folder.path(), &options);
+    let read = |by: Option<&Made>| over_tls(address(&url), &server, by);
+    assert!(read(None).is_err());
+    assert!(read(Some(&other)).is_err());
+    let page = read(Some(&client)).unwrap();
+    assert!(page.contains("softmig_build_info"), "{page}");
+}
