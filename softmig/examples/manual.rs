@@ -28,6 +28,9 @@ pub fn write(share: &Path) -> anyhow::Result<()> {
     Man::new(softmig_monitor::Cli::command())
         .section("8")
         .generate_to(&pages)?;
+    Man::new(softmig_exporter::cli::Cli::command())
+        .section("8")
+        .generate_to(&pages)?;
     for (shell, place) in COMPLETIONS {
         let folder = folder(share, place)?;
         let file = generate_to(shell, &mut softmig::command(), "softmig", &folder)?;

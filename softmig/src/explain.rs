@@ -2,14 +2,16 @@
 
 mod answer;
 mod cases;
+mod offers;
+mod pasted;
 
 use crate::policy_file;
 use crate::say::say;
 use answer::{Answer, JsonCases, cases_for_people, for_people};
 use cases::Case;
-use clap::Args;
+use clap::{Args, Parser};
 use softmig_policy::config::clock;
-use softmig_policy::slurm::cli_options::Options;
+use softmig_policy::slurm::cli_options::{Options, WHOLE_NODES, is_exclusive};
 use softmig_policy::slurm::release::SlurmVersion;
 use softmig_policy::{Context, MaybeKnown, Policy, Request, Submitter, Verdict, WallTime, decide};
 use std::path::PathBuf;
@@ -18,12 +20,21 @@ use uzers::User;
 
 /// Shows what would happen to a request for GPUs, without submitting it.
 ///
-/// Takes those of sbatch's options that the answer depends on; leave out the rest, and the script. The answer is the one
-/// that slurmctld gives, from the same policy and the same code.
+/// Takes those of sbatch's options that the answer depends on, a script with #SBATCH lines, or a whole line that begins with
+/// sbatch, srun or salloc; then other options are passed over. Without any of these it lists what can be asked for. The
+/// answer is the one that slurmctld gives, from the same policy and the same code.
 ///
 /// Exit status: 0 unchanged or granted, 3 refused, 4 it depends on the account, 2 wrong usage, 1 the policy cannot be read.
 #[derive(Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Explain {
+    /// A script whose #SBATCH lines count, or the words of a line with sbatch, srun or salloc
+    #[arg(
+        value_name = "SCRIPT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    words: Vec<String>,
     /// As for sbatch: gpu:l40s.4:1 is a quarter of an L40S
     #[arg(long, value_name = "LIST")]
     gres: Option<String>,
@@ -45,6 +56,9 @@ pub(crate) struct Explain {
     /// As for sbatch: 2, or 1-4
     #[arg(long, short = 'N', value_name = "N[-M]")]
     nodes: Option<String>,
+    /// As for sbatch: n1, or n[1-2],n7
+    #[arg(long, short = 'w', value_name = "NAMES")]
+    nodelist: Option<String>,
     /// As for sbatch
     #[arg(long, short = 'n', value_name = "N")]
     ntasks: Option<u32>,
@@ -113,16 +127,41 @@ pub(crate) struct Explain {
     json: bool,
 }
 
-/// The words of --exclusive; the others than the first leave room for other jobs.
-const EXCLUSIVE: [&str; 4] = ["exclusive", "user", "mcs", "topo"];
+/// The words of --exclusive. Those after the first two leave room for other jobs.
+const EXCLUSIVE: [&str; 5] = [WHOLE_NODES[0], WHOLE_NODES[1], "user", "mcs", "topo"];
 
 const REFUSED: u8 = 3;
 const DEPENDS: u8 = 4;
 const WRONG_USAGE: u8 = 2;
 const POLICY_UNREADABLE: u8 = 1;
 
+/// Options alone, as they are read from a script and from a pasted line.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Typed {
+    #[command(flatten)]
+    options: Explain,
+}
+
 impl Explain {
     pub(crate) fn run(&self) -> ExitCode {
+        if self.words.is_empty() {
+            return self.answer();
+        }
+        // The first one is the command's own name.
+        let all: Vec<String> = std::env::args().skip(2).collect();
+        let own = &all[..all.len().saturating_sub(self.words.len())];
+        let words = match pasted::options(&self.words, own, self.user.is_none()) {
+            Ok(words) => words,
+            Err(error) => return fail(WRONG_USAGE, &error),
+        };
+        match Typed::try_parse_from(words) {
+            Ok(typed) => typed.options.answer(),
+            Err(error) => error.exit(),
+        }
+    }
+
+    fn answer(&self) -> ExitCode {
         let request = match self.options().to_request(self.slurm_version) {
             Ok(request) => request,
             Err(error) => return fail(WRONG_USAGE, &error),
@@ -136,6 +175,15 @@ impl Explain {
             Err(error) => return fail(WRONG_USAGE, &error),
         };
         let now = self.at.unwrap_or_else(clock::now);
+        if request == Request::default() && !self.json {
+            let context = Context {
+                submitter,
+                now,
+                ..Context::default()
+            };
+            say!("{}", offers::all(&policy, &context));
+            return ExitCode::SUCCESS;
+        }
         let verdict = |submitter: Submitter| {
             let context = Context {
                 prefix: Some(self.slurm_version.prefix()),
@@ -221,11 +269,12 @@ impl Explain {
             gpus_per_socket: self.gpus_per_socket.clone(),
             tres_per_task: self.tres_per_task.clone(),
             nodes: self.nodes.clone(),
+            nodelist: self.nodelist.clone(),
             ntasks: self.ntasks,
             ntasks_per_node: self.ntasks_per_node,
             cpus_per_task: self.cpus_per_task,
             sockets_per_node: self.sockets_per_node,
-            exclusive: self.exclusive.as_deref() == Some("exclusive"),
+            exclusive: self.exclusive.as_deref().is_some_and(is_exclusive),
             mem_per_gpu: self.mem_per_gpu.clone(),
             cpus_per_gpu: self.cpus_per_gpu,
             ntasks_per_gpu: self.ntasks_per_gpu,

@@ -1,6 +1,6 @@
 //! `softmig node`: whether the hook limits anything on this node, and the switch for it.
 
-mod jobs;
+pub(crate) mod jobs;
 mod refusals;
 mod settings;
 pub(crate) mod slurmd;
@@ -39,7 +39,7 @@ pub(crate) struct Node {
 }
 
 /// The modes, as people type them.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
     /// Jobs are held to their limits
     Enforce,
@@ -102,7 +102,21 @@ fn show() -> anyhow::Result<()> {
         );
     }
     match monitor::runs() {
-        true => say!("monitor:   runs, and divides each GPU's time among its jobs"),
+        true => {
+            let version = monitor::running_version().unwrap_or_default();
+            let what = match mode {
+                NodeMode::Observe => {
+                    "would divide each GPU's time among its jobs if the node enforced"
+                }
+                _ => "divides each GPU's time among its jobs",
+            };
+            say!("monitor:   {version}runs, and {what}");
+            if monitor::process().is_some_and(|process| process.replaced) {
+                say!(
+                    "           it is from before an upgrade: 'systemctl restart softmig-monitor' starts the new one"
+                );
+            }
+        }
         false => say!(
             "monitor:   does not run, so each job keeps its own cap on a GPU's time, without turns: {}",
             monitor::START
@@ -193,6 +207,9 @@ fn write(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
 fn report(survey: &Survey, anyway: bool) -> anyhow::Result<()> {
     for (id, what) in &survey.given {
         say!("job {id} ran without a conf; it has one now: {what}");
+    }
+    for id in &survey.named {
+        say!("job {id} ran without its SLUID for a name of its conf; it has that now");
     }
     if survey.unknown.is_empty() {
         return Ok(());

@@ -9,6 +9,7 @@ mod json;
 mod notes;
 mod text;
 
+use crate::slurm::here::node_words;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use findings::Findings;
@@ -30,6 +31,9 @@ pub(crate) struct Probe {
     /// Print one JSON object (docs/probe.md)
     #[arg(long)]
     json: bool,
+    /// Print a policy.toml: the entries, and all else as comments
+    #[arg(long, conflicts_with = "json")]
+    toml: bool,
 }
 
 impl Probe {
@@ -46,9 +50,11 @@ impl Probe {
             .map_err(|error| anyhow!("{}; {}", explained(&error), remedy(&error)))?;
         let mut findings = Findings::new(host(), devices, &installed(&node.gpus));
         findings.notes = notes::of(&findings, container);
-        let text = match self.json {
-            true => json::of(&findings)?,
-            false => text::of(&findings),
+        findings.slurm = node_words();
+        let text = match (self.json, self.toml) {
+            (true, _) => json::of(&findings)?,
+            (false, true) => text::toml(&findings),
+            (false, false) => text::of(&findings),
         };
         crate::say::text(format_args!("{text}"));
         Ok(match findings.is_complete() {

@@ -33,3 +33,55 @@ pub(crate) fn text(words: Arguments<'_>) {
 pub(crate) fn error_line(line: &str) {
     let _ = writeln!(stderr(), "{line}");
 }
+
+/// Lines of which all cells of a column begin at the same place, behind so many blanks.
+pub(crate) fn columns<const N: usize>(table: &[[String; N]], indent: usize) -> Vec<String> {
+    let width = |at: usize| table.iter().map(|row| row[at].len()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let lines = table.iter().map(|row| {
+        let cells = row.iter().zip(widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        format!("{:indent$}{}", "", cells.join("  "))
+            .trim_end()
+            .to_string()
+    });
+    lines.collect()
+}
+
+/// A text in lines of at most so many letters, where its words allow that; all but the first are indented.
+pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
+    let blanks = text.len() - text.trim_start().len();
+    let mut lines = vec![" ".repeat(blanks)];
+    for word in text.split_ascii_whitespace() {
+        let Some(line) = lines.last_mut() else { break };
+        let is_empty = line.trim().is_empty();
+        if !is_empty && line.len() + 1 + word.len() > width {
+            lines.push(format!("{:indent$}{word}", ""));
+        } else {
+            if !is_empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_begin_at_the_same_place() {
+        let table = [["a", "bb", ""], ["ccc", "d", "e"]].map(|row| row.map(str::to_string));
+        assert_eq!(columns(&table, 2), ["  a    bb", "  ccc  d   e"]);
+    }
+
+    #[test]
+    fn a_text_is_cut_between_words_alone() {
+        assert_eq!(wrapped("  aa bb cc", 7, 4), ["  aa bb", "    cc"]);
+        assert_eq!(wrapped("aaaaaaaaaa b", 5, 0), ["aaaaaaaaaa", "b"]);
+    }
+}

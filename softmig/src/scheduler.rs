@@ -88,7 +88,7 @@ pub(crate) fn kept(node: &Node, model: &str) -> Result<Proof, String> {
 }
 
 /// Whether NVML says that no process is on a GPU.
-pub(crate) fn has_nobody(card: &Card) -> bool {
+pub(crate) fn has_no_process(card: &Card) -> bool {
     card.uuid
         .is_some_and(|uuid| is_idle(uuid.as_str()).unwrap_or(false))
 }
@@ -111,7 +111,7 @@ fn idle<'a>(
 /// Measures, one command at a time, and keeps what came out.
 fn keep(node: &Node, measure: impl Fn() -> Result<Proof, String>) -> Result<Proof, String> {
     let said = |error: anyhow::Error| format!("{error:#}");
-    // Everybody may read it.
+    // All users may read it.
     softmig_node::node::set_umask();
     let dir = Dir::make(&node.lib, node.owner).map_err(|error| said(explained(error)))?;
     let lock = dir.open_or_create(".lock", 0o600);

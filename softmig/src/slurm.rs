@@ -2,6 +2,8 @@
 
 pub(crate) mod accounting;
 pub(crate) mod gres;
+pub(crate) mod here;
 pub(crate) mod partitions;
 pub(crate) mod qos;
+pub(crate) mod sacct;
 pub(crate) mod tres;

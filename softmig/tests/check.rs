@@ -28,7 +28,7 @@ impl Site {
             version,
             folder,
         };
-        // Times that are ahead for as long as anybody runs this.
+        // Times that are ahead for as long as this is run.
         let text = fs::read_to_string(policy).unwrap();
         site.write("policy.toml", &text.replace("= 2027-", "= 2199-"));
         let folder = site.folder.path().to_str().unwrap();
@@ -43,11 +43,17 @@ impl Site {
             folder,
         ]);
         assert_eq!(made.0, 0, "{made:?}");
+        let made = fs::read_to_string(site.path("softmig.conf")).unwrap();
+        let mut words = made.split_ascii_whitespace();
+        let weights = words.find(|word| word.starts_with("TRESBillingWeights="));
         site.write(
             "slurm.conf",
-            "ClusterName=c\nSlurmctldHost=ctl\n\
-             PriorityType=priority/multifactor\nPriorityWeightQOS=1000\ninclude softmig.conf\n\
-             PartitionName=gpu Nodes=ALL Default=YES\n",
+            &format!(
+                "ClusterName=c\nSlurmctldHost=ctl\n\
+                 PriorityType=priority/multifactor\nPriorityWeightQOS=1000\ninclude softmig.conf\n\
+                 PartitionName=gpu Nodes=ALL Default=YES {}\n",
+                weights.unwrap_or_default()
+            ),
         );
         for name in ["job_submit.lua", "cli_filter.lua"] {
             fs::copy(Path::new(CONF).join(name), site.path(name)).unwrap();
@@ -162,7 +168,7 @@ fn a_file_that_was_changed_by_hand_is_found() {
             "ACCOUNTING_ENFORCE",
         ),
         (
-            "softmig.conf",
+            "slurm.conf",
             "TRESBillingWeights=\"GRES/gpu=4,",
             "TRESBillingWeights=\"GRES/gpu=2,",
             "BILLING_WEIGHTS",

@@ -100,8 +100,7 @@ fn a_wrong_policy_is_told_with_its_line() {
 #[test]
 fn wrong_usage_is_status_2() {
     for words in [
-        &["--policy", POLICY][..],
-        &["--slurm-version", "24"],
+        &["--slurm-version", "24"][..],
         &["--slurm-version", "24.11", "--force"],
     ] {
         assert_eq!(config(words).0, 2, "{words:?}");
@@ -138,4 +137,39 @@ fn a_policy_that_slurmctld_would_not_take_makes_no_files() {
         told(&[gpus, &nodes("n[1-999999999]")].concat()),
         "line 5: [[nodes]]: names = \"n[1-999999999]\" means more than 100000 names\n"
     );
+}
+
+#[test]
+fn a_reservation_of_a_gpu_that_no_node_has_makes_no_files() {
+    let gpu = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+    let kept = "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nstart = 2020-01-01T00:00:00Z\n\
+                end = 2199-01-01T00:00:00Z\nreason = \"x\"\n";
+    let nodes = |gpus: &str| format!("[[nodes]]\nnames = \"n1\"\ngpus = [{gpus}]\n");
+    for (text, status) in [
+        (
+            format!("{gpu}{kept}{}", nodes("\"l40s:3\", \"l40s_r:1\"")),
+            0,
+        ),
+        (format!("{gpu}{kept}{}", nodes("\"l40s:4\"")), 1),
+        (
+            format!(
+                "{gpu}{}{}",
+                kept.replace("2199", "2021"),
+                nodes("\"l40s:4\"")
+            ),
+            0,
+        ),
+    ] {
+        let policy = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(policy.path(), &text).unwrap();
+        let path = policy.path().to_str().unwrap();
+        let (code, out, error) = softmig(&["config", "--policy", path, "--slurm-version", "24.11"]);
+        assert_eq!(code, status, "{text}{error}");
+        assert_eq!(
+            error.contains("no node in [[nodes]] has a GPU of this type"),
+            status == 1,
+            "{error}"
+        );
+        assert_eq!(out.is_empty(), status == 1, "{out}");
+    }
 }

@@ -184,8 +184,8 @@ fn what_depends_on_the_account_is_told_for_each() {
     assert_eq!(json["accounts"][1]["answer"]["verdict"], "unchanged");
     assert_eq!(json["accounts"][2]["any_other"], true);
 
-    // Nobody gets five shards of one GPU, whatever the account.
-    let (status, text, _) = explain_by(path, &["--gres=gpu:l40s.5:1"]);
+    // No account gets five shards of one GPU.
+    let (status, text, _) = explain_by(path, &["--gres=gpu:l40s.4:0"]);
     assert_eq!(status, 3);
     assert!(!text.contains("depends"), "{text}");
     // The variable that sbatch takes it from.
@@ -213,7 +213,8 @@ fn another_time_is_asked_about() {
     assert_eq!(at("2198-12-31T23:59:59Z"), 3);
     assert_eq!(at("2199-01-01T00:00:00Z"), 0);
     assert_eq!(at("2199-01-08T00:30:00+01:00"), 0);
-    assert_eq!(at("2199-01-08T00:00:00Z"), 3);
+    // From its end on all may use it.
+    assert_eq!(at("2199-01-08T00:00:00Z"), 0);
     assert_eq!(at("2199-01-04"), 0);
     assert_eq!(at("2199-01-04 12:00"), 0);
     assert_eq!(at("next week"), 2);
@@ -247,4 +248,83 @@ fn what_is_left_open_is_named() {
         let (status, _, error) = explain_by(path, &[wrong]);
         assert_eq!(status, 2, "{wrong}: {error}");
     }
+}
+
+#[test]
+fn a_script_and_a_pasted_line_are_read() {
+    let mut script = tempfile::NamedTempFile::new().unwrap();
+    let lines = "#!/bin/bash\n#SBATCH --job-name=train --gres=gpu:l40s.4:1\n#SBATCH --mail-type=END\npython train.py\n";
+    script.write_all(lines.as_bytes()).unwrap();
+    let script = script.path().to_str().unwrap();
+    let quarter = "softmig: granted: gpu:l40s.4:1 is 1 of 4 shards";
+    for words in [
+        &[script][..],
+        &["sbatch", script],
+        &[
+            "/usr/bin/sbatch",
+            "-J",
+            "x",
+            "--mail-user",
+            "a@b",
+            script,
+            "--gres=gpu:l40s.3:1",
+        ],
+        &["srun", "--gres", "gpu:l40s.4:1", "--pty", "bash"],
+        &["salloc", "--gres=gpu:l40s.4:1"],
+    ] {
+        let (status, text, error) = explain(words);
+        assert_eq!(status, 0, "{words:?}: {error}{text}");
+        assert!(text.starts_with(quarter), "{words:?}: {text}");
+    }
+    // The line counts before the script, explain's own options before both.
+    let half = explain(&["sbatch", "--gres=gpu:l40s.2:1", script]).1;
+    assert!(half.starts_with("softmig: granted: gpu:l40s.2:1"), "{half}");
+    let own = explain(&[
+        "--gres=gpu:l40s.3:1",
+        "sbatch",
+        "--gres=gpu:l40s.2:1",
+        script,
+    ]);
+    assert_eq!(own.0, 3, "{}", own.1);
+    let (status, _, error) = explain(&["/no/such/script"]);
+    assert_eq!(status, 2);
+    assert!(error.contains("/no/such/script: "), "{error}");
+}
+
+#[test]
+fn a_list_of_nodes_counts_as_their_number() {
+    for (words, status) in [
+        (&["--gres=gpu:l40s.4:1", "-w", "n1"][..], 0),
+        (&["--gres=gpu:l40s.4:1", "-w", "n1,n2"], 3),
+        (&["--gres=gpu:l40s.4:1", "--nodelist=n[1-2]"], 3),
+    ] {
+        let (code, text, _) = explain(words);
+        assert_eq!(code, status, "{words:?}: {text}");
+        assert_eq!(text.contains("[SLICE_NODES]"), status == 3, "{text}");
+    }
+}
+
+#[test]
+fn without_a_request_it_lists_what_can_be_asked_for() {
+    let mut policy = tempfile::NamedTempFile::new().unwrap();
+    let gpu = "default_class = \"student\"\n[classes.student]\nshards = 1\nwhole_gpus = 0\n\
+               [gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
+    policy.write_all(gpu.as_bytes()).unwrap();
+    let (status, text, _) = explain_by(policy.path().to_str().unwrap(), &["--account=a"]);
+    assert_eq!(status, 0);
+    insta::assert_snapshot!(text, @r"
+    softmig: what can be asked for here
+      --gres=gpu:l40s:1    45464 MiB, a whole GPU (refused: WHOLE_GPU_CLASS)
+      --gres=gpu:l40s.2:1  22732 MiB, 50 % of the GPU's time (refused: LIMIT_JOB)
+      --gres=gpu:l40s.4:1  11366 MiB, 25 % of the GPU's time
+    ");
+}
+
+#[test]
+fn all_memory_of_a_node_is_called_so() {
+    let (_, text, _) = explain(&["--gres=gpu:l40s.4:1", "--mem=0"]);
+    assert!(
+        text.contains("\n  memory      all of the node's\n"),
+        "{text}"
+    );
 }

@@ -38,4 +38,5 @@ fn each_subcommand_has_a_manual_page_and_completions() {
     assert_eq!(pages.count(), count + 1);
     assert!(read("man/man1/softmig.1").contains("softmig\\-explain(1)"));
     assert!(read("man/man8/softmig-monitor.8").contains("once"));
+    assert!(read("man/man8/softmig-exporter.8").contains("listen"));
 }

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use softmig_policy::{Code, Policy};
+use softmig_policy::{Code, Context, Policy, Request, Submitter, Verdict, decide};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -178,7 +178,7 @@ fn policies_and_commands_of_the_pages_are_as_they_say() {
                     _ if !own.is_empty() => {}
                     // Keys of the top level stand before all tables.
                     Some(types) => policy += types,
-                    None => panic!("{name}: no types of GPUs come before\n{policy}"),
+                    None => policy += &gpus(&example),
                 }
                 if let Err(error) = Policy::parse_at(&policy, "UTC") {
                     panic!("{name}: {error}, in\n{policy}");
@@ -229,4 +229,51 @@ fn dots_stand_for_lines_that_are_left_out() {
     ] {
         assert!(!is_shown(shown, printed), "{shown}");
     }
+}
+
+/// Both tables of units of mps say what their policy makes of them: the same jobs on a node of four GPUs.
+#[test]
+fn the_tables_of_mps_units_are_computed_by_the_policies_above_them() {
+    let page = read(&Path::new(ROOT).join("docs/from-surf.md"));
+    let policies = blocks(&page);
+    let mut policies = policies.iter().filter(|block| block.language == "toml");
+    let mut policy = None;
+    let mut rows = 0;
+    for line in page.lines().map(str::trim_start) {
+        if line.starts_with("```toml") {
+            policy = Some(Policy::parse(&policies.next().unwrap().text).unwrap());
+        }
+        let Some((units, rest)) = line
+            .strip_prefix("| `--gres=")
+            .and_then(|rest| rest.split_once("` | "))
+        else {
+            continue;
+        };
+        let policy = policy.as_ref().unwrap();
+        let request = Request {
+            tres_per_node: Some(units.to_string()),
+            ..Request::default()
+        };
+        let submitter = Submitter {
+            reservation: Some("jhl_homework_gpu_1".into()),
+            ..Submitter::default()
+        };
+        let context = Context {
+            submitter,
+            ..Context::default()
+        };
+        let Verdict::Granted(grant) = decide(policy, &request, &context) else {
+            panic!("{line}")
+        };
+        let share = grant.limits.share();
+        let same = match share.per_gpu() / share.shards() {
+            1 => "all of one GPU".to_string(),
+            size => format!("`--gres=gpu:titanrtx.{size}:1`"),
+        };
+        let jobs = 4 * (share.per_gpu() / share.shards());
+        let expected = format!("{same} | {} MiB | {jobs} |", grant.limits.memory_mib());
+        assert_eq!(rest, expected, "{line}");
+        rows += 1;
+    }
+    assert_eq!(rows, 10);
 }

@@ -365,7 +365,7 @@ fn a_folder_goes_after_a_run_that_was_killed_and_stays_with_one_that_lives() {
 
 /// A process in a container may be out of sight; its lock is not.
 #[test]
-fn a_folder_whose_ledger_somebody_has_locked_stays() {
+fn a_folder_whose_ledger_a_process_has_locked_stays() {
     let session = Session::new();
     let (mut killed, _rest) = session.start("echo ready; exec sleep 60");
     let ledger = session.runs()[0].join("ledger");

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// A folder in which softmig is called nvidia-smi and a script is what was there before.
 struct Place {
     folder: TempDir,
-    /// A process of the caller's own, and somebody's.
+    /// A process of the caller's own, and one of another user.
     processes: [Child; 2],
 }
 
@@ -37,7 +37,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// nvidia-smi as somebody calls it who knows nothing of softmig. The script finds the processes in `$OWN` and
+    /// nvidia-smi as a user calls it who knows nothing of softmig. The script finds the processes in `$OWN` and
     /// `$OTHER`.
     fn command(&self, words: &[&str]) -> Command {
         self.command_of("nvidia-smi", words)
@@ -241,7 +241,7 @@ fn samples_come_as_nvidia_smi_takes_them() {
 }
 
 #[test]
-fn when_nobody_reads_any_more_nvidia_smi_ends_as_it_would() {
+fn when_the_reader_is_gone_nvidia_smi_ends_as_it_would() {
     let place = Place::new("#!/bin/sh\nwhile :; do echo line; sleep 0.05; done\n");
     let mut child = start(&place, &[]);
     expect(&mut child, b"line\n");

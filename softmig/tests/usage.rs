@@ -10,8 +10,14 @@ fn wrong_usage_changes_nothing_and_ends_with_2() {
             "[possible values: enforce, observe, off]",
         ),
         (&["node", "--anyway"], "<MODE>"),
-        (&["install"], "--hook"),
-        (&["uninstall"], "--hook"),
+        (&["install"], "<ROLES>"),
+        (
+            &["install", "login"],
+            "[possible values: controller, submit-host, gpu-node]",
+        ),
+        (&["install", "--hook", "gpu-node"], "cannot be used with"),
+        (&["uninstall", "--libdir", "/opt"], "--hook"),
+        (&["uninstall", "--hook", "--purge"], "cannot be used with"),
         (
             &["install", "--hook", "--mode", "on"],
             "[possible values: enforce, observe, off]",

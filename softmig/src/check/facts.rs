@@ -1,6 +1,12 @@
 //! What was found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
 
+mod lua;
+mod seen;
+mod upkeep;
+
 use crate::scheduler::Model;
+pub(crate) use lua::{Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion};
+pub(crate) use seen::Seen;
 use serde::Deserialize;
 use softmig_nvml::Devices;
 use softmig_policy::node::node_conf::NodeConf;
@@ -8,9 +14,7 @@ use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// Something that was looked at, or why it could not be.
-pub(crate) type Seen<T> = Result<T, String>;
+pub(crate) use upkeep::{InForce, Upkeep};
 
 /// Slurm's configuration: that of a running slurmctld, or what files say.
 #[derive(Clone, Debug)]
@@ -21,6 +25,9 @@ pub(crate) struct Cluster {
     pub(crate) settings: Settings,
     /// cgroup.conf.
     pub(crate) cgroup: Seen<Settings>,
+    /// Whether control groups are of version 1 where Slurm runs that was asked. Where cgroup.conf names none, its nodes'
+    /// are likely the same.
+    pub(crate) has_cgroup_v1: bool,
     /// The nodes, with and without GPUs.
     pub(crate) nodes: Vec<Node>,
     /// gres.conf.
@@ -33,16 +40,16 @@ pub(crate) struct Cluster {
     pub(crate) jobs: Seen<Vec<Job>>,
     /// What slurmdbd holds.
     pub(crate) accounting: Seen<Accounting>,
-    /// The scripts beside slurm.conf.
-    pub(crate) scripts: Scripts,
-    /// slurmctld's Lua.
-    pub(crate) lua: Seen<Lua>,
+    /// Slurm's Lua plugins on this machine.
+    pub(crate) lua: LuaPlugins,
     /// Where slurm.conf and what it includes have nodes and partitions; none where they cannot be read.
     pub(crate) lines: Lines,
     /// The text of slurm.conf without the files that it includes: all that the Lua modules look at.
     pub(crate) slurm_conf: Seen<String>,
     /// The text of a site's own Prolog and Epilog, where they can be read.
     pub(crate) own_scripts: BTreeMap<String, String>,
+    /// Which policy slurmctld goes by; `None` on another machine.
+    pub(crate) in_force: Option<InForce>,
 }
 
 /// KEY=VALUE of a configuration file. Keys are the same in upper and lower case.
@@ -155,6 +162,21 @@ pub(crate) struct Lines {
     pub(crate) nodes: Vec<Declared>,
     /// Each PartitionName line.
     pub(crate) partitions: Vec<Declared>,
+    /// Each node of a partition that no NodeName line defines, and the partition's line.
+    pub(crate) undefined: Vec<Declared>,
+    /// Each other setting.
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// A setting, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Its key as it is written.
+    pub(crate) key: String,
+    /// Its value.
+    pub(crate) value: String,
+    /// The line.
+    pub(crate) at: Line,
 }
 
 /// A node or partition, and where it is defined.
@@ -288,45 +310,6 @@ impl Association {
     }
 }
 
-/// The Lua scripts that Slurm loads.
-#[derive(Clone, Debug)]
-pub(crate) struct Scripts {
-    /// job_submit.lua; `None` where it is not there.
-    pub(crate) job_submit: Seen<Option<String>>,
-    /// cli_filter.lua.
-    pub(crate) cli_filter: Seen<Option<String>>,
-}
-
-/// A Lua version, such as 5.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LuaVersion(pub(crate) u8, pub(crate) u8);
-
-impl std::fmt::Display for LuaVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.0, self.1)
-    }
-}
-
-/// The Lua of Slurm's plugins, and softmig's modules for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lua {
-    /// What Slurm's job_submit_lua.so is linked with.
-    pub(crate) slurm: LuaVersion,
-    /// A library that Slurm tries before that: its path, and its version.
-    pub(crate) first: Option<(PathBuf, LuaVersion)>,
-    /// The modules that the scripts load for that version.
-    pub(crate) modules: Vec<LuaModule>,
-}
-
-/// One of softmig's Lua modules.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LuaModule {
-    /// Where it belongs.
-    pub(crate) path: PathBuf,
-    /// What it is built for; `None` where there is no such file.
-    pub(crate) built_for: Option<Seen<LuaVersion>>,
-}
-
 /// A machine with GPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -342,6 +325,8 @@ pub(crate) struct Machine {
     pub(crate) monitor: bool,
     /// Programs of softmig's that are not there or cannot be run.
     pub(crate) bad_programs: Vec<String>,
+    /// Whether what is at work is what is installed, and has room.
+    pub(crate) upkeep: Upkeep,
     /// What others hold jobs to of GPU memory.
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
@@ -354,6 +339,8 @@ pub(crate) struct Machine {
     pub(crate) gate: DeviceGate,
     /// The GPUs.
     pub(crate) nvml: Seen<Devices>,
+    /// Jobs with limits here that Slurm does not know.
+    pub(crate) ended_jobs: Vec<u32>,
     /// What is known of steering them by their own schedulers; none where jobs are to take turns.
     pub(crate) models: Vec<Model>,
 }

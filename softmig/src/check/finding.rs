@@ -77,13 +77,18 @@ codes! {
     PrologRunInJob Warn "PROLOG_RUN_IN_JOB",
     JobSubmit Error "JOB_SUBMIT",
     CliFilter Warn "CLI_FILTER",
+    CliFilterScript Error "CLI_FILTER_SCRIPT",
     LuaModule Error "LUA_MODULE",
     LuaVersion Error "LUA_VERSION",
+    LuaGlibc Error "LUA_GLIBC",
     LuaStray Warn "LUA_STRAY",
+    PolicyUnreadable Error "POLICY_UNREADABLE",
+    PolicyInForce Warn "POLICY_IN_FORCE",
     Proctrack Error "PROCTRACK",
     ConstrainDevices Error "CONSTRAIN_DEVICES",
     ConstrainDeviceMemory Info "CONSTRAIN_DEVICE_MEMORY",
     CgroupSluid Warn "CGROUP_SLUID",
+    SettingTwice Warn "SETTING_TWICE",
     TagField Error "TAG_FIELD",
     LegacyMps Warn "LEGACY_MPS",
     // The GPUs of the nodes.
@@ -109,6 +114,7 @@ codes! {
     AccountingTres Error "ACCOUNTING_TRES",
     AccountingEnforce Error "ACCOUNTING_ENFORCE",
     BillingWeights Error "BILLING_WEIGHTS",
+    BillingWithoutGpus Warn "BILLING_WITHOUT_GPUS",
     BillingMaxTres Error "BILLING_MAX_TRES",
     PriorityUnused Warn "PRIORITY_UNUSED",
     QosMissing Error "QOS_MISSING",
@@ -130,6 +136,7 @@ codes! {
     BillingGpuOnly Warn "BILLING_GPU_ONLY",
     // What the policy says of names that Slurm has.
     PartitionTwice Error "PARTITION_TWICE",
+    PartitionNodes Error "PARTITION_NODES",
     RoutePartition Error "ROUTE_PARTITION",
     RouteGpus Warn "ROUTE_GPUS",
     GatePartition Error "GATE_PARTITION",
@@ -139,19 +146,27 @@ codes! {
     GateReservation Warn "GATE_RESERVATION",
     ReservationInvaded Error "RESERVATION_INVADED",
     ReservableOver Warn "RESERVABLE_OVER",
+    ReservableMoved Error "RESERVABLE_MOVED",
     ReservableHolder Warn "RESERVABLE_HOLDER",
     ReservableType Error "RESERVABLE_TYPE",
     ReservableJobs Warn "RESERVABLE_JOBS",
     ReservableWindow Info "RESERVABLE_WINDOW",
     // This node.
+    PolicyMissing Error "POLICY_MISSING",
     PolicyDiffers Error "POLICY_DIFFERS",
     NodeConf Error "NODE_CONF",
     NodeMode Warn "NODE_MODE",
     Preload Error "PRELOAD",
     PreloadBroken Error "PRELOAD_BROKEN",
+    LibraryOld Warn "LIBRARY_OLD",
+    LibraryOpen Error "LIBRARY_OPEN",
     Monitor Warn "MONITOR",
+    MonitorOld Warn "MONITOR_OLD",
     NodePrograms Error "NODE_PROGRAMS",
+    InstalledFiles Error "INSTALLED_FILES",
+    RunFull Error "RUN_FULL",
     RunFolder Warn "RUN_FOLDER",
+    JobEnded Warn "JOB_ENDED",
     CgroupLayout Error "CGROUP_LAYOUT",
     ContainerApptainer Warn "CONTAINER_APPTAINER",
     ContainerPodman Warn "CONTAINER_PODMAN",
@@ -282,6 +297,21 @@ impl Findings {
 /// A line for each, and one that sums up.
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "softmig check")
+    }
+}
+
+/// The same from another command.
+pub(crate) struct ToldBy<'a>(pub(crate) &'static str, pub(crate) &'a Findings);
+
+impl fmt::Display for ToldBy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.write(f, self.0)
+    }
+}
+
+impl Findings {
+    fn write(&self, f: &mut fmt::Formatter<'_>, command: &str) -> fmt::Result {
         for finding in &self.0 {
             writeln!(f, "{finding}")?;
         }
@@ -291,7 +321,7 @@ impl fmt::Display for Findings {
         };
         write!(
             f,
-            "softmig check: {}, {}, {} not looked at",
+            "{command}: {}, {}, {} not looked at",
             counted(Level::Error, "error", "errors"),
             counted(Level::Warn, "warning", "warnings"),
             counted(Level::Skip, "thing", "things"),

@@ -3,25 +3,26 @@
 pub(crate) mod across;
 mod containers;
 mod device_memory;
-mod files;
-mod lua;
+pub(crate) mod files;
+mod glibc;
+mod in_force;
+pub(crate) mod lua;
 pub(crate) mod machine;
 mod running;
+mod upkeep;
 
-use crate::check::facts::{Cluster, Scripts, Seen, Settings};
-use crate::node::slurmd::host_name;
+use crate::check::facts::{Cluster, InForce, Settings};
 use anyhow::{Context, anyhow, bail};
+use lua::is_controller;
 use running::version;
 use softmig_node::slurmctld::{AskError, Commands};
+use softmig_policy::Policy;
 use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where Slurm's files are when nothing says otherwise.
 const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
-
-/// softmig's modules, as the scripts load them.
-const MODULES: [&str; 2] = ["softmig_job_submit", "softmig_cli_filter"];
 
 /// Slurm's own commands, with the slurm.conf that the caller uses.
 pub(crate) fn commands() -> anyhow::Result<Commands> {
@@ -47,37 +48,43 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
         "" => SLURM_CONF,
         path => path,
     };
-    let folder = Path::new(conf).parent().unwrap_or(Path::new("/"));
+    // slurmctld names its own; a machine may have got that one sent.
+    let conf = Some(PathBuf::from(conf)).filter(|path| path.exists());
+    let conf = conf
+        .or_else(lua::slurm_conf)
+        .unwrap_or_else(|| SLURM_CONF.into());
+    let folder = conf.parent().unwrap_or(Path::new("/"));
     let cgroup = match running.cgroup {
         Some(cgroup) => Ok(cgroup),
         None => files::cgroup_conf(&folder.join("cgroup.conf")),
     };
-    let on_controller = settings
-        .words("SlurmctldHost")
-        .any(|host| host.split('(').next() == Some(&host_name()));
-    let lua = match on_controller {
-        true => lua::look(settings.get("PluginDir"), &MODULES),
-        false => Err("this is not slurmctld's machine".into()),
-    };
+    let on_controller = is_controller(&settings);
     Ok(Cluster {
         version: version(&settings),
         cgroup,
+        has_cgroup_v1: machine::has_cgroup_v1(),
         nodes: running.nodes,
         gres_conf: files::gres_conf(&folder.join("gres.conf")),
         partitions: running.partitions,
         reservations: running.reservations,
         jobs: running.jobs,
         accounting: running.accounting,
-        scripts: scripts(folder, on_controller),
-        lua,
+        lua: lua::look(&settings, folder),
         // Of a file that slurmctld has not read yet, where it can be read here at all.
-        lines: files::slurm_conf(Path::new(conf))
+        lines: files::slurm_conf(&conf)
             .map(|conf| conf.lines)
             .unwrap_or_default(),
-        slurm_conf: files::read(Path::new(conf)),
+        slurm_conf: files::read(&conf),
         own_scripts: own_scripts(&settings),
+        in_force: on_controller.then(|| in_force(&settings, &conf)),
         settings,
     })
+}
+
+/// Which policy slurmctld goes by here.
+pub(crate) fn in_force(settings: &Settings, slurm_conf: &Path) -> InForce {
+    let text = files::read(slurm_conf).unwrap_or_default();
+    in_force::look(Path::new(Policy::PATH), settings.get("SlurmUser"), &text)
 }
 
 /// What files say, without a Slurm.
@@ -108,36 +115,21 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
     Ok(Cluster {
         version,
         cgroup: files::cgroup_conf(&folder.join("cgroup.conf")),
+        // Files may be another machine's.
+        has_cgroup_v1: false,
         nodes: conf.nodes,
         gres_conf: files::gres_conf(&folder.join("gres.conf")),
         partitions: conf.partitions,
         reservations: Err(nothing()),
         jobs: Err(nothing()),
         accounting: Err(nothing()),
-        scripts: scripts(folder, false),
-        lua: Err(nothing()),
+        lua: lua::look(&conf.settings, folder),
         lines: conf.lines,
         slurm_conf: files::read(path),
         own_scripts: own_scripts(&conf.settings),
+        in_force: None,
         settings: conf.settings,
     })
-}
-
-/// The scripts beside slurm.conf. Only slurmctld's machine needs job_submit.lua.
-fn scripts(folder: &Path, on_controller: bool) -> Scripts {
-    let script = |name: &str, needed: bool| -> Seen<Option<String>> {
-        let path = folder.join(name);
-        match files::read(&path) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) if needed && !path.exists() => Ok(None),
-            Err(_) if !path.exists() => Err(format!("{} is not here", path.display())),
-            Err(why) => Err(why),
-        }
-    };
-    Scripts {
-        job_submit: script("job_submit.lua", on_controller),
-        cli_filter: script("cli_filter.lua", on_controller),
-    }
 }
 
 /// The text of what runs at each job's start and end, where that is not softmig's program itself.

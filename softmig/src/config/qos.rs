@@ -24,9 +24,17 @@ pub(super) fn make(policy: &Policy) -> Generated {
          \n\
          Run it as an administrator of Slurm's accounting, once slurmctld and slurmdbd run with softmig.conf, and again after each\n\
          change: it changes what changed. The cluster is the one that scontrol talks to, or the one that is named.\n\
-         usage: softmig-qos.sh [CLUSTER]",
+         It changes no QOS that softmig has not made, unless told to.\n\
+         usage: softmig-qos.sh [--take-over | --remove] [CLUSTER]\n\
+         --remove deletes these QOS, once softmig.conf is no longer in slurm.conf.",
     );
     text.line(FUNCTIONS.trim_end());
+    let names: Vec<&str> = all.iter().map(|qos| qos.name.as_str()).collect();
+    text.line(format!(
+        "\nif [ -n \"$remove\" ]; then\n    forget {}\n    exit\nfi",
+        names.join(" ")
+    ));
+    text.line(format!("ask {}", names.join(" ")));
     text.why(
         "billing is shards: of slices, and of whole GPUs those that their type has (TRESBillingWeights in softmig.conf).\n\
          DenyOnLimit: what could never start is refused at once, and not left waiting.",
@@ -38,7 +46,6 @@ pub(super) fn make(policy: &Policy) -> Generated {
             qos.name, qos.per_user, qos.per_job
         ));
     }
-    let names: Vec<&str> = all.iter().map(|qos| qos.name.as_str()).collect();
     text.why(
         "In Slurm each user may use every QOS. Which one a job has is decided by job_submit, from policy.toml; a\n\
          user cannot choose another. Each account gets them, since slurmctld of Slurm 24.11 learns what the account root gets for\n\

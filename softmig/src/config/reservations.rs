@@ -27,7 +27,8 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
          \n\
          Run it as Slurm's administrator after each change, and once after a time is over. Others are kept off such a GPU by its\n\
          type alone; the reservation also keeps its part of the node's cores for its holder, whose jobs are drawn in without\n\
-         --reservation (MAGNETIC). They go on when its time is over (FLEX), as Slurm would else end all that it drew in.",
+         --reservation (MAGNETIC). They go on when its time is over (FLEX), as Slurm would else end all that it drew in. It stays on its\n\
+         nodes also while they are drained (STATIC_ALLOC).",
     );
     text.line(FUNCTIONS.trim_end());
     for reservable in policy.reservables() {
@@ -72,6 +73,7 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         return;
     }
     let (mut gpus, mut cores) = (0, 0);
+    let mut names = Vec::new();
     for nodes in policy.nodes() {
         let count = |own: &dyn Fn(&NodeGpus) -> bool| -> u64 {
             let gpus = nodes.gpus().iter().filter(|gpus| own(gpus));
@@ -90,6 +92,7 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
             return;
         };
         gpus += own;
+        names.push(nodes.names());
         // The GPU's part of its node, and one core at least.
         cores += (all_cores * own / count(&|_| true)).max(own);
     }
@@ -111,16 +114,10 @@ fn one(text: &mut Text, policy: &Policy, reservable: &Reservable, now: i64) {
         _ => ("now".to_string(), 0),
     };
     text.line(format!(
-        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS TRES=cpu={cores},gres/gpu:{kind}={gpus}",
-        name_of(reservable),
+        "reservation {} {start} {begins} {} {} {holder} Flags=MAGNETIC,FLEX,IGNORE_JOBS,STATIC_ALLOC Nodes={} TRES=cpu={cores},gres/gpu:{kind}={gpus}",
+        reservable.reservation(),
         reservable.end_local(),
-        reservable.end()
+        reservable.end(),
+        names.join(",")
     ));
-}
-
-/// The same while its end is put off, so that a running one is changed and not made anew.
-fn name_of(reservable: &Reservable) -> String {
-    let start = reservable.start_local().unwrap_or_default();
-    let start: String = start.chars().filter(char::is_ascii_digit).collect();
-    format!("softmig_{}_{start}", reservable.kind())
 }

@@ -1,9 +1,34 @@
 set -eu
 
+remove=
+if [ "${1:-}" = --remove ]; then remove=yes; fi
 now=$(date +%s)
 wanted=
+left=0
 
-# Makes a reservation, or makes it what it is to be. Slurm does not change what one with single GPUs holds.
+# Whether a reservation is on the nodes and has the GPUs that it is to have.
+is_right() { # SHOWN WORD...
+    shown=,$(printf '%s' "$1" | tr ' ' ','),
+    shift
+    for word in "$@"; do
+        case $word in
+        Nodes=*)
+            there=$(printf '%s\n' "$shown" | sed 's/.*,Nodes=\(.*\),NodeCnt=.*/\1/')
+            there=$(scontrol show hostnames "$there" | sort)
+            [ "$there" = "$(scontrol show hostnames "${word#Nodes=}" | sort)" ] || return 1
+            ;;
+        TRES=*)
+            case $shown in
+            *",${word##*,},"*) ;;
+            *) return 1 ;;
+            esac
+            ;;
+        esac
+    done
+}
+
+# Makes a reservation, or makes it what it is to be. Slurm does not change what one with single GPUs holds: one that is
+# on other nodes, or without its GPUs, is made anew.
 reservation() { # NAME START START_IN_SECONDS END END_IN_SECONDS HOLDER WORD...
     name=$1
     start=$2
@@ -12,10 +37,20 @@ reservation() { # NAME START START_IN_SECONDS END END_IN_SECONDS HOLDER WORD...
     ends=$5
     holder=$6
     shift 6
+    if [ -n "$remove" ]; then return; fi
     if [ "$now" -ge "$ends" ]; then return; fi
     wanted="$wanted $name"
     if [ "$now" -ge "$begins" ]; then start=; fi
-    if scontrol show reservation "$name" >/dev/null 2>&1; then
+    there=$(scontrol -o show reservation "$name" 2>/dev/null) || there=
+    if [ -n "$there" ] && ! is_right "$there" "$@"; then
+        if ! scontrol delete ReservationName="$name"; then
+            echo "$name is on other nodes, or without its GPUs: run this again when the jobs in it have ended" >&2
+            left=1
+            return
+        fi
+        there=
+    fi
+    if [ -n "$there" ]; then
         # The start of one that has begun is past.
         scontrol update reservation ReservationName="$name" ${start:+StartTime="$start"} EndTime="$end" "$holder"
     else
@@ -26,7 +61,7 @@ reservation() { # NAME START START_IN_SECONDS END END_IN_SECONDS HOLDER WORD...
 # Deletes those of softmig that are not wanted, or no longer. One with jobs in it stays until they have ended.
 tidy() {
     there=$(scontrol -o show reservation)
-    kept=0
+    kept=$left
     for name in $(printf '%s\n' "$there" | sed -n 's/^ReservationName=\(softmig_[^ ]*\).*/\1/p'); do
         case " $wanted " in
         *" $name "*) ;;

@@ -16,41 +16,59 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
     text.note(&format!(
         "softmig.conf: what softmig needs of Slurm {version}, made from policy.toml by `softmig config`.\n\
          \n\
-         Make it again after a change of policy.toml. slurm.conf takes it in above the site's own lines of nodes and partitions:\n  \
+         Make it again after a change of policy.toml. slurm.conf takes it in with its first line:\n  \
          include softmig.conf\n\
-         If a setting is here and in slurm.conf, the last one counts. If a node or partition is in both,\n\
+         If a setting is here and in slurm.conf, the last one counts, which is then slurm.conf's: `softmig check` tells of it\n\
+         (SETTING_TWICE). Words of your own for a list here go into [slurm] of policy.toml. If a node or partition is in both,\n\
          slurmctld does not start: take it out of slurm.conf."
     ));
-    programs(&mut text);
+    programs(&mut text, policy);
     scheduling(&mut text, policy, version);
-    control_groups(&mut text);
+    control_groups(&mut text, policy);
     host_memory(&mut text, policy);
-    limits(&mut text, accounting.as_ref());
+    limits(&mut text, policy, accounting.as_ref());
     nodes(&mut text, policy, now);
     all_partitions(&mut text, policy, accounting.as_ref(), now);
     text.file("softmig.conf")
 }
 
-fn programs(text: &mut Text) {
+/// A list, with the site's own words behind those of softmig.
+fn list<'a>(
+    text: &mut Text,
+    policy: &'a Policy,
+    key: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) {
+    let mut all: Vec<&str> = words.into_iter().collect();
+    for own in policy.slurm_words().of(key) {
+        if !all.iter().any(|word| word.eq_ignore_ascii_case(own)) {
+            all.push(own);
+        }
+    }
+    text.line(format!("{key}={}", all.join(",")));
+}
+
+fn programs(text: &mut Text, policy: &Policy) {
     text.why(
         "Decides on requests for part of a GPU, in slurmctld, by job_submit.lua beside slurm.conf.",
     );
-    text.line("JobSubmitPlugins=lua");
+    list(text, policy, "JobSubmitPlugins", ["lua"]);
     text.note(
         "The same answer in the user's own sbatch, salloc and srun, by cli_filter.lua beside slurm.conf. Without it srun cannot\n\
          ask for a slice.",
     );
-    text.line("CliFilterPlugins=lua");
+    list(text, policy, "CliFilterPlugins", ["lua"]);
     text.why(
-        "Write a job's limits on its node before it starts, and remove them after its end. A site that has programs of its own\n\
-         puts all of them into one folder and writes a pattern here.",
+        "Write a job's limits on its node before it starts, and remove them after its end. Programs of your own:\n\
+         from Slurm 24.11 on, Prolog= and Epilog= of slurm.conf run as well. In older releases the last line counts alone, so let\n\
+         your own program there run softmig's, too.",
     );
     text.line("Prolog=/usr/libexec/softmig-prolog");
     text.line("Epilog=/usr/libexec/softmig-epilog");
     text.note(
         "The prolog runs when nodes are given to a job, not at its first step; and what a user starts over ssh counts as the job's.",
     );
-    text.line("PrologFlags=Contain");
+    list(text, policy, "PrologFlags", ["Contain"]);
 }
 
 fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
@@ -73,7 +91,7 @@ fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
             names.push(gres.name);
         }
     }
-    text.line(format!("GresTypes={}", names.join(",")));
+    list(text, policy, "GresTypes", names.iter().map(String::as_str));
     text.line("SelectType=select/cons_tres");
     let spread = policy.placement == Placement::Spread;
     match (spread, version.spreads_shards()) {
@@ -90,19 +108,18 @@ fn scheduling(text: &mut Text, policy: &Policy, version: SlurmVersion) {
         ),
     }
     text.note("Never MULTIPLE_SHARING_GRES_PJ: it spreads one slice over several GPUs.");
-    match spread && version.spreads_shards() {
-        true => text.line("SelectTypeParameters=CR_Core_Memory,LL_SHARED_GRES"),
-        false => text.line("SelectTypeParameters=CR_Core_Memory"),
-    }
+    let spreads = (spread && version.spreads_shards()).then_some("LL_SHARED_GRES");
+    let words = ["CR_Core_Memory"].into_iter().chain(spreads);
+    list(text, policy, "SelectTypeParameters", words);
 }
 
-fn control_groups(text: &mut Text) {
+fn control_groups(text: &mut Text, policy: &Policy) {
     text.why(
         "A job lives in a control group: that is how a process is known to be the job's, and what fences it off from other GPUs\n\
          (cgroup.conf).",
     );
     text.line("ProctrackType=proctrack/cgroup");
-    text.line("TaskPlugin=task/cgroup");
+    list(text, policy, "TaskPlugin", ["task/cgroup"]);
 }
 
 /// Under CR_Core_Memory a job that names no memory takes the node's.
@@ -124,7 +141,7 @@ fn host_memory(text: &mut Text, policy: &Policy) {
     }
 }
 
-fn limits(text: &mut Text, accounting: Option<&Accounting>) {
+fn limits(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>) {
     let Some(accounting) = accounting else {
         text.why(
             "No class in policy.toml has a limit or a priority, so Slurm has nothing to count, and slurmdbd is not needed.",
@@ -136,11 +153,10 @@ fn limits(text: &mut Text, accounting: Option<&Accounting>) {
          is, AccountingStorageHost, is for slurm.conf to say. Without slurmdbd slurmctld does not start with these lines.",
     );
     text.line("AccountingStorageType=accounting_storage/slurmdbd");
-    text.line(format!(
-        "AccountingStorageTRES={}",
-        accounting.tres.join(",")
-    ));
-    text.line(format!("AccountingStorageEnforce={}", ENFORCE.join(",")));
+    let tres = accounting.tres.iter().map(String::as_str);
+    let tres: Vec<&str> = tres.collect();
+    list(text, policy, "AccountingStorageTRES", tres);
+    list(text, policy, "AccountingStorageEnforce", ENFORCE);
     if accounting.priority {
         text.note(
             "Classes have priorities, which count only where a QOS counts in a job's priority. The weight is the site's to choose\n\
@@ -190,13 +206,15 @@ fn nodes(text: &mut Text, policy: &Policy, now: i64) {
 }
 
 fn all_partitions(text: &mut Text, policy: &Policy, accounting: Option<&Accounting>, now: i64) {
+    let mut weighed = String::new();
     if let Some(weights) = accounting.and_then(|accounting| accounting.weights.as_ref()) {
-        text.why(
-            "A whole GPU counts as its shards in every partition below, here and in slurm.conf, so that one limit holds for slices\n\
-             and whole GPUs. Nothing else weighs anything: a job without GPUs is never held up by it.",
-        );
-        text.line(format!(
-            "PartitionName=DEFAULT TRESBillingWeights=\"{weights}\""
+        weighed = format!(" TRESBillingWeights=\"{weights}\"");
+        text.why(&format!(
+            "A whole GPU counts as its shards, so that one limit holds for slices and whole GPUs. Each PartitionName line in\n\
+             slurm.conf that has nodes with GPUs needs these words:\n \
+             {weighed}\n\
+             A job without GPUs weighs nothing there, also in fair share. So the words are not for other partitions, and not for\n\
+             PartitionName=DEFAULT."
         ));
     }
     let partitions = partitions::all(policy, now);
@@ -205,13 +223,16 @@ fn all_partitions(text: &mut Text, policy: &Policy, accounting: Option<&Accounti
     }
     text.why("Where slice jobs go whose users name no partition ([[route]]). slurm.conf has no line of its own for these.");
     for partition in partitions {
+        let line = partition.to_string();
+        let own = word(&line, "TRESBillingWeights").is_some();
+        let weighed = if own { "" } else { &weighed };
         if partition.nodes.is_empty() {
             text.note(&format!(
-                "[[nodes]] in policy.toml has no GPUs for {}; write its nodes in slurm.conf:\n  {partition} Nodes=...",
+                "[[nodes]] in policy.toml has no GPUs for {}; write its nodes in slurm.conf:\n  {line}{weighed} Nodes=...",
                 partition.name
             ));
         } else {
-            text.line(partition);
+            text.line(format!("{line}{weighed}"));
         }
     }
 }

@@ -11,7 +11,7 @@ const DS01: &str = include_str!("../../tests/policies/ds01.toml");
 const SURF: &str = include_str!("../../tests/policies/surf.toml");
 const MIG: &str = include_str!("../../tests/policies/mig.toml");
 
-/// 2027-01-11T08:00:00Z, from when a GPU of DS01 is kept for somebody.
+/// 2027-01-11T08:00:00Z, from when a GPU of DS01 is kept for a user.
 const START: i64 = 1_799_654_400;
 const WEEK: i64 = 7 * 86_400;
 
@@ -43,7 +43,28 @@ fn lines<'a>(files: &'a BTreeMap<&str, String>, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn ds01_before_a_gpu_is_kept_for_somebody() {
+fn control_groups_are_called_as_before_where_the_release_can() {
+    let set = "CgroupJobIdPaths=yes";
+    for (version, there, comment) in [
+        ("25.11.9", false, false),
+        ("26.05", false, true),
+        ("26.05.1", false, true),
+        ("26.05.2", true, false),
+        ("26.11", true, false),
+    ] {
+        let files = made(DS01, version, START);
+        assert_eq!(
+            lines(&files, "cgroup.conf").contains(&set),
+            there,
+            "{version}"
+        );
+        let proposed = files["cgroup.conf"].contains("# CgroupJobIdPaths=yes");
+        assert_eq!(proposed, comment, "{version}");
+    }
+}
+
+#[test]
+fn ds01_before_a_gpu_is_kept_for_a_user() {
     insta::assert_snapshot!(texts(DS01, "24.11", START - 1));
 }
 

@@ -1,6 +1,9 @@
-//! `--write`: the files in a folder, each whole or not at all, and none over one that says something else.
+//! `--write`: the files in a folder, each whole or not at all. One that softmig wrote before gives way to the new one, unless
+//! it was changed since.
 
+use super::merge::merged;
 use super::text::Generated;
+use crate::stamp::{is_untouched, stamped, unstamped};
 use anyhow::{Context, bail};
 use std::fmt;
 use std::fs::Permissions;
@@ -15,6 +18,8 @@ pub(super) enum Written {
     New(PathBuf),
     /// It said the same already.
     Unchanged(PathBuf),
+    /// An earlier one of softmig's was there, as it had been written.
+    Renewed(PathBuf),
     /// Another was there and is left; the new one is beside it.
     Beside { there: PathBuf, new: PathBuf },
     /// Another was there; it is beside it now.
@@ -26,6 +31,11 @@ impl fmt::Display for Written {
         match self {
             Self::New(path) => write!(f, "{}: written", path.display()),
             Self::Unchanged(path) => write!(f, "{}: unchanged", path.display()),
+            Self::Renewed(path) => write!(
+                f,
+                "{}: written over softmig's earlier one, which was not changed",
+                path.display()
+            ),
             Self::Beside { there, new } => write!(
                 f,
                 "{there}: differs, and is left as it is; see what would change with\n  \
@@ -65,8 +75,20 @@ fn one(file: &Generated, folder: &Path, force: bool) -> anyhow::Result<Written> 
         }
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
-    if there == file.text.as_bytes() {
+    let said = unstamped(&there);
+    let file = &Generated {
+        text: merged(file.name, &file.text, &String::from_utf8_lossy(&said)),
+        ..file.clone()
+    };
+    if said == file.text.as_bytes() {
         return Ok(Written::Unchanged(path));
+    }
+    if is_untouched(&there) {
+        // The file itself, where a link leads to it.
+        let file_itself =
+            std::fs::canonicalize(&path).with_context(|| format!("{}", path.display()))?;
+        place(file, &file_itself)?;
+        return Ok(Written::Renewed(path));
     }
     if force {
         let old = beside(&path, "old");
@@ -94,7 +116,7 @@ fn place(file: &Generated, path: &Path) -> anyhow::Result<()> {
     let write = || -> std::io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("."));
         let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        new.write_all(file.text.as_bytes())?;
+        new.write_all(stamped(&file.text, "#").as_bytes())?;
         new.as_file()
             .set_permissions(Permissions::from_mode(mode))?;
         new.as_file().sync_all()?;
@@ -125,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_differs_is_left_and_the_new_one_goes_beside_it() {
+    fn a_file_that_softmig_wrote_gives_way_until_it_is_changed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let path = at("softmig-qos.sh");
@@ -136,7 +158,22 @@ mod tests {
             write(folder.path(), "a", false),
             Written::Unchanged(path.clone())
         );
-        let written = write(folder.path(), "b", false);
+        assert_eq!(
+            write(folder.path(), "b", false),
+            Written::Renewed(path.clone())
+        );
+        assert_eq!(read(path.clone()), stamped("b", "#"));
+        assert!(!at("softmig-qos.sh.new").exists());
+        // One without the line that says the same, as of an earlier release.
+        std::fs::write(&path, "c").unwrap();
+        assert_eq!(
+            write(folder.path(), "c", false),
+            Written::Unchanged(path.clone())
+        );
+        assert_eq!(read(path.clone()), "c");
+        let changed = format!("{}# ours\n", stamped("c", "#"));
+        std::fs::write(&path, &changed).unwrap();
+        let written = write(folder.path(), "d", false);
         let new = at("softmig-qos.sh.new");
         assert_eq!(
             written.to_string(),
@@ -147,7 +184,7 @@ mod tests {
                 new = new.display()
             )
         );
-        assert_eq!((read(path), read(new)), ("a".into(), "b".into()));
+        assert_eq!((read(path), read(new)), (changed, stamped("d", "#")));
     }
 
     #[test]
@@ -159,14 +196,14 @@ mod tests {
         let written = write(folder.path(), "new", true);
         assert!(matches!(written, Written::Replaced { .. }), "{written:?}");
         assert_eq!(read(at("softmig-qos.sh.old")), "old");
-        assert_eq!(read(at("elsewhere")), "new");
+        assert_eq!(read(at("elsewhere")), stamped("new", "#"));
         assert!(at("softmig-qos.sh").is_symlink());
     }
 
     #[test]
     fn nothing_else_is_left_in_the_folder() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "a", false);
+        std::fs::write(folder.path().join("softmig-qos.sh"), "a").unwrap();
         write(folder.path(), "b", false);
         let there = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(there, 2);

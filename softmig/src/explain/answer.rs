@@ -37,7 +37,10 @@ fn host(grant: &Grant) -> String {
         text += &format!("\n  CPUs        {cpus} for each task");
     }
     if let Some(mib) = grant.request.memory_per_node {
-        text += &format!("\n  memory      {mib} MiB of the node's");
+        text += &match mib {
+            0 => "\n  memory      all of the node's".to_string(),
+            mib => format!("\n  memory      {mib} MiB of the node's"),
+        };
     }
     text
 }

@@ -50,15 +50,16 @@ impl Source {
     }
 }
 
-/// Where the library lies in the tree or the folder that this command is in: `bin/softmig` has it in `lib/softmig/`,
-/// as a package and as an unpacked archive, and one that was copied somewhere may have it beside itself.
+/// Where the library lies in the tree or the folder that this command is in: `bin/softmig` has it in `lib/softmig/staged/`,
+/// as a package and as an unpacked archive, and one that was copied somewhere may have it beside itself. It is never the
+/// file that processes load: a newer tree that is unpacked over an older one overwrites nothing that is in use.
 pub(crate) fn beside_command() -> anyhow::Result<PathBuf> {
     let command = std::env::current_exe().context("finding this command's own file")?;
     let folder = command.parent().unwrap_or(Path::new("/"));
     let tree = folder
         .parent()
         .unwrap_or(folder)
-        .join("lib/softmig")
+        .join("lib/softmig/staged")
         .join(LIBRARY);
     [tree.clone(), folder.join(LIBRARY)]
         .into_iter()

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most that is kept of what it says.
 const LONGEST: u64 = 256 << 10;
 
-/// The user and group `nobody`, an ordinary user for whom set-uid programs become root.
-const NOBODY: u32 = 65534;
+/// An ordinary user and group, for whom set-uid programs become root.
+const ORDINARY: u32 = 65534;
 
 /// A program that is run to see whether it still runs as it should.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Program {
     }
 
     /// The same, run by an ordinary user.
-    pub(crate) fn by_nobody(mut self) -> Self {
+    pub(crate) fn by_ordinary_user(mut self) -> Self {
         self.as_nobody = true;
         self
     }
@@ -102,7 +102,7 @@ impl Program {
             // Whatever it starts ends with it.
             .process_group(0);
         if self.as_nobody {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(ORDINARY).gid(ORDINARY);
         }
         let mut child = command
             .spawn()
@@ -135,7 +135,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = pipe.by_ref().take(LONGEST).read_to_end(&mut bytes);
-        // Nobody listens any more when it was too late.
+        // The other end is gone if it was too late.
         let _ = sender.send(bytes);
     });
     receiver

@@ -52,7 +52,7 @@ impl Rehearsal {
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755))
             .with_context(|| format!("making {name} set-uid"))?;
         program.words.splice(0..1, [copy.display().to_string()]);
-        Ok(program.by_nobody())
+        Ok(program.by_ordinary_user())
     }
 
     /// Fails unless set-uid programs become root here: else trying them would show nothing.
@@ -67,7 +67,8 @@ impl Rehearsal {
     }
 }
 
-fn leave_the_others() -> anyhow::Result<()> {
+/// Gives this thread mounts of its own.
+pub(crate) fn leave_the_others() -> anyhow::Result<()> {
     #[expect(
         deprecated,
         reason = "what makes it unsafe is unsharing descriptors, and this unshares mounts alone"

@@ -72,12 +72,12 @@ impl Trial {
         for words in [&["true"][..], &["sh", "-c", "exit 7"], &MAPS] {
             let program = Program::new(words).with_context(|| format!("there is no {words:?}"))?;
             trial.add(program.clone(), words == MAPS, false)?;
-            trial.add(program.by_nobody(), words == MAPS, false)?;
+            trial.add(program.by_ordinary_user(), words == MAPS, false)?;
         }
         trial.add(place.set_uid(&MAPS)?, true, true)?;
         for name in ["su", "sudo", "mount", "passwd"] {
             if is_set_uid(name) {
-                let program = Program::new(&[name, "--version"]).map(Program::by_nobody);
+                let program = Program::new(&[name, "--version"]).map(Program::by_ordinary_user);
                 trial.add(
                     program.with_context(|| format!("there is no {name}"))?,
                     false,

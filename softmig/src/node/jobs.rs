@@ -6,24 +6,35 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
-use softmig_node::job::{GpuList, Job, JobId, Tags};
+use softmig_node::job::{Job, JobId, Sluid, Tags};
 use softmig_node::node::Node;
-use softmig_node::record::{conf_of, record_if_missing};
+use softmig_node::record::{conf_of, name_by_sluid, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
-use softmig_node::verdict::{Verdict, decide};
+use softmig_node::verdict::{Source, Verdict, decide};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
+use softmig_policy::node::limits::Limits;
+use softmig_policy::node::softmig_conf;
 use softmig_policy::slurm::allocation::Allocation;
+use softmig_policy::slurm::gpu_list::GpuList;
+use softmig_policy::slurm::release::SlurmVersion;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// What of a job is asked for, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
 /// chose and could make look like something else.
 const COLUMNS: &str = "--Format=JobID,UserID,GroupID,RestartCnt";
+
+/// The same where jobs have a second name, by which the job's control group may be called.
+const COLUMNS_WITH_SLUID: &str = "--Format=JobID,UserID,GroupID,RestartCnt,SLUID";
 
 /// What became of the jobs that had no conf.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// What each job that has one now may take, in words.
     pub(crate) given: Vec<(JobId, String)>,
+    /// Those whose conf has a second name now: their prolog ran before an upgrade of Slurm.
+    pub(crate) named: Vec<JobId>,
     /// Those of which nothing is known.
     pub(crate) unknown: Vec<JobId>,
     /// Why not.
@@ -47,19 +58,27 @@ pub(crate) fn give_confs(node: &Node) -> anyhow::Result<Survey> {
     match listed(&slurmd) {
         Ok((commands, jobs)) => {
             for job in jobs {
-                if has_conf(node, job.id)? {
-                    continue;
-                }
+                let older = match conf_here(node, job.id)? {
+                    Here::Ours => {
+                        let named = name_by_sluid(node, &job);
+                        if named.with_context(|| format!("job {}", job.id))? {
+                            survey.named.push(job.id);
+                        }
+                        continue;
+                    }
+                    Here::Older(limits) => Some(limits),
+                    Here::Nothing => None,
+                };
                 if survey.late {
                     survey.unknown(job.id, &AskError::Late);
                 } else {
-                    give(node, &job, &commands, policy.as_ref(), &mut survey)?;
+                    give(node, &job, &commands, policy.as_ref(), older, &mut survey)?;
                 }
             }
         }
         Err(why) => {
             for id in jobs_with_steps() {
-                if !has_conf(node, id)? {
+                if !matches!(conf_here(node, id)?, Here::Ours) {
                     survey.unknown(id, &why);
                 }
             }
@@ -68,18 +87,85 @@ pub(crate) fn give_confs(node: &Node) -> anyhow::Result<Survey> {
     Ok(survey)
 }
 
-fn has_conf(node: &Node, id: JobId) -> anyhow::Result<bool> {
+/// What the node says of a job.
+enum Here {
+    Nothing,
+    /// A conf of the older SoftMig's prolog, with these limits.
+    Older(Limits),
+    Ours,
+}
+
+fn conf_here(node: &Node, id: JobId) -> anyhow::Result<Here> {
     let run = node.open().context("looking for confs of jobs")?;
-    match run {
-        Some(run) => Ok(run.conf_text(id)?.is_some()),
-        None => Ok(false),
+    let text = run.map(|run| run.conf_text(id)).transpose()?.flatten();
+    Ok(match text {
+        None => Here::Nothing,
+        Some(text) => softmig_conf::limits(&text).map_or(Here::Ours, Here::Older),
+    })
+}
+
+/// Keeps the limits of an older conf, unless those that the policy gives are smaller.
+fn no_more_than(verdict: Verdict, older: Option<Limits>) -> Verdict {
+    let Some(older) = older else { return verdict };
+    let is_smaller = |own: &Limits| {
+        own.memory_mib() <= older.memory_mib()
+            && own.share().percent_tenths() <= older.share().percent_tenths()
+    };
+    match verdict {
+        Verdict::Slice(own, _) if is_smaller(&own) => verdict,
+        _ => Verdict::Slice(older, Source::Slurmctld),
     }
 }
+
+/// Jobs that the node has limits for and that Slurm does not know any more: their epilog failed or was cut off. `None` if
+/// slurmctld does not answer.
+pub(crate) fn unknown_to_slurm(node: &Node) -> Option<Vec<JobId>> {
+    let run = node.open().ok()??;
+    let is_old = |name: &String| {
+        let path = run.dir.path().join(name);
+        let changed = std::fs::symlink_metadata(path).and_then(|conf| conf.modified());
+        let age = changed.ok().and_then(|changed| changed.elapsed().ok());
+        age.is_some_and(|age| age >= YOUNG)
+    };
+    let names = run.dir.names().ok()?;
+    let old = names.iter().filter(|name| is_old(name));
+    let old = old.filter_map(|name| JobId::parse(name.strip_suffix(".conf")?));
+    let mut old: Vec<JobId> = old.collect();
+    drop(run);
+    if old.is_empty() {
+        return Some(old);
+    }
+    let all = [
+        "--noheader",
+        "--all",
+        "--local",
+        "--states=all",
+        "--array",
+        "--Format=JobID",
+    ];
+    let answer = Slurmd::here().commands?.long_answer("squeue", &all).ok()?;
+    let known: BTreeSet<JobId> = answer
+        .lines()
+        .filter_map(|line| JobId::parse(line.trim()))
+        .collect();
+    old.retain(|id| !known.contains(id));
+    old.sort_unstable();
+    Some(old)
+}
+
+/// A younger conf may be of a job that the list does not have yet.
+const YOUNG: Duration = Duration::from_secs(60);
 
 /// The jobs that run here, as slurmctld lists them.
 fn listed(slurmd: &Slurmd) -> Result<(Commands, Vec<Job>), AskError> {
     let commands = slurmd.commands.clone().ok_or(AskError::NotFound)?;
     let node = format!("--nodelist={}", slurmd.name);
+    let release = commands.answer("squeue", &["--version"])?;
+    let release = release.trim().parse::<SlurmVersion>();
+    let columns = match release.is_ok_and(SlurmVersion::gives_jobs_sluids) {
+        true => COLUMNS_WITH_SLUID,
+        false => COLUMNS,
+    };
     let answer = commands.answer(
         "squeue",
         &[
@@ -88,7 +174,7 @@ fn listed(slurmd: &Slurmd) -> Result<(Commands, Vec<Job>), AskError> {
             "--local",
             "--states=RUNNING,SUSPENDED",
             &node,
-            COLUMNS,
+            columns,
         ],
     )?;
     let jobs = answer.lines().filter_map(|line| job_of(line, &slurmd.name));
@@ -105,7 +191,9 @@ fn job_of(line: &str, node: &str) -> Option<Job> {
         gpus: Some(GpuList::default()),
         run: words.next()?.parse().ok(),
         start: None,
-        sluid: None,
+        sluid: words.next().and_then(Sluid::parse),
+        user: None,
+        account: None,
         node: node.to_string(),
         slurm_conf: None,
         tags: Tags::default(),
@@ -118,6 +206,7 @@ fn give(
     job: &Job,
     commands: &Commands,
     policy: Option<&NodePolicy>,
+    older: Option<Limits>,
     survey: &mut Survey,
 ) -> anyhow::Result<()> {
     let allocation = match commands.allocation(job.id, &job.node) {
@@ -129,9 +218,9 @@ fn give(
             return Ok(());
         }
     };
-    let verdict = decide(job.id, None, policy, None, || Ok(allocation));
+    let verdict = no_more_than(decide(job.id, None, policy, None, || Ok(allocation)), older);
     // The cards need not be known: Slurm's fence shows the job no other, and limits hold on each.
-    match conf_of(job, &verdict, Gpus::default()) {
+    match conf_of(job, &verdict, Gpus::default(), policy) {
         Some(conf) => {
             let given =
                 record_if_missing(node, job, &conf).with_context(|| format!("job {}", job.id))?;
@@ -153,7 +242,7 @@ fn words_for(verdict: &Verdict) -> String {
             limits.gpu_type(),
             limits.memory_mib()
         ),
-        Verdict::Whole(_) => "all of its GPUs".into(),
+        Verdict::Whole(_) | Verdict::Mixed(_) => "all of its GPUs".into(),
         Verdict::Unknown | Verdict::Unseen | Verdict::Drain => "nothing".into(),
     }
 }
@@ -161,6 +250,24 @@ fn words_for(verdict: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_conf_of_the_older_prolog_is_loosened() {
+        let limits = |text: &str| softmig_conf::limits(text.as_bytes()).unwrap();
+        let older = limits("CUDA_DEVICE_MEMORY_LIMIT=12288M\nCUDA_DEVICE_SM_LIMIT=25\n");
+        let larger = limits("CUDA_DEVICE_MEMORY_LIMIT=12289M\nCUDA_DEVICE_SM_LIMIT=25\n");
+        let smaller = limits("CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\n");
+        let slice = |limits| Verdict::Slice(limits, Source::Slurmctld);
+        for (verdict, kept) in [
+            (Verdict::Whole(Source::Slurmctld), older),
+            (Verdict::Unknown, older),
+            (slice(larger), older),
+            (slice(smaller), smaller),
+        ] {
+            assert_eq!(no_more_than(verdict, Some(older)), slice(kept));
+        }
+        assert_eq!(no_more_than(Verdict::Unknown, None), Verdict::Unknown);
+    }
 
     #[test]
     fn a_line_of_the_list_is_a_job() {
@@ -171,6 +278,10 @@ mod tests {
             (job.id.get(), job.uid, job.gid, job.run),
             (7, 2001, 2002, Some(3))
         );
+        assert_eq!(job.sluid, None);
+        let sluid = |text: &str| job_of(&format!("7 2001 2002 0 {text}"), "n1")?.sluid;
+        assert_eq!(sluid("sF49M82R4N8J00"), Sluid::parse("sF49M82R4N8J00"));
+        assert_eq!(sluid("N/A"), None);
         for other in ["", "x 1 2 3", "0 1 2 3", "7 alice 2 3", "7 1"] {
             assert!(job_of(other, "n1").is_none(), "{other}");
         }

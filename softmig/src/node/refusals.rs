@@ -5,7 +5,7 @@
 
 use softmig_node::dir::{Dir, DirError};
 use softmig_node::node::Node;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::SystemTime;
 
@@ -23,6 +23,13 @@ const OTHER: &str = "other";
 /// The words between the job and the call in a line of the hook's:
 /// `2026-11-21T06:45:40Z softmig[PID] job 12: would refuse cuInit: no conf for this job (10)`.
 const WOULD_REFUSE: &str = " would refuse ";
+
+/// Those of a line about memory, which has the GPU and the figures behind them:
+/// `... job 12: would be out of memory on GPU 0: cuMemAlloc asked for 512 MiB, the job holds 26994 MiB ...`.
+const OUT_OF_MEMORY: &str = " would be out of memory on GPU ";
+
+/// Behind the call in such a line.
+const ASKED_FOR: &str = " asked for ";
 
 /// All that would have been refused.
 #[derive(Debug, Default)]
@@ -48,9 +55,12 @@ impl Refusals {
     pub(crate) fn count(node: &Node, since: SystemTime) -> Self {
         let since = humantime::format_rfc3339_seconds(since).to_string();
         let mut refusals = Self::default();
+        // The log of a job that ends just now is in both places.
+        let mut seen = BTreeSet::new();
         for logs in [running, ended] {
             // One at a time: together they may be more than the node's memory.
-            let read = logs(node, &mut |log| match log {
+            let read = logs(node, &mut |job, log| match log {
+                _ if !seen.insert(job.to_string()) => {}
                 Ok(bytes) => refusals.add(&String::from_utf8_lossy(&bytes), &since),
                 Err(error) => refusals.miss(&error),
             });
@@ -74,7 +84,7 @@ impl Refusals {
             let Some(report) = Report::read(line).filter(|report| report.is_since(since)) else {
                 continue;
             };
-            let mut what = shown(report.what);
+            let mut what = report.what.shown();
             if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&what) {
                 what = OTHER.to_string();
             }
@@ -83,14 +93,18 @@ impl Refusals {
                 kind.jobs += 1;
                 kind.last = self.logs;
             }
+            let Some(so_far) = report.so_far else {
+                kind.times = kind.times.saturating_add(1);
+                continue;
+            };
             let before = processes.entry(report.process).or_default();
             // Another process may have come by the same number: then its count begins again.
-            let more = match report.times.checked_sub(*before) {
-                None | Some(0) => report.times,
+            let more = match so_far.checked_sub(*before) {
+                None | Some(0) => so_far,
                 Some(more) => more,
             };
             kind.times = kind.times.saturating_add(more);
-            *before = report.times;
+            *before = so_far;
         }
     }
 }
@@ -99,26 +113,57 @@ impl Refusals {
 struct Report<'a> {
     time: &'a str,
     process: &'a str,
-    what: &'a str,
-    times: u64,
+    what: What<'a>,
+    /// How many it were so far, where the line says that; else it tells of one.
+    so_far: Option<u64>,
+}
+
+/// What a line says would have been refused.
+enum What<'a> {
+    /// A call, and why.
+    Call(&'a str),
+    /// More memory than the slice has, by this call.
+    Memory(&'a str),
+}
+
+impl What<'_> {
+    fn shown(&self) -> String {
+        match self {
+            Self::Call(what) => shown(what),
+            Self::Memory(call) => shown(&format!("{call}: out of memory")),
+        }
+    }
 }
 
 impl<'a> Report<'a> {
     /// Reads a line; `None` when it says something else. What is missing in it is not missed.
     fn read(line: &'a str) -> Option<Self> {
-        let (before, after) = line.split_once(WOULD_REFUSE)?;
-        let counted = after
-            .trim_end()
-            .strip_suffix(')')
-            .and_then(|after| after.rsplit_once(" ("))
-            .and_then(|(what, times)| Some((what, times.parse().ok()?)));
-        let (what, times) = counted.unwrap_or((after, 1));
+        let (before, what, so_far) = match line.split_once(OUT_OF_MEMORY) {
+            Some((before, after)) => {
+                // Each of these lines has other figures.
+                let (_, after) = after.split_once(": ").unwrap_or_default();
+                let (call, _) = after.split_once(ASKED_FOR).unwrap_or((after, ""));
+                (before, What::Memory(call), None)
+            }
+            None => {
+                let (before, after) = line.split_once(WOULD_REFUSE)?;
+                let counted = after
+                    .trim_end()
+                    .strip_suffix(')')
+                    .and_then(|after| after.rsplit_once(" ("))
+                    .and_then(|(what, times)| Some((what, times.parse().ok()?)));
+                match counted {
+                    Some((what, times)) => (before, What::Call(what), Some(times)),
+                    None => (before, What::Call(after), None),
+                }
+            }
+        };
         let mut words = before.split(' ');
         Some(Self {
             time: words.next().unwrap_or_default(),
             process: words.next().unwrap_or_default(),
             what,
-            times,
+            so_far,
         })
     }
 
@@ -141,7 +186,7 @@ fn shown(what: &str) -> String {
 type Log = Result<Vec<u8>, DirError>;
 
 /// Reads the logs of the jobs that are here.
-fn running(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
+fn running(node: &Node, visit: &mut dyn FnMut(&str, Log)) -> Result<(), DirError> {
     let Some(run) = Dir::open(&node.run, node.owner)? else {
         return Ok(());
     };
@@ -155,22 +200,24 @@ fn running(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
     let names = jobs.names()?;
     names
         .iter()
-        .filter_map(|job| log_of(job).transpose())
-        .for_each(visit);
+        .filter_map(|job| Some((job, log_of(job).transpose()?)))
+        .for_each(|(job, log)| visit(job, log));
     Ok(())
 }
 
 /// Reads the logs of the jobs that were.
-fn ended(node: &Node, visit: &mut dyn FnMut(Log)) -> Result<(), DirError> {
+fn ended(node: &Node, visit: &mut dyn FnMut(&str, Log)) -> Result<(), DirError> {
     let Some(logs) = Dir::open(&node.log, node.owner)? else {
         return Ok(());
     };
     let names = logs.names()?;
     names
         .iter()
-        .filter(|name| name.ends_with(".log"))
-        .filter_map(|name| logs.read(name, LONGEST).transpose())
-        .for_each(visit);
+        .filter_map(|name| {
+            let job = name.strip_suffix(".log")?;
+            Some((job, logs.read(name, LONGEST).transpose()?))
+        })
+        .for_each(|(job, log)| visit(job, log));
     Ok(())
 }
 
@@ -245,6 +292,22 @@ mod tests {
             "would have refused, by the logs of 3 jobs (who can write anything there):\n\
              \x20      92+ times in 1 job: cuInit: no conf for this job\n\
              \x20      10+ times in 2 jobs: cuMemAlloc_v2: over the limit\n"
+        );
+    }
+
+    #[test]
+    fn memory_beyond_the_slice_counts() {
+        let line = |held: u32| {
+            format!(
+                "2026-11-21T06:45:40Z softmig[7] job 12: would be out of memory on GPU 0: cuMemAlloc asked for 512 MiB, \
+                 the job holds {held} MiB (this process {held} MiB) and may hold 11366 MiB\n"
+            )
+        };
+        let log = [line(11000), line(26994)].concat();
+        assert_eq!(
+            counted(&[&log, &line(12000)]),
+            "would have refused, by the logs of 2 jobs (who can write anything there):\n\
+             \x20       3+ times in 2 jobs: cuMemAlloc: out of memory\n"
         );
     }
 

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_can_read_is_mended_on_the_way() {
+    fn a_file_that_cannot_be_read_is_mended_on_the_way() {
         let old = "SOFTMIG_NODE=enfroce\nSOFTMIG_NODE=off\nrubbish \x1b[31m\nSOFTMIG_IDENTITY=pid\n\
                    SOFTMIG_IDENTITY=env\nSOFTMIG_IDENTITY=env\n";
         let (text, set_aside) = edited(old, NodeMode::Off);

@@ -21,6 +21,8 @@ pub(super) struct Findings {
     pub(super) unseen: Vec<Card>,
     pub(super) catalogue: Catalogue,
     pub(super) notes: Vec<Note>,
+    /// Its CPUs and its memory, as slurmd says them.
+    pub(super) slurm: Option<String>,
 }
 
 impl Findings {
@@ -38,6 +40,7 @@ impl Findings {
             devices,
             unseen,
             notes: Vec::new(),
+            slurm: None,
         }
     }
 

@@ -6,6 +6,28 @@ use std::fmt::Write;
 
 /// All of it. Writing into a text cannot fail, so what `write!` says of that is dropped.
 pub(super) fn of(findings: &Findings) -> String {
+    let mut text = report(findings);
+    if !findings.catalogue.entries.is_empty() {
+        add_entries(&mut text, findings);
+    }
+    text
+}
+
+/// The entries, below a report that is made of comments: a policy.toml.
+pub(super) fn toml(findings: &Findings) -> String {
+    let report = report(findings);
+    let lines = report.lines().map(|line| match line {
+        "" => "#\n".to_owned(),
+        line => format!("# {line}\n"),
+    });
+    let mut text: String = lines.collect();
+    if !findings.catalogue.entries.is_empty() {
+        add_entries(&mut text, findings);
+    }
+    text
+}
+
+fn report(findings: &Findings) -> String {
     let devices = &findings.devices;
     let driver = devices.driver.as_deref().unwrap_or("unknown");
     let mut text = format!("{}: NVIDIA driver {driver}\n\n", findings.host);
@@ -21,9 +43,6 @@ pub(super) fn of(findings: &Findings) -> String {
     );
     for note in &findings.notes {
         let _ = write!(text, "\n{}\n  {}\n", note.what, note.remedy);
-    }
-    if !findings.catalogue.entries.is_empty() {
-        add_entries(&mut text, findings);
     }
     text
 }
@@ -47,7 +66,7 @@ fn add_gpu(text: &mut String, gpu: &Gpu) {
     if let Some(memory) = &gpu.memory {
         let memory = match gpu.standing {
             Standing::Whole | Standing::Unreadable => in_words(memory),
-            // Nobody can have it as a whole.
+            // No job can have it as a whole.
             Standing::Divided | Standing::Empty => total(memory),
         };
         let _ = writeln!(text, "  memory  {memory}");
@@ -98,7 +117,13 @@ fn add_entries(text: &mut String, findings: &Findings) {
         *text += &entry.toml();
     }
     text.push('\n');
-    let node = findings.catalogue.node_toml(&findings.host);
+    let mut node = findings.catalogue.node_toml(&findings.host);
+    if let Some(words) = &findings.slurm {
+        let _ = writeln!(
+            node,
+            "slurm = \"{words}\"    # as 'slurmd -C' says; add what else your NodeName line has"
+        );
+    }
     match findings.is_complete() {
         true => *text += &node,
         false => {
@@ -197,6 +222,28 @@ mod tests {
             divided(2, "NVIDIA A100-SXM4-40GB", &[]),
         ];
         insta::assert_snapshot!(said(gpus, &[], false));
+    }
+
+    #[test]
+    fn as_toml_it_is_a_policy() {
+        let gpus = vec![
+            whole(0, "NVIDIA L40S"),
+            divided(1, "NVIDIA A100-SXM4-40GB", &["3g.20gb"]),
+            divided(2, "NVIDIA A100-SXM4-40GB", &[]),
+        ];
+        let devices = Devices {
+            driver: Some("580.159.04".into()),
+            gpus,
+        };
+        let mut findings = Findings::new("gpu1".into(), devices, &[]);
+        findings.notes = crate::probe::notes::of(&findings, false);
+        findings.slurm = Some("CPUs=64 RealMemory=515000".into());
+        assert!(softmig_policy::Policy::parse_whole(&of(&findings)).is_err());
+        let text = toml(&findings);
+        let policy = softmig_policy::Policy::parse_whole(&text).unwrap();
+        assert!(policy.gpu("l40s").is_some(), "{text}");
+        assert!(text.contains("# GPU 0: NVIDIA L40S\n"), "{text}");
+        assert_eq!(policy.nodes()[0].slurm(), "CPUs=64 RealMemory=515000");
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub(crate) fn of(policy: &Policy) -> Option<Accounting> {
     // So that they can be reserved.
     let kept = policy.reservables().iter();
     tres.extend(kept.map(|kept| format!("gres/gpu:{}", kept.kind())));
-    let counts = |qos: &qos::Qos| {
-        qos.per_user.get("billing").is_some() || qos.per_job.get("billing").is_some()
-    };
-    let shards = all.iter().any(counts);
+    let shards = all.iter().any(|qos| qos.per_user.get("billing").is_some());
     let weights = shards.then(|| BillingWeights::of(policy));
     if let Some(weights) = &weights {
         tres.extend(weights.iter().map(|(name, _)| name.to_string()));

@@ -2,6 +2,7 @@
 
 use crate::slurm::tres::Tres;
 use softmig_policy::config::classes::Standing;
+use softmig_policy::config::quota::Weights;
 use softmig_policy::{Policy, WallTime};
 use std::fmt;
 
@@ -40,7 +41,7 @@ fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
     let quota = &standing.quota;
     let mut per_user = Tres::default();
     let mut per_job = Tres::default();
-    // A whole GPU weighs as much as its shards: PartitionName=DEFAULT TRESBillingWeights.
+    // A whole GPU weighs as much as its shards: TRESBillingWeights of the partitions with GPUs.
     if let Some(shards) = quota.shards {
         per_user.limit("billing", shards);
     }
@@ -51,10 +52,26 @@ fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
             per_user.limit(format!("gres/gpu:{kind}"), wholes);
         }
     }
-    if let Some(shards) = quota.max_shards_per_job {
-        per_job.limit("billing", shards);
-    }
     let has_mig = policy.gpus().any(|gpu| gpu.is_mig());
+    // Not as billing: that would take weights, which also count in fair share. job_submit adds types up.
+    if let Some(shards) = quota.max_shards_per_job {
+        per_job.limit("gres/shard", shards);
+        match policy.weights() {
+            Weights::Same(of_gpu) if !has_mig => {
+                per_job.limit("gres/gpu", shards / u64::from(*of_gpu));
+            }
+            Weights::Same(of_gpu) => {
+                for kind in whole_types(policy) {
+                    per_job.limit(format!("gres/gpu:{kind}"), shards / u64::from(*of_gpu));
+                }
+            }
+            Weights::ByType(types) => {
+                for (kind, of_gpu) in types.iter().filter(|(_, of_gpu)| **of_gpu > 0) {
+                    per_job.limit(format!("gres/gpu:{kind}"), shards / u64::from(*of_gpu));
+                }
+            }
+        }
+    }
     match quota.whole_gpus {
         // Slurm counts a MIG instance as a GPU.
         Some(most) if has_mig => {
@@ -139,7 +156,10 @@ mod tests {
             qos.per_user.to_string(),
             "billing=9,cpu=5,gres/gpu=2,gres/gpu:h200=1,gres/shard:h200=9,mem=6000"
         );
-        assert_eq!(qos.per_job.to_string(), "billing=4");
+        assert_eq!(
+            qos.per_job.to_string(),
+            "gres/gpu:h200=0,gres/gpu:l40s=1,gres/shard=4"
+        );
         assert_eq!(
             qos.to_string(),
             "MaxJobsPerUser=3 MaxWall=1-00:00:00 Priority=7 Flags+=DenyOnLimit"
@@ -170,7 +190,26 @@ mod tests {
     }
 
     #[test]
-    fn nobody_limited_is_no_qos() {
+    fn a_limit_for_each_job_takes_no_weights() {
+        let only_l40s = GPUS.split("[gpu.h200]").next().unwrap();
+        for (gpus, per_job) in [
+            (only_l40s.to_string(), "gres/gpu=2,gres/shard=8"),
+            (format!("{only_l40s}{MIG}"), "gres/gpu:l40s=2,gres/shard=8"),
+        ] {
+            let mig = if gpus.contains("mig") {
+                "mig = {}\n"
+            } else {
+                ""
+            };
+            let text = format!("{gpus}[defaults]\nmax_shards_per_job = 8\n{mig}");
+            assert_eq!(only(&text).per_job.to_string(), per_job);
+            let accounting = crate::slurm::accounting::of(&Policy::parse(&text).unwrap()).unwrap();
+            assert_eq!(accounting.weights, None);
+        }
+    }
+
+    #[test]
+    fn without_a_limit_there_is_no_qos() {
         assert!(all(&Policy::parse(GPUS).unwrap()).is_empty());
     }
 }

@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
             if written.is_ok() {
                 written = self.write(&out);
                 if written.is_err() {
-                    // Nobody reads any more: nvidia-smi would have learned it just now, in this way.
+                    // The reader is gone: nvidia-smi would have learned it just now, in this way.
                     let _ = kill_process(Pid::from_child(child), Signal::PIPE);
                 }
             }

@@ -1,4 +1,4 @@
-//! The program as somebody types it.
+//! The program as a user types it.
 
 use assert_cmd::Command;
 

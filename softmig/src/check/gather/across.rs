@@ -39,7 +39,13 @@ struct Report {
 }
 
 /// Asks the nodes of a list, or all that have GPUs.
-pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> Vec<Answer> {
+pub(crate) fn ask(
+    cluster: &Cluster,
+    list: &str,
+    reservation: Option<&str>,
+    policy: &[u8],
+    srun: &Path,
+) -> Vec<Answer> {
     let names = match list {
         "" => {
             let with_gpus = cluster.nodes.iter().filter(|node| node.has("gpu"));
@@ -53,7 +59,7 @@ pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> 
         for _ in 0..AT_ONCE.min(names.len()) {
             scope.spawn(|| {
                 while let Some(node) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let told = ask_one(cluster, node, policy, srun);
+                    let told = ask_one(cluster, node, reservation, policy, srun);
                     let answer = Answer {
                         node: node.clone(),
                         told,
@@ -73,6 +79,7 @@ pub(crate) fn ask(cluster: &Cluster, list: &str, policy: &[u8], srun: &Path) -> 
 fn ask_one(
     cluster: &Cluster,
     node: &str,
+    reservation: Option<&str>,
     policy: &[u8],
     srun: &Path,
 ) -> Result<Vec<NodeFinding>, String> {
@@ -101,12 +108,17 @@ fn ask_one(
             "--time=2",
             "--quiet",
         ])
+        .args(reservation.map(|name| format!("--reservation={name}")))
         .args([IMMEDIATE, "--job-name=softmig-check", "--chdir=/", "--"])
         .args(["softmig", "check", "--node", "--json", "--same-as=-"]);
     let (stdout, stderr) = run(command, policy, PATIENCE)?;
     let report: Result<Report, _> = serde_json::from_str(stdout.trim());
     match report {
         Ok(report) => Ok(report.findings),
+        Err(_) if reserved(cluster, node).is_some() && reservation.is_none() => Err(format!(
+            "no answer; it is in reservation {0}, so ask it with --reservation {0}",
+            reserved(cluster, node).unwrap_or_default()
+        )),
         Err(_) => {
             let said = stderr.lines().chain(stdout.lines()).next();
             Err(format!(
@@ -115,6 +127,13 @@ fn ask_one(
             ))
         }
     }
+}
+
+/// A reservation of all that a node has.
+fn reserved<'a>(cluster: &'a Cluster, node: &str) -> Option<&'a str> {
+    let all = cluster.reservations.iter().flatten();
+    let mut of_node = all.filter(|one| one.nodes.iter().any(|name| name == node));
+    of_node.next().map(|one| one.name.as_str())
 }
 
 /// What a command writes to standard output and standard error, in bounded time.
@@ -167,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_answer_holds_up_nobody() {
+    fn a_node_that_does_not_answer_holds_up_no_other() {
         let start = Instant::now();
         let silent = run(shell("sleep 60"), b"x", Duration::from_millis(100));
         assert!(silent.is_err());

@@ -1,10 +1,13 @@
 //! A configuration that is given as files: slurm.conf, and gres.conf and cgroup.conf beside it.
 
-use crate::check::facts::{Declared, GresLine, Line, Lines, Node, Partition, Seen, Settings};
+use crate::check::facts::{
+    Declared, GresLine, Line, Lines, Node, Partition, Seen, Setting, Settings,
+};
 use anyhow::{Context, bail};
 use softmig_policy::slurm::conf::{lines, pairs};
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// What slurm.conf says.
@@ -99,6 +102,11 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
             "downnodes" | "frontendname" => {}
             _ => {
                 for (key, value) in &pairs {
+                    conf.lines.settings.push(Setting {
+                        key: key.clone(),
+                        value: value.clone(),
+                        at: at.clone(),
+                    });
                     match REPEATED.iter().any(|own| own.eq_ignore_ascii_case(key)) {
                         true => conf.settings.add(key, value),
                         false => conf.settings.set(key, value),
@@ -108,12 +116,19 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
         }
     }
     let names: Vec<String> = conf.nodes.iter().map(|node| node.name.clone()).collect();
-    for partition in &mut conf.partitions {
+    let defined: HashSet<&String> = names.iter().collect();
+    for (partition, line) in conf.partitions.iter_mut().zip(&conf.lines.partitions) {
         let words = expand(partition.settings.get("Nodes"));
         partition.nodes = words
             .iter()
             .flat_map(|word| members(word, &names, &sets, &features))
             .collect();
+        let nodes = partition.nodes.iter();
+        let undefined = nodes.filter(|name| !name.is_empty() && !defined.contains(name));
+        conf.lines.undefined.extend(undefined.map(|name| Declared {
+            name: name.clone(),
+            at: line.at.clone(),
+        }));
     }
     conf
 }
@@ -231,7 +246,8 @@ mod tests {
         NodeName=DEFAULT CPUs=16\nNodeName=gpu[1-2] Gres=gpu:l40s:4,shard:l40s:16 Feature=a,b\n\
         NodeName=cpu1 Sockets=2 CPUs=8\nNodeSet=withgpus Feature=b\n\
         PartitionName=DEFAULT MaxTime=60 TRESBillingWeights=\"GRES/shard=1\"\n\
-        PartitionName=all Nodes=ALL\nPartitionName=gpus Nodes=withgpus MaxTime=30\nPartitionName=one Nodes=gpu2\n";
+        PartitionName=all Nodes=ALL\nPartitionName=gpus Nodes=withgpus MaxTime=30\nPartitionName=one Nodes=gpu2\n\
+        PartitionName=old Nodes=gpu[2-4],withgpus\n";
 
     #[test]
     fn a_slurm_conf_is_read_with_its_defaults() {
@@ -251,7 +267,7 @@ mod tests {
             declared(&conf.lines.nodes),
             expected.map(|(name, line)| (name.to_string(), line))
         );
-        let expected = [("all", 11), ("gpus", 12), ("one", 13)];
+        let expected = [("all", 11), ("gpus", 12), ("one", 13), ("old", 14)];
         assert_eq!(
             declared(&conf.lines.partitions),
             expected.map(|(name, line)| (name.to_string(), line))
@@ -264,6 +280,11 @@ mod tests {
         assert_eq!(
             (conf.nodes[0].cpus, conf.nodes[2].cpus),
             (Some(16), Some(8))
+        );
+        let expected = [("gpu3", 14), ("gpu4", 14)];
+        assert_eq!(
+            declared(&conf.lines.undefined),
+            expected.map(|(name, line)| (name.to_string(), line))
         );
         let nodes = |at: usize| conf.partitions[at].nodes.join(",");
         assert_eq!(

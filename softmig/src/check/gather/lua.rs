@@ -1,16 +1,25 @@
-//! Which Lua slurmctld has, and whether softmig's modules are there for it.
+//! Slurm's Lua plugins on this machine: their scripts, the Lua that they are linked with, and whether softmig's modules are
+//! there for it. No slurmctld has to run for that: a wrong module may be what keeps it from starting.
 
-use crate::check::facts::{Lua, LuaModule, LuaVersion, Seen};
+use super::{files, glibc};
+use crate::check::facts::{
+    Glibc, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion, Seen, Settings,
+};
+use crate::node::slurmd::host_name;
 use object::elf::DT_NEEDED;
 use object::read::elf::{Dyn, ElfFile64};
 use object::{Endianness, Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 
-/// Slurm's plugin that runs job_submit.lua.
-const PLUGIN: &str = "job_submit_lua.so";
-
 /// Where softmig's modules are, a folder for each Lua.
 const MODULES: &str = "/usr/lib/softmig/lua";
+
+/// Where slurm.conf is on a machine; the last one is what slurmctld sent to a machine without a file of its own.
+const SLURM_CONF: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+
+/// Where Slurm's plugins are if nothing says otherwise: in Debian, in Red Hat's relatives, and as Slurm is built.
+const PLUGIN_DIRS: &str = "/usr/lib/x86_64-linux-gnu/slurm-wlm:/usr/lib/x86_64-linux-gnu/slurm:\
+    /usr/lib/aarch64-linux-gnu/slurm-wlm:/usr/lib64/slurm:/usr/lib/slurm:/usr/local/lib/slurm:/usr/local/lib64/slurm";
 
 /// Where a `liblua.so` lies that Slurm tries before the library that its plugin is linked with.
 const FOLDERS: [&str; 8] = [
@@ -24,16 +33,77 @@ const FOLDERS: [&str; 8] = [
     "/usr/lib/aarch64-linux-gnu",
 ];
 
-/// Looks at Slurm's plugins in this folder.
-pub(crate) fn look(plugins: &str, modules: &[&str]) -> Seen<Lua> {
-    // PluginDir may be a list.
-    let plugin = plugins
+/// This machine's slurm.conf, if it has one.
+pub(crate) fn slurm_conf() -> Option<PathBuf> {
+    let named = std::env::var_os("SLURM_CONF").map(PathBuf::from);
+    let paths = named.into_iter().chain(SLURM_CONF.map(PathBuf::from));
+    paths.into_iter().find(|path| path.exists())
+}
+
+/// What there is for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
+pub(crate) fn here() -> Option<LuaPlugins> {
+    let path = slurm_conf()?;
+    let settings = files::slurm_conf(&path).ok()?.settings;
+    let mut plugins = look(&settings, path.parent()?);
+    plugins.job_submit.used &= is_controller(&settings);
+    Some(plugins)
+}
+
+/// Looks at the scripts in this folder, at Slurm's plugins and at softmig's modules.
+pub(crate) fn look(settings: &Settings, folder: &Path) -> LuaPlugins {
+    let is_own = slurm_conf()
+        .and_then(|own| own.parent()?.canonicalize().ok())
+        .is_some_and(|own| folder.canonicalize().is_ok_and(|folder| folder == own));
+    let is_controller = is_controller(settings);
+    let plugin_dirs = match settings.get("PluginDir") {
+        "" => PLUGIN_DIRS,
+        folders => folders,
+    };
+    LuaPlugins {
+        job_submit: LuaPlugin {
+            used: uses(settings, "JobSubmitPlugins"),
+            script: script(&folder.join("job_submit.lua"), is_own && is_controller),
+            lua: match is_controller {
+                true => lua(plugin_dirs, "job_submit_lua.so", "softmig_job_submit"),
+                false => Err("this is not slurmctld's machine".into()),
+            },
+        },
+        cli_filter: LuaPlugin {
+            used: uses(settings, "CliFilterPlugins"),
+            script: script(&folder.join("cli_filter.lua"), is_own),
+            lua: lua(plugin_dirs, "cli_filter_lua.so", "softmig_cli_filter"),
+        },
+    }
+}
+
+fn uses(settings: &Settings, key: &str) -> bool {
+    let mut words = settings.words(key);
+    words.any(|word| word.rsplit('/').next() == Some("lua"))
+}
+
+/// Whether slurmctld runs on this machine, by its configuration.
+pub(crate) fn is_controller(settings: &Settings) -> bool {
+    let keys = ["SlurmctldHost", "ControlMachine", "BackupController"];
+    let mut hosts = keys.into_iter().flat_map(|key| settings.words(key));
+    hosts.any(|host| host.split('(').next() == Some(&host_name()))
+}
+
+fn script(path: &Path, needed: bool) -> Seen<Option<String>> {
+    match files::read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) if needed && !path.exists() => Ok(None),
+        Err(_) if !path.exists() => Err(format!("{} is not here", path.display())),
+        Err(why) => Err(why),
+    }
+}
+
+/// Looks at a plugin of Slurm's in these folders, and at softmig's module for it.
+fn lua(folders: &str, plugin: &str, module: &str) -> Seen<Lua> {
+    let plugin = folders
         .split(':')
-        .map(|folder| Path::new(folder).join(PLUGIN))
+        .map(|folder| Path::new(folder).join(plugin))
         .find(|path| path.exists())
-        .ok_or_else(|| {
-            format!("there is no {PLUGIN} in {plugins}, so slurmctld does not run on this machine")
-        })?;
+        .ok_or_else(|| format!("there is no {plugin} in {folders}"))?;
     let slurm = needed(&read(&plugin)?)
         .ok_or_else(|| format!("{} names no Lua that it is linked with", plugin.display()))?;
     let first = FOLDERS
@@ -43,18 +113,22 @@ pub(crate) fn look(plugins: &str, modules: &[&str]) -> Seen<Lua> {
             let version = version_of_library(&std::fs::read(&path).ok()?)?;
             Some((path, version))
         });
-    let modules = modules.iter().map(|name| {
-        let path = PathBuf::from(format!("{MODULES}/{slurm}/{name}.so"));
-        LuaModule {
-            built_for: path.exists().then(|| built_for(&path)),
-            path,
-        }
-    });
+    let path = PathBuf::from(format!("{MODULES}/{slurm}/{module}.so"));
     Ok(Lua {
         slurm,
         first,
-        modules: modules.collect(),
+        module: LuaModule {
+            built_for: path.exists().then(|| built_for(&path)),
+            newer_glibc: newer_glibc(&path),
+            path,
+        },
     })
+}
+
+/// What a module needs and what there is, where it needs more.
+fn newer_glibc(path: &Path) -> Option<(Glibc, Glibc)> {
+    let (needed, here) = (glibc::needed(&read(path).ok()?)?, glibc::here()?);
+    (needed > here).then_some((needed, here))
 }
 
 fn read(path: &Path) -> Seen<Vec<u8>> {

@@ -1,9 +1,10 @@
 //! What is the case on this machine: the library, the monitor, control groups, GPUs.
 
 use crate::check::facts::{Cgroups, DeviceGate, DeviceMemory, Difference, Machine, Seen};
-use crate::check::gather::{containers, device_memory};
+use crate::check::gather::{containers, device_memory, upkeep};
 use crate::install::preload;
 use crate::monitor;
+use crate::node::jobs::unknown_to_slurm;
 use crate::node::slurmd::places_of_steps;
 use crate::node::{Settings, slurmd::Slurmd};
 use crate::scheduler::{self, Measure, Model};
@@ -38,11 +39,17 @@ pub(crate) fn look(measure: Measure) -> Machine {
         missing: preload::missing_libraries().map_err(|error| format!("{error:#}")),
         monitor: monitor::runs(),
         bad_programs: programs.map(|path| path.to_string()).collect(),
+        upkeep: upkeep::look(Path::new("/"), Path::new(RUN)),
         device_memory: limits(nvml.is_ok()),
         runtimes: containers::look(Path::new("/")),
         shares_run: shares_run(Path::new(RUN)),
         cgroups: cgroups(),
         gate: gate(&Node::this_machine()),
+        ended_jobs: unknown_to_slurm(&Node::this_machine())
+            .unwrap_or_default()
+            .iter()
+            .map(|id| id.get())
+            .collect(),
         models: models(&nvml, measure),
         nvml,
     }
@@ -64,7 +71,7 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
                 false => Measure::Nothing,
             };
             let node = Node::this_machine();
-            scheduler::look(&node, devices, measure, scheduler::has_nobody, |card| {
+            scheduler::look(&node, devices, measure, scheduler::has_no_process, |card| {
                 scheduler::prove(&node, card)
             })
         }
@@ -180,6 +187,18 @@ fn shortened(list: &str) -> String {
         .chars()
         .filter(|letter| letter.is_ascii_graphic() || *letter == ' ');
     plain.take(120).collect()
+}
+
+/// Whether the control groups of this machine are of version 1.
+pub(crate) fn has_cgroup_v1() -> bool {
+    std::fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| !is_v2(&mounts))
+}
+
+fn is_v2(mounts: &str) -> bool {
+    let at = |line: &str| line.split(' ').nth(4) == Some("/sys/fs/cgroup");
+    mounts
+        .lines()
+        .any(|line| at(line) && line.contains(" - cgroup2 "))
 }
 
 /// Whether Slurm can make groups for jobs: version 2 by itself, or version 1 with devices.

@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(settings.get("prolog"), "/a,/b");
         assert_eq!(settings.get("AccountingStorageType"), "");
         assert!(settings.has("SelectTypeParameters", "CR_Core_Memory"));
-        assert_eq!(version(&settings), "24.11".parse().ok());
+        assert_eq!(version(&settings), "24.11.5".parse().ok());
         assert!(cgroup.unwrap().is_yes("ConstrainDevices"));
         assert_eq!(settings.get("PMIxDebug"), "");
     }

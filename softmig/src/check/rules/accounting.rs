@@ -10,7 +10,7 @@ use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
 
 /// What prints everything that has to be done here.
-const CONFIG: &str = "run the sacctmgr commands that 'softmig config' prints";
+const CONFIG: &str = "run softmig-qos.sh, which 'softmig config' makes";
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     // Without limits there is nothing to enforce.
@@ -108,7 +108,8 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
 /// What is counted in one unit has to weigh the same wherever there are GPUs.
 fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>) {
     let flags: Vec<&str> = cluster.settings.words("PriorityFlags").collect();
-    let by_most = |word: &&&str| word.to_ascii_uppercase().starts_with("MAX_TRES");
+    // Beside it there is MAX_TRES_GRES, which takes the largest of CPUs and memory and adds all GRES.
+    let by_most = |word: &&&str| word.eq_ignore_ascii_case("MAX_TRES");
     if let Some(flag) = flags.iter().find(by_most) {
         found.push(Finding::new(
             Code::BillingMaxTres,
@@ -374,10 +375,13 @@ mod tests {
             let found = found(|cluster| cluster.settings.set(key, value));
             assert_eq!(found, [code], "{key}={value}");
         }
-        assert!(
-            found(|cluster| cluster.settings.set("AccountingStorageEnforce", "safe,qos"))
-                .is_empty()
-        );
+        for (key, value) in [
+            ("AccountingStorageEnforce", "safe,qos"),
+            ("PriorityFlags", "MAX_TRES_GRES"),
+        ] {
+            let found = found(|cluster| cluster.settings.set(key, value));
+            assert!(found.is_empty(), "{key}={value}");
+        }
     }
 
     #[test]
@@ -460,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_allowed_the_qos() {
+    fn all_users_are_allowed_the_qos() {
         let missing = found(|cluster| {
             if let Ok(accounting) = &mut cluster.accounting {
                 accounting

@@ -48,11 +48,14 @@ fn spec_resources(cluster: &Cluster) -> Option<Finding> {
 /// Partitions in which a job gets whole nodes without asking for a GPU.
 fn exclusive(cluster: &Cluster) -> Option<Finding> {
     let is_exclusive = |partition: &&Partition| {
-        // The second is its name of old.
-        ["OverSubscribe", "Shared"].iter().any(|key| {
-            let value = partition.settings.get(key);
-            value.eq_ignore_ascii_case("EXCLUSIVE")
-        })
+        // The second is its name of old. The third is what 26.05 prints for both, and takes in slurm.conf.
+        [
+            ("OverSubscribe", "EXCLUSIVE"),
+            ("Shared", "EXCLUSIVE"),
+            ("Exclusive", "NODE"),
+        ]
+        .iter()
+        .any(|(key, whole)| partition.settings.get(key).eq_ignore_ascii_case(whole))
     };
     let names = partitions_with_gpus(cluster)
         .filter(is_exclusive)
@@ -62,9 +65,9 @@ fn exclusive(cluster: &Cluster) -> Option<Finding> {
         Finding::new(
             Code::PartitionExclusive,
             format!("partition {}", names.join(", ")),
-            "OverSubscribe=EXCLUSIVE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
+            "OverSubscribe=EXCLUSIVE or Exclusive=NODE: every job there gets all GPUs of its node, and softmig cannot see that it asks for any, \
              so none of the limits in policy.toml holds there",
-            "write OverSubscribe=NO, or take the nodes with GPUs out of the partition",
+            "take the setting out, or take the nodes with GPUs out of the partition",
         )
     })
 }
@@ -184,25 +187,31 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_partition_with_gpus_holds_nobody_to_anything() {
+    fn an_exclusive_partition_with_gpus_holds_no_user_to_a_limit() {
         let found = |policy: &Policy, at: usize, key: &str, value: &str| {
             let mut cluster = cluster();
             cluster.partitions[at].settings.set(key, value);
             codes(&check(policy, &cluster, 60))
         };
         for policy in [policy_with(LIMITS), policy_with(GATE), policy_with(KEPT)] {
-            for (key, value) in [("OverSubscribe", "EXCLUSIVE"), ("Shared", "Exclusive")] {
+            for (key, value) in [
+                ("OverSubscribe", "EXCLUSIVE"),
+                ("Shared", "Exclusive"),
+                ("Exclusive", "NODE"),
+            ] {
                 assert_eq!(found(&policy, 0, key, value), ["PARTITION_EXCLUSIVE"]);
                 // There are no GPUs.
                 assert!(found(&policy, 1, key, value).is_empty());
             }
-            assert!(found(&policy, 0, "OverSubscribe", "FORCE:4").is_empty());
+            for (key, value) in [("OverSubscribe", "FORCE:4"), ("Exclusive", "USER")] {
+                assert!(found(&policy, 0, key, value).is_empty(), "{key}={value}");
+            }
         }
         assert!(found(&policy(), 0, "OverSubscribe", "EXCLUSIVE").is_empty());
     }
 
     #[test]
-    fn options_that_give_whole_nodes_hold_nobody_to_anything() {
+    fn options_that_give_whole_nodes_hold_no_user_to_a_limit() {
         let found = |policy: &Policy, value: &str| {
             let mut cluster = cluster();
             cluster.settings.set("AllowSpecResourcesUsage", value);

@@ -38,7 +38,7 @@ fn of_runtime(runtime: &Runtime, folder: &str) -> Option<Finding> {
         code,
         &runtime.place,
         format!("containers do not get {missing}, so their programs are not held to a slice"),
-        format!("{file} of softmig's conf/containers; see docs/containers.md"),
+        format!("{file} of /usr/share/softmig/examples/containers; see docs/containers.md"),
     ))
 }
 

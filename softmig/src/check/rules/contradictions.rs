@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_in_no_class_where_all_others_are_in_one() {
+    fn no_user_is_without_a_class_where_all_others_are_in_one() {
         let policy = "default_class = \"a\"\n[defaults]\nshards = 2\nwhole_gpus = 1\n[classes.a]\nwhole_gpus = 0\n";
         assert!(found(policy).is_empty());
     }

@@ -1,8 +1,9 @@
-//! Nodes and partitions that are defined twice in slurm.conf and what it includes.
+//! Nodes, partitions and settings that are defined twice in slurm.conf and what it includes, and nodes that are not defined.
 
-use crate::check::facts::{Declared, Line, Lines};
+use crate::check::facts::{Declared, Line, Lines, Setting};
 use crate::check::finding::{Code, Finding};
 use softmig_policy::slurm::hostlist::compress;
+use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::{BTreeMap, HashMap};
 
 pub(crate) fn check(lines: &Lines) -> Vec<Finding> {
@@ -17,7 +18,66 @@ pub(crate) fn check(lines: &Lines) -> Vec<Finding> {
         let remedy = remedy(at, "[[route]]");
         Finding::new(Code::PartitionTwice, place, what, remedy)
     });
-    nodes.chain(partitions).collect()
+    nodes.chain(partitions).chain(undefined(lines)).collect()
+}
+
+/// Nodes of partitions without a NodeName line.
+fn undefined(lines: &Lines) -> impl Iterator<Item = Finding> {
+    let mut by_line: BTreeMap<&Line, Vec<&str>> = BTreeMap::new();
+    for Declared { name, at } in &lines.undefined {
+        by_line.entry(at).or_default().push(name);
+    }
+    by_line.into_iter().map(|(at, names)| {
+        Finding::new(
+            Code::PartitionNodes,
+            compress(names),
+            format!(
+                "{at} has them in Nodes=, and no NodeName line defines them, so slurmctld will not start"
+            ),
+            "correct the names, or add their NodeName line: for nodes with GPUs by [[nodes]] in policy.toml",
+        )
+    })
+}
+
+/// Settings of which slurmctld and slurmd take every line, whatever the release.
+const REPEATED: [&str; 2] = ["SlurmctldHost", "NodeSet"];
+/// Those of which newer releases take every line.
+const PROGRAMS: [&str; 2] = ["Prolog", "Epilog"];
+
+/// Settings of softmig.conf that slurm.conf has with another value.
+pub(crate) fn settings(lines: &Lines, version: Option<SlurmVersion>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let all = &lines.settings;
+    for ours in all.iter().filter(|setting| setting.at.is_softmigs()) {
+        let is = |names: &[&str]| {
+            names
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(&ours.key))
+        };
+        let adds_up = is(&PROGRAMS) && version.is_some_and(SlurmVersion::adds_programs_up);
+        if is(&REPEATED) || adds_up {
+            continue;
+        }
+        let is_same = |setting: &&Setting| setting.key.eq_ignore_ascii_case(&ours.key);
+        let last = all.iter().rfind(is_same).unwrap_or(ours);
+        let mut others = all.iter().filter(is_same);
+        let Some(other) = others.find(|other| other.value != ours.value) else {
+            continue;
+        };
+        found.push(Finding::new(
+            Code::SettingTwice,
+            &ours.key,
+            format!(
+                "{} at {}, and {} at {}: the last one counts, {}",
+                ours.value, ours.at, other.value, other.at, last.value
+            ),
+            format!(
+                "take it out of {}; in a list, add your own words by [slurm] in policy.toml",
+                other.at
+            ),
+        ));
+    }
+    found
 }
 
 /// The first of the lines about something, and another one.
@@ -76,6 +136,49 @@ mod tests {
         }
     }
 
+    fn setting(key: &str, value: &str, file: &str, number: usize) -> Setting {
+        let Declared { name, at } = declared(key, file, number);
+        let value = value.into();
+        Setting {
+            key: name,
+            value,
+            at,
+        }
+    }
+
+    #[test]
+    fn a_setting_of_softmigs_with_another_value_is_told_with_both() {
+        let lines = |first: Setting, second: Setting| Lines {
+            settings: vec![first, second],
+            ..Lines::default()
+        };
+        let version = |text: &str| text.parse().ok();
+        let ours = || setting("TaskPlugin", "task/cgroup", "softmig.conf", 3);
+        let site = || setting("taskplugin", "task/affinity", "slurm.conf", 9);
+        let told = settings(&lines(ours(), site()), version("24.11"));
+        assert_eq!(
+            told[0].to_string(),
+            "WARN  SETTING_TWICE TaskPlugin: task/cgroup at softmig.conf line 3, and task/affinity at slurm.conf line 9: the \
+             last one counts, task/affinity; take it out of slurm.conf line 9; in a list, add your own words by [slurm] in \
+             policy.toml"
+        );
+        let told = settings(&lines(site(), ours()), version("24.11"));
+        assert!(told[0].what.ends_with("counts, task/cgroup"), "{told:?}");
+        let same = setting("TaskPlugin", "task/cgroup", "slurm.conf", 9);
+        assert!(settings(&lines(ours(), same), version("24.11")).is_empty());
+        // Neither is softmig's.
+        let other = setting("TaskPlugin", "task/none", "slurm.conf", 1);
+        assert!(settings(&lines(other, site()), version("24.11")).is_empty());
+        let prolog = || {
+            lines(
+                setting("Prolog", "/usr/libexec/softmig-prolog", "softmig.conf", 3),
+                setting("Prolog", "/etc/slurm/prolog", "slurm.conf", 9),
+            )
+        };
+        assert!(settings(&prolog(), version("24.11")).is_empty());
+        assert_eq!(settings(&prolog(), version("22.05")).len(), 1);
+    }
+
     fn told(lines: &Lines) -> Vec<String> {
         check(lines).iter().map(Finding::to_string).collect()
     }
@@ -128,6 +231,26 @@ mod tests {
              says goes into slurm of [[route]] in policy.toml"
         );
         assert!(told[1].ends_with("; write it once, and include each file once"));
+    }
+
+    #[test]
+    fn nodes_of_a_partition_that_no_line_defines_are_told() {
+        let lines = Lines {
+            nodes: vec![declared("gpu1", "slurm.conf", 3)],
+            undefined: vec![
+                declared("gpu2", "slurm.conf", 9),
+                declared("gpu3", "slurm.conf", 9),
+            ],
+            ..Lines::default()
+        };
+        assert_eq!(
+            told(&lines),
+            [
+                "ERROR PARTITION_NODES gpu[2-3]: slurm.conf line 9 has them in Nodes=, and no NodeName line defines them, so \
+                 slurmctld will not start; correct the names, or add their NodeName line: for nodes with GPUs by [[nodes]] in \
+                 policy.toml"
+            ]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::check::facts::{
     Accounting, Association, Cgroups, Cluster, DeviceGate, DeviceMemory, Lines, Lua, LuaModule,
-    LuaVersion, Machine, Node, Partition, Qos, Scripts,
+    LuaPlugin, LuaPlugins, LuaVersion, Machine, Node, Partition, Qos, Upkeep,
 };
 use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
@@ -59,9 +59,18 @@ pub(crate) fn association(account: &str, user: &str, qos: &[&str]) -> Associatio
 }
 
 pub(crate) fn cluster() -> Cluster {
-    let module = |name: &str| LuaModule {
-        path: format!("/usr/lib/softmig/lua/5.1/{name}.so").into(),
-        built_for: Some(Ok(LuaVersion(5, 1))),
+    let plugin = |module: &str, script: &str| LuaPlugin {
+        used: true,
+        script: Ok(Some(script.into())),
+        lua: Ok(Lua {
+            slurm: LuaVersion(5, 1),
+            first: None,
+            module: LuaModule {
+                path: format!("/usr/lib/softmig/lua/5.1/{module}.so").into(),
+                built_for: Some(Ok(LuaVersion(5, 1))),
+                newer_glibc: None,
+            },
+        }),
     };
     Cluster {
         version: "24.11".parse().ok(),
@@ -88,6 +97,7 @@ pub(crate) fn cluster() -> Cluster {
         .into_iter()
         .collect(),
         cgroup: Ok([("ConstrainDevices", "yes")].into_iter().collect()),
+        has_cgroup_v1: false,
         nodes: vec![
             node("gpu1", "gpu:l40s:4,shard:l40s:16"),
             node("gpu2", "gpu:l40s:4,shard:l40s:16"),
@@ -108,18 +118,20 @@ pub(crate) fn cluster() -> Cluster {
                 association("teaching", "alice", &["normal"]),
             ],
         }),
-        scripts: Scripts {
-            job_submit: Ok(Some(include_str!("../../../../conf/job_submit.lua").into())),
-            cli_filter: Ok(Some(include_str!("../../../../conf/cli_filter.lua").into())),
+        lua: LuaPlugins {
+            job_submit: plugin(
+                "softmig_job_submit",
+                include_str!("../../../../conf/job_submit.lua"),
+            ),
+            cli_filter: plugin(
+                "softmig_cli_filter",
+                include_str!("../../../../conf/cli_filter.lua"),
+            ),
         },
-        lua: Ok(Lua {
-            slurm: LuaVersion(5, 1),
-            first: None,
-            modules: vec![module("softmig_job_submit"), module("softmig_cli_filter")],
-        }),
         lines: Lines::default(),
         slurm_conf: Ok(String::new()),
         own_scripts: BTreeMap::new(),
+        in_force: None,
     }
 }
 
@@ -160,9 +172,11 @@ pub(crate) fn machine() -> Machine {
         missing: Ok(Vec::new()),
         monitor: true,
         bad_programs: Vec::new(),
+        upkeep: Upkeep::default(),
         device_memory: DeviceMemory::default(),
         runtimes: Vec::new(),
         shares_run: false,
+        ended_jobs: Vec::new(),
         cgroups: Ok(Cgroups {
             usable: true,
             ..Cgroups::default()

@@ -2,7 +2,7 @@
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
-use crate::check::rules::principals::{knows_everybody, listed};
+use crate::check::rules::principals::{knows_all_users, listed};
 use softmig_policy::config::gates::Gate;
 use softmig_policy::{MaybeKnown, Policy, Submitter, gate_before};
 use std::collections::BTreeSet;
@@ -103,7 +103,7 @@ fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<S
 /// Whether a user can submit under an account that the gate is not for, as far as that is known.
 fn has_other_account(cluster: &Cluster, gate: &Gate, user: &str) -> bool {
     match &cluster.accounting {
-        Ok(accounting) if knows_everybody(cluster) => {
+        Ok(accounting) if knows_all_users(cluster) => {
             let mut own = accounting.associations.iter();
             own.any(|own| own.user.eq_ignore_ascii_case(user) && !is_for(gate, &own.account))
         }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_kept_for_somebody_is_not_for_slices() {
+    fn a_gpu_that_is_kept_for_a_user_is_not_for_slices() {
         let kept = policy_with(KEPT);
         let shared = "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12,shard:l40s_r:4";
         assert_eq!(found_in(&kept, shared), ["RESERVABLE_SHARED"]);

@@ -1,119 +1,164 @@
 //! The Lua scripts and modules by which Slurm asks softmig.
 
-use crate::check::facts::{Cluster, Seen};
+use crate::check::facts::{Lua, LuaPlugin, LuaPlugins};
 use crate::check::finding::{Code, Finding};
 
-pub(crate) fn check(cluster: &Cluster) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let plugins = [
-        (
-            Code::JobSubmit,
-            "JobSubmitPlugins",
-            "job_submit.lua",
-            "softmig_job_submit",
-            &cluster.scripts.job_submit,
-        ),
-        (
-            Code::CliFilter,
-            "CliFilterPlugins",
-            "cli_filter.lua",
-            "softmig_cli_filter",
-            &cluster.scripts.cli_filter,
-        ),
-    ];
-    let mut used = Vec::new();
-    for (code, key, file, module, script) in plugins {
-        let mut words = cluster.settings.words(key);
-        // That it is not used is said elsewhere.
-        if words.any(|word| word.rsplit('/').next() == Some("lua")) {
-            found.extend(check_script(code, file, module, script));
-            used.push(module);
-        }
-    }
-    match &cluster.lua {
-        Err(why) => found.push(Finding::skip("softmig's Lua modules", why)),
-        Ok(lua) => {
-            if let Some((path, version)) = lua
-                .first
-                .as_ref()
-                .filter(|(_, version)| *version != lua.slurm)
-            {
-                found.push(Finding::new(
-                    Code::LuaStray,
-                    path.display().to_string(),
-                    format!("Slurm loads it first, and it is Lua {version}, while Slurm's plugin is for {}", lua.slurm),
-                    "take it away from slurmctld's machine and the login nodes (it belongs to a package for developers)",
-                ));
-            }
-            for module in &lua.modules {
-                let stem = module.path.file_stem().unwrap_or_default();
-                if !used.iter().any(|name| stem == *name) {
-                    continue;
-                }
-                let place = module.path.display().to_string();
-                match &module.built_for {
-                    None => found.push(Finding::new(
-                        Code::LuaModule,
-                        place,
-                        format!("it is not there, and Slurm's plugin is for Lua {}: slurmctld does not start again", lua.slurm),
-                        "install softmig's modules for that Lua",
-                    )),
-                    Some(Err(why)) => found.push(Finding::new(
-                        Code::LuaModule,
-                        place,
-                        why,
-                        "install it anew, by a rename and not by writing into it",
-                    )),
-                    Some(Ok(version)) if *version != lua.slurm => found.push(Finding::new(
-                        Code::LuaVersion,
-                        place,
-                        format!("it is for Lua {version}, and Slurm's plugin for {}: it cannot be loaded", lua.slurm),
-                        format!("put the module for Lua {} there, by a rename", lua.slurm),
-                    )),
-                    Some(Ok(_)) => {}
-                }
-            }
-        }
-    }
+pub(crate) fn check(plugins: &LuaPlugins) -> Vec<Finding> {
+    let job_submit = What {
+        code: Code::JobSubmit,
+        missing: Code::JobSubmit,
+        file: "job_submit.lua",
+        module: "softmig_job_submit",
+        without_script: "slurmctld does not start again",
+        without_module: "slurmctld does not start again",
+    };
+    let cli_filter = What {
+        code: Code::CliFilter,
+        missing: Code::CliFilterScript,
+        file: "cli_filter.lua",
+        module: "softmig_cli_filter",
+        without_script: "sbatch, salloc and srun end with an error on this machine, for every job",
+        without_module: "on this machine srun cannot ask for a slice",
+    };
+    let mut found = job_submit.check(&plugins.job_submit);
+    found.extend(cli_filter.check(&plugins.cli_filter));
     found
 }
 
-fn check_script(
+/// A plugin, in words.
+struct What {
+    /// The script does not load softmig.
     code: Code,
-    file: &str,
-    module: &str,
-    script: &Seen<Option<String>>,
-) -> Option<Finding> {
-    let remedy = format!(
-        "take the two lines of conf/{file}, at the end of a script of your own before its return"
-    );
-    match script {
-        Err(why) => Some(Finding::skip(file, why)),
-        Ok(None) => Some(Finding::new(
-            code,
-            file,
-            "it is not beside slurm.conf",
-            remedy,
-        )),
-        Ok(Some(text)) => {
-            let mut lines = text.lines().map(str::trim_start);
-            let loads = lines.any(|line| !line.starts_with("--") && line.contains(module));
-            let what = format!("it does not load {module}");
-            (!loads).then(|| Finding::new(code, file, what, remedy))
+    /// The script is not there.
+    missing: Code,
+    file: &'static str,
+    module: &'static str,
+    without_script: &'static str,
+    without_module: &'static str,
+}
+
+impl What {
+    fn check(&self, plugin: &LuaPlugin) -> Vec<Finding> {
+        // That slurm.conf does not use it is said elsewhere.
+        if !plugin.used {
+            return Vec::new();
+        }
+        let mut found: Vec<Finding> = self.script(plugin).into_iter().collect();
+        match &plugin.lua {
+            Err(why) => found.push(Finding::skip(
+                format!("{} for Slurm's Lua", self.module),
+                why,
+            )),
+            Ok(lua) => {
+                found.extend(stray(lua));
+                found.extend(self.module(lua));
+            }
+        }
+        found
+    }
+
+    fn script(&self, plugin: &LuaPlugin) -> Option<Finding> {
+        let file = self.file;
+        let remedy = format!(
+            "'softmig install' places one where there is none; in a script of your own add at its end, before its return, \
+             the lines of /usr/share/softmig/examples/{file}"
+        );
+        let text = match &plugin.script {
+            Err(why) => return Some(Finding::skip(file, why)),
+            Ok(None) => {
+                return Some(Finding::new(
+                    self.missing,
+                    file,
+                    format!("it is not beside slurm.conf: {}", self.without_script),
+                    remedy,
+                ));
+            }
+            Ok(Some(text)) => text,
+        };
+        let code: Vec<&str> = text
+            .lines()
+            .map(str::trim_start)
+            .filter(|line| !line.starts_with("--"))
+            .collect();
+        let has = |words: &str| code.iter().any(|line| line.contains(words));
+        let what = if !has(self.module) {
+            format!("it does not load {}", self.module)
+        } else if self.code == Code::CliFilter && !has("pcall") {
+            // As it came with softmig at first.
+            format!(
+                "it loads {} without pcall: on a machine where that fails no job can be submitted",
+                self.module
+            )
+        } else {
+            return None;
+        };
+        Some(Finding::new(self.code, file, what, remedy))
+    }
+
+    fn module(&self, lua: &Lua) -> Option<Finding> {
+        let place = lua.module.path.display().to_string();
+        let (slurm, without) = (lua.slurm, self.without_module);
+        match &lua.module.built_for {
+            None => Some(Finding::new(
+                Code::LuaModule,
+                place,
+                format!("it is not there, and Slurm's plugin is for Lua {slurm}: {without}"),
+                "install softmig's modules for that Lua",
+            )),
+            Some(Err(why)) => Some(Finding::new(
+                Code::LuaModule,
+                place,
+                format!("{why}: {without}"),
+                "install it anew, by a rename and not by writing into it",
+            )),
+            Some(Ok(version)) if *version != slurm => Some(Finding::new(
+                Code::LuaVersion,
+                place,
+                format!(
+                    "it is for Lua {version}, and Slurm's plugin for {slurm}, so it cannot be loaded: {without}"
+                ),
+                format!("put the module for Lua {slurm} there, by a rename"),
+            )),
+            Some(Ok(_)) => lua.module.newer_glibc.map(|(needed, here)| {
+                Finding::new(
+                    Code::LuaGlibc,
+                    place,
+                    format!(
+                        "it needs glibc {needed}, and this machine has {here}, so it cannot be loaded: {without}"
+                    ),
+                    "install a module that 'cargo xtask stage' or 'cargo xtask packages' built, which need glibc 2.17",
+                )
+            }),
         }
     }
+}
+
+/// A library that Slurm would take in the place of its own.
+fn stray(lua: &Lua) -> Option<Finding> {
+    let (path, version) = lua.first.as_ref()?;
+    (*version != lua.slurm).then(|| {
+        Finding::new(
+            Code::LuaStray,
+            path.display().to_string(),
+            format!(
+                "Slurm loads it first, and it is Lua {version}, while Slurm's plugin is for {}",
+                lua.slurm
+            ),
+            "take it away from slurmctld's machine and the login nodes (it belongs to a package for developers)",
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::facts::LuaVersion;
+    use crate::check::facts::{Glibc, LuaVersion};
     use crate::check::rules::example::{cluster, codes};
 
-    fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
-        let mut cluster = cluster();
-        change(&mut cluster);
-        codes(&check(&cluster))
+    fn found(change: impl Fn(&mut LuaPlugins)) -> Vec<&'static str> {
+        let mut plugins = cluster().lua;
+        change(&mut plugins);
+        codes(&check(&plugins))
     }
 
     #[test]
@@ -123,48 +168,62 @@ mod tests {
 
     #[test]
     fn a_script_that_does_not_load_softmig_is_found() {
-        let none = found(|cluster| cluster.scripts.job_submit = Ok(None));
+        let none = found(|plugins| plugins.job_submit.script = Ok(None));
         assert_eq!(none, ["JOB_SUBMIT"]);
+        let none = found(|plugins| plugins.cli_filter.script = Ok(None));
+        assert_eq!(none, ["CLI_FILTER_SCRIPT"]);
         let text = "-- softmig_job_submit was here\nreturn slurm.SUCCESS\n";
-        let other = found(|cluster| cluster.scripts.job_submit = Ok(Some(text.into())));
+        let other = found(|plugins| plugins.job_submit.script = Ok(Some(text.into())));
         assert_eq!(other, ["JOB_SUBMIT"]);
-        let filter = found(|cluster| cluster.scripts.cli_filter = Ok(Some(text.into())));
+        let filter = found(|plugins| plugins.cli_filter.script = Ok(Some(text.into())));
         assert_eq!(filter, ["CLI_FILTER"]);
-        let unseen = found(|cluster| cluster.scripts.job_submit = Err("it is not here".into()));
+        let unseen = found(|plugins| plugins.job_submit.script = Err("it is not here".into()));
         assert_eq!(unseen, ["NOT_LOOKED_AT"]);
     }
 
     #[test]
+    fn a_client_script_survives_a_module_that_is_missing() {
+        let text = "assert(package.loadlib(\"softmig_cli_filter.so\", \"x\"))().install()\n";
+        let bare = found(|plugins| plugins.cli_filter.script = Ok(Some(text.into())));
+        assert_eq!(bare, ["CLI_FILTER"]);
+        let guarded = format!("pcall(function()\n{text}end)\n");
+        let guarded = found(|plugins| plugins.cli_filter.script = Ok(Some(guarded.clone())));
+        assert!(guarded.is_empty());
+    }
+
+    #[test]
     fn a_plugin_that_is_not_used_needs_no_script() {
-        let unused = found(|cluster| {
-            cluster.settings.set("CliFilterPlugins", "");
-            cluster.scripts.cli_filter = Ok(None);
-            if let Ok(lua) = &mut cluster.lua {
-                lua.modules[1].built_for = None;
-            }
+        let unused = found(|plugins| {
+            plugins.cli_filter.used = false;
+            plugins.cli_filter.script = Ok(None);
+            plugins.cli_filter.lua = Err("there is no such plugin".into());
         });
         assert!(unused.is_empty());
     }
 
     #[test]
     fn modules_have_to_be_there_for_slurms_lua() {
-        let with = |change: &dyn Fn(&mut crate::check::facts::Lua)| {
-            found(|cluster| {
-                if let Ok(lua) = &mut cluster.lua {
+        let with = |change: &dyn Fn(&mut Lua)| {
+            found(|plugins| {
+                if let Ok(lua) = &mut plugins.cli_filter.lua {
                     change(lua);
                 }
             })
         };
-        assert_eq!(with(&|lua| lua.modules[0].built_for = None), ["LUA_MODULE"]);
-        let broken = with(&|lua| lua.modules[0].built_for = Some(Err("no ELF".into())));
+        assert_eq!(with(&|lua| lua.module.built_for = None), ["LUA_MODULE"]);
+        let broken = with(&|lua| lua.module.built_for = Some(Err("no ELF".into())));
         assert_eq!(broken, ["LUA_MODULE"]);
-        let other = with(&|lua| lua.modules[1].built_for = Some(Ok(LuaVersion(5, 4))));
+        let other = with(&|lua| lua.module.built_for = Some(Ok(LuaVersion(5, 4))));
         assert_eq!(other, ["LUA_VERSION"]);
+        let newer = with(&|lua| lua.module.newer_glibc = Some((Glibc(2, 38), Glibc(2, 28))));
+        assert_eq!(newer, ["LUA_GLIBC"]);
         let stray = with(&|lua| lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 4))));
         assert_eq!(stray, ["LUA_STRAY"]);
         let same = with(&|lua| lua.first = Some(("/usr/lib/liblua.so".into(), LuaVersion(5, 1))));
         assert!(same.is_empty());
-        let unseen = found(|cluster| cluster.lua = Err("this is not slurmctld's machine".into()));
+        let unseen = found(|plugins| {
+            plugins.job_submit.lua = Err("this is not slurmctld's machine".into());
+        });
         assert_eq!(unseen, ["NOT_LOOKED_AT"]);
     }
 }

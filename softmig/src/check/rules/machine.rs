@@ -2,7 +2,7 @@
 
 use crate::check::facts::{Cluster, DeviceGate, Difference, Machine};
 use crate::check::finding::{Code, Finding};
-use crate::check::rules::{containers, device_memory, nvml};
+use crate::check::rules::{containers, device_memory, nvml, upkeep};
 use crate::monitor::START;
 use crate::scheduler::{Model, RESTART};
 use softmig_policy::Policy;
@@ -30,9 +30,7 @@ pub(crate) fn check(
     cluster: Option<&Cluster>,
     now: i64,
 ) -> Vec<Finding> {
-    let mut found = Vec::new();
-    settings(machine, &mut found);
-    library(machine, &mut found);
+    let mut found = without_policy(machine);
     found.extend(containers::check(machine));
     found.extend(device_memory::of_node(&machine.device_memory));
     if policy.node().device_gate {
@@ -43,6 +41,22 @@ pub(crate) fn check(
         Ok(devices) => nvml::check(policy, machine, cluster, devices, now, &mut found),
     }
     found.extend(machine.models.iter().map(scheduler));
+    if !machine.ended_jobs.is_empty() {
+        let ids: Vec<String> = machine.ended_jobs.iter().map(u32::to_string).collect();
+        found.push(Finding::new(
+            Code::JobEnded,
+            RUN,
+            format!(
+                "it has limits of jobs that Slurm does not know ({}): their epilog failed, and they still hold their users' other \
+                 processes here",
+                ids.join(", ")
+            ),
+            format!(
+                "run for each: SLURM_JOB_ID={} SLURM_JOB_UID=0 /usr/libexec/softmig-epilog",
+                ids[0]
+            ),
+        ));
+    }
     if machine.shares_run {
         found.push(Finding::new(
             Code::RunFolder,
@@ -51,6 +65,15 @@ pub(crate) fn check(
             "it is mounted when the node starts next, if run-softmig.mount is installed",
         ));
     }
+    found
+}
+
+/// What does not depend on the policy.
+pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
+    let mut found = Vec::new();
+    settings(machine, &mut found);
+    library(machine, &mut found);
+    found.extend(upkeep::check(&machine.upkeep));
     found
 }
 
@@ -139,7 +162,7 @@ fn library(machine: &Machine, found: &mut Vec<Finding>) {
             Code::NodePrograms,
             path,
             "it is not there or not executable, and Slurm drains a node whose prolog fails",
-            "install softmig's package on this node",
+            "run 'softmig install gpu-node', or install softmig's package anew",
         ));
     }
 }
@@ -253,6 +276,10 @@ mod tests {
             ["NODE_PROGRAMS"]
         );
         assert_eq!(found(|machine| machine.shares_run = true), ["RUN_FOLDER"]);
+        assert_eq!(
+            found(|machine| machine.ended_jobs = vec![777]),
+            ["JOB_ENDED"]
+        );
         assert_eq!(
             found(|machine| machine.nvml = Err("none".into())),
             ["NOT_LOOKED_AT"]

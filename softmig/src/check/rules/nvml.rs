@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_kept_for_somebody_is_measured_as_well() {
+    fn a_gpu_that_is_kept_for_a_user_is_measured_as_well() {
         let kept = policy_with(
             "[[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"alice\"\nreason = \"x\"\nend = 1970-01-01T00:02:00Z\n\
              [[nodes]]\nnames = \"gpu1\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n",

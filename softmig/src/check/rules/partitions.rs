@@ -17,6 +17,8 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             found.extend(
                 invaded.filter_map(|reservation| invaded_by_slices(policy, cluster, reservation)),
             );
+            let all = reservations.iter();
+            found.extend(all.filter_map(|reservation| moved(policy, cluster, reservation)));
         }
         Err(why) => found.push(Finding::skip("reservations", why)),
     }
@@ -134,6 +136,51 @@ fn invaded_by_slices(
             "it reserves GPUs of {kind}, which have shards: other users' slices still run on them"
         ),
         "reserve whole nodes, or give the GPUs a type of their own with [[reservable]]",
+    ))
+}
+
+/// A reservation that softmig-reservations.sh made, and that is no longer where its GPUs are.
+fn moved(policy: &Policy, cluster: &Cluster, reservation: &Reservation) -> Option<Finding> {
+    let of = |kind: &str| {
+        let rest = reservation.name.strip_prefix("softmig_");
+        let start = rest.and_then(|rest| rest.strip_prefix(kind)?.strip_prefix('_'));
+        start.is_some_and(|start| start.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut kinds = policy.reservables().iter().map(|own| own.kind());
+    let kind = kinds.find(|kind| of(kind))?;
+    let with = cluster
+        .nodes
+        .iter()
+        .filter(|node| node.count("gpu", kind) > 0);
+    let with: Vec<(&str, u64)> = with
+        .map(|node| (node.name.as_str(), node.count("gpu", kind)))
+        .collect();
+    let gpus: u64 = with.iter().map(|(_, count)| count).sum();
+    let has = Configured::parse(&reservation.tres);
+    let has = has
+        .iter()
+        .find(|gres| gres.name == "gpu" && gres.kind.as_deref() == Some(kind));
+    let has = has.map_or(0, |gres| gres.count);
+    let is_there = with.len() == reservation.nodes.len()
+        && with
+            .iter()
+            .all(|(name, _)| reservation.nodes.iter().any(|own| own == name));
+    if gpus == 0 || (is_there && has == gpus) {
+        return None;
+    }
+    let names: Vec<&str> = with.iter().map(|(name, _)| *name).collect();
+    Some(Finding::new(
+        Code::ReservableMoved,
+        format!("reservation {}", reservation.name),
+        format!(
+            "it is on {} with {has} GPUs of {kind}, and {} has {gpus}: nothing of that node is kept for the holder",
+            match reservation.nodes.as_slice() {
+                [] => "no node".to_string(),
+                nodes => nodes.join(","),
+            },
+            names.join(",")
+        ),
+        "run softmig-reservations.sh of 'softmig config', which makes it anew",
     ))
 }
 
@@ -300,6 +347,26 @@ mod tests {
         let over = windows(&kept, Some(&cluster), 120).remove(0);
         assert_eq!(over.code, Code::ReservableOver);
         assert!(over.what.contains("still kept"), "{over}");
+    }
+
+    #[test]
+    fn a_reservation_that_left_its_gpus_is_found() {
+        let policy = policy_with(KEPT);
+        let with = |nodes: &[&str], tres: &str| {
+            let mut cluster = cluster();
+            cluster.nodes[0] = node("gpu1", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
+            cluster.reservations = Ok(vec![Reservation {
+                name: "softmig_l40s_r_19700101000100".into(),
+                nodes: nodes.iter().map(|name| name.to_string()).collect(),
+                tres: tres.into(),
+            }]);
+            codes(&check(&policy, &cluster))
+        };
+        let right = "cpu=8,gres/gpu=1,gres/gpu:l40s_r=1";
+        assert!(with(&["gpu1"], right).is_empty());
+        assert_eq!(with(&["gpu2"], right), ["RESERVABLE_MOVED"]);
+        assert_eq!(with(&["gpu1"], "cpu=8"), ["RESERVABLE_MOVED"]);
+        assert_eq!(with(&["gpu1", "gpu2"], right), ["RESERVABLE_MOVED"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const NAMED: usize = 5;
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = gres(policy, cluster);
     // Elsewhere people need not be known to slurmdbd.
-    if !knows_everybody(cluster) {
+    if !knows_all_users(cluster) {
         return found;
     }
     match &cluster.accounting {
@@ -29,7 +29,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
 }
 
 /// Whether only users and accounts of slurmdbd can submit: the other words of the option contain the first.
-pub(crate) fn knows_everybody(cluster: &Cluster) -> bool {
+pub(crate) fn knows_all_users(cluster: &Cluster) -> bool {
     let words = ["associations", "limits", "qos", "safe", "wckeys", "all"];
     let enforces = |word: &&str| cluster.settings.has("AccountingStorageEnforce", word);
     has_slurmdbd(cluster) && words.iter().any(enforces)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_kept_for_somebody() {
+    fn a_kept_gpu_is_kept_for_a_user() {
         assert!(found(KEPT).is_empty());
         let for_nobody = policy_with(&KEPT.replace("alice", "alcie"));
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_anybody_may_submit_slurmdbd_need_not_know_them() {
+    fn where_all_may_submit_slurmdbd_need_not_know_them() {
         let names = policy_with(&KEPT.replace("alice", "alcie"));
         let mut cluster = cluster();
         cluster.accounting = Err("slurmdbd did not say".into());

@@ -2,6 +2,7 @@
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
+use crate::check::rules::control_groups;
 use crate::check::rules::slices::shares;
 use softmig_policy::Policy;
 use softmig_policy::config::choices::{Placement, TagField};
@@ -28,7 +29,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     }
     programs(cluster, &mut found);
     plugins(cluster, &mut found);
-    control_groups(cluster, &mut found);
+    control_groups::check(cluster, &mut found);
     tag(policy, cluster, &mut found);
     if policy.mps().is_some() && !cluster.settings.has("GresTypes", "mps") {
         found.push(Finding::new(
@@ -157,14 +158,21 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
             "write PrologFlags=Contain (or Alloc, where ProctrackType is not proctrack/cgroup)",
         ));
     }
-    let private = settings.get("JobContainerType").ends_with("tmpfs");
-    if private && settings.has("PrologFlags", "RunInJob") {
+    // The second is the name since 25.11.
+    let plugins = ["JobContainerType", "NamespaceType"].map(|key| settings.get(key));
+    let private = |plugin: &&str| plugin.ends_with("/tmpfs") || plugin.ends_with("/linux");
+    if let Some(plugin) = plugins.into_iter().find(private)
+        && settings.has("PrologFlags", "RunInJob")
+    {
         found.push(Finding::new(
             Code::PrologRunInJob,
             "PrologFlags",
-            "with RunInJob and job_container/tmpfs the prolog comes after the job's own mounts, and slices have no GPU \
-             unless job_container.conf says Shared=true",
-            "take RunInJob out, or look for Shared=true in job_container.conf",
+            format!(
+                "with RunInJob and {plugin} the prolog comes after the job's own mounts, and slices have no GPU unless the \
+                 plugin's own file says that mounts are shared"
+            ),
+            "take RunInJob out, or look for Shared=true in job_container.conf, or for shared: true in \
+             namespace.yaml",
         ));
     }
 }
@@ -180,7 +188,7 @@ fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::JobSubmit,
             "JobSubmitPlugins",
             "without lua nothing decides on requests for slices, and no class is held to its limits",
-            "write JobSubmitPlugins=lua, and take conf/job_submit.lua",
+            "write JobSubmitPlugins=lua; 'softmig install controller' places job_submit.lua",
         ));
     }
     if !loads("CliFilterPlugins") {
@@ -188,65 +196,8 @@ fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
             Code::CliFilter,
             "CliFilterPlugins",
             "without lua srun cannot ask for a slice",
-            "write CliFilterPlugins=lua, and take conf/cli_filter.lua",
+            "write CliFilterPlugins=lua; 'softmig install submit-host' places cli_filter.lua",
         ));
-    }
-}
-
-/// What keeps jobs apart.
-fn control_groups(cluster: &Cluster, found: &mut Vec<Finding>) {
-    let settings = &cluster.settings;
-    if settings.get("ProctrackType") != "proctrack/cgroup" {
-        found.push(Finding::new(
-            Code::Proctrack,
-            "ProctrackType",
-            format!(
-                "with {} jobs have no control groups, and the library knows no job, unless node.conf says \
-                 SOFTMIG_IDENTITY=env, which a job can change",
-                match settings.get("ProctrackType") {
-                    "" => "nothing said",
-                    other => other,
-                }
-            ),
-            "write ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup",
-        ));
-    }
-    const FENCE: &str = "jobs see all GPUs on the node, so a slice's limits would apply to whichever GPU the program opens";
-    if !settings
-        .words("TaskPlugin")
-        .any(|word| word.ends_with("cgroup"))
-    {
-        found.push(Finding::new(
-            Code::ConstrainDevices,
-            "TaskPlugin",
-            format!("without task/cgroup ConstrainDevices does nothing: {FENCE}"),
-            "add task/cgroup",
-        ));
-    }
-    match &cluster.cgroup {
-        Err(why) => found.push(Finding::skip("cgroup.conf", why)),
-        Ok(cgroup) => {
-            if !cgroup.is_yes("ConstrainDevices") {
-                found.push(Finding::new(
-                    Code::ConstrainDevices,
-                    "cgroup.conf",
-                    format!("ConstrainDevices is off: {FENCE}"),
-                    "write ConstrainDevices=yes",
-                ));
-            }
-            let sluid = cluster
-                .version
-                .is_some_and(SlurmVersion::names_cgroups_by_sluid);
-            if sluid && !cgroup.is_yes("CgroupJobIdPaths") {
-                found.push(Finding::new(
-                    Code::CgroupSluid,
-                    "cgroup.conf",
-                    "this release names jobs' control groups by SLUID; softmig knows them by a second name that its prolog \
-                     makes, other tools on the nodes may not",
-                    "write CgroupJobIdPaths=yes to have jobs' numbers",
-                ));
-            }
-        }
     }
 }
 
@@ -381,37 +332,23 @@ mod tests {
 
     #[test]
     fn a_prolog_in_the_jobs_own_mounts_is_warned_of() {
-        let found = found(|cluster| {
-            cluster
-                .settings
-                .set("PrologFlags", "Alloc,Contain,RunInJob");
-            cluster
-                .settings
-                .set("JobContainerType", "job_container/tmpfs");
-        });
-        assert_eq!(found, ["PROLOG_RUN_IN_JOB"]);
-    }
-
-    #[test]
-    fn devices_have_to_be_fenced() {
-        let off = found(|cluster| {
-            cluster.cgroup = Ok([("ConstrainDevices", "no")].into_iter().collect())
-        });
-        assert_eq!(off, ["CONSTRAIN_DEVICES"]);
-        let unseen = found(|cluster| cluster.cgroup = Err("no such file".into()));
-        assert_eq!(unseen, ["NOT_LOOKED_AT"]);
-    }
-
-    #[test]
-    fn sluids_are_warned_of() {
-        let new = |cluster: &mut Cluster| cluster.version = "26.05".parse().ok();
-        assert_eq!(found(new), ["CGROUP_SLUID"]);
-        let by_number = found(|cluster| {
-            new(cluster);
-            let pairs = [("ConstrainDevices", "yes"), ("CgroupJobIdPaths", "yes")];
-            cluster.cgroup = Ok(pairs.into_iter().collect());
-        });
-        assert!(by_number.is_empty());
+        for (key, plugin, codes) in [
+            (
+                "JobContainerType",
+                "job_container/tmpfs",
+                &["PROLOG_RUN_IN_JOB"][..],
+            ),
+            ("NamespaceType", "namespace/tmpfs", &["PROLOG_RUN_IN_JOB"]),
+            ("NamespaceType", "namespace/linux", &["PROLOG_RUN_IN_JOB"]),
+            ("JobContainerType", "job_container/none", &[]),
+        ] {
+            let found = found(|cluster| {
+                let settings = &mut cluster.settings;
+                settings.set("PrologFlags", "Alloc,Contain,RunInJob");
+                settings.set(key, plugin);
+            });
+            assert_eq!(found, codes, "{plugin}");
+        }
     }
 
     #[test]

@@ -47,7 +47,44 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             ));
         }
     }
+    weights_without_gpus(cluster, &mut found);
     found
+}
+
+/// Weights of GPUs alone make jobs on CPUs free in fair share.
+fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
+    let of_gpus = cluster.partitions.iter().filter(|partition| {
+        let weights = weights(partition);
+        !weights.is_empty() && weights.keys().all(|name| name.starts_with("gres/"))
+    });
+    let mut without = Vec::new();
+    for partition in of_gpus {
+        let nodes = cluster.nodes.iter();
+        let nodes = nodes.filter(|node| partition.nodes.contains(&node.name));
+        let (gpus, cpus): (Vec<&Node>, Vec<&Node>) = nodes.partition(|node| node.has("gpu"));
+        match (gpus.as_slice(), cpus.as_slice()) {
+            ([], _) => without.push(partition.name.as_str()),
+            (_, []) => {}
+            _ => found.push(Finding::new(
+                Code::BillingWithoutGpus,
+                format!("partition {}", partition.name),
+                format!(
+                    "{} in it has no GPUs, and TRESBillingWeights has weights of GPUs alone: jobs there count nothing in fair \
+                     share",
+                    compress(cpus.iter().map(|node| node.name.as_str()))
+                ),
+                "give the nodes without GPUs a partition of their own, without these weights",
+            )),
+        }
+    }
+    if !without.is_empty() {
+        found.push(Finding::new(
+            Code::BillingWithoutGpus,
+            format!("partition {}", without.join(", ")),
+            "it has no GPUs, and TRESBillingWeights has weights of GPUs alone: its jobs count nothing in fair share",
+            "write TRESBillingWeights in the lines of partitions with GPUs, and not in PartitionName=DEFAULT",
+        ));
+    }
 }
 
 /// DefCpuPerGPU and DefMemPerGPU.
@@ -240,6 +277,32 @@ mod tests {
         };
         assert_eq!(capped("63"), ["CPUS_BELOW_SLICES"]);
         assert!(capped("64").is_empty());
+    }
+
+    #[test]
+    fn partitions_without_gpus_keep_the_weight_of_cpus() {
+        let with = |weights: &'static str| {
+            found(move |cluster| {
+                cluster.partitions[1]
+                    .settings
+                    .set("TRESBillingWeights", weights);
+            })
+        };
+        assert_eq!(with("GRES/gpu=4,GRES/shard=1"), ["BILLING_WITHOUT_GPUS"]);
+        assert!(with("CPU=1.0,GRES/gpu=4").is_empty());
+        assert!(with("").is_empty());
+        let together = |weights: &'static str| {
+            found(move |cluster| {
+                cluster.partitions[0].nodes.push("cpu1".into());
+                let settings = &mut cluster.partitions[0].settings;
+                settings.set("TRESBillingWeights", weights);
+            })
+        };
+        assert_eq!(
+            together("GRES/gpu=4,GRES/shard=1"),
+            ["BILLING_WITHOUT_GPUS"]
+        );
+        assert!(together("CPU=1.0,GRES/gpu=4,GRES/shard=1").is_empty());
     }
 
     #[test]

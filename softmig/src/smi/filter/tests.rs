@@ -1,4 +1,4 @@
-//! tests/smi holds what nvidia-smi of several drivers prints, once with everybody's processes and once with those of
+//! tests/smi holds what nvidia-smi of several drivers prints, once with the processes of all and once with those of
 //! one job alone: the filter must make the second of the first, byte for byte.
 
 use super::*;
@@ -296,7 +296,7 @@ fn a_question_goes_on_before_its_line_ends_and_a_row_does_not() {
     }
 }
 
-/// The filter of somebody to whom all processes belong.
+/// The filter of a user to whom all processes belong.
 fn unchanged(form: Form, text: &[u8], piece: usize) -> Vec<u8> {
     let mut filter = Filter::new(form, |_| true).unwrap();
     let mut out = Vec::new();

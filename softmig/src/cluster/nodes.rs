@@ -1,0 +1,244 @@
+//! Nodes, as `scontrol -d -o show node` prints them: each in one line.
+
+use softmig_policy::slurm::conf::printed_value as value;
+use softmig_policy::slurm::gres_list::Configured;
+use softmig_policy::slurm::placed::{Placed, Places};
+use std::collections::BTreeMap;
+
+/// A node with GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Node {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its state, as Slurm says it: `IDLE+DRAIN`.
+    pub(crate) state: String,
+    /// Why it is not available, as an administrator or Slurm wrote it.
+    pub(crate) reason: Option<String>,
+    /// Its partitions.
+    pub(crate) partitions: Vec<String>,
+    /// Its GPUs, by index.
+    pub(crate) gpus: Vec<Gpu>,
+    /// CPUs that no job has.
+    pub(crate) free_cpus: Option<u64>,
+    /// By type: shards that are used on GPUs that Slurm does not say.
+    pub(crate) unplaced: BTreeMap<String, u64>,
+    /// By type: shards in use, where slurmctld counts them.
+    pub(crate) allocated: BTreeMap<String, u64>,
+}
+
+/// A GPU, or an instance of MIG.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Gpu {
+    /// Its index on the node, as Slurm counts.
+    pub(crate) index: u32,
+    /// Its type; empty where Slurm knows none.
+    pub(crate) kind: String,
+    /// Its shards; 0 or 1 where it is not shared.
+    pub(crate) shards: u64,
+    /// Whether a job has it as a whole.
+    pub(crate) whole: bool,
+    /// The shards that jobs have; `None` where some have, and Slurm does not say how many.
+    pub(crate) used: Option<u64>,
+    /// The jobs that have it or a part of it, as far as they are shown.
+    pub(crate) jobs: Vec<u32>,
+    /// Whether the node's line says its shards: not before 23.11.
+    pub(crate) is_told: bool,
+    /// Whether the node's line says that some of its shards are used.
+    pub(crate) is_touched: bool,
+}
+
+impl Gpu {
+    /// The shards that no job has; `None` where that is not known.
+    pub(crate) fn free(&self) -> Option<u64> {
+        match self.whole {
+            true => Some(0),
+            false => Some(self.shards.saturating_sub(self.used?)),
+        }
+    }
+
+    /// Whether no job has any of it.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.whole && self.used == Some(0)
+    }
+}
+
+/// What keeps jobs off a node: a word of Slurm's state, and ours.
+const CLOSED: [(&str, &str); 14] = [
+    ("DRAIN", "drained"),
+    ("DOWN", "down"),
+    ("FAIL", "failing"),
+    ("FAILING", "failing"),
+    ("ERROR", "down"),
+    ("MAINT", "in maintenance"),
+    ("MAINTENANCE", "in maintenance"),
+    ("RESERVED", "in a reservation"),
+    ("NOT_RESPONDING", "does not answer"),
+    ("FUTURE", "not there yet"),
+    ("UNKNOWN", "in an unknown state"),
+    (
+        "INVALID_REG",
+        "registered with other hardware than slurm.conf says",
+    ),
+    ("REBOOT_ISSUED", "restarting"),
+    ("POWERING_DOWN", "being switched off"),
+];
+
+impl Node {
+    /// Why no job starts here; `None` where jobs start.
+    pub(crate) fn closed(&self) -> Option<&'static str> {
+        let words = || {
+            self.state
+                .split('+')
+                .map(|word| word.trim_end_matches(MARKS))
+        };
+        // The one that is first in our list says most.
+        let known = CLOSED
+            .iter()
+            .find(|(word, _)| words().any(|own| own == *word));
+        match known {
+            Some(("DRAIN", _)) if self.is_busy() => Some("draining"),
+            Some((_, told)) => Some(told),
+            None if self.state.contains('*') => Some("does not answer"),
+            None => None,
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.state.starts_with("MIXED") || self.state.starts_with("ALLOC")
+    }
+}
+
+/// Marks behind a state, such as `DOWN*`.
+const MARKS: [char; 9] = ['*', '~', '#', '!', '%', '$', '@', '^', '-'];
+
+/// Those that have GPUs.
+pub(super) fn all(answer: &str) -> Vec<Node> {
+    let lines = answer.lines().filter(|line| line.starts_with("NodeName="));
+    lines
+        .map(node)
+        .filter(|node| !node.gpus.is_empty())
+        .collect()
+}
+
+fn node(line: &str) -> Node {
+    let number = |key: &str| value(line, key).parse::<u64>().ok();
+    let cpus = number("CPUEfctv").or_else(|| number("CPUTot"));
+    let (gpus, used) = (
+        Configured::parse(value(line, "Gres")),
+        Placed::parse(value(line, "GresUsed")),
+    );
+    Node {
+        name: value(line, "NodeName").to_string(),
+        state: value(line, "State").to_string(),
+        reason: reason(line),
+        partitions: words(value(line, "Partitions")),
+        gpus: gpus_of(&gpus, &used),
+        free_cpus: cpus
+            .zip(number("CPUAlloc"))
+            .map(|(all, used)| all.saturating_sub(used)),
+        unplaced: BTreeMap::new(),
+        allocated: allocated(value(line, "AllocTRES"), value(line, "CfgTRES"), &gpus),
+    }
+}
+
+fn words(list: &str) -> Vec<String> {
+    let words = list.split(',').filter(|word| !word.is_empty());
+    words.map(str::to_string).collect()
+}
+
+/// `Reason=fan broken [root@2026-11-23T20:38:36]`, which is in no word of its own.
+fn reason(line: &str) -> Option<String> {
+    let (_, reason) = line.split_once(" Reason=")?;
+    let reason = reason.split(" [").next().unwrap_or_default().trim();
+    let plain: String = reason
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .collect();
+    (!plain.is_empty()).then_some(plain)
+}
+
+/// The GPUs by index. Slurm numbers them type by type.
+fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<Gpu> {
+    let of = |name: &'static str| configured.iter().filter(move |gres| gres.name == name);
+    let all_gpus: u64 = of("gpu").map(|gres| gres.count).sum();
+    let mut gpus = Vec::new();
+    for gres in of("gpu") {
+        let shards_of = |kind: &Option<String>| {
+            let shards = of("shard").filter(|shard| shard.kind == *kind);
+            shards.map(|shard| shard.count).sum::<u64>()
+        };
+        // Shards without a type are those of all GPUs.
+        let per_gpu = match shards_of(&gres.kind) {
+            0 => shards_of(&None).checked_div(all_gpus),
+            shards => shards.checked_div(gres.count),
+        };
+        let first = gpus.len();
+        for at in 0..gres.count.min(MOST_GPUS) {
+            let (Ok(index), Ok(place)) = (u32::try_from(first as u64 + at), u32::try_from(at))
+            else {
+                break;
+            };
+            let mut gpu = Gpu {
+                index,
+                kind: gres.kind.clone().unwrap_or_default(),
+                shards: per_gpu.unwrap_or(0),
+                used: Some(0),
+                ..Gpu::default()
+            };
+            for placed in used
+                .iter()
+                .filter(|placed| placed.gres.kind == gres.kind || placed.gres.kind.is_none())
+            {
+                read_use(&mut gpu, placed, place);
+            }
+            gpus.push(gpu);
+        }
+    }
+    gpus
+}
+
+/// No node has more GPUs of a type.
+const MOST_GPUS: u64 = 1024;
+
+/// What `GresUsed` says of a GPU; `place` is its index among those of its type.
+fn read_use(gpu: &mut Gpu, placed: &Placed, place: u32) {
+    match (placed.gres.name.as_str(), &placed.places) {
+        ("gpu", _) => gpu.whole |= placed.on(gpu.index).is_some_and(|count| count > 0),
+        ("shard", Places::Parts(parts)) => {
+            // Without a type, the list is that of all GPUs.
+            let place = match placed.gres.kind {
+                Some(_) => place,
+                None => gpu.index,
+            };
+            if let Some(part) = parts.get(place as usize) {
+                gpu.is_told = true;
+                gpu.used = Some(part.used.unwrap_or(0));
+                gpu.shards = part.of;
+            }
+        }
+        ("shard", Places::Indices(indices)) => gpu.is_touched |= indices.contains(&gpu.index),
+        _ => {}
+    }
+}
+
+/// The shards in use by type, where slurmctld counts them (AccountingStorageTRES has gres/shard).
+fn allocated(used: &str, all: &str, gpus: &[Configured]) -> BTreeMap<String, u64> {
+    let (used, all) = (Configured::parse(used), Configured::parse(all));
+    let count = |list: &[Configured], kind: &Option<String>| {
+        let own = list
+            .iter()
+            .find(|gres| gres.name == "shard" && gres.kind == *kind);
+        own.map(|gres| gres.count)
+    };
+    let kinds: Vec<&Configured> = gpus.iter().filter(|gres| gres.name == "gpu").collect();
+    let of_kind = kinds.iter().filter_map(|gres| {
+        let kind = gres.kind.clone().unwrap_or_default();
+        if count(&all, &gres.kind).is_some() {
+            return Some((kind, count(&used, &gres.kind).unwrap_or(0)));
+        }
+        // All types together are those of the one that there is.
+        (kinds.len() == 1 && count(&all, &None).is_some())
+            .then(|| (kind, count(&used, &None).unwrap_or(0)))
+    });
+    of_kind.collect()
+}

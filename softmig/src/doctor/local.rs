@@ -1,0 +1,54 @@
+//! What of Slurm is on this machine, whether or not slurmctld answers: a module that cannot be loaded keeps it from that.
+
+use crate::check::facts::{Cluster, Settings};
+use crate::check::gather::files::slurm_conf;
+use crate::check::gather::lua::{self, is_controller};
+use crate::check::gather::{given, in_force, machine};
+use crate::setup::role::Role;
+use crate::setup::script::folder;
+use crate::slurm::here;
+use std::path::PathBuf;
+
+/// Slurm's files here.
+#[derive(Debug)]
+pub(crate) struct Local {
+    /// slurm.conf, which need not exist.
+    slurm_conf: PathBuf,
+    settings: Settings,
+}
+
+impl Local {
+    pub(crate) fn look() -> Self {
+        let path = lua::slurm_conf().unwrap_or_else(|| folder().join("slurm.conf"));
+        let settings = slurm_conf(&path).map(|conf| conf.settings);
+        Self {
+            settings: settings.unwrap_or_default(),
+            slurm_conf: path,
+        }
+    }
+
+    /// What this machine seems to be.
+    pub(crate) fn roles(&self) -> Vec<Role> {
+        let is_submit_host = !self.settings.get("CliFilterPlugins").is_empty();
+        [
+            (is_controller(&self.settings), Role::Controller),
+            (is_submit_host, Role::SubmitHost),
+            (machine::is_node(), Role::GpuNode),
+        ]
+        .into_iter()
+        .filter_map(|(is, role)| is.then_some(role))
+        .collect()
+    }
+
+    /// Slurm's configuration by its files here, which are this machine's own.
+    pub(crate) fn cluster(&self) -> anyhow::Result<Cluster> {
+        let mut cluster = given(&self.slurm_conf, here::version())?;
+        if let Some(lua) = lua::here() {
+            cluster.lua = lua;
+        }
+        if is_controller(&cluster.settings) {
+            cluster.in_force = Some(in_force(&cluster.settings, &self.slurm_conf));
+        }
+        Ok(cluster)
+    }
+}

@@ -1,0 +1,205 @@
+//! The sizes, and how many of each could start now.
+
+use crate::cluster::all::Cluster;
+use crate::cluster::nodes::{Gpu, Node};
+use crate::free::estimate::Estimate;
+use softmig_policy::config::classes::Standing;
+use softmig_policy::{
+    Context, Limits, MaybeKnown, Policy, Request, Submitter, Verdict, decide, may_hold,
+};
+use std::collections::BTreeSet;
+
+/// Who asks, and for what.
+pub(super) struct Asked {
+    pub(super) submitter: Submitter,
+    pub(super) partition: Option<String>,
+    pub(super) now: i64,
+}
+
+/// A size that this person may have.
+pub(super) struct Offer {
+    /// As `--gres` takes it.
+    pub(super) gres: String,
+    /// The type.
+    pub(super) kind: String,
+    /// Its limits; `None` for all of a GPU.
+    pub(super) limits: Option<Limits>,
+    /// The memory: of a slice the limit, else what CUDA can have; `None` where no policy says it.
+    pub(super) memory_mib: Option<u32>,
+    /// How many could start now.
+    pub(super) free: u64,
+    /// Where.
+    pub(super) nodes: Vec<String>,
+    /// The partitions of these nodes.
+    pub(super) partitions: BTreeSet<String>,
+    /// Slurm's own word on when.
+    pub(super) estimate: Option<Estimate>,
+}
+
+/// All sizes that this person may have, by type, whole GPUs first.
+pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offer> {
+    let mut offers = Vec::new();
+    let mut add = |gres: String, kind: &str, limits: Option<Limits>, memory_mib: Option<u32>| {
+        let request = Request {
+            tres_per_node: Some(gres.clone()),
+            ..Request::default()
+        };
+        let context = Context {
+            submitter: asked.submitter.clone(),
+            now: asked.now,
+            ..Context::default()
+        };
+        let terms = match decide(policy, &request, &context) {
+            Verdict::Refused(_) => return,
+            Verdict::Granted(grant) => grant.request.cpus_per_task.or(grant.request.min_cpus),
+            Verdict::Unchanged { .. } => None,
+        };
+        let mut offer = Offer {
+            gres,
+            kind: kind.to_string(),
+            limits,
+            memory_mib,
+            free: 0,
+            nodes: Vec::new(),
+            partitions: BTreeSet::new(),
+            estimate: None,
+        };
+        offer.count(cluster, asked, u64::from(terms.unwrap_or(1).max(1)));
+        offers.push(offer);
+    };
+    for gpu in policy.gpus() {
+        let name = gpu.name();
+        let all = gpu.memory_mib() - gpu.reserved_mib();
+        add(format!("gpu:{name}:1"), name, None, Some(all));
+        for &size in gpu.slices() {
+            if let Some(limits) = gpu.slice(size) {
+                add(
+                    format!("gpu:{name}.{size}:1"),
+                    name,
+                    Some(limits),
+                    Some(limits.memory_mib()),
+                );
+            }
+        }
+    }
+    for name in policy
+        .plain_types()
+        .iter()
+        .filter(|name| policy.gpu(name).is_none())
+    {
+        add(format!("gpu:{name}:1"), name, None, None);
+    }
+    for own in policy
+        .reservables()
+        .iter()
+        .filter(|own| policy.is_reserved(own.kind(), asked.now))
+    {
+        // Others' are not theirs to have, so `decide` refuses them; without a name nothing is known of that.
+        let memory = policy
+            .of_reservable(own.kind())
+            .map(|gpu| gpu.memory_mib() - gpu.reserved_mib());
+        if asked.submitter.is(own.holder()) == Some(true) {
+            add(format!("gpu:{}:1", own.kind()), own.kind(), None, memory);
+        }
+    }
+    offers
+}
+
+impl Offer {
+    fn count(&mut self, cluster: &Cluster, asked: &Asked, cpus: u64) {
+        let is_open = |node: &&Node| {
+            let is_asked = asked
+                .partition
+                .as_ref()
+                .is_none_or(|own| node.partitions.contains(own));
+            node.closed().is_none() && is_asked
+        };
+        for node in cluster.nodes.iter().filter(is_open) {
+            let of_gpu = |gpu: &Gpu| match &self.limits {
+                Some(limits) => gpu.free().unwrap_or(0) / u64::from(limits.share().shards()),
+                None => u64::from(gpu.is_idle()),
+            };
+            let gpus = || node.gpus.iter().filter(|gpu| gpu.kind == self.kind);
+            let mut count: u64 = gpus().map(of_gpu).sum();
+            if let (Some(hidden), Some(limits)) = (node.unplaced.get(&self.kind), &self.limits) {
+                // Wherever these are, there are no more.
+                let free: u64 = gpus().filter_map(Gpu::free).sum();
+                count =
+                    count.min(free.saturating_sub(*hidden) / u64::from(limits.share().shards()));
+            } else if node.unplaced.contains_key(&self.kind) {
+                count = 0;
+            }
+            count = count.min(node.free_cpus.map_or(count, |free| free / cpus));
+            if count > 0 {
+                self.free += count;
+                self.nodes.push(node.name.clone());
+                self.partitions.extend(node.partitions.iter().cloned());
+            }
+        }
+    }
+}
+
+/// What else matters: what this person holds, and who is before.
+pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<String> {
+    let mut notes = Vec::new();
+    let own = |user: &str| asked.submitter.user.as_deref() == Some(user);
+    let jobs = || cluster.jobs.iter().filter(|job| own(&job.user));
+    if let Some(class) = class(policy, asked, jobs().map(|job| job.qos.as_str()))
+        && let Some(may) = may_hold(policy, class)
+    {
+        let running = || jobs().filter(|job| !job.waits());
+        let held: u64 = running().filter_map(|job| Some(job.slice()?.1)).sum();
+        let whole: u64 = running()
+            .flat_map(|job| &job.asked)
+            .filter(|gres| gres.name == "gpu")
+            .map(|gres| gres.count)
+            .sum();
+        let mut text = format!(
+            "{} may hold at once: {may}. You hold {held} shards and {whole} whole GPUs",
+            class.called()
+        );
+        if class.quota.shards.is_some_and(|most| held >= most) {
+            text += ", so another slice waits until one of your jobs has ended";
+        }
+        notes.push(text);
+    }
+    if asked.submitter.account == MaybeKnown::Unknown && !policy.accounts().is_empty() {
+        notes.push(
+            "what you may have can depend on your account; --account=NAME says it".to_string(),
+        );
+    }
+    let waiting = cluster.jobs.iter().filter(|job| job.waits()).count();
+    if waiting > 0 {
+        notes.push(format!(
+            "{waiting} jobs wait for GPUs already, and Slurm may start them first"
+        ));
+    }
+    notes
+}
+
+/// The class: by the QOS that the person's jobs have, else by name and account.
+fn class<'a, 'b>(
+    policy: &'a Policy,
+    asked: &Asked,
+    mut qos: impl Iterator<Item = &'b str>,
+) -> Option<&'a Standing> {
+    let account = match &asked.submitter.account {
+        MaybeKnown::Is(name) => Some(name.as_str()),
+        MaybeKnown::Missing => Some(""),
+        MaybeKnown::Unknown if policy.accounts().is_empty() => Some(""),
+        MaybeKnown::Unknown => None,
+    };
+    let Some(account) = account else {
+        return qos.find_map(|qos| {
+            policy
+                .standings()
+                .iter()
+                .find(|own| own.qos.as_deref() == Some(qos))
+        });
+    };
+    policy.standing_of(
+        asked.submitter.user.as_deref()?,
+        account,
+        asked.submitter.group,
+    )
+}

@@ -1,0 +1,167 @@
+//! `softmig report`: what slices were asked for, and what was used of them.
+
+mod rows;
+
+use crate::policy_file;
+use crate::say;
+use crate::slurm::sacct;
+use crate::table::{columns, whole};
+use clap::Args;
+use rows::{By, Report as Rows, Row};
+use softmig_policy::Policy;
+use std::path::PathBuf;
+
+/// Shows what users, accounts and classes asked for, and what they used of it.
+///
+/// Reads Slurm's accounting, and of each job the summary in AdminComment, which the epilog writes where policy.toml has
+/// admin_comment under [report].
+#[derive(Args)]
+pub(crate) struct Report {
+    /// From when on, as sacct's --starttime takes it
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "now-30days",
+        conflicts_with = "file"
+    )]
+    since: String,
+    /// A file with what sacct printed, instead of asking it
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// By what to add up
+    #[arg(
+        long,
+        value_name = "KEY",
+        value_delimiter = ',',
+        default_value = "user,account,class"
+    )]
+    by: Vec<By>,
+    /// The policy with the slices and classes
+    #[arg(long, value_name = "FILE", default_value = Policy::PATH)]
+    policy: PathBuf,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print a line with commas for each row
+    #[arg(long)]
+    csv: bool,
+}
+
+impl Report {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let policy = match policy_file::read(&self.policy) {
+            Ok(file) => Some(file.policy),
+            Err(error) => {
+                say::error_line(&format!(
+                    "softmig report: {error:#}; without it classes are named by their QOS, and smaller slices are not known"
+                ));
+                None
+            }
+        };
+        let history = match &self.file {
+            Some(file) => sacct::of_file(file)?,
+            None => sacct::of_slurm(&self.since)?,
+        };
+        let report = rows::report(&history, policy.as_ref(), &self.by);
+        let text = match (self.json, self.csv) {
+            (true, _) => format!("{}\n", serde_json::to_string_pretty(&report)?),
+            (_, true) => csv(&report)?,
+            _ => self.plain(&report),
+        };
+        say::text(format_args!("{text}"));
+        Ok(())
+    }
+
+    fn plain(&self, report: &Rows) -> String {
+        let keys = [
+            (By::User, "USER"),
+            (By::Account, "ACCOUNT"),
+            (By::Class, "CLASS"),
+        ];
+        let keys = keys.into_iter().filter(|(by, _)| self.by.contains(by));
+        let mut titles: Vec<String> = keys.clone().map(|(_, title)| title.to_string()).collect();
+        let names = titles.len();
+        let figures = [
+            "JOBS",
+            "GPU HOURS",
+            "MEMORY",
+            "TIME",
+            "WAITED",
+            "IDLE",
+            "SMALLER",
+            "SAVES",
+        ];
+        titles.extend(figures.map(str::to_string));
+        let mut table = vec![titles];
+        for row in &report.rows {
+            let mut cells: Vec<String> = keys
+                .clone()
+                .map(|(by, _)| match by {
+                    By::User => row.user.clone(),
+                    By::Account => row.account.clone(),
+                    By::Class => row.class.clone(),
+                })
+                .collect();
+            cells.extend(cells_of(row));
+            table.push(cells);
+        }
+        if report.rows.len() > 1 {
+            let mut cells = vec![String::new(); names];
+            cells[0] = "all".to_string();
+            cells.extend(cells_of(&report.all));
+            table.push(cells);
+        }
+        let mut text = match report.rows.is_empty() {
+            true => "There are no jobs with slices that ended.\n".to_string(),
+            false => columns(&table, names),
+        };
+        let all = &report.all;
+        for (jobs, why) in [
+            (
+                all.unknown_jobs,
+                "jobs have no summary: only JOBS and GPU HOURS count them",
+            ),
+            (
+                report.whole_gpu_jobs,
+                "jobs had whole GPUs: see softmig advise",
+            ),
+            (report.running, "jobs have not ended"),
+            (report.unreadable_lines, "lines could not be read"),
+        ] {
+            if jobs > 0 {
+                text += &format!("{} {why}\n", whole(jobs as f64));
+            }
+        }
+        text
+    }
+}
+
+fn cells_of(row: &Row) -> [String; 8] {
+    let percent = |part: Option<f64>| match part {
+        Some(part) => format!("{:.0} %", part * 100.0),
+        None => "-".to_string(),
+    };
+    // Short ones matter to a single user.
+    let hours = |hours: f64| match hours {
+        ..100.0 => format!("{hours:.1}"),
+        _ => whole(hours),
+    };
+    [
+        whole(row.jobs as f64),
+        hours(row.gpu_hours),
+        percent(row.memory),
+        percent(row.time),
+        percent(row.waited),
+        hours(row.idle_gpu_hours),
+        whole(row.smaller_jobs as f64),
+        hours(row.smaller_saves_gpu_hours),
+    ]
+}
+
+fn csv(report: &Rows) -> anyhow::Result<String> {
+    let mut lines = csv::Writer::from_writer(Vec::new());
+    for row in &report.rows {
+        lines.serialize(row)?;
+    }
+    Ok(String::from_utf8(lines.into_inner()?)?)
+}
