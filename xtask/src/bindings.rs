@@ -36,7 +36,7 @@ const LIBCLANG: Wheel = Wheel {
     inside: "libclang-18.1.1.data/platlib/clang/native",
 };
 
-/// What to do with the declarations.
+/// The work to do with the declarations.
 #[derive(clap::Args)]
 pub(crate) struct Bindings {
     /// Change nothing; fail where hook/sys is not what the headers make, or a function of theirs is not classed

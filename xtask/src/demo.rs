@@ -7,18 +7,19 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use softmig_tests::softmig::installed;
+use softmig_tests::softmig::{demo_stage, installed_from};
 use softmig_tests::{Cluster, Gpus, Slurm};
 
 use crate::narrator::Narrator;
 use crate::place::{project, run};
-use crate::{roots, stage, tour};
+use crate::{programs, roots, stage, tour, work};
 
 /// Makes what is missing, then shows it, as root.
 pub(crate) fn demo(slurm: Slurm) -> Result<()> {
     println!("softmig demo: slices of GPUs on a real Slurm {slurm}. It needs no GPU.");
     println!(
-        "Once: a Debian root below target/ and a release build. Nothing is installed but debootstrap."
+        "Once: a Debian root below target/, a release build, and small programs that use GPUs. debootstrap, make and musl-tools are \
+         installed with apt where they are missing."
     );
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -35,6 +36,8 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
             Err(_) => bail!("building the Debian root panicked"),
         }
     })?;
+    // Not beside the root: both may install a package.
+    programs::build()?;
     println!("Ready after {:.1} s.", start.elapsed().as_secs_f64());
     if root {
         return show(slurm);
@@ -48,7 +51,7 @@ pub(crate) fn demo(slurm: Slurm) -> Result<()> {
 /// softmig, and the program that makes clusters.
 fn build() -> Result<()> {
     // Debian's Slurm has this Lua; the other builds of the modules would take as long again.
-    stage::build_for(&["5.1"])?;
+    stage::build_in(&demo_stage(), &["5.1"])?;
     run(Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--locked", "--bin", "softmig-cluster"])
         // With the features that this program was built with, so that nothing is built again.
@@ -59,7 +62,8 @@ fn build() -> Result<()> {
 /// The part that needs root: a cluster, and a tour of it.
 pub(crate) fn show(slurm: Slurm) -> Result<()> {
     let start = Instant::now();
-    let cluster = installed(slurm)
+    let cluster = installed_from(demo_stage(), slurm)
+        .programs()
         .nodes(2)
         .gpus([Gpus::l40s(2)])
         .start()
@@ -69,6 +73,9 @@ pub(crate) fn show(slurm: Slurm) -> Result<()> {
     toured.with_context(|| format!("the demo failed at step {}", narrator.number()))?;
     println!("\n{}", summary(&cluster));
     drop(cluster);
+    if work::has_gpu() {
+        work::on_the_gpu()?;
+    }
     println!(
         "All steps were checked. The cluster is gone again; the tour took {:.1} s.",
         start.elapsed().as_secs_f64()
@@ -84,9 +91,10 @@ fn summary(cluster: &Cluster) -> String {
     };
     format!(
         "Real:      Slurm {} from Debian's packages (slurmctld, slurmd, sbatch, srun, scontrol), softmig in job_submit\n           \
-                    and cli_filter, softmig's prolog and epilog, {fence}.\n\
-         Simulated: the GPUs. /dev/nvidia* are device files without a driver, /proc/driver/nvidia is made of files.\n\
-         Not shown: GPU work, and the library that holds programs to their limits ('softmig install --hook').",
+                    and cli_filter, softmig's prolog and epilog, its library and its monitor, {fence}.\n\
+         Simulated: the GPUs and NVIDIA's driver. /dev/nvidia* are device files without a driver, /proc/driver/nvidia\n           \
+                    is made of files, and libcuda and libnvidia-ml are those of softmig's tests.\n\
+         Not shown: real GPU work, except on a machine that has a GPU.",
         cluster.slurm()
     )
 }

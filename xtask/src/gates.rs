@@ -1,5 +1,7 @@
-//! `cargo xtask gates`: what the library that is loaded into every process of a node must not be or have.
+//! `cargo xtask gates`: what the library that is loaded into every process of a node must not be or have, and which C
+//! library all programs may ask for.
 
+mod floors;
 mod library;
 #[cfg(test)]
 mod tests;
@@ -10,8 +12,8 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use library::Library;
 
-/// The largest that the library may be. Every process maps it; a jump means that a part of std, or text for messages
-/// that nobody reads, came in.
+/// The largest that the library may be. Every process maps it; a jump means that a part of std came in, or text of
+/// messages that it never prints.
 const CEILING: usize = 384 * 1024;
 
 /// The most mappings: one for code and constants, one for data.
@@ -23,8 +25,8 @@ const NEEDED: &str = "libc.so.6";
 /// The newest glibc that the library may ask for: that of the oldest distributions still in use on GPU nodes.
 const FLOOR: &[u32] = &[2, 17];
 
-/// What the library exports besides the rows of the hook's table: programs look the driver's functions up by two of them,
-/// and libcuda asks the kernel driver by the third.
+/// The functions that the library exports besides the rows of the hook's table: programs look the driver's functions up
+/// by two of them, and libcuda asks the kernel driver by the third.
 const LOOKUPS: [&str; 3] = ["dlsym", "dlvsym", "ioctl"];
 
 /// The functions of libc that the library may call, and what for.
@@ -45,9 +47,12 @@ const LIBC: &[(&str, &str)] = &[
 /// Symbols that only a panic needs.
 const PANIC: [&str; 3] = ["abort", "rust_eh_personality", "_Unwind_Resume"];
 
-/// Checks this library, or the one in target/stage.
+/// Checks this library, or the one in target/stage and all programs there.
 pub(crate) fn check(path: Option<PathBuf>) -> Result<()> {
-    let staged = || softmig_tests::softmig::stage().join("usr/lib/softmig/libsoftmig.so");
+    if path.is_none() {
+        floors::check(&softmig_tests::softmig::stage())?;
+    }
+    let staged = || softmig_tests::softmig::stage().join("usr/lib/softmig/staged/libsoftmig.so");
     let path = path.unwrap_or_else(staged);
     ensure!(
         path.exists(),
@@ -140,7 +145,10 @@ fn exports(library: &Library, names: &BTreeSet<&str>) -> Option<String> {
 }
 
 fn versions(library: &Library) -> Option<String> {
-    let newer = library.versions.iter().filter(|name| !is_old_enough(name));
+    let newer = library
+        .versions
+        .iter()
+        .filter(|name| !is_at_most(name, FLOOR));
     let newer = list(newer)?;
     Some(format!(
         "asks for {newer}, newer than glibc {}.{}: `objdump -T` tells for which function; look it up at run time",
@@ -149,12 +157,12 @@ fn versions(library: &Library) -> Option<String> {
 }
 
 /// Whether every glibc from the floor on has the version; names that are no number are for glibc's own parts.
-fn is_old_enough(version: &str) -> bool {
+fn is_at_most(version: &str, floor: &[u32]) -> bool {
     let Some(numbers) = version.strip_prefix("GLIBC_") else {
         return false;
     };
     let numbers: Result<Vec<u32>, _> = numbers.split('.').map(str::parse).collect();
-    numbers.is_ok_and(|numbers| numbers.as_slice() <= FLOOR)
+    numbers.is_ok_and(|numbers| numbers.as_slice() <= floor)
 }
 
 fn loading(library: &Library) -> Option<String> {

@@ -34,21 +34,24 @@ const CRATES: &[Layers] = &[
     Layers {
         src: "monitor/src",
         rooms: &[
-            "cli", "jobs", "gate", "schedule", "arbiter", "status", "measure", "enforce", "notify",
-            "watch",
+            "cli", "jobs", "gate", "schedule", "arbiter", "status", "measure", "enforce", "usage",
+            "notify", "watch",
         ],
         largest_circle: 1,
     },
     Layers::one_room("cli-filter/src"),
     Layers::one_room("epilog/src"),
+    Layers::one_room("exporter/src"),
     Layers::one_room("gate/src"),
     Layers::one_room("hook/region/src"),
     Layers::one_room("job-submit/src"),
     Layers::one_room("node/src"),
+    Layers::one_room("metrics/src"),
     Layers::one_room("nvml/src"),
     Layers::one_room("proof/src"),
     Layers::one_room("rm/src"),
     Layers::one_room("softmig/src"),
+    Layers::one_room("usage/src"),
 ];
 
 impl Layers {

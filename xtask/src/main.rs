@@ -7,9 +7,12 @@ mod demo;
 mod gates;
 mod layers;
 mod narrator;
+mod old_libc;
 mod packages;
+mod packaging;
 mod place;
 mod programs;
+mod prometheus;
 mod roots;
 mod runtimes;
 mod stage;
@@ -19,6 +22,7 @@ mod tools;
 mod tour;
 mod wheel;
 mod words;
+mod work;
 
 use std::process::ExitCode;
 
@@ -29,9 +33,9 @@ use softmig_tests::Slurm;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
-    /// Show slices of GPUs on a real Slurm, without a GPU, in two minutes
+    /// Show slices of GPUs on a real Slurm, with simulated GPUs, and on this machine's own GPU if it has one
     Demo {
-        /// The Slurm to show them on: 22.05 or 24.11
+        /// The Slurm to show them on: 22.05, 24.11 or 26.05
         #[arg(long, default_value = "22.05")]
         slurm: Slurm,
     },
@@ -71,6 +75,8 @@ enum Task {
     Programs,
     /// Build everything into target/stage, laid out as it is installed
     Stage,
+    /// Make debs and rpms, in target/packages
+    Packages(packaging::Packages),
 }
 
 fn main() -> ExitCode {
@@ -102,6 +108,7 @@ impl Task {
             Task::Roots => roots::build().and_then(|()| runtimes::build()),
             Task::Programs => programs::build().map(drop),
             Task::Stage => stage::build().map(drop),
+            Task::Packages(packages) => packages.run(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use anyhow::{Result, bail};
-use softmig_tests::{Call, Cluster, Node, Output};
+use softmig_tests::{Call, Client, Cluster, Node, Output};
 
 /// Tells the steps of a tour through a cluster.
 pub(crate) struct Narrator<'a> {
@@ -11,7 +11,7 @@ pub(crate) struct Narrator<'a> {
     step: u32,
 }
 
-/// What a command said, kept so that it can be checked.
+/// The output of a command, kept so that it can be checked.
 pub(crate) struct Shown {
     line: String,
     output: Output,
@@ -46,6 +46,18 @@ impl<'a> Narrator<'a> {
     /// Types a command line on a node.
     pub(crate) fn types_on(&self, node: &Node, user: &str, line: &str) -> Result<Shown> {
         show(user, node.name(), line, node.command(user, &bash(line)))
+    }
+
+    /// The same, and does not wait for its end.
+    pub(crate) fn begins_on(&self, node: &Node, user: &str, line: &str) -> Result<Client> {
+        print_line(user, node.name(), &format!("{line} &"));
+        node.command(user, &bash(line)).spawn()
+    }
+
+    /// The same on the machine of slurmctld.
+    pub(crate) fn begins(&self, user: &str, line: &str) -> Result<Client> {
+        print_line(user, "login", &format!("{line} &"));
+        self.cluster.command(user, &bash(line)).spawn()
     }
 }
 
@@ -86,9 +98,13 @@ fn bash(line: &str) -> [&str; 3] {
     ["bash", "-c", line]
 }
 
-fn show(user: &str, host: &str, line: &str, call: Call) -> Result<Shown> {
+fn print_line(user: &str, host: &str, line: &str) {
     let mark = if user == "root" { '#' } else { '$' };
     println!("    {user}@{host}{mark} {line}");
+}
+
+fn show(user: &str, host: &str, line: &str, call: Call) -> Result<Shown> {
+    print_line(user, host, line);
     let output = call.output()?;
     for said in output.stdout.lines().chain(output.stderr.lines()) {
         println!("        {}", said.trim_end());

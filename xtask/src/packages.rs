@@ -1,4 +1,4 @@
-//! What the tests need that cargo does not build: from Debian's packages, where it is missing.
+//! The programs that the tests need and cargo does not build. Missing ones come from Debian's packages.
 
 use std::process::{Command, Stdio};
 

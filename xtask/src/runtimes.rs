@@ -10,7 +10,7 @@ use softmig_tests::runtimes::{PACKAGES, layer};
 use crate::place::run;
 use crate::roots::{as_root, beside, remove, stamp};
 
-/// What the layer was made from: another list, or another root below it, means another layer.
+/// The list and the root from which the layer was made: if one of them differs, the layer is made anew.
 const STAMP: &str = "etc/softmig-runtimes";
 
 /// Installs packages into `tree`, a layer over a Debian root. The words: a new folder, the root, the packages.

@@ -1,5 +1,9 @@
-//! Builds softmig and lays it out as it is installed: `target/stage` is a tree like `/`.
+//! Builds softmig and lays it out as packages bring it: `target/stage` is a tree like `/`.
+//!
+//! It has nothing in /etc, which is the site's, and no library under the name that processes load: `softmig install` makes
+//! both out of this tree.
 
+use crate::old_libc;
 use crate::place::{project, run, target};
 use anyhow::{Context, Result};
 use std::fs;
@@ -11,46 +15,78 @@ use std::process::Command;
 pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
 /// Where systemd looks for what packages bring.
 const UNITS: &str = "usr/lib/systemd/system";
-/// Given explicitly, so that the flags for a static binary do not reach build scripts.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The files that a site copies or compares with; no program reads them here.
+const EXAMPLES: &str = "usr/share/softmig/examples";
+/// The same for container runtimes.
+const CONTAINERS: &str = "usr/share/softmig/examples/containers";
+/// Files of `conf`, and where they go.
+const FILES: [(&str, &str); 18] = [
+    ("softmig-monitor.service", UNITS),
+    ("run-softmig.mount", UNITS),
+    ("softmig-exporter.service", UNITS),
+    (
+        "90-softmig-exporter.preset",
+        "usr/lib/systemd/system-preset",
+    ),
+    ("sysusers.d/softmig-exporter.conf", "usr/lib/sysusers.d"),
+    ("tmpfiles.d/softmig.conf", "usr/lib/tmpfiles.d"),
+    ("policy.toml", EXAMPLES),
+    ("slurm.conf", EXAMPLES),
+    ("gres.conf", EXAMPLES),
+    ("cgroup.conf", EXAMPLES),
+    ("node.conf", EXAMPLES),
+    ("job_submit.lua", EXAMPLES),
+    ("cli_filter.lua", EXAMPLES),
+    ("task_epilog.sh", EXAMPLES),
+    ("containers/apptainer.conf", CONTAINERS),
+    ("containers/containers.conf", CONTAINERS),
+    ("containers/enroot.fstab", CONTAINERS),
+    ("containers/softmig.json", CONTAINERS),
+];
 
 /// Builds all and returns the tree.
 pub(crate) fn build() -> Result<PathBuf> {
-    let stage = build_for(&LUAS)?;
+    let stage = softmig_tests::softmig::stage();
+    build_in(&stage, &LUAS)?;
     manual(&stage)?;
+    documents(&stage)?;
     Ok(stage)
 }
 
 /// Builds the Lua modules for these versions only, and all other programs; no manual pages.
-pub(crate) fn build_for(luas: &[&str]) -> Result<PathBuf> {
-    println!("Building softmig (release) into target/stage.");
-    let stage = softmig_tests::softmig::stage();
-    lua_modules(&stage, luas)?;
-    node_binaries(&stage)?;
-    hook(&stage)?;
-    cargo(&["-p", "softmig", "-p", "softmig-monitor"], &[])?;
-    for (built, at) in [
+pub(crate) fn build_in(stage: &Path, luas: &[&str]) -> Result<()> {
+    println!("Building softmig (release) into {}.", stage.display());
+    let stage = &stage.to_path_buf();
+    // Files that an earlier release laid out elsewhere must not be installed too.
+    if stage.exists() {
+        fs::remove_dir_all(stage).with_context(|| format!("removing {}", stage.display()))?;
+    }
+    lua_modules(stage, luas)?;
+    node_binaries(stage)?;
+    hook(stage)?;
+    let built = old_libc::build(&[
+        "-p",
+        "softmig",
+        "-p",
+        "softmig-monitor",
+        "-p",
+        "softmig-exporter",
+    ])?;
+    for (name, at) in [
         ("softmig", "usr/bin/softmig"),
         ("softmig-monitor", "usr/libexec/softmig-monitor"),
+        ("softmig-exporter", "usr/libexec/softmig-exporter"),
     ] {
-        place(
-            &target().join("release").join(built),
-            &stage.join(at),
-            0o755,
-        )?;
+        place(&built.join(name), &stage.join(at), 0o755)?;
     }
-    for unit in ["softmig-monitor.service", "run-softmig.mount"] {
-        let at = stage.join(UNITS).join(unit);
-        place(&project().join("conf").join(unit), &at, 0o644)?;
+    for (conf, folder) in FILES {
+        let from = project().join("conf").join(conf);
+        let name = from.file_name().context("a file without a name")?;
+        let runs = from.extension().is_some_and(|end| end == "sh");
+        let mode = if runs { 0o755 } else { 0o644 };
+        place(&from, &stage.join(folder).join(name), mode)?;
     }
-    for (conf, at) in [
-        ("policy.toml", "etc/softmig/policy.toml"),
-        ("job_submit.lua", "etc/slurm/job_submit.lua"),
-        ("cli_filter.lua", "etc/slurm/cli_filter.lua"),
-    ] {
-        place(&project().join("conf").join(conf), &stage.join(at), 0o644)?;
-    }
-    Ok(stage)
+    Ok(())
 }
 
 /// One build of each module for each Lua: they differ in the interpreter's calls.
@@ -60,22 +96,19 @@ fn lua_modules(stage: &Path, luas: &[&str]) -> Result<()> {
         let features = modules
             .map(|module| format!("softmig-{module}/lua{}", lua.replace('.', "")))
             .join(",");
-        cargo(
-            &[
-                "-p",
-                "softmig-job-submit",
-                "-p",
-                "softmig-cli-filter",
-                "--no-default-features",
-                "--features",
-                &features,
-            ],
-            &[],
-        )?;
+        let built = old_libc::build(&[
+            "-p",
+            "softmig-job-submit",
+            "-p",
+            "softmig-cli-filter",
+            "--no-default-features",
+            "--features",
+            &features,
+        ])?;
         for module in modules {
             let name = format!("softmig_{}.so", module.replace('-', "_"));
             place(
-                &target().join("release").join(format!("lib{name}")),
+                &built.join(format!("lib{name}")),
                 &stage.join("usr/lib/softmig/lua").join(lua).join(name),
                 0o755,
             )?;
@@ -86,25 +119,19 @@ fn lua_modules(stage: &Path, luas: &[&str]) -> Result<()> {
 
 /// Prolog and epilog run on any node, whatever its C library.
 fn node_binaries(stage: &Path) -> Result<()> {
-    cargo(
-        &[
-            "-p",
-            "softmig-prolog",
-            "-p",
-            "softmig-epilog",
-            "--target",
-            TARGET,
-        ],
-        &[("RUSTFLAGS", "-C target-feature=+crt-static")],
-    )?;
+    let built = old_libc::build_static(&["-p", "softmig-prolog", "-p", "softmig-epilog"])?;
     for name in ["softmig-prolog", "softmig-epilog"] {
-        let built = target().join(TARGET).join("release").join(name);
-        place(&built, &stage.join("usr/libexec").join(name), 0o755)?;
+        place(
+            &built.join(name),
+            &stage.join("usr/libexec").join(name),
+            0o755,
+        )?;
     }
     Ok(())
 }
 
-/// The library in every process, in its own profile: without std.
+/// The library in every process, in its own profile: without std. It lies beside its place: a tree that is unpacked over
+/// another must not write into what every process loads, and `softmig install --hook` tries it first.
 fn hook(stage: &Path) -> Result<()> {
     run(Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--locked", "--profile", "hook"])
@@ -112,7 +139,7 @@ fn hook(stage: &Path) -> Result<()> {
         .current_dir(project()))?;
     place(
         &target().join("hook/libsoftmig_hook.so"),
-        &stage.join("usr/lib/softmig/libsoftmig.so"),
+        &stage.join("usr/lib/softmig/staged/libsoftmig.so"),
         0o755,
     )
 }
@@ -126,12 +153,21 @@ fn manual(stage: &Path) -> Result<()> {
         .current_dir(project()))
 }
 
-fn cargo(words: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    run(Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--locked"])
-        .args(words)
-        .envs(environment.iter().copied())
-        .current_dir(project()))
+/// The pages, in folders as in the repository, so that their links hold.
+fn documents(stage: &Path) -> Result<()> {
+    let folder = stage.join("usr/share/doc/softmig");
+    for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"] {
+        place(&project().join(name), &folder.join(name), 0o644)?;
+    }
+    for page in fs::read_dir(project().join("docs"))? {
+        let page = page?;
+        place(
+            &page.path(),
+            &folder.join("docs").join(page.file_name()),
+            0o644,
+        )?;
+    }
+    Ok(())
 }
 
 /// By rename, as an installation has to: a process that has the old file mapped keeps it.

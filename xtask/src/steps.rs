@@ -12,6 +12,7 @@ use crate::place::{project, run};
 #[derive(Default)]
 pub(crate) struct Steps {
     done: Vec<(String, Duration)>,
+    notes: Vec<String>,
 }
 
 impl Steps {
@@ -24,6 +25,12 @@ impl Steps {
         self.done.push((name.into(), took));
         println!("=== {name}: {:.1} s", took.as_secs_f64());
         outcome.with_context(|| format!("the step that failed: {name}"))
+    }
+
+    /// Says something now, and again at the end.
+    pub(crate) fn note(&mut self, text: String) {
+        println!("\n{text}");
+        self.notes.push(text);
     }
 
     /// One step that is one cargo command.
@@ -39,6 +46,9 @@ impl Steps {
         }
         let total: Duration = self.done.iter().map(|(_, took)| *took).sum();
         let _ = write!(text, "{:6.1}  in all", total.as_secs_f64());
+        for note in &self.notes {
+            let _ = write!(text, "\n{note}");
+        }
         text
     }
 }

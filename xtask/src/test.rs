@@ -2,18 +2,18 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use softmig_tests::Slurm;
 
 use crate::place::{run, target};
 use crate::steps::{Steps, all, cargo};
-use crate::{gates, programs, roots, runtimes, stage};
+use crate::{gates, programs, prometheus, roots, runtimes, stage};
 
 /// Which tests to run.
 #[derive(clap::Args)]
 pub(crate) struct Tests {
     /// The Slurm of the cluster tests
-    #[arg(long, value_name = "22.05|24.11|all", default_value = "all", value_parser = versions)]
+    #[arg(long, value_name = "22.05|24.11|26.05|all", default_value = "all", value_parser = versions)]
     slurm: Versions,
     /// Also the tests in a guest kernel with control groups of version 2 (User Mode Linux)
     #[arg(long)]
@@ -37,7 +37,7 @@ fn versions(text: &str) -> Result<Versions> {
 }
 
 impl Tests {
-    /// What `.ci/run` runs.
+    /// The tests that `.ci/run` runs.
     pub(crate) fn everything() -> Tests {
         Tests {
             slurm: Versions(Slurm::ALL.into()),
@@ -53,7 +53,7 @@ impl Tests {
         all(|steps| self.steps(steps))
     }
 
-    /// What a reader should know before it starts.
+    /// The needs and the time that a reader should know before it starts.
     fn needs(&self) -> &'static str {
         match (self.fast, rustix::process::geteuid().is_root()) {
             (true, _) => "Unit, doc and integration tests; they need nothing but Rust.",
@@ -69,11 +69,17 @@ impl Tests {
 
     /// Prepares and tests.
     pub(crate) fn steps(&self, steps: &mut Steps) -> Result<()> {
+        let mut versions = self.slurm.0.clone();
         if !self.fast {
-            steps.step("Debian roots with Slurm", || {
-                roots::build_for(&self.slurm.0)
+            let gone = steps.step("Debian roots with Slurm", || {
+                roots::build_what_debian_has(&versions)
             })?;
-            if self.slurm.0.contains(&Slurm::V24_11) {
+            for gone in gone {
+                ensure!(versions.len() > 1, "{gone}");
+                versions.retain(|slurm| *slurm != gone.slurm);
+                steps.note(format!("Slurm {} was not tested: {gone}", gone.slurm));
+            }
+            if versions.contains(&Slurm::V24_11) {
                 steps.step("container runtimes", runtimes::build)?;
             }
             steps.step("release build into target/stage", || {
@@ -100,11 +106,14 @@ impl Tests {
         if self.fast {
             return Ok(());
         }
-        steps.step("cluster tests", || self.cluster_tests())
+        if self.filter.is_none() {
+            steps.step("metrics, with a real Prometheus", prometheus::test)?;
+        }
+        steps.step("cluster tests", || self.cluster_tests(&versions))
     }
 
     /// The tests that start clusters, and the guests' if wanted.
-    fn cluster_tests(&self) -> Result<()> {
+    fn cluster_tests(&self, versions: &[Slurm]) -> Result<()> {
         let features = if self.uml { "cluster,uml" } else { "cluster" };
         let mut command = cargo(&["test", "--locked", "--no-fail-fast", "-p", "softmig-tests"]);
         // Not `--test *`, which asks for the features of them all.
@@ -116,12 +125,15 @@ impl Tests {
         let command = self.filtered(&mut command);
         command.arg("--test-threads=4");
         // Tests that name no version run on the root of 22.05, where that is built.
-        if let ([only @ Slurm::V24_11], None) = (self.slurm.0.as_slice(), &self.filter) {
+        if let ([only @ (Slurm::V24_11 | Slurm::V26_05)], None) = (versions, &self.filter) {
             command.arg(module_of(*only));
+        }
+        if versions == [Slurm::V26_05] {
+            command.arg("--include-ignored");
         }
         // Beside a filter: a second one would add tests, not take any away.
         for other in Slurm::ALL {
-            if !self.slurm.0.contains(&other) {
+            if !versions.contains(&other) {
                 command.args(["--skip", &module_of(other)]);
             }
         }
@@ -134,7 +146,7 @@ impl Tests {
     }
 }
 
-/// What the names of a version's tests begin with.
+/// The beginning of the names of a version's tests.
 fn module_of(slurm: Slurm) -> String {
     format!("slurm_{}::", slurm.to_string().replace('.', "_"))
 }

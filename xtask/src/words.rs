@@ -1,17 +1,22 @@
-//! Words that the pages do without, since a sentence with one of them mostly has to be read twice.
+//! Words that the pages do without, since a sentence with one of them mostly has to be read twice. Comments and names of
+//! functions do without some of them too.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use regex::Regex;
 use softmig_tests::documents::{pages, root};
 
+/// The words that comments and names of functions do without too.
+const PEOPLE: (&str, &str) = (
+    r"(?i)\b(?:nobody|somebody|anybody|everybody)s?\b|(?i)\bwhoever\b",
+    "the user, the job, no other job",
+);
+
 /// Each with what to write instead.
 const WORDS: &[(&str, &str)] = &[
-    (
-        r"(?i)\b(nobody|somebody|anybody|everybody|whoever)\b",
-        "the user, the job, no other job",
-    ),
+    PEOPLE,
     (r"(?i)\b(?:stands?|stood)\b", "is, are, was"),
     (r"(?i)\ball the same\b", "still, anyway"),
     (
@@ -29,7 +34,34 @@ const GOOD: [&str; 2] = ["is no longer", "is no more"];
 /// Pages that measurements write.
 const GENERATED: &str = "bench/results";
 
-/// Checks the pages of the project.
+/// The folders whose comments and names of functions are checked.
+const FOLDERS: [&str; 20] = [
+    "bench",
+    "cli-filter",
+    "epilog",
+    "exporter",
+    "fuzz",
+    "gate",
+    "hook",
+    "job-submit",
+    "metrics",
+    "monitor",
+    "node",
+    "nvml",
+    "policy",
+    "prolog",
+    "proof",
+    "rm",
+    "softmig",
+    "tests",
+    "usage",
+    "xtask",
+];
+
+/// The name of a function or module that a line defines.
+const NAME: &str = r#"^(?:extern "C"|[^"])*?\b(?:fn|mod) (\w+)"#;
+
+/// Checks the pages of the project, and the comments of some folders.
 pub(crate) fn check() -> Result<()> {
     let mut found = Vec::new();
     for page in pages()? {
@@ -45,10 +77,54 @@ pub(crate) fn check() -> Result<()> {
             ));
         }
     }
+    let people = Regex::new(PEOPLE.0)?;
+    for folder in FOLDERS {
+        for file in sources(&root().join("..").join(folder))? {
+            let name = file.strip_prefix(root().join("..")).unwrap_or(&file);
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            for (line, word) in in_comments(&people, &text)? {
+                let name = name.display();
+                found.push(format!("{name}:{line}: \"{word}\"; instead: {}", PEOPLE.1));
+            }
+        }
+    }
     if found.is_empty() {
         return Ok(());
     }
     bail!("{}", found.join("\n"))
+}
+
+/// The Rust files below a folder.
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(sources(&path)?);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Line and word of all unwanted words in lines that are comments, or that define functions or modules.
+fn in_comments(words: &Regex, text: &str) -> Result<Vec<(usize, String)>> {
+    let name = Regex::new(NAME)?;
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let checked = if text.trim_start().starts_with("//") {
+            text.to_owned()
+        } else if let Some(name) = name.captures(text) {
+            name[1].replace('_', " ")
+        } else {
+            continue;
+        };
+        let all = words.find_iter(&checked);
+        found.extend(all.map(|word| (line, word.as_str().to_owned())));
+    }
+    Ok(found)
 }
 
 /// Line, word and what to write instead, of all in a page's prose.
@@ -114,6 +190,35 @@ mod tests {
         assert_eq!(
             found,
             [(3, "Nobody"), (3, "stands"), (7, "So often it is.")]
+        );
+    }
+
+    #[test]
+    fn words_are_found_in_comments_and_names_of_functions() {
+        let text = [
+            "//! Somebodys.",
+            "    // For nobody.",
+            "fn nobody_waits() {}",
+            "let nobody = 1;",
+            "/// A body.",
+            "mod by_everybody {",
+            "    unsafe extern \"C\" fn a_somebody() {}",
+        ]
+        .join("\n");
+        let found = in_comments(&Regex::new(PEOPLE.0).unwrap(), &text).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(line, word)| (*line, word.as_str()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (1, "Somebodys"),
+                (2, "nobody"),
+                (3, "nobody"),
+                (6, "everybody"),
+                (7, "somebody")
+            ]
         );
     }
 

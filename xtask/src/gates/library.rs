@@ -1,4 +1,4 @@
-//! What a shared library says of itself to the dynamic linker.
+//! The facts that a shared library tells the dynamic linker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,8 @@ pub(crate) struct Library {
     pub(crate) exported: BTreeSet<String>,
     /// The versions of symbols that it asks its libraries for.
     pub(crate) versions: BTreeSet<String>,
-    /// What runs when it is loaded or unloaded, beside one initializer: names of entries of its dynamic section.
+    /// The code that runs when it is loaded or unloaded, beside one initializer, by names of entries of its dynamic
+    /// section.
     pub(crate) runs: Vec<&'static str>,
     /// Folders to search for libraries.
     pub(crate) search: Vec<String>,

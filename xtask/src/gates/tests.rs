@@ -124,11 +124,34 @@ fn a_row_that_is_not_exported_is_refused() {
     );
 }
 
-/// With a libc of our own, since a real one has no new version of the functions that the library may call.
+/// The words for the linker by which a library asks for this version. With a libc of our own, since a real one has no new
+/// version of the functions that the library may call.
+fn asking_for(folder: &TempDir, version: &str) -> Vec<String> {
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("libc.c"), "char *getenv(const char *name) { return 0; }").unwrap();
+    std::fs::write(at("libc.map"), format!("{version} {{ getenv; }};")).unwrap();
+    let status = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-w",
+            "-Wl,-soname,libc.so.6",
+        ])
+        .arg(at("libc.c"))
+        .arg(format!("-Wl,--version-script={}", at("libc.map").display()))
+        .arg("-o")
+        .arg(at("libc.so.6"))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let libc = at("libc.so.6").display().to_string();
+    vec!["-nostdlib".into(), "-Wl,--no-as-needed".into(), libc]
+}
+
 #[test]
 fn a_new_glibc_is_refused() {
     let folder = TempDir::new().unwrap();
-    let at = |name: &str| folder.path().join(name);
     for (version, is_refused) in [
         ("GLIBC_2.2.5", false),
         ("GLIBC_2.17", false),
@@ -139,31 +162,80 @@ fn a_new_glibc_is_refused() {
         ("GLIBC_PRIVATE", true),
         ("GCC_3.0", true),
     ] {
-        std::fs::write(at("libc.c"), "char *getenv(const char *name) { return 0; }").unwrap();
-        std::fs::write(at("libc.map"), format!("{version} {{ getenv; }};")).unwrap();
-        let status = Command::new("cc")
-            .args([
-                "-shared",
-                "-fPIC",
-                "-nostdlib",
-                "-w",
-                "-Wl,-soname,libc.so.6",
-            ])
-            .arg(at("libc.c"))
-            .arg(format!("-Wl,--version-script={}", at("libc.map").display()))
-            .arg("-o")
-            .arg(at("libc.so.6"))
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let libc = at("libc.so.6");
-        let words = ["-nostdlib", "-Wl,--no-as-needed", libc.to_str().unwrap()];
+        let words = asking_for(&folder, version);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if is_refused {
             refused("", &words, &format!("asks for {version},"));
         } else {
             assert_eq!(complaints_of("", &words), [""; 0], "{version}");
         }
     }
+}
+
+/// The verdict of the tree's gate on a tree with this file in it.
+fn floors_of(path: &str, words: &[&str]) -> Result<(), String> {
+    let folder = TempDir::new().unwrap();
+    let stage = folder.path().join("stage");
+    let at = stage.join(path);
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    std::fs::copy(build(&folder, "", words), at).unwrap();
+    std::fs::write(stage.join("usr/text"), "no program").unwrap();
+    floors::check(&stage).map_err(|error| error.to_string())
+}
+
+#[test]
+fn programs_may_ask_for_a_newer_glibc_than_what_others_load() {
+    let folder = TempDir::new().unwrap();
+    let words = |version| asking_for(&folder, version);
+    for (path, version, is_refused) in [
+        ("usr/bin/softmig", "GLIBC_2.28", false),
+        ("usr/bin/softmig", "GLIBC_2.29", true),
+        ("usr/libexec/softmig-monitor", "GLIBC_2.34", true),
+        ("usr/lib/softmig/lua/5.4/module.so", "GLIBC_2.17", false),
+        ("usr/lib/softmig/lua/5.4/module.so", "GLIBC_2.28", true),
+    ] {
+        let words = words(version);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match floors_of(path, &words) {
+            Ok(()) => assert!(!is_refused, "{path} {version}"),
+            Err(said) => {
+                assert!(is_refused, "{said}");
+                assert!(said.contains(path), "{said}");
+                assert!(said.contains(&format!("asks for {version},")), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_that_needs_more_than_glibc_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let other = folder.path().join("libother.so.1");
+    let status = Command::new("cc")
+        .args([
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-Wl,-soname,libother.so.1",
+            "-x",
+            "c",
+            "/dev/null",
+            "-o",
+        ])
+        .arg(&other)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let words = ["-Wl,--no-as-needed", other.to_str().unwrap()];
+    let said = floors_of("usr/bin/softmig", &words).unwrap_err();
+    assert!(said.contains("needs libother.so.1,"), "{said}");
+}
+
+#[test]
+fn a_tree_without_programs_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("text"), "no program").unwrap();
+    assert!(floors::check(folder.path()).is_err());
 }
 
 #[test]
