@@ -1,4 +1,4 @@
-//! What users, administrators and Slurm write, for `policy` to read.
+//! Texts of users, administrators and Slurm, which `policy` reads.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -11,7 +11,7 @@ use crate::steps::{self, Bench, Figures, Outcome, failed};
 use crate::trouble::Trouble;
 use crate::verdict::Phase;
 
-/// What was changed has its effect after that.
+/// The time after which a change has its effect.
 const SETTLING: Duration = Duration::from_millis(100);
 
 /// Measures on the GPU of this UUID (`GPU-` and so on) whether steering it has effect. Takes some seconds.
@@ -127,7 +127,7 @@ fn command(uuid: &str, program: &Path) -> Command {
     command
         .arg("prove-load")
         .env("CUDA_VISIBLE_DEVICES", uuid)
-        // Nothing is kept in anybody's home.
+        // No file is kept in a user's home.
         .env("CUDA_CACHE_DISABLE", "1")
         // Its context is its own, and not an MPS server's.
         .env("CUDA_MPS_PIPE_DIRECTORY", "/dev/null");

@@ -37,7 +37,7 @@ LOOP:
 /// How long the kernel takes that is launched over and over, in nanoseconds.
 const NANOS: u64 = 500_000;
 
-/// So many kernels are queued, so that the GPU always has work.
+/// The number of queued kernels, so that the GPU always has work.
 const QUEUED: usize = 8;
 
 type Handle = *mut c_void;
@@ -131,7 +131,7 @@ impl Spinner {
         let (counter, address) = counter(cuda)?;
         let mut events = [ptr::null_mut(); QUEUED];
         for event in &mut events {
-            /// Whoever waits sleeps, and no times are taken.
+            /// A thread that waits sleeps, and the event records no time.
             const FLAGS: c_uint = 1 | 2;
             call!(cuda, "cuEventCreate"(event => *mut Handle, FLAGS => c_uint))?;
         }
@@ -150,7 +150,7 @@ impl Spinner {
         })
     }
 
-    /// What the kernels have counted so far.
+    /// The count of the kernels so far.
     pub(crate) fn counter(&self) -> &'static AtomicU64 {
         self.counter
     }

@@ -1,7 +1,7 @@
 //! The program that keeps a GPU busy: what `softmig prove-load` is.
 //!
 //! It says once by a line which channels it has, and answers each line that it reads with a line: what its kernels have
-//! counted. It ends when nobody can ask any more.
+//! counted. It ends when its input is closed.
 
 use serde::{Deserialize, Serialize};
 use softmig_rm::{Channel, Group};

@@ -76,7 +76,7 @@ impl Program {
         self.channels.iter().map(|(_, channel)| *channel).collect()
     }
 
-    /// What it has counted so far.
+    /// The count so far.
     pub(crate) fn work(&mut self) -> Result<u64, Trouble> {
         let questions = self
             .questions

@@ -1,4 +1,4 @@
-//! Who was on the GPU for how long, by its log.
+//! The time that each process was on the GPU, by the GPU's log.
 
 use softmig_rm::Switch;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ const DRIVER: u32 = u32::MAX;
 /// The log, as far as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
-    /// Who is there.
+    /// The processes that are there.
     there: Option<u32>,
 }
 
-/// What a part of the log says.
+/// The contents of a part of the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     /// How long each process was on the GPU, in nanoseconds.
@@ -36,7 +36,7 @@ impl Residence {
                 // Another one has come before.
                 continue;
             }
-            // Who leaves first was there before the log began.
+            // A process whose first record is that it leaves was there before the log began.
             let leaving = self.there.or((!switch.is_start).then_some(switch.process));
             times.add(leaving, since, switch.at);
             since = switch.at.max(from);
@@ -46,7 +46,7 @@ impl Residence {
         times
     }
 
-    /// What follows is not what comes next.
+    /// The next record does not follow the last one.
     pub(crate) fn forget(&mut self) {
         self.there = None;
     }
@@ -91,9 +91,9 @@ mod tests {
         );
         assert_eq!(first.of, BTreeMap::from([(7, 30 + 30), (8, 20)]));
         assert!(!first.is_hidden);
-        // Nobody else comes, so nothing is logged.
+        // No other process comes, so nothing is logged.
         assert_eq!(log.note(&[], 200, 300).of, BTreeMap::from([(7, 100)]));
-        // What was logged late counts from the look's beginning.
+        // A record that was logged late counts from the look's beginning.
         let late = log.note(&[switch(7, false, 290), switch(8, true, 295)], 300, 400);
         assert_eq!(late.of, BTreeMap::from([(7, 0), (8, 100)]));
         log.forget();

@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::trouble::Trouble;
 use crate::verdict::{self, Phase, SLICES, Verdict};
 
-/// What was found out of a GPU.
+/// The findings about a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The first step that had no effect; `None` where all had.
     pub failed: Option<Failed>,
-    /// What was seen until then.
+    /// The figures until then.
     pub figures: Figures,
 }
 
-/// What was seen in each step; `null` for one that was not come to.
+/// The figures of each step; `null` for a step that was not reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Nothing was set.
@@ -53,7 +53,7 @@ pub(crate) fn run(bench: &mut impl Bench) -> Result<Outcome, Trouble> {
     })
 }
 
-/// What had no effect.
+/// The parts that had no effect.
 pub(crate) fn failed(step: &str, why: String) -> Failed {
     Failed {
         step: step.into(),
@@ -112,11 +112,11 @@ mod tests {
         slices: [u64; 2],
         is_off: bool,
         was_off: bool,
-        /// What has no effect.
+        /// The call that has no effect.
         deaf_to: &'static str,
-        /// What is refused.
+        /// The call that is refused.
         refuses: &'static str,
-        /// Somebody comes while channels are disabled.
+        /// Another process comes while channels are disabled.
         guest: bool,
     }
 

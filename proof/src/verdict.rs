@@ -1,10 +1,10 @@
-//! What the figures of a step mean.
+//! The meaning of a step's figures.
 
 use serde::Serialize;
 
 use crate::trouble::Trouble;
 
-/// What was seen of both programs for some time.
+/// The figures of both programs for some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// For how long.
@@ -28,7 +28,7 @@ const TOLERANCE: f64 = 0.1;
 /// A part of the time that is nothing, and one that is something.
 const NOTHING: f64 = 0.02;
 
-/// What has no effect, or that nothing can be said.
+/// The part that has no effect, or that no verdict is possible.
 pub(crate) type Verdict = Result<Option<String>, Trouble>;
 
 /// Nothing can be said of programs that are not alone on the GPU.

@@ -145,14 +145,15 @@ static void beside(const char *what, void *stream)
     finish();
 }
 
-// Of the default stream work is under way that nobody waited for; no call may name it while a blocking stream captures.
+// Work of the default stream is under way that the program did not wait for; no call may name that stream while a blocking
+// stream captures.
 static void beside_the_default_stream(void)
 {
     times(BEFORE, NULL);
     beside("beside the default stream", blocking);
 }
 
-// Short work of the stream is over that nobody asked for: it is known so well that it is not measured.
+// Short work of the stream is over, and no call asked for its end: it is known so well that it is not measured.
 static void after_short_work(void)
 {
     pthread_t other;

@@ -2,7 +2,7 @@
 //
 //     crowd race COUNT STEP WAY       each takes blocks of STEP bytes until refused, all beginning at the same moment
 //     crowd storm COUNT SECONDS SEED  each does in 8 threads whatever comes, and some are killed and replaced meanwhile
-//     crowd busy COUNT SECONDS SEED   the same without graphs, and nobody is killed
+//     crowd busy COUNT SECONDS SEED   the same without graphs, and no process is killed
 //
 // Both say "ready", "full" or "quiet" and wait for a line: then all holds still, and can be counted from outside.
 
@@ -44,7 +44,7 @@ static void until(atomic_int *count, int wanted)
 {
     for (int i = 0; atomic_load(count) < wanted; i++) {
         if (i > 60000)
-            fail("crowd", "somebody is missing");
+            fail("crowd", "a process is missing");
         usleep(1000);
     }
 }
@@ -92,7 +92,7 @@ static void racer(unsigned number)
     while ((result = race_way->take(race_step, &block)) == SUCCESS)
         atomic_fetch_add(&shared->taken, 1);
     note(result);
-    // Whoever is refused asks once more: what is refused stays so while nobody gives anything back.
+    // A process that is refused asks once more: a refusal stays one while no process gives memory back.
     atomic_fetch_add(&shared->refused, result == OUT_OF_MEMORY);
     atomic_fetch_add(&shared->done, 1);
     pause();
@@ -163,10 +163,10 @@ static void *storm_thread(void *seed)
         }
         note(result);
         atomic_fetch_add(&shared->steps, 1);
-        // So many threads would keep everybody else on this machine from running.
+        // Without it, so many threads would keep all other processes of this machine from running.
         usleep(random_number(&state) % 4000);
     }
-    // Pools give back by themselves, which is noticed when somebody looks.
+    // Pools give back by themselves, which is noticed at the next look.
     size_t free_bytes, total;
     note(cu.cuMemGetInfo_v2(&free_bytes, &total));
     atomic_fetch_add(&shared->quiet, 1);

@@ -1,4 +1,4 @@
-// A program whose dlsym is a preloaded library's. Everything must still be found, and nobody may ask in circles.
+// A program whose dlsym is a preloaded library's. Everything must still be found, and no lookup may go in circles.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -12,7 +12,7 @@ struct kernel {
 
 static char text[256];
 
-// A module with a kernel of this frame; a new one each time, so that nobody knows it.
+// A module with a kernel of this frame; a new one each time, so that the library does not know it.
 static struct kernel kernel_of(unsigned long frame)
 {
     struct kernel kernel = {0};

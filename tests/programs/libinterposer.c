@@ -1,4 +1,4 @@
-// A profiler's library: counts allocations and passes them on to whoever comes after it, as ncu and its like do.
+// A profiler's library: counts allocations and passes them on to the next library, as ncu and its like do.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

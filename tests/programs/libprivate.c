@@ -1,6 +1,6 @@
 // A library with names of its own that begin like the driver's, as cuDNN and cuBLAS have, one of them the very same.
 
-// Not exported by the driver, and none of anybody's business but the caller's.
+// The driver does not export it, and only the caller knows it.
 int cuPrivateThing(void)
 {
     return 4711;

@@ -110,7 +110,7 @@ static void frees(void)
     take_context_v2(0, &block);
     printf("a context: %d\n", cu.cuCtxDestroy_v2(block.one));
     printf("a context, twice: %d\n", cu.cuCtxDestroy_v2(block.one));
-    printf("nobody's: %d\n", cu.cuIpcCloseMemHandle(0x7f0000000000));
+    printf("unknown: %d\n", cu.cuIpcCloseMemHandle(0x7f0000000000));
     printf("no module: %d\n", cu.cuModuleUnload((void *)0x1234));
     printf("no pool: %d\n", cu.cuMemPoolDestroy((void *)0x1234));
     printf("no external memory: %d\n", cu.cuDestroyExternalMemory((void *)0x1234));
@@ -305,7 +305,7 @@ static void fragments(const char *kind)
     take_until(MOST);
 }
 
-// What pools and graphs keep for nobody is given back by trimming, and is there for another process then.
+// Unused memory of pools and graphs is given back by trimming, and is there for another process then.
 static void trims(void)
 {
     static struct block blocks[64];
@@ -331,7 +331,7 @@ static void trims(void)
     wait_for_line();
 }
 
-// Memory that was mapped into an array: which part of it still is nobody says, so it stays with the process.
+// Memory that was mapped into an array: no call says which part of it still is, so it stays with the process.
 static void sparse(void)
 {
     char list[96] = {0};

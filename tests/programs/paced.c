@@ -9,8 +9,8 @@
 // How it goes on, with cuLaunchKernel: sync (waits for each), idle (one kernel, then nine times its length of nothing),
 // mixed (kernels of this length and of a tenth of it), last (in the last of its streams, once each had one).
 //
-// REACH says how it gets at the driver. What it does in its first moments is not counted: until then whoever was idle has
-// credit.
+// REACH says how it gets at the driver. Its work in the first moments is not counted: until then a job
+// that was idle has credit.
 
 #include "pace.h"
 

@@ -28,7 +28,7 @@ int main(void)
     own(library, "cuPrivateThing");
     own(library, "cuMemAlloc_v2");
     own(library, "nvmlInit_v2");
-    // A name that this library lacks is not there, whoever else has it.
+    // A name that this library lacks is not there, also if another library has it.
     own(library, "cuInit");
     // After the driver is there the answers are the same.
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -59,7 +59,7 @@ static void deep(int threads, const char *bytes)
     run("deep", threads, launches_deep, kernel_of(text, "deep"));
 }
 
-// Memory that a pool keeps for nobody is there for all who run out of memory at the same time.
+// Unused memory of a pool is there for all threads that run out of memory at the same time.
 static void *takes(void *bytes)
 {
     device_pointer at = 0;

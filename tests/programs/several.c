@@ -4,7 +4,7 @@
 //     several NANOSECONDS MILLISECONDS THREADS GPU...
 //
 // Without threads it launches on all of them at once, by cuLaunchCooperativeKernelMultiDevice.
-// What it does in its first moments is not counted: until then whoever was idle has credit.
+// Its work in the first moments is not counted: until then a job that was idle has credit.
 
 #include "pace.h"
 

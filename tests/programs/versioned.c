@@ -5,7 +5,7 @@
 
 #include "tour.h"
 
-// By a version if there is one of that name, else as everybody does.
+// By a version if there is one of that name, else as all programs do.
 static void *with_a_version(void *from, const char *name)
 {
     void *found = dlvsym(from, name, "libcuda.so.1");

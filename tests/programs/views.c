@@ -106,7 +106,7 @@ LISTS(AS_EXTERN)
 
 #define VERSION(type, number) ((unsigned)sizeof(type) | (number) << 24)
 
-// Before a call: an entry that nobody wrote is still full of this.
+// Before a call: an entry that was not written is still full of this.
 enum { UNTOUCHED = 0xaa };
 
 static unsigned gpu;

@@ -32,7 +32,8 @@ pub const DATABASE_CONF: &str = "/etc/mysql/softmig.cnf";
 /// The socket that clients take without being told.
 const DATABASE_SOCKET: &str = "/run/mysqld/mysqld.sock";
 
-/// What [`DATABASE_CONF`] says: small files, since each machine copies them; nothing that lasts, since nothing has to.
+/// The text of [`DATABASE_CONF`]: small files, since each machine copies them; nothing that lasts, since nothing has
+/// to.
 pub const DATABASE: &str = "\
 [mariadbd]
 user=root
@@ -56,10 +57,10 @@ key_buffer_size=64K
 performance_schema=OFF
 ";
 
-/// What makes the data of a root, as a shell script with [`DATABASE`] as its argument: MariaDB's own tables, of which slurmdbd
-/// needs the one for stored procedures, and slurmdbd's database. slurmdbd could make that one itself, but MariaDB's client
-/// 11.8.9 answers no query on a handle whose first connection failed, as it does without the database: the failure clears the
-/// handle's options, and a new limit on columns among them is then 0.
+/// A shell script that makes the data of a root, with [`DATABASE`] as its argument: MariaDB's own tables, of which
+/// slurmdbd needs the one for stored procedures, and slurmdbd's database. slurmdbd could make its database itself, but
+/// MariaDB's client 11.8.9 answers no query on a handle whose first connection failed, as it does without the database.
+/// The failure clears the handle's options, and a new limit on columns among them is then 0.
 pub const MAKE_DATABASE: &str = "\
 conf=/etc/mysql/softmig.cnf sql=/tmp/softmig.sql
 printf %s \"$1\" >$conf
@@ -138,7 +139,7 @@ impl Accounting {
         lines
     }
 
-    /// slurmdbd.conf, which slurmdbd wants to be nobody's but root's.
+    /// slurmdbd.conf. slurmdbd refuses it unless root alone owns and reads it.
     pub(crate) fn slurmdbd_conf(debug: &str) -> File {
         let text = format!(
             "\

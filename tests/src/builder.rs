@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, GRES_TYPES, Include, SELECT, cgroups_usable};
 use crate::gpus::{Gpu, Gpus};
 use crate::machine::{Machine, default_program};
+use crate::place;
 use crate::programs;
 use crate::slurm::Slurm;
 use crate::spec::{File, Install, NodeSpec, Spec};
@@ -71,8 +72,8 @@ impl Builder {
         self
     }
 
-    /// What node names begin with. Without it something short that no other running cluster has: node names are
-    /// also names of control groups, which all clusters of a machine share. `""` gives plain `n1`, `n2`.
+    /// The beginning of node names. By default it is short, and no other running cluster has it: node names are also
+    /// names of control groups, which all clusters of a machine share. `""` gives plain `n1`, `n2`.
     pub fn tag(mut self, tag: impl Into<String>) -> Builder {
         self.tag = Some(tag.into());
         self
@@ -256,7 +257,7 @@ impl Builder {
         )
     }
 
-    /// What was asked for; else whether the file that it needs will be there.
+    /// The choice that was asked for; else whether the file that it needs will be there.
     fn wanted(&self, asked: Option<bool>, path: &str) -> bool {
         let path = Path::new(path);
         let relative = path.strip_prefix("/").unwrap_or(path);
@@ -264,14 +265,14 @@ impl Builder {
             self.spec
                 .stages
                 .iter()
-                .any(|tree| tree.join(relative).exists())
+                .any(|tree| tree.join(relative).exists() || place::puts(tree, path))
                 || self.spec.installs.iter().any(|file| file.to == path)
                 || self.spec.files.iter().any(|file| file.path == path)
         })
     }
 }
 
-/// What node names can begin with: short, and different from that of every other cluster that runs on this machine. It is
+/// A beginning for node names: short, and different from that of every other cluster that runs on this machine. It is
 /// made from the number of this process and of the cluster within it.
 pub fn unique_tag() -> String {
     static CLUSTERS: AtomicU32 = AtomicU32::new(0);

@@ -23,7 +23,7 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 /// How long anything may take that does not say otherwise. Only a test that fails anyway waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a command said, and how it ended.
+/// The output of a command, and how it ended.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// How it ended.
@@ -102,7 +102,7 @@ impl Call {
         self
     }
 
-    /// What the command reads; without it, nothing.
+    /// The bytes that the command reads; without them, nothing.
     pub fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Call {
         self.stdin = bytes.as_ref().to_vec();
         self
@@ -169,7 +169,8 @@ impl Call {
             ])
             .envs(self.env);
 
-        // Files, not pipes: nothing has to be drained, and what a command leaves in the background holds nobody up.
+        // Files, not pipes: nothing has to be drained, and a process that a command leaves in the background delays no
+        // test.
         let mut stdin = tempfile::tempfile().context("making a file for stdin")?;
         stdin.write_all(&self.stdin).context("filling stdin")?;
         stdin.seek(SeekFrom::Start(0)).context("filling stdin")?;
@@ -233,12 +234,12 @@ impl Client {
             .is_none())
     }
 
-    /// What it has written to standard output so far.
+    /// The text that it has written to standard output so far.
     pub fn stdout(&self) -> Result<String> {
         read_all(&self.stdout)
     }
 
-    /// What it has written to standard error so far.
+    /// The text that it has written to standard error so far.
     pub fn stderr(&self) -> Result<String> {
         read_all(&self.stderr)
     }

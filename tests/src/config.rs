@@ -19,7 +19,7 @@ pub const SELECT: &str = "CR_Core_Memory";
 /// GresTypes where a test wants no others.
 pub const GRES_TYPES: &str = "gpu,shard";
 
-/// What the files are made from.
+/// The settings from which the files are made.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The version they are for.
@@ -44,7 +44,7 @@ pub struct Config {
     pub debug: String,
     /// Lines added to slurm.conf as they are.
     pub lines: Vec<String>,
-    /// What slurm.conf includes, as a site takes it over: slurm.conf has none of the settings and nodes in it.
+    /// The file that slurm.conf includes, as a site takes it over: slurm.conf has none of the settings and nodes in it.
     pub include: Option<Include>,
 }
 
@@ -53,7 +53,7 @@ pub struct Config {
 pub struct Include {
     /// Its name, beside slurm.conf.
     pub name: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
@@ -157,12 +157,18 @@ SlurmdParameters=config_overrides
     fn with(&self, include: &Include, text: &str) -> String {
         let needs_cgroups = ["ProctrackType=", "TaskPlugin=", "PrologFlags="];
         let stays = |line: &&str| {
-            // What stands further down holds.
+            // Of two lines with a key, the later one holds.
             let differs = !self.cgroups && needs_cgroups.iter().any(|key| line.starts_with(key));
             differs || !include.says(line)
         };
         let own: Vec<&str> = text.lines().filter(stays).collect();
-        format!("include {}\n{}\n", include.name, own.join("\n"))
+        let mut own = own.join("\n");
+        // Where the file tells what partitions with GPUs are to have, the site follows.
+        let mut words = include.text.split_ascii_whitespace();
+        if let Some(weights) = words.find(|word| word.starts_with("TRESBillingWeights=")) {
+            own += &format!(" {weights}");
+        }
+        format!("include {}\n{own}\n", include.name)
     }
 
     /// gres.conf
@@ -199,7 +205,7 @@ SlurmdParameters=config_overrides
             }
             // Nothing loads the plugin then, whatever its name.
             (false, Slurm::V22_05) => "CgroupPlugin=cgroup/v1\n",
-            (false, Slurm::V24_11) => "CgroupPlugin=disabled\n",
+            (false, Slurm::V24_11 | Slurm::V26_05) => "CgroupPlugin=disabled\n",
         }
         .into()
     }

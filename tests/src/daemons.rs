@@ -117,7 +117,7 @@ impl Cluster {
             .contains(" is UP"))
     }
 
-    /// Whether somebody listens on this port of the cluster's own network.
+    /// Whether a process listens on this port of the cluster's own network.
     pub(crate) fn listens(&self, port: u16) -> Result<bool> {
         let wanted = format!(":{port:04X}");
         let table = format!("/proc/{}/net/tcp", self.machine().init());

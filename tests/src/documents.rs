@@ -1,4 +1,4 @@
-//! What pages in docs/ say of tests: the names of the tests there are.
+//! The project's pages, the tests that they name, and the tests that exist.
 
 use std::collections::BTreeSet;
 use std::fs;

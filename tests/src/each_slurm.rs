@@ -1,8 +1,13 @@
 //! One test function becomes one test for each version of Slurm.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
-/// What a behaviour test may return: nothing, or a result.
+use anyhow::{Result, anyhow};
+
+use crate::Slurm;
+
+/// A value that a behaviour test may return: nothing, or a result.
 pub trait Outcome {
     /// Fails the test when the outcome is an error.
     fn check(self);
@@ -14,7 +19,7 @@ impl Outcome for () {
     }
 }
 
-impl Outcome for anyhow::Result<()> {
+impl Outcome for Result<()> {
     fn check(self) {
         let logs = LOGS.take();
         match self.map_err(|error| format!("{error:#}")) {
@@ -36,7 +41,32 @@ pub(crate) fn keep_logs(logs: &str) {
     LOGS.with_borrow_mut(|kept| kept.push_str(logs));
 }
 
-/// Makes `slurm_22_05::x` and `slurm_24_11::x` of a function `fn x(slurm: Slurm)`.
+/// One value for each version of Slurm, such as a cluster, that all tests share. It is made when a test first needs it.
+pub struct PerSlurm<T> {
+    make: fn(Slurm) -> Result<T>,
+    made: [OnceLock<Result<T>>; Slurm::ALL.len()],
+}
+
+impl<T> PerSlurm<T> {
+    /// Values that `make` makes.
+    pub const fn new(make: fn(Slurm) -> Result<T>) -> PerSlurm<T> {
+        PerSlurm {
+            make,
+            made: [const { OnceLock::new() }; Slurm::ALL.len()],
+        }
+    }
+
+    /// The value of this version.
+    ///
+    /// # Errors
+    /// The one with which making it failed, for each test.
+    pub fn get(&self, slurm: Slurm) -> Result<&T> {
+        let made = self.made[slurm as usize].get_or_init(|| (self.make)(slurm));
+        made.as_ref().map_err(|error| anyhow!("{error:#}"))
+    }
+}
+
+/// Makes `slurm_22_05::x`, `slurm_24_11::x` and `slurm_26_05::x` of a function `fn x(slurm: Slurm)`.
 ///
 /// ```ignore
 /// on_each_slurm!(jobs_run);
@@ -44,12 +74,23 @@ pub(crate) fn keep_logs(logs: &str) {
 /// fn jobs_run(slurm: Slurm) -> anyhow::Result<()> { ... }
 /// ```
 ///
+/// A list that begins with `seldom on 26.05` holds tests that differ little between the two newer versions: on that
+/// version they are ignored when all versions are tested, and `cargo xtask test --slurm 26.05` runs them.
+///
 /// A function that is left out of the list is unused, and the compiler says so.
 #[macro_export]
 macro_rules! on_each_slurm {
+    (seldom on 26.05: $($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
+        $crate::on_each_slurm!(@ slurm_22_05 V22_05 $($(#[$attribute])* $name),+);
+        $crate::on_each_slurm!(@ slurm_24_11 V24_11 $($(#[$attribute])* $name),+);
+        $crate::on_each_slurm!(@ slurm_26_05 V26_05 $(
+            $(#[$attribute])* #[ignore = "cargo xtask test --slurm 26.05 runs it"] $name
+        ),+);
+    };
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {
         $crate::on_each_slurm!(@ slurm_22_05 V22_05 $($(#[$attribute])* $name),+);
         $crate::on_each_slurm!(@ slurm_24_11 V24_11 $($(#[$attribute])* $name),+);
+        $crate::on_each_slurm!(@ slurm_26_05 V26_05 $($(#[$attribute])* $name),+);
     };
     (@ $module:ident $version:ident $($(#[$attribute:meta])* $name:ident),+) => {
         mod $module {
@@ -62,4 +103,30 @@ macro_rules! on_each_slurm {
             )+
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use anyhow::ensure;
+
+    use super::*;
+
+    #[test]
+    fn a_value_is_made_once_for_each_version() {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        static NAMES: PerSlurm<String> = PerSlurm::new(|slurm| {
+            MADE.fetch_add(1, Ordering::Relaxed);
+            ensure!(slurm != Slurm::V26_05, "there is none");
+            Ok(slurm.to_string())
+        });
+        for _ in 0..2 {
+            assert_eq!(NAMES.get(Slurm::V24_11).unwrap(), "24.11");
+            assert_eq!(NAMES.get(Slurm::V22_05).unwrap(), "22.05");
+            let error = NAMES.get(Slurm::V26_05).unwrap_err();
+            assert_eq!(error.to_string(), "there is none");
+        }
+        assert_eq!(MADE.load(Ordering::Relaxed), 3);
+    }
 }

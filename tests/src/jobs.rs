@@ -1,4 +1,4 @@
-//! What becomes of a cluster's jobs and nodes, asked of slurmctld or waited for.
+//! The states of a cluster's jobs and nodes, asked of slurmctld or waited for.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use crate::command::PATIENCE;
 const POLL: Duration = Duration::from_millis(20);
 
 impl Cluster {
-    /// What `sinfo` says of each node.
+    /// The state of each node by `sinfo`.
     pub fn sinfo_states(&self) -> Result<Vec<String>> {
         let said = self
             .run("root", &["sinfo", "--noheader", "--Node", "--format=%N %T"])?

@@ -29,9 +29,9 @@ impl Machine {
         if !rustix::process::geteuid().is_root() {
             bail!("a test cluster needs root, for its mounts and namespaces");
         }
-        if !spec.root.join("usr/bin/sinfo").exists() {
+        if !spec.root.join("usr/bin/dpkg").exists() {
             bail!(
-                "{}: no Debian root with Slurm there; run `cargo xtask test`",
+                "{}: no Debian root there; run `cargo xtask test`",
                 spec.root.display()
             );
         }
@@ -177,9 +177,26 @@ impl Root {
         }
     }
 
+    /// The root with the oldest C library, without Slurm.
+    pub fn oldest() -> Root {
+        Root {
+            spec: Spec {
+                root: crate::slurm::oldest(),
+                ..Spec::default()
+            },
+            program: None,
+        }
+    }
+
     /// Lays a tree arranged like `/` over it.
     pub fn stage(mut self, tree: impl Into<PathBuf>) -> Root {
         self.spec.stages.push(tree.into());
+        self
+    }
+
+    /// Lays a tree arranged like `/` under it, as it is, without what an administrator makes of softmig's tree.
+    pub fn layer(mut self, tree: impl Into<PathBuf>) -> Root {
+        self.spec.layers.push(tree.into());
         self
     }
 

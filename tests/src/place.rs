@@ -70,9 +70,44 @@ pub fn install(root: &Path, from: &Path, to: &Path, mode: u32) -> Result<()> {
     write(root, to, &contents, mode)
 }
 
+/// The files of softmig's tree that an administrator puts in place: the library, by `softmig install --hook`, and
+/// examples.
+const PUT: [(&str, &str); 4] = [
+    (
+        "usr/lib/softmig/staged/libsoftmig.so",
+        "/usr/lib/softmig/libsoftmig.so",
+    ),
+    (
+        "usr/share/softmig/examples/policy.toml",
+        "/etc/softmig/policy.toml",
+    ),
+    (
+        "usr/share/softmig/examples/job_submit.lua",
+        "/etc/slurm/job_submit.lua",
+    ),
+    (
+        "usr/share/softmig/examples/cli_filter.lua",
+        "/etc/slurm/cli_filter.lua",
+    ),
+];
+
+/// Whether laying this tree puts a file there.
+pub fn puts(tree: &Path, path: &Path) -> bool {
+    PUT.iter()
+        .any(|(from, to)| Path::new(to) == path && tree.join(from).exists())
+}
+
 /// Lays a tree arranged like `/` over the machine. All of it then belongs to root, as installed files do.
 pub fn stage(root: &Path, tree: &Path) -> Result<()> {
-    stage_dir(root, tree, Path::new("/"))
+    stage_dir(root, tree, Path::new("/"))?;
+    for (from, to) in PUT {
+        let from = tree.join(from);
+        if from.exists() {
+            let mode = from.metadata()?.permissions().mode() & 0o777;
+            install(root, &from, Path::new(to), mode)?;
+        }
+    }
+    Ok(())
 }
 
 fn stage_dir(root: &Path, tree: &Path, dir: &Path) -> Result<()> {

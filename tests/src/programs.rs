@@ -17,6 +17,9 @@ pub const FOLDER: &str = "/opt/programs";
 /// Where softmig's library is installed.
 pub const LIBRARY: &str = "/usr/lib/softmig/libsoftmig.so";
 
+/// Where the library lies until it is installed.
+pub const STAGED: &str = "/usr/lib/softmig/staged/libsoftmig.so";
+
 /// The loader's list of libraries for every process.
 pub const PRELOAD: &str = "/etc/ld.so.preload";
 
@@ -34,7 +37,7 @@ pub enum Reach {
 pub struct Program {
     /// The command line, for bash, in the clients' folder.
     pub command: &'static str,
-    /// Who runs it.
+    /// The user who runs it.
     pub user: &'static str,
     /// The package it needs beside the minimal system.
     pub package: Option<&'static str>,
@@ -98,7 +101,7 @@ pub const ALL: &[Program] = &[
     Program::new("LD_PRELOAD=/opt/programs/libinterposer.so ./interposed"),
     Program::new("LD_PRELOAD=/opt/programs/liballocator.so ./allocated"),
     Program::new("LD_PRELOAD=/opt/programs/libgetter.so ./gotten"),
-    // What a process can do with itself.
+    // Calls that change the process itself.
     Program::new("./fork"),
     Program::new("./exec"),
     Program::new("./threads"),
@@ -132,14 +135,14 @@ pub const ALL: &[Program] = &[
     Program::new("./tracers.sh").needs("gdb-minimal"),
 ];
 
-/// What only a job has: a step of its own, and Slurm's commands in it.
+/// Programs that need a job: a step of its own, and Slurm's commands in it.
 pub const IN_JOBS: &[Program] = &[
     Program::new("srun --overlap ./linked"),
     Program::new("srun --overlap --export=NONE ./linked"),
     Program::new("scontrol --oneliner show job $SLURM_JOB_ID | wc -l; ./maps"),
 ];
 
-/// What `cargo xtask programs` builds: the clients and the driver they are tested with, in a tree arranged like `/`.
+/// The tree that `cargo xtask programs` builds: the clients and the driver they are tested with, arranged like `/`.
 pub fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/programs")
 }
@@ -170,7 +173,7 @@ pub struct Said {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// What each process said of the library.
+    /// Whether each process said that the library is mapped.
     pub mapped: Vec<bool>,
 }
 
@@ -207,7 +210,7 @@ impl Said {
         self
     }
 
-    /// What is wrong with the run of a client, if anything is, where the one without the library said `before`.
+    /// The fault of a client's run, if it has one. The run without the library said `before`.
     pub fn complaint(&self, program: &Program, before: &Said) -> Option<String> {
         let command = program.command;
         if before.mapped.is_empty() || before.mapped.contains(&true) {

@@ -2,7 +2,7 @@
 
 use crate::Slurm;
 
-/// What becomes of a request.
+/// The expected result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
     /// So many shards of an l40s.
@@ -18,7 +18,7 @@ pub enum Expected {
 pub struct Row {
     /// The options.
     pub options: &'static [&'static str],
-    /// What becomes of it.
+    /// Its expected result.
     pub expected: Expected,
     /// The first version whose own client takes these options.
     pub since: Slurm,
@@ -37,6 +37,15 @@ const fn newer(options: &'static [&'static str], expected: Expected) -> Row {
         options,
         expected,
         since: Slurm::V24_11,
+    }
+}
+
+/// An option of the third version.
+const fn newest(options: &'static [&'static str], expected: Expected) -> Row {
+    Row {
+        options,
+        expected,
+        since: Slurm::V26_05,
     }
 }
 
@@ -101,6 +110,10 @@ pub const TABLE: &[Row] = &[
         &["--gres=gpu:l40s.4:1", "--exclusive"],
         Refused("SLICE_OPTION"),
     ),
+    newest(
+        &["--gres=gpu:l40s.4:1", "--exclusive=allocation"],
+        Refused("SLICE_OPTION"),
+    ),
     row(
         &["--gres=gpu:l40s.4:1", "--gpu-freq=low"],
         Refused("SLICE_OPTION"),
@@ -117,6 +130,7 @@ pub const TABLE: &[Row] = &[
     row(&["--gres=gpu:1"], Unchanged),
     row(&["--gpus=l40s:1"], Unchanged),
     row(&["--gres=gpu:l40s:1", "--exclusive"], Unchanged),
+    newest(&["--gres=gpu:l40s:1", "--exclusive=allocation"], Unchanged),
     row(&["--gres=none"], Unchanged),
     row(&[], Unchanged),
 ];

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::slurm::Slurm;
 use crate::user::User;
 
-/// What slurmrestd answered.
+/// An answer of slurmrestd.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The HTTP status, 200 when all went well.
@@ -75,6 +75,7 @@ impl User<'_> {
         let plugins = match slurm {
             Slurm::V22_05 => &["-s", "openapi/v0.0.38"][..],
             Slurm::V24_11 => &["-s", "slurmctld", "-d", "v0.0.41"],
+            Slurm::V26_05 => &["-s", "slurmctld", "-d", "v0.0.43"],
         };
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = format!(
@@ -104,7 +105,7 @@ impl User<'_> {
                 job["environment"] = json!({ "PATH": path });
                 request["script"] = script.into();
             }
-            Slurm::V24_11 => {
+            Slurm::V24_11 | Slurm::V26_05 => {
                 job["environment"] = json!([format!("PATH={path}")]);
                 job["script"] = script.into();
             }

@@ -20,7 +20,7 @@ pub const PACKAGES: &[&str] = &[
 /// Where the image is in a cluster.
 pub const IMAGE: &str = "/opt/image";
 
-/// What makes the image: Debian's shell and C library, the test clients, and nothing of softmig's.
+/// The script that makes the image: Debian's shell and C library, the test clients, and nothing of softmig's.
 pub const MAKE_IMAGE: &str = r#"
 set -e
 image=/opt/image libraries=/usr/lib/x86_64-linux-gnu

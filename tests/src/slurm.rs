@@ -10,17 +10,20 @@ pub enum Slurm {
     V22_05,
     /// 24.11.5 in Debian 13. Writes `gres/gpu:...`.
     V24_11,
+    /// 26.05.5 in what becomes Debian 14. Names jobs' control groups of version 2 by SLUID.
+    V26_05,
 }
 
 impl Slurm {
     /// Every version, oldest first.
-    pub const ALL: [Slurm; 2] = [Slurm::V22_05, Slurm::V24_11];
+    pub const ALL: [Slurm; 3] = [Slurm::V22_05, Slurm::V24_11, Slurm::V26_05];
 
     /// The Debian release whose packages are this version.
     pub fn suite(self) -> &'static str {
         match self {
             Slurm::V22_05 => "bookworm",
             Slurm::V24_11 => "trixie",
+            Slurm::V26_05 => "forky",
         }
     }
 
@@ -53,7 +56,7 @@ impl Slurm {
                 "libasan8",
                 "systemd",
             ],
-            Slurm::V24_11 => &[
+            Slurm::V24_11 | Slurm::V26_05 => &[
                 "slurmctld",
                 "slurmd",
                 "slurmdbd",
@@ -77,6 +80,7 @@ impl Slurm {
         match self {
             Slurm::V22_05 => "v0.0.38",
             Slurm::V24_11 => "v0.0.41",
+            Slurm::V26_05 => "v0.0.43",
         }
     }
 }
@@ -86,6 +90,7 @@ impl fmt::Display for Slurm {
         f.write_str(match self {
             Slurm::V22_05 => "22.05",
             Slurm::V24_11 => "24.11",
+            Slurm::V26_05 => "26.05",
         })
     }
 }
@@ -97,8 +102,20 @@ impl std::str::FromStr for Slurm {
         Slurm::ALL
             .into_iter()
             .find(|slurm| slurm.to_string() == text || slurm.suite() == text)
-            .ok_or_else(|| anyhow::anyhow!("{text}: no such Slurm; there are 22.05 and 24.11"))
+            .ok_or_else(|| {
+                anyhow::anyhow!("{text}: no such Slurm; there are 22.05, 24.11 and 26.05")
+            })
     }
+}
+
+/// The Debian release with the oldest C library that there are packages for: glibc 2.31. It has no Slurm, but rpm.
+pub const OLDEST: &str = "bullseye";
+/// The packages that its root holds beside the minimal system.
+pub const OLDEST_PACKAGES: &[&str] = &["iproute2", "lua5.1", "lua5.3", "lua5.4", "procps", "rpm"];
+
+/// Where its root lies.
+pub fn oldest() -> PathBuf {
+    roots_dir().join(OLDEST)
 }
 
 /// The folder of the Debian roots: `target/roots` of the workspace, or what SOFTMIG_ROOTS says.

@@ -7,14 +7,24 @@ use serde::Deserialize;
 
 use crate::{Builder, Cluster, Output, Slurm};
 
-/// What `cargo xtask stage` builds: a tree arranged like `/`.
+/// The tree that `cargo xtask stage` builds, arranged like `/`.
 pub fn stage() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/stage")
 }
 
+/// The tree that `cargo xtask demo` builds, with the modules of one Lua, apart from the one that is installed from.
+pub fn demo_stage() -> PathBuf {
+    stage().with_file_name("demo")
+}
+
 /// A cluster with all of softmig.
 pub fn installed(slurm: Slurm) -> Builder {
-    Cluster::builder(slurm).stage(stage())
+    installed_from(stage(), slurm)
+}
+
+/// The same with another tree.
+pub fn installed_from(tree: PathBuf, slurm: Slurm) -> Builder {
+    Cluster::builder(slurm).stage(tree)
 }
 
 /// The public JSON of `softmig explain`.
@@ -24,11 +34,11 @@ pub struct Explained {
     pub verdict: String,
     /// The refusal's code.
     pub code: Option<String>,
-    /// What was asked, and the rule.
+    /// The request, and the rule.
     pub message: String,
-    /// What to type instead.
+    /// The words to type instead.
     pub hint: String,
-    /// What Slurm gets.
+    /// The request that Slurm gets.
     pub tres_per_node: Option<String>,
     /// The limits.
     pub limits: Option<ExplainedLimits>,
@@ -102,9 +112,15 @@ pub fn tag(cluster: &Cluster, job: u32) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// All that scontrol says of a job.
+/// All that scontrol says of a job, without the line that its user typed, which the newest Slurm shows too.
 pub fn record(cluster: &Cluster, job: u32) -> Result<String> {
-    cluster
+    let said = cluster
         .run("root", &["scontrol", "-o", "show", "job", &job.to_string()])?
-        .ok()
+        .ok()?;
+    let typed = said.split_once(" SubmitLine=");
+    let rest = typed.and_then(|(before, typed)| Some((before, typed.split_once(" WorkDir=")?.1)));
+    Ok(match rest {
+        Some((before, after)) => format!("{before} WorkDir={after}"),
+        None => said,
+    })
 }

@@ -1,4 +1,4 @@
-//! What the test process tells the supervisor, and what it hears back: one line of JSON each way.
+//! The messages between the test process and the supervisor: one line of JSON each way.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub struct Install {
 pub struct File {
     /// Where it goes, an absolute path in the machine.
     pub path: PathBuf,
-    /// What it says.
+    /// Its text.
     pub contents: String,
     /// Its mode.
     pub mode: u32,

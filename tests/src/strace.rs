@@ -1,4 +1,4 @@
-//! What a command asks of the kernel, as strace sees it, and what it asks more of it with the library than without.
+//! The system calls of a command, as strace sees them, and those that it makes only with the library.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn plain(line: &str) -> String {
     if varies.iter().any(|start| name(line).starts_with(start)) {
         return name(line).to_owned();
     }
-    // What is written where, and which byte of the fake driver's node a process locks.
+    // The text that is written is left out, and so is the byte of the fake driver's node that a process locks.
     let begins = match name(line) {
         "write" => 1,
         "fcntl" => 2,

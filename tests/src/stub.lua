@@ -1,7 +1,7 @@
 -- Slurm as its Lua scripts see it, without Slurm: the log, and records whose fields go through a metatable.
 
 slurm = { SUCCESS = 0, ERROR = -1, ESLURM_INVALID_GRES = 2072 }
-for _, name in ipairs({ "log_user", "log_info", "log_error", "log_debug" }) do
+for _, name in ipairs({ "log_user", "log_info", "log_error", "log_verbose", "log_debug" }) do
     slurm[name] = function(...)
         print(name .. ": " .. string.format(...))
     end

@@ -24,7 +24,7 @@ pub fn main() -> ExitCode {
         Some("node") => holder::main(),
         Some("hold") => hold(),
         _ => Err(anyhow::anyhow!(
-            "started by softmig's tests; by hand: hold 22.05|24.11 [NODES [accounting]]"
+            "started by softmig's tests; by hand: hold 22.05|24.11|26.05 [NODES [accounting]]"
         )),
     };
     match done {
@@ -41,7 +41,7 @@ fn hold() -> Result<()> {
     let mut words = std::env::args().skip(2);
     let slurm: Slurm = words
         .next()
-        .context("which version: 22.05 or 24.11?")?
+        .context("which version: 22.05, 24.11 or 26.05?")?
         .parse()?;
     let nodes = words
         .next()

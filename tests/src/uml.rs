@@ -14,12 +14,12 @@
 //! # }
 //! ```
 //!
-//! The guest is what `uml/init.sh` makes of it. A script can use the words of `uml/prelude.sh`: `as`, `settled`,
-//! `wait_until`. The configuration, the GPUs and the users are those of [`crate::Cluster`]. Its kernel has one CPU, no
+//! The guest is what `uml/init.sh` makes of it. A script can use the words of `uml/prelude.sh`: `as`, `group`,
+//! `settled`, `wait_until`. The configuration, the GPUs and the users are those of [`crate::Cluster`]. Its kernel has one CPU, no
 //! cpuset controller, and a clock that ticks a hundred times a second; a process costs 20 to 50 ms, a job a second.
 //!
-//! What it leaves: nothing. The root is mounted read-only with a layer in the guest's memory over it; the kernel's memory
-//! is a file in a `/dev/shm` of its own; no network reaches out of it; and its processes live in a process namespace
+//! It leaves nothing behind. The root is mounted read-only with a layer in the guest's memory over it. The kernel's
+//! memory is a file in a `/dev/shm` of its own. No network reaches out of it. Its processes live in a process namespace
 //! that ends with the call, or with the thread that made it.
 
 mod guest;
@@ -43,7 +43,7 @@ use share::Share;
 /// How long a guest may live that says nothing else. Only one that hangs takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What booting, gathering the logs and powering off may take of that; the script gets the rest.
+/// The part of that for booting, gathering the logs and powering off; the script gets the rest.
 const AROUND_THE_SCRIPT: Duration = Duration::from_secs(30);
 
 /// A guest about to be booted.
@@ -134,7 +134,7 @@ impl Uml {
             .context("preparing the guest's files")?;
         let life = guest::boot(&kernel, share.path(), self.timeout)?;
         let why = match share.script_ended()? {
-            // What `timeout` says of what it had to end.
+            // The exit status of `timeout` if it had to end the script.
             Some(124 | 137) => format!("the script still ran after {} s", script_time.as_secs()),
             Some(exit_code) => return share.output(exit_code, life.console),
             None if life.killed => format!("it still ran after {} s", self.timeout.as_secs()),
@@ -147,10 +147,10 @@ impl Uml {
     }
 }
 
-/// What became of a script.
+/// The result of a script.
 #[derive(Clone, Debug)]
 pub struct UmlOutput {
-    /// What it ended with.
+    /// Its exit status.
     pub exit_code: i32,
     /// Its standard output.
     pub stdout: String,

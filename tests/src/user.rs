@@ -89,7 +89,7 @@ impl<'a> User<'a> {
         Ok(job)
     }
 
-    /// What a batch job has written to its `slurm-ID.out` so far.
+    /// The text that a batch job has written to its `slurm-ID.out` so far.
     pub fn job_output(&self, job: u32) -> Result<String> {
         let path = format!("/home/{}/slurm-{job}.out", self.name);
         Ok(self.cluster.read(path)?.unwrap_or_default())

@@ -38,7 +38,7 @@ fn update(cluster: &Cluster, job: u32, change: &str) -> Result<softmig_tests::Ou
 fn tag_field(slurm: Slurm) -> &'static str {
     match slurm {
         Slurm::V22_05 => "comment",
-        Slurm::V24_11 => "extra",
+        Slurm::V24_11 | Slurm::V26_05 => "extra",
     }
 }
 
@@ -155,7 +155,7 @@ fn a_pending_job_can_be_changed_to_another_slice(slurm: Slurm) -> Result<()> {
         .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "sleep 100")?;
     let mark = match slurm {
         Slurm::V22_05 => "gres:",
-        Slurm::V24_11 => "gres/",
+        Slurm::V24_11 | Slurm::V26_05 => "gres/",
     };
     let marked = format!("TresPerNode={mark}gpu:l40s.4");
     let mut changes = vec![

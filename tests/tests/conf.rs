@@ -6,7 +6,8 @@ use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// What the files are tested with. A file that is in the folder and not here fails a test.
-const FILES: [&str; 10] = [
+const FILES: [&str; 15] = [
+    "90-softmig-exporter.preset",
     "cgroup.conf",
     "cli_filter.lua",
     "containers",
@@ -16,7 +17,11 @@ const FILES: [&str; 10] = [
     "policy.toml",
     "run-softmig.mount",
     "slurm.conf",
+    "softmig-exporter.service",
     "softmig-monitor.service",
+    "sysusers.d",
+    "task_epilog.sh",
+    "tmpfiles.d",
 ];
 
 /// The folder that administrators copy from.
@@ -95,6 +100,45 @@ fn the_files_for_containers_mount_what_a_job_needs() {
         );
     }
     assert_eq!(fields.len(), PATHS.len());
+}
+
+/// A unit starts with none of the rights that a line takes away, so such a line has to stay.
+#[test]
+fn the_exporter_runs_as_a_user_that_is_made_for_it_and_has_no_rights() {
+    let unit = text_of("softmig-exporter.service");
+    let setting = |name: &str| {
+        let mut lines = unit.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+    };
+    let (user, group) = (
+        setting("User").unwrap(),
+        setting("SupplementaryGroups").unwrap(),
+    );
+    let made = text_of("sysusers.d/softmig-exporter.conf");
+    let made: Vec<Vec<&str>> = made
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    for line in [["g", group], ["u", user], ["m", user]] {
+        assert!(
+            made.iter().any(|words| words.starts_with(&line)),
+            "{line:?} is not in {made:?}"
+        );
+    }
+    assert!(made.contains(&vec!["m", user, group]));
+    for (name, value) in [
+        ("CapabilityBoundingSet", ""),
+        ("AmbientCapabilities", ""),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("PrivateDevices", "yes"),
+        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6"),
+    ] {
+        assert_eq!(setting(name), Some(value), "{name}");
+    }
+    assert!(
+        text_of("90-softmig-exporter.preset").ends_with("\ndisable softmig-exporter.service\n")
+    );
 }
 
 /// The keys that the parser knows after this table header, as it lists them for one that is like none of them.
@@ -194,6 +238,7 @@ mod on_a_cluster {
     use super::text_of;
 
     softmig_tests::on_each_slurm!(
+    seldom on 26.05:
         slurm_reads_the_example_files_and_slices_work_with_them,
         the_lua_files_are_the_ones_in_use,
     );

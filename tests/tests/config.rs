@@ -1,9 +1,12 @@
 //! What `softmig config` prints, on a real Slurm as it stands: only ports, paths and the like are the cluster's own.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use softmig_tests::builder::unique_tag;
 use softmig_tests::config::{FIRST_NODE_PORT, cgroups_usable};
 use softmig_tests::site::{made, site};
+use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Builder, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
@@ -15,6 +18,8 @@ on_each_slurm!(
     classes_are_held_to_their_limits,
     the_qos_script_changes_what_changed,
     a_kept_gpu_is_reserved_where_slurm_can,
+    which_of_two_prologs_runs_is_told,
+    a_partition_of_a_node_that_no_line_defines_is_found,
 );
 
 /// A policy for one node with four L40S.
@@ -88,7 +93,7 @@ fn a_cluster_comes_up_from_what_config_prints(slurm: Slurm) -> Result<()> {
     assert!(said.contains("SOFTMIG_MODE=whole\n"), "{said}");
     assert!(said.ends_with("\nmain\nstep\n"), "{said}");
 
-    // The one that is kept for somebody: the first device, and nobody else's.
+    // The reserved GPU: the first device, which only its holder can open.
     let devices = "echo $SLURM_JOB_GPUS $(head -c0 /dev/nvidia0 2>&1 | grep -q permitted || echo allowed); sleep 60";
     let kept = alice.sbatch(&["--gres=gpu:l40s_r:1"], devices)?;
     cluster.wait_job(kept, "RUNNING")?;
@@ -132,7 +137,7 @@ fn slices_are_spread_where_slurm_can(slurm: Slurm) -> Result<()> {
     }
     match slurm {
         Slurm::V22_05 => assert_eq!(devices, ["0", "0"]),
-        Slurm::V24_11 => assert_eq!(devices, ["0", "1"]),
+        Slurm::V24_11 | Slurm::V26_05 => assert_eq!(devices, ["0", "1"]),
     }
     Ok(())
 }
@@ -234,7 +239,7 @@ fn qos(cluster: &Cluster) -> Result<String> {
 }
 
 /// Slurm shows the memory in a larger unit.
-const BEFORE: &str = "researcher|billing=6,cpu=32,gres/gpu:l40s=1,gres/gpu=1,gres/shard:l40s=5,mem=128G|billing=4|||50|DenyOnLimit\n\
+const BEFORE: &str = "researcher|billing=6,cpu=32,gres/gpu:l40s=1,gres/gpu=1,gres/shard:l40s=5,mem=128G|gres/gpu=1,gres/shard=4|||50|DenyOnLimit\n\
                       student|billing=2,gres/gpu=0||3|1-00:00:00|10|DenyOnLimit\n";
 const AFTER: &str = "researcher|billing=6,gres/gpu=1,mem=128G||||50|DenyOnLimit\n\
                      student|billing=2,cpu=3,gres/gpu=0||||0|DenyOnLimit\n";
@@ -322,6 +327,25 @@ fn the_qos_script_changes_what_changed(slurm: Slurm) -> Result<()> {
         run(&cluster, script)?;
         assert_eq!(qos(&cluster)?, AFTER);
     }
+    // One of the same name that the site has made keeps its limits, unless the administrator says otherwise.
+    let theirs = "modify qos where name=student set Description=ours MaxJobsPerUser=7";
+    cluster.sacctmgr(theirs)?;
+    let refused = cluster.run("root", &["sh", script])?;
+    assert!(refused.ok().is_err());
+    assert!(qos(&cluster)?.contains("student|billing=2,cpu=3,gres/gpu=0||7|"));
+    cluster.run("root", &["sh", script, "--take-over"])?.ok()?;
+    run(&cluster, script)?;
+    // Removal takes away what softmig made, from users' lists too, and leaves what is the site's.
+    cluster.sacctmgr(theirs)?;
+    for _ in 0..2 {
+        cluster.run("root", &["sh", script, "--remove"])?.ok()?;
+        cluster.settle_accounts()?;
+        let left = cluster.sacctmgr("show qos format=name")?;
+        let left: BTreeSet<&str> = left.lines().collect();
+        assert_eq!(left, BTreeSet::from(["normal", "own", "student"]));
+        let held = cluster.sacctmgr("show assoc where user=alice,bob format=user,qos")?;
+        assert_eq!(held, "alice|own,student\nbob|normal,student\n");
+    }
     Ok(())
 }
 
@@ -348,10 +372,23 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
             " Users=alice ",
             "EndTime=2099-01-01T00:00:00 ",
             " CoreCnt=1 ",
+            "STATIC",
+            "gres/gpu:l40s_r=1",
+            &format!(" Nodes={tag}n1 "),
         ] {
             assert!(shown.contains(word), "{word}: {shown}");
         }
+        // One that has lost its GPU, as it does when Slurm moves it: it is found, and made anew.
+        let lose = "scontrol delete ReservationName=softmig_l40s_r_ && scontrol create reservation \
+                    ReservationName=softmig_l40s_r_ Users=alice StartTime=now EndTime=2099-01-01T00:00:00 TRES=cpu=1 \
+                    Flags=IGNORE_JOBS";
+        cluster.run("root", &["sh", "-c", lose])?.ok()?;
+        let said = cluster.run("root", &["softmig", "check", "--slurm"])?;
+        assert!(said.stdout.contains("RESERVABLE_MOVED"), "{said}");
     }
+    run(&cluster, script)?;
+    let said = cluster.run("root", &["softmig", "check", "--slurm"])?;
+    assert!(!said.stdout.contains("RESERVABLE_MOVED"), "{said}");
     // Its holder has it, by no other words than on a release without reservations, and slices beside it.
     let (alice, bob) = (cluster.user("alice"), cluster.user("bob"));
     let small = "--mem=10";
@@ -359,13 +396,13 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
     cluster.wait_job(whole, "RUNNING")?;
     let slice = alice.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
     cluster.wait_job(slice, "RUNNING")?;
-    // What is not reserved is everybody's.
+    // All users may have what is not reserved.
     cluster
         .run("root", &["scancel", &slice.to_string()])?
         .ok()?;
     let slice = bob.sbatch(&[small, "--gres=gpu:l40s.4:1"], "sleep 60")?;
     cluster.wait_job(slice, "RUNNING")?;
-    // When nobody holds it any longer, the reservation goes.
+    // When no job has the GPU any longer, the reservation goes.
     cluster
         .run("root", &["scancel", &whole.to_string()])?
         .ok()?;
@@ -384,5 +421,71 @@ fn a_kept_gpu_is_reserved_where_slurm_can(slurm: Slurm) -> Result<()> {
     })?;
     let shown = cluster.run("root", &show)?.ok()?;
     assert!(shown.contains("No reservations"), "{shown}");
+    Ok(())
+}
+
+/// One in softmig.conf, and one of the site's own, before or after it.
+fn which_of_two_prologs_runs_is_told(slurm: Slurm) -> Result<()> {
+    let prolog = |name: &str| format!("#!/bin/sh\necho {name} >>/ran\n");
+    for (first, second, last) in [
+        ("include softmig.conf", "Prolog=/opt/own", "/opt/own"),
+        ("Prolog=/opt/own", "include softmig.conf", "/opt/softmig"),
+    ] {
+        let cluster = installed(slurm)
+            .prolog(false)
+            .file("/etc/slurm/softmig.conf", "Prolog=/opt/softmig\n")
+            .file("/opt/softmig", prolog("/opt/softmig"))
+            .file("/opt/own", prolog("/opt/own"))
+            .slurm_conf(first)
+            .slurm_conf(second)
+            .start()?;
+        let job = cluster.user("alice").sbatch(&[], "true")?;
+        cluster.wait_job(job, "COMPLETED")?;
+        let ran = cluster.node(0).read("/ran")?.context("no prolog ran")?;
+        let mut ran: Vec<&str> = ran.lines().collect();
+        ran.sort_unstable();
+        let said = cluster.run("root", &["softmig", "check", "--slurm"])?;
+        let told = said.stdout.contains(" SETTING_TWICE Prolog: ");
+        if slurm >= Slurm::V24_11 {
+            assert_eq!(
+                (ran, told),
+                (vec!["/opt/own", "/opt/softmig"], false),
+                "{said}"
+            );
+            continue;
+        }
+        assert_eq!(ran, [last], "{said}");
+        let counts = format!(": the last one counts, {last}; ");
+        assert!(told && said.stdout.contains(&counts), "{said}");
+    }
+    Ok(())
+}
+
+fn a_partition_of_a_node_that_no_line_defines_is_found(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm).start()?;
+    let own = cluster
+        .read("/etc/slurm/slurm.conf")?
+        .context("slurm.conf")?;
+    let release = slurm.to_string();
+    let check = |text: &str| -> Result<String> {
+        cluster.write("/etc/slurm/draft.conf", text)?;
+        let files = ["--slurm-conf", "/etc/slurm/draft.conf"];
+        let words = [
+            &["softmig", "check", "--slurm-version", &release][..],
+            &files,
+        ]
+        .concat();
+        Ok(cluster.run("root", &words)?.stdout)
+    };
+    let said = check(&own)?;
+    ensure!(!said.contains("PARTITION_NODES"), "{said}");
+    let more = format!("{own}PartitionName=old Nodes=gone[1-2]\n");
+    let said = check(&more)?;
+    ensure!(said.contains("ERROR PARTITION_NODES gone[1-2]: "), "{said}");
+    // With such a line slurmctld does not start.
+    cluster.write("/etc/slurm/slurm.conf", &more)?;
+    ensure!(cluster.restart_slurmctld().is_err(), "slurmctld started");
+    let log = cluster.slurmctld_log()?;
+    ensure!(log.contains("Invalid node name"), "{log}");
     Ok(())
 }

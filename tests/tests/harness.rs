@@ -11,6 +11,7 @@ use softmig_tests::supervisor::node_cgroups;
 use softmig_tests::{Accounting, Cluster, Gpus, Node, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seldom on 26.05:
     a_batch_job_runs,
     three_nodes_run_one_job_each,
     nodes_have_their_own_files,
@@ -249,7 +250,7 @@ fn a_job_can_be_submitted_over_rest(slurm: Slurm) -> Result<()> {
     assert_eq!((ping.status, ping.errors()), (200, vec![]), "{ping}");
     let gres = match slurm {
         Slurm::V22_05 => json!({"gres": "shard:l40s:2"}),
-        Slurm::V24_11 => json!({"tres_per_node": "gres/shard:l40s:2"}),
+        Slurm::V24_11 | Slurm::V26_05 => json!({"tres_per_node": "gres/shard:l40s:2"}),
     };
     let job = bob
         .rest_submit(&gres, "id -un; echo $SLURM_SHARDS_ON_NODE")?

@@ -13,7 +13,7 @@ on_each_slurm!(
     a_second_copy_of_the_driver_gives_no_memory_in_a_slice,
 );
 
-/// Loads the driver once more, where nobody would count what it takes.
+/// Loads the driver once more, in a place where the library would not count what it takes.
 const SECOND_COPY: &str = "./namespace";
 
 /// With libraries that could hide the driver from softmig's: they get no GPU in a slice (`identity`'s tests).

@@ -49,6 +49,7 @@ in_each_lua!(
     a_field_that_raises_an_error_counts_as_not_set,
     text_that_is_no_utf8_does_no_harm,
     a_client_is_given_the_translation,
+    a_client_without_a_module_lets_all_pass,
 );
 
 const JOB_SUBMIT: &str = "dofile('/etc/slurm/job_submit.lua')\n";
@@ -175,9 +176,44 @@ fn a_client_is_given_the_translation(version: &str) -> Result<()> {
         ),
     )?;
     assert!(
-        said.starts_with("gres = shard:l40s:1\ngpus = \n0\nlog_error: softmig: gpu:l40s.3:1:"),
+        said.starts_with(
+            "gres = shard:l40s:1\ngpus = \ncomment = softmig=typed:gpu:l40s.4:1\n0\n\
+             log_error: softmig: gpu:l40s.3:1:"
+        ),
         "{said}"
     );
     assert!(said.ends_with("\n-1\n0\n0\t0\n"), "{said}");
+    Ok(())
+}
+
+fn a_client_without_a_module_lets_all_pass(version: &str) -> Result<()> {
+    let module = format!("/usr/lib/softmig/lua/{version}/softmig_cli_filter.so");
+    // None, no library at all, and the library of something else.
+    for broken in [
+        format!("os.remove('{module}')"),
+        format!("local file = io.open('{module}', 'w') file:write('rubbish') file:close()"),
+        format!("os.execute('cp /usr/lib/softmig/lua/{version}/softmig_job_submit.so {module}')"),
+    ] {
+        let said = lua(
+            version,
+            &format!(
+                "{broken}\n{CLI_FILTER}\
+                 print(slurm_cli_setup_defaults({{}}, false), slurm_cli_post_submit(0, 1, 0))\n\
+                 print(slurm_cli_pre_submit(options{{ type = 'srun', gres = 'gpu:l40s.4:1' }}, 0))"
+            ),
+        )?;
+        let why = "log_verbose: softmig: cli_filter does nothing here: ";
+        assert!(said.starts_with(why) && said.contains("\n0\t0\n"), "{said}");
+        assert!(said.ends_with("\n0\n"), "{said}");
+    }
+    // What the site's own script says, counts then.
+    let said = lua(
+        version,
+        &format!(
+            "os.remove('{module}')\nfunction slurm_cli_pre_submit() return 7 end\n{CLI_FILTER}\
+             print(slurm_cli_pre_submit(options{{}}, 0))"
+        ),
+    )?;
+    assert_eq!(said, "7\n");
     Ok(())
 }

@@ -9,7 +9,7 @@ use softmig_tests::{Cluster, Machine, Node, Output, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
     jobs_from_before_keep_their_gpus_when_the_node_enforces,
-    without_slurmctld_the_switch_waits_for_jobs_that_nobody_knows,
+    without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf,
 );
 
 const CONF: &str = "/etc/softmig/node.conf";
@@ -65,7 +65,7 @@ fn the_mode_is_shown_to_all_and_switched_by_root() -> Result<()> {
 }
 
 #[test]
-fn what_an_administrator_wrote_stays_and_what_nobody_understands_is_no_obstacle() -> Result<()> {
+fn an_administrators_lines_stay_and_unknown_lines_become_comments() -> Result<()> {
     let machine = machine()?;
     machine.write(
         CONF,
@@ -289,7 +289,7 @@ fn jobs_from_before_keep_their_gpus_when_the_node_enforces(slurm: Slurm) -> Resu
     Ok(())
 }
 
-fn without_slurmctld_the_switch_waits_for_jobs_that_nobody_knows(slurm: Slurm) -> Result<()> {
+fn without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).prolog(false).epilog(false).start()?;
     let node = cluster.node(0);
     switch(node, &["observe"])?.ok()?;

@@ -63,8 +63,16 @@ fn submit_and_compare(cluster: &Cluster, row: &Row) -> Result<()> {
         );
     } else {
         let wants_gpus = row.options.iter().any(|option| option.contains("gpu"));
-        let whole = wants_gpus.then(|| "softmig=1:whole".to_string());
-        assert_eq!(tag(cluster, job)?, whole, "{row:?}");
+        let is_exclusive = row
+            .options
+            .iter()
+            .any(|word| word.starts_with("--exclusive"));
+        let whole = match is_exclusive {
+            true => "softmig=1:mixed",
+            false => "softmig=1:whole",
+        };
+        let tag = tag(cluster, job)?;
+        assert_eq!(tag.as_deref(), wants_gpus.then_some(whole), "{row:?}");
     }
     cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
     Ok(())

@@ -10,6 +10,7 @@ use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Gpus, Machine, Output, Root, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seldom on 26.05:
     in_a_job_its_own_limits_are_named_and_nothing_is_run,
     outside_jobs_the_users_own_job_is_named_and_nothing_is_run,
 );
@@ -153,7 +154,7 @@ fn the_processes_of_a_run_share_its_time() -> Result<()> {
 }
 
 #[test]
-fn on_a_node_that_observes_nobody_waits_and_that_is_said() -> Result<()> {
+fn on_a_node_that_observes_launches_do_not_wait_and_that_is_said() -> Result<()> {
     let (machine, _driver) =
         start(&root().file("/etc/softmig/node.conf", "SOFTMIG_NODE=observe\n"))?;
     let script = format!("softmig run --compute 25 -- {PACED}");
@@ -325,7 +326,7 @@ exec chroot $root setpriv --reuid=2001 --regid=2001 --clear-groups env -i PATH=$
             .any(|line| is_refusal(line, 1024, 4096)),
         "{output}"
     );
-    // The container outlived the command, so its folder stayed; the next run finds nobody in it.
+    // The container outlived the command, so its folder stayed; the next run finds no process in it.
     ensure!(
         output
             .stderr
@@ -352,18 +353,17 @@ import os, signal
 count = 0
 def say(words):
     os.write(1, words.encode() + b"\n")
-def interrupted(number, frame):
-    global count
-    count += 1
-def asked(number, frame):
-    say("interrupts: %d" % count)
-signal.signal(signal.SIGINT, interrupted)
-signal.signal(signal.SIGUSR1, asked)
+# Waited for, not handled: a handler of Python's runs later where the signal comes just before a pause.
+signals = [signal.SIGINT, signal.SIGUSR1]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 # Out of the terminal's reach: what comes now is sent by softmig.
 os.setpgid(0, 0)
 say("ready")
 while True:
-    signal.pause()
+    if signal.sigwait(signals) == signal.SIGINT:
+        count += 1
+    else:
+        say("interrupts: %d" % count)
 "#,
     )?;
     machine.write(

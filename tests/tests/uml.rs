@@ -23,6 +23,7 @@ fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) ->
         srun --gres=shard:l40s:1 cat /proc/self/cgroup >$OUT/step
         as alice sbatch --wait --output=cgroup --gres=shard:l40s:4 --wrap 'cat /proc/self/cgroup'
         cp /home/alice/cgroup $OUT/batch
+        group 1 >$OUT/first && group 2 >$OUT/second
         opens='for gpu in 0 1; do head -c0 /dev/nvidia$gpu 2>&1; done | sed "s/.*: //"'
         srun --gres=shard:l40s:1 bash -c "$opens" >$OUT/with_shard
         srun bash -c "$opens" >$OUT/without_gres
@@ -30,13 +31,22 @@ fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) ->
     "#;
     let run = Uml::builder(slurm).run(script)?.ok()?;
     let scope = "0::/system.slice/n1_slurmstepd.scope";
+    let groups = [run.output("first")?.trim(), run.output("second")?.trim()];
+    match slurm {
+        Slurm::V22_05 | Slurm::V24_11 => assert_eq!(groups, ["job_1", "job_2"]),
+        // By their SLUIDs.
+        Slurm::V26_05 => assert!(
+            groups.iter().all(|name| name.starts_with('s')),
+            "{groups:?}"
+        ),
+    }
     assert_eq!(
         run.output("step")?,
-        format!("{scope}/job_1/step_0/user/task_0\n")
+        format!("{scope}/{}/step_0/user/task_0\n", groups[0])
     );
     assert_eq!(
         run.output("batch")?,
-        format!("{scope}/job_2/step_batch/user/task_0\n")
+        format!("{scope}/{}/step_batch/user/task_0\n", groups[1])
     );
     // No driver stands behind the devices: an open that the fence lets through fails with the first of these.
     let (open, fenced) = ("No such device or address\n", "Operation not permitted\n");
@@ -106,7 +116,7 @@ fn a_kernel_that_does_not_describe_its_types_has_no_device_gate(slurm: Slurm) ->
         cat /run/node.log >$OUT/log
         as alice srun --gres=gpu:l40s.4:1 sh -c 'cat /run/softmig/$SLURM_JOB_ID.conf' >$OUT/conf
     "#;
-    let policy = std::fs::read_to_string(stage().join("etc/softmig/policy.toml"))?;
+    let policy = include_str!("../../conf/policy.toml");
     let with_gate = "\ndevice_gate = true\nlog_file = \"/run/node.log\"\n";
     let run = Uml::builder(slurm)
         .stage(stage())

@@ -22,10 +22,10 @@ const HOLD: &str = "mount -t tmpfs -o size=1g,mode=700 tmpfs /dev/shm && \
 /// How long the kernel of the host may take to end a killed guest's processes.
 const DYING: Duration = Duration::from_secs(20);
 
-/// What is left of a guest.
+/// The rest of a guest that has ended.
 #[derive(Debug)]
 pub struct Life {
-    /// What it wrote to its console.
+    /// The text that it wrote to its console.
     pub console: String,
     /// Whether it had to be killed because its time was up.
     pub killed: bool,
@@ -83,7 +83,7 @@ pub fn boot(kernel: &Kernel, dir: &Path, timeout: Duration) -> Result<Life> {
                 Err(_) => bail!("the User Mode Linux guest was killed, but it still runs"),
             }
         }
-        Err(RecvTimeoutError::Disconnected) => bail!("nobody listens to the guest's console"),
+        Err(RecvTimeoutError::Disconnected) => bail!("the guest's console is closed"),
     }
 }
 

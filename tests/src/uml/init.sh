@@ -39,13 +39,14 @@ fail() {
 # alone, since the kernel makes no user namespace for a process in a chroot, and tests want to make one.
 copy_on_write_root() {
     mount -t proc proc /proc || exit
-    # What insmod does; minimal roots have none. 313 is finit_module.
+    # What insmod and pivot_root do; minimal roots lack them. 313 is finit_module, 155 is pivot_root.
     perl -e 'open my $f, "<", shift or die "$!\n"; my $none = ""; syscall(313, fileno $f, $none, 0) and die "$!\n"' \
         $share/overlay.ko || fail "the kernel did not take overlay.ko"
     mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/upper /run/work /run/root &&
         mount -t overlay -o lowerdir=/,upperdir=/run/upper,workdir=/run/work overlay /run/root &&
         cd /run/root && mount --move /dev dev && mount --move $share .$share && mount --move /proc proc &&
-        pivot_root . . && exec chroot . /bin/sh $share/init.sh in_root </dev/console >/dev/console 2>&1
+        perl -e 'my $here = "."; syscall(155, $here, $here) and die "$!\n"' &&
+        exec chroot . /bin/sh $share/init.sh in_root </dev/console >/dev/console 2>&1
     fail "no copy-on-write root"
 }
 

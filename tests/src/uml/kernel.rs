@@ -80,7 +80,7 @@ fn make(target: &Path, dir: &Path) -> Result<()> {
     let version = run(Command::new(new.join("linux.uml")).arg("--version"))?;
     fs::write(new.join("recipe"), RECIPE).context("writing the recipe")?;
 
-    // What an older recipe made goes first: a folder is not renamed over a full one.
+    // The folder of an older recipe goes first: a folder is not renamed over a full one.
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
     }

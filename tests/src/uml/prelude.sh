@@ -15,6 +15,13 @@ wait_until() {
 # settled: waits until no job is left and every node is idle again, epilogs included.
 settled() { wait_until '[ -z "$(squeue -h)" ] && [ "$(sinfo -h -o %T)" = idle ]'; }
 
+# group JOB: what a job's control group is called: job_JOB, and from 26.05 on its SLUID.
+group() {
+    local sluid
+    sluid=$(scontrol -d show job "$1" | sed -n 's/.*SLUID=\([^ ]*\).*/\1/p')
+    echo "${sluid:-job_$1}"
+}
+
 # as USER COMMAND...: runs a command as a user, in the user's home.
 as() {
     local user=$1

@@ -77,7 +77,7 @@ impl Share {
         Ok(made)
     }
 
-    /// What the guest may see of the host, by its own choice: hostfs can reach anything.
+    /// The folder of the host to which the guest keeps by itself: hostfs can reach any file.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -131,7 +131,7 @@ impl Share {
         Ok(())
     }
 
-    /// What the script ended with, if it did.
+    /// The exit status of the script, if it ended.
     pub fn script_ended(&self) -> Result<Option<i32>> {
         let Some(text) = self.read("exit_code")? else {
             return Ok(None);
@@ -181,7 +181,7 @@ impl Share {
     }
 }
 
-/// What `init.sh` has to know, as assignments of its shell.
+/// The settings of `init.sh`, as assignments of its shell.
 fn settings(gpus: &[Gpu], script_time: Duration) -> String {
     let minors: Vec<String> = gpus.iter().map(|gpu| gpu.minor.to_string()).collect();
     let users: Vec<String> = USERS

@@ -6,6 +6,7 @@ use softmig_tests::{Accounting, Cluster, Slurm, on_each_slurm};
 use super::cluster;
 
 on_each_slurm!(
+    seldom on 26.05:
     jobs_are_kept,
     who_is_in_no_account_is_refused,
     what_is_not_enforced_is_not_refused,

@@ -6,6 +6,7 @@ use softmig_tests::{Builder, Slurm, on_each_slurm};
 use super::{cluster, run};
 
 on_each_slurm!(
+    seldom on 26.05:
     mps_reaches_job_submit_where_slurm_knows_the_name,
     mps_is_refused_by_the_client_where_slurm_does_not,
     cli_filter_comes_before_the_client_refuses,
@@ -42,7 +43,7 @@ fn mps_reaches_job_submit_where_slurm_knows_the_name(slurm: Slurm) -> Result<()>
     let cluster = with_job_submit(slurm).gres_types("gpu,mps,shard").start()?;
     let prefix = match slurm {
         Slurm::V22_05 => "gres:",
-        Slurm::V24_11 => "gres/",
+        Slurm::V24_11 | Slurm::V26_05 => "gres/",
     };
     for gres in ["mps:80", "mps", "mps:titanrtx:80"] {
         let job = run(&cluster, "alice", &["--gres", gres])?;
@@ -62,7 +63,7 @@ fn mps_reaches_job_submit_where_slurm_knows_the_name(slurm: Slurm) -> Result<()>
             let said = step.refused()?;
             assert!(said.contains("not found in the job"), "{said}");
         }
-        Slurm::V24_11 => drop(step.ok()?),
+        Slurm::V24_11 | Slurm::V26_05 => drop(step.ok()?),
     }
     Ok(())
 }

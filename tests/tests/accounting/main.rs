@@ -37,7 +37,7 @@ fn end(cluster: &Cluster, job: u32) -> Result<()> {
 fn counted(cluster: &Cluster, job: u32) -> Result<String> {
     let field = match cluster.slurm() {
         Slurm::V22_05 => "TRES",
-        Slurm::V24_11 => "AllocTRES",
+        Slurm::V24_11 | Slurm::V26_05 => "AllocTRES",
     };
     Ok(cluster.job_field(job, field)?.unwrap_or_default())
 }

@@ -6,6 +6,7 @@ use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 use super::{class, cluster, end, run, stay};
 
 on_each_slurm!(
+    seldom on 26.05:
     the_higher_qos_gets_the_freed_shard,
     shards_are_packed,
     shards_are_spread_where_slurm_can,

@@ -1,5 +1,5 @@
-//! Jobs that take turns: each has its share beside another that wants all there is, and nobody hangs whose launches wait
-//! for each other while they wait for a turn.
+//! Jobs that take turns: each has its share beside another that wants all there is. A job does not hang when its
+//! launches wait for each other while they wait for a turn.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn end_beside_a_greedy_job(node: usize, cases: &str) -> Result<()> {
 }
 
 #[test]
-fn nobody_hangs_beside_a_job_that_wants_all_there_is() -> Result<()> {
+fn waiting_launches_end_beside_a_job_that_wants_all_there_is() -> Result<()> {
     end_beside_a_greedy_job(
         1,
         "later_launch wait_value wait_for_host host_callback persistent",

@@ -1,5 +1,5 @@
-//! Launches that wait for each other: a launch that is held back may be the one that all others wait for. Nobody hangs,
-//! and where a launch went on that had to wait, the log says so. See `tests/programs/waits.c`.
+//! Launches that wait for each other: a launch that is held back may be the one that all others wait for. No program
+//! hangs, and if a launch went on that had to wait, the log says so. See `tests/programs/waits.c`.
 
 use anyhow::{Context, Result, ensure};
 
@@ -147,7 +147,7 @@ fn kernels_that_wait_for_another_gpus_again_and_again_have_their_share() -> Resu
     Ok(())
 }
 
-/// While the thread waits for one GPU, nobody looks at the other but that thread.
+/// While the thread waits for one GPU, it alone looks at the other.
 #[test]
 fn kernels_of_one_thread_wait_for_each_other_again_and_again() -> Result<()> {
     let both = || {

@@ -80,7 +80,7 @@ fn stop(pid: u32) -> Result<()> {
 }
 
 #[test]
-fn a_process_that_is_stopped_keeps_nobody_from_the_jobs_share() -> Result<()> {
+fn a_stopped_process_leaves_the_jobs_share_to_the_others() -> Result<()> {
     let stand = Stand::new()?;
     let (first, second) = two(&stand)?;
     stop(first.pid())?;

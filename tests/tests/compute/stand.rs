@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use softmig_fake_node::{Description, Gpu, Node, PLACE_VARIABLE};
 use softmig_tests::command::PATIENCE;
-use softmig_tests::programs::{FOLDER, LIBRARY, tree};
+use softmig_tests::programs::{FOLDER, STAGED, tree};
 use softmig_tests::softmig::stage;
 use tempfile::TempDir;
 
@@ -72,7 +72,7 @@ impl Stand {
     pub fn limited(&self, percent: &str, words: &[&str]) -> Command {
         let mut command = self.unlimited(words);
         command
-            .env("LD_PRELOAD", stage().join(LIBRARY.trim_start_matches('/')))
+            .env("LD_PRELOAD", stage().join(STAGED.trim_start_matches('/')))
             .env("CUDA_DEVICE_SM_LIMIT", percent);
         command
     }

@@ -198,7 +198,7 @@ fn who_waits_for_each_kernel_is_held() -> Result<()> {
     client.is_held("25")
 }
 
-/// Asking for other events takes as long as a short kernel, whose end nobody would see.
+/// Asking for other events takes as long as a short kernel, whose end the library would then miss.
 #[test]
 fn a_launch_that_is_measured_has_its_event_at_once() -> Result<()> {
     let stand = Stand::new()?;
@@ -315,7 +315,7 @@ fn all_of_a_gpu_is_no_limit() -> Result<()> {
         let mut calls: Vec<_> = participants.into_iter().flat_map(|one| one.calls).collect();
         calls.retain(|(_, count)| *count > 0);
         calls.sort();
-        ensure!(!calls.is_empty(), "nobody was there: {said}");
+        ensure!(!calls.is_empty(), "the driver heard no call: {said}");
         // The first line says whether the library is there.
         let said: Vec<String> = said.lines().skip(1).map(String::from).collect();
         Ok((said, calls))

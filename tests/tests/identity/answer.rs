@@ -88,7 +88,7 @@ impl Answer {
         Answer::new(0, NOT_SUPPORTED, &[words.into(), SECOND_COPY.into()])
     }
 
-    /// In no job that can be seen, on GPUs where nobody has limits.
+    /// In no job that can be seen, on GPUs where no job has limits.
     pub fn alone_on_its_gpus() -> Answer {
         let words = [ON_ITS_GPUS.into(), "no job with limits on its GPUs".into()];
         Answer::new(0, NO_CONTEXT, &words)
@@ -113,7 +113,7 @@ impl Answer {
         Answer::new(NO_DEVICE, NOT_SUPPORTED, &[words])
     }
 
-    /// Given no GPU, and nobody knows in which job.
+    /// Given no GPU, in a job that is not known.
     pub fn refused_outside(reason: &str) -> Answer {
         let words = format!("refused cuInit: {reason} (1)");
         Answer::new(NO_DEVICE, NOT_SUPPORTED, &[words])

@@ -76,7 +76,8 @@ fn a_process_without_its_first_thread_stays_in_its_job(slurm: Slurm) -> Result<(
     site(slurm)?.assert_known("whose without-main")
 }
 
-/// `proctrack/cgroup` ends all of a step with it, so that nobody has to ask whose a leftover is.
+/// `proctrack/cgroup` ends all processes of a step with the step, so the library never has to find the job of one that
+/// outlives it.
 fn nothing_of_a_step_outlives_it(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let named = format!("/tmp/leftover-{}", slurm.suite());
@@ -122,9 +123,9 @@ fn who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus(slurm: Slurm)
         // Outside every job all GPUs can be seen.
         assert_eq!(outside(site.crowded(), "bob", script)?, smallest);
     }
-    // So it is without any other namespace too: nobody can tell the user.
-    let nobody = outside(site.crowded(), "bob", "unshare --user whose")?;
-    assert_eq!(nobody, [Answer::limited_as_on_its_gpus(site.quarter)]);
+    // So it is without any other namespace too: a user namespace hides the user.
+    let hidden = outside(site.crowded(), "bob", "unshare --user whose")?;
+    assert_eq!(hidden, [Answer::limited_as_on_its_gpus(site.quarter)]);
     Ok(())
 }
 

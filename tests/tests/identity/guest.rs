@@ -25,6 +25,7 @@ cgroups=/sys/fs/cgroup scope=/sys/fs/cgroup/system.slice/n1_slurmstepd.scope
 stay() { as $1 sbatch --parsable --output=/dev/null --gres=$2 --wrap 'touch $HOME/$SLURM_JOB_ID.up; exec sleep 1000'; }
 stay alice gpu:l40s.4:1; stay bob gpu:l40s.2:1; stay alice gpu:l40s.2:1; stay alice gpu:l40s:1
 wait_until '[ "$(echo /home/*/*.up | wc -w)" = 4 ]' || exit
+first=$(group 1) third=$(group 3) fourth=$(group 4)
 # step NAME USER JOB: what clients say in a step, by the script on standard input.
 step() { as $2 srun --jobid=$3 --overlap bash -c "exec 2>&1; $(cat)" >$OUT/$1 </dev/null; }
 # there NAME GROUP COMMAND...: what they say where root puts them.
@@ -62,7 +63,7 @@ echo unshare --map-root-user --cgroup whose | step hidden2 bob 2
 const ELSEWHERE: &str = r#"
 as alice whose >$OUT/alice 2>&1
 as bob unshare --map-root-user --cgroup whose >$OUT/hidden 2>&1
-extern=$(dirname $(find $scope/job_3/step_extern -name cgroup.procs | sort | tail -n 1))
+extern=$scope/$third/step_extern/user/task_special
 there adopted $extern runuser -u alice whose
 there container $extern unshare --cgroup runuser -u alice whose
 there root $extern whose
@@ -70,22 +71,28 @@ there root $extern whose
 service=$cgroups/user.slice/user-2001.slice/user@2001.service
 mkdir -p $service && chown -R alice: $service
 there service $service runuser -u alice -- bash -c "
-    for group in job_4 app.slice/slurmstepd.scope/job_4/step_0/user/task_0 slurm/uid_2001/job_4 sEKNKTV3WPV500; do
+    for group in $fourth app.slice/slurmstepd.scope/$fourth/step_0/user/task_0 slurm/uid_2001/job_4 sEKNKTV3WPV500; do
         mkdir -p $service/\$group && echo \$\$ >$service/\$group/cgroup.procs && whose
     done"
 # A namespace that begins at the user's own folder shows any path that he likes.
-forged=$service/slurmstepd.scope/job_4/step_0
+forged=$service/slurmstepd.scope/$fourth/step_0
 there forged $service runuser -u alice -- unshare --map-root-user --cgroup bash -c "
-    mkdir -p $forged && echo \$\$ >$forged/cgroup.procs && grep -qx 0::/slurmstepd.scope/job_4/step_0 /proc/self/cgroup && whose"
-there docker $cgroups/docker/4f/system.slice/slurmstepd.scope/job_4/step_0 runuser -u alice whose
+    mkdir -p $forged && echo \$\$ >$forged/cgroup.procs && grep -qx 0::/slurmstepd.scope/$fourth/step_0 /proc/self/cgroup && whose"
+there docker $cgroups/docker/4f/system.slice/slurmstepd.scope/$fourth/step_0 runuser -u alice whose
 # Layouts of other sites and versions.
-there slice $cgroups/hpc.slice/hpc-slurm.slice/slurmstepd.scope/job_3/step_0/user/task_0 runuser -u alice whose
+there slice $cgroups/hpc.slice/hpc-slurm.slice/slurmstepd.scope/$third/step_0/user/task_0 runuser -u alice whose
 sluid=$cgroups/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0
 there sluid_without_conf $sluid runuser -u alice whose
 cp /run/softmig/3.conf /run/softmig/sEKNKTV3WPV500.conf
 there sluid $sluid runuser -u alice whose
-rm /run/softmig/1.conf
+# Without its conf, as a job is from before softmig came, and without the second name of it, as from before an upgrade.
+rm -f /run/softmig/1.conf /run/softmig/$first.conf
 echo whose | step missing alice 1
+softmig node enforce >$OUT/enforced
+echo whose | step given alice 1
+rm -f /run/softmig/$first.conf
+softmig node enforce >$OUT/upgraded
+echo whose | step named alice 1
 "#;
 
 /// Boots with the library in every process, and the client.
@@ -131,10 +138,22 @@ fn on_cgroup_v2_a_job_is_known_wherever_it_goes(slurm: Slurm) -> Result<()> {
         ("slice", vec![half()]),
         ("sluid_without_conf", vec![Answer::refused_outside(NO_CONF)]),
         ("sluid", vec![half()]),
-        ("missing", vec![Answer::refused(QUARTER_JOB, NO_CONF)]),
+        ("given", vec![quarter()]),
+        ("named", vec![quarter()]),
     ] {
         let said = Answer::all(run.output(name)?)?;
         assert_eq!(said, expected, "{name} of {slurm}\n{run}");
     }
+    // A SLUID tells no number.
+    let missing = match slurm {
+        Slurm::V22_05 | Slurm::V24_11 => Answer::refused(QUARTER_JOB, NO_CONF),
+        Slurm::V26_05 => Answer::refused_outside(NO_CONF),
+    };
+    assert_eq!(Answer::all(run.output("missing")?)?, [missing], "{run}");
+    let enforced = run.output("enforced")?;
+    assert!(enforced.contains("job 1 ran without a conf"), "{enforced}");
+    let upgraded = run.output("upgraded")?;
+    let named = upgraded.contains("job 1 ran without its SLUID");
+    assert_eq!(named, slurm >= Slurm::V26_05, "{upgraded}");
     Ok(())
 }

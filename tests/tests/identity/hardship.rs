@@ -9,9 +9,9 @@ use crate::site::{site, step};
 on_each_slurm!(
     a_process_that_can_open_no_file_gets_no_gpu_until_it_can,
     a_limit_on_the_size_of_files_ends_no_program,
-    a_closed_standard_error_is_nobodys_loss,
+    a_closed_standard_error_changes_no_limit,
     a_small_stack_is_enough,
-    a_log_that_cannot_be_written_lets_nobody_pass,
+    a_log_that_cannot_be_written_keeps_the_limits,
 );
 
 fn a_process_that_can_open_no_file_gets_no_gpu_until_it_can(slurm: Slurm) -> Result<()> {
@@ -48,7 +48,7 @@ fn a_limit_on_the_size_of_files_ends_no_program(slurm: Slurm) -> Result<()> {
     site.end(job)
 }
 
-fn a_closed_standard_error_is_nobodys_loss(slurm: Slurm) -> Result<()> {
+fn a_closed_standard_error_changes_no_limit(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     // What the library opens meanwhile gets the number of the one that is closed.
     let said = site.step(
@@ -64,8 +64,8 @@ fn a_small_stack_is_enough(slurm: Slurm) -> Result<()> {
     site(slurm)?.assert_known("(ulimit -s 160; whose)")
 }
 
-/// The log is the user's own: he may fill it, lock it and take its permissions away.
-fn a_log_that_cannot_be_written_lets_nobody_pass(slurm: Slurm) -> Result<()> {
+/// The log belongs to the user, who may fill it, lock it and take its permissions away.
+fn a_log_that_cannot_be_written_keeps_the_limits(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let spoil = "log=/var/run/softmig/jobs/$SLURM_JOB_ID/log\nchmod 000 $log; whose; chmod 600 $log\n\
         flock $log whose; dd if=/dev/zero of=$log bs=1M status=none 2>/dev/null; whose; : >$log\nwhose";

@@ -13,7 +13,7 @@ on_each_slurm!(
     an_observing_node_refuses_nothing_and_says_what_it_would_have,
     a_node_that_is_switched_off_lets_go_of_new_processes_only,
     without_a_node_conf_a_user_limits_himself,
-    a_node_that_goes_by_the_environment_lets_nobody_use_anothers_job,
+    a_node_that_goes_by_the_environment_protects_other_users_jobs,
 );
 
 const NODE_CONF: &str = "/etc/softmig/node.conf";
@@ -157,8 +157,8 @@ fn without_a_node_conf_a_user_limits_himself(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// For nodes whose jobs have no control groups: among his own jobs a user can choose.
-fn a_node_that_goes_by_the_environment_lets_nobody_use_anothers_job(slurm: Slurm) -> Result<()> {
+/// For nodes whose jobs have no control groups: a user can choose among their own jobs.
+fn a_node_that_goes_by_the_environment_protects_other_users_jobs(slurm: Slurm) -> Result<()> {
     let (cluster, job) = cluster(slurm)?;
     let node = cluster.node(0);
     let half = start_job(&cluster, node.name(), "alice", "gpu:l40s.2:1")?;

@@ -16,7 +16,7 @@ on_each_slurm!(
     a_job_with_a_whole_gpu_is_left_alone,
     a_job_without_gpus_gets_none,
     roots_job_without_gpus_is_left_alone,
-    without_the_library_nobody_is_limited,
+    without_the_library_a_job_has_no_limits,
 );
 
 fn a_step_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
@@ -122,7 +122,7 @@ fn roots_job_without_gpus_is_left_alone(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn without_the_library_nobody_is_limited(slurm: Slurm) -> Result<()> {
+fn without_the_library_a_job_has_no_limits(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let bare = "unshare --mount sh -c 'mount --bind /dev/null /etc/ld.so.preload; exec runuser -u alice whose'";
     assert_eq!(

@@ -28,7 +28,7 @@ fn a_set_gid_copy_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     site.assert_known(&copy.replace("project", "alice").replace("env -i ", ""))
 }
 
-/// A copy of the client that runs as its owner, whoever starts it.
+/// A copy of the client that runs as its owner, even if another user starts it.
 fn set_uid(owner: &str) -> String {
     format!("/tmp/whose-{owner}")
 }

@@ -1,9 +1,9 @@
 //! The clusters that the tests share, one for each version of Slurm, with jobs that last as long as the tests.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use softmig_tests::each_slurm::PerSlurm;
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD, tree};
 use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
@@ -34,13 +34,8 @@ pub struct Site {
 
 /// The cluster with this version of Slurm.
 pub fn site(slurm: Slurm) -> Result<&'static Site> {
-    static V22_05: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V22_05));
-    static V24_11: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V24_11));
-    let site = match slurm {
-        Slurm::V22_05 => &V22_05,
-        Slurm::V24_11 => &V24_11,
-    };
-    site.as_ref().map_err(|error| anyhow!("{error:#}"))
+    static SITES: PerSlurm<Site> = PerSlurm::new(Site::start);
+    SITES.get(slurm)
 }
 
 /// A cluster of softmig's with the library in every process, slurmctld's and slurmd's included, and the client.
@@ -135,7 +130,7 @@ impl Site {
     /// Asserts that alice's half is known each time that the client looks: her quarter is what it would get otherwise.
     pub fn assert_known(&self, script: &str) -> Result<()> {
         let answers = self.step(self.half, script)?;
-        assert!(!answers.is_empty(), "nobody looked: {script}");
+        assert!(!answers.is_empty(), "the client never ran: {script}");
         for answer in answers {
             assert_eq!(answer, self.half_answer(), "{script}");
         }

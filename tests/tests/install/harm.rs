@@ -173,7 +173,7 @@ fn a_library_that_does_harm_in_force_can_be_taken_out() -> Result<()> {
     let noisy = workshop.at_load("noisy.so", "fputs(\"no\\n\", stderr);")?;
     let machine = root(Slurm::V22_05, &[&good, &noisy])?.start()?;
     install(&machine, &good, &[])?.ok()?;
-    // As a package's upgrade would, which asks nobody.
+    // As a package's upgrade would, which does not run `softmig install`.
     let place = format!(
         "cp /root/noisy.so {LIBRARY}.new; chmod 755 {LIBRARY}.new; mv {LIBRARY}.new {LIBRARY}"
     );

@@ -12,6 +12,7 @@ use crate::files::{
 };
 
 on_each_slurm!(
+    seldom on 26.05:
     a_limited_jobs_ledger_is_its_users_and_a_whole_jobs_is_not_there,
     the_ledger_has_room_for_each_gpu,
     a_user_who_fills_his_folder_keeps_no_job_from_starting,

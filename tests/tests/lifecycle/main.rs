@@ -2,6 +2,7 @@
 
 mod files;
 mod ledger;
+mod left_behind;
 mod room;
 
 use std::time::Duration;
@@ -10,12 +11,13 @@ use anyhow::{Context, Result};
 use files::{as_slurmd, cancel, conf, left_over, memory, path, wait_for_start, wait_until_clean};
 use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::{installed, record};
-use softmig_tests::{Slurm, on_each_slurm};
+use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
     the_limits_appear_with_the_job_and_go_with_it,
     the_limits_belong_to_root_and_no_user_can_change_them,
     a_whole_gpu_job_has_no_limits_but_a_conf,
+    gpus_of_several_types_are_all_of_the_job_or_unknown,
     a_job_without_gpus_leaves_nothing_on_the_node,
     each_array_task_has_its_own_limits,
     each_part_of_a_het_job_has_its_own_limits,
@@ -28,6 +30,7 @@ on_each_slurm!(
     a_job_from_before_the_installation_gets_what_slurmctld_knows,
     shards_spread_over_gpus_are_one_shard_of_each,
     a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone,
+    a_job_whose_prolog_is_told_of_no_gpu_has_its_limits,
 );
 
 fn the_limits_appear_with_the_job_and_go_with_it(slurm: Slurm) -> Result<()> {
@@ -80,6 +83,43 @@ fn a_whole_gpu_job_has_no_limits_but_a_conf(slurm: Slurm) -> Result<()> {
     assert_eq!(conf.gpus.iter().count(), 2);
     cancel(&cluster, job)?;
     wait_until_clean(&cluster, node)
+}
+
+/// Slurm names the prolog the GPUs of one type only. A list that lacks some would make the job's other GPUs another's.
+fn gpus_of_several_types_are_all_of_the_job_or_unknown(slurm: Slurm) -> Result<()> {
+    let kinds = [Gpus::l40s(3), Gpus::new("l40s_r", "NVIDIA L40S", 1)];
+    let cluster = installed(slurm).gpus(kinds).start()?;
+    let node = cluster.node(0);
+    let alice = cluster.user("alice");
+    let listed = |job: u32| -> Result<usize> {
+        let conf = wait_for_start(&cluster, node, job)?;
+        assert_eq!(conf.limits, None);
+        cancel(&cluster, job)?;
+        wait_until_clean(&cluster, node)?;
+        Ok(conf.gpus.iter().count())
+    };
+    for (option, count) in [
+        ("--gres=gpu:l40s:1,gpu:l40s_r:1", 0),
+        ("--gpus=l40s:2,l40s_r:1", 0),
+        ("--exclusive", 0),
+        ("--gres=gpu:4", 0),
+        ("--gres=gpu:1", 1),
+        ("--gres=gpu:l40s:2", 2),
+        ("--gres=gpu:l40s_r:1", 1),
+    ] {
+        let job = alice.sbatch(&[option, "--nodes=1"], "sleep 100")?;
+        assert_eq!(listed(job)?, count, "{option}");
+    }
+    // After a change the prolog asks slurmctld.
+    let job = alice.sbatch(&["--gres=gpu:l40s:1", "--hold"], "sleep 100")?;
+    let id = job.to_string();
+    let more = "gres=gpu:l40s:1,gpu:l40s_r:1";
+    cluster
+        .run("root", &["scontrol", "update", "jobid", &id, more])?
+        .ok()?;
+    cluster.run("root", &["scontrol", "release", &id])?.ok()?;
+    assert_eq!(listed(job)?, 0);
+    Ok(())
 }
 
 fn a_job_without_gpus_leaves_nothing_on_the_node(slurm: Slurm) -> Result<()> {
@@ -282,7 +322,7 @@ fn a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone(slurm: Slurm) -> Res
     // start.
     let (first, late, second) = match slurm {
         Slurm::V22_05 => ("0", "1", "2"),
-        Slurm::V24_11 => (
+        Slurm::V24_11 | Slurm::V26_05 => (
             "0 SLURM_JOB_START_TIME=1795239133",
             "1 SLURM_JOB_START_TIME=1795239133",
             "1 SLURM_JOB_START_TIME=1795239142",
@@ -329,5 +369,30 @@ fn a_job_from_before_the_installation_gets_what_slurmctld_knows(slurm: Slurm) ->
     wait_for_start(&cluster, node, whole)?;
     assert_eq!(memory(node, half)?, Some(memory_mib(2)));
     assert_eq!(memory(node, whole)?, None);
+    Ok(())
+}
+
+fn a_job_whose_prolog_is_told_of_no_gpu_has_its_limits(slurm: Slurm) -> Result<()> {
+    // As slurmd 24.11 runs it for some seconds after a start of slurmctld.
+    let prolog = "#!/bin/sh\nunset SLURM_JOB_GPUS CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL\n\
+        exec /usr/libexec/softmig-prolog\n";
+    let cluster = installed(slurm)
+        .prolog(false)
+        .file("/usr/local/sbin/prolog", prolog)
+        .slurm_conf("Prolog=/usr/local/sbin/prolog")
+        .start()?;
+    let node = cluster.node(0);
+    let alice = cluster.user("alice");
+    for (gres, memory, gpus) in [
+        ("--gres=gpu:l40s.4:1", Some(memory_mib(1)), 0..1),
+        ("--gres=gpu:l40s:2", None, 1..3),
+    ] {
+        let job = alice.sbatch(&[gres], "sleep 100")?;
+        let conf = wait_for_start(&cluster, node, job)?;
+        assert_eq!(conf.limits.map(|limits| limits.memory_mib()), memory);
+        let found: Vec<&str> = conf.gpus.iter().map(|uuid| uuid.as_str()).collect();
+        let expected = node.gpus()[gpus].iter().map(|gpu| gpu.uuid.as_str());
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
     Ok(())
 }

@@ -41,7 +41,7 @@ fn race(way: &str, step: u64) -> Result<()> {
 }
 
 #[test]
-fn of_64_processes_that_race_for_the_last_gib_nobody_is_refused_wrongly() -> Result<()> {
+fn of_64_processes_that_race_for_the_last_gib_none_is_refused_wrongly() -> Result<()> {
     race("cuMemAlloc_v2", 8 * MIB)?;
     race("cuMemAlloc_v2", 16 * MIB)?;
     race("cuMemCreate", 8 * MIB)?;

@@ -1,4 +1,5 @@
-//! A ledger that is none, or full of garbage: its user's own doing, and his own harm. Nobody else notices.
+//! A file in the ledger's place that is not a ledger, or is full of garbage. Only the job's own user can write it, and
+//! it harms only that user's processes.
 
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
@@ -118,7 +119,7 @@ fn garbage(seed: u64) -> Vec<u8> {
 
 /// Full of garbage behind its first word: what its own processes get is anything, and they end.
 #[test]
-fn garbage_in_a_ledger_holds_nobody_up() -> Result<()> {
+fn garbage_in_a_ledger_delays_no_process() -> Result<()> {
     let spoilt = Spoilt::new()?;
     for seed in 1..=8 {
         spoilt.make()?;
@@ -138,7 +139,7 @@ fn garbage_in_a_ledger_holds_nobody_up() -> Result<()> {
 }
 
 #[test]
-fn garbage_that_somebody_keeps_writing_holds_nobody_up() -> Result<()> {
+fn garbage_that_is_written_all_the_time_delays_no_process() -> Result<()> {
     let spoilt = Spoilt::new()?;
     spoilt.make()?;
     let over = AtomicBool::new(false);

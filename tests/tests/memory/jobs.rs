@@ -1,23 +1,27 @@
-//! Where the job matters: its processes and steps share one slice, its neighbours have theirs, and its log says why
-//! something was refused. In real jobs, each test's on a node of its own.
+//! Real jobs: the processes and steps of a job share one slice, other jobs have their own, and the job's log gives the
+//! reason for a refusal. Each test has a node of its own.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use softmig_fake_node::{Gpu, MIB, Node as Driver};
+use anyhow::{Context, Result, ensure};
+use softmig_fake_node::{Gpu, MIB};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
-use softmig_tests::requests::memory_mib;
 use softmig_tests::softmig::installed;
-use softmig_tests::{Client, Cluster, Gpus, Node, Slurm, on_each_slurm};
+use softmig_tests::{Gpus, Slurm, on_each_slurm};
 
-use crate::stand::{Said, number};
+use crate::stand::number;
 use crate::ways::OUT_OF_MEMORY;
 
+use self::site::{Job, STEP, site};
+
+mod site;
+
 on_each_slurm!(
+    seldom on 26.05:
     the_steps_of_a_job_share_its_slice,
     two_jobs_on_one_gpu_have_a_slice_each,
-    a_jobs_first_refusal_is_one_line_in_its_log,
+    a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user,
+    unrequested_messages_harm_no_program,
     a_node_that_observes_refuses_nothing_and_says_what_it_would_have,
     a_job_with_a_whole_gpu_may_have_all_of_it,
     no_variable_gives_a_process_more,
@@ -29,188 +33,13 @@ on_each_slurm!(
     a_storm_in_a_job_ends_with_its_account_exact,
 );
 
-/// What clients take at a time.
-const STEP: u64 = 32 * MIB;
-/// How many nodes there are: one for each test.
-const NODES: usize = 12;
-
-/// A cluster with one L40S on each node.
-struct Site {
-    cluster: Cluster,
-    drivers: Vec<Driver>,
-}
-
-fn site(slurm: Slurm) -> Result<&'static Site> {
-    static V22_05: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V22_05));
-    static V24_11: LazyLock<Result<Site>> = LazyLock::new(|| Site::start(Slurm::V24_11));
-    let site = match slurm {
-        Slurm::V22_05 => &V22_05,
-        Slurm::V24_11 => &V24_11,
-    };
-    site.as_ref().map_err(|error| anyhow!("{error:#}"))
-}
-
-impl Site {
-    fn start(slurm: Slurm) -> Result<Site> {
-        let cluster = installed(slurm)
-            .programs()
-            .nodes(NODES)
-            .gpus([Gpus::l40s(1)])
-            .file("/etc/softmig/node.conf", "SOFTMIG_NODE=enforce\n")
-            .file(PRELOAD, format!("{LIBRARY}\n"))
-            // A requeued job waits until its credentials have expired.
-            .slurm_conf("AuthInfo=socket=/cluster/munge/munge.socket,cred_expire=5")
-            .start()?;
-        // A second group of alice's, for programs that run under it.
-        let group = "echo project:x:3001:alice >>/etc/group";
-        cluster.run("root", &["sh", "-c", group])?.ok()?;
-        let drivers = cluster.nodes().iter().map(Node::start_driver);
-        let drivers = drivers.collect::<Result<_>>()?;
-        Ok(Site { cluster, drivers })
-    }
-}
-
-/// A job that stays.
-struct Job {
-    site: &'static Site,
-    node: usize,
-    user: &'static str,
-    id: u32,
-    /// What it may hold, in bytes.
-    limit: u64,
-}
-
-/// A step that runs.
-struct Step {
-    job: &'static Site,
-    client: Client,
-}
-
-impl Job {
-    /// Starts a job of a quarter (1), a half (2) or all (4) of the GPU of a node.
-    fn start(slurm: Slurm, node: usize, user: &'static str, shards: u32) -> Result<Job> {
-        let site = site(slurm)?;
-        let gres = match shards {
-            4 => "gpu:l40s:1".to_owned(),
-            shards => format!("gpu:l40s.{}:1", 4 / shards),
-        };
-        let name = site.cluster.node(node).name();
-        let options = ["--gres", &gres, "--nodelist", name, "--output=/dev/null"];
-        let script = "touch $HOME/$SLURM_JOB_ID.started; exec sleep infinity";
-        let id = site.cluster.user(user).sbatch(&options, script)?;
-        let started = format!("/home/{user}/{id}.started");
-        site.cluster.wait_until("the job's script runs", || {
-            Ok(site.cluster.read(&started)?.is_some())
-        })?;
-        Ok(Job {
-            site,
-            node,
-            user,
-            id,
-            limit: u64::from(memory_mib(shards)) * MIB,
-        })
-    }
-
-    fn node(&self) -> &'static Node {
-        self.site.cluster.node(self.node)
-    }
-
-    fn driver(&self) -> &'static Driver {
-        &self.site.drivers[self.node]
-    }
-
-    /// Starts a step in the clients' folder.
-    fn begin(&self, script: &str) -> Result<Step> {
-        let id = format!("--jobid={}", self.id);
-        let argv = ["srun", &id, "--overlap", "--ntasks=1", "--chdir", FOLDER];
-        let words = [&argv[..], &["bash", "-c", script]].concat();
-        let client = self.site.cluster.command(self.user, &words).spawn()?;
-        Ok(Step {
-            job: self.site,
-            client,
-        })
-    }
-
-    /// Runs a step.
-    fn run(&self, script: &str) -> Result<Said> {
-        self.begin(script)?.end()
-    }
-
-    /// Starts a step that holds memory until the file is there, and says how many blocks it has.
-    fn hold(&self, count: u64, until: &str) -> Result<(Step, u64)> {
-        let script = format!("./takes cuMemAlloc_v2 {STEP} until {count} {until}");
-        let step = self.begin(&script)?;
-        let took = step.hears("took: ")?;
-        Ok((step, number(&took, "blocks")?))
-    }
-
-    /// How many blocks a step gets that takes all it can.
-    fn fill(&self, script: &str) -> Result<u64> {
-        let said = self.run(&format!("{script} ./takes cuMemAlloc_v2 {STEP} fill"))?;
-        ensure!(said.number("took", "then")? == OUT_OF_MEMORY, "{said:#?}");
-        said.number("took", "blocks")
-    }
-
-    /// Its log.
-    fn log(&self) -> Result<String> {
-        let log = format!("/var/run/softmig/jobs/{}/log", self.id);
-        self.node().read(log)?.context("no log")
-    }
-
-    /// Makes a file on its node.
-    fn touch(&self, path: &str) -> Result<()> {
-        self.node().write(path, "")
-    }
-
-    /// The blocks that have room beside a context.
-    fn room(&self) -> u64 {
-        (self.limit - Gpu::l40s(0).context) / STEP
-    }
-
-    /// Fails if more was ever taken of the GPU than so many slices.
-    fn check_peak(&self, slices: u64) -> Result<()> {
-        let (peak, limit) = (self.driver().peak(0), slices * self.limit);
-        ensure!(peak <= limit, "{peak} bytes were taken, {limit} may be");
-        Ok(())
-    }
-
-    fn end(self) -> Result<()> {
-        let id = self.id.to_string();
-        self.site.cluster.run("root", &["scancel", &id])?.ok()?;
-        Ok(())
-    }
-}
-
-impl Step {
-    /// Waits until it says something that begins so.
-    fn hears(&self, start: &str) -> Result<String> {
-        self.job
-            .cluster
-            .wait_for(start, Duration::from_secs(60), || {
-                let said = self.client.stdout()?;
-                let line = said.lines().find(|line| line.starts_with(start));
-                Ok(line.map(str::to_owned))
-            })
-            .with_context(|| format!("{:?} {:?}", self.client.stdout(), self.client.stderr()))
-    }
-
-    fn end(self) -> Result<Said> {
-        let output = self.client.wait(Duration::from_secs(60))?;
-        Ok(Said {
-            status: output.status,
-            lines: output.stdout.lines().map(str::to_owned).collect(),
-            stderr: output.stderr,
-        })
-    }
-}
-
 fn the_steps_of_a_job_share_its_slice(slurm: Slurm) -> Result<()> {
     let job = Job::start(slurm, 0, "alice", 1)?;
     let all = job.fill("")?;
     ensure!((job.room() - 1..=job.room()).contains(&all), "{all}");
     let (first, took) = job.hold(100, "/tmp/over")?;
     ensure!(took == 100, "{took}");
-    // The second context, and what the first was guessed to take: nobody has looked yet.
+    // The second context, and the guess for the first: its real use has not been measured yet.
     let beside = 100 + Gpu::l40s(0).context / STEP;
     let rest = job.fill("")?;
     ensure!(
@@ -255,19 +84,19 @@ fn two_jobs_on_one_gpu_have_a_slice_each(slurm: Slurm) -> Result<()> {
     bobs.end()
 }
 
-fn a_jobs_first_refusal_is_one_line_in_its_log(slurm: Slurm) -> Result<()> {
+fn a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user(slurm: Slurm) -> Result<()> {
     let job = Job::start(slurm, 2, "alice", 1)?;
     let before = job.run("./takes cuMemAlloc_v2 33554432 hold 10")?;
     ensure!(before.number("took", "blocks")? == 10, "{before:#?}");
     ensure!(job.log()?.is_empty(), "{}", job.log()?);
     let said = job.run("./takes cuMemAlloc_v2 33554432 fill")?;
-    ensure!(said.stderr.is_empty(), "{said:#?}");
+    let on_stderr = said.stderr.clone();
     ensure!(said.lines.len() == 9, "{said:#?}");
     let log = job.log()?;
     let held = said.number("took", "blocks")? * 32 + Gpu::l40s(0).context / MIB;
     let expected = format!(
         " job {}: out of memory on GPU 0: cuMemAlloc asked for 32 MiB, the job holds {held} MiB (this process {held} MiB) \
-         and may hold {} MiB\n",
+         and may hold {} MiB; for more, ask for gpu:l40s.2:1\n",
         job.id,
         job.limit / MIB
     );
@@ -277,8 +106,11 @@ fn a_jobs_first_refusal_is_one_line_in_its_log(slurm: Slurm) -> Result<()> {
             .is_some_and(|(_, text)| text == expected),
         "{log}{expected}"
     );
+    ensure!(on_stderr == log, "{on_stderr}{log}");
     // Once is enough, also for other processes.
-    job.run("./takes cuMemCreate 33554432 fill; ./takes cuMemAllocAsync 33554432 fill")?;
+    let said =
+        job.run("./takes cuMemCreate 33554432 fill; ./takes cuMemAllocAsync 33554432 fill")?;
+    ensure!(said.stderr.is_empty(), "{said:#?}");
     ensure!(job.log()? == log, "{}", job.log()?);
     // Who wants to know more asks for it: the first refusal of each process, on standard error too.
     let said = job.run("SOFTMIG_LOG_LEVEL=3 ./takes cuMemCreate 33554432 fill")?;
@@ -290,6 +122,39 @@ fn a_jobs_first_refusal_is_one_line_in_its_log(slurm: Slurm) -> Result<()> {
     ensure!(said.lines.len() == 9, "{said:#?}");
     ensure!(job.log()?.lines().count() >= 2, "{}", job.log()?);
     job.end()
+}
+
+fn unrequested_messages_harm_no_program(slurm: Slurm) -> Result<()> {
+    let fill = "./takes cuMemAlloc_v2 33554432 fill";
+    let full = "mkfifo $HOME/full; exec 7<>$HOME/full; dd if=/dev/zero of=$HOME/full bs=4096 oflag=nonblock 2>/dev/null";
+    for (shards, redirect, kept, larger) in [
+        // The program's own data, under the number of the standard error that it closed.
+        (1, "2>$HOME/data".to_owned(), "", "gpu:l40s.2:1"),
+        (1, "2>&-".to_owned(), "", "gpu:l40s.2:1"),
+        // A half's next larger is the whole GPU. What is only ever written at its end may be a log.
+        (2, "2>>$HOME/data".to_owned(), "gpu:l40s:1", "gpu:l40s:1"),
+        // A full pipe would stop it.
+        (1, "2>&7".to_owned(), "", "gpu:l40s.2:1"),
+    ] {
+        let job = Job::start(slurm, 2, "alice", shards)?;
+        let script = format!(
+            "rm -f $HOME/data $HOME/full; touch $HOME/data; {full}; {fill} {redirect}; cat $HOME/data >&2"
+        );
+        let said = job.run(&script)?;
+        ensure!(said.number("took", "then")? == OUT_OF_MEMORY, "{said:#?}");
+        let is_as_expected = match kept {
+            "" => said.stderr.is_empty(),
+            words => said.stderr.contains(words),
+        };
+        ensure!(is_as_expected, "{redirect}: {said:#?}");
+        let log = job.log()?;
+        ensure!(
+            log.ends_with(&format!("; for more, ask for {larger}\n")),
+            "{log}"
+        );
+        job.end()?;
+    }
+    Ok(())
 }
 
 fn a_node_that_observes_refuses_nothing_and_says_what_it_would_have(slurm: Slurm) -> Result<()> {
@@ -305,11 +170,17 @@ fn a_node_that_observes_refuses_nothing_and_says_what_it_would_have(slurm: Slurm
         "{FOLDER}/takes cuMemAlloc_v2 33554432 hold 1000\ncat /var/run/softmig/jobs/$SLURM_JOB_ID/log"
     );
     let srun = ["--gres=gpu:l40s.4:1", "bash", "-c", &script];
-    let said = cluster.user("alice").srun(&srun)?.ok()?;
+    let output = cluster.user("alice").srun(&srun)?;
+    ensure!(!output.stderr.contains("out of memory"), "{output}");
+    let said = output.ok()?;
     ensure!(said.contains("took: blocks=1000 then=0"), "{said}");
     let words = "would be out of memory on GPU 0: cuMemAlloc asked for 32 MiB, the job holds ";
     ensure!(said.matches(words).count() == 1, "{said}");
     ensure!(driver.peak(0) > 1000 * STEP, "{}", driver.peak(0));
+    // What an administrator reads before the node enforces.
+    let told = cluster.node(0).run_as_root(&["softmig", "node"])?.ok()?;
+    let counted = "1+ times in 1 job: cuMemAlloc: out of memory";
+    ensure!(told.contains(counted), "{told}");
     Ok(())
 }
 

@@ -21,15 +21,15 @@ pub fn make(path: &Path, gpus: usize) -> Result<()> {
     file.set_len(size(gpus) as u64).context("making the ledger")
 }
 
-/// What each process holds of each GPU, in bytes, the smallest first; who holds nothing is left out. The dead are in it
-/// until somebody needs what they held.
+/// The bytes that each process holds of each GPU, the smallest first. Processes that hold nothing are left out. Dead
+/// ones are in it until another process needs what they held.
 pub fn held(path: &Path) -> Result<Vec<Vec<u64>>> {
     let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = vec![Line([0; 64]); bytes.len().div_ceil(64)];
     for (line, bytes) in lines.iter_mut().zip(bytes.chunks(64)) {
         line.0[..bytes.len()].copy_from_slice(bytes);
     }
-    // SAFETY: aligned, and all of it is the copy, which nobody else knows and which outlives the ledger.
+    // SAFETY: aligned, and all of it is the copy, which is this function's alone and outlives the ledger.
     let ledger = unsafe { Ledger::at(lines.as_ptr().cast(), bytes.len()) };
     let ledger = ledger.context("no ledger")?;
     let by_gpu = ledger.gpus().map(|gpu| {

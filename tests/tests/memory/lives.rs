@@ -125,7 +125,7 @@ fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
     stand.check_peaks()
 }
 
-/// Whether a process has not ended; one that nobody has waited for yet has.
+/// Whether a process has not ended. A zombie, for which its parent has not waited yet, has ended.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))
@@ -195,7 +195,7 @@ fn who_closes_all_descriptors_keeps_the_account() -> Result<()> {
     client.hears("took: ")?;
     ensure!(before.concat().len() == 1 && stand.held()?.concat().len() == 1);
     ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
-    // Nobody takes it for dead: another process finds the slice full.
+    // It does not count as dead: another process finds the slice full.
     let other = stand.run(&["lives", "fill"])?;
     ensure!(other.text("start")? == "2", "{other:#?}");
     ensure!(is_full(&stand, held(&stand)?), "{:?}", stand.held()?);
@@ -328,7 +328,7 @@ fn what_was_mapped_into_arrays_stays_charged() -> Result<()> {
 /// What is left lies in as many of the driver's pieces as before, and those count.
 #[test]
 fn what_is_freed_in_fragments_is_not_free() -> Result<()> {
-    // Of arrays nobody knows in which pieces they lie, so what these take is found by looking.
+    // The driver does not tell in which pieces an array lies, so the library asks how much all arrays take.
     for (kind, unseen) in [("plain", 0), ("arrays", 8 * MIB)] {
         let stand = Stand::new(2048)?;
         let said = stand.run(&["lives", "fragments", kind])?;
@@ -341,7 +341,7 @@ fn what_is_freed_in_fragments_is_not_free() -> Result<()> {
     Ok(())
 }
 
-/// Code is loaded before anybody knows how much it takes, and unloaded again where that is too much.
+/// How much code takes is known only after it is loaded; if that is too much, it is unloaded again.
 #[test]
 fn a_module_larger_than_the_slice_is_refused() -> Result<()> {
     for mib in ["2000", "2500", "40000"] {

@@ -1,4 +1,5 @@
-//! What threads do at the same moment, and what programs leave behind on purpose: nobody gets more, and nobody less.
+//! Calls of several threads at the same moment, and things that programs leave behind on purpose: a process gets its
+//! limit, neither more nor less.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ fn run(stand: &Stand, words: &[&str]) -> Result<Said> {
     Ok(said)
 }
 
-/// Room for one context beside what the threads take: whoever were charged another would leave the rest without.
+/// Room for one context beside what the threads take: if a thread were charged a second context, the others would have
+/// too little.
 #[test]
 fn threads_that_begin_at_once_are_charged_one_context() -> Result<()> {
     let stand = stand(256)?;
@@ -59,7 +61,7 @@ fn a_kernel_that_all_threads_launch_at_once_has_its_stacks_once() -> Result<()> 
 }
 
 #[test]
-fn what_a_pool_keeps_for_nobody_is_there_for_all_who_ask_at_once() -> Result<()> {
+fn unused_memory_of_a_pool_is_there_for_all_who_ask_at_once() -> Result<()> {
     for _ in 0..5 {
         let stand = stand(1200)?;
         let said = run(&stand, &["kept", "4", "1024", "200"])?;
@@ -69,7 +71,7 @@ fn what_a_pool_keeps_for_nobody_is_there_for_all_who_ask_at_once() -> Result<()>
     Ok(())
 }
 
-/// Launches go on, too: nobody waits for events of a context that is gone.
+/// Launches go on, too: none waits for events of a context that is gone.
 #[test]
 fn a_context_that_ends_beside_one_that_begins_leaves_nothing_behind() -> Result<()> {
     let stand = stand(2000)?;
@@ -114,7 +116,8 @@ fn pools_of_managed_memory_leave_no_charge() -> Result<()> {
     stand.check_peaks()
 }
 
-/// The CUDA runtime makes contexts by no name. Nobody can tell what a process without a ledger has, so it has nothing.
+/// The CUDA runtime makes contexts by functions without names. The library cannot count what a process without a ledger
+/// takes, so such a process gets nothing.
 #[test]
 fn a_process_without_an_account_loads_no_code_and_launches_nothing() -> Result<()> {
     let stand = stand(1000)?;
@@ -145,7 +148,7 @@ fn a_thread_without_a_context_takes_no_more_than_others() -> Result<()> {
     stand.check_peaks()
 }
 
-/// Whoever exports is charged, though it was released by then.
+/// The process that exports memory is charged for it, though it was released by then.
 #[test]
 fn memory_that_is_exported_while_it_is_released_stays_charged() -> Result<()> {
     let stand = stand(1000)?;

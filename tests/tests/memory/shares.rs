@@ -1,4 +1,4 @@
-//! Memory that several processes use: it is counted as long as any of them has it, whoever made it.
+//! Memory that several processes use: it is counted as long as any of them has it, also after its maker ended.
 
 use anyhow::{Result, ensure};
 use softmig_fake_node::MIB;
@@ -25,7 +25,7 @@ macro_rules! ways {
             )*
         }
 
-        mod nobody_opens_more_than_the_limit_by {
+        mod the_limit_holds_for_memory_opened_by {
             $(
                 #[test]
                 fn $name() -> anyhow::Result<()> {
@@ -93,7 +93,8 @@ fn outlives(way: &str) -> Result<()> {
     Ok(())
 }
 
-/// The user is refused, or the driver counts once what both have. Then the maker is gone, and somebody else comes.
+/// The second process is refused, or the driver counts once what both have. Then the maker ends, and a third process
+/// comes.
 fn opens_no_more(way: &str) -> Result<()> {
     let stand = stand(2)?;
     let (mut both, opened, then) = start(&stand, way, ROOM - 4)?;

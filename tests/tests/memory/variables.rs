@@ -29,7 +29,7 @@ fn run(stand: &Stand, words: &[&str]) -> Result<Said> {
     Ok(said)
 }
 
-/// It is there before anybody knows how large it is, and gone again where that is too much.
+/// Its size is known only after it is there; if it is too large, it goes again.
 #[test]
 fn a_managed_variable_larger_than_the_slice_is_refused() -> Result<()> {
     let stand = stand(1000)?;
@@ -117,9 +117,9 @@ fn managed_memory_is_not_charged_again_as_a_variable() -> Result<()> {
     stand.check_peaks()
 }
 
-/// And what they held is the next one's when the process has ended.
+/// When the process has ended, the next one gets what the variables held.
 #[test]
-fn nobody_gets_more_beside_managed_variables() -> Result<()> {
+fn the_limit_holds_beside_managed_variables() -> Result<()> {
     let stand = stand(800)?;
     for _ in 0..2 {
         let said = run(&stand, &["fill", "400"])?;

@@ -53,7 +53,7 @@ macro_rules! ways {
 }
 
 ways! {
-    mod nobody_gets_more_than_the_limit_by within 4096 MiB in steps of 8 MiB;
+    mod the_limit_holds_for within 4096 MiB in steps of 8 MiB;
     plain_memory: "cuMemAlloc_v2";
     pitched_memory: "cuMemAllocPitch_v2";
     managed_memory: "cuMemAllocManaged";
@@ -86,17 +86,17 @@ ways! {
 
 // Each step is a context of 518 MiB.
 ways! {
-    mod nobody_gets_more_than_the_limit_by_further within 4200 MiB in steps of 518 MiB;
+    mod the_limit_holds_for_further within 4200 MiB in steps of 518 MiB;
     contexts: "cuCtxCreate_v2";
     contexts_of_old: "cuCtxCreate";
     contexts_with_affinity: "cuCtxCreate_v3";
     contexts_with_parameters: "cuCtxCreate_v4";
 }
 
-/// Code is there before anybody knows how much it takes, and gone again where that is too much: one step more than the
-/// limit is seen meanwhile. Small modules are looked at together.
+/// How much code takes is known only after it is loaded; if that is too much, it is unloaded again. Meanwhile one step
+/// more than the limit is in use. Small modules are looked at together.
 #[test]
-fn nobody_keeps_more_code_than_the_limit() -> Result<()> {
+fn the_limit_holds_for_code() -> Result<()> {
     const STEP: u64 = 16 << 20;
     const LOOK: u64 = 32 << 20;
     for way in [
@@ -131,7 +131,7 @@ fn nobody_keeps_more_code_than_the_limit() -> Result<()> {
 
 // 32-bit addresses are few.
 ways! {
-    mod nobody_gets_more_than_the_limit_in_a_context_of_old_by within 900 MiB in steps of 4 MiB;
+    mod the_limit_holds_in_a_context_of_old_for within 900 MiB in steps of 4 MiB;
     plain_memory: "cuMemAlloc";
     pitched_memory: "cuMemAllocPitch";
     arrays: "cuArrayCreate";
@@ -160,26 +160,26 @@ fn keeps(way: &str, step: u64, beyond: u64) -> Result<()> {
 
 /// They keep what they took until the primary context goes.
 #[test]
-fn nobody_gets_more_than_the_limit_by_green_contexts() -> Result<()> {
+fn the_limit_holds_for_green_contexts() -> Result<()> {
     keeps("cuGreenCtxCreate", 4 << 20, 0)
 }
 
 /// Others may have it, so it stays charged until the process ends.
 #[test]
-fn nobody_gets_more_than_the_limit_by_exported_memory() -> Result<()> {
+fn the_limit_holds_for_exported_memory() -> Result<()> {
     keeps("cuMemExportToShareableHandle", 32 << 20, 0)
 }
 
 /// They keep what they took until their context goes. Several are looked at together.
 #[test]
-fn nobody_gets_more_than_the_limit_by_streams() -> Result<()> {
+fn the_limit_holds_for_streams() -> Result<()> {
     keeps("cuStreamCreate", 512 << 10, 32 << 20)?;
     keeps("cuStreamCreateWithPriority", 512 << 10, 32 << 20)
 }
 
 /// The four ways to the driver's functions.
 #[test]
-fn nobody_gets_more_by_finding_the_functions_otherwise() -> Result<()> {
+fn the_limit_holds_for_functions_found_otherwise() -> Result<()> {
     for way in [
         "cuMemAlloc_v2",
         "cuMemAllocAsync",
@@ -197,7 +197,7 @@ fn nobody_gets_more_by_finding_the_functions_otherwise() -> Result<()> {
 }
 
 #[test]
-fn nobody_gets_more_in_small_pieces() -> Result<()> {
+fn the_limit_holds_for_small_pieces() -> Result<()> {
     let limit = context() / MIB + 64;
     fills("cuMemAlloc_v2", limit, 4096, "linked")?;
     fills("cuMemAlloc_v2", limit + 512, 512 << 10, "linked")?;

@@ -5,6 +5,7 @@ mod daemon;
 mod ending;
 mod measuring;
 mod unit;
+mod usage;
 
 use std::time::Duration;
 

@@ -5,12 +5,13 @@ use anyhow::Result;
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(
+    seldom on 26.05:
     a_student_has_two_slices_and_the_third_waits,
     whole_gpus_count_as_their_shards,
     a_class_is_known_by_account_and_by_primary_group,
     the_priority_of_the_class_decides_who_gets_the_freed_slice,
-    nobody_borrows_another_classes_qos,
-    nobody_leaves_his_class_by_a_change,
+    a_user_cannot_borrow_another_classes_qos,
+    a_changed_job_stays_in_its_users_class,
     a_job_that_grows_by_a_change_is_held_to_its_size,
     a_changed_policy_changes_the_limits,
 );
@@ -178,7 +179,7 @@ fn the_priority_of_the_class_decides_who_gets_the_freed_slice(slurm: Slurm) -> R
     cluster.wait_job(student, "RUNNING")
 }
 
-fn nobody_borrows_another_classes_qos(slurm: Slurm) -> Result<()> {
+fn a_user_cannot_borrow_another_classes_qos(slurm: Slurm) -> Result<()> {
     let cluster = four_gpus(slurm)?;
     for options in [
         &["--qos=admin", QUARTER][..],
@@ -241,7 +242,7 @@ fn a_changed_policy_changes_the_limits(slurm: Slurm) -> Result<()> {
     cluster.wait_job(waits, "RUNNING")
 }
 
-fn nobody_leaves_his_class_by_a_change(slurm: Slurm) -> Result<()> {
+fn a_changed_job_stays_in_its_users_class(slurm: Slurm) -> Result<()> {
     let cluster = four_gpus(slurm)?;
     let update = |job: u32, change: &str| {
         let update = ["scontrol", "update", &format!("jobid={job}"), change];
@@ -262,7 +263,7 @@ fn nobody_leaves_his_class_by_a_change(slurm: Slurm) -> Result<()> {
     let quarter = hold(&[QUARTER])?;
     update(quarter, "qos=").ok();
     assert_eq!(qos(quarter)?.as_deref(), Some("student"));
-    // A job without GPUs may have any QOS that is nobody's; with them it comes into the class's.
+    // A job without GPUs may have any QOS that belongs to no class; with GPUs it comes into the class's.
     let cpu = hold(&["--qos=normal"])?;
     update(cpu, "gres=gpu:l40s.4:1")?.ok()?;
     assert_eq!(qos(cpu)?.as_deref(), Some("student"));
@@ -304,7 +305,7 @@ fn a_job_that_grows_by_a_change_is_held_to_its_size(slurm: Slurm) -> Result<()> 
     let job = stay(&cluster, "carol", &["--hold", "--ntasks=2"])?;
     let mark = match slurm {
         Slurm::V22_05 => "gres:gpu:l40s:1",
-        Slurm::V24_11 => "gres/gpu:l40s=1",
+        Slurm::V24_11 | Slurm::V26_05 => "gres/gpu:l40s=1",
     };
     let update = [
         "scontrol",

@@ -55,7 +55,7 @@ fn running(cluster: &Cluster, jobs: &[u32]) -> Result<usize> {
     Ok(running)
 }
 
-/// What is said to somebody whose job is refused.
+/// The message to a user whose job is refused.
 fn refused(cluster: &Cluster, user: &str, options: &[&str]) -> Result<String> {
     cluster.user(user).try_sbatch(options, "true")?.refused()
 }

@@ -56,7 +56,7 @@ fn holder(machine: &Machine, limits: &str, mib: u64) -> Result<(Client, u32)> {
 }
 
 #[test]
-fn a_limit_of_ones_own_is_the_gpu_and_nobody_else_is_on_it() -> Result<()> {
+fn a_limit_of_ones_own_is_the_gpu_and_hides_other_processes() -> Result<()> {
     let machine = machine()?;
     let (_other, _) = holder(&machine, "", 100)?;
     let limits = "CUDA_DEVICE_MEMORY_LIMIT=1g";

@@ -12,6 +12,7 @@ use softmig_tests::{Cluster, Gpus, Output, Slurm, on_each_slurm};
 use crate::look::{COMPUTE, Look};
 
 on_each_slurm!(
+    seldom on 26.05:
     each_job_sees_its_own_slice_and_its_own_processes,
     cuda_and_nvml_agree_with_each_other_and_the_slice,
     who_is_not_limited_sees_what_the_driver_says,
@@ -138,11 +139,11 @@ fn each_job_sees_its_own_slice_and_its_own_processes(slurm: Slurm) -> Result<()>
     assert_eq!(total, HALF);
     assert!((500 * MIB..1200 * MIB).contains(&used), "{used}");
 
-    // Who is outside every job has his smallest job's limits, and sees that one's processes.
+    // A process outside every job has the limits of its user's smallest job, and sees the processes of that job.
     let look = Look::with_library(&site.outside("alice", "")?)?;
     look.assert_users(&alice.pids)?;
     assert_eq!(look.memory("")?.0, QUARTER);
-    // Who cannot be told has the limits of the smallest job on the GPU, and sees nobody.
+    // A process whose user cannot be told has the limits of the smallest job on the GPU, and sees no process.
     let look = Look::with_library(&site.outside("bob", "unshare --map-root-user")?)?;
     look.assert_users(&[])?;
     look.assert_accounts(&[], &site.all())?;
@@ -190,7 +191,7 @@ fn cuda_and_nvml_agree_with_each_other_and_the_slice(slurm: Slurm) -> Result<()>
     assert!(more.success(), "{more}");
     assert_eq!(site.look(alice, "look")?.memory("")?, before);
 
-    // Whoever dies without a word holds nothing.
+    // A killed process holds nothing.
     let victim = alice.pids[1].to_string();
     site.cluster
         .node(0)

@@ -95,7 +95,19 @@ impl Look {
             }
             _ => word.to_owned(),
         };
-        let line = |line: &String| line.split(' ').map(name).collect::<Vec<_>>().join(" ");
+        // On a busy machine the process that keeps the GPU busy leaves it for a moment.
+        let rounded = |word: &str| match word.split_once('=') {
+            Some((pid, figure)) if figure.parse().is_ok_and(|busy: u32| busy >= 90) => {
+                format!("{pid}=100")
+            }
+            _ => word.to_owned(),
+        };
+        let line = |line: &String| {
+            let is_busy = line.contains("Utilization");
+            let words = line.split(' ').map(name);
+            let words = words.map(|word| if is_busy { rounded(&word) } else { word });
+            words.collect::<Vec<_>>().join(" ")
+        };
         let kept = self.lines.iter();
         kept.filter(|line| !line.contains("AccountingPids"))
             .map(line)
@@ -212,7 +224,7 @@ impl Look {
         Ok(())
     }
 
-    /// Asserts that these processes, and nobody else, are said to have an account.
+    /// Asserts that these processes, and no others, are said to have an account.
     pub fn assert_accounts(&self, own: &[u32], others: &[u32]) -> Result<()> {
         self.assert_list("nvmlDeviceGetAccountingPids", own)?;
         for (pids, result) in [(own, SUCCESS), (others, NOT_FOUND)] {
@@ -247,7 +259,7 @@ impl Look {
         Ok(())
     }
 
-    /// Asserts that a struct of a version that nobody knows is refused as by the driver.
+    /// Asserts that a struct of an unknown version is refused as by the driver.
     pub fn assert_unknown_versions(&self) -> Result<()> {
         for (call, result) in [
             ("nvmlDeviceGetMemoryInfo_v2 unknown", FUNCTION_NOT_FOUND),

@@ -2,7 +2,7 @@
 //!
 //! Every test runs the client `views`, which asks CUDA and NVML all there is to ask, in each version of each function,
 //! with too little room and with enough. Without the library, or with one that does not look, it sees the whole GPU and
-//! everybody on it.
+//! every process on it.
 
 mod alone;
 mod jobs;

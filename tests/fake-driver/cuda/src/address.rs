@@ -113,9 +113,9 @@ fn shared_file() -> Outcome<&'static File> {
         if made < 0 {
             return None;
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, and this function's alone.
         let file = unsafe { File::from_raw_fd(made) };
-        // As long as there are addresses: what nobody touched takes nothing.
+        // As long as there are addresses: pages that were never touched take nothing.
         file.set_len(1 << 47).ok()?;
         Some(file)
     };
@@ -162,7 +162,7 @@ fn map(
     let at = std::ptr::without_provenance_mut(at.unwrap_or(0) as usize);
     let (descriptor, offset) =
         file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset as i64));
-    // SAFETY: either the system picks addresses that nobody uses, or they are an area of this driver's, which the
+    // SAFETY: either the system picks addresses that are not in use, or they are an area of this driver's, which the
     // program that owns it asked to be changed.
     let start = unsafe { libc::mmap(at, length, protection, flags, descriptor, offset) };
     if start == libc::MAP_FAILED {

@@ -1,4 +1,4 @@
-//! Copies of rectangles and boxes. What is in arrays nobody can see here, so of those only the time is taken.
+//! Copies of rectangles and boxes. Arrays have no content here, so a copy of one only takes its time.
 
 use softmig_driver_sys::cuda::*;
 
@@ -87,7 +87,7 @@ impl End {
         End::Host(Place::line(start))
     }
 
-    /// One row of anybody's.
+    /// One row, of a device or of the host: the address tells which.
     pub(crate) fn any(start: u64) -> End {
         End::Any(Place::line(start))
     }

@@ -1,7 +1,7 @@
 //! Stopping another process, moving its device memory to the host, and back.
 //!
-//! Whoever is stopped waits in its next call (src/entry.rs). What these take besides the number of the process makes
-//! no difference here.
+//! A stopped process waits in its next call (src/entry.rs). The arguments of these functions, but for the process
+//! number, make no difference here.
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{CheckpointError, Stage};

@@ -95,7 +95,7 @@ impl Heap {
             return;
         };
         if piece.parts.remove(&part.start).is_some() {
-            // How long the gap is shows when somebody looks.
+            // The next search finds out how long the longest gap is.
             piece.gap = piece.area.length;
         }
         if !piece.parts.is_empty() {

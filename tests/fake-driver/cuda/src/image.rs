@@ -14,7 +14,7 @@
 //! with `//` before them or not, so that they can stand in a PTX text that a real GPU runs. A kernel of a PTX text that
 //! no such line names runs for 10 us, as any kernel of a binary image, whatever its name, does.
 
-/// How long a kernel runs of which nobody says.
+/// How long a kernel runs if no line says it, in nanoseconds.
 const UNSAID: u64 = 10_000;
 
 /// What a module has.

@@ -207,7 +207,7 @@ pub(crate) fn release(driver: &mut Driver, range: Range) {
         }
         Source::Mapped { physical } => {
             vmm::unmapped(driver, physical);
-            // The addresses stay set aside. Where the system refuses, they keep pages that nobody counts.
+            // The addresses stay set aside. If the system refuses, they keep pages, which are not counted.
             let _ = range.area.empty();
             return;
         }

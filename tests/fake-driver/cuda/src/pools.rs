@@ -381,7 +381,7 @@ pub(crate) fn shrink(driver: &mut Driver, number: usize, keep: u64) {
     }
 }
 
-/// Gives back to the device what pools have and nobody uses.
+/// Gives unused memory of all pools back to the device.
 pub(crate) fn shrink_all(driver: &mut Driver) {
     let all: Vec<usize> = driver.pools.all.keys().copied().collect();
     for number in all {

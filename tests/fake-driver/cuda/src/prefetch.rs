@@ -25,7 +25,7 @@ exports! {
     });
 }
 
-/// Moves managed memory; nobody notices.
+/// Checks the arguments. Moving managed memory has no effect that a program could see.
 pub(crate) fn prefetch(
     driver: &mut Driver,
     address: CUdeviceptr,

@@ -17,7 +17,7 @@ pub(crate) struct Primary {
     pub(crate) handle: usize,
     /// How many want it.
     retained: u32,
-    /// Whether it is there: a reset ends it for all, until somebody wants it anew.
+    /// Whether it is there: a reset ends it for all holders, until it is retained anew.
     alive: bool,
     flags: u32,
 }

@@ -80,7 +80,7 @@ fn find(name: In<c_char>, version: i32, flags: cuuint64_t) -> Outcome<Answer> {
     })
 }
 
-/// The address of a function: its own, or one that nobody knows where the node says that the driver is of the future.
+/// The address of a function: its own, or an unknown one if the node says that the driver is of the future.
 fn address(name: &str, symbol: &Symbol) -> *const c_void {
     let own = (symbol.address)();
     let future = entry::process()

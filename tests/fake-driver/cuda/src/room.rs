@@ -1,4 +1,4 @@
-//! Making room: before the driver gives up, it takes back what pools and graphs keep for nobody (seen on an H200).
+//! Making room: before the driver gives up, it takes back the unused memory of pools and graphs (seen on an H200).
 
 use softmig_driver_sys::cuda::*;
 

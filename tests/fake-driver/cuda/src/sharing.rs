@@ -1,8 +1,8 @@
 //! Memory that another process opens: its content moves into a file that both map.
 //!
 //! As seen on an H200: it counts for the process that took it, and when that one has let go, for the one that opened
-//! it; of plain memory, that is the whole piece of which it was a part. A pool's memory then counts for nobody, though
-//! the device has it no more than before.
+//! it; of plain memory, that is the whole piece of which it was a part. A pool's memory then counts for no
+//! process, though the device still lacks it.
 
 use std::fs::File;
 use std::io;

@@ -90,10 +90,10 @@ exports! {
         out.set(handle(create(driver, context, flags, priority)?))
     });
 
-    /// Ends a stream once its work is done; nobody waits for that.
+    /// Ends a stream once its work is done; the caller does not wait for that.
     fn cuStreamDestroy [cuStreamDestroy 2000] (stream: CUstream) => locked(|driver| destroy(driver, stream as usize));
 
-    /// Ends a stream once its work is done; nobody waits for that.
+    /// Ends a stream once its work is done; the caller does not wait for that.
     fn cuStreamDestroy_v2 [cuStreamDestroy 4000] (stream: CUstream) => locked(|driver| destroy(driver, stream as usize));
 
     /// Waits until all work is done.
@@ -308,7 +308,7 @@ impl Streams {
         number
     }
 
-    /// Ends a stream; what is still to be done stays, under a handle that nobody has.
+    /// Ends a stream; its remaining work stays, under a handle that no program has.
     fn retire(&mut self, number: usize) {
         if let Some(mut stream) = self.all.remove(&number)
             && stream.work.has_more()

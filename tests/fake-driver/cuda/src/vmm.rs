@@ -197,7 +197,7 @@ exports! {
         out.set(enter(driver, block, kind))
     });
 
-    /// Maps memory into sparse arrays. The memory is counted where it was taken, and nobody reads arrays here.
+    /// Maps memory into sparse arrays. The memory is counted where it was taken, and arrays have no content here.
     fn cuMemMapArrayAsync [cuMemMapArrayAsync 11010], cuMemMapArrayAsync_ptsz [11010] (
         list: Out<CUarrayMapInfo>, count: u32, stream: CUstream
     ) |per_thread| => locked(|driver| {

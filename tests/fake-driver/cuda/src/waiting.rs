@@ -21,7 +21,7 @@ pub(crate) enum Wait {
     Unknown,
 }
 
-/// How often to look where nobody knows how long it takes, or the clock is driven.
+/// How often to look if it is not known how long it takes, or if a test drives the clock.
 const A_MOMENT: Duration = Duration::from_micros(100);
 /// The longest sleep: others may die, or die off the queue.
 const A_WHILE: Duration = Duration::from_millis(20);
@@ -86,7 +86,7 @@ fn work() {
         match next {
             Ok(Some(Some((stream, call)))) => {
                 call.call();
-                // Where the driver has ended meanwhile, nobody waits for the stream either.
+                // If the driver has ended meanwhile, no thread waits for the stream either.
                 let _ = locked(|driver| {
                     let now = driver.node.now();
                     if let Ok(stream) = crate::streams::get_mut(driver, stream) {

@@ -51,7 +51,7 @@ fn a_stopped_process_waits_and_its_memory_goes_and_comes() {
             assert_eq!(cu!(cuda, cuCheckpointProcessCheckpoint(pid, 0usize)), 0);
             assert_eq!(state(&cuda), CU_PROCESS_STATE_CHECKPOINTED);
             assert_eq!(used(&cuda), 518);
-            // Somebody else may have the place now.
+            // Another process may have the memory now.
             let (mut free, mut total) = (0usize, 0usize);
             assert_eq!(cu!(cuda, cuMemGetInfo_v2(&raw mut free, &raw mut total)), 0);
             let all = cuda.allocate(free - (32 << 20)).unwrap();

@@ -94,7 +94,7 @@ fn a_shared_pool_counts_once() {
         });
         assert_eq!(other.hears(), "ready");
         assert_eq!(cuda.node.usage().unwrap()[0].used, (2 * 370 + 32) * MIB);
-        // Given back, it is in nobody's account, and still taken: as on an H200.
+        // Given back, it is in no process's account, and still taken: as on an H200.
         assert_eq!(cu!(cuda, cuMemFreeAsync(address, 0usize)), 0);
         assert_eq!(cu!(cuda, cuMemPoolDestroy(pool)), 0);
         let usage = cuda.node.usage().unwrap();

@@ -151,9 +151,9 @@ fn a_pool_of_ones_own_has_its_limit_and_its_end() {
 }
 
 #[test]
-fn what_pools_keep_for_nobody_goes_before_memory_runs_out() {
+fn unused_memory_of_pools_goes_before_memory_runs_out() {
     on(
-        "what_pools_keep_for_nobody_goes_before_memory_runs_out",
+        "unused_memory_of_pools_goes_before_memory_runs_out",
         &[Gpu::l40s(0)],
         |cuda| {
             cuda.start();
@@ -223,7 +223,7 @@ fn a_pool_keeps_what_there_was_when_it_wanted_more() {
             assert_eq!(code, 0);
             assert_eq!(take(), CUDA_ERROR_OUT_OF_MEMORY);
             assert_eq!(cuda.mine(Kind::Pool), 96 * MIB);
-            // What it keeps for nobody goes to who asks.
+            // The pool's unused memory goes to the next allocation.
             cuda.allocate(64 << 20).unwrap();
             assert_eq!(cuda.mine(Kind::Pool), 0);
         },

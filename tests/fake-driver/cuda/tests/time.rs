@@ -193,7 +193,7 @@ fn the_program_is_called_when_its_stream_gets_there() {
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(CALLED.load(Ordering::SeqCst), 0);
         cuda.node.advance(Duration::from_millis(2)).unwrap();
-        // Nobody calls the driver meanwhile.
+        // No thread calls the driver meanwhile.
         let begin = Instant::now();
         while CALLED.load(Ordering::SeqCst) == 0 {
             assert!(begin.elapsed() < Duration::from_secs(5), "never called");

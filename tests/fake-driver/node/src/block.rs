@@ -146,7 +146,7 @@ impl Process {
         })
     }
 
-    /// Lets go of a block. Its memory is free once nobody holds it.
+    /// Lets go of a block. Its memory is free once no process and no descriptor holds it.
     pub fn drop_block(&self, id: BlockId) {
         let _held = self.mapped.shared().lock.lock();
         if self.record().is_none() {
@@ -182,7 +182,7 @@ impl Process {
     }
 }
 
-/// Frees the blocks that nobody holds.
+/// Frees the blocks that no process and no descriptor holds.
 pub(crate) fn reap(mapped: &Mapped) {
     for state in &mapped.shared().blocks {
         if get(&state.id) != 0 {
@@ -201,7 +201,7 @@ pub(crate) fn drop_holder(mapped: &Mapped, slot: usize) {
     }
 }
 
-/// Blocks of a device, whoever holds them.
+/// The bytes of all blocks of a device.
 pub(crate) fn on_device(mapped: &Mapped, device: usize) -> u64 {
     of_device(mapped, device)
         .filter(|state| match get(&state.kind) {
@@ -229,7 +229,7 @@ pub(crate) fn of_holder_in_all(mapped: &Mapped, slot: usize, device: usize) -> u
         .sum()
 }
 
-/// What stands where a kind would: the block is a shadow.
+/// A number in the place of a kind: the block is a shadow.
 const SHADOW: u64 = u64::MAX;
 /// The same for memory of the host.
 const HOST: u64 = u64::MAX - 1;
@@ -283,7 +283,7 @@ fn free_if_unheld(mapped: &Mapped, state: &BlockState) {
         get(&state.exported) == 1 && File::open(&path).is_ok_and(|file| ofd::is_taken(&file, 0));
     if !in_flight {
         set(&state.id, 0);
-        // Whoever still has it mapped keeps the content; the name is not needed any more.
+        // A process that still has it mapped keeps the content; the name is not needed any more.
         let _ = fs::remove_file(path);
     }
 }

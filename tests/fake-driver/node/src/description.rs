@@ -1,4 +1,4 @@
-//! What a node is: written once by the test that makes it, read by every process that joins.
+//! The description of a node: written once by the test that makes it, read by every process that joins.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// What CUDA can hand out.
+    /// The bytes that CUDA can hand out.
     #[must_use]
     pub fn usable(&self) -> u64 {
         self.instance

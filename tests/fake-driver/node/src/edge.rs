@@ -1,4 +1,4 @@
-//! What comes over the C interface, as types that can be used without unsafe code.
+//! The arguments that come over the C interface, as types that can be used without unsafe code.
 //!
 //! A null pointer where there must be none is the caller's mistake, for which each interface has its code: `NULL`.
 
@@ -42,12 +42,12 @@ impl<T: Copy, const NULL: u32> Out<T, NULL> {
         Ok(())
     }
 
-    /// What is there already.
+    /// The value that is there already.
     pub fn get(self) -> Result<T, u32> {
         self.at(0)
     }
 
-    /// What is there already, in an array.
+    /// The value that is there already, in an array.
     pub fn at(self, index: usize) -> Result<T, u32> {
         let pointer = self.0.ok_or(NULL)?;
         // SAFETY: `from_raw` requires an array as long as the function's manual says, and `index` is within that.
@@ -184,7 +184,7 @@ plain!(
     Option<unsafe extern "C" fn(*mut c_void)>
 );
 
-/// What a stream calls, with its handle and a code.
+/// A function that a stream calls, with its handle and a code.
 impl<T> Edge for Option<unsafe extern "C" fn(*mut T, u32, *mut c_void)> {
     type Raw = Self;
 
@@ -193,7 +193,7 @@ impl<T> Edge for Option<unsafe extern "C" fn(*mut T, u32, *mut c_void)> {
     }
 }
 
-/// What is called for two descriptions of a node.
+/// A function that is called for two descriptions of a node.
 impl<T, U> Edge
     for Option<unsafe extern "C" fn(*mut c_void, *mut T, *const U, *const U, u32) -> u32>
 {

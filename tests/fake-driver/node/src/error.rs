@@ -1,4 +1,4 @@
-//! What can go wrong with a node.
+//! The errors of a node.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum NodeError {
     Os {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
         /// The system's answer.
         source: std::io::Error,
@@ -26,7 +26,7 @@ pub enum NodeError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, as words.
         why: String,
     },
     /// The clock runs by itself.

@@ -11,7 +11,7 @@ use crate::process::Process;
 
 impl Process {
     /// A new file for memory that this process shares with others and that is counted elsewhere. It disappears when
-    /// the node is made anew; whoever makes it may remove it.
+    /// the node is made anew; the process that makes it may remove it.
     ///
     /// # Errors
     /// The system's, where the file cannot be made.

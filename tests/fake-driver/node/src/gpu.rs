@@ -23,9 +23,9 @@ pub struct Gpu {
     pub threads_per_multiprocessor: u32,
     /// All of its memory, as NVML reports it.
     pub memory: u64,
-    /// What of it the driver keeps: NVML's `reserved`. CUDA's total is the rest.
+    /// The bytes of it that the driver keeps: NVML's `reserved`. CUDA's total is the rest.
     pub reserved: u64,
-    /// What one context takes.
+    /// The bytes that one context takes.
     pub context: u64,
     /// SM clock in kHz.
     pub clock: u32,
@@ -33,11 +33,11 @@ pub struct Gpu {
     pub mig: Mig,
     /// Whether MIG will be on after the next reset, where that differs from now.
     pub mig_pending: Option<bool>,
-    /// What NVML can tell of it. CUDA knows nothing of this.
+    /// The answers that NVML has about it. CUDA does not depend on this.
     pub answers: Answers,
 }
 
-/// What NVML can tell of a GPU.
+/// The answers that NVML has about a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answers {
     /// Everything.
@@ -103,7 +103,7 @@ impl Gpu {
         self
     }
 
-    /// What CUDA can hand out.
+    /// The bytes that CUDA can hand out.
     #[must_use]
     pub fn usable(&self) -> u64 {
         self.memory.saturating_sub(self.reserved)

@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::runlist::{DRIVERS_SLICE, Player, catch_up};
 use crate::{clock, usage};
 
-/// What clients' handles begin with; the rest is a group's number.
+/// The beginning of clients' handles; the rest is a group's number.
 const CLIENTS: u32 = 0xc1d0_0000;
 /// The handles of each client's group and of its channels.
 const GROUP: u32 = 0x5c00_0010;
@@ -160,7 +160,7 @@ impl Process {
     }
 }
 
-/// What other clients of the kernel driver do.
+/// The calls of other clients of the kernel driver.
 impl Node {
     /// The group of a client that has this handle there.
     #[must_use]

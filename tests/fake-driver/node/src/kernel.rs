@@ -24,7 +24,7 @@ pub const SET_TIME_SLICE: u32 = 0xa06c_0103;
 /// The control file's name below `/dev`.
 pub const CONTROL_FILE: &str = "nvidiactl";
 
-/// What becomes of a call.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is done: `ioctl` returns 0, and the structure is as it was.

@@ -1,6 +1,6 @@
-//! What device memory is taken for.
+//! The kinds of device memory, by the purpose for which it is taken.
 
-/// What device memory is taken for.
+/// The purpose for which device memory is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Kind {
@@ -11,13 +11,13 @@ pub enum Kind {
     /// `cuMemAllocManaged`. NVML counts it for the GPU and for no process, as a real one does (seen on an H200). What does
     /// not fit on the device is on the host.
     Managed,
-    /// What memory pools hold, in use or not.
+    /// The memory of pools, in use or not.
     Pool,
     /// `cuMemCreate`: memory that lives until released and unmapped by all.
     Vmm,
     /// Arrays and mipmapped arrays.
     Array,
-    /// What graphs hold for their memory nodes.
+    /// The memory that graphs hold for their memory nodes.
     Graph,
     /// Code and variables of modules.
     Module,
@@ -58,7 +58,7 @@ impl Bytes {
         self.0.iter().sum()
     }
 
-    /// What NVML says that the process uses.
+    /// The bytes that the process uses by NVML.
     #[must_use]
     pub fn seen_by_nvml(&self) -> u64 {
         self.total() - self.of(Kind::Managed)

@@ -1,6 +1,6 @@
 //! The part of the node's file that its processes share: atomics and fixed arrays, all zero at first.
 //!
-//! Whoever changes more than one word holds [`Shared::lock`]. A process may die at any instruction, also while it
+//! A process holds [`Shared::lock`] while it changes more than one word. It may die at any instruction, also while it
 //! holds the lock; so no sum is kept, only each process's own figures, and those are dropped with the process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) const HOLDER_WORDS: usize = SLOTS / 64;
 #[repr(C)]
 pub(crate) struct Shared {
     pub lock: RobustLock,
-    /// What a driven clock shows, in nanoseconds.
+    /// The time that a driven clock shows, in nanoseconds.
     pub clock: AtomicU64,
     /// Numbers for slots and blocks that are never given twice.
     pub sequence: AtomicU64,
@@ -116,7 +116,7 @@ pub(crate) struct Logged {
 #[repr(C)]
 pub(crate) struct Name([AtomicU64; Name::BYTES / 8]);
 
-/// What a device is doing.
+/// The work and memory of a device.
 #[repr(C)]
 pub(crate) struct DeviceState {
     /// Until when it has work, on the node's clock.
@@ -179,7 +179,7 @@ pub(crate) struct BlockState {
     pub inode: AtomicU64,
     /// 1 once a descriptor of it was handed out.
     pub exported: AtomicU64,
-    /// What it was taken for: a [`Kind`], or what src/block.rs says.
+    /// Its purpose: a [`Kind`], or a number of src/block.rs.
     pub kind: AtomicU64,
     /// The slot of the process that made it.
     pub maker: AtomicU64,

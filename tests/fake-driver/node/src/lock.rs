@@ -33,13 +33,13 @@ impl RobustLock {
         unsafe {
             libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST)
         };
-        // SAFETY: nobody else has seen the mutex yet, and the attributes are initialized.
+        // SAFETY: this thread alone knows the mutex yet, and the attributes are initialized.
         unsafe { libc::pthread_mutex_init(self.0.get(), attributes.as_ptr()) };
         // SAFETY: they were initialized above, and are not used again.
         unsafe { libc::pthread_mutexattr_destroy(attributes.as_mut_ptr()) };
     }
 
-    /// Waits for it. Whoever is woken when it becomes free may be stopped, so the others look again.
+    /// Waits for it. The process that is woken when it becomes free may be stopped, so the others look again.
     pub(crate) fn lock(&self) -> Held<'_> {
         loop {
             let soon = soon();
@@ -47,7 +47,7 @@ impl RobustLock {
             match unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const soon) } {
                 libc::ETIMEDOUT => {}
                 libc::EOWNERDEAD => {
-                    // What it guards needs no repair: no sums are kept (see layout.rs).
+                    // The guarded data needs no repair: no sums are kept (see layout.rs).
                     // SAFETY: this thread holds the mutex now, which the answer said.
                     unsafe { libc::pthread_mutex_consistent(self.0.get()) };
                     break;

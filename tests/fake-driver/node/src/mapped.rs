@@ -17,7 +17,7 @@ const DESCRIPTION: usize = 64 << 10;
 /// A node's file in this process's memory.
 pub(crate) struct Mapped {
     map: MmapRaw,
-    /// What the node is.
+    /// The node's description.
     pub(crate) description: Description,
     /// Where its file is.
     pub(crate) path: PathBuf,
@@ -82,11 +82,11 @@ impl Mapped {
         })
     }
 
-    /// What processes share.
+    /// The part of the file that processes share.
     pub(crate) fn shared(&self) -> &Shared {
         let shared = self.map.as_ptr().cast::<Shared>();
         // SAFETY: the mapping is as long as `Shared`, begins on a page, and lasts as long as `self`. Any bytes are a
-        // `Shared`, since it is made of atomics and of a mutex that `make` initialized; nobody shortens the file.
+        // `Shared`, since it is made of atomics and of a mutex that `make` initialized; the file is never made shorter.
         unsafe { &*shared }
     }
 

@@ -1,4 +1,4 @@
-//! Who holds how much memory of which device.
+//! The memory of each device that each process holds.
 
 use std::thread;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    /// What is left of a device.
+    /// The bytes that are left of a device.
     #[must_use]
     pub fn free(&self, device: usize) -> u64 {
         let _held = self.mapped.shared().lock.lock();
@@ -101,7 +101,7 @@ fn usable(mapped: &Mapped, device: usize) -> u64 {
     described.map_or(0, |device| device.usable())
 }
 
-/// What can still be had of a device: managed memory makes room.
+/// The bytes that can still be had of a device: managed memory makes room.
 fn left(mapped: &Mapped, device: usize) -> u64 {
     usable(mapped, device).saturating_sub(unmovable(mapped, device))
 }
@@ -113,7 +113,7 @@ pub(crate) fn used(mapped: &Mapped, device: usize) -> u64 {
     (unmovable(mapped, device) + managed).min(usable(mapped, device))
 }
 
-/// What is taken of a device and stays there.
+/// The bytes that are taken of a device and stay there.
 fn unmovable(mapped: &Mapped, device: usize) -> u64 {
     let slots = mapped.shared().slots.iter();
     let charged: u64 = slots
@@ -127,7 +127,7 @@ fn of_kind(slot: &Slot, device: usize, kind: Kind) -> u64 {
     of.and_then(|kinds| kinds.get(kind.index())).map_or(0, get)
 }
 
-/// What a process took, blocks aside.
+/// The bytes that a process took, blocks aside.
 fn of_slot(slot: &Slot, device: usize) -> u64 {
     slot.bytes
         .get(device)

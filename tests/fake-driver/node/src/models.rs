@@ -11,7 +11,7 @@ mod older;
 use crate::MIB;
 use crate::gpu::{Answers, Gpu, Mig};
 
-/// What all of a model's GPUs have in common. Sizes are MiB.
+/// The figures that all GPUs of a model have in common. Sizes are MiB.
 struct Model {
     name: &'static str,
     pci: u32,

@@ -77,16 +77,16 @@ impl Node {
         Ok(Node(Mapped::map(path, &file)?))
     }
 
-    /// What it is.
+    /// Its description.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.0.description
     }
 
-    /// What is taken of each device, by whom and for what. Dead processes have nothing.
+    /// The memory that is taken of each device, by process and by kind. Dead processes have nothing.
     ///
     /// # Errors
-    /// The system's, where the node's file is gone: then nobody can tell who is alive.
+    /// The system's, if the node's file is gone: without it the node cannot tell which processes are alive.
     pub fn usage(&self) -> Result<Vec<DeviceUsage>, NodeError> {
         self.check()?;
         Ok(usage::usage(&self.0))
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// All that have or had something of a device, as long as nobody needed their place.
+    /// All processes that have or had memory of a device, until a later process takes their slot.
     ///
     /// # Errors
     /// As [`Node::usage`].
@@ -118,8 +118,8 @@ impl Node {
         Ok(usage::history(&self.0, device))
     }
 
-    /// The processes that take part, and those that did as long as nobody needed their place (there are 256), the
-    /// earliest first.
+    /// The processes that take part, and those that did until a later process took their slot (there are 256). The
+    /// earliest is first.
     ///
     /// # Errors
     /// As [`Node::usage`].
@@ -144,7 +144,7 @@ impl Node {
         usage::calls_by(&self.0, name, |_| true)
     }
 
-    /// What the clock shows, in nanoseconds.
+    /// The time that the clock shows, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         clock::now(&self.0)

@@ -1,4 +1,5 @@
-//! Who is alive: a lock on one byte of the node's file, which lives as long as a mapping made through it.
+//! The proof that a process is alive: a lock on one byte of the node's file, which lives as long as a mapping made
+//! through it.
 //!
 //! The descriptor is closed at once, so a program that closes all descriptors loses nothing; the mapping is not
 //! inherited by a child, and ends with the process or its exec. The kernel then drops the lock, however the end came.

@@ -1,4 +1,4 @@
-//! Who a process is, and what others call it: a pid means something only within its namespace.
+//! The identity of a process, and the number by which others know it: a pid has a meaning only within its namespace.
 
 use std::collections::HashMap;
 use std::fs;
@@ -47,7 +47,7 @@ impl Translator {
         }
     }
 
-    /// What the process of this slot is called here; `None` if it cannot be seen from here.
+    /// The number of this slot's process here; `None` if it cannot be seen from here.
     pub(crate) fn translate(&mut self, slot: &Slot) -> Option<u32> {
         self.translate_number(get(&slot.pid), get(&slot.pid_namespace))
     }

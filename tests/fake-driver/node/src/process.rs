@@ -62,7 +62,7 @@ impl Process {
         })
     }
 
-    /// What the node is.
+    /// The node's description.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.mapped.description

@@ -6,8 +6,8 @@ use crate::layout::{Slot, get, set};
 use crate::mapped::Mapped;
 use crate::{block, clock, ofd, runlist, timeline};
 
-/// Ends the slots whose processes are gone, and the blocks that nobody holds any more. Returns whether memory of the dead
-/// is still there: a real driver takes its time.
+/// Ends the slots whose processes are gone, and the blocks without a holder. Returns whether memory of the dead is
+/// still there: a real driver takes its time.
 pub(crate) fn reap(mapped: &Mapped) -> bool {
     // Opened anew each time: a program may close all descriptors, and give their numbers to other files.
     let Ok(file) = File::open(&mapped.path) else {

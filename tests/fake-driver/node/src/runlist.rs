@@ -19,7 +19,7 @@ use crate::{clock, reap, timeline};
 
 /// The time slice that the driver gives a group.
 pub(crate) const DRIVERS_SLICE: u64 = 2_048_000;
-/// What a change costs after a group that was interrupted, and after one that left by itself (measured on an H200).
+/// The time of a change after a group that was interrupted, and after one that left by itself (measured on an H200).
 pub(crate) const AFTER_CUT: u64 = 137_000;
 pub(crate) const AFTER_LEAVING: u64 = 60_000;
 /// How often to look for processes that have died.

@@ -1,4 +1,4 @@
-//! What a test sees of a node from outside, and NVML from inside.
+//! The memory of a node's devices that is taken, as a test sees it from outside, and NVML from inside.
 
 use crate::kind::{Bytes, Kind};
 use crate::layout::{Slot, get};
@@ -7,20 +7,20 @@ use crate::pids::Translator;
 use crate::process::Process;
 use crate::{block, calls, memory, reap, runlist};
 
-/// What is taken of a device (a GPU, or a part of a divided one).
+/// The memory that is taken of a device (a GPU, or a part of a divided one).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceUsage {
     /// The device's UUID.
     pub uuid: String,
-    /// What CUDA can hand out, in bytes.
+    /// The bytes that CUDA can hand out.
     pub usable: u64,
-    /// What is taken, by processes and by blocks that only descriptors keep alive, in bytes.
+    /// The bytes that processes took, and blocks that only descriptors keep alive.
     pub used: u64,
-    /// Those that have something of it.
+    /// The processes that have memory of it.
     pub processes: Vec<ProcessUsage>,
 }
 
-/// What a process has of a device.
+/// The memory that a process has of a device, and its work there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessUsage {
     /// The process's number here; `None` if it lives in a pid namespace that cannot be seen from here.
@@ -31,7 +31,7 @@ pub struct ProcessUsage {
     pub command: String,
     /// When it started, in clock ticks since the machine's start.
     pub start_time: u64,
-    /// What it has.
+    /// The memory that it has.
     pub bytes: Bytes,
     /// The most that it had at a time.
     pub peak: u64,
@@ -56,7 +56,7 @@ pub struct Participant {
     pub command: String,
     /// Whether it is alive.
     pub alive: bool,
-    /// What it called, and how often.
+    /// The functions that it called, and how often.
     pub calls: Vec<(String, u64)>,
 }
 
@@ -70,20 +70,21 @@ impl Participant {
 }
 
 impl Process {
-    /// What is taken of each device, as this process sees the others.
+    /// The memory that is taken of each device, as this process sees the others.
     #[must_use]
     pub fn usage(&self) -> Vec<DeviceUsage> {
         usage(&self.mapped)
     }
 
-    /// All that have or had something of a device, the dead included as long as their slots were not needed.
+    /// All processes that have or had memory of a device. Dead ones are among them until a later process takes their
+    /// slot.
     #[must_use]
     pub fn history(&self, device: usize) -> Vec<ProcessUsage> {
         history(&self.mapped, device)
     }
 }
 
-/// All that have or had something of a device.
+/// All processes that have or had memory of a device.
 pub(crate) fn history(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
     let _held = mapped.shared().lock.lock();
     reap::reap(mapped);
@@ -94,7 +95,7 @@ pub(crate) fn history(mapped: &Mapped, device: usize) -> Vec<ProcessUsage> {
         .collect()
 }
 
-/// What is taken of each device, once the dead are cleared up.
+/// The memory that is taken of each device, once the dead are cleared up.
 pub(crate) fn usage(mapped: &Mapped) -> Vec<DeviceUsage> {
     let _held = mapped.shared().lock.lock();
     reap::reap(mapped);

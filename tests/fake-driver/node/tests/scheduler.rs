@@ -10,7 +10,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// More than any test plays.
 const FOR_EVER: u64 = 3_600_000 * MS;
-/// What a change costs after a group that was interrupted, and after one that left.
+/// The time of a change after a group that was interrupted, and after one that left.
 const CUT: u64 = 137 * US;
 const LEFT: u64 = 60 * US;
 
@@ -132,7 +132,7 @@ fn who_leaves_by_itself_waits_for_a_slice_of_each_other_at_most() {
     let waited = stand.node.take_longest_wait(stand.find(&brief));
     assert!(waited > 3 * MS && waited <= 8 * MS + 3 * CUT, "{waited}");
     assert_eq!(stand.node.take_longest_wait(stand.find(&brief)), 0);
-    // What it did not use is the others'.
+    // The time that it did not use is the others'.
     let before: u64 = others.iter().map(Member::ran).sum();
     stand.pass(1000 * MS);
     let after: u64 = others.iter().map(Member::ran).sum();

@@ -1,5 +1,5 @@
-//! What processes of one node see of each other. Each `Process` here stands for one: what makes it alive is its
-//! mapping, and dropping it takes that away as a death does.
+//! Processes of one node that see each other. Each `Process` here plays one. Its mapping makes it alive, and dropping
+//! it takes the mapping away as a death does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -170,7 +170,7 @@ fn a_block_lives_until_all_have_let_go() {
     let inherited_by = owner(&node);
     assert_ne!(made_by, inherited_by);
     other.drop_block(block.id);
-    // Only the descriptor keeps it alive now, and it counts for nobody.
+    // Only the descriptor keeps it alive now, and it counts for no process.
     assert_eq!(owner(&node), None);
     drop(descriptor);
     assert_eq!(node.usage().unwrap()[1].used, 0);

@@ -266,9 +266,9 @@ fn parts_of_a_divided_gpu_have_handles_and_accounts() {
 }
 
 #[test]
-fn memory_without_a_context_shows_nobody() {
+fn memory_without_a_context_shows_no_process() {
     on(
-        "memory_without_a_context_shows_nobody",
+        "memory_without_a_context_shows_no_process",
         &[Gpu::h200(0)],
         |cuda| {
             let nvml = Nvml::start();

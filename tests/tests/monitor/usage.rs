@@ -1,0 +1,227 @@
+//! The usage of four slices, as the driver counts it: at the monitor's socket, in `softmig status`, `job` and `events`, and in
+//! the exporter's page.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use softmig_fake_node::{Gpu, MIB, Node as Driver};
+use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
+use softmig_tests::softmig::installed;
+use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
+
+use super::daemon::Daemon;
+use super::{NODE_CONF, QUARTER, entry, holds, job, memory};
+
+on_each_slurm!(seldom on 26.05: four_slices_agree_with_the_driver);
+
+const SLICE: &str = "gpu:l40s.4:1";
+/// The block of the job that takes what it gets.
+const BLOCK: u64 = 256 * MIB;
+const EXPORTER: &str = "/run/exporter.sock";
+
+/// The figures that the monitor gives out, as it writes them down every five seconds.
+fn usage(node: &Node) -> Result<Value> {
+    let text = node.read("/run/softmig/usage.json")?;
+    Ok(serde_json::from_str(&text.context("no usage.json")?)?)
+}
+
+/// A job on its GPU.
+fn of_job(usage: &Value, id: u32) -> Result<Value> {
+    Ok(entry(&usage["jobs"], "job", id)?["gpus"][0].clone())
+}
+
+/// The GPU time of a process, by the driver.
+fn busy(driver: &Driver, pid: u64) -> Result<f64> {
+    let all = driver.history(0)?;
+    let its = all.iter().filter(|one| u64::from(one.own_pid) == pid);
+    Ok(Duration::from_nanos(its.map(|one| one.busy).sum()).as_secs_f64())
+}
+
+/// The part of the time that a job had the GPU, in percent: by the monitor, and by the driver.
+fn shares(node: &Node, driver: &Driver, (id, pid): (u32, u64)) -> Result<(f64, f64)> {
+    let look = || -> Result<[f64; 4]> {
+        let told = of_job(&usage(node)?, id)?;
+        let told = |key: &str| told[key].as_f64().with_context(|| format!("no {key}"));
+        let now = Duration::from_nanos(driver.now()).as_secs_f64();
+        Ok([
+            told("charged_seconds")?,
+            told("known_seconds")?,
+            busy(driver, pid)?,
+            now,
+        ])
+    };
+    let before = look()?;
+    // More than the time from one writing to the next.
+    std::thread::sleep(Duration::from_secs(6));
+    let after = look()?;
+    let passed: Vec<f64> = after
+        .iter()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect();
+    ensure!(passed[1] > 1.0, "nothing was measured: {passed:?}");
+    Ok((100.0 * passed[0] / passed[1], 100.0 * passed[2] / passed[3]))
+}
+
+/// The figure of a job in a page of the exporter.
+fn metric(page: &str, name: &str, id: u32) -> Result<f64> {
+    let label = format!("jobid=\"{id}\"");
+    let is_it = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(&label);
+    let line = page.lines().find(is_it);
+    let line = line.with_context(|| format!("no {name} of job {id} in {page}"))?;
+    let figure = line.rsplit(' ').next().unwrap_or_default();
+    figure.parse().with_context(|| line.to_owned())
+}
+
+fn page(cluster: &Cluster, node: &Node) -> Result<String> {
+    let exporter = node
+        .command(
+            "root",
+            &[
+                "/usr/libexec/softmig-exporter",
+                &format!("--listen={EXPORTER}"),
+            ],
+        )
+        .spawn()?;
+    cluster.wait_until("the exporter", || node.exists(EXPORTER))?;
+    let mut stream = UnixStream::connect(node.path(EXPORTER)?)?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    drop(exporter);
+    Ok(page)
+}
+
+fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
+    let cluster = installed(slurm)
+        .programs()
+        .gpus([Gpus::l40s(1)])
+        .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
+        .file(PRELOAD, format!("{LIBRARY}\n"))
+        .start()?;
+    let node = cluster.node(0);
+    let driver = node.start_driver()?;
+    let daemon = Daemon::start(node)?;
+
+    let computes = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
+    let (computing, its) = job(&cluster, "alice", SLICE, &computes)?;
+    let (two, _) = job(&cluster, "alice", SLICE, &(holds(300) + &holds(200)))?;
+    let (one, _) = job(&cluster, "bob", SLICE, &holds(1000))?;
+    let fills = format!("{FOLDER}/takes cuMemAlloc_v2 {BLOCK} fill >/dev/null\n");
+    let (refused, _) = job(&cluster, "bob", SLICE, &(fills + &holds(100)))?;
+
+    // Memory, to the byte.
+    let context = Gpu::l40s(0).context;
+    let wanted = [
+        (two, 2 * context + 500 * MIB),
+        (one, context + 1000 * MIB),
+        (refused, context + 100 * MIB),
+    ];
+    let told = cluster.wait_for("the memory of all", Duration::from_secs(30), || {
+        let told = usage(node)?;
+        let is_so =
+            |(id, bytes): &(u32, u64)| of_job(&told, *id).is_ok_and(|own| memory(&own) == *bytes);
+        Ok(wanted.iter().all(is_so).then_some(told))
+    })?;
+    let own = of_job(&told, refused)?;
+    let peak = own["memory_peak_bytes"].as_u64().unwrap_or_default();
+    ensure!(peak > QUARTER - 2 * BLOCK && peak <= QUARTER, "{own}");
+    assert_eq!(own["refused_largest_bytes"], BLOCK, "{own}");
+    ensure!(own["refused"].as_u64() > Some(0), "{own}");
+    let of_alice = entry(&told["jobs"], "job", two)?;
+    assert_eq!(
+        (&of_alice["uid"], &of_alice["user"]),
+        (&json!(2001), &json!("alice"))
+    );
+    assert_eq!(of_alice["slice"]["memory_bytes"], QUARTER);
+
+    // Time, within a point. The machine may be busy, and the two do not look at the same moment.
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        let (charged, worked) = shares(node, &driver, (computing, its[0]))?;
+        seen.push((charged, worked));
+        if (charged - worked).abs() < 1.0 {
+            break;
+        }
+    }
+    let last = seen.last().copied().unwrap_or_default();
+    ensure!(
+        (last.0 - last.1).abs() < 1.0,
+        "charged and worked, in percent: {seen:?}"
+    );
+    ensure!(last.0 > 10.0, "{seen:?}");
+    for idle in [one, two] {
+        assert_eq!(of_job(&usage(node)?, idle)?["charged_seconds"], 0.0);
+    }
+
+    // The exporter gives the same.
+    let page = page(&cluster, node)?;
+    assert_eq!(
+        metric(&page, "softmig_slice_memory_used_bytes", one)?,
+        (context + 1000 * MIB) as f64
+    );
+    assert_eq!(
+        metric(&page, "softmig_slice_memory_limit_bytes", one)?,
+        QUARTER as f64
+    );
+    assert_eq!(
+        metric(&page, "softmig_slice_memory_peak_bytes", refused)?,
+        peak as f64
+    );
+    ensure!(
+        metric(&page, "softmig_slice_gpu_seconds_total", computing)? > 1.0,
+        "{page}"
+    );
+
+    // Each user sees what is theirs.
+    let of = |user: &str, id: u32| {
+        node.command(user, &["softmig", "job", &id.to_string()])
+            .output()
+    };
+    let said = cluster.wait_for("the user's own file", Duration::from_secs(30), || {
+        let said = of("bob", refused)?;
+        Ok((said.success() && said.stdout.contains("largest")).then_some(said.stdout))
+    })?;
+    ensure!(said.contains("1 quarter of type l40s"), "{said}");
+    ensure!(!of("alice", refused)?.success());
+    let status = node.run_as_root(&["softmig", "status", "--all"])?.ok()?;
+    ensure!(status.contains("none of 4 shards free"), "{status}");
+    ensure!(status.contains("used "), "{status}");
+
+    // And the node remembers.
+    cluster
+        .run("root", &["scancel", &refused.to_string()])?
+        .ok()?;
+    let events = |id: u32| -> Result<Vec<Value>> {
+        let said = node
+            .run_as_root(&["softmig", "events", "--json", "--job", &id.to_string()])?
+            .ok()?;
+        said.lines()
+            .map(|line| serde_json::from_str(line).context(line.to_owned()))
+            .collect()
+    };
+    let told = cluster.wait_for("its end", Duration::from_secs(60), || {
+        let told = events(refused)?;
+        Ok(told
+            .iter()
+            .any(|event| event["event"] == "end")
+            .then_some(told))
+    })?;
+    let kinds: Vec<&str> = told
+        .iter()
+        .filter_map(|event| event["event"].as_str())
+        .collect();
+    ensure!(
+        kinds.first() == Some(&"grant") && kinds.contains(&"refusal"),
+        "{kinds:?}"
+    );
+    let end = &told.last().context("no events")?["details"];
+    assert_eq!(end["memory_peak_bytes"], peak, "{end}");
+    cluster.wait_until("its usage to go", || {
+        Ok(entry(&usage(node)?["jobs"], "job", refused).is_err())
+    })?;
+    daemon.end()?.ok().map(drop)
+}

@@ -1,0 +1,106 @@
+//! What a job leaves of itself: a line in its output, and a summary in Slurm's accounting.
+
+mod facts;
+mod reportseff;
+mod site;
+
+use anyhow::Result;
+use site::{FIGURES, Site};
+use softmig_tests::{Slurm, on_each_slurm};
+
+on_each_slurm!(
+    seldom on 26.05:
+    a_job_says_at_its_end_what_it_used,
+    the_accounting_gets_a_summary_that_reportseff_reads,
+    what_is_in_the_accounting_stays,
+    without_a_monitor_the_job_ends_as_ever,
+    what_sacct_prints_is_read,
+);
+
+fn a_job_says_at_its_end_what_it_used(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "end_line = true\n")?;
+    let job = site.start("srun --overlap true 2>&1; echo words")?;
+    let monitor = site.monitor(job, FIGURES)?;
+    site.finish(job)?;
+    let said = site.cluster.user("alice").job_output(job)?;
+    let line = "softmig: this job used 7.9 of 11.1 GiB, 61 % of its quarter, waited 4 %\n";
+    // Neither after the step, whose job goes on, nor twice.
+    assert_eq!(said, format!("words\n{line}"));
+    drop(monitor);
+    Ok(())
+}
+
+fn the_accounting_gets_a_summary_that_reportseff_reads(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "admin_comment = true\n")?;
+    let job = site.start("true")?;
+    let monitor = site.monitor(job, FIGURES)?;
+    site.finish(job)?;
+    if slurm == Slurm::V22_05 {
+        let told = "sacctmgr of Slurm 22.05.8 makes an AdminComment lower case";
+        site.wait_for_log(told)?;
+        assert_eq!(site.admin_comment(job)?, "");
+        return Ok(());
+    }
+    site.wait_for_comment(job, "JS1:")?;
+    drop(monitor);
+    // 7.9 of 11.1 GiB, and 61 % of the share.
+    let Some(said) = reportseff::of(&site, job)? else {
+        return Ok(());
+    };
+    let words: Vec<&str> = said.split_whitespace().collect();
+    assert!(words.ends_with(&["61.0", "71.3"]), "{said}");
+    Ok(())
+}
+
+fn what_is_in_the_accounting_stays(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "admin_comment = true\n")?;
+    let job = site.start("true")?;
+    let comment = ["admincomment=ticket 4711", &format!("jobid={job}")].map(str::to_string);
+    let update = ["scontrol", "update", &comment[1], &comment[0]];
+    site.cluster.run("root", &update)?.ok()?;
+    let monitor = site.monitor(job, FIGURES)?;
+    site.finish(job)?;
+    site.wait_for_comment(job, "ticket 4711")?;
+    // The time that a summary takes.
+    std::thread::sleep(std::time::Duration::from_secs(22));
+    assert_eq!(site.admin_comment(job)?, "ticket 4711");
+    drop(monitor);
+    Ok(())
+}
+
+fn without_a_monitor_the_job_ends_as_ever(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "end_line = true\nadmin_comment = true\n")?;
+    let job = site.start("echo words")?;
+    site.finish(job)?;
+    site.wait_for_log("the monitor gives no figures")?;
+    assert_eq!(site.cluster.user("alice").job_output(job)?, "words\n");
+    let states = site.cluster.sinfo_states()?;
+    assert_eq!(states, ["idle"]);
+    Ok(())
+}
+
+fn what_sacct_prints_is_read(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "")?;
+    let alice = site.cluster.user("alice");
+    for gres in ["--gres=gpu:l40s:1", "--gres=shard:l40s:1"] {
+        let job = alice.sbatch(&[gres], "sleep 1.5")?;
+        site.cluster.wait_job(job, "COMPLETED")?;
+    }
+    let mut said = String::new();
+    site.cluster.wait_until("the accounting has both", || {
+        said = alice.run(&["softmig", "report", "--csv"])?.ok()?;
+        let advice = alice.run(&["softmig", "advise", "--csv"])?.ok()?;
+        Ok(said.contains("alice,science,normal,1,") && advice.contains(",no_memory,,1,"))
+    })?;
+    // Without a summary nothing is known but the hours of a quarter.
+    let row = said.lines().last().unwrap_or_default();
+    let cells: Vec<&str> = row.split(',').collect();
+    let hours: f64 = cells[4].parse()?;
+    assert!((0.25 / 3600.0..2.0 / 3600.0).contains(&hours), "{row}");
+    assert_eq!(
+        (cells[5], &cells[7..10]),
+        ("1", ["", "", ""].as_slice()),
+        "{row}"
+    );
+    Ok(())
+}
