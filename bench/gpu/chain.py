@@ -13,7 +13,6 @@ what a driver makes, libcuda.so.1 and libnvidia-ml.so.1, nvidia-smi, /dev/nvidia
 """
 import argparse
 import pathlib
-import shutil
 import sys
 import tempfile
 import time
@@ -61,10 +60,7 @@ def main():
         else:
             traceback.print_exc()
     finally:
-        if chain:
-            options.out.joinpath("gpu-chain.log").write_text(chain.end())
-        place.leave()
-        shutil.rmtree(work, ignore_errors=True)
+        place.end(chain, options.out / "gpu-chain.log")
     if not held:
         return 1
     held.kept["seconds"] = round(time.monotonic() - begun, 1)

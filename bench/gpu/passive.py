@@ -146,7 +146,7 @@ def said(output, volatile):
 def compare(library, command, rounds, volatile):
     ways = {"without": [], "with": []}
     for number in range(rounds):
-        # Whoever is second finds a warmer machine.
+        # The second run finds a warmer machine.
         for way, preloaded in [("without", None), ("with", library)][:: -1 if number % 2 else 1]:
             ways[way].append(run(preloaded, command))
     first = ways["without"][0]

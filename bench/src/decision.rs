@@ -92,7 +92,7 @@ fn reading() -> Result<Figure> {
     ))
 }
 
-/// What one call takes.
+/// The time of one call.
 fn microseconds(call: impl Fn() -> Result<(), PolicyError>) -> Result<f64> {
     const TIMES: u32 = 50;
     let start = Instant::now();

@@ -5,32 +5,32 @@ use serde::Serialize;
 /// One thing that was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What.
+    /// The subject of the measurement.
     pub(crate) what: String,
     /// The ways to do it, each with the median of all rounds.
     pub(crate) ways: Vec<Way>,
-    /// What the ways are measured in.
+    /// The unit of the ways.
     pub(crate) unit: &'static str,
-    /// What follows from them.
+    /// The figure that follows from them.
     pub(crate) result: f64,
-    /// What the result is measured in.
+    /// The unit of the result.
     pub(crate) result_unit: &'static str,
-    /// What the result should be; a figure without one only explains another.
+    /// The value that the result should have; a figure without one only explains another.
     pub(crate) target: Option<Target>,
-    /// Whether it is.
+    /// Whether the result has it.
     pub(crate) met: Option<bool>,
 }
 
 /// One way to do it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Way {
-    /// What it is.
+    /// Its name.
     pub(crate) name: String,
     /// The median of all rounds.
     pub(crate) median: f64,
 }
 
-/// What a result should be.
+/// The value that a result should have.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -49,15 +49,15 @@ impl Target {
     }
 }
 
-/// What is measured, and what it should come to.
+/// The subject of a measurement, and the result that it should have.
 pub(crate) struct Question {
-    /// What.
+    /// The subject of the measurement.
     pub(crate) what: String,
-    /// What the ways are measured in.
+    /// The unit of the ways.
     pub(crate) unit: &'static str,
-    /// What the result is measured in.
+    /// The unit of the result.
     pub(crate) result_unit: &'static str,
-    /// What the result should be; a figure without one only explains another.
+    /// The value that the result should have; a figure without one only explains another.
     pub(crate) target: Option<Target>,
 }
 

@@ -1,4 +1,4 @@
-//! What the library in every process costs a process that has nothing to do with a GPU: a longer start.
+//! The cost of the library for a process without a GPU: a longer start.
 
 use std::path::PathBuf;
 use std::process::Command;

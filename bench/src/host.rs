@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::process::Command;
 
-/// What a figure's absolute value depends on.
+/// The machine and its software, on which a figure's absolute value depends.
 #[derive(Debug, Serialize)]
 pub(crate) struct Host {
     /// The day, in UTC.

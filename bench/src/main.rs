@@ -1,6 +1,6 @@
-//! What softmig costs: each figure beside what it is compared with, taken in turns within one run.
+//! The cost of softmig: each figure beside the one that it is compared with, measured in turns within one run.
 //!
-//! `cargo xtask bench` builds what is measured and runs this. Inside the test machines the time is taken by
+//! `cargo xtask bench` builds the measured programs and runs this. Inside the test machines the time is taken by
 //! `softmig-bench-repeat` and by `inside/calls.lua`, so that no way into them is measured.
 
 mod decision;

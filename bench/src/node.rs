@@ -1,4 +1,4 @@
-//! What the start and the end of a job cost on its node: prolog and epilog as slurmd runs them.
+//! The time that the start and the end of a job cost on its node: prolog and epilog as slurmd runs them.
 
 use crate::figure::{Figure, Question, Target, median};
 use crate::repeat;
@@ -69,7 +69,7 @@ fn turn(cluster: &Cluster, commands: &[&[&str]]) -> Result<Vec<Vec<f64>>> {
     repeat::measure(call)
 }
 
-/// What was measured has to have done its work: both prologs wrote, and the epilog took away.
+/// Checks that the measured programs did their work: both prologs wrote, and the epilog took away.
 fn check(cluster: &Cluster, commands: &[&[&str]]) -> Result<()> {
     let confs = |folder: &str| -> Result<usize> {
         let names = cluster.node(0).list(folder)?;

@@ -13,7 +13,7 @@ pub(crate) fn built() -> Result<PathBuf> {
     Ok(this.with_file_name("softmig-bench-repeat"))
 }
 
-/// What to type to run each of these once in turn, `times` times.
+/// The command line that runs each of these once in turn, `times` times.
 pub(crate) fn argv(options: &[&str], times: usize, commands: &[&[&str]]) -> Vec<String> {
     let times = times.to_string();
     let mut words = vec![PROGRAM];

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// What a person has found out about the figures.
+/// The notes of a person on the figures.
 const NOTES: &str = include_str!("../notes.md");
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! What one sbatch costs: clusters that differ only in their plugins, all up at the same time.
+//! The time that one sbatch costs: clusters that differ only in their plugins, all up at the same time.
 
 use crate::figure::{Figure, Question, Target, median};
 use crate::{hook, repeat};

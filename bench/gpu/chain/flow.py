@@ -9,7 +9,7 @@ import time
 
 from machine import compile_c
 from place import USER, sh
-from slurm import Monitor, Slurm, is_there, until
+from slurm import Monitor, Slurm, is_there, stop, until
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -238,17 +238,7 @@ class Chain:
 
     def end(self):
         """Stops all that was started; the logs."""
-        text = ""
-        try:
-            self.slurm.stop()
-        finally:
-            if self.monitor:
-                self.monitor.stop()
-                text += f"--- monitor\n{self.monitor.log.read_text(errors='replace')[-3000:]}\n"
-            text += self.slurm.logs()
-            for file in sorted([*self.folder.glob("*.out"), *self.folder.glob("*.json"), *self.folder.glob("*.cgroup"), *pathlib.Path("/var/log/softmig").glob("*")]):
-                text += f"--- {file.name}\n{file.read_text(errors='replace')[-1500:]}\n" if file.is_file() else ""
-        return text
+        return stop(self.slurm, self.monitor, [file for end in ("out", "json", "cgroup") for file in self.folder.glob(f"*.{end}")], 3000, 1500)
 
 
 def limit_of(conf):

@@ -87,8 +87,10 @@ class Place:
         """The tree that is installed, but for /etc/slurm/*.conf, which depend on the machine."""
         if not (self.stage / "usr/libexec/softmig-prolog").exists():
             raise RuntimeError(f"{self.stage}: this is not what `cargo xtask stage` makes")
-        for part in ("usr", "etc"):
-            sh("cp", "-a", "--no-preserve=ownership", f"{self.stage / part}/.", f"/{part}")
+        sh("cp", "-a", "--no-preserve=ownership", f"{self.stage}/usr/.", "/usr")
+        sh("install", "-m", "0755", "/usr/lib/softmig/staged/libsoftmig.so", "/usr/lib/softmig/libsoftmig.so")
+        for example, place in (("policy.toml", "softmig"), ("job_submit.lua", "slurm"), ("cli_filter.lua", "slurm")):
+            sh("install", "-D", "-m", "0644", f"/usr/share/softmig/examples/{example}", f"/etc/{place}/{example}")
 
     def driver_by_name(self):
         """Programs without an environment find the driver too."""
@@ -112,6 +114,13 @@ class Place:
         # Slurm takes a machine with loopback addresses alone for one without a network. Nothing is sent to this one.
         if shutil.which("ip") and not sh("ip", "-4", "address", "show", "scope", "global", check=False).stdout.strip():
             sh("ip", "address", "add", "192.0.2.1/32", "dev", "lo", check=False)
+
+    def end(self, run, log):
+        """Ends a run, if it came to begin, and keeps its log; removes the folder of the work."""
+        if run:
+            log.write_text(run.end())
+        self.leave()
+        shutil.rmtree(self.work, ignore_errors=True)
 
     def leave(self):
         """What is outside of the namespace: folders that were made, and the work's, from below what is mounted there."""

@@ -15,7 +15,7 @@ TYPE, SHARDS = "h200", 8
 
 
 def is_there(pid):
-    """A process that nobody has waited for is gone all the same."""
+    """Whether a process has not ended. A zombie has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -189,3 +189,18 @@ class Monitor:
             except subprocess.TimeoutExpired:
                 self.child.kill()
                 self.child.wait()
+
+
+def stop(slurm, monitor, files, of_monitor, of_file):
+    """Stops both; the ends of their logs, of softmig's and of these files, of so many characters each."""
+    text = ""
+    try:
+        slurm.stop()
+    finally:
+        if monitor:
+            monitor.stop()
+            text += f"--- monitor\n{monitor.log.read_text(errors='replace')[-of_monitor:]}\n"
+        text += slurm.logs()
+        for file in sorted([*files, *pathlib.Path("/var/log/softmig").glob("*")]):
+            text += f"--- {file.name}\n{file.read_text(errors='replace')[-of_file:]}\n" if file.is_file() else ""
+    return text

@@ -24,7 +24,7 @@ static const char ptx_kernels[] = PTX_HEAD
     " fma.rn.f32 %f, %f, 0f3F800001, 0f3F000000;\n fma.rn.f32 %f, %f, 0f3F800001, 0f3F000000;\n"
     " fma.rn.f32 %f, %f, 0f3F800001, 0f3F000000;\n fma.rn.f32 %f, %f, 0f3F800001, 0f3F000000;\n"
     " sub.u64 %i, %i, 1;\n setp.ne.u64 %p, %i, 0;\n @%p bra again;\n"
-    // Never true, but nobody can know: the arithmetic has to be done.
+    // Never true, but the compiler cannot know that: the arithmetic has to be done.
     " setp.eq.f32 %p, %f, 0fBF9E0652;\n @%p st.global.f32 [%a1], %f;\n"
     // Warps of a block end at quite different times.
     " bar.sync 0;\n setp.ne.u32 %p, %r0, 0;\n @%p bra out;\n setp.eq.u64 %p, %a1, 0;\n @%p bra out;\n"

@@ -8,7 +8,7 @@
 #define MOST_NS 8000000000ull
 
 static CUstream one, two;
-// Host memory that the GPU writes too: a word that is awaited, and behind it whether somebody gave up.
+// Host memory that the GPU writes too: a word that is awaited, and behind it whether a process gave up.
 static volatile uint32_t *word;
 static CUfunction work, set, await;
 static uint64_t rounds_of_ms;
@@ -94,7 +94,7 @@ static void report(const char *name, bool ok, double begun, double longest) {
 }
 
 // Of two processes: one has the word on the GPU and a kernel that waits for it; the other sets it. They tell each other by
-// lines on stdin and stdout, through whoever started them.
+// lines on stdin and stdout, which the process that started them passes on.
 static void waits_for_other(void) {
     char line[16];
     CUdeviceptr at;

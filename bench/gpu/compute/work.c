@@ -248,7 +248,7 @@ static void run_work(void) {
     if (run.mode == NARROW) stamps *= 2 * run.n;
     run.grid = run.mode == NARROW ? full_grid / run.n : full_grid;
     run.work = function("work");
-    // A log that is full begins anew: only its last stamps count then, which nobody could tell.
+    // A log that is full begins anew: only its last stamps would count then, and the log does not tell which those are.
     run.log = new_log(stamps < MOST_STAMPS ? stamps : MOST_STAMPS, &bytes);
     for (int s = 0; s < run.streams; s++) NEED(cuStreamCreate(&run.stream[s], CU_STREAM_NON_BLOCKING));
     if (run.mode == MEMSET) NEED(cuMemAlloc(&run.target, run.n << 20));

@@ -187,7 +187,7 @@ def more_than(seen):
 
 
 def order(ways, number):
-    """Whoever is later finds a warmer machine."""
+    """The later run finds a warmer machine."""
     turned = number % len(ways)
     ways = ways[turned:] + ways[:turned]
     return ways[::-1] if number % 2 else ways

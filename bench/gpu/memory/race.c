@@ -3,7 +3,7 @@
 //     race PROCESSES THREADS STEP_BYTES LEAVE_BYTES LIMIT_BYTES ROUNDS
 //
 // All make their contexts first. The first then takes what is left but LEAVE_BYTES, by what the caller answers that NVML
-// counts for all. In each round every thread takes steps until it is refused; nobody frees before all were refused.
+// counts for all. In each round every thread takes steps until it is refused; none frees before all were refused.
 #include "common.h"
 #include <sys/prctl.h>
 
@@ -32,7 +32,7 @@ static void *racer(void *nothing) {
         while (count < MOST && !(result = cuMemAlloc(&held[count], step))) count++;
         atomic_fetch_add(&shared->got[process], count);
         if (result != CUDA_ERROR_OUT_OF_MEMORY) atomic_store(&shared->wrong, result ? (int)result : -1);
-        // As long as somebody still races, a place may come free again: what was refused is tried once more at the end.
+        // While another process still races, memory may come free again: a refused step is tried once more at the end.
         atomic_fetch_add(&shared->done, 1);
         wait_for(&shared->done, round * processes * threads);
         CUdeviceptr more;

@@ -72,7 +72,7 @@ def summary(parts):
     most = max((row["nvml_most_mib"], name) for name, row in rows.items())
     races = {name: row for name, row in parts["race"].items()}
     over = max(row["together_most_mib"] - row["limit_mib"] for row in races.values())
-    # Whole steps that were left when everybody had been refused.
+    # Whole steps that were left when every process had been refused.
     missed = max(said["short_of_limit_mib"] // STEP_MIB for row in races.values() for said in row["rounds"])
     went_on = {conf: isinstance(row.get("train_after"), float) for conf, row in parts["torch_inside"].items()}
     stopped = [conf for conf, is_going in went_on.items() if not is_going]

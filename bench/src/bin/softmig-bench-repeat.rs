@@ -3,7 +3,8 @@
 //! `softmig-bench-repeat [--number VARIABLE] [--journal] TIMES -- COMMAND... [-- COMMAND...]`
 //!
 //! It runs inside a test machine, so it measures fork, exec and the command, and no way into the machine. The
-//! variable counts the turns. Words with a `=` before a command are variables of its environment, as in a shell. With `--journal` somebody listens where journald would.
+//! variable counts the turns. Words with a `=` before a command are variables of its environment, as in a shell. With
+//! `--journal` it listens on journald's socket.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, ExitCode, Stdio};
