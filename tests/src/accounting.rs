@@ -14,7 +14,6 @@
 //! ```
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -252,7 +251,7 @@ impl Cluster {
         );
         self.run("root", &["sh", "-c", &script])?.ok()?;
         let socket = self.path(DATABASE_SOCKET)?;
-        self.wait_for("the database", Duration::from_secs(30), || {
+        self.wait_for("the database", || {
             let log = self.read("/cluster/log/mariadbd.log")?.unwrap_or_default();
             if log.contains("[ERROR] Aborting") {
                 bail!("mariadbd did not come up:\n{log}");

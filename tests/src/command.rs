@@ -20,8 +20,9 @@ use crate::init::USERS;
 /// The PATH of every command in the machine.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long anything may take that does not say otherwise. Only a test that fails anyway waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long anything may take that does not say otherwise. Only a test that fails anyway waits so long, so a busy
+/// machine fails none.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The output of a command, and how it ended.
 #[derive(Clone, Debug)]

@@ -100,25 +100,25 @@ impl Cluster {
         indexes(&gres).with_context(|| format!("GRES={gres}"))
     }
 
-    /// Waits for something to become true, looking every 20 ms, and fails naming `what` after a minute.
+    /// Waits for something to become true, looking every 20 ms, and fails naming `what` after
+    /// [`PATIENCE`].
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-        self.wait_for(what, PATIENCE, || Ok(holds()?.then_some(())))
+        self.wait_for(what, || Ok(holds()?.then_some(())))
     }
 
-    /// Waits for something to be there, and fails naming `what` after `timeout`.
+    /// Waits for something to be there, and fails naming `what` after [`PATIENCE`].
     pub fn wait_for<T>(
         &self,
         what: &str,
-        timeout: Duration,
         mut look: impl FnMut() -> Result<Option<T>>,
     ) -> Result<T> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             match look() {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
                 Ok(None) => {
-                    return Err(self.with_logs(&format!("waited {timeout:?} in vain: {what}")));
+                    return Err(self.with_logs(&format!("waited {PATIENCE:?} in vain: {what}")));
                 }
                 Err(error) => {
                     return Err(self.with_logs(&format!("while waiting: {what}: {error:#}")));

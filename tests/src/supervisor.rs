@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
+use crate::command::PATIENCE;
 use crate::spec::Spec;
 use crate::{Accounting, Cluster, Node, Slurm, holder, init};
 
@@ -107,7 +108,7 @@ fn supervise() -> Result<()> {
 ///
 /// Its processes are gone, but the kernel may take a moment to let go of the last of them.
 fn remove_cgroups(hierarchies: &Path, nodes: &[&str]) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let left: Vec<PathBuf> = node_cgroups(hierarchies, nodes)
             .into_iter()

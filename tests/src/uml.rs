@@ -41,7 +41,7 @@ pub use kernel::ensure;
 use share::Share;
 
 /// How long a guest may live that says nothing else. Only one that hangs takes so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(480);
 
 /// The part of that for booting, gathering the logs and powering off; the script gets the rest.
 const AROUND_THE_SCRIPT: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ impl Uml {
         self
     }
 
-    /// How long the guest may live before it is killed and the run fails; two minutes without it.
+    /// How long the guest may live before it is killed and the run fails; eight minutes without it.
     pub fn timeout(mut self, timeout: Duration) -> Uml {
         self.timeout = timeout;
         self

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use anyhow::{Context, Result, bail};
 
 use crate::cluster::Cluster;
-use crate::command::{Call, Output, PATIENCE};
+use crate::command::{Call, Output};
 
 /// A user of a cluster. Commands run in the user's home, which all nodes share.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +73,7 @@ impl<'a> User<'a> {
         let mut salloc = self
             .command(&[&["salloc", "--no-shell"], options].concat())
             .spawn()?;
-        let job = self.cluster.wait_for("an allocation", PATIENCE, || {
+        let job = self.cluster.wait_for("an allocation", || {
             let ended = !salloc.runs()?;
             let said = salloc.stderr()?;
             let granted = said.split_once("Granted job allocation ");

@@ -159,7 +159,7 @@ fn a_changed_policy_holds_for_the_next_job(slurm: Slurm) -> Result<()> {
         .run("root", &["scontrol", "release", &before.to_string()])?
         .ok()?;
     let node = cluster.node(0);
-    let conf = cluster.wait_for("the promised limits", Duration::from_secs(20), || {
+    let conf = cluster.wait_for("the promised limits", || {
         node.read(format!("/var/run/softmig/{before}.conf"))
     })?;
     assert!(

@@ -1,7 +1,5 @@
 //! What users may change of a job that Slurm already has, and what of it is softmig's alone.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use softmig_tests::softmig::{installed, record, tag};
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
@@ -187,7 +185,7 @@ fn a_pending_job_can_be_changed_to_another_slice(slurm: Slurm) -> Result<()> {
         .run("root", &["scontrol", "release", &job.to_string()])?
         .ok()?;
     cluster.wait_job(job, "RUNNING")?;
-    cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+    cluster.wait_for("the job's conf", || {
         Ok(node
             .exists(format!("/var/run/softmig/{job}.conf"))?
             .then_some(()))
@@ -289,7 +287,7 @@ fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
             continue;
         }
         cluster.wait_job(job, "RUNNING")?;
-        let conf = cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+        let conf = cluster.wait_for("the job's conf", || {
             node.read(format!("/var/run/softmig/{job}.conf"))
         })?;
         assert!(

@@ -4,7 +4,6 @@
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
@@ -141,7 +140,7 @@ fn only_programs_with_the_library_open_a_slices_gpu(slurm: Slurm) -> Result<()> 
     let monitor = Monitor::start(node)?;
     cluster.wait_until("the gate", || has_gate(node))?;
     node.run_as_root(&["touch", "/tmp/go"])?.ok()?;
-    let said = cluster.wait_for("its output", Duration::from_secs(60), || {
+    let said = cluster.wait_for("its output", || {
         let said = cluster.user("bob").job_output(early)?;
         Ok((!said.is_empty()).then_some(said))
     })?;

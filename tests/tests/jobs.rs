@@ -1,7 +1,5 @@
 //! The test clients inside real jobs, with the library in every process of the node and limits by the real prolog.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use softmig_tests::programs::{ALL, FOLDER, IN_JOBS, LIBRARY, PRELOAD, Program, Said};
 use softmig_tests::softmig::installed;
@@ -51,7 +49,7 @@ fn run_all(cluster: &Cluster, gres: &str, programs: &[&Program]) -> Result<Vec<S
         );
     }
     let job = alice.sbatch(&["--gres", gres, "--output=/dev/null"], &script)?;
-    cluster.wait_for("the job's end", Duration::from_secs(120), || {
+    cluster.wait_for("the job's end", || {
         let state = cluster.job_state(job)?;
         Ok((state.as_deref() == Some("COMPLETED")).then_some(()))
     })?;

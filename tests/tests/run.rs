@@ -1,8 +1,6 @@
 //! `softmig run` with the library and the fake driver: what the processes of a run get of a GPU together, what their user
 //! hears, and where nothing is run. What needs no GPU is tested beside the command (softmig/tests/run.rs).
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail, ensure};
 use softmig_fake_node::MIB;
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
@@ -440,9 +438,7 @@ fn outside_jobs_the_users_own_job_is_named_and_nothing_is_run(slurm: Slurm) -> R
     let options = ["--gres=gpu:l40s.4:1", "--nodelist", node.name()];
     let job = alice.sbatch(&options, "touch started; sleep 60")?;
     // It runs in Slurm's eyes before its prolog is done.
-    cluster.wait_for("the job's start", Duration::from_secs(30), || {
-        cluster.read("/home/alice/started")
-    })?;
+    cluster.wait_for("the job's start", || cluster.read("/home/alice/started"))?;
     let output = node.command("alice", &RUN).output()?;
     assert_eq!(
         (output.status.code(), output.stdout.as_str()),
@@ -459,7 +455,7 @@ fn outside_jobs_the_users_own_job_is_named_and_nothing_is_run(slurm: Slurm) -> R
         assert_eq!(node.command(user, &RUN).output()?.stdout, "ran\n", "{user}");
     }
     alice.run(&["scancel", &job.to_string()])?.ok()?;
-    cluster.wait_for("the job's end", Duration::from_secs(30), || {
+    cluster.wait_for("the job's end", || {
         let output = node.command("alice", &RUN).output()?;
         Ok((output.stdout == "ran\n").then_some(()))
     })

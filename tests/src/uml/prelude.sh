@@ -1,8 +1,9 @@
 # What a script given to `Uml::run` can use beside bash and Slurm's own commands.
 
-# wait_until COMMAND: tries a shell command until it succeeds, for at most 20 s.
+# wait_until COMMAND: tries a shell command until it succeeds, for at most 300 s, so that a busy
+# machine fails no test.
 wait_until() {
-    local deadline=$((SECONDS + 20))
+    local deadline=$((SECONDS + 300))
     until eval "$1"; do
         if ((SECONDS > deadline)); then
             echo "waited in vain for: $1" >&2

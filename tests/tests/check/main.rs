@@ -260,11 +260,7 @@ fn ways_past_the_policy_are_found(slurm: Slurm) -> Result<()> {
         .ok()?;
     assert_eq!(named(&check(&cluster)?), [runs]);
     cluster.run("root", &["scancel", &runs.to_string()])?.ok()?;
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !named(&check(&cluster)?).is_empty() {
-        ensure!(Instant::now() < deadline, "job {runs} does not end");
-    }
-    Ok(())
+    cluster.wait_until("the job's end", || Ok(named(&check(&cluster)?).is_empty()))
 }
 
 fn names_are_those_that_slurm_knows(slurm: Slurm) -> Result<()> {

@@ -172,7 +172,7 @@ impl Site {
             .map(|(id, state)| format!("job {id} {state}"))
             .collect();
         let nodes = self.cluster.nodes();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut mopped = 0;
         loop {
             let mut found = Vec::new();

@@ -1,7 +1,6 @@
 //! A cluster whose nodes have a GPU, the fake driver and the monitor each, for jobs that share it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use softmig_fake_node::{Description, Node as Driver};
@@ -101,19 +100,17 @@ impl Site {
     ) -> Result<(u32, u32)> {
         let script = format!("{command} & echo \"begun: $!\"\nwait");
         let job = self.start_job(user, node, gres, &script)?;
-        let pid = self
-            .cluster
-            .wait_for("its work", Duration::from_secs(60), || {
-                let said = self.cluster.user(user).job_output(job)?;
-                let pid = said.lines().find_map(|line| line.strip_prefix("begun: "));
-                let pid = pid.map(str::parse).transpose()?;
-                let history = self.drivers[node].history(0)?;
-                Ok(pid.filter(|pid| {
-                    history
-                        .iter()
-                        .any(|one| one.own_pid == *pid && one.busy > 0)
-                }))
-            })?;
+        let pid = self.cluster.wait_for("its work", || {
+            let said = self.cluster.user(user).job_output(job)?;
+            let pid = said.lines().find_map(|line| line.strip_prefix("begun: "));
+            let pid = pid.map(str::parse).transpose()?;
+            let history = self.drivers[node].history(0)?;
+            Ok(pid.filter(|pid| {
+                history
+                    .iter()
+                    .any(|one| one.own_pid == *pid && one.busy > 0)
+            }))
+        })?;
         Ok((job, pid))
     }
 

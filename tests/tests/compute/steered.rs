@@ -197,8 +197,7 @@ fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Resul
 /// Ends a node's monitor while one of the jobs is held there. Gives that job.
 fn end_while_held(jobs: &[Job], end: impl Fn(&Site) -> Result<()>) -> Result<&Job> {
     let (site, node) = (site()?, jobs[0].node);
-    let patience = Duration::from_secs(20);
-    let held = site.cluster.wait_for("a job that is held", patience, || {
+    let held = site.cluster.wait_for("a job that is held", || {
         for job in jobs.iter() {
             if job.is_held()? && waiting(node)?.len() == 1 {
                 end(site)?;
@@ -225,16 +224,14 @@ fn a_job_that_a_monitor_left_held_runs_again_with_the_next_one() -> Result<()> {
     let start = |user| Job::start(user, NODE, QUARTER, BUSY);
     let jobs = [start("alice")?, start("bob")?];
     // It may have been let go just then; then the next monitor is killed.
-    let held = site
-        .cluster
-        .wait_for("one that stays held", Duration::from_secs(60), || {
-            let held = end_while_held(&jobs, |site| site.monitor(NODE).kill())?;
-            if held.is_held()? {
-                return Ok(Some(held));
-            }
-            site.restart_monitor(NODE)?;
-            Ok(None)
-        })?;
+    let held = site.cluster.wait_for("one that stays held", || {
+        let held = end_while_held(&jobs, |site| site.monitor(NODE).kill())?;
+        if held.is_held()? {
+            return Ok(Some(held));
+        }
+        site.restart_monitor(NODE)?;
+        Ok(None)
+    })?;
     let got = held.share_in(Duration::from_millis(300))?;
     ensure!(got == 0.0 && held.is_held()?, "{got}");
     ensure!(waiting(NODE)?.len() == 1, "{:?}", waiting(NODE)?);

@@ -1,7 +1,5 @@
 //! Honest places: every kind of process that Slurm starts has the limits of its own job.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use softmig_tests::{Slurm, on_each_slurm};
 
@@ -41,23 +39,22 @@ fn batch(site: &Site, options: &[&str], tasks: usize) -> Result<Vec<(u32, Vec<An
         Ok((job.parse()?, Answer::all(said)?))
     };
     let prefix = format!("batch-{tasks}-");
-    site.cluster
-        .wait_for("what the scripts say", Duration::from_secs(30), || {
-            let files = alice.run(&["ls"])?.ok()?;
-            let mut texts = Vec::new();
-            for file in files.lines().filter(|file| file.starts_with(&prefix)) {
-                let text = site.cluster.read(format!("/home/alice/{file}"))?;
-                texts.extend(text.filter(|text| text.contains("whose: ")));
-            }
-            if texts.len() < tasks {
-                return Ok(None);
-            }
-            texts
-                .iter()
-                .map(|text| said(text))
-                .collect::<Result<Vec<_>>>()
-                .map(Some)
-        })
+    site.cluster.wait_for("what the scripts say", || {
+        let files = alice.run(&["ls"])?.ok()?;
+        let mut texts = Vec::new();
+        for file in files.lines().filter(|file| file.starts_with(&prefix)) {
+            let text = site.cluster.read(format!("/home/alice/{file}"))?;
+            texts.extend(text.filter(|text| text.contains("whose: ")));
+        }
+        if texts.len() < tasks {
+            return Ok(None);
+        }
+        texts
+            .iter()
+            .map(|text| said(text))
+            .collect::<Result<Vec<_>>>()
+            .map(Some)
+    })
 }
 
 fn a_batch_script_is_held_to_its_slice(slurm: Slurm) -> Result<()> {

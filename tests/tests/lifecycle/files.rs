@@ -1,7 +1,5 @@
 //! What prolog and epilog leave on a node, as a test looks at it.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use softmig_policy::node::job_conf::JobConf;
 use softmig_tests::{Cluster, Node};
@@ -22,7 +20,7 @@ pub(crate) fn conf(node: &Node, job: u32) -> Result<JobConf> {
 /// Waits for a job and its prolog: Slurm calls a job running as soon as it has its nodes.
 pub(crate) fn wait_for_start(cluster: &Cluster, node: &Node, job: u32) -> Result<JobConf> {
     cluster.wait_job(job, "RUNNING")?;
-    cluster.wait_for("the job's conf", Duration::from_secs(20), || {
+    cluster.wait_for("the job's conf", || {
         Ok(node.exists(path(job))?.then_some(()))
     })?;
     conf(node, job)
@@ -60,7 +58,7 @@ pub(crate) fn mounts(node: &Node) -> Result<Vec<String>> {
 
 /// Waits until nothing on a node names a job any more.
 pub(crate) fn wait_until_clean(cluster: &Cluster, node: &Node) -> Result<()> {
-    cluster.wait_for("an empty run folder", Duration::from_secs(20), || {
+    cluster.wait_for("an empty run folder", || {
         // Folders of users and GPUs may stay; what names a job may not.
         let jobs: Vec<String> = left_over(node)?
             .into_iter()

@@ -1,7 +1,5 @@
 //! The ledger of each job with limits, from its first process to its last.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use softmig_tests::softmig::installed;
@@ -39,7 +37,7 @@ const USED: &str = "tr -d '\\0' < /var/run/softmig/jobs/$SLURM_JOB_ID/ledger | w
 
 /// Waits until a job of this user has said something.
 fn wait_for_word(cluster: &Cluster, user: &str, job: u32, word: &str) -> Result<()> {
-    cluster.wait_for(word, Duration::from_secs(60), || {
+    cluster.wait_for(word, || {
         let said = cluster.user(user).job_output(job)?;
         Ok(said.contains(word).then_some(()))
     })
@@ -193,7 +191,7 @@ fn what_users_hold_open_stays_mounted_nowhere(slurm: Slurm) -> Result<()> {
     let hold =
         format!("cd /var/run/softmig/jobs/{job}; exec 3>>log 4<>ledger; echo holds; sleep 100");
     let holder = node.command("alice", &["sh", "-c", &hold]).spawn()?;
-    cluster.wait_for("the holder", Duration::from_secs(20), || {
+    cluster.wait_for("the holder", || {
         Ok(holder.stdout()?.contains("holds").then_some(()))
     })?;
     cancel(&cluster, job)?;

@@ -57,7 +57,7 @@ fn limits_whose_epilog_was_killed_are_found_and_go_with_the_next_epilog(
         cluster.wait_job(job, "COMPLETED")
     };
     // slurmctld looks for old jobs once a minute.
-    cluster.wait_for("slurmctld to forget", Duration::from_secs(300), || {
+    cluster.wait_for("slurmctld to forget", || {
         std::thread::sleep(Duration::from_secs(1));
         let shown = cluster.run("root", &["scontrol", "show", "job", &left.to_string()])?;
         Ok((!shown.success()).then_some(()))

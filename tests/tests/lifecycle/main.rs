@@ -5,8 +5,6 @@ mod ledger;
 mod left_behind;
 mod room;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use files::{as_slurmd, cancel, conf, left_over, memory, path, wait_for_start, wait_until_clean};
 use softmig_tests::requests::memory_mib;
@@ -150,7 +148,7 @@ fn each_array_task_has_its_own_limits(slurm: Slurm) -> Result<()> {
         &["--array=0-2", "--gres=gpu:l40s.2:1"],
         "echo id=$SLURM_JOB_ID\nsleep 100",
     )?;
-    let ids = cluster.wait_for("three running tasks", Duration::from_secs(20), || {
+    let ids = cluster.wait_for("three running tasks", || {
         let listed = cluster
             .run("root", &["squeue", "-h", "-t", "R", "-O", "JobID:20"])?
             .ok()?;
@@ -177,7 +175,7 @@ fn each_part_of_a_het_job_has_its_own_limits(slurm: Slurm) -> Result<()> {
     )?;
     cluster.wait_job(first, "RUNNING")?;
     for (id, shards) in [(first, 1), (first + 1, 2)] {
-        let node = cluster.wait_for("the part's conf", Duration::from_secs(20), || {
+        let node = cluster.wait_for("the part's conf", || {
             let mut nodes = cluster.nodes().iter();
             Ok(nodes.find(|node| node.exists(path(id)).unwrap_or(false)))
         })?;
@@ -203,7 +201,7 @@ fn a_requeued_job_has_its_limits_again(slurm: Slurm) -> Result<()> {
     cluster
         .run("root", &["scontrol", "requeue", &job.to_string()])?
         .ok()?;
-    let again = cluster.wait_for("the second run", Duration::from_secs(60), || {
+    let again = cluster.wait_for("the second run", || {
         let restarted = cluster.job_field(job, "Restarts")?.as_deref() == Some("1");
         Ok(conf(node, job)
             .ok()
@@ -259,7 +257,7 @@ fn running_jobs_keep_their_limits_when_slurmctld_restarts(slurm: Slurm) -> Resul
     cluster.wait_job(job, "RUNNING")?;
     assert_eq!(conf(node, job)?, before);
     // The nodes have to register first.
-    let next = cluster.wait_for("an accepted job", Duration::from_secs(30), || {
+    let next = cluster.wait_for("an accepted job", || {
         Ok(user.sbatch(&["--gres=gpu:l40s.2:1"], "sleep 100").ok())
     })?;
     wait_for_start(&cluster, node, next)?;

@@ -1,8 +1,6 @@
 //! Real jobs: the processes and steps of a job share one slice, other jobs have their own, and the job's log gives the
 //! reason for a refusal. Each test has a node of its own.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use softmig_fake_node::{Gpu, MIB};
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
@@ -255,7 +253,7 @@ fn a_requeued_job_has_its_whole_slice_again(slurm: Slurm) -> Result<()> {
     let job = site.cluster.user("alice").sbatch(&options, &script)?;
     let took = |run: &str| -> Result<String> {
         let path = format!("/home/alice/requeued.{run}");
-        site.cluster.wait_for(&path, Duration::from_secs(60), || {
+        site.cluster.wait_for(&path, || {
             let said = site.cluster.read(&path)?.unwrap_or_default();
             let line = said.lines().find(|line| line.starts_with("took: "));
             Ok(line.map(str::to_owned))

@@ -70,7 +70,7 @@ pub fn start(cluster: &Cluster, user: &str, gres: &str, commands: &[String]) -> 
 /// How a command of a job has ended, and after how many milliseconds.
 pub fn end_of(cluster: &Cluster, user: &str, job: u32, command: usize) -> Result<(i32, u64)> {
     let line = format!("{command}: ended with ");
-    cluster.wait_for("an end", Duration::from_secs(90), || {
+    cluster.wait_for("an end", || {
         let said = cluster.user(user).job_output(job)?;
         let mut ends = said.lines().filter_map(|it| it.strip_prefix(&line));
         let Some(end) = ends.next() else {

@@ -7,8 +7,6 @@ mod measuring;
 mod unit;
 mod usage;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 use softmig_fake_node::MIB;
@@ -34,7 +32,7 @@ fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, 
     let of_user = cluster.user(user);
     let id = of_user.sbatch(&["--gres", gres], &format!("{script}wait\nsleep 1000"))?;
     let wanted = script.matches("hold").count();
-    let pids = cluster.wait_for("its processes", Duration::from_secs(60), || {
+    let pids = cluster.wait_for("its processes", || {
         let said = of_user.job_output(id)?;
         let pids = said.lines().filter_map(|line| line.strip_prefix("holds: "));
         let pids = pids.map(str::parse).collect::<Result<Vec<u64>, _>>()?;

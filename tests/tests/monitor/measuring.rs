@@ -221,7 +221,7 @@ fn who_takes_turns_is_shown(slurm: Slurm) -> Result<()> {
         Ok(entry(&gpu["jobs"], "job", id).ok().cloned())
     };
     let wait_for = |id: u32, what: &str, is_so: &dyn Fn(&Value) -> bool| {
-        cluster.wait_for(what, Duration::from_secs(60), || Ok(of(id)?.filter(is_so)))
+        cluster.wait_for(what, || Ok(of(id)?.filter(is_so)))
     };
     let works = |job: &Value| job["charged_seconds"].as_f64() > Some(0.1) && job["turns"] != 0;
     let bob = wait_for(bobs, "turns of bob's", &works)?;

@@ -120,7 +120,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         (one, context + 1000 * MIB),
         (refused, context + 100 * MIB),
     ];
-    let told = cluster.wait_for("the memory of all", Duration::from_secs(30), || {
+    let told = cluster.wait_for("the memory of all", || {
         let told = usage(node)?;
         let is_so =
             |(id, bytes): &(u32, u64)| of_job(&told, *id).is_ok_and(|own| memory(&own) == *bytes);
@@ -181,7 +181,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         node.command(user, &["softmig", "job", &id.to_string()])
             .output()
     };
-    let said = cluster.wait_for("the user's own file", Duration::from_secs(30), || {
+    let said = cluster.wait_for("the user's own file", || {
         let said = of("bob", refused)?;
         Ok((said.success() && said.stdout.contains("largest")).then_some(said.stdout))
     })?;
@@ -203,7 +203,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
             .map(|line| serde_json::from_str(line).context(line.to_owned()))
             .collect()
     };
-    let told = cluster.wait_for("its end", Duration::from_secs(60), || {
+    let told = cluster.wait_for("its end", || {
         let told = events(refused)?;
         Ok(told
             .iter()

@@ -54,10 +54,7 @@ impl PackagedNode {
     }
 
     pub(crate) fn try_shell(&self, script: &str) -> Result<Output> {
-        self.machine
-            .command("root", &["sh", "-c", script])
-            .timeout(Duration::from_secs(300))
-            .output()
+        self.machine.command("root", &["sh", "-c", script]).output()
     }
 
     /// What systemctl was asked since the last time.

@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 use softmig_tests::site::made;
 use softmig_tests::softmig::installed;
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
-use std::time::Duration;
 
 on_each_slurm!(
     seldom on 26.05:
@@ -123,7 +122,7 @@ fn an_instance_carries_slices_only_if_the_policy_says_so(slurm: Slurm) -> Result
         assert!(refusal.contains("softmig: "), "{gres}: {refusal}");
     }
     let half = run(&cluster, "alice", "--gres=gpu:h100_3g.40gb.2:1")?;
-    let conf = cluster.wait_for("its conf", Duration::from_secs(20), || {
+    let conf = cluster.wait_for("its conf", || {
         let path = format!("/var/run/softmig/{half}.conf");
         cluster.node(2).read(path)
     })?;

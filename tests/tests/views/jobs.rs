@@ -1,7 +1,5 @@
 //! Two jobs of two users on one GPU.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use softmig_fake_node::MIB;
 use softmig_tests::programs::{FOLDER, LIBRARY, PRELOAD};
@@ -66,7 +64,7 @@ fn job(cluster: &Cluster, user: &'static str, gres: &str, holders: &[&str]) -> R
     let script: String = holders.iter().map(start).collect();
     let of_user = cluster.user(user);
     let id = of_user.sbatch(&["--gres", gres], &(script + "wait\nsleep 1000"))?;
-    let pids = cluster.wait_for("its processes", Duration::from_secs(60), || {
+    let pids = cluster.wait_for("its processes", || {
         let said = of_user.job_output(id)?;
         let pids = said.lines().filter_map(|line| line.strip_prefix("holds: "));
         let pids: Vec<u32> = pids.map(str::parse).collect::<Result<_, _>>()?;
@@ -197,13 +195,11 @@ fn cuda_and_nvml_agree_with_each_other_and_the_slice(slurm: Slurm) -> Result<()>
         .node(0)
         .run_as_root(&["kill", "-9", &victim])?
         .ok()?;
-    let after = site
-        .cluster
-        .wait_for("its end", Duration::from_secs(60), || {
-            let look = site.look(alice, "look")?;
-            let is_gone = look.listed(COMPUTE[0])?.len() == 1;
-            is_gone.then(|| look.memory("")).transpose()
-        })?;
+    let after = site.cluster.wait_for("its end", || {
+        let look = site.look(alice, "look")?;
+        let is_gone = look.listed(COMPUTE[0])?.len() == 1;
+        is_gone.then(|| look.memory("")).transpose()
+    })?;
     let left = before.1 - after.1;
     assert!(
         left > 100 * MIB && after.1 > 100 * MIB,

@@ -166,7 +166,7 @@ impl Step {
     pub(super) fn hears(&self, start: &str) -> Result<String> {
         self.job
             .cluster
-            .wait_for(start, Duration::from_secs(60), || {
+            .wait_for(start, || {
                 let said = self.client.stdout()?;
                 let line = said.lines().find(|line| line.starts_with(start));
                 Ok(line.map(str::to_owned))
