@@ -3,8 +3,8 @@
 use crate::page::Page;
 use softmig_usage::{Job, JobGpu, Node, Slice};
 
-/// A slice on one GPU.
-type Of<'a> = (&'a Slice, &'a JobGpu);
+/// A job's slice on one GPU.
+type Of<'a> = (&'a Job, &'a Slice, &'a JobGpu);
 
 /// A metric with one value for each slice.
 struct Metric {
@@ -45,66 +45,71 @@ impl Metric {
     }
 }
 
-const METRICS: [Metric; 12] = [
+const METRICS: [Metric; 13] = [
     Metric::gauge(
         "softmig_slice_memory_limit_bytes",
         "Memory that the slice may have on the GPU",
-        |(slice, _)| Some(slice.memory_bytes as f64),
+        |(_, slice, _)| Some(slice.memory_bytes as f64),
     ),
     Metric::gauge(
         "softmig_slice_memory_used_bytes",
         "Memory that the job's processes have on the GPU, by NVML",
-        |(_, gpu)| gpu.memory_bytes.map(|bytes| bytes as f64),
+        |(_, _, gpu)| gpu.memory_bytes.map(|bytes| bytes as f64),
     ),
     Metric::gauge(
         "softmig_slice_memory_peak_bytes",
         "The most memory that the job had on the GPU",
-        |(_, gpu)| gpu.memory_peak_bytes.map(|bytes| bytes as f64),
+        |(_, _, gpu)| gpu.memory_peak_bytes.map(|bytes| bytes as f64),
     ),
     Metric::gauge(
         "softmig_slice_share_ratio",
         "The part of the GPU's time that the slice may have",
-        |(slice, _)| Some(slice.share()),
+        |(_, slice, _)| Some(slice.share()),
     ),
     Metric::counter(
         "softmig_slice_gpu_seconds_total",
         "GPU time that the job was charged",
-        |(_, gpu)| Some(gpu.charged_seconds),
+        |(_, _, gpu)| Some(gpu.charged_seconds),
     ),
     Metric::counter(
         "softmig_slice_wait_seconds_total",
         "Time in which the job wanted the GPU and did not have it",
-        |(_, gpu)| Some(gpu.waited_seconds),
+        |(_, _, gpu)| Some(gpu.waited_seconds),
     ),
     Metric::counter(
         "softmig_slice_turns_total",
         "Turns that the job had on the GPU",
-        |(_, gpu)| Some(gpu.turns as f64),
+        |(_, _, gpu)| Some(gpu.turns as f64),
     ),
     Metric::counter(
         "softmig_slice_overruns_total",
         "Turns that the job did not give back in time",
-        |(_, gpu)| Some(gpu.overruns as f64),
+        |(_, _, gpu)| Some(gpu.overruns as f64),
     ),
     Metric::counter(
         "softmig_slice_refused_allocations_total",
         "Allocations beyond the slice that the library refused, by its own count",
-        |(_, gpu)| Some(gpu.refused as f64),
+        |(_, _, gpu)| Some(gpu.refused as f64),
     ),
     Metric::counter(
         "softmig_slice_launches_without_turn_total",
         "Launches without a turn, which keep the job from hanging, by the library's own count",
-        |(_, gpu)| Some(gpu.launches_without_turn as f64),
+        |(_, _, gpu)| Some(gpu.launches_without_turn as f64),
     ),
     Metric::gauge(
         "softmig_slice_debt_seconds",
         "GPU time that the job owes and has to wait for",
-        |(_, gpu)| Some((-gpu.credit_seconds).max(0.0)),
+        |(_, _, gpu)| Some((-gpu.credit_seconds).max(0.0)),
     ),
     Metric::gauge(
         "softmig_slice_idle_seconds",
         "Time since the job last used the GPU or wanted it",
-        |(_, gpu)| Some(gpu.idle_seconds),
+        |(_, _, gpu)| Some(gpu.idle_seconds),
+    ),
+    Metric::gauge(
+        "softmig_slice_idle_limit_seconds",
+        "The time without use after which the policy calls the slice idle",
+        |(job, _, _)| job.idle_after_seconds,
     ),
 ];
 
@@ -132,7 +137,7 @@ pub(crate) fn add(page: &mut Page, node: &Node) {
             false => page.gauge(metric.name, metric.help),
         };
         for (job, slice, gpu) in node.slices() {
-            if let Some(value) = (metric.value)((slice, gpu)) {
+            if let Some(value) = (metric.value)((job, slice, gpu)) {
                 family.add(&Names::of(job, gpu).labels(), value);
             }
         }

@@ -10,6 +10,7 @@ fn node() -> Node {
         user: Some("alice".into()),
         account: Some("teaching".into()),
         since: 1000.0,
+        idle_after_seconds: Some(1800.0),
         slice: Some(Slice {
             r#type: "l40s".into(),
             shards: 1,

@@ -21,6 +21,7 @@ use books::{Books, Moment};
 use files::Files;
 use notices::Notices;
 use softmig_node::node::Node;
+use softmig_policy::Policy;
 use softmig_usage as usage;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -81,6 +82,7 @@ impl Keeper {
         sight: &Sight,
         arbiter: Option<&Arbiter>,
         findings: Vec<usage::Findings>,
+        policy: Option<&Policy>,
         to: &Shared,
     ) {
         let is_over = |job: Job| books::is_over(sight, job.0);
@@ -91,6 +93,7 @@ impl Keeper {
             running: self.start.elapsed(),
             accounts: &accounts.unwrap_or_default(),
             records: &records,
+            policy,
         };
         let mut node = self.books.note(sight, &moment);
         node.findings = findings;

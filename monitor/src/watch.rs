@@ -186,7 +186,8 @@ impl Watch {
     fn tell(&mut self, sight: &Sight) {
         let arbiter = self.outlook.arbiter.upgrade();
         let findings = self.tally.findings();
-        (self.usage).note(sight, arbiter.as_deref(), findings, &self.shared);
+        let policy = self.settings.policy.as_ref();
+        (self.usage).note(sight, arbiter.as_deref(), findings, policy, &self.shared);
         let path = self.settings.textfile.as_deref();
         let told = || self.shared.told();
         self.textfile.keep(path, self.node.owner, told);

@@ -8,7 +8,6 @@ use crate::lock::lock;
 use crate::node::Node;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use softmig_policy::node::names::Names;
 use std::fs::File;
 use std::io::Write;
 use std::time::SystemTime;
@@ -74,7 +73,7 @@ impl Event {
 
     /// Of this kind, about a job that begins or ends now.
     pub fn of_job(event: &str, job: &Job) -> Self {
-        let names = Names::checked(job.user.as_deref(), job.account.as_deref());
+        let names = job.names();
         Self {
             job: Some(job.id.get()),
             uid: Some(job.uid),

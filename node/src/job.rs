@@ -5,6 +5,7 @@
 
 use softmig_policy::config::choices::TagField;
 use softmig_policy::node::cgroup::is_sluid;
+use softmig_policy::node::names::Names;
 use softmig_policy::node::tag::{Tag, TagError};
 use softmig_policy::slurm::gpu_list::GpuList;
 use std::ffi::OsString;
@@ -113,6 +114,13 @@ pub struct NoJob {
 }
 
 impl Job {
+    /// Its user, account and group, as far as they can be written into a conf.
+    pub fn names(&self) -> Names<'_> {
+        // Root's group says that Slurm did not say.
+        let group = Some(self.gid).filter(|&gid| gid != 0);
+        Names::checked(self.user.as_deref(), self.account.as_deref(), group)
+    }
+
     /// Reads this process's environment.
     pub fn from_environment() -> Result<Self, NoJob> {
         Self::read(|name| std::env::var_os(name))

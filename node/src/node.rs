@@ -20,7 +20,7 @@ use crate::run_folder;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::node_conf::{NodeConf, NodeMode};
 use softmig_policy::node::paths::{ARBITER, LIB, LOG, LONGEST_CONF, NODE_CONF, RUN};
-use softmig_policy::{NodePolicy, Policy};
+use softmig_policy::{NodePolicy, Policy, PolicyError};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -93,10 +93,21 @@ impl Node {
 
     /// What the policy says of this node, or why there is none.
     pub fn policy(&self) -> std::result::Result<NodePolicy, String> {
-        let path = self.policy.display();
-        let text =
-            std::fs::read_to_string(&self.policy).map_err(|error| format!("{path}: {error}"))?;
-        NodePolicy::parse(&text).map_err(|error| format!("{path}: {error}"))
+        self.read_policy(NodePolicy::parse)
+    }
+
+    /// All of the policy, the rules about users included, or why there is none.
+    pub fn whole_policy(&self) -> std::result::Result<Policy, String> {
+        self.read_policy(Policy::parse_for_client)
+    }
+
+    fn read_policy<T>(
+        &self,
+        parse: impl Fn(&str) -> std::result::Result<T, PolicyError>,
+    ) -> std::result::Result<T, String> {
+        let text = std::fs::read_to_string(&self.policy).map_err(|error| error.to_string());
+        let read = text.and_then(|text| parse(&text).map_err(|error| error.to_string()));
+        read.map_err(|error| format!("{}: {error}", self.policy.display()))
     }
 
     /// Whether the library refuses anything here: also if node.conf cannot be read, as the library does, but not

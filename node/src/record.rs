@@ -151,7 +151,7 @@ fn no_limits(job: &Job, gpus: &Gpus) -> String {
 }
 
 fn put(run: &Run, node: &Node, job: &Job, conf: &JobConf) -> Result<(), RecordError> {
-    let names = Names::checked(job.user.as_deref(), job.account.as_deref());
+    let names = job.names();
     let text = format!("{conf}{names}");
     // Anything there that is not a plain file is stale too. Other names, or none as an older prolog wrote it, are the same job.
     let is_same = |old: &[u8]| old == format!("{conf}{}", Names::read(old)).as_bytes();

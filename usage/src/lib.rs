@@ -89,6 +89,8 @@ pub struct Job {
     pub since: f64,
     /// Its slice; `None` for a job with whole GPUs.
     pub slice: Option<Slice>,
+    /// A GPU that the job has not used for so long is idle; `None` where the policy calls none idle.
+    pub idle_after_seconds: Option<f64>,
     /// Its GPUs on this node.
     pub gpus: Vec<JobGpu>,
 }
@@ -97,6 +99,23 @@ impl Job {
     /// The user's name, or the number where Slurm did not say the name.
     pub fn user_name(&self) -> String {
         self.user.clone().unwrap_or_else(|| self.uid.to_string())
+    }
+
+    /// Whether it has not used this GPU of its for so long that the policy calls it idle.
+    pub fn is_idle(&self, gpu: &JobGpu) -> bool {
+        let is_over = |limit| gpu.idle_seconds >= limit;
+        self.idle_after_seconds.is_some_and(is_over)
+    }
+
+    /// "idle for 45 min"; "1 of its 2 GPUs idle for 45 min". `None` if it uses all of its GPUs.
+    pub fn idle_words(&self) -> Option<String> {
+        let idle = || self.gpus.iter().filter(|gpu| self.is_idle(gpu));
+        let least = idle().map(|gpu| gpu.idle_seconds).reduce(f64::min)?;
+        let minutes = (least / 60.0).floor();
+        Some(match (idle().count(), self.gpus.len()) {
+            (some, all) if some < all => format!("{some} of its {all} GPUs idle for {minutes} min"),
+            _ => format!("idle for {minutes} min"),
+        })
     }
 }
 
@@ -182,6 +201,28 @@ mod tests {
         assert_eq!(node.jobs[0].gpus[0].memory_bytes, None);
         let again = serde_json::to_string(&node).expect("JSON");
         assert_eq!(serde_json::from_str::<Node>(&again).expect("a node"), node);
+    }
+
+    #[test]
+    fn a_job_is_idle_on_the_gpus_that_it_does_not_use_for_longer_than_the_policy_says() {
+        let job = |idle: &[f64], after| Job {
+            idle_after_seconds: after,
+            gpus: (idle.iter())
+                .map(|&idle_seconds| JobGpu {
+                    idle_seconds,
+                    ..JobGpu::default()
+                })
+                .collect(),
+            ..Job::default()
+        };
+        let words = |idle: &[f64], after| job(idle, after).idle_words();
+        assert_eq!(words(&[9e9], None), None);
+        assert_eq!(words(&[599.0], Some(600.0)), None);
+        assert_eq!(words(&[659.0], Some(600.0)).unwrap(), "idle for 10 min");
+        let one = words(&[0.0, 600.0], Some(600.0));
+        assert_eq!(one.unwrap(), "1 of its 2 GPUs idle for 10 min");
+        let both = words(&[720.0, 600.0], Some(600.0));
+        assert_eq!(both.unwrap(), "idle for 10 min");
     }
 
     #[test]

@@ -167,6 +167,7 @@ fn job(quarter: &Quarter, since: f64, known: f64) -> Job {
         account: Some(quarter.account.into()),
         since,
         slice: Some(slice),
+        idle_after_seconds: Some(1800.0),
         gpus: vec![gpu],
     }
 }

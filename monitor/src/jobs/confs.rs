@@ -30,6 +30,8 @@ pub struct About {
     pub user: Option<String>,
     /// The account, as Slurm said it.
     pub account: Option<String>,
+    /// The user's primary group, as Slurm said it.
+    pub group: Option<u32>,
 }
 
 impl Confs {
@@ -88,6 +90,7 @@ fn conf(dir: &Dir, name: &str) -> Result<Option<(Conf, About)>, DirError> {
         since,
         user: names.user.map(str::to_owned),
         account: names.account.map(str::to_owned),
+        group: names.group,
     };
     match dir.read(name, LONGEST_CONF) {
         Ok(text) => Ok(text.map(|text| {

@@ -6,6 +6,7 @@ use crate::jobs::confs::{About, Confs};
 use crate::measure::Sight;
 use crate::measure::report::{JobGpu, Report};
 use crate::schedule::turns::{Job, Nanos, Standing, Totals};
+use softmig_policy::Policy;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
 use softmig_region::{Record, UNIT, bytes};
@@ -24,6 +25,16 @@ pub struct Moment<'a> {
     pub accounts: &'a BTreeMap<GpuId, Account>,
     /// What the library says of each job's memory.
     pub records: &'a BTreeMap<u32, Vec<Record>>,
+    /// The rules about users, which say when a job is idle.
+    pub policy: Option<&'a Policy>,
+}
+
+impl Moment<'_> {
+    fn idle_after(&self, about: &About) -> Option<f64> {
+        let (user, account) = (about.user.as_deref(), about.account.as_deref());
+        let after = self.policy?.idle_after(user, account, about.group);
+        after.map(|after| after.as_secs_f64())
+    }
 }
 
 /// The books of a node.
@@ -252,6 +263,7 @@ impl Books {
             account: about.account.clone(),
             since: seconds_since_1970(about.since),
             slice: conf.limits.as_ref().map(slice),
+            idle_after_seconds: moment.idle_after(about),
             gpus: gpus.collect(),
         }
     }

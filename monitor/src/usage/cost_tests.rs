@@ -85,7 +85,7 @@ fn telling_costs() {
         if look % 5 == 0 {
             keeper.written = None;
         }
-        keeper.note(&sight, None, Vec::new(), &shared);
+        keeper.note(&sight, None, Vec::new(), None, &shared);
     }
     let each = (used() - begin) / LOOKS;
     let told = shared.told();

@@ -1,4 +1,5 @@
-//! What is told of jobs when it begins: their first GPU time, refused memory, and memory that is nearly used up.
+//! The events of jobs that run: their first GPU time, refused memory, memory that is nearly used up, and GPUs that they
+//! leave unused.
 
 use softmig_node::events::Event;
 use softmig_usage as usage;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 const NEARLY: f64 = 0.9;
 /// And it is told of again when it held less than this in between.
 const FAR: f64 = 0.8;
-/// Refusals of a job on a GPU are told of no more often.
+/// Refusals of a job on a GPU, and that its memory is nearly used up, are told of no more often.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// What was told of the jobs that are here.
@@ -24,8 +25,10 @@ pub struct Notices {
 struct Known {
     has_started: bool,
     is_nearly_full: bool,
+    is_idle: bool,
     refused: u64,
-    told: Option<Instant>,
+    told_refused: Option<Instant>,
+    told_full: Option<Instant>,
 }
 
 impl Notices {
@@ -40,6 +43,7 @@ impl Notices {
                 let known = self.known.entry(key.clone()).or_insert_with(|| Known {
                     refused: if is_new { 0 } else { gpu.refused },
                     has_started: !is_new && gpu.charged_seconds > 0.0,
+                    is_idle: !is_new && job.is_idle(gpu),
                     ..Known::default()
                 });
                 here.insert(key);
@@ -73,24 +77,31 @@ impl Known {
         if is_used && !std::mem::replace(&mut self.has_started, true) {
             events.push(event("start").with("processes", gpu.processes));
         }
-        let is_silent = self
-            .told
-            .is_some_and(|told| now.saturating_duration_since(told) < SILENCE);
-        if gpu.refused > self.refused && !is_silent {
+        let is_due = |told: Option<Instant>| {
+            told.is_none_or(|told| now.saturating_duration_since(told) >= SILENCE)
+        };
+        if gpu.refused > self.refused && is_due(self.told_refused) {
             let new = gpu.refused - self.refused;
             let refusal = event("refusal").with("refused", new);
             events.push(refusal.with("refused_largest_bytes", gpu.refused_largest_bytes));
-            (self.refused, self.told) = (gpu.refused, Some(now));
+            (self.refused, self.told_refused) = (gpu.refused, Some(now));
         }
         let limit = job.slice.as_ref().map_or(0, |slice| slice.memory_bytes);
         if let Some(held) = gpu.memory_bytes.filter(|_| limit > 0) {
             let part = held as f64 / limit as f64;
-            if part > NEARLY && !std::mem::replace(&mut self.is_nearly_full, true) {
+            if part > NEARLY && !self.is_nearly_full && is_due(self.told_full) {
+                (self.is_nearly_full, self.told_full) = (true, Some(now));
                 let nearly = event("memory").with("memory_bytes", held);
                 events.push(nearly.with("limit_bytes", limit));
             }
             self.is_nearly_full &= part > FAR;
         }
+        let is_idle = job.is_idle(gpu);
+        if is_idle && !self.is_idle {
+            let idle = event("idle").with("idle_seconds", gpu.idle_seconds);
+            events.push(idle.with("idle_after_seconds", job.idle_after_seconds));
+        }
+        self.is_idle = is_idle;
         events
     }
 }
@@ -139,11 +150,33 @@ mod tests {
         assert_eq!(told(0.3, 85, 0), []);
         assert_eq!(told(0.3, 95, 0), [], "it was not far from it");
         assert_eq!(told(0.3, 50, 0), []);
-        assert_eq!(kinds(&told(0.3, 99, 0)), ["memory"]);
+        assert_eq!(told(0.3, 99, 0), [], "it was told of a moment ago");
         let refusal = told(0.3, 99, 2);
         assert_eq!(kinds(&refusal), ["refusal"]);
         assert_eq!(refusal[0].details["refused"], 2);
         assert_eq!(refusal[0].job, Some(7));
+    }
+
+    #[test]
+    fn an_idle_gpu_is_told_of_once_until_it_is_used_again() {
+        let mut notices = Notices::default();
+        let now = Instant::now();
+        let idle = |seconds: f64, after: Option<f64>| {
+            let mut node = node(1.0, 0, 0);
+            node.jobs[0].idle_after_seconds = after;
+            node.jobs[0].gpus[0].idle_seconds = seconds;
+            node
+        };
+        // An earlier monitor told of this one.
+        assert_eq!(notices.of(&idle(70.0, Some(60.0)), now), []);
+        assert_eq!(notices.of(&idle(1.0, Some(60.0)), now), []);
+        let told = notices.of(&idle(60.0, Some(60.0)), now);
+        assert_eq!(kinds(&told), ["idle"]);
+        assert_eq!(told[0].details["idle_after_seconds"], 60.0);
+        assert_eq!(notices.of(&idle(61.0, Some(60.0)), now), []);
+        assert_eq!(notices.of(&idle(0.0, Some(60.0)), now), []);
+        assert_eq!(notices.of(&idle(9e9, None), now), []);
+        assert_eq!(kinds(&notices.of(&idle(90.0, Some(60.0)), now)), ["idle"]);
     }
 
     #[test]

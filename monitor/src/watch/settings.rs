@@ -1,6 +1,7 @@
-//! `[monitor]` in policy.toml as it is now: read again whenever the file changes, so that the daemon needs no restart.
+//! policy.toml as it is now: read again whenever the file changes, so that the daemon needs no restart.
 
 use softmig_node::node::Node;
+use softmig_policy::Policy;
 use softmig_policy::config::monitor::Monitor;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +15,8 @@ pub(super) struct Settings {
     now: Monitor,
     /// node_exporter's textfile, if policy.toml names one.
     pub(super) textfile: Option<String>,
+    /// The rules about users.
+    pub(super) policy: Option<Policy>,
 }
 
 /// What tells a file from the one that it replaces.
@@ -47,6 +50,10 @@ impl Settings {
                 self.textfile = policy.textfile;
             }
             Err(error) => warn!("[monitor] stays as it was: {error}"),
+        }
+        match node.whole_policy() {
+            Ok(policy) => self.policy = Some(policy),
+            Err(error) => warn!("idle_minutes stay as they were: {error}"),
         }
         self.now
     }

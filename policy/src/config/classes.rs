@@ -7,6 +7,7 @@ use crate::config::name_check;
 use crate::config::quota::{ClassTable, DefaultsTable, Members, Quota, QuotaOverride, UserTable};
 use crate::config::suggest::meant;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 use toml::Spanned;
 
 /// The limits of a group of users, and the QOS in which Slurm enforces them.
@@ -20,6 +21,8 @@ pub struct Standing {
     pub qos: Option<String>,
     /// The limits.
     pub quota: Quota,
+    /// A job whose GPU is unused for so long is idle; `None` if none ever is.
+    pub idle_after: Option<Duration>,
 }
 
 /// All standings, and the maps that lead from a user to one.
@@ -38,6 +41,8 @@ pub(crate) struct Classes {
 
 /// The QOS of users without a class.
 const QOS_OF_OTHERS: &str = "softmig";
+/// A week.
+const LONGEST_IDLE_MINUTES: u64 = 7 * 24 * 60;
 /// Less than this is a figure in GiB.
 const LEAST_HOST_MEMORY_MIB: u64 = 64;
 /// The letters in names of QOS and classes; sacctmgr takes no upper case.
@@ -136,6 +141,10 @@ impl Classes {
             user: user.map(str::to_string),
             qos: quota.needs_qos().then_some(qos),
             quota,
+            idle_after: layer
+                .idle_minutes
+                .and_then(|Limit(minutes)| minutes)
+                .map(|minutes| Duration::from_secs(60 * minutes)),
         });
     }
 
@@ -374,6 +383,14 @@ impl ClassContext<'_> {
             ("cpus_per_shard", number(layer.cpus_per_shard)),
             ("max_cpus_per_shard", limit(layer.max_cpus_per_shard)),
         ];
+        if let Some(minutes) = limit(layer.idle_minutes)
+            && !(1..=LONGEST_IDLE_MINUTES).contains(&minutes)
+        {
+            return Err(format!(
+                "idle_minutes = {minutes} is not from 1 to {LONGEST_IDLE_MINUTES}; omit it, or write \"unlimited\", \
+                 where no job is to be called idle"
+            ));
+        }
         for (key, value) in cpus.into_iter().chain(memory) {
             if value == Some(0) {
                 return Err(format!("{key} = 0 would give a job nothing; omit it"));

@@ -20,6 +20,7 @@ use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A policy that was read and found consistent.
 #[derive(Clone, Debug)]
@@ -210,6 +211,18 @@ impl Policy {
     /// The limits of users that no rule names.
     pub fn standing_of_others(&self) -> Option<&Standing> {
         self.classes.standing_of_others()
+    }
+
+    /// For how long a job's GPU may be unused before the job is idle. It depends on the user's name, the job's account
+    /// and the user's primary group, as far as they are known; `None` if the job never is.
+    pub fn idle_after(
+        &self,
+        user: Option<&str>,
+        account: Option<&str>,
+        group: Option<u32>,
+    ) -> Option<Duration> {
+        let standing = self.standing(user, Ok(account), group);
+        standing.ok()??.idle_after
     }
 
     /// The members of a class by name, and by Slurm account.

@@ -88,6 +88,7 @@ layered! {
     max_cpus_per_shard: Limit,
     host_memory_mib_per_shard: u32,
     max_host_memory_mib_per_shard: Limit,
+    idle_minutes: Limit,
 }
 
 /// The limits of a user. `None` means unlimited.

@@ -1,4 +1,4 @@
-//! The names of a job's user and account, in its conf beside what the library reads.
+//! A job's user, account and group, in its conf beside the lines that the library reads.
 
 use core::fmt;
 
@@ -6,6 +6,7 @@ use super::job_conf::Lines;
 
 const USER: &str = "SOFTMIG_USER";
 const ACCOUNT: &str = "SOFTMIG_ACCOUNT";
+const GROUP: &str = "SOFTMIG_GID";
 
 /// What a conf may say of the job for people. The library does not read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,17 +15,20 @@ pub struct Names<'a> {
     pub user: Option<&'a str>,
     /// The account, as Slurm said it.
     pub account: Option<&'a str>,
+    /// The number of the user's primary group. Slurm says it from 23.11 on.
+    pub group: Option<u32>,
 }
 
 impl<'a> Names<'a> {
     /// The names that can be written: others would be taken for something else in a conf, or in what it is shown in.
-    pub fn checked(user: Option<&'a str>, account: Option<&'a str>) -> Self {
+    pub fn checked(user: Option<&'a str>, account: Option<&'a str>, group: Option<u32>) -> Self {
         const LONGEST: usize = 64;
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+@$".contains(&byte);
         let is_plain = |name: &&str| (1..=LONGEST).contains(&name.len()) && name.bytes().all(plain);
         Self {
             user: user.filter(is_plain),
             account: account.filter(is_plain),
+            group,
         }
     }
 
@@ -34,7 +38,8 @@ impl<'a> Names<'a> {
             .ok()
             .and_then(|text| Lines::read(text).ok());
         let value = |key| lines.as_ref()?.value(key).ok()?;
-        Self::checked(value(USER), value(ACCOUNT))
+        let group = value(GROUP).and_then(|text| text.parse().ok());
+        Self::checked(value(USER), value(ACCOUNT), group)
     }
 }
 
@@ -42,7 +47,9 @@ impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = [(USER, self.user), (ACCOUNT, self.account)];
         let mut known = lines.iter().filter_map(|(key, name)| Some((key, (*name)?)));
-        known.try_for_each(|(key, name)| writeln!(f, "{key}={name}"))
+        known.try_for_each(|(key, name)| writeln!(f, "{key}={name}"))?;
+        self.group
+            .map_or(Ok(()), |group| writeln!(f, "{GROUP}={group}"))
     }
 }
 
@@ -55,7 +62,7 @@ mod tests {
 
     #[test]
     fn names_are_written_beside_what_the_library_reads_and_no_other_line_comes_of_them() {
-        let names = Names::checked(Some("alice"), Some("phys-1"));
+        let names = Names::checked(Some("alice"), Some("phys-1"), Some(3001));
         let text = format!("{CONF}{names}");
         assert_eq!(
             JobConf::parse(text.as_bytes()),
@@ -74,7 +81,7 @@ mod tests {
             "a\"b",
             &"x".repeat(65),
         ] {
-            let names = Names::checked(Some(bad), Some("ok"));
+            let names = Names::checked(Some(bad), Some("ok"), None);
             assert_eq!(names.to_string(), "SOFTMIG_ACCOUNT=ok\n", "{bad:?}");
         }
     }

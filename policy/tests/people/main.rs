@@ -5,6 +5,7 @@
 mod classes;
 mod gates;
 mod hints;
+mod idle;
 mod requests;
 mod reserved;
 mod wrong;

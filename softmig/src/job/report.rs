@@ -123,6 +123,7 @@ impl fmt::Display for Report<'_> {
             }
             _ => write!(f, "\n  time     not known yet")?,
         }
+        self.idle(f)?;
         match (summary.refused, Size(summary.refused_largest_bytes)) {
             (0, _) => write!(f, "\n  refused  no allocation")?,
             (1, largest) => write!(f, "\n  refused  1 allocation, of {largest}")?,
@@ -167,7 +168,15 @@ impl Report<'_> {
             let peak = size(gpu.memory_peak_bytes, "at most");
             write!(f, "\n  {index}  {held}, {peak}")?;
         }
-        Ok(())
+        self.idle(f)
+    }
+
+    fn idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.job.idle_after_seconds.map(|limit| limit / 60.0);
+        match self.job.idle_words().zip(limit) {
+            Some((words, limit)) => write!(f, "\n  use      {words}; the site allows {limit} min"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -213,7 +222,11 @@ mod tests {
         });
         let small = told(|used| used.jobs[0].gpus[0].memory_peak_bytes = Some(600 << 20));
         let whole = told(|used| used.jobs[0].slice = None);
-        insta::assert_snapshot!([slice, refused, new, small, whole].join("\n\n"));
+        let idle = told(|used| {
+            let job = &mut used.jobs[0];
+            (job.idle_after_seconds, job.gpus[0].idle_seconds) = (Some(1800.0), 2750.0);
+        });
+        insta::assert_snapshot!([slice, refused, new, small, whole, idle].join("\n\n"));
     }
 
     #[test]

@@ -217,14 +217,21 @@ fn row(picture: &Picture, job: &Job) -> [String; 7] {
 
 /// What the monitor says of a job.
 fn used(picture: &Picture, job: &Job) -> Vec<String> {
-    let Some(summary) = picture.live(job).and_then(Summary::of) else {
+    let Some(live) = picture.live(job) else {
         return Vec::new();
     };
-    let mut text = format!("      {}", summary.sentence(None));
-    if let Some(held) = summary.held_bytes {
-        text += &format!("; holds {} now", Size(held));
+    let summary = Summary::of(live);
+    let held = summary.as_ref().and_then(|it| it.held_bytes);
+    let parts = [
+        summary.map(|it| it.sentence(None)),
+        held.map(|held| format!("holds {} now", Size(held))),
+        live.idle_words(),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => Vec::new(),
+        false => wrapped(&format!("      {}", parts.join("; ")), WIDTH, 6),
     }
-    wrapped(&text, WIDTH, 6)
 }
 
 /// `11-23 20:38`.
@@ -381,7 +388,8 @@ mod tests {
         let live = r#"{"schema_version":1,"node":"gpu01","gpus":[{"index":0,"memory_bytes":47672459264,"memory_used_bytes":9663676416}],
             "jobs":[{"job":1,"slice":{"type":"l40s","shards":1,"shards_per_gpu":4,"mode":"hard","memory_bytes":11918114816},
             "gpus":[{"index":0,"memory_bytes":4294967296,"memory_peak_bytes":8493465600,"known_seconds":1000.0,
-            "charged_seconds":152.5,"waited_seconds":40.0}]}]}"#;
+            "charged_seconds":152.5,"waited_seconds":40.0}]},
+            {"job":2,"idle_after_seconds":1800.0,"gpus":[{"index":0,"idle_seconds":2750.0}]}]}"#;
         picture.live = Some(serde_json::from_str::<usage::Node>(live).unwrap());
         picture.cluster.nodes.truncate(1);
         picture.cluster.jobs.retain(|job| !job.waits());

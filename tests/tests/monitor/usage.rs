@@ -13,6 +13,7 @@ use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Gpus, Node, Slurm, on_each_slurm};
 
 use super::daemon::Daemon;
+use super::ending::POLICY;
 use super::{NODE_CONF, QUARTER, entry, holds, job, memory};
 
 on_each_slurm!(seldom on 26.05: four_slices_agree_with_the_driver);
@@ -20,6 +21,9 @@ on_each_slurm!(seldom on 26.05: four_slices_agree_with_the_driver);
 const SLICE: &str = "gpu:l40s.4:1";
 /// The block of the job that takes what it gets.
 const BLOCK: u64 = 256 * MIB;
+/// After how long a job is idle: alice is known by her group.
+const IDLE: &str = "\n[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\nidle_minutes = 60\n\
+    [classes.physics]\nmembers = { groups = [2001] }\nidle_minutes = 30\n";
 const EXPORTER: &str = "/run/exporter.sock";
 
 /// The figures that the monitor gives out, as it writes them down every five seconds.
@@ -101,6 +105,10 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         .gpus([Gpus::l40s(1)])
         .file(NODE_CONF, "SOFTMIG_NODE=enforce\n")
         .file(PRELOAD, format!("{LIBRARY}\n"))
+        .file(
+            POLICY,
+            format!("{}{IDLE}", include_str!("../../../conf/policy.toml")),
+        )
         .start()?;
     let node = cluster.node(0);
     let driver = node.start_driver()?;
@@ -137,6 +145,14 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         (&json!(2001), &json!("alice"))
     );
     assert_eq!(of_alice["slice"]["memory_bytes"], QUARTER);
+    // Older releases of Slurm do not say the group.
+    let knows_groups = slurm >= Slurm::V24_11;
+    let idle_after = if knows_groups { 1800.0 } else { 3600.0 };
+    assert_eq!(of_alice["idle_after_seconds"], idle_after);
+    assert_eq!(
+        entry(&told["jobs"], "job", one)?["idle_after_seconds"],
+        3600.0
+    );
 
     // Time, within a point. The machine may be busy, and the two do not look at the same moment.
     let mut seen = Vec::new();

@@ -19,8 +19,19 @@ fn conf(job: u32) -> (JobConf, About) {
         since: at(1000),
         user: Some("alice".into()),
         account: Some("phys".into()),
+        group: Some(3001),
     };
     (JobConf::parse(text.as_bytes()).unwrap(), about)
+}
+
+/// One in which alice's group is idle after a minute, and other users never are.
+fn policy() -> Policy {
+    Policy::parse(
+        "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n\
+         [defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\n\
+         [classes.phys]\nmembers = { groups = [3001] }\nidle_minutes = 1\n",
+    )
+    .unwrap()
 }
 
 fn at(seconds: u64) -> SystemTime {
@@ -114,6 +125,7 @@ fn note(
         running: Duration::from_secs(running),
         accounts,
         records: &BTreeMap::new(),
+        policy: Some(&policy()),
     };
     books.note(sight, &moment)
 }
@@ -133,6 +145,7 @@ fn a_node_is_told_as_it_was_seen() {
     assert_eq!((job.job, job.uid, job.since), (7, 2001, 1000.0));
     assert_eq!(job.user.as_deref(), Some("alice"));
     assert_eq!(job.account.as_deref(), Some("phys"));
+    assert_eq!(job.idle_after_seconds, Some(60.0));
     let slice = job.slice.as_ref().unwrap();
     assert_eq!((slice.share(), slice.memory_bytes), (0.25, 100 << 20));
     let on = &job.gpus[0];
@@ -273,6 +286,7 @@ fn the_word_of_the_library_counts_to_the_limit_at_most() {
             running: Duration::from_secs(200),
             accounts: &BTreeMap::new(),
             records: &[(7, vec![record(peak)])].into(),
+            policy: None,
         };
         let node = books.note(&sight(&[(7, 50)]), &moment);
         let on = &node.jobs[0].gpus[0];
