@@ -272,7 +272,7 @@ mod tests {
             let start = Instant::now();
             let late = output(shell(script), Duration::from_millis(100), LONGEST);
             assert!(matches!(late, Err(AskError::Late)), "{script}");
-            assert!(start.elapsed() < Duration::from_secs(10), "{script}");
+            assert!(start.elapsed() < Duration::from_secs(50), "{script}");
         }
     }
 

@@ -80,7 +80,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let start = Instant::now();
         assert_eq!(asked(&path, Duration::from_millis(100)), None);
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(50));
         drop(listener);
     }
 }

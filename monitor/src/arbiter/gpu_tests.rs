@@ -267,7 +267,7 @@ impl Steered {
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

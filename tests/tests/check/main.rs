@@ -392,7 +392,7 @@ fn a_slurmctld_that_is_silent_holds_up_no_answer(slurm: Slurm) -> Result<()> {
     cluster.run("root", &["kill", "-CONT", &pid])?.ok()?;
     let said = said?;
     ensure!(
-        start.elapsed() < Duration::from_secs(20),
+        start.elapsed() < Duration::from_secs(60),
         "{:?}",
         start.elapsed()
     );

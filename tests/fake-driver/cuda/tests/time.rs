@@ -144,7 +144,7 @@ fn synchronizing_waits_for_the_real_clock() {
         |cuda| {
             cuda.start();
             let kernel = cuda.kernel("kernel busy argument", "busy");
-            let mut time = 300_000_000u64;
+            let mut time = 2_000_000_000u64;
             let mut arguments = [&raw mut time];
             let begin = Instant::now();
             let code = cu!(
@@ -164,11 +164,11 @@ fn synchronizing_waits_for_the_real_clock() {
                 )
             );
             assert_eq!(code, 0);
-            assert!(begin.elapsed() < Duration::from_millis(250));
+            assert!(begin.elapsed() < Duration::from_millis(1900));
             assert_eq!(cu!(cuda, cuCtxSynchronize()), 0);
             let waited = begin.elapsed();
-            assert!(waited >= Duration::from_millis(300), "{waited:?}");
-            assert!(waited < Duration::from_secs(3), "{waited:?}");
+            assert!(waited >= Duration::from_secs(2), "{waited:?}");
+            assert!(waited < Duration::from_secs(60), "{waited:?}");
         },
     );
 }
@@ -196,7 +196,7 @@ fn the_program_is_called_when_its_stream_gets_there() {
         // No thread calls the driver meanwhile.
         let begin = Instant::now();
         while CALLED.load(Ordering::SeqCst) == 0 {
-            assert!(begin.elapsed() < Duration::from_secs(5), "never called");
+            assert!(begin.elapsed() < Duration::from_secs(60), "never called");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(CALLED.load(Ordering::SeqCst), 3);
@@ -237,7 +237,7 @@ fn a_stream_waits_for_a_word_and_writes_one() {
             gate.store(1, Ordering::SeqCst);
             let begin = Instant::now();
             while done.load(Ordering::SeqCst) == 0 {
-                assert!(begin.elapsed() < Duration::from_secs(5), "never written");
+                assert!(begin.elapsed() < Duration::from_secs(60), "never written");
                 std::thread::sleep(Duration::from_millis(1));
             }
             assert_eq!(cu!(cuda, cuStreamSynchronize(stream)), 0);
