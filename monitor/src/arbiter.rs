@@ -124,7 +124,7 @@ impl Arbiter {
         }
     }
 
-    /// What jobs had of each GPU. What those had that are over is forgotten.
+    /// The use of each GPU by jobs. The use of jobs that are over is forgotten.
     pub fn accounts(&self, is_over: impl Fn(Job) -> bool) -> BTreeMap<GpuId, Account> {
         let account = |(id, gpu): (GpuId, Arc<Gpu>)| {
             gpu.forget(&is_over);

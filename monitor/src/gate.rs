@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     gate: Option<Arc<Gate>>,
-    /// What was wrong last, so that it is said once.
+    /// The last trouble, so that it is said once.
     trouble: Option<String>,
     /// When a gate that could not be set up is tried again.
     again: Option<Instant>,

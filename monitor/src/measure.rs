@@ -1,4 +1,4 @@
-//! What each job has on the node's GPUs, as the driver and the kernel say, whatever its processes
+//! Each job's use of the node's GPUs, as the driver and the kernel say, whatever its processes
 //! are or claim.
 //!
 //! [`reading`] asks NVML for every process on every GPU, [`mod@crate::jobs::owner`] asks the kernel whose each is, [`crate::jobs::confs`]
@@ -41,11 +41,11 @@ pub struct Measure {
 /// All that a look finds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sight {
-    /// What others see of it.
+    /// The part that others see.
     pub report: Report,
     /// Whose each process on a GPU is.
     pub owners: BTreeMap<u32, Owner>,
-    /// What the jobs may have.
+    /// The limits of the jobs.
     pub confs: Confs,
     /// The share of each GPU's time that processes had since the last look, in percent, by NVML's index; those that had any.
     pub busy: Busy,

@@ -19,7 +19,7 @@ pub struct Turns {
     pub error: Option<String>,
     /// The GPUs on which jobs take turns.
     pub gpus: Vec<Gpu>,
-    /// What was ended, and would have been; `None` if the daemon is older, or does not answer.
+    /// The processes that were ended, or would have been; `None` if the daemon is older, or does not answer.
     #[serde(default)]
     pub ending: Option<Ending>,
 }
@@ -80,7 +80,7 @@ pub struct Process {
 }
 
 impl Turns {
-    /// What the arbiter knows.
+    /// The arbiter's knowledge.
     pub fn new(status: &BTreeMap<GpuId, Vec<Tenant>>, sharing: &BTreeMap<GpuId, Sharing>) -> Self {
         let used = status.iter().filter(|(_, tenants)| !tenants.is_empty());
         let gpus = used.map(|(id, tenants)| {

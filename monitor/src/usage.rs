@@ -35,7 +35,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told.
+    /// The figures that are told.
     pub fn told(&self) -> usage::Node {
         self.node().clone()
     }

@@ -49,7 +49,7 @@ pub struct Watch {
     memory: Memory,
     /// Whether there were jobs with limits in the last look.
     is_watching: bool,
-    /// What was wrong last, so that it is said once.
+    /// The last trouble, so that it is said once.
     trouble: Option<String>,
     usage: usage::Keeper,
     /// Where the usage is told.
@@ -219,7 +219,7 @@ impl Watch {
     }
 }
 
-/// What kept a report from being whole.
+/// The trouble that kept a report from being whole.
 fn trouble(report: &Report) -> Option<String> {
     let of_gpu = |gpu: &crate::measure::report::Gpu| {
         let error = gpu.error.as_ref()?;
@@ -229,7 +229,7 @@ fn trouble(report: &Report) -> Option<String> {
     report.error.clone().or_else(of_gpus)
 }
 
-/// What to say.
+/// A line to say.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     /// A job has what it may not have.
@@ -241,7 +241,7 @@ enum Line {
 /// A job, by its number or its SLUID.
 type Name = (Option<u32>, Option<String>);
 
-/// What was seen before.
+/// The findings of before.
 #[derive(Debug, Default)]
 struct Memory {
     /// In the last report: which job on which GPU.
@@ -251,7 +251,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What to say of a report, and whether something in it has to be seen a second time.
+    /// The lines for a report, and whether something in it has to be seen a second time.
     fn compare(&mut self, report: &Report, now: Instant) -> (Vec<Line>, bool) {
         let mut lines = Vec::new();
         let mut seen = BTreeSet::new();

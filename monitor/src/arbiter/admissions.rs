@@ -22,7 +22,7 @@ const MOST_WAITING: usize = 256;
 /// Admits a process, or says why not.
 pub(super) type Admit = Arc<dyn Fn(Client) -> Result<(), Errno> + Send + Sync>;
 
-/// What is asked and not answered yet.
+/// The questions that are not answered yet.
 pub(super) struct Admissions {
     admit: Option<Admit>,
     jobs: Arc<Mutex<HashMap<Job, Queue>>>,

@@ -23,7 +23,7 @@ pub struct Client {
     pub uid: u32,
 }
 
-/// What a client gets a seat as.
+/// The identity with which a client gets a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Its job.

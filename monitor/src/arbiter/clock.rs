@@ -1,4 +1,4 @@
-//! What time it is.
+//! The time.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -8,7 +8,7 @@ pub(super) fn now() -> Nanos {
     time(ClockId::Monotonic)
 }
 
-/// What a clock says.
+/// The time by a clock.
 pub(super) fn time(clock: ClockId) -> Nanos {
     let time = clock_gettime(clock);
     time.tv_sec * 1_000_000_000 + time.tv_nsec

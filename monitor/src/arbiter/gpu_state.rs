@@ -1,4 +1,4 @@
-//! What is known of a GPU's turns and seats at one time, and what is done then.
+//! The state of a GPU's turns and seats at one time, and the steps that follow from it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -162,7 +162,7 @@ impl GpuState {
         tenants.collect()
     }
 
-    /// What jobs had of the GPU, and their state.
+    /// The jobs' use of the GPU, and their state.
     pub(super) fn account(&mut self) -> Account {
         if let Some(steering) = &mut self.steering {
             self.turns.book().add(&steering.take_book());

@@ -83,7 +83,7 @@ impl Sat {
     }
 }
 
-/// What a crowd does.
+/// The doings of a crowd.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Nothing,

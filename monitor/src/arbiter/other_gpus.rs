@@ -1,4 +1,4 @@
-//! What the GPUs tell each other of jobs that use several of them together.
+//! The GPUs' knowledge of each other's jobs that use several of them together.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -45,13 +45,13 @@ impl Page {
         seat.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// What the process says.
+    /// The words of the process.
     pub(super) fn said(&self) -> Said {
         let Ok(seat) = self.seat() else {
             return Said::default();
         };
         Said {
-            // What was used until a turn was given back is written before that: so it is read after it.
+            // The use of a turn is written before the turn is given back: so it is read after it.
             wishes: seat.wish().load(SeqCst) != 0,
             done: seat.done().load(SeqCst),
             used: seat.used().load(SeqCst),

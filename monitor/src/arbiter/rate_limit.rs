@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use crate::schedule::turns::Nanos;
 
-/// What hearing a ring costs, and what each seat of the job adds to that: no measure, but of the right size.
+/// The cost of hearing a ring, and the part that each seat of the job adds: not measured, but of the right size.
 const RING: Nanos = 5_000;
 const SEAT: Nanos = 50;
 /// A job is heard for one part of the time in so many.
 const PARTS: Nanos = 20;
-/// What it did not ring in this time it may ring at once.
+/// The rings that it saved in this time it may ring at once.
 const SAVINGS: Nanos = 10_000_000;
 /// The shortest wait: to sleep and wake for each ring would cost more than to look.
 const REST: Nanos = 1_000_000;
 
-/// What the seats of one job at a GPU have in common: when all is paid for that they rang.
+/// The account that the seats of one job at a GPU share: when all of their rings are paid for.
 #[derive(Debug, Default)]
 pub(super) struct RateLimit(AtomicI64);
 

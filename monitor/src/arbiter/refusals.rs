@@ -22,7 +22,7 @@ const AFTER_CROWD: Nanos = 5 * SECOND;
 /// How often a crowd is told of.
 const TOLD_EVERY: Nanos = 60 * SECOND;
 
-/// What the server notes, for who asks the arbiter.
+/// The server's notes, for those that ask the arbiter.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Noted>);
 

@@ -48,7 +48,7 @@ pub(super) struct Session {
 /// Channels are not proven more often than this.
 const PAUSE: Nanos = 20_000_000;
 
-/// What is known of a process's channels.
+/// The state of a process's channels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Channels {
     /// It has told of none yet.
@@ -165,7 +165,7 @@ impl Session {
             self.know(self.prove(slice));
             self.has_slice.store(slice, SeqCst);
             self.version.store(version, SeqCst);
-            // What was held since then is still to be proven.
+            // Channels that were held since then are still to be proven.
             let _ = (self.unproven).compare_exchange(unproven, 0, SeqCst, SeqCst);
         }
     }
@@ -187,7 +187,7 @@ impl Session {
             return Channels::Not;
         }
         let Some(process) = &self.process else {
-            // What is known all the same was not told by it.
+            // The rest was not told by it.
             let known = self.known();
             return if known.is_empty() {
                 Channels::Not
@@ -225,7 +225,7 @@ impl Session {
     /// For how long it had work since this was last asked.
     pub(super) fn new_pending(&self) -> Nanos {
         let pending = self.page.pending(now().unsigned_abs());
-        // What was read while the process wrote may be less than before.
+        // A figure that was read while the process wrote may be less than before.
         let before = self.pending.fetch_max(pending, SeqCst);
         Nanos::try_from(pending.saturating_sub(before)).unwrap_or(0)
     }

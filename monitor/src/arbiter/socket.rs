@@ -154,7 +154,7 @@ pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// What a client asks for.
+/// The question of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// A seat at this GPU.
@@ -163,7 +163,7 @@ pub(super) enum Asked {
     Admission,
 }
 
-/// What a client asks for; `None` for anything else than a request. The request stays on the socket (see `closer`).
+/// The question of a client; `None` for anything else than a request. The request stays on the socket (see `closer`).
 pub(super) fn receive(client: &ClientSocket) -> Option<Asked> {
     // One more, to see that it is no longer.
     let mut bytes = [0; Request::SIZE + 1];

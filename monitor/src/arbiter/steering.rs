@@ -28,7 +28,7 @@ const LEAVING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
-    /// What was logged since the last call, and whether something before it was lost.
+    /// The log since the last call, and whether something before it was lost.
     fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, softmig_rm::Error>;
 
     /// Lets channels run or wait.
@@ -166,7 +166,7 @@ impl Scheduler {
             Ok(has_lost) => {
                 let stays = self.log.note(&switches, time(ClockId::Realtime));
                 if has_lost {
-                    // What was lost is later than what is there. Who came may have left.
+                    // The lost entries are later than those that are there. A process that came may have left.
                     self.log = Log::default();
                 }
                 return Some(stays);
@@ -216,7 +216,7 @@ fn name(id: GpuId) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a list's name begins with; then comes the GPU.
+/// The beginning of a list's name; then comes the GPU.
 const LIST: &str = "waiting-";
 
 fn list_name(id: GpuId) -> String {
@@ -264,7 +264,7 @@ fn parse_channel(line: &str) -> Option<Channel> {
     })
 }
 
-/// What a process does there, as far as its page says.
+/// The state of a process there, as far as its page says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
     pub(super) job: Job,
@@ -285,7 +285,7 @@ pub struct Unseated {
     pub mode: Mode,
 }
 
-/// What became of channels that are to wait.
+/// The outcome for channels that are to wait.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// Those that did not wait before.
@@ -335,7 +335,7 @@ impl Steering {
         self.state(job).is_none_or(|(is_on, _)| is_on)
     }
 
-    /// What a job may still have, and was charged.
+    /// The time that a job may still have, and its charge.
     pub(super) fn standing(&self, job: Job) -> Option<(Nanos, Nanos)> {
         self.sharing.standing(job)
     }

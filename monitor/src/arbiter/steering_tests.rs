@@ -1,10 +1,10 @@
-//! What of the log is charged to whom, and which channels wait.
+//! The charges by the log, and the channels that wait.
 
 use super::*;
 
 const MS: Nanos = 1_000_000;
 
-/// What a process did that was on the GPU for these times.
+/// The doings of a process that was on the GPU for these times.
 fn stays(lengths: &[Nanos]) -> BTreeMap<u32, Stays> {
     let (resident, lengths) = (lengths.iter().sum(), lengths.to_vec());
     [(7, Stays { resident, lengths })].into()

@@ -31,7 +31,7 @@ impl Log {
         self.there.is_empty()
     }
 
-    /// What each process did since the last time.
+    /// The doings of each process since the last time.
     pub(super) fn note(&mut self, switches: &[Switch], now: Nanos) -> BTreeMap<u32, Stays> {
         let mut all: BTreeMap<u32, Stays> = BTreeMap::new();
         for switch in switches {

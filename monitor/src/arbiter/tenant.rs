@@ -1,4 +1,4 @@
-//! What the arbiter tells of a GPU and its jobs.
+//! The arbiter's report on a GPU and its jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::schedule::turns::{Book, Job, Nanos, Standing};
 /// The state of a GPU's jobs, as [`super::Arbiter::status`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// What the arbiter knows.
+    /// The arbiter's knowledge.
     pub standing: Standing,
     /// Since when the job has had processes here, or time to pay for.
     pub known_for: Duration,
@@ -28,7 +28,7 @@ pub struct Member {
     pub shut_out_for: Option<Duration>,
 }
 
-/// What jobs had of a GPU, as [`super::Arbiter::accounts`] tells.
+/// The use of a GPU by jobs, as [`super::Arbiter::accounts`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// For how long it was counted.

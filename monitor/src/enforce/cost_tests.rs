@@ -1,4 +1,4 @@
-//! What a look costs, without NVML's own time.
+//! The cost of a look, without NVML's own time.
 
 use crate::arbiter::Seats;
 use crate::enforce::look::Claim;

@@ -37,7 +37,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// The pause between two scans for processes that may keep memory in no process's figure.
 const STRAYS_EVERY: Duration = Duration::from_secs(10);
 
-/// What is seen of the node, from where it is asked.
+/// The sight of the node, from where it is asked.
 pub trait Eyes {
     /// Measures, and asks the arbiter who has a seat. With `again` it is not asked how busy processes are.
     fn see(&mut self, again: bool) -> (Sight, Seats);
@@ -66,7 +66,7 @@ pub struct Enforcer {
     counted: BTreeSet<(Rule, ProcessId)>,
     /// When each thing was last spoken of.
     said: BTreeMap<(Rule, Holder, String), Duration>,
-    /// What the last look found.
+    /// The findings of the last look.
     found: BTreeSet<(Rule, Holder, String)>,
     scan: Scan,
     strays: Option<(Duration, Vec<Stray>)>,
@@ -115,7 +115,7 @@ impl Enforcer {
         let settings = &settings_of_node(settings, &grounds);
         self.tally.set(settings.end);
         if sight.report.error.is_some() {
-            // What is not seen is charged to no job.
+            // Work that is not seen is charged to no job.
             eyes.tell_unseated(BTreeMap::new());
             return None;
         }

@@ -41,7 +41,7 @@ impl Places {
         }
     }
 
-    /// What they say now.
+    /// Their present values.
     pub fn grounds(&self, arbiter_answers: bool) -> Grounds {
         Grounds {
             enforced_since: self.enforced_since().map(|time| ticks_at(time + MARGIN)),

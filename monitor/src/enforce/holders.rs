@@ -32,7 +32,7 @@ pub struct Scan {
     found: BTreeMap<u32, u32>,
 }
 
-/// What a measurement leaves unexplained, and who may keep it. No more than `most` files are looked at.
+/// The memory that a measurement leaves unexplained, and the jobs that may keep it. At most `most` files are looked at.
 pub fn strays(proc: &Path, sight: &Sight, scan: &mut Scan, most: usize) -> Vec<Stray> {
     let unexplained =
         |gpu: &&crate::measure::report::Gpu| !gpu.mig && gpu.unlisted_bytes > Some(KEPT);

@@ -1,4 +1,4 @@
-//! What is done to offenders, one step after the other: a signal that asks them to end, one that does not, and all of the job
+//! The steps against offenders, one after the other: a signal that asks them to end, one that does not, and all of the job
 //! when another of its processes offends after that.
 //!
 //! Nothing here reads a clock or sends a signal.
@@ -17,13 +17,13 @@ const STUCK: Duration = Duration::from_secs(2);
 /// How often one that is stuck is ended again.
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// What is found within so long, of processes that were there at its beginning, is one offence: rules differ in when they see it.
+/// Findings within this time are one offence if their processes were there at its beginning: rules differ in when they see it.
 const TOGETHER: Duration = Duration::from_secs(5);
 
 /// After so long without an offence a holder begins anew.
 const FORGIVEN: Duration = Duration::from_secs(3600);
 
-/// What to do now.
+/// The step to take now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Ask these to end (SIGTERM).
@@ -35,7 +35,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// What it is about.
+    /// The offence that it is about.
     pub fn offence(&self) -> &Offence {
         match self {
             Self::Ask(offence) | Self::End(offence) | Self::EndJob(offence) => offence,

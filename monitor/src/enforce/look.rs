@@ -1,4 +1,4 @@
-//! What one measurement shows of who is on the GPUs, as plain values.
+//! The processes on the GPUs by one measurement, as plain values.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Holder {
     User(u32),
 }
 
-/// What a holder may have.
+/// The limits of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// A slice.
@@ -74,7 +74,7 @@ pub struct Process {
     pub id: ProcessId,
     /// Whether it computes there, and does not only draw.
     pub computes: bool,
-    /// What it has, in bytes; `None` where the driver has no figure.
+    /// Its memory in bytes; `None` where the driver has no figure.
     pub memory: Option<u64>,
     /// The share of the GPU's time that it had since the last look, in percent.
     pub busy: u32,
@@ -93,11 +93,11 @@ pub struct Tenant {
     pub uid: Option<u32>,
     /// The GPU's UUID.
     pub gpu: String,
-    /// What it may have.
+    /// Its limit.
     pub claim: Claim,
     /// Whether the GPU is one of the job's; `None` where its conf does not say.
     pub is_assigned: Option<bool>,
-    /// What its processes have together, in bytes; `None` where that was not measured.
+    /// The memory of its processes together, in bytes; `None` where that was not measured.
     pub memory: Option<u64>,
     /// The GPU time that the arbiter charged it in all; `None` where the arbiter does not know it.
     pub charged: Option<Duration>,
@@ -123,7 +123,7 @@ pub struct Look {
     pub at: Duration,
     /// The processes on the GPUs.
     pub tenants: Vec<Tenant>,
-    /// What is in no process's figure.
+    /// The memory that is in no process's figure.
     pub strays: Vec<Stray>,
 }
 

@@ -16,7 +16,7 @@ use softmig_policy::config::monitor::{End, Monitor, OutsideJobs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What can be wrong.
+/// The rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// A job has more memory than its slice and a margin.
@@ -60,7 +60,7 @@ impl Rule {
         }
     }
 
-    /// What it found, for people.
+    /// Its finding, in words.
     pub fn what(self) -> &'static str {
         match self {
             Self::Memory => "more memory than its slice",
@@ -73,7 +73,7 @@ impl Rule {
         }
     }
 
-    /// What becomes of it under these settings.
+    /// Its consequence under these settings.
     pub fn consequence(self, settings: &Monitor) -> Consequence {
         let least = match self {
             Self::Memory => End::Memory,
@@ -98,7 +98,7 @@ impl Rule {
     }
 }
 
-/// What becomes of a finding.
+/// The consequence of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
     /// Nothing at all.
@@ -126,16 +126,16 @@ pub struct Offence {
     pub processes: Vec<ProcessId>,
     /// All that are concerned.
     pub pids: Vec<u32>,
-    /// What the holder has there, in bytes.
+    /// The holder's memory there, in bytes.
     pub memory: Option<u64>,
-    /// What it may have.
+    /// Its limit.
     pub limit: Option<u64>,
 }
 
-/// What follows from a look.
+/// The findings of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// What was seen long enough, and is still there.
+    /// Offences that were seen long enough, and are still there.
     pub offences: Vec<Offence>,
     /// Whether something was seen that is to be looked at again soon.
     pub is_in_doubt: bool,

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 /// Users below this are accounts of the system's.
 const FIRST_USER: u32 = 1000;
 
-/// What NVIDIA's package has: the control daemon of MPS starts servers, each as the user whom it serves.
+/// The paths in NVIDIA's package: the control daemon of MPS starts servers, each as the user whom it serves.
 const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
-/// What a server's name begins with, as the kernel cuts it.
+/// The beginning of a server's name, as the kernel cuts it.
 const MPS_NAME: &str = "nvidia-cuda-mps";
 
-/// What applies on the node. Times are clock ticks since the machine's start.
+/// The settings of the node. Times are clock ticks since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grounds {
     /// Processes that began later have the library and are held to limits; `None` where the node does not enforce.
@@ -38,11 +38,11 @@ pub struct Grounds {
 /// All that a look is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// What was measured.
+    /// The measurement.
     pub sight: &'a Sight,
     /// The processes that had a seat after NVML was asked, and before it was seen which processes are alive.
     pub seats: &'a Seats,
-    /// What applies.
+    /// The settings.
     pub grounds: &'a Grounds,
     /// Where processes are told.
     pub proc: &'a Path,
@@ -216,7 +216,7 @@ impl Scene<'_> {
     }
 }
 
-/// What the arbiter knows, by the GPU's UUID.
+/// The arbiter's knowledge, by the GPU's UUID.
 struct Known {
     given: BTreeSet<(String, u32)>,
     charged: BTreeMap<(String, turns::Job), turns::Nanos>,

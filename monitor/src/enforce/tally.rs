@@ -37,7 +37,7 @@ impl Tally {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the administrator says now.
+    /// The administrator's present settings.
     pub fn set(&self, end: End) {
         self.counts().end = end;
     }
@@ -67,7 +67,7 @@ impl Tally {
         found.collect()
     }
 
-    /// What is told.
+    /// The figures that are told.
     pub fn told(&self) -> Ending {
         let counts = self.counts();
         let would = counts.would.iter().map(|(rule, &processes)| ByRule {

@@ -46,7 +46,7 @@ fn a_gate_is_wanted_where_the_policy_says_so_and_limits_hold() {
         wanted(WANTED, "SOFTMIG_NODE=enforce\nSOFTMIG_IDENTITY=env\n"),
         Some(false)
     );
-    // What cannot be read changes nothing.
+    // A file that cannot be read changes nothing.
     assert_eq!(wanted("[node", ENFORCE), None);
     assert_eq!(wanted(WANTED, "garbage"), None);
     let (folder, keeper) = keeper(WANTED, ENFORCE);

@@ -15,13 +15,13 @@ use std::time::{Duration, SystemTime};
 pub struct Confs {
     /// By the job's number; an error is what is wrong with its conf.
     pub jobs: BTreeMap<u32, Result<JobConf, String>>,
-    /// What else is known of a job with a conf.
+    /// Other facts about a job with a conf.
     pub about: BTreeMap<u32, About>,
     /// The numbers of jobs that are known by another name.
     pub sluids: BTreeMap<String, u32>,
 }
 
-/// What is known of a job beside its limits.
+/// Facts about a job beside its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// When its conf was written.

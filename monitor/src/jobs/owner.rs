@@ -22,7 +22,7 @@ pub enum Owner {
     Process {
         /// Its real user.
         uid: u32,
-        /// What it calls itself, in plain characters.
+        /// Its own name for itself, in plain characters.
         name: String,
         /// Its job.
         place: Place,

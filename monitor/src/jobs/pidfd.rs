@@ -84,7 +84,7 @@ fn start_time(pid: u32) -> Option<String> {
     (!matches!(state, 'Z' | 'X')).then_some(began)
 }
 
-/// What `/proc/PID/stat` says of a process's first thread, and when the process began, in clock ticks since the machine's start.
+/// The state of a process's first thread by `/proc/PID/stat`, and the process's start, in clock ticks since the machine's start.
 pub(crate) fn state_and_beginning(stat: &[u8]) -> Option<(char, String)> {
     let stat = String::from_utf8_lossy(stat);
     // Its name is the second field, may have anything in it, and is in parentheses.

@@ -1,4 +1,4 @@
-//! What NVML says of a node's GPUs and of the processes on them, as plain values.
+//! A node's GPUs and the processes on them by NVML, as plain values.
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
@@ -46,15 +46,15 @@ pub struct Gpu {
 pub struct User {
     /// Its number, as it is here.
     pub pid: u32,
-    /// What for.
+    /// The purpose.
     pub kinds: Vec<Kind>,
-    /// What it has, in bytes; `None` where the driver does not know.
+    /// Its memory in bytes; `None` where the driver does not know.
     pub memory: Option<u64>,
     /// The part of a MIG GPU.
     pub instance: Option<u32>,
 }
 
-/// What a process uses a GPU for.
+/// The purpose for which a process uses a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

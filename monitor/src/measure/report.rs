@@ -25,7 +25,7 @@ pub struct Report {
     pub gpus: Vec<Gpu>,
     /// Every job that has a conf here, and every one that has a process on a GPU.
     pub jobs: Vec<Job>,
-    /// What is on the GPUs and in no job, by user.
+    /// The use of GPUs outside every job, by user.
     pub users: Vec<User>,
     /// The jobs that take turns on the GPUs, as the daemon says; `None` if it was not asked.
     pub turns: Option<Turns>,
@@ -44,11 +44,11 @@ pub struct Gpu {
     pub mig: bool,
     /// All of its memory.
     pub total_bytes: Option<u64>,
-    /// What the driver keeps of it for itself.
+    /// The part that the driver keeps for itself.
     pub reserved_bytes: Option<u64>,
     /// The part of it that processes have.
     pub used_bytes: Option<u64>,
-    /// What is left of it.
+    /// The rest.
     pub free_bytes: Option<u64>,
     /// Used, but by none of the processes below: managed memory, memory without a context.
     pub unlisted_bytes: Option<u64>,
@@ -63,17 +63,17 @@ pub struct Gpu {
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// What it uses the GPU for.
+    /// Its use of the GPU.
     pub kinds: Vec<Kind>,
-    /// What it has.
+    /// Its memory.
     pub memory_bytes: Option<u64>,
     /// The part of a MIG GPU.
     pub gpu_instance: Option<u32>,
-    /// What is known of it.
+    /// Its identity, as far as it is known.
     pub state: State,
     /// Its real user.
     pub uid: Option<u32>,
-    /// What it calls itself.
+    /// Its own name for itself.
     pub name: Option<String>,
     /// Its job.
     pub job: Option<u32>,
@@ -81,7 +81,7 @@ pub struct Process {
     pub sluid: Option<String>,
 }
 
-/// What is known of a process.
+/// The identity of a process, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -112,7 +112,7 @@ pub struct Job {
     pub gpus: Vec<JobGpu>,
 }
 
-/// What a job's conf is.
+/// The state of a job's conf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Conf {
@@ -151,22 +151,22 @@ pub struct JobGpu {
     pub holding: Holding,
     /// Whether it is one of those that the job was given; `null` where its conf does not name them.
     pub assigned: Option<bool>,
-    /// What the job may have; `null` where it has no limit, or none that is known.
+    /// The job's limit; `null` where it has none, or none that is known.
     pub limit_bytes: Option<u64>,
-    /// What it has beyond that.
+    /// Its memory beyond that.
     pub excess_bytes: Option<u64>,
-    /// What is wrong.
+    /// The finding.
     pub finding: Option<Finding>,
 }
 
-/// What a job or a user has on a GPU.
+/// The memory of a job or a user on a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Holding {
     /// NVML's index; `null` for a GPU that NVML does not show.
     pub index: Option<u32>,
     /// The GPU.
     pub uuid: Option<String>,
-    /// What its processes have together; `null` where that was not measured.
+    /// The memory of its processes together; `null` where that was not measured.
     pub memory_bytes: Option<u64>,
     /// How many of them the driver has no figure for: what they have is missing in the sum.
     pub unmeasured: usize,
@@ -174,7 +174,7 @@ pub struct Holding {
     pub pids: Vec<u32>,
 }
 
-/// What is wrong with a job on a GPU.
+/// A finding about a job on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -191,7 +191,7 @@ pub enum Finding {
 pub struct User {
     /// The user; `null` for processes of which that is not known.
     pub uid: Option<u32>,
-    /// What his processes have on each GPU.
+    /// The memory of their processes on each GPU.
     pub gpus: Vec<Holding>,
 }
 
@@ -208,7 +208,7 @@ impl Report {
         self.error.is_some() || self.gpus.iter().any(|gpu| gpu.error.is_some())
     }
 
-    /// What is wrong, each with its job.
+    /// The findings, each with its job.
     pub fn findings(&self) -> impl Iterator<Item = (&Job, &JobGpu, Finding)> {
         self.jobs.iter().flat_map(|job| {
             let gpus = job.gpus.iter();

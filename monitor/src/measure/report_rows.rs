@@ -22,7 +22,7 @@ enum Holder {
     Unknown,
 }
 
-/// What every holder has on every GPU, by the GPU's place in the reading.
+/// Every holder's memory on every GPU, by the GPU's place in the reading.
 type Holdings = BTreeMap<Holder, BTreeMap<usize, Holding>>;
 
 /// Makes the report, but for its time.

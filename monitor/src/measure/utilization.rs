@@ -4,7 +4,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::collections::BTreeMap;
 
-/// What was asked before.
+/// The questions of before.
 #[derive(Debug, Default)]
 pub(crate) struct Utilization {
     /// The time of the last sample of each GPU, by NVML's index.

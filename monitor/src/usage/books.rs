@@ -1,4 +1,4 @@
-//! What each job has and had of each GPU, until its conf goes.
+//! Each job's use of each GPU, until its conf goes.
 
 use super::ledger::key;
 use crate::arbiter::{Account, GpuId, Sharing, uuid};
@@ -14,16 +14,16 @@ use softmig_usage as usage;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// What there is to be added up, beside what was measured.
+/// The figures to add up, beside the measurement.
 #[derive(Debug)]
 pub struct Moment<'a> {
     /// The time, as people tell it.
     pub now: SystemTime,
     /// For how long this monitor runs.
     pub running: Duration,
-    /// What the arbiter knows of each GPU.
+    /// The arbiter's account of each GPU.
     pub accounts: &'a BTreeMap<GpuId, Account>,
-    /// What the library says of each job's memory.
+    /// The library's figures of each job's memory.
     pub records: &'a BTreeMap<u32, Vec<Record>>,
     /// The rules about users, which say when a job is idle.
     pub policy: Option<&'a Policy>,
@@ -41,7 +41,7 @@ impl Moment<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Books {
     node: String,
-    /// What an earlier monitor wrote, which this one has not taken over yet.
+    /// The figures of an earlier monitor, which this one has not taken over yet.
     saved: usage::Node,
     /// The GPUs as they were last seen, and what an earlier monitor had counted.
     gpus: BTreeMap<String, (usage::Gpu, usage::Gpu)>,
@@ -55,14 +55,14 @@ struct Known {
     gpus: BTreeMap<String, Past>,
 }
 
-/// What is kept of a job on a GPU from one time to the next.
+/// The state of a job on a GPU, from one look to the next.
 #[derive(Clone, Debug, Default)]
 struct Past {
-    /// What was counted before the beginning.
+    /// The counts from before the beginning.
     before: usage::JobGpu,
     /// The arbiter's sums at the beginning, which were those of an earlier job of the same number.
     base: Totals,
-    /// What the arbiter said last.
+    /// The arbiter's last sums.
     last: Totals,
     /// For how long this monitor ran at the beginning.
     began: f64,
@@ -228,7 +228,7 @@ impl Books {
             let all = account.and_then(|it| totals(it, id)).unwrap_or(past.last);
             let is_active = all.charged > past.last.charged || standing.is_some_and(|it| it.wishes);
             past.last = all;
-            // What is not measured is not known to be idle.
+            // A GPU that is not measured may be busy.
             if is_active || is_busy || !is_seen {
                 past.active = running;
             }
@@ -268,7 +268,7 @@ impl Books {
         }
     }
 
-    /// What an earlier monitor wrote of this very job.
+    /// An earlier monitor's figures of this very job.
     fn saved_job(&self, id: u32, about: &About) -> Option<usage::Job> {
         /// The precision of what is written.
         const SAME: f64 = 0.001;

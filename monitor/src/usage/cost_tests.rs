@@ -1,4 +1,4 @@
-//! What it costs to tell the usage, without NVML's own time and without measuring, which `enforce::cost_tests` has.
+//! The cost of telling the usage, without NVML's own time and without measuring, which `enforce::cost_tests` has.
 
 use super::{Keeper, Shared};
 use crate::jobs::confs::Confs;

@@ -19,7 +19,7 @@ const LONGEST: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct Files {
     node: Node,
-    /// What was wrong last, so that it is said once.
+    /// The last trouble, so that it is said once.
     trouble: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Files {
         }
     }
 
-    /// What an earlier monitor wrote; nothing if the node has started since.
+    /// The figures of an earlier monitor; none if the node has started since.
     pub fn load(&self) -> usage::Node {
         let read = || {
             let run = Dir::open(&self.node.run, self.node.owner).ok()??;
@@ -121,7 +121,7 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::write(&other, "").unwrap();
         std::fs::create_dir_all(here.run.join("jobs/7")).unwrap();
-        // What is in the way is replaced, and never followed.
+        // Anything in the way is replaced, and never followed.
         symlink(&other, here.run.join("jobs/7/usage")).unwrap();
         symlink(&other, here.run.join("jobs/7/.usage.new")).unwrap();
         files.write(&node(&[7, 8]));

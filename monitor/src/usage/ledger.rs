@@ -1,4 +1,4 @@
-//! What the library says of each job's memory, in the job's ledger. Its user can write there: it is read, and never mapped.
+//! The library's figures of each job's memory, in the job's ledger. The job's user can write there: it is read, and never mapped.
 
 use softmig_node::dir::Dir;
 use softmig_node::node::Node;

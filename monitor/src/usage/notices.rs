@@ -13,7 +13,7 @@ const FAR: f64 = 0.8;
 /// Refusals of a job on a GPU, and that its memory is nearly used up, are told of no more often.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What was told of the jobs that are here.
+/// The events that were told of the jobs that are here.
 #[derive(Debug, Default)]
 pub struct Notices {
     known: BTreeMap<(u32, String), Known>,
@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Notices {
-    /// What is new in these figures.
+    /// The events that are new in these figures.
     pub fn of(&mut self, node: &usage::Node, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         let mut here = BTreeSet::new();

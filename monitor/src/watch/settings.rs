@@ -7,7 +7,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use tracing::{info, warn};
 
-/// What was read last.
+/// The values that were read last.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     /// The file that it was read from, and when that was written.
@@ -19,7 +19,7 @@ pub(super) struct Settings {
     pub(super) policy: Option<Policy>,
 }
 
-/// What tells a file from the one that it replaces.
+/// The marks that tell a file from the one that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Version {
     inode: u64,
@@ -28,7 +28,7 @@ struct Version {
 }
 
 impl Settings {
-    /// What the node's policy says. Of one that cannot be read, the last that could be holds.
+    /// The `[monitor]` of the node's policy. If the policy cannot be read, the last one that could be read holds.
     pub(super) fn of(&mut self, node: &Node) -> Monitor {
         let version = std::fs::metadata(&node.policy)
             .ok()

@@ -26,7 +26,7 @@ const STICKY: u32 = 0o1000;
 pub(super) struct Textfile {
     /// The one that is there.
     written: Option<String>,
-    /// What was wrong last, so that it is said once.
+    /// The last trouble, so that it is said once.
     trouble: Option<String>,
 }
 

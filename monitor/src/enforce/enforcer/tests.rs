@@ -13,7 +13,7 @@ const GPU: &str = "GPU-07070707-0707-0707-0707-070707070707";
 const ID: [u8; 16] = [7; 16];
 const USER: u32 = 2001;
 
-/// What is on the GPU: processes that are in no job for the kernel, and in job 12 for the measurement.
+/// The processes on the GPU: in no job for the kernel, and in job 12 for the measurement.
 struct Shown {
     pids: Vec<u32>,
     mib: u64,

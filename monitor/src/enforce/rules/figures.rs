@@ -1,11 +1,11 @@
-//! What takes more than two looks: which processes worked without a seat, and how much of a GPU's time a job had.
+//! The figures that take more than two looks: which processes worked without a seat, and how much of a GPU's time a job had.
 
 use crate::enforce::look::{Holder, Look, Process, ProcessId, Seat, Tenant};
 use crate::enforce::rules::bounds::Bounds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What was seen so far.
+/// The looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     last: Option<Duration>,
@@ -21,9 +21,9 @@ pub(super) struct Figures {
 struct Spent {
     /// When this window began.
     since: Duration,
-    /// What the job was charged by then.
+    /// The job's charge by then.
     charged: Duration,
-    /// What it had in this window.
+    /// Its use in this window.
     had: Duration,
     /// For how many windows in a row it had far more than it was charged.
     windows: u32,

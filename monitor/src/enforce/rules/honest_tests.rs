@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// What a job's program does over and over, beside what all do.
+/// The steps that a job's program repeats, beside those of all programs.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
     /// Workers come and go.
@@ -62,7 +62,7 @@ struct Honest {
     processes: Vec<Process>,
     /// When each began.
     began: BTreeMap<ProcessId, u64>,
-    /// What the dead held, and until when it stays charged.
+    /// The memory of dead processes, and until when it stays charged.
     dead: Vec<(u64, u64)>,
 }
 
@@ -212,7 +212,7 @@ fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
 fn of_ten_thousand_honest_jobs_none_is_ended() {
     for first in (0..JOBS).step_by(JOBS_AT_ONCE as usize) {
         let found = offences(first..first + JOBS_AT_ONCE, false);
-        // What was used and what was charged are not simulated.
+        // Use and charge are not simulated.
         let found: Vec<_> = found.iter().filter(|it| it.rule != Rule::Time).collect();
         assert!(found.is_empty(), "{found:?}");
     }

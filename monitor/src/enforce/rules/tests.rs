@@ -66,7 +66,7 @@ fn look(millis: u64, tenants: Vec<Tenant>) -> Look {
     }
 }
 
-/// What follows from these looks, each half a second after the one before: the rule, the job and who is to end.
+/// The findings of these looks, each half a second after the one before: the rule, the job and the processes that are to end.
 fn judged(settings: &Monitor, looks: Vec<Vec<Tenant>>) -> Vec<Vec<(Rule, Holder, Vec<u32>)>> {
     let mut judge = Judge::default();
     let none = BTreeSet::new();

@@ -6,7 +6,7 @@ mod waiting;
 
 use super::*;
 
-/// What a program does.
+/// The work of a program.
 #[derive(Clone, Copy, Debug)]
 enum Program {
     /// Has always work queued.
@@ -96,7 +96,7 @@ impl Sim {
     }
 }
 
-/// What each of these gets of the GPU in some seconds, after one.
+/// Each program's part of the GPU in some seconds, after one.
 fn run(jobs: &[(u32, u32, Mode, Program)]) -> Vec<f64> {
     simulate(jobs)
         .iter()

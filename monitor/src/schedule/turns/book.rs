@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::types::{Job, Nanos};
 
-/// What a job had of a GPU in all.
+/// A job's use of a GPU in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// GPU time that it was charged.

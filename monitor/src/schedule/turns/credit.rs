@@ -1,10 +1,10 @@
-//! What one job may still take of a GPU's time.
+//! The time of a GPU that one job may still take.
 
 use softmig_policy::node::limits::{Mode, Share};
 
 use super::types::Nanos;
 
-/// What a job can owe at most: a job that took more by one long kernel comes back within a time that its user accepts.
+/// The most that a job can owe: a job that took more by one long kernel comes back within a time that its user accepts.
 const DEEPEST_DEBT: Nanos = 10_000_000_000;
 
 /// A job's credit: it grows with the time that passes, by the job's share of it, and pays for the turns.
@@ -14,19 +14,19 @@ pub(super) struct Account {
     pub(super) mode: Mode,
     /// Of GPU time. Below zero it is a debt.
     pub(super) credit: Nanos,
-    /// What it has paid in all.
+    /// Its payments in all.
     pub(super) charged: Nanos,
-    /// What it has paid for since its turn began, or others began to wait for its end.
+    /// Its payments since its turn began, or since others began to wait for its end.
     bill: Bill,
-    /// What could not be added to a credit that was full, since the job last paid. It may turn out that it was used.
+    /// Time that a full credit could not take, since the job last paid. It may turn out that it was used.
     forgone: Nanos,
 }
 
-/// What is owed for a stretch of time. Kept as sums, since a process may tell of work some time after it is done.
+/// The debt for a stretch of time. Kept as sums, since a process may tell of work some time after it is done.
 #[derive(Clone, Debug, Default)]
 struct Bill {
     since: Nanos,
-    /// What the processes say that they used.
+    /// The use by the words of the processes.
     used: Nanos,
     /// How long others could not have the GPU because of it.
     blocked: Nanos,

@@ -28,7 +28,7 @@ pub(super) struct Part {
     /// When the work before it should be over.
     pub(super) from: Nanos,
     pub(super) until: Nanos,
-    /// What the process had used before.
+    /// The use of the process before.
     pub(super) used: u64,
     /// It is over, and waits for the process's answer.
     pub(super) ended: Option<Ended>,

@@ -39,7 +39,7 @@ impl Turns {
         let from = match turn.part {
             None => turn.from,
             Some(before) => {
-                // What two of them say of the same time is charged once.
+                // Time that two of them name is charged once.
                 holder.account.bill_from(turn.began);
                 let over = holder.seats.get(&before.seat).map_or(0, |it| it.said.over);
                 // No process waits longer than that because of another's word.

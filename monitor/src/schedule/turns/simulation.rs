@@ -87,7 +87,7 @@ pub(super) struct Program {
     pub(super) gang: Option<Gang>,
 }
 
-/// What a program has to do with its job's work on other GPUs.
+/// The relation of a program to its job's work on other GPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gang {
     /// After so many kernels comes a collective, which ends when it runs on all GPUs.

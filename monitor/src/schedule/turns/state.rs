@@ -1,4 +1,4 @@
-//! What is known of a GPU and of its turn.
+//! The state of a GPU and of its turn.
 
 use std::collections::BTreeMap;
 

@@ -34,7 +34,7 @@ pub(super) struct Tenant {
     pub(super) elsewhere: Option<Stand>,
 }
 
-/// What is known of one process.
+/// The state of one process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seat {
     pub(super) said: Said,
@@ -48,7 +48,7 @@ pub(super) struct Seat {
     pub(super) since: Nanos,
     /// When it last had a part of a turn, if it had one.
     pub(super) served: Nanos,
-    /// What it had used when its turn ended.
+    /// Its use when its turn ended.
     used_in_time: u64,
     late: Option<Late>,
     /// How often it was late since it last was in time.
@@ -80,7 +80,7 @@ impl Seat {
     /// Notes what the page says. Tells how much GPU time was used since it was last read.
     pub(super) fn hear(&mut self, said: Said) -> Nanos {
         let used = said.used.saturating_sub(self.said.used);
-        // What it says again is not charged again.
+        // Use that it tells of again is not charged again.
         let most = said.used.max(self.said.used);
         self.said = Said { used: most, ..said };
         if self.has_given_back() && !said.wishes && !self.is_late() {
@@ -158,7 +158,7 @@ impl Seat {
         Nanos::try_from(used).map_or(now - ended, |used| used.min(now - ended))
     }
 
-    /// What it had, or was late with, no longer counts.
+    /// Its use, and its lateness, no longer count.
     pub(super) fn set_free(&mut self) {
         self.word = None;
         self.late = None;

@@ -142,7 +142,7 @@ impl Turns {
         let epoch = self.epoch();
         let holder = self.turn.and_then(|turn| self.tenants.get(&turn.job));
         let Some(holder) = holder else { return epoch };
-        // What spins for other GPUs does not end sooner if one waits.
+        // A process that spins for other GPUs does not end sooner if one waits.
         let longest = match holder.is_together() {
             true => 2 * epoch,
             false => self.rules.patience,
@@ -205,7 +205,7 @@ impl Turns {
         }
         holder.close(ended.at, now);
         self.turn = None;
-        // What is late does not wish any more.
+        // A process that is late does not wish any more.
         self.note_wishes(now);
     }
 
@@ -269,7 +269,7 @@ impl Turns {
             None => {
                 let tenants = self.tenants.values().filter(|it| it.elsewhere.is_none());
                 let ready = tenants.filter_map(|it| self.ready_at(it, now));
-                // What is kept free is not theirs.
+                // Time that is kept free is not theirs.
                 ready.filter(|&at| at > now).min()
             }
             Some(turn) => match (turn.ended, turn.until) {

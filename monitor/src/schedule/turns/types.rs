@@ -22,7 +22,7 @@ pub struct SeatId {
     pub(super) number: u64,
 }
 
-/// What a process says on its page.
+/// The words of a process on its page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// It wants to launch, or has work under way.
@@ -37,7 +37,7 @@ pub struct Said {
     pub together: bool,
 }
 
-/// What is to be written on a process's page: first the terms, then the word.
+/// The values to write on a process's page: first the terms, then the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Whose page.
@@ -48,7 +48,7 @@ pub struct Order {
     pub terms: Option<Terms>,
 }
 
-/// What a process may do in a turn.
+/// The terms of a process in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// When it begins.
@@ -57,14 +57,14 @@ pub struct Terms {
     pub ahead: u64,
     /// When it ends; [`u64::MAX`] for never.
     pub until: u64,
-    /// What its use may come to in all; [`u64::MAX`] for anything.
+    /// The limit of its use in all; [`u64::MAX`] for none.
     pub budget: u64,
 }
 
-/// What a look led to.
+/// The outcome of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// What is to be written.
+    /// The values to write.
     pub orders: Vec<Order>,
     /// When to look again if no seat says anything before. If that is now: after the orders are written, and after each
     /// seat was heard again.

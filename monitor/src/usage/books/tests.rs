@@ -38,7 +38,7 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// What is seen while these jobs hold so many MiB.
+/// The sight while these jobs hold so many MiB.
 fn sight(jobs: &[(u32, u64)]) -> Sight {
     let mut sight = Sight::default();
     sight.report.gpus.push(report::Gpu {
@@ -78,7 +78,7 @@ fn sight(jobs: &[(u32, u64)]) -> Sight {
     sight
 }
 
-/// What the arbiter says of these jobs: charged and waited, in seconds; the last one has a process that wants the GPU.
+/// The arbiter's accounts of these jobs: charged and waited, in seconds; the last one has a process that wants the GPU.
 fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Account> {
     let mut book = Book::default();
     for &(job, charged, waited) in jobs {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a quarter has in all, and three quarters beside it, while so many programs of the quarter have no seat.
+/// The time of a quarter in all, and of three quarters beside it, while so many programs of the quarter have no seat.
 fn shares(escapes: usize) -> [f64; 2] {
     let jobs = [
         (1, 4, Mode::Soft, Program::Queue),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What each job was charged and what it waited, as parts of the time.
+/// Each job's charge and wait, as parts of the time.
 fn charged_and_waited(jobs: &[(u32, u32, Mode, Program)]) -> Vec<[f64; 2]> {
     let (_, book) = simulate_with(jobs, &[]);
     let part = |time: Nanos| time as f64 / 5e9;

@@ -1,4 +1,4 @@
-//! What the defaults come to: prints a table. `cargo test -p softmig-monitor figures -- --nocapture`
+//! The effect of the defaults: prints a table. `cargo test -p softmig-monitor figures -- --nocapture`
 
 use super::*;
 

@@ -86,7 +86,7 @@ impl Pair {
         (rounds as Nanos * (kernels as Nanos * KERNEL + COLLECTIVE)) as f64
     }
 
-    /// What part of its time a job's work on a GPU was at work, without what it spun.
+    /// The part of its time in which a job's work on a GPU was at work, without the time that it spun.
     fn worked(&self, gpu: usize, job: u32) -> f64 {
         let its = self.gpus[gpu].processes.iter();
         let its = its.filter(|it| it.program.job == Job(job));
@@ -161,7 +161,7 @@ fn a_job_on_two_gpus_has_its_share_beside_busy_ones() {
     }
 }
 
-/// What it is for.
+/// Its purpose.
 #[test]
 fn where_its_turns_are_not_together_it_comes_to_a_stop() {
     let others = [2, 3].map(|job| Program::hard(job, (3, 4), KERNEL));
@@ -178,7 +178,7 @@ fn it_has_a_part_of_its_share_beside_long_kernels() {
             let (got, parts) = beside([rank(1, (1, 4), kernels); 2], others, kernels, 20);
             println!("{kernels} {lengths:?}: {got:.3} {parts:.3?}");
             assert!(got > least, "{kernels} {lengths:?}: {got}");
-            // What spins beside a kernel makes it longer.
+            // A kernel that spins beside another one makes it longer.
             let is_near = |part: &f64| is_near(*part, 3, 0.15);
             assert!(
                 parts.iter().all(is_near),
@@ -259,7 +259,7 @@ fn side(share: (u32, u32)) -> Program {
     }
 }
 
-/// What it has on each GPU, and what greedy ones beside it have, from some second to another.
+/// Its time on each GPU, and that of greedy jobs beside it, from some second to another.
 fn sides(programs: [Program; 2], from: Nanos, to: Nanos) -> [f64; 4] {
     let others = [2, 3].map(|job| Program::hard(job, (3, 4), KERNEL));
     let mut pair = Pair::new([&[programs[0], others[0]], &[programs[1], others[1]]], 1);

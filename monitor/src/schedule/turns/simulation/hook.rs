@@ -1,4 +1,4 @@
-//! What the hook in a process does, and the program around it.
+//! The hook in a process, and the program around it.
 
 use softmig_region::seat::{CONTENDED, OPEN};
 
@@ -16,7 +16,7 @@ const PATIENCE: Nanos = 30 * MS;
 /// The time that a process rests before it gives back a turn that another job waits for.
 const REST: Nanos = 100 * US;
 
-/// What a process does next.
+/// The next step of a process.
 pub(super) enum Step {
     Launch,
     /// It has changed its page.
@@ -44,7 +44,7 @@ pub(in super::super) struct Process {
     kernels: u32,
     /// When the program wants its next kernel, if it knows.
     ready: Option<Nanos>,
-    /// What is left of a burst, not launched yet.
+    /// The rest of a burst, not launched yet.
     burst: Nanos,
     began: Nanos,
     idle_since: Nanos,

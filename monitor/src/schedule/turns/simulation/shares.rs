@@ -6,7 +6,7 @@ use super::*;
 
 const POINT: f64 = 0.01;
 
-/// What one program gets beside others, or alone.
+/// The part of one program beside others, or alone.
 fn got(programs: &[Program], seconds: Nanos) -> Vec<f64> {
     let mut world = World::new(Rules::default(), programs, 1);
     world.shares_over(SECOND, SECOND + seconds * SECOND)

@@ -18,7 +18,7 @@ fn quarter() -> Program {
     Program::hard(0, (1, 4), MS)
 }
 
-/// What the others got, at the least, from then on.
+/// The least part of the others, from then on.
 fn least_of_others(world: &mut World, from: Nanos, time: Nanos) -> f64 {
     let got = world.shares_over(from, from + time);
     got[1..].iter().copied().fold(1.0, f64::min)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What each job was charged and what it waited in ten seconds, as parts of them; and what changes took.
+/// Each job's charge and wait in ten seconds, as parts of them, and the time of changes.
 fn sums(programs: &[Program]) -> (Vec<[f64; 2]>, f64) {
     let mut world = World::new(Rules::default(), programs, 1);
     world.run_until(10 * SECOND);
