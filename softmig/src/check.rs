@@ -72,7 +72,7 @@ struct Seen {
     answers: Vec<Answer>,
     /// Where the policy is another one than it should be.
     difference: Option<Difference>,
-    /// What was asked for and could not be looked at.
+    /// Facts that were asked for and could not be looked at.
     missing: Vec<Finding>,
 }
 
@@ -80,7 +80,7 @@ impl Check {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let PolicyFile { text, policy } = match policy_file::read(&self.policy) {
             Ok(file) => file,
-            // Who asked for a node wants to hear of it: 'softmig check --nodes' would take no answer for a busy node.
+            // A caller who asked for a node wants to hear of it: 'softmig check --nodes' would take no answer for a busy node.
             Err(error) if self.node => {
                 let found = vec![rules::no_policy(&error)];
                 return Ok(self.tell(&Findings::sorted(found), false));

@@ -77,7 +77,7 @@ fn cluster(local: &Local, found: &mut Vec<Finding>) -> Option<Cluster> {
         .ok()
 }
 
-/// What 'softmig check' says here, or as much of it as there is without a policy.
+/// The findings of 'softmig check' here, or as many of them as there are without a policy.
 fn against_policy(machine: Option<&Machine>, cluster: Option<&Cluster>) -> Vec<Finding> {
     let policy = match policy_file::read(Path::new(Policy::PATH)) {
         Ok(file) => file.policy,

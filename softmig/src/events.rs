@@ -39,7 +39,7 @@ impl Events {
         let folder = Node::this_machine().log;
         let mut out = std::io::stdout().lock();
         match self.show(&folder, &mut out, |_| true) {
-            // Who reads it has seen enough.
+            // The reader has seen enough.
             Err(error) if is_closed(&error) => Ok(()),
             done => done,
         }
@@ -161,7 +161,7 @@ impl Lines {
                 continue;
             }
             let line = String::from_utf8(std::mem::take(&mut self.part));
-            // What is longer is no event.
+            // A longer line is not an event.
             if let Ok(line) = line
                 && is_whole
             {

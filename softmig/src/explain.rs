@@ -219,7 +219,7 @@ impl Explain {
         }
     }
 
-    /// Who asks; the same that slurmctld knows, as far as it is given here.
+    /// The submitter, as slurmctld knows them, as far as it is given here.
     fn submitter(&self, policy: &Policy) -> Result<Submitter, String> {
         let user = match &self.user {
             Some(name) => uzers::get_user_by_name(name),
@@ -285,7 +285,7 @@ impl Explain {
     }
 }
 
-/// What the answer leaves open.
+/// The open points of the answer.
 fn unseen(policy: &Policy, request: &Request, submitter: &Submitter) -> Vec<&'static str> {
     let by_time = || {
         policy

@@ -82,7 +82,7 @@ impl Job {
         })
     }
 
-    /// What Slurm says of a job that is not on this node.
+    /// Slurm's answer about a job that is not on this node.
     fn elsewhere(&self, id: JobId) -> String {
         let nothing = format!("job {id} has no GPU on this machine");
         let cluster = ask::commands().and_then(|commands| ask::cluster(&commands));

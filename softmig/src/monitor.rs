@@ -42,9 +42,9 @@ impl Monitor {
     }
 }
 
-/// What starts it.
+/// The command that starts it.
 pub(crate) const START: &str = "'systemctl enable --now softmig-monitor'";
-/// What ends it for good.
+/// The command that ends it for good.
 pub(crate) const STOP: &str = "'systemctl disable --now softmig-monitor'";
 
 /// Whether it runs: every user may connect to its socket.
@@ -84,7 +84,7 @@ fn replaced(program: &[u8]) -> Option<bool> {
     }
 }
 
-/// What a program says of its version; that of a process by its `/proc/PID/exe`, also when its file is gone.
+/// A program's version by its own words; that of a process by its `/proc/PID/exe`, also when its file is gone.
 pub(crate) fn version_of(program: &Path) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
@@ -102,7 +102,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer is far shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// What it ended and would have ended; `None` where it does not run, is older, or tells it to root alone.
+/// The processes that it ended and would have ended; `None` where it does not run, is older, or tells it to root alone.
 pub(crate) fn ending() -> Option<Ending> {
     asked(&Node::this_machine().run.join("monitor.sock"))
 }

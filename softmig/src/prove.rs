@@ -25,7 +25,7 @@ pub(crate) struct Prove {
 
 const NO_EFFECT: u8 = 3;
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Said<'a> {
     uuid: &'a str,

@@ -1,4 +1,4 @@
-//! What a command says to people.
+//! The output of commands for people.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write as _, stderr, stdout};

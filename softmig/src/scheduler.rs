@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// What makes the monitor see a new result.
+/// The signal by which the monitor sees a new result.
 pub(crate) const RESTART: &str = "'systemctl restart softmig-monitor'";
 
 /// The executable that is this process.
@@ -27,11 +27,11 @@ pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 pub(crate) struct Model {
     /// Its name.
     pub(crate) name: String,
-    /// What was measured, or why nothing is known.
+    /// The measurement, or why nothing is known.
     pub(crate) known: Result<Proof, String>,
 }
 
-/// What is to be measured.
+/// The models to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Nothing.
@@ -68,7 +68,7 @@ pub(crate) fn look(
             name: name.clone(),
             known: match (new, known) {
                 (Some(Ok(new)), _) => Ok(new),
-                // What was known before still holds.
+                // The results of before still hold.
                 (Some(Err(why)), Err(_)) => Err(why),
                 (_, known) => known,
             },
@@ -77,7 +77,7 @@ pub(crate) fn look(
     models.collect()
 }
 
-/// What is kept of a model with the driver that is loaded.
+/// The kept result of a model with the driver that is loaded.
 pub(crate) fn kept(node: &Node, model: &str) -> Result<Proof, String> {
     let driver = proofs::driver_version(node).ok_or("the driver's version is not known")?;
     let proofs = Proofs::read(node)?;

@@ -1,10 +1,10 @@
-//! What a job has or asks for, as people type it, and what that holds by the policy.
+//! A job's GPUs, as users type them, and their memory and time by the policy.
 
 use crate::cluster::jobs::Job;
 use softmig_policy::Policy;
 use softmig_policy::node::limits::Percent;
 
-/// What a job has of each of its GPUs.
+/// A job's part of each of its GPUs.
 pub(crate) struct Holding {
     /// `l40s.4`, `gpu:l40s:1`.
     pub(crate) what: String,

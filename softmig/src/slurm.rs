@@ -1,4 +1,4 @@
-//! What Slurm is to hold for a policy, as plain figures: `softmig config` writes them down, `softmig check` compares them.
+//! Slurm's settings for a policy, as plain figures: `softmig config` writes them down, `softmig check` compares them.
 
 pub(crate) mod accounting;
 pub(crate) mod gres;

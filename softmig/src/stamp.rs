@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// What the line says before its digest.
+/// The beginning of the line, before its digest.
 const SAYS: &str = "softmig wrote this file, and replaces it while its sha256 is ";
 
 /// The text with the line, which comes first, or second in a program. `comment` begins a comment in this kind of file.
@@ -23,7 +23,7 @@ pub(crate) fn is_untouched(bytes: &[u8]) -> bool {
     said.is_some_and(|said| said == digest(&rest))
 }
 
-/// What a file says without the line.
+/// A file's text without the line.
 pub(crate) fn unstamped(bytes: &[u8]) -> Vec<u8> {
     parts(bytes).1
 }

@@ -1,4 +1,4 @@
-//! What the command has that libraries in it find before the C library's.
+//! The symbols of the command that libraries in it find before the C library's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

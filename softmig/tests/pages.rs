@@ -1,4 +1,4 @@
-//! What README.md and the pages in docs/ show is so: each policy can be read, `softmig explain` and `softmig config` print what
+//! The examples in README.md and the pages in docs/ are true: each policy can be read, `softmig explain` and `softmig config` print what
 //! stands below them, and each code of a refusal is told.
 //!
 //! A command goes by the policy above it, one before all policies by conf/policy.toml. A policy without types of GPUs has those
@@ -13,7 +13,7 @@ use softmig_policy::{Code, Context, Policy, Request, Submitter, Verdict, decide}
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// What pages say, and what is tried for it: people whom every machine knows, and a week that is now.
+/// Words in pages, and those that are tried instead: users that every machine knows, and a week that is now.
 const TRIED: [(&str, &str); 9] = [
     ("alice", "games"),
     ("bob", "sync"),
@@ -57,7 +57,7 @@ fn read(path: &Path) -> String {
 
 /// An example of a page.
 struct Block {
-    /// What stands behind the fence: `toml`, or nothing.
+    /// The word behind the fence: `toml`, or nothing.
     language: String,
     text: String,
 }
@@ -120,7 +120,7 @@ fn commands(example: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// What a command prints, by that policy.
+/// The output of a command, by that policy.
 fn run(command: &str, policy: &str) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), tried(policy)).unwrap();

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What the program said, and how it ended.
+/// The output of the program, and how it ended.
 struct Said {
     stdout: String,
     stderr: String,
@@ -77,7 +77,7 @@ fn counts(json: &Value) -> [&Value; 3] {
     ["physical_gpus", "mig_instances", "usable_devices"].map(|key| &json[key])
 }
 
-/// What is to be pasted.
+/// The text to paste.
 fn entries(stdout: &str) -> toml::Table {
     let (_, entries) = stdout.split_once("# For policy.toml.").unwrap();
     toml::from_str(&format!("#{entries}")).unwrap()
@@ -244,7 +244,7 @@ fn a_gpu_that_fell_off_the_bus_is_counted_and_not_usable() {
         said.stdout
     );
     assert!(said.stdout.contains("Drain the node"), "{}", said.stdout);
-    // Who pastes this does not get an inventory with a GPU too few.
+    // An administrator who pastes this does not get an inventory with a GPU too few.
     let entries = entries(&said.stdout);
     assert!(
         entries.contains_key("gpu") && !entries.contains_key("nodes"),

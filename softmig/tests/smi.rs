@@ -1,5 +1,5 @@
 //! `softmig smi` in nvidia-smi's place: a script is the real one, and processes of one `softmig run` are the caller's.
-//! What it takes out of which form is tested beside the filter.
+//! The tests beside the filter say which lines it takes out of which form.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -66,7 +66,7 @@ impl Place {
         self.command(words).output().unwrap()
     }
 
-    /// What it prints, with `OWN` and `OTHER` for the processes.
+    /// Its output, with `OWN` and `OTHER` for the processes.
     fn stdout(&self, words: &[&str]) -> String {
         self.named(&String::from_utf8(self.output(words).stdout).unwrap())
     }

@@ -1,4 +1,4 @@
-//! What the commands for nodes say to wrong usage. What they do is tested in tests/, on machines made for it.
+//! The commands for nodes, on wrong usage. Their work is tested in tests/, on machines made for it.
 
 use assert_cmd::Command;
 

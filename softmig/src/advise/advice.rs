@@ -1,4 +1,4 @@
-//! What slices would have saved: the jobs of a history, counted and replayed.
+//! The savings by slices: the jobs of a history, counted and replayed.
 
 use super::catalogue::{Catalogue, Fit, Unknown, share};
 use super::replay::{self, Need};
@@ -89,7 +89,7 @@ pub(crate) struct OfSlice {
 #[derive(Debug, Serialize)]
 pub(crate) struct Replayed {
     pub(crate) gpus: u32,
-    /// Who says so.
+    /// The source of the figure.
     pub(crate) gpus_from: &'static str,
     pub(crate) jobs: u64,
     /// More GPUs than there are.
@@ -193,7 +193,7 @@ struct Tally {
     jobs: Vec<(Queued, Option<u32>)>,
 }
 
-/// What the replay takes of a job.
+/// The part of a job that the replay takes.
 #[derive(Clone, Copy)]
 struct Queued {
     eligible: i64,
@@ -276,7 +276,7 @@ impl Tally {
             [(job.start, gpus), (job.end, -gpus)]
         });
         let mut changes: Vec<(i64, i64)> = both.collect();
-        // What ends at a moment is free for what begins then.
+        // A job that ends at a moment leaves its place to one that begins then.
         changes.sort_unstable();
         let mut now = 0;
         let held = changes.iter().map(|&(_, change)| {

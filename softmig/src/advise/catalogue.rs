@@ -23,7 +23,7 @@ pub(crate) struct Catalogue {
     answers: HashMap<Question, bool>,
 }
 
-/// Who asks for which slice, and where.
+/// The users of each slice, and where.
 type Question = (Arc<str>, Arc<str>, Arc<str>, String, u32);
 
 /// Why a job cannot be told.
@@ -39,7 +39,7 @@ pub(crate) enum Unknown {
     Utilization,
 }
 
-/// What would have held a job.
+/// The slice that would have held a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fit {
     Slice(u32, Limits),

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 /// How many waiting jobs are looked at: Slurm's default for bf_max_job_test.
 const DEPTH: usize = 100;
 
-/// What a job needs.
+/// The needs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// So many whole GPUs.

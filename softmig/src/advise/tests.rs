@@ -23,7 +23,7 @@ slices = [4]
 
 const GPUS: [(&str, usize); 2] = [("l40s", 12), ("a100", 6)];
 
-/// What is true of a simulated history.
+/// The truth about a simulated history.
 #[derive(Default)]
 struct Truth {
     /// Jobs and saved hours of each slice.

@@ -116,7 +116,7 @@ fn replayed(kind: &str, replay: &Replayed) -> String {
     )
 }
 
-/// What is not known or not looked at.
+/// Facts that are not known or not looked at.
 fn notes(advice: &Advice) -> Vec<String> {
     let unknown = &advice.unknown;
     let mut notes = Vec::new();

@@ -1,4 +1,4 @@
-//! What was found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
+//! The facts that were found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
 
 mod lua;
 mod seen;
@@ -38,7 +38,7 @@ pub(crate) struct Cluster {
     pub(crate) reservations: Seen<Vec<Reservation>>,
     /// The jobs that wait or run and are not held by an administrator; none where the policy has no reserved GPU.
     pub(crate) jobs: Seen<Vec<Job>>,
-    /// What slurmdbd holds.
+    /// The records of slurmdbd.
     pub(crate) accounting: Seen<Accounting>,
     /// Slurm's Lua plugins on this machine.
     pub(crate) lua: LuaPlugins,
@@ -124,7 +124,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Settings {
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
-    /// What it has.
+    /// Its TRES.
     pub(crate) gres: Vec<Configured>,
     /// Its CPUs, where they are known.
     pub(crate) cpus: Option<u64>,
@@ -252,7 +252,7 @@ pub(crate) struct Reservation {
     pub(crate) name: String,
     /// Its nodes.
     pub(crate) nodes: Vec<String>,
-    /// What it has of GRES and others: `cpu=4,gres/gpu:l40s=1`.
+    /// Its TRES: `cpu=4,gres/gpu:l40s=1`.
     pub(crate) tres: String,
 }
 
@@ -265,16 +265,16 @@ pub(crate) struct Job {
     pub(crate) user: String,
     /// Its account.
     pub(crate) account: String,
-    /// What it asks for, whichever option says so. The counts are each option's own.
+    /// Its request, whichever option says so. The counts are each option's own.
     pub(crate) gres: Vec<Configured>,
 }
 
-/// What slurmdbd holds.
+/// The records of slurmdbd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accounting {
     /// The QOS.
     pub(crate) qos: Vec<Qos>,
-    /// Who may use what.
+    /// The associations.
     pub(crate) associations: Vec<Association>,
 }
 
@@ -327,13 +327,13 @@ pub(crate) struct Machine {
     pub(crate) bad_programs: Vec<String>,
     /// Whether what is at work is what is installed, and has room.
     pub(crate) upkeep: Upkeep,
-    /// What others hold jobs to of GPU memory.
+    /// The limits of others on jobs' GPU memory.
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
     /// Whether the folder of jobs' limits is there and is no file system of its own.
     pub(crate) shares_run: bool,
-    /// What this machine's control groups are like.
+    /// The kind of this machine's control groups.
     pub(crate) cgroups: Seen<Cgroups>,
     /// The device gate.
     pub(crate) gate: DeviceGate,
@@ -341,11 +341,11 @@ pub(crate) struct Machine {
     pub(crate) nvml: Seen<Devices>,
     /// Jobs with limits here that Slurm does not know.
     pub(crate) ended_jobs: Vec<u32>,
-    /// What is known of steering them by their own schedulers; none where jobs are to take turns.
+    /// The proof of steering them by their own schedulers; none where jobs are to take turns.
     pub(crate) models: Vec<Model>,
 }
 
-/// What the kernel and the driver hold jobs to of GPU memory; nothing where they do not.
+/// The limits of the kernel and the driver on jobs' GPU memory; none where there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
     /// The regions that drivers have registered, and their sizes in bytes.
@@ -363,7 +363,7 @@ pub(crate) struct MemoryLimit {
     pub(crate) slice_mib: u32,
     /// Where it is.
     pub(crate) by: String,
-    /// What it allows.
+    /// The figure that it allows.
     pub(crate) bytes: u64,
 }
 
@@ -407,7 +407,7 @@ pub(crate) enum DeviceGate {
 /// Where a policy.toml is another than one it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// What it is compared with.
+    /// The figure that it is compared with.
     pub(crate) with: String,
     /// The first line that differs; `None` where they are the same.
     pub(crate) line: Option<usize>,
@@ -434,13 +434,13 @@ pub(crate) struct NodeFinding {
     pub(crate) code: String,
     /// Where on the node.
     pub(crate) r#where: String,
-    /// What is the case.
+    /// The fact.
     pub(crate) what: String,
-    /// What to do.
+    /// The remedy.
     pub(crate) remedy: String,
 }
 
-/// What another node said of itself, or why it did not.
+/// Another node's answer about itself, or why there is none.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The node.

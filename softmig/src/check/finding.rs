@@ -31,7 +31,7 @@ impl fmt::Display for Level {
 /// Makes the codes, their names and their levels from one list.
 macro_rules! codes {
     ($($name:ident $level:ident $text:literal,)+) => {
-        /// What is found. The names are public and stable; docs/check.md explains each.
+        /// The codes of findings. The names are public and stable; docs/check.md explains each.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Code {
             $($name,)+
@@ -109,7 +109,7 @@ codes! {
     NodeGpus Error "NODE_GPUS",
     NodeUnlisted Warn "NODE_UNLISTED",
     GresConf Error "GRES_CONF",
-    // Who may have how much.
+    // The limits of users.
     Accounting Error "ACCOUNTING",
     AccountingTres Error "ACCOUNTING_TRES",
     AccountingEnforce Error "ACCOUNTING_ENFORCE",
@@ -134,7 +134,7 @@ codes! {
     CpusBelowSlices Warn "CPUS_BELOW_SLICES",
     LimitGpuOnly Warn "LIMIT_GPU_ONLY",
     BillingGpuOnly Warn "BILLING_GPU_ONLY",
-    // What the policy says of names that Slurm has.
+    // The policy's names that Slurm has.
     PartitionTwice Error "PARTITION_TWICE",
     PartitionNodes Error "PARTITION_NODES",
     RoutePartition Error "ROUTE_PARTITION",
@@ -181,7 +181,7 @@ codes! {
     SchedulerProved Info "SCHEDULER_PROVED",
     MigEmpty Error "MIG_EMPTY",
     MigDivided Error "MIG_DIVIDED",
-    // What could not be looked at.
+    // Facts that could not be looked at.
     NotLookedAt Skip "NOT_LOOKED_AT",
 }
 
@@ -192,9 +192,9 @@ pub(crate) struct Finding {
     pub(crate) code: Code,
     /// The file, setting, node, partition or table.
     pub(crate) place: String,
-    /// What is the case.
+    /// The fact.
     pub(crate) what: String,
-    /// What to do; empty where nothing has to be done.
+    /// The remedy; empty where nothing has to be done.
     pub(crate) remedy: String,
 }
 

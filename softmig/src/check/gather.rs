@@ -87,7 +87,7 @@ pub(crate) fn in_force(settings: &Settings, slurm_conf: &Path) -> InForce {
     in_force::look(Path::new(Policy::PATH), settings.get("SlurmUser"), &text)
 }
 
-/// What files say, without a Slurm.
+/// The facts in files, without a Slurm.
 pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Result<Cluster> {
     let name = path.display();
     if path.is_dir() {
@@ -99,7 +99,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
     }
     let conf = files::slurm_conf(path).context("reading Slurm's configuration")?;
     let has = |key: &str| !conf.settings.get(key).is_empty();
-    // What is included, such as softmig.conf, lacks most of what there is to look at.
+    // An included file, such as softmig.conf, lacks most of what there is to look at.
     if !["ClusterName", "SlurmctldHost", "ControlMachine"]
         .into_iter()
         .any(has)

@@ -1,4 +1,4 @@
-//! What the facts mean. Nothing here looks at anything: the same facts give the same findings.
+//! The rules that turn facts into findings. Nothing here looks at anything: the same facts give the same findings.
 
 mod accounting;
 mod bypasses;
@@ -43,7 +43,7 @@ pub(crate) fn no_policy(why: &anyhow::Error) -> Finding {
     )
 }
 
-/// What a machine that has no readable policy can be asked.
+/// The rules for a machine that has no readable policy.
 pub(crate) fn without_policy(machine: Option<&Machine>, cluster: Option<&Cluster>) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(cluster) = cluster {

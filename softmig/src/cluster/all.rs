@@ -90,7 +90,7 @@ fn hide(node: &mut Node) {
         }
         return;
     }
-    // What is not shown is on the GPU with shards in use, where there is only one.
+    // A job that is not shown is on the GPU with shards in use, where there is only one.
     for (kind, count) in std::mem::take(&mut node.unplaced) {
         let mut touched = node.gpus.iter_mut();
         let mut touched = touched
@@ -119,7 +119,7 @@ fn only_kind(node: &Node) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What real clusters said: root's view. On gpu01 two users' slices fill GPU 0, GPU 1 is a job's, and GPU 2 is a kept one;
+    /// Answers of real clusters: root's view. On gpu01 two users' slices fill GPU 0, GPU 1 is a job's, and GPU 2 is a kept one;
     /// gpu02 is drained; on gpu03 three slices are on GPU 0; gpu04 has MIG instances. Eight jobs wait.
     const ANSWERS: [(&str, [&str; 3]); 3] = [
         (

@@ -13,7 +13,7 @@ pub(crate) fn commands() -> anyhow::Result<Commands> {
     })
 }
 
-/// What Slurm shows this user.
+/// The cluster as Slurm shows it to this user.
 pub(crate) fn cluster(commands: &Commands) -> anyhow::Result<Cluster> {
     let squeue = jobs::question();
     let squeue: Vec<&str> = squeue.iter().map(String::as_str).collect();

@@ -94,7 +94,7 @@ impl Job {
         Some((kind(), first.count))
     }
 
-    /// What it has or asks for, as `--gres` takes it.
+    /// Its GPUs, as `--gres` takes them.
     pub(crate) fn gpus(&self) -> String {
         let given = self.places.iter().find_map(|(_, gres)| gres.as_ref());
         let given = given.map(|gres| gres.iter().map(|placed| &placed.gres));

@@ -62,7 +62,7 @@ impl Gpu {
     }
 }
 
-/// What keeps jobs off a node: a word of Slurm's state, and ours.
+/// The states that keep jobs off a node: a word of Slurm's, and ours.
 const CLOSED: [(&str, &str); 14] = [
     ("DRAIN", "drained"),
     ("DOWN", "down"),
@@ -200,7 +200,7 @@ fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<Gpu> {
 /// No node has more GPUs of a type.
 const MOST_GPUS: u64 = 1024;
 
-/// What `GresUsed` says of a GPU; `place` is its index among those of its type.
+/// The use of a GPU by `GresUsed`; `place` is its index among those of its type.
 fn read_use(gpu: &mut Gpu, placed: &Placed, place: u32) {
     match (placed.gres.name.as_str(), &placed.places) {
         ("gpu", _) => gpu.whole |= placed.on(gpu.index).is_some_and(|count| count > 0),

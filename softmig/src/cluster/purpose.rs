@@ -1,8 +1,8 @@
-//! What GPUs of a type are for.
+//! The purpose of a type of GPUs.
 
 use softmig_policy::Policy;
 
-/// What a type of GPU is for.
+/// The purpose of a type of GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Slices and whole GPUs.

@@ -4,7 +4,7 @@ use crate::cluster::jobs::Job;
 use softmig_policy::config::classes::Standing;
 use softmig_policy::{Policy, WallTime, may_hold};
 
-/// Who asks, and by which rules.
+/// The user who asks, and the rules.
 pub(crate) struct Asker<'a> {
     /// The policy, where it can be read.
     pub(crate) policy: Option<&'a Policy>,

@@ -4,7 +4,7 @@ use super::text::{Generated, Text};
 use crate::slurm::qos;
 use softmig_policy::Policy;
 
-/// What the script does with each QOS. sacctmgr adds limits to those that there are, so what is to be a limit no longer has to
+/// The script's lines for each QOS. sacctmgr adds limits to those that there are, so what is to be a limit no longer has to
 /// be taken out by name.
 pub(super) const FUNCTIONS: &str = include_str!("qos.sh");
 

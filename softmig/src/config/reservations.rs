@@ -8,7 +8,7 @@ use softmig_policy::config::inventory::NodeGpus;
 use softmig_policy::config::reservable::{Holder, Reservable, Window};
 use softmig_policy::slurm::release::SlurmVersion;
 
-/// What the script does with each.
+/// The script's lines for each.
 pub(super) const FUNCTIONS: &str = include_str!("reservations.sh");
 
 pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generated {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 pub(super) struct Generated {
     /// Its name, without a folder.
     pub(super) name: &'static str,
-    /// What it says.
+    /// Its text.
     pub(super) text: String,
     /// Whether it is run.
     pub(super) program: bool,

@@ -1,4 +1,4 @@
-//! What the site's own words of a node's line say of it.
+//! The facts about a node in the site's own words of its line.
 
 use softmig_policy::config::inventory::Nodes;
 use softmig_policy::slurm::conf::pairs;

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What became of a file.
+/// The outcome for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// There was none.

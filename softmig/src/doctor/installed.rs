@@ -5,7 +5,7 @@ use crate::setup::record::Record;
 use crate::setup::role::Role;
 use std::path::Path;
 
-/// What a GPU node cannot be without, however it was installed.
+/// The files that each GPU node needs, however it was installed.
 const OF_NODE: [&str; 3] = [
     "/usr/lib/systemd/system/softmig-monitor.service",
     "/usr/lib/systemd/system/run-softmig.mount",

@@ -1,4 +1,4 @@
-//! What of Slurm is on this machine, whether or not slurmctld answers: a module that cannot be loaded keeps it from that.
+//! The parts of Slurm on this machine, whether or not slurmctld answers: a module that cannot be loaded keeps it from that.
 
 use crate::check::facts::{Cluster, Settings};
 use crate::check::gather::files::slurm_conf;
@@ -27,7 +27,7 @@ impl Local {
         }
     }
 
-    /// What this machine seems to be.
+    /// The likely roles of this machine.
     pub(crate) fn roles(&self) -> Vec<Role> {
         let is_submit_host = !self.settings.get("CliFilterPlugins").is_empty();
         [

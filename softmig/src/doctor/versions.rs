@@ -1,4 +1,4 @@
-//! What is installed and what runs, in a few lines.
+//! The installed and the running programs, in a few lines.
 
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::Findings;

@@ -30,7 +30,7 @@ pub(super) fn for_people(verdict: &Verdict) -> String {
     }
 }
 
-/// What the job has of the host, where that is said.
+/// The job's part of the host, where that is said.
 fn host(grant: &Grant) -> String {
     let mut text = String::new();
     if let Some(cpus) = grant.request.cpus_per_task {
@@ -152,7 +152,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What the request gets by the account that the job is booked on, where that is not known.
+/// The answer by the account that the job is booked on, where that is not known.
 #[derive(Serialize)]
 pub(super) struct JsonCases<'a> {
     verdict: &'static str,

@@ -8,7 +8,7 @@ pub(super) struct Case {
     pub(super) accounts: Vec<String>,
     /// Whether it is also that of every account which it does not name.
     pub(super) any_other: bool,
-    /// What they get.
+    /// Their answer.
     pub(super) verdict: Verdict,
 }
 
@@ -23,7 +23,7 @@ impl Case {
     }
 }
 
-/// What a user gets with each account that the policy names, and with any other; the same answer once.
+/// The answer to a user with each account that the policy names, and with any other; the same answer once.
 pub(super) fn by_account(
     policy: &Policy,
     submitter: &Submitter,

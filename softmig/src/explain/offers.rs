@@ -1,4 +1,4 @@
-//! What can be asked for: the answer where nothing is asked for.
+//! The requests that a user can make: the answer where nothing is asked for.
 
 use softmig_policy::{Context, Policy, Request, Verdict, decide};
 

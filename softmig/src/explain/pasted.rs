@@ -32,7 +32,7 @@ const WITH_VALUE: [(&str, Option<char>); 24] = [
     ("exclusive", None),
 ];
 
-/// What Slurm's clients take without a value, or with one behind `=` only.
+/// The options that Slurm's clients take without a value, or with one behind `=` only.
 const FLAGS: [&str; 44] = [
     "contiguous",
     "disable-status",
@@ -123,7 +123,7 @@ pub(super) fn options(
     Ok(all)
 }
 
-/// What the clients take from variables before a script's lines.
+/// The options that the clients take from variables before a script's lines.
 fn of_environment(is_batch: bool) -> Vec<String> {
     let command = if is_batch { "SBATCH" } else { "SALLOC" };
     let names = [

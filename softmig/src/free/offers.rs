@@ -9,7 +9,7 @@ use softmig_policy::{
 };
 use std::collections::BTreeSet;
 
-/// Who asks, and for what.
+/// The user, and their request.
 pub(super) struct Asked {
     pub(super) submitter: Submitter,
     pub(super) partition: Option<String>,
@@ -139,7 +139,7 @@ impl Offer {
     }
 }
 
-/// What else matters: what this person holds, and who is before.
+/// Other facts that matter: the slices that this user holds, and the jobs that are before.
 pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<String> {
     let mut notes = Vec::new();
     let own = |user: &str| asked.submitter.user.as_deref() == Some(user);

@@ -169,7 +169,7 @@ impl Placed<'_> {
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // What stays behind is a file that no process loads; the next installation removes it.
+        // The rest is a file that no process loads; the next installation removes it.
         let _ = self.dir.remove(OLD);
     }
 }

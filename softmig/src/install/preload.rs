@@ -98,7 +98,7 @@ impl Preload {
         Ok(())
     }
 
-    /// What it says.
+    /// Its text.
     pub(crate) fn text(&self) -> &[u8] {
         self.found.as_ref().map_or(&[], |found| &found.text)
     }
@@ -114,7 +114,7 @@ impl Preload {
         paths.filter(|path| is_same(path, library)).collect()
     }
 
-    /// What it would say without the library.
+    /// Its text without the library.
     pub(crate) fn text_without(&self, library: &Path) -> Vec<u8> {
         let spellings = self.spellings(library);
         spellings
@@ -240,7 +240,7 @@ impl Change<'_> {
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // What stays behind is another name of a file that says what was; the next change removes it.
+        // The rest is another name of a file that has the old text; the next change removes it.
         let _ = self.preload.etc.remove(OLD);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Program {
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     /// How it ended.
@@ -65,7 +65,7 @@ impl Program {
         self
     }
 
-    /// What it is called in a complaint.
+    /// Its name in a complaint.
     pub(crate) fn name(&self) -> String {
         let who = if self.as_nobody {
             " as user nobody"

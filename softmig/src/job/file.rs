@@ -16,7 +16,7 @@ const LONGEST: u64 = 1 << 20;
 /// A conf is shorter.
 const LONGEST_CONF: u64 = 64 << 10;
 
-/// What a node has of a job.
+/// The node's figures of a job.
 #[derive(Debug, PartialEq)]
 pub(super) enum Found {
     /// The monitor's figures.

@@ -13,7 +13,7 @@ use std::fmt;
 const VERSION: u32 = 1;
 const WIDTH: usize = 80;
 
-/// What is known of a job on this node.
+/// The figures of a job on this node.
 pub(super) struct Report<'a> {
     node: &'a str,
     job: &'a usage::Job,
@@ -74,7 +74,7 @@ struct Json<'a> {
     schema_version: u32,
     node: &'a str,
     job: &'a usage::Job,
-    /// What its share allowed while its time was counted.
+    /// The time that its share allowed while its time was counted.
     allowed_seconds: Option<f64>,
     smaller: Option<JsonSmaller>,
     sentence: Option<String>,

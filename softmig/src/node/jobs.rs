@@ -21,17 +21,17 @@ use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What of a job is asked for, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
+/// The fields of a job, in the order of the answer. Only Slurm's own numbers: none of it is text that a user
 /// chose and could make look like something else.
 const COLUMNS: &str = "--Format=JobID,UserID,GroupID,RestartCnt";
 
 /// The same where jobs have a second name, by which the job's control group may be called.
 const COLUMNS_WITH_SLUID: &str = "--Format=JobID,UserID,GroupID,RestartCnt,SLUID";
 
-/// What became of the jobs that had no conf.
+/// The outcome for the jobs that had no conf.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// What each job that has one now may take, in words.
+    /// The limits of each job that has one now, in words.
     pub(crate) given: Vec<(JobId, String)>,
     /// Those whose conf has a second name now: their prolog ran before an upgrade of Slurm.
     pub(crate) named: Vec<JobId>,
@@ -87,7 +87,7 @@ pub(crate) fn give_confs(node: &Node) -> anyhow::Result<Survey> {
     Ok(survey)
 }
 
-/// What the node says of a job.
+/// The node's files of a job.
 enum Here {
     Nothing,
     /// A conf of the older SoftMig's prolog, with these limits.

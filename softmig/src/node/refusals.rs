@@ -1,4 +1,4 @@
-//! What the hook would have refused, counted from the logs of jobs.
+//! The refusals that the hook would have made, counted from the logs of jobs.
 //!
 //! A job writes its log itself and may write anything there. So nothing of it is believed beyond this summary, no file
 //! is followed or waited for, none is read beyond its first part, and nothing in it acts on the terminal.
@@ -17,7 +17,7 @@ const WIDEST: usize = 100;
 const MOST: usize = 20;
 /// The most kinds that are told apart; the hook has far fewer.
 const MOST_KINDS: usize = 1000;
-/// What all further ones count as.
+/// The line to which all further ones count.
 const OTHER: &str = "other";
 
 /// The words between the job and the call in a line of the hook's:
@@ -118,7 +118,7 @@ struct Report<'a> {
     so_far: Option<u64>,
 }
 
-/// What a line says would have been refused.
+/// The refusal that a line tells of.
 enum What<'a> {
     /// A call, and why.
     Call(&'a str),
@@ -182,7 +182,7 @@ fn shown(what: &str) -> String {
     what.trim().chars().map(plain).take(WIDEST).collect()
 }
 
-/// What a log says, or why it cannot be read.
+/// The refusals in a log, or why it cannot be read.
 type Log = Result<Vec<u8>, DirError>;
 
 /// Reads the logs of the jobs that are here.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "node.conf";
 
-/// What a new one says, in the mode that is wanted.
+/// The text of a new one, in the mode that is wanted.
 const EXAMPLE: &str = include_str!("../../../conf/node.conf");
 
 /// The file as it is.
@@ -60,7 +60,7 @@ impl Settings {
         Scheduler::read(&text.unwrap_or_default()).unwrap_or(Scheduler::Turns)
     }
 
-    /// What it says.
+    /// Its text.
     pub(crate) fn conf(&self) -> anyhow::Result<NodeConf> {
         if let Some(why) = self.refused {
             bail!(
@@ -128,7 +128,7 @@ fn is_plain(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode).is_file()
 }
 
-/// What the library has against a file, by the same rule.
+/// The library's objection to a file, by the same rule.
 fn refusal(stat: &Stat) -> Option<&'static str> {
     if !is_plain(stat) {
         Some("is a link or not a plain file")

@@ -47,7 +47,7 @@ pub(crate) fn jobs_with_steps() -> BTreeSet<JobId> {
         .collect()
 }
 
-/// What the kernel says of the control groups of each process that a step here has started, beside its job.
+/// The control groups of each process that a step here has started, as the kernel says them, beside its job.
 pub(crate) fn places_of_steps() -> Vec<(JobId, Vec<u8>)> {
     let steps = processes("slurmstepd").filter_map(|step| {
         let number = step.folder.file_name()?.to_str()?.to_string();
@@ -138,7 +138,7 @@ fn option_in(line: &[u8], option: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What tells whether two processes see the same files.
+/// The mark by which two processes see the same files.
 fn mounts_of(process: &Path) -> Option<PathBuf> {
     fs::read_link(process.join("ns/mnt")).ok()
 }

@@ -1,4 +1,4 @@
-//! What to write of a node's GPUs into policy.toml: an entry for each type, and the node's own.
+//! The text for policy.toml about a node's GPUs: an entry for each type, and the node's own.
 
 use softmig_nvml::{Devices, Gpu, Memory, Standing, types};
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl Entry {
         }
     }
 
-    /// What `AutoDetect=nvml` calls it.
+    /// Its name by `AutoDetect=nvml`.
     pub(super) fn autodetected(&self) -> String {
         types::autodetected(&self.product, self.profile.as_deref())
     }

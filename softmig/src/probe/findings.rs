@@ -5,7 +5,7 @@ use serde::Serialize;
 use softmig_node::gpu::Card;
 use softmig_nvml::Devices;
 
-/// What is the case, and what to do about it.
+/// The fact, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Note {
     pub(super) what: String,

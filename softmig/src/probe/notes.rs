@@ -1,4 +1,4 @@
-//! What an administrator should look at on a node's GPUs, in sentences: the fact, and what to do.
+//! Notes on a node's GPUs for the administrator, in sentences: the fact, and what to do.
 
 use super::findings::{Findings, Note};
 use softmig_node::gpu::Card;

@@ -1,4 +1,4 @@
-//! What slices were asked for and what was used of them, added up by user, account and class.
+//! The slices that were asked for and their use, added up by user, account and class.
 
 use crate::slurm::sacct::{History, Job};
 use clap::ValueEnum;

@@ -13,7 +13,7 @@ const PASSED_ON: [i32; 7] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
 
 /// Runs it to its end; an error if it did not start.
 pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
-    // What the caller ignores stays ignored, here and in the command: `nohup softmig run` is to do what it says.
+    // Signals that the caller ignores stay ignored, here and in the command: `nohup softmig run` is to do what it says.
     let ignored = ignored();
     let wanted = PASSED_ON.iter().filter(|signal| !is_in(ignored, **signal));
     let signals = SignalsInfo::<WithOrigin>::new(wanted.chain([&SIGCHLD]))?;

@@ -44,7 +44,7 @@ const OPEN: OFlags = OFlags::RDWR
 
 const LEDGER: &str = "ledger";
 const LOG: &str = "log";
-/// What the names of runs' folders begin with.
+/// The beginning of the names of runs' folders.
 const RUN: &[u8] = b"run-";
 
 /// Where every user can have a folder.
@@ -274,7 +274,7 @@ impl Folder {
     /// Removes it, if no process uses it; else says that it stays.
     pub(crate) fn end(self) -> Option<String> {
         let uid = rustix::process::getuid().as_raw();
-        // What ended with the command may not be gone yet.
+        // Processes that ended with the command may not be gone yet.
         let mut moments = 0..MOMENTS;
         let is_used = loop {
             if !self.is_used(uid) {

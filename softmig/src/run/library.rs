@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Where it is installed.
 const INSTALLED: &str = "/usr/lib/softmig/libsoftmig.so";
 
-/// What a shared object for this machine begins with, but for the bytes in between: the magic number, 64 bits, little
+/// The beginning of a shared object for this machine, but for the bytes in between: the magic number, 64 bits, little
 /// endian; then its kind and its machine.
 const MAGIC: &[u8] = b"\x7fELF\x02\x01";
 const SHARED: u16 = 3;
@@ -20,7 +20,7 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// What the loader is to be told to load; `None` where it loads the library into every process by itself.
+/// The libraries that the loader is told to load; `None` where it loads the library into every process by itself.
 pub(crate) fn find(wanted: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     // A list whose owner is unknown in a user namespace is not read: to load a file twice loads it once.
     let listed = preload::named_libraries().unwrap_or_default();
@@ -51,7 +51,7 @@ fn installed() -> anyhow::Result<PathBuf> {
 /// The whole path of a library that the loader will take.
 fn check(path: &Path) -> anyhow::Result<PathBuf> {
     let path = std::path::absolute(path).with_context(|| format!("{}", path.display()))?;
-    // What the loader takes for an end or for a variable.
+    // Characters that the loader takes for an end or for a variable.
     let odd = |byte: &u8| matches!(byte, b':' | b'$') || byte.is_ascii_whitespace();
     ensure!(
         !path.as_os_str().as_bytes().iter().any(odd),

@@ -4,7 +4,7 @@ use softmig_policy::node::env_limits::{COMPUTE, MEMORY, Tenths};
 use softmig_policy::node::size::{Bytes, MIB};
 use std::process::Command;
 
-/// What a run may take of each GPU; `None` means without limit.
+/// A run's limits on each GPU; `None` means without limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The memory.
@@ -48,7 +48,7 @@ impl Limits {
         }
     }
 
-    /// What is in force, in sentences.
+    /// The limits in force, in sentences.
     pub(crate) fn lines(&self, observes: bool) -> Vec<String> {
         let mut lines = Vec::new();
         lines.push(match self.memory {

@@ -1,4 +1,4 @@
-//! What the library had to say of the processes of a run: told at its end.
+//! The library's lines about the processes of a run: told at its end.
 
 use super::folder::Folder;
 use crate::say::error_line;
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 /// The most lines that are told.
 const MOST: usize = 20;
 
-/// What is longer was not written by the library.
+/// A longer line was not written by the library.
 const LONGEST: u64 = 1 << 20;
 
 /// From this level on the library says everything on standard error too.

@@ -1,4 +1,4 @@
-//! What an uninstalled softmig leaves: settings, logs, and what its scripts made in Slurm.
+//! The rest of an uninstalled softmig: settings, logs, and what its scripts made in Slurm.
 
 use crate::say::say;
 use crate::stamp::is_untouched;
@@ -26,7 +26,7 @@ const GENERATED: [&str; 5] = [
     "softmig-reservations.sh",
 ];
 
-/// What is left.
+/// The rest.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     folders: Vec<(PathBuf, &'static str)>,

@@ -20,7 +20,7 @@ pub(crate) const STAGED: &str = "/usr/lib/softmig/staged/libsoftmig.so";
 pub(crate) struct Library {
     hook: Hook,
     from: PathBuf,
-    /// What was there, and whether processes loaded it.
+    /// The library before, and whether processes loaded it.
     earlier: Option<Vec<u8>>,
     was_named: bool,
     had_mode: bool,

@@ -49,7 +49,7 @@ impl Target {
         dir.with_context(|| format!("there is no {}", folder.display()))
     }
 
-    /// What it is called while it may still have to come back.
+    /// Its name while it may still have to come back.
     fn old(&self) -> String {
         format!(".{}.softmig-old", self.name)
     }
@@ -153,7 +153,7 @@ impl Step for Place {
     }
 
     fn keep(&mut self) {
-        // What stays behind is a second name of the old file; the next installation removes it.
+        // The rest is a second name of the old file; the next installation removes it.
         let _ = self.place.dir().map(|dir| dir.remove(&self.place.old()));
     }
 }

@@ -1,4 +1,4 @@
-//! What the roles of a machine need, step by step.
+//! The needs of a machine's roles, step by step.
 
 use super::image::Image;
 use super::library::Library;
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     pub(crate) from: Option<PathBuf>,
     /// The image to install into.
     pub(crate) root: Option<PathBuf>,
-    /// What a new node does.
+    /// The mode of a new node.
     pub(crate) mode: Mode,
     /// Whether to say only.
     pub(crate) dry_run: bool,
@@ -121,7 +121,7 @@ fn run(tree: &Tree, roles: &[Role], before: &Record, options: &Options) -> anyho
     Ok(())
 }
 
-/// What an administrator does then.
+/// The administrator's next step.
 fn next(roles: &[Role], slurm: &Path) {
     let policy = Path::new(Policy::PATH);
     let missing = !policy.exists();

@@ -1,4 +1,4 @@
-//! What `softmig install` did here, for `upgrade`, `uninstall` and `doctor`: the machine's roles, and the files that it
+//! The record of `softmig install`, for `upgrade`, `uninstall` and `doctor`: the machine's roles, and the files that it
 //! placed. Where packages brought the files none are in it.
 
 use super::role::Role;
@@ -19,9 +19,9 @@ const LONGEST: u64 = 1 << 20;
 /// The record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// What the machine is.
+    /// The machine's roles.
     pub(crate) roles: Vec<Role>,
-    /// What was placed.
+    /// The files that were placed.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -54,7 +54,7 @@ impl Record {
                     record.roles.push(role);
                 }
                 ("file", path) => {
-                    // What softmig would remove one day.
+                    // Files that softmig would remove one day.
                     let path = PathBuf::from(path);
                     ensure!(path.starts_with("/usr"), "{}", wrong());
                     record.files.push(path);

@@ -94,7 +94,7 @@ pub(crate) fn run(removal: &Removal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What has to be done before, in the order in which it is done.
+/// The steps before, in the order in which they are taken.
 fn in_the_way(slurm: &Path) -> Vec<String> {
     let mut first = Vec::new();
     let jobs = jobs_with_slices(&Node::this_machine().run);
@@ -168,7 +168,7 @@ fn includes_softmig(slurm: &Path) -> bool {
     text.lines().any(includes)
 }
 
-/// What its scripts made in Slurm is another machine's, or all machines'.
+/// Slurm's records that its scripts made are another machine's, or all machines'.
 fn tell_of_slurm(slurm: &Path) {
     for (script, what) in [
         ("softmig-qos.sh", "the QOS of classes"),

@@ -1,8 +1,8 @@
-//! What a machine is in the cluster.
+//! The roles of a machine in the cluster.
 
 use clap::ValueEnum;
 
-/// What a machine is in the cluster.
+/// The roles of a machine in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Role {
     /// It runs slurmctld

@@ -18,9 +18,9 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// The module that it loads.
     pub(crate) module: &'static str,
-    /// Who needs it; `None` is all machines.
+    /// The role that needs it; `None` is all machines.
     pub(crate) role: Option<Role>,
-    /// What it is without a site's own words.
+    /// The default, without a site's own words.
     pub(crate) example: &'static str,
 }
 
@@ -229,7 +229,7 @@ mod tests {
             assert_eq!(step(folder.path()).needed().unwrap(), None);
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
-        // What was copied by hand is softmig's.
+        // A file that was copied by hand is softmig's.
         fs::write(&path, SCRIPTS[1].example).unwrap();
         assert!(step(folder.path()).needed().unwrap().is_some());
     }

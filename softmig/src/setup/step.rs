@@ -5,7 +5,7 @@ use anyhow::bail;
 
 /// A step: said, done, checked, and undone if a later one fails.
 pub(crate) trait Step {
-    /// What it is to do here, as an order; `None` where all is as it should be.
+    /// The change to make here, as an order; `None` where all is as it should be.
     fn needed(&mut self) -> anyhow::Result<Option<String>>;
 
     /// Does it. What fails half-way is undone by `undo` too.

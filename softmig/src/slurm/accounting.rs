@@ -1,16 +1,16 @@
-//! What Slurm has to count, and whether it needs slurmdbd for that.
+//! The resources that Slurm has to count, and whether it needs slurmdbd for that.
 
 use crate::slurm::partitions::BillingWeights;
 use crate::slurm::qos;
 use softmig_policy::Policy;
 use std::collections::BTreeSet;
 
-/// What a policy's limits take.
+/// The needs of a policy's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Accounting {
     /// AccountingStorageTRES: what is counted besides CPUs, memory and the like.
     pub(crate) tres: Vec<String>,
-    /// What each thing weighs in `billing`; `None` where no class is held to shards.
+    /// The weights in `billing`; `None` where no class is held to shards.
     pub(crate) weights: Option<BillingWeights>,
     /// Whether any class has a priority, which Slurm heeds only where QOS count in a job's priority.
     pub(crate) priority: bool,

@@ -47,7 +47,7 @@ pub(crate) fn all(policy: &Policy, now: i64) -> Vec<NodeGres> {
         .collect()
 }
 
-/// What a type of `[[nodes]]` is at that time: after a reservation GPUs are what they were before.
+/// The type that a type of `[[nodes]]` is at that time: after a reservation GPUs are what they were before.
 fn kind_at<'a>(policy: &'a Policy, kind: &'a str, now: i64) -> &'a str {
     let mut of = None;
     for reservable in policy.reservables().iter().filter(|own| own.kind() == kind) {
@@ -112,7 +112,7 @@ impl NodeGres {
         gres
     }
 
-    /// What Slurm makes of shards where not all GPUs are alike.
+    /// Slurm's reading of shards where not all GPUs are alike.
     fn fit(&mut self) {
         if self.has_mig() {
             // gres.conf can name no instance for its shards, so they are those of all GPUs, which are of one type then.

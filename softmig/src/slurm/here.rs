@@ -1,4 +1,4 @@
-//! What the Slurm on this machine says of itself and of the machine, by its own commands. slurmctld need not run for it.
+//! This machine and its Slurm, by Slurm's own commands. slurmctld need not run for it.
 
 use softmig_node::slurmctld::Commands;
 use softmig_policy::slurm::release::SlurmVersion;
@@ -34,7 +34,7 @@ fn of_commands() -> Option<SlurmVersion> {
         .ok()
 }
 
-/// What its daemon of nodes finds out about the machine.
+/// Its daemon of nodes, which finds out about the machine.
 const NODE_DAEMONS: [&str; 2] = ["/usr/sbin/slurmd", "/usr/local/sbin/slurmd"];
 
 /// The CPUs and the memory of this machine as a NodeName line has them; `None` where no slurmd is here.

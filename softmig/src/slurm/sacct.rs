@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use used::{Steps, Used, of_js1};
 
-/// What is asked of sacct. The last may hold the separator.
+/// The fields that sacct is asked for. The last may hold the separator.
 pub(crate) const FORMAT: &str = "JobIDRaw,User,Account,Partition,QOS,Submit,Eligible,Start,End,AllocTRES,\
      TRESUsageInMax,TRESUsageInTot,AdminComment";
 

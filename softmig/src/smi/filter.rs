@@ -27,7 +27,7 @@ pub(crate) struct Filter {
     shown: usize,
 }
 
-/// What is known from the lines so far.
+/// The facts from the lines so far.
 enum Rows {
     /// Any of the forms of a report, which begin differently.
     Report {

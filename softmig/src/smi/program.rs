@@ -6,10 +6,10 @@ use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What it is called.
+/// Its name.
 pub(crate) const NAME: &str = "nvidia-smi";
 
-/// What it is called after softmig was put in its place.
+/// Its name after softmig was put in its place.
 const MOVED: &str = "nvidia-smi.real";
 
 /// Where drivers, containers and toolkits put it, in this order.

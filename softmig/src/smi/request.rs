@@ -1,10 +1,10 @@
-//! What of nvidia-smi's options matters here: which form its output has, and whether it goes to a file.
+//! The options of nvidia-smi that matter here: the form of its output, and whether it goes to a file.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// What nvidia-smi will print.
+/// The form of nvidia-smi's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// No processes that can be told apart.
@@ -20,7 +20,7 @@ pub(crate) enum Form {
 /// nvidia-smi's options as it gets them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What it will print.
+    /// The form of its output.
     pub(crate) form: Form,
     words: Vec<OsString>,
     log: Option<Log>,

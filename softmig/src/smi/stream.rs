@@ -30,7 +30,7 @@ pub(crate) struct Run<'a> {
     log: Option<File>,
 }
 
-/// What happens while it runs.
+/// The events while it runs.
 enum Event {
     Output(Vec<u8>),
     End,
@@ -52,7 +52,7 @@ impl<'a> Run<'a> {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(program);
         let mut child = if self.log.is_some() {
-            // What it says until it turns to its file is for the caller's screen.
+            // Its output before it turns to its file is for the caller's screen.
             command.args(self.request.words_with_log(&name_for_child(&writer)?));
             let child = command.spawn()?;
             drop(writer);

@@ -19,7 +19,7 @@ struct Status<'a> {
     time: i64,
     nodes: Vec<JsonNode<'a>>,
     jobs: Vec<JsonJob<'a>>,
-    /// What could not be known, for people.
+    /// Facts that could not be known, in words.
     notes: &'a [String],
 }
 
@@ -66,7 +66,7 @@ struct JsonJob<'a> {
     partition: &'a str,
     /// Slurm's own word.
     state: &'a str,
-    /// What it has or asks for: `l40s.4`.
+    /// Its slice: `l40s.4`.
     gpus: String,
     shards: Option<u64>,
     memory_mib: Option<u32>,

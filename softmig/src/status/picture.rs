@@ -9,9 +9,9 @@ use softmig_usage as usage;
 pub(super) struct Picture {
     pub(super) cluster: Cluster,
     pub(super) policy: Option<Policy>,
-    /// What is not known, and why.
+    /// Facts that are not known, and why.
     pub(super) notes: Vec<String>,
-    /// What the monitor says, on its own node.
+    /// The monitor's figures, on its own node.
     pub(super) live: Option<usage::Node>,
     pub(super) shown: Shown,
     pub(super) now: i64,

@@ -215,7 +215,7 @@ fn row(picture: &Picture, job: &Job) -> [String; 7] {
     ]
 }
 
-/// What the monitor says of a job.
+/// The monitor's figures of a job.
 fn used(picture: &Picture, job: &Job) -> Vec<String> {
     let Some(live) = picture.live(job) else {
         return Vec::new();
@@ -334,7 +334,7 @@ mod tests {
         mig = { \"h100_1g.10gb\" = \"unlimited\" }\n\
         [[reservable]]\ntype = \"l40s_r\"\nof = \"l40s\"\nuser = \"carol\"\nreason = \"x\"\nend = 2999-01-01T00:00:00Z\n";
 
-    /// What a real Slurm said.
+    /// The answer of a real Slurm.
     fn picture(user: &str, of: Option<&str>) -> Picture {
         let cluster = Cluster::of(
             include_str!("../cluster/answers/24.11/nodes.txt"),

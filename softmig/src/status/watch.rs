@@ -53,7 +53,7 @@ fn screen() -> Option<(usize, usize)> {
     ))
 }
 
-/// What fits on a screen; the last row says how much did not.
+/// The part that fits on a screen; the last row says how much did not.
 fn fit(lines: &[String], columns: usize, rows: usize) -> Vec<String> {
     let cut = |line: &String| line.chars().take(columns).collect::<String>();
     if lines.len() <= rows {

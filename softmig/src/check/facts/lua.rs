@@ -46,7 +46,7 @@ impl std::fmt::Display for Glibc {
 /// The Lua of one of Slurm's plugins, and softmig's module for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lua {
-    /// What the plugin is linked with.
+    /// The Lua that the plugin is linked with.
     pub(crate) slurm: LuaVersion,
     /// A library that Slurm tries before that: its path, and its version.
     pub(crate) first: Option<(PathBuf, LuaVersion)>,
@@ -59,7 +59,7 @@ pub(crate) struct Lua {
 pub(crate) struct LuaModule {
     /// Where it belongs.
     pub(crate) path: PathBuf,
-    /// What it is built for; `None` where there is no such file.
+    /// The Lua that it is built for; `None` where there is no such file.
     pub(crate) built_for: Option<Seen<LuaVersion>>,
     /// The glibc that it needs and the machine's, where that one is older.
     pub(crate) newer_glibc: Option<(Glibc, Glibc)>,

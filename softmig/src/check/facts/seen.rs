@@ -1,4 +1,4 @@
-//! What may not have been looked at.
+//! Facts that may not have been looked at.
 
 /// Something that was looked at, or why it could not be.
 pub(crate) type Seen<T> = Result<T, String>;

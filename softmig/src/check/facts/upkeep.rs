@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What keeps slurmctld from policy.toml, and what it goes by then.
+/// The obstacle between slurmctld and policy.toml, and the policy that counts then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InForce {
     /// `SlurmUser`.

@@ -32,7 +32,7 @@ const IMMEDIATE: &str = "--immediate=30";
 /// How many nodes are asked at the same time.
 const AT_ONCE: usize = 16;
 
-/// What a node's `softmig check --json` says.
+/// The output of a node's `softmig check --json`.
 #[derive(Debug, Deserialize)]
 struct Report {
     findings: Vec<NodeFinding>,
@@ -136,7 +136,7 @@ fn reserved<'a>(cluster: &'a Cluster, node: &str) -> Option<&'a str> {
     of_node.next().map(|one| one.name.as_str())
 }
 
-/// What a command writes to standard output and standard error, in bounded time.
+/// The standard output and standard error of a command, in bounded time.
 fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String, String), String> {
     let failed = |error: io::Error| format!("srun: {error}");
     let (stdin, mut feed) = io::pipe().map_err(failed)?;

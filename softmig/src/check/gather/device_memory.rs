@@ -1,4 +1,4 @@
-//! What the kernel or the driver holds jobs' control groups to of GPU memory, on control groups of version 2.
+//! The limits of the kernel or the driver on the GPU memory of jobs' control groups, of version 2.
 //!
 //! The kernel has the dmem controller from Linux 6.14 on. A driver that takes part registers a region for each GPU, such
 //! as `nvidia/0000:01:00/vidmem`. `dmem.capacity` of the root has their sizes and `dmem.max` of each group its limits, in

@@ -10,7 +10,7 @@ use softmig_policy::slurm::hostlist::expand;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// What slurm.conf says.
+/// The facts in slurm.conf.
 #[derive(Debug, Default)]
 pub(crate) struct SlurmConf {
     /// Its settings.
@@ -133,7 +133,7 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
     conf
 }
 
-/// What such a line says holds for the lines below.
+/// The values of such a line hold for the lines below.
 fn is_default(name: &str) -> bool {
     name.eq_ignore_ascii_case("DEFAULT")
 }

@@ -40,7 +40,7 @@ pub(crate) fn slurm_conf() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.exists())
 }
 
-/// What there is for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
+/// The modules for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
 pub(crate) fn here() -> Option<LuaPlugins> {
     let path = slurm_conf()?;
     let settings = files::slurm_conf(&path).ok()?.settings;
@@ -125,7 +125,7 @@ fn lua(folders: &str, plugin: &str, module: &str) -> Seen<Lua> {
     })
 }
 
-/// What a module needs and what there is, where it needs more.
+/// The glibc that a module needs and the one that there is, where it needs more.
 fn newer_glibc(path: &Path) -> Option<(Glibc, Glibc)> {
     let (needed, here) = (glibc::needed(&read(path).ok()?)?, glibc::here()?);
     (needed > here).then_some((needed, here))
@@ -173,7 +173,7 @@ fn version_of_library(bytes: &[u8]) -> Option<LuaVersion> {
     version_at(&text)
 }
 
-/// What a module is built for, by the functions of Lua's that it calls: each version has some that others have not.
+/// The Lua that a module is built for, by the functions of Lua's that it calls: each version has some that others have not.
 fn built_for(path: &Path) -> Seen<LuaVersion> {
     let bytes = read(path)?;
     let elf = ElfFile64::<Endianness>::parse(bytes.as_slice())

@@ -1,4 +1,4 @@
-//! What is the case on this machine: the library, the monitor, control groups, GPUs.
+//! The facts about this machine: the library, the monitor, control groups, GPUs.
 
 use crate::check::facts::{Cgroups, DeviceGate, DeviceMemory, Difference, Machine, Seen};
 use crate::check::gather::{containers, device_memory, upkeep};
@@ -18,7 +18,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// What Slurm runs at each job's start and end.
+/// Slurm's programs at each job's start and end.
 const PROGRAMS: [&str; 2] = ["/usr/libexec/softmig-prolog", "/usr/libexec/softmig-epilog"];
 
 /// Whether this looks like a machine with GPUs that softmig holds jobs on.
@@ -61,7 +61,7 @@ fn node_conf() -> Seen<Option<NodeConf>> {
     conf.transpose().map_err(|error| format!("{error:#}"))
 }
 
-/// What is known of the GPUs' own schedulers.
+/// The proofs about the GPUs' own schedulers.
 fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
     match Settings::scheduler() {
         Scheduler::Turns => Vec::new(),
@@ -78,7 +78,7 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
     }
 }
 
-/// What others hold the jobs here to of GPU memory.
+/// The limits of others on the GPU memory of the jobs here.
 fn limits(has_nvml: bool) -> DeviceMemory {
     let nvml = has_nvml.then(|| softmig_nvml::open().ok()).flatten();
     let ask = |uuid: &str, group: &Path| memory_limit(nvml.as_ref()?, uuid, group);

@@ -9,7 +9,7 @@ use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::release::SlurmVersion;
 
-/// What slurmctld says by itself.
+/// The facts that slurmctld says by itself.
 pub(crate) struct Running {
     /// slurm.conf as it is in force.
     pub(crate) settings: Settings,
@@ -23,7 +23,7 @@ pub(crate) struct Running {
     pub(crate) reservations: Seen<Vec<Reservation>>,
     /// The jobs, where they were asked for.
     pub(crate) jobs: Seen<Vec<Job>>,
-    /// What slurmdbd holds.
+    /// The records of slurmdbd.
     pub(crate) accounting: Seen<Accounting>,
 }
 

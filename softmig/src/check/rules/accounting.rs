@@ -9,7 +9,7 @@ use crate::slurm::tres::Tres;
 use softmig_policy::{Policy, WallTime};
 use std::collections::BTreeMap;
 
-/// What prints everything that has to be done here.
+/// The command that prints everything that has to be done here.
 const CONFIG: &str = "run softmig-qos.sh, which 'softmig config' makes";
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
@@ -105,7 +105,7 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// What is counted in one unit has to weigh the same wherever there are GPUs.
+/// Resources that are counted in one unit have to weigh the same wherever there are GPUs.
 fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>) {
     let flags: Vec<&str> = cluster.settings.words("PriorityFlags").collect();
     // Beside it there is MAX_TRES_GRES, which takes the largest of CPUs and memory and adds all GRES.
@@ -134,7 +134,7 @@ fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>)
     }
 }
 
-/// What things weigh in a partition, by Slurm's names in lower case.
+/// The weights in a partition, by Slurm's names in lower case.
 pub(crate) fn weights(partition: &Partition) -> BTreeMap<String, f64> {
     let words = partition.settings.words("TRESBillingWeights");
     let pairs = words.filter_map(|word| {

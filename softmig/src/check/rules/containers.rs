@@ -5,7 +5,7 @@ use crate::check::finding::{Code, Finding};
 use softmig_policy::node::paths::RUN;
 use std::path::Path;
 
-/// What a job's programs need beside the folder of the library.
+/// The needs of a job's programs beside the folder of the library.
 const PATHS: [&str; 3] = ["/etc/ld.so.preload", "/etc/softmig", RUN];
 
 pub(crate) fn check(machine: &Machine) -> Vec<Finding> {

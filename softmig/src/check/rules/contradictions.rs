@@ -1,4 +1,4 @@
-//! What the policy gives a user by one figure and takes by another.
+//! Contradictions: the policy gives a user by one figure and takes by another.
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;

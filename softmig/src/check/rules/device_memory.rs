@@ -1,11 +1,11 @@
-//! What others hold jobs to of GPU memory, against their slices: the smaller limit counts.
+//! The limits of others on jobs' GPU memory, against their slices: the smaller limit counts.
 
 use crate::check::facts::{Cluster, DeviceMemory};
 use crate::check::finding::{Code, Finding};
 
 const MIB: u64 = 1 << 20;
 
-/// What slurmd is told to do.
+/// The setting of slurmd.
 pub(crate) fn of_slurm(cluster: &Cluster) -> Option<Finding> {
     let cgroup = cluster.cgroup.as_ref().ok()?;
     cgroup.is_yes("ConstrainDeviceMemory").then(|| {
@@ -20,7 +20,7 @@ pub(crate) fn of_slurm(cluster: &Cluster) -> Option<Finding> {
     })
 }
 
-/// What the kernel and the driver do on this node.
+/// The kernel's and the driver's part on this node.
 pub(crate) fn of_node(memory: &DeviceMemory) -> Vec<Finding> {
     const PLACE: &str = "control groups";
     if memory.regions.is_empty() && memory.limits.is_empty() {

@@ -10,7 +10,7 @@ use softmig_policy::config::inventory::apart;
 use softmig_policy::slurm::hostlist::compress;
 use std::collections::BTreeMap;
 
-/// What is wrong in which file, and what to do about it.
+/// The fault, its file, and what to do about it.
 type Wrong = (&'static str, String, &'static str);
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {

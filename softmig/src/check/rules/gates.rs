@@ -16,7 +16,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
         for class in classes.filter_map(|standing| standing.class.as_deref()) {
             let (_, accounts) = policy.members(class);
             let own = accounts.iter().find(|account| is_for(gate, account));
-            // Who is exempt passes on purpose.
+            // Exempt users pass on purpose.
             let meets = own.is_some_and(|own| !passes(policy, gate, class, Some(own)));
             let others = match meets {
                 true => others(policy, cluster, gate, class),

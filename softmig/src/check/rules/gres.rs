@@ -76,7 +76,7 @@ impl Group<'_> {
                 ),
             );
         }
-        // What is not typed is of any type.
+        // A GRES without a type is of any type.
         let untyped = |name: &str| node.of(name).any(|gres| gres.kind.is_none());
         for kind in kinds(node, "shard") {
             if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu")) {
@@ -162,7 +162,7 @@ fn is_reservable(policy: &Policy, kind: &str) -> bool {
     policy.reservables().iter().any(|own| own.kind() == kind)
 }
 
-/// What is wrong with the shards of one type on a node.
+/// The fault of the shards of one type on a node.
 fn shards(
     policy: &Policy,
     node: &Node,

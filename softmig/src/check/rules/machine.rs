@@ -68,7 +68,7 @@ pub(crate) fn check(
     found
 }
 
-/// What does not depend on the policy.
+/// The rules that do not depend on the policy.
 pub(crate) fn without_policy(machine: &Machine) -> Vec<Finding> {
     let mut found = Vec::new();
     settings(machine, &mut found);

@@ -43,7 +43,7 @@ impl Said {
         for gres in wanted.iter().flat_map(|wanted| &wanted.types) {
             by_minor.extend(gres.minors.iter().map(|minor| (*minor, gres.kind.clone())));
         }
-        // What Slurm itself has counts.
+        // Slurm's own library counts.
         let lines = cluster.and_then(|cluster| cluster.gres_conf.as_ref().ok());
         for line in lines
             .into_iter()
@@ -138,7 +138,7 @@ fn called(gpu: &Gpu) -> String {
     }
 }
 
-/// What the policy says of a type; of a reserved one, what it is otherwise.
+/// The policy's entry of a type; of a reserved one, that of the type which it is otherwise.
 fn shared<'a>(policy: &'a Policy, kind: &str) -> Option<&'a GpuType> {
     policy.gpu(kind).or_else(|| {
         let mut kept = policy.reservables().iter();

@@ -1,4 +1,4 @@
-//! What the policy says of partitions, reservations and times, against those that there are.
+//! The policy's partitions, reservations and times, against those that there are.
 
 use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};

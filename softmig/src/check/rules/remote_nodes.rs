@@ -1,4 +1,4 @@
-//! What other nodes said of themselves.
+//! The answers of other nodes about themselves.
 
 use crate::check::facts::{Answer, NodeFinding};
 use crate::check::finding::{Code, Finding, Level};
@@ -24,7 +24,7 @@ pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {
     for (told, nodes) in said {
         let place = format!("{}: {}", compress(nodes), told.r#where);
         found.push(match Code::named(&told.code) {
-            // What is about the policy is said here already.
+            // A finding about the policy is told here already.
             Some(code) if code.level() == Level::Info => continue,
             Some(Code::ReservableOver) => continue,
             Some(code) => Finding::new(code, place, told.what, told.remedy),

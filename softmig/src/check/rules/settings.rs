@@ -111,7 +111,7 @@ fn selection(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// What runs at each job's start and end.
+/// The programs at each job's start and end.
 fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
     let settings = &cluster.settings;
     for (code, key, own) in [
@@ -177,7 +177,7 @@ fn programs(cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// What translates requests.
+/// The plugins that translate requests.
 fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
     let loads = |key: &str| {
         let mut words = cluster.settings.words(key);

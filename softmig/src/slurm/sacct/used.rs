@@ -1,13 +1,13 @@
-//! What a job used of its GPUs, by a summary in its AdminComment, or by Slurm's own figures of its steps.
+//! A job's use of its GPUs, by a summary in its AdminComment, or by Slurm's own figures of its steps.
 
 use softmig_usage::js1::{Js1, OfSlice};
 
-/// What a job used, as far as the accounting has it.
+/// The use by a job, as far as the accounting has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Used {
     /// The most memory on one GPU.
     pub(crate) peak_bytes: Option<u64>,
-    /// What that GPU has, or the slice.
+    /// The memory of that GPU, or of the slice.
     pub(crate) total_bytes: Option<u64>,
     /// How much of the time the busiest of them was used, in percent.
     pub(crate) utilization: Option<f64>,
@@ -40,7 +40,7 @@ pub(super) fn of_js1(js1: &Js1) -> Used {
     used
 }
 
-/// What the steps of a job used.
+/// The use by the steps of a job.
 #[derive(Default)]
 pub(super) struct Steps(Vec<Step>);
 

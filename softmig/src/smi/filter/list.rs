@@ -24,13 +24,13 @@ pub(super) struct List {
     section: Option<Section>,
 }
 
-/// What was seen of one GPU's processes.
+/// The lines so far of one GPU's processes.
 struct Section {
     /// Its first line, while it is not certain that one of its processes stays.
     title: Option<Vec<u8>>,
     /// How far the title is indented.
     indent: usize,
-    /// What each process begins with.
+    /// The beginning of each process.
     first_key: Option<Vec<u8>>,
     /// Where the colon is if there are no processes.
     colon: Option<usize>,
@@ -38,7 +38,7 @@ struct Section {
     taken: bool,
 }
 
-/// What becomes of the process that the lines are about.
+/// The decision on the process that the lines are about.
 enum Entry {
     /// It depends on a line to come.
     Held(Vec<u8>),

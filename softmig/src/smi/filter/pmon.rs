@@ -12,7 +12,7 @@
 use super::line::{Owns, pid, split_line};
 use std::ops::Range;
 
-/// What is known from the lines so far.
+/// The facts from the lines so far.
 #[derive(Default)]
 pub(super) struct Pmon {
     columns: Option<Columns>,

@@ -29,7 +29,7 @@ pub(super) enum Table {
     Rows(Rows),
 }
 
-/// What was seen of the rows.
+/// The rows so far.
 pub(super) struct Rows {
     pid: Option<usize>,
     /// How wide the table is.

@@ -4,7 +4,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What one driver prints.
+/// The output of one driver.
 struct Recorded {
     driver: &'static str,
     text: &'static str,
@@ -60,7 +60,7 @@ fn parts(recording: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         })
 }
 
-/// What comes out when it goes in in pieces of at most this length.
+/// The output when the input comes in pieces of at most this length.
 fn filtered(form: Form, own: &[u32], text: &[u8], piece: usize) -> Vec<u8> {
     let own = own.to_vec();
     let mut filter = Filter::new(form, move |pid| own.contains(&pid)).unwrap();
@@ -226,7 +226,7 @@ fn a_query_that_answers_with_something_else_is_passed_on() {
     }
 }
 
-/// What pmon says of one GPU, with the rows that are given.
+/// The output of pmon for one GPU, with the rows that are given.
 fn pmon(rows: &str) -> String {
     format!("# gpu    pid  type    sm   command\n# Idx      #   C/G     %   name\n{rows}")
 }
