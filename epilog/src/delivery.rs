@@ -25,7 +25,7 @@ const PAUSES: [u64; 4] = [10, 10, 15, 20];
 /// A summary of a node's GPUs has a hundredth of it.
 const LONGEST: u64 = 1 << 20;
 
-/// What that process is told, on standard input.
+/// The input of that process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Delivery {
     /// The job.
@@ -34,7 +34,7 @@ pub struct Delivery {
     pub folder: PathBuf,
     /// Where slurm.conf is, if Slurm said so.
     pub slurm_conf: Option<PathBuf>,
-    /// What is to be written.
+    /// The values to write.
     pub summary: Js1,
 }
 
@@ -183,7 +183,7 @@ mod tests {
         comment: RefCell<String>,
         looks: Cell<u32>,
         sets: Cell<u32>,
-        /// What another node writes at the same moment.
+        /// The text that another node writes at the same moment.
         other: RefCell<Option<Js1>>,
     }
 

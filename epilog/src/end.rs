@@ -7,7 +7,7 @@ use softmig_node::gate;
 use softmig_node::job::Job;
 use softmig_node::node::Node;
 
-/// What there was to do.
+/// The work that there was.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Nothing: a job without GPUs, or a second call.

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 const OF_USER: u64 = 4 << 20;
 /// The most that all logs take.
 const OF_ALL: u64 = 64 << 20;
-/// What a file takes at least.
+/// The least room of a file.
 const BLOCK: u64 = 4 << 10;
 
 const USERS: &str = "uid";
@@ -207,7 +207,7 @@ mod tests {
         ended(&logs, 7, 2001, FULL, 1);
         ended(&logs, 8, 2001, FULL, 2);
         assert_eq!(logs.names().unwrap().len(), 5 + 2 + 1);
-        // What a killed epilog left is counted.
+        // The rest of a killed epilog is counted.
         written(&logs, ".9.log.new", 64 << 20, 0);
         ended(&logs, 10, 2001, FULL, 3);
         assert_eq!(numbers(logs.path()), [7, 8, 10]);

@@ -1,4 +1,4 @@
-//! What is served: the monitor's answer as a page of metrics.
+//! The page that is served: the monitor's answer as metrics.
 
 use crate::cli::View;
 use crate::monitor;
@@ -22,7 +22,7 @@ pub struct Source {
 struct Last {
     page: Option<(Instant, Result<String, String>)>,
     window: Window,
-    /// What was wrong last, so that it is logged once.
+    /// The last trouble, so that it is logged once.
     trouble: Option<String>,
 }
 

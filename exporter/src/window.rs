@@ -12,7 +12,7 @@ const APART: f64 = 1.0;
 #[derive(Debug, Default)]
 pub struct Window(VecDeque<Node>);
 
-/// What a slice used in a stretch.
+/// The use of a slice in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
     /// The GPU time that it was charged.
@@ -51,7 +51,7 @@ impl Window {
         self.0.push_back(now);
     }
 
-    /// What a slice used on a GPU since the latest answer that is old enough; since the monitor counts where there is
+    /// The use of a GPU by a slice since the latest answer that is old enough; since the monitor counts where there is
     /// none, or where the job or the monitor began later.
     pub fn used(&self, now: &Node, job: &Job, gpu: &JobGpu) -> Used {
         let is_before = |then: &&Node| then.time <= now.time - SHORTEST;

@@ -1,4 +1,4 @@
-//! What clients get, and what they cannot do.
+//! The answers that clients get, and the harm that they cannot do.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

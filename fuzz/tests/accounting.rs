@@ -1,4 +1,4 @@
-//! What others write into Slurm's accounting.
+//! Text in Slurm's accounting that other programs write.
 
 use softmig_fuzz::text;
 use softmig_usage::js1::Js1;

@@ -47,7 +47,7 @@ type Key = [u8; 24];
 #[derive(Debug)]
 pub(crate) struct Admitted {
     table: Map,
-    /// What is in it of each process: its last program alone, and its user.
+    /// The entry of each process: its last program alone, and its user.
     held: Mutex<BTreeMap<u32, (Key, u32)>>,
 }
 

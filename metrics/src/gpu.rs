@@ -1,4 +1,4 @@
-//! What belongs to a GPU.
+//! The metrics of a GPU.
 
 use crate::page::Page;
 use softmig_usage::Node;

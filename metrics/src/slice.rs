@@ -1,4 +1,4 @@
-//! What belongs to a job's slice of a GPU.
+//! The metrics of a job's slice of a GPU.
 
 use crate::page::Page;
 use softmig_usage::{Job, JobGpu, Node, Slice};

@@ -184,7 +184,7 @@ fn jobs_take_turns_and_a_cap_holds() {
             .map(|it| it.1 - it.0)
             .sum();
         assert!(worked > 0);
-        // What it had saved up, and a sleep that was longer than it should have been.
+        // Its savings, and a sleep that was longer than it should have been.
         assert!(worked as f64 <= share * time + 100e6, "{worked} of {time}");
         turns.extend(had);
     }

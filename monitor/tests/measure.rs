@@ -1,4 +1,4 @@
-//! What is said of a node on which everything happens at once, as JSON and as a table, and the judgement of each case.
+//! A node on which everything happens at once, as JSON and as a table, and the judgement of each case.
 
 use insta::assert_snapshot;
 use softmig_monitor::jobs::confs::Confs;
@@ -175,7 +175,7 @@ fn everything_at_once() -> Report {
     report
 }
 
-/// What the daemon says of two GPUs, of which NVML shows one.
+/// The daemon's answer about two GPUs, of which NVML shows one.
 fn turns() -> status::Turns {
     let process = |pid| status::Process {
         pid,

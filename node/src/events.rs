@@ -1,4 +1,4 @@
-//! What happened to jobs on this node, one JSON object a line, in `/var/log/softmig/events.jsonl`.
+//! The events of jobs on this node, one JSON object a line, in `/var/log/softmig/events.jsonl`.
 //!
 //! Prolog, epilog and monitor write there, each line at once to the file's end. Trouble with it fails no job.
 
@@ -53,7 +53,7 @@ pub struct Event {
     /// The GPU, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
-    /// What else there is to say of it.
+    /// Its other facts.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub details: Map<String, Value>,
 }

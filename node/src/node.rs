@@ -91,7 +91,7 @@ impl Node {
         self.run.join(ARBITER)
     }
 
-    /// What the policy says of this node, or why there is none.
+    /// The part of the policy that a node needs, or why there is none.
     pub fn policy(&self) -> std::result::Result<NodePolicy, String> {
         self.read_policy(NodePolicy::parse)
     }

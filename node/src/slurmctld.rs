@@ -141,7 +141,7 @@ impl Commands {
         output(command, PATIENCE, LONGEST_OF_ALL)
     }
 
-    /// What one of the commands says on standard error, whether it succeeds or not.
+    /// The text of one of the commands on standard error, whether it succeeds or not.
     pub fn said(&self, program: &str, arguments: &[&str]) -> Result<String, AskError> {
         let mut command = self.command(&self.folder.join(program));
         command.args(arguments);

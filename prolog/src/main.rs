@@ -115,7 +115,7 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a job was given.
+/// The grant of a job.
 fn grant(job: &Job, conf: &JobConf) -> Event {
     let gpus: Vec<&str> = conf.gpus.iter().map(Uuid::as_str).collect();
     let event = Event::of_job("grant", job).with("gpus", gpus);

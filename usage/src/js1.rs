@@ -2,7 +2,7 @@
 //!
 //! Memory is in bytes, utilization in percent, and GPUs are named by their number on the node. A slice counts as the GPU: its
 //! memory is the slice's limit, and its utilization is the GPU time that the job was charged, of what its share allowed.
-//! What jobstats does not know is under `softmig` of each node, where it looks for nothing.
+//! Figures that jobstats does not know are under `softmig` of each node, where it looks for nothing.
 
 use crate::{Job, JobGpu, Node};
 use base64::Engine as _;
@@ -58,7 +58,7 @@ pub struct OfNode {
     others: Map<String, Value>,
 }
 
-/// What softmig knows of a job with a slice. The times are summed over its GPUs.
+/// The figures of a job with a slice that are softmig's own. The times are summed over its GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OfSlice {
@@ -96,7 +96,7 @@ pub enum Js1Error {
 }
 
 impl Js1 {
-    /// What a job had on a node, which Slurm calls `name`; `None` if nothing is known of it.
+    /// The use by a job on a node, which Slurm calls `name`; `None` if nothing is known of it.
     pub fn of(node: &Node, job: &Job, name: &str, ran_seconds: u64) -> Option<Self> {
         let mut own = OfNode::default();
         for gpu in &job.gpus {

@@ -150,7 +150,7 @@ pub struct JobGpu {
     pub index: Option<u32>,
     /// `GPU-` and so on.
     pub uuid: String,
-    /// What its processes hold, by NVML.
+    /// The memory of its processes, by NVML.
     pub memory_bytes: Option<u64>,
     /// The most that they held: of the monitor's measurements, and by the library's own count, which the job's user can change and
     /// which counts to the limit at most.

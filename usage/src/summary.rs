@@ -1,4 +1,4 @@
-//! What a job used of its slice, and whether a smaller one would have done: for `softmig job`, and for the line at a job's end.
+//! A job's use of its slice, and whether a smaller one would have done: for `softmig job`, and for the line at a job's end.
 //!
 //! A smaller slice is one that policy.toml offers, with the limits that the policy gives it; nothing is divided here.
 
@@ -7,11 +7,11 @@ use softmig_policy::Limits;
 use softmig_policy::config::gpu_types::{GpuType, part_names};
 use std::fmt;
 
-/// What a job with a slice used, on all of its GPUs together.
+/// The use by a job with a slice, on all of its GPUs together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     slice: Slice,
-    /// What it holds now, on the GPU where it holds most.
+    /// The memory that it holds now, on the GPU where it holds most.
     pub held_bytes: Option<u64>,
     /// The most that it held on a GPU.
     pub peak_bytes: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Smaller {
 }
 
 impl Summary {
-    /// What a job used; `None` if it has no slice.
+    /// The use by a job; `None` if it has no slice.
     pub fn of(job: &Job) -> Option<Self> {
         let slice = job.slice.clone()?;
         let most = |part: fn(&JobGpu) -> Option<u64>| job.gpus.iter().filter_map(part).max();

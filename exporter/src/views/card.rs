@@ -1,9 +1,9 @@
-//! What other exporters say of a card.
+//! The figures of a card in the names of other exporters.
 
 use crate::window::Window;
 use softmig_usage::{Gpu, Job, JobGpu, Node, Slice};
 
-/// What [`figures`] says, for people.
+/// The help texts of [`figures`].
 pub(super) const HELP: [&str; 3] = [
     "Memory of the job's slice",
     "Memory that the job's processes have",

@@ -50,7 +50,7 @@ pub fn exporter(socket: &Path, options: &[&str]) -> (Program, String) {
         .expect(&line)
         .trim()
         .to_owned();
-    // What else it says goes on.
+    // The rest of its output goes on.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stderr()));
     (program, url)
 }

@@ -48,7 +48,7 @@ pub fn read(file: &Path) -> (Vec<Query>, Vec<String>) {
     (queries.collect(), asked.map(str::to_owned).collect())
 }
 
-/// What `increase(...[1h])` makes of a counter that grows by one a second: Prometheus adds half a step before the first
+/// The value of `increase(...[1h])` for a counter that grows by one a second: Prometheus adds half a step before the first
 /// of the samples, 345 s before the last one.
 const HOUR: f64 = 345.0 + 7.5;
 /// The same for five minutes, at whose beginning is a sample.
@@ -65,7 +65,7 @@ fn sum(whose: &dyn Fn(&Quarter) -> bool, value: impl Fn(&Quarter) -> f64) -> Row
     BTreeMap::from([(String::new(), sum)])
 }
 
-/// What a query has to say; `None` for one that is not known here.
+/// The expected answer to a query; `None` for one that is not known here.
 pub fn expected(query: &Query) -> Option<Rows> {
     let whose: &dyn Fn(&Quarter) -> bool = match query.dashboard.as_str() {
         "softmig-user" => &|quarter| quarter.user == "alice",

@@ -48,7 +48,7 @@ fn assert_rows(what: &str, told: &Rows, expected: &Rows) {
     }
 }
 
-/// What each job's rows should be.
+/// The expected rows of each job.
 fn jobs(prefix: &str, value: impl Fn(&fixture::Quarter) -> f64) -> Rows {
     let row = |quarter: &fixture::Quarter| (format!("{prefix}{}", quarter.job), value(quarter));
     QUARTERS.iter().map(row).collect()

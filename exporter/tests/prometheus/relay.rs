@@ -52,7 +52,7 @@ fn stamped(page: &str, milliseconds: f64) -> String {
     page.lines().map(line).collect()
 }
 
-/// What dcgm-exporter has of the GPU; the power as with a job mapping, once for each job.
+/// The page of dcgm-exporter for the GPU; the power as with a job mapping, once for each job.
 fn dcgm(milliseconds: f64) -> String {
     let gpu = format!("gpu=\"0\",UUID=\"{}\",hostname=\"n1\"", UUIDS[0]);
     let power = |quarter: &Quarter| {

@@ -52,7 +52,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// What a query says at a time.
+    /// The answer to a query at a time.
     pub fn ask(&self, query: &str, time: f64) -> Rows {
         let path = format!("/api/v1/query?time={time}&query={}", encoded(query));
         let data = self.api(&path);
@@ -77,7 +77,7 @@ impl Prometheus {
     }
 }
 
-/// What tells a row from the others of the same answer.
+/// The labels that tell a row from the others of the same answer.
 pub fn key(labels: &Value) -> String {
     let told = [
         "gpu",

@@ -33,7 +33,7 @@ struct Head {
     gang: Words,
     /// The most that was held of each GPU after a grant, in units.
     peaks: [AtomicU64; MAX_GPUS],
-    /// What was refused of each GPU.
+    /// The refusals on each GPU.
     refusals: [AtomicU64; MAX_GPUS],
 }
 

@@ -68,7 +68,7 @@ fn the_file_is_laid_out_as_documented() {
     assert_eq!((at(3456), at(3464)), (0, 2 << 32 | 9));
 }
 
-/// What is read from outside, without mapping the file.
+/// The parts that are read from outside, without mapping the file.
 #[test]
 fn the_most_that_was_held_and_what_was_refused_are_on_record() {
     let file = Bytes::of(2);

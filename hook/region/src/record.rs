@@ -1,4 +1,4 @@
-//! What a ledger says to those who read it from outside, without mapping it: its user can make it shorter at any time.
+//! A ledger, read from outside without mapping it: its user can make it shorter at any time.
 
 use core::num::NonZeroU64;
 
@@ -18,7 +18,7 @@ pub fn key(uuid: [u8; 16]) -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// What a ledger says of a GPU. The job's user can write anything there.
+/// A ledger's figures of a GPU. The job's user can write anything there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The GPU ([`key`]).

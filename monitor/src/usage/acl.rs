@@ -5,7 +5,7 @@ use rustix::fs::{XattrFlags, fsetxattr, lsetxattr};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Who is let in beside the owner.
+/// The reader beside the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// May read.

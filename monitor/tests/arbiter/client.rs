@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// How this program knows that it is a client, and where the arbiter is.
 pub const SOCKET: &str = "SOFTMIG_TEST_SOCKET";
-/// What kind of client.
+/// The kinds of clients.
 pub const KIND: &str = "SOFTMIG_TEST_KIND";
 
 /// How long a "kernel" is.
@@ -154,7 +154,7 @@ fn tell(line: &str) {
     }
 }
 
-/// What the started program does.
+/// The doings of the started program.
 pub fn run() {
     let Some(path) = std::env::var_os(SOCKET) else {
         return;

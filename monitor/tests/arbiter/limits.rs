@@ -1,4 +1,4 @@
-//! What one user can make the arbiter hold.
+//! The most that one user can make the arbiter hold.
 
 use super::client::{Sat, ask, connected};
 use super::{GPU, Node, refusal, request};

@@ -31,7 +31,7 @@ pub struct NodePolicy {
     pub monitor: Monitor,
     /// The file in which the monitor keeps metrics for node_exporter.
     pub textfile: Option<String>,
-    /// What a job's end leaves behind.
+    /// The traces that a job's end leaves.
     pub report: Report,
     on_untagged: OnUntagged,
     names_people: bool,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// What a job's end leaves behind.
+/// The traces that a job's end leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {

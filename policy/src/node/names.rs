@@ -8,7 +8,7 @@ const USER: &str = "SOFTMIG_USER";
 const ACCOUNT: &str = "SOFTMIG_ACCOUNT";
 const GROUP: &str = "SOFTMIG_GID";
 
-/// What a conf may say of the job for people. The library does not read it.
+/// The part of a conf that is for people. The library does not read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a> {
     /// The user's name, as Slurm said it.

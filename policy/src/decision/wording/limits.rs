@@ -135,7 +135,7 @@ pub(crate) fn limit_notice(policy: &Policy, standing: &Standing) -> Option<Strin
     ))
 }
 
-/// What a class may hold at once: "2 quarters or 1 half, 0 whole GPUs"; `None` if it has no such limit.
+/// The amount that a class may hold at once: "2 quarters or 1 half, 0 whole GPUs"; `None` if it has no such limit.
 pub fn may_hold(policy: &Policy, standing: &Standing) -> Option<String> {
     let quota = &standing.quota;
     let mut may = Vec::new();
