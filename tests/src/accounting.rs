@@ -207,7 +207,7 @@ impl Cluster {
         Ok(said)
     }
 
-    /// Gives sacctmgr a command that may be refused. What it changes, slurmctld may learn later.
+    /// Gives sacctmgr a command that may be refused. slurmctld may learn of a change later.
     pub fn try_sacctmgr(&self, words: &str) -> Result<crate::Output> {
         let sacctmgr = ["sacctmgr", "--immediate", "--noheader", "--parsable2"];
         let argv: Vec<&str> = sacctmgr

@@ -20,7 +20,7 @@ const MODELS: [Make; 6] = [
 ];
 
 impl Node {
-    /// Starts the driver with this node's GPUs: until then there is none for its programs. What is given back sees
+    /// Starts the driver with this node's GPUs: until then there is none for its programs. The returned node sees
     /// from outside what they do with it.
     pub fn start_driver(&self) -> Result<softmig_fake_node::Node> {
         self.start_driver_as(|description| description)

@@ -1,4 +1,4 @@
-//! What administrators change under a running Slurm: the policy, the scripts, the module.
+//! Administrators' changes under a running Slurm: the policy, the scripts, the module.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn quarter(cluster: &Cluster) -> Result<u32> {
         .sbatch(&["--hold", "--gres=gpu:l40s.4:1"], "true")
 }
 
-/// What sbatch says when slurmctld refuses a quarter.
+/// sbatch's words when slurmctld refuses a quarter.
 fn refused_quarter(cluster: &Cluster) -> Result<String> {
     cluster
         .user("alice")

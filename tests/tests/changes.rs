@@ -1,4 +1,4 @@
-//! What users may change of a job that Slurm already has, and what of it is softmig's alone.
+//! Users' changes of a job that Slurm already has, and its fields that are softmig's alone.
 
 use anyhow::{Context, Result};
 use softmig_tests::softmig::{installed, record, tag};
@@ -281,7 +281,7 @@ fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
         cluster.user("alice").run(&change)?;
         let released = cluster.run("root", &["scontrol", "release", &job.to_string()])?;
         let tres = cluster.job_field(job, "TresPerNode")?.context("no TRES")?;
-        // What Slurm made another job of, or one that can never run, is of no interest here.
+        // This test passes over jobs that Slurm changed, or that can never run.
         if !tres.ends_with("shard:l40s:1") || !released.success() {
             cluster.run("root", &["scancel", &job.to_string()])?.ok()?;
             continue;

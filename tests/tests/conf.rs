@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
-/// What the files are tested with. A file that is in the folder and not here fails a test.
+/// The files under test. A file that is in the folder and not here fails a test.
 const FILES: [&str; 15] = [
     "90-softmig-exporter.preset",
     "cgroup.conf",
@@ -337,7 +337,7 @@ mod on_a_cluster {
         Ok(())
     }
 
-    /// What `scontrol show config` says of each line of the example.
+    /// `scontrol show config` shows each line of the example.
     fn every_setting_is_shown(cluster: &Cluster) -> Result<()> {
         let example = text_of("slurm.conf");
         let shown = cluster.run("root", &["scontrol", "show", "config"])?.ok()?;

@@ -1,4 +1,4 @@
-//! What `softmig config` prints, on a real Slurm as it stands: only ports, paths and the like are the cluster's own.
+//! The output of `softmig config`, on a real Slurm as it is: only ports, paths and the like are the cluster's own.
 
 use std::collections::BTreeSet;
 

@@ -114,7 +114,7 @@ fn has_gate(node: &Node) -> Result<bool> {
     Ok(node.run_as_root(&["test", "-e", LINK])?.status.success())
 }
 
-/// What these lines of a shell print in a job.
+/// The output of these shell lines in a job.
 fn run(cluster: &Cluster, gres: &str, lines: &str) -> Result<Vec<String>> {
     let lines = lines.replace("opens ", &format!("{FOLDER}/opens "));
     let job = cluster
@@ -129,7 +129,7 @@ fn only_programs_with_the_library_open_a_slices_gpu(slurm: Slurm) -> Result<()> 
     if !is_permitted(node)? {
         return Ok(());
     }
-    // What starts before there is a gate runs without one, to its end.
+    // A job from before the gate runs without one, to its end.
     let early = cluster.user("bob").sbatch(
         &["--gres", "gpu:l40s.4:1"],
         &format!("until test -e /tmp/go; do sleep 0.1; done; {FOLDER}/opens gpu"),
@@ -146,7 +146,7 @@ fn only_programs_with_the_library_open_a_slices_gpu(slurm: Slurm) -> Result<()> 
     })?;
     assert_eq!(said.trim(), PASSED);
 
-    // What opens the device without a call of CUDA or NVML is refused, as is a child that makes none of its own.
+    // A program without a call of CUDA or NVML is refused the device, as is a child that makes none of its own.
     let slice = run(
         &cluster,
         "gpu:l40s.4:1",

@@ -1,4 +1,4 @@
-//! What the pages say is there: links lead somewhere, and docs/device-memory.md has every function that an account of device
+//! Checks of the pages: links lead somewhere, and docs/device-memory.md has every function that an account of device
 //! memory must know of, and names tests there are.
 
 use std::collections::BTreeSet;

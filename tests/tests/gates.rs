@@ -162,7 +162,7 @@ fn a_change_meets_the_same_gate(slurm: Slurm) -> Result<()> {
         cluster.job_field(job, "Reservation")?.as_deref(),
         Some("course_8")
     );
-    // What has nothing to do with gates stays the user's.
+    // The user may still change other fields.
     update("alice", job, "timelimit=5")?.ok()?;
     update("alice", job, "name=mine")?.ok()?;
 

@@ -70,7 +70,7 @@ fn nodes_have_their_own_files(slurm: Slurm) -> Result<()> {
     assert!(at_two.contains(&two.gpus()[1].uuid), "{at_two}");
     assert_ne!(one.gpus()[1].uuid, two.gpus()[1].uuid);
 
-    // What runs in a job lives in its node.
+    // A job's processes live in its node.
     let sees = ["-w", one.name(), "cat", "/run/softmig/1.conf"];
     assert_eq!(cluster.user("alice").srun(&sees)?.ok()?, "hello\n");
     Ok(())
@@ -351,7 +351,7 @@ fn a_machine_that_cannot_be_made_says_why() {
     assert!(error.contains("/nowhere/at/all"), "{error}");
 }
 
-/// What would betray a cluster that is still there.
+/// The traces of a cluster that is still there.
 struct Traces {
     pid_namespace: PathBuf,
     supervisor: u32,

@@ -206,7 +206,7 @@ fn a_client_without_a_module_lets_all_pass(version: &str) -> Result<()> {
         assert!(said.starts_with(why) && said.contains("\n0\t0\n"), "{said}");
         assert!(said.ends_with("\n0\n"), "{said}");
     }
-    // What the site's own script says, counts then.
+    // The site's own script counts then.
     let said = lua(
         version,
         &format!(

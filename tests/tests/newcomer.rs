@@ -11,8 +11,8 @@ use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
 
 on_each_slurm!(seldom on 26.05: what_the_site_had_holds_beside_softmig);
 
-/// What took clusters down or made them lie when softmig was first tried on such a site, by the numbers of that report, and
-/// the tests that provoke it: a file below the workspace, and a function in it.
+/// The findings of softmig's first trial on such a site, by the numbers of that report, and the tests that provoke them:
+/// a file below the workspace, and a function in it.
 const FINDINGS: [(u8, &str, &str); 15] = [
     // Programs crashed in an upgrade.
     (
@@ -116,7 +116,7 @@ end
 return slurm.SUCCESS
 ";
 
-/// What the administrator types on the controller, whose files all machines of the test share.
+/// The administrator's commands on the controller, whose files all machines of the test share.
 const INSTALL: &str = "set -e
 install -D -m 0644 /root/policy.toml /etc/softmig/policy.toml
 softmig install controller submit-host >/root/said

@@ -154,7 +154,7 @@ fn off_does_not_wait_for_an_enforce_that_asks_slurmctld() -> Result<()> {
         .spawn()?;
     run("for i in $(seq 2000); do test -s /root/asked && exit 0; sleep 0.05; done; exit 1")?;
     let began = Instant::now();
-    // What the loader is given is not the switch's to judge.
+    // The switch does not judge the loader's list.
     run("ln -s /etc/other /etc/ld.so.preload; touch /etc/other")?;
     let off = softmig(&machine, "root", &["off"])?;
     assert!(off.success(), "{off}");
@@ -316,7 +316,7 @@ fn without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf(slurm: Slurm) -
             .contains("SOFTMIG_NODE=enforce")
     );
     assert_eq!(conf(node, job)?, None);
-    // What can be known is known without it: jobs that have a conf, and that there are no others.
+    // Without it the switch still knows which jobs have a conf, and that there are no others.
     switch(node, &["observe"])?.ok()?;
     node.write(
         format!("/var/run/softmig/{job}.conf"),

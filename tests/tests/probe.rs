@@ -44,7 +44,7 @@ fn all_gpus_of_a_node_are_its_inventory() -> Result<()> {
         assert_eq!(found["gpus"][1]["uuid"], json!(node.gpus()[1].uuid));
     }
 
-    // What the process cannot open, NVML does not show, and the driver lists all the same.
+    // NVML does not show a GPU that the process cannot open; the driver still lists it.
     node.run_as_root(&["rm", "/dev/nvidia1"])?.ok()?;
     let output = node.run_as_root(&PROBE)?;
     ensure!(output.status.code() == Some(1), "{output}");

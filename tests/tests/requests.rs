@@ -104,7 +104,7 @@ fn figures_per_gpu_become_figures_of_the_job(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// What a job's step says of its part.
+/// Shows the part of a job's step.
 const SHOW: &str = "echo shards=$SLURM_SHARDS_ON_NODE devices=$CUDA_VISIBLE_DEVICES";
 
 fn srun_and_salloc_run_every_granted_form(slurm: Slurm) -> Result<()> {

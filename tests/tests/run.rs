@@ -1,5 +1,5 @@
 //! `softmig run` with the library and the fake driver: what the processes of a run get of a GPU together, what their user
-//! hears, and where nothing is run. What needs no GPU is tested beside the command (softmig/tests/run.rs).
+//! hears, and where nothing is run. Tests without a GPU are beside the command (softmig/tests/run.rs).
 
 use anyhow::{Context, Result, bail, ensure};
 use softmig_fake_node::MIB;
@@ -69,7 +69,7 @@ fn run(machine: &Machine, user: &str, script: &str) -> Result<Output> {
     call.output()
 }
 
-/// What the library says of the first refusal.
+/// Whether it is the library's first refusal.
 fn is_refusal(line: &str, asked: u32, may_hold: u32) -> bool {
     line.contains(&format!(
         " out of memory on GPU 0: cuMemAlloc asked for {asked} MiB, "

@@ -1,4 +1,4 @@
-//! What a user types, on its way through cli_filter and job_submit: refusals and the log name it, and no machine makes
+//! A typed request on its way through cli_filter and job_submit: refusals and the log name it, and no machine makes
 //! something else of it.
 
 use anyhow::{Context, Result, ensure};
@@ -68,7 +68,7 @@ fn a_machine_with_another_policy_gives_no_other_slice(slurm: Slurm) -> Result<()
         said.contains("gpu:l40s.8:1: ") && said.contains("[SLICE_SIZE]"),
         "{said}"
     );
-    // What the hint says.
+    // The hinted request.
     on_login("shard:l40s:1")?.ok()?;
     Ok(())
 }

@@ -88,7 +88,6 @@ fn prolog_and_epilog_run_around_a_job(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// What the hook must see through (design 3.5): such a process reads `/`, whatever job it belongs to.
 fn a_slices_limits_come_and_go_on_cgroup_v2_too(slurm: Slurm) -> Result<()> {
     let script = r#"
         as alice srun --gres=gpu:l40s.4:1 sh -c 'cat /var/run/softmig/$SLURM_JOB_ID.conf' >$OUT/conf
@@ -142,6 +141,7 @@ fn a_kernel_that_does_not_describe_its_types_has_no_device_gate(slurm: Slurm) ->
     Ok(())
 }
 
+/// The hook must see through it (design 3.5): such a process reads `/`, whatever job it belongs to.
 fn jobs_can_leave_their_cgroup_namespace(slurm: Slurm) -> Result<()> {
     let script = r#"
         as alice srun --gres=shard:l40s:1 unshare --map-root-user --cgroup cat /proc/self/cgroup
@@ -151,7 +151,7 @@ fn jobs_can_leave_their_cgroup_namespace(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// What a guest says when it does not come up has to be enough to see why.
+/// A guest that does not come up says enough to see why.
 #[test]
 fn a_guest_that_fails_says_why() {
     let broken = Uml::builder(Slurm::V22_05).slurm_conf("NoSuchKey=1");

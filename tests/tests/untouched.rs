@@ -42,7 +42,7 @@ fn traces(root: &Root, commands: &[&'static str]) -> Result<Vec<(&'static str, T
         .collect())
 }
 
-/// What a process did that neither it would do alone nor the loader does to bring the library in.
+/// The calls of a process beyond its own ones and those of the loader for the library.
 fn on_top<'a>(command: &str, without: &Trace, with: &'a Trace) -> Result<Vec<&'a str>> {
     let beyond = with.beyond(without);
     let opened = beyond
@@ -101,7 +101,7 @@ fn a_library_that_does_more_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// What a node's own settings can say to a process that is in no job.
+/// A node's own settings for a process that is in no job.
 const NODES: [Option<&str>; 3] = [
     None,
     Some("SOFTMIG_NODE=off\n"),

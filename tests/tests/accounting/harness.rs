@@ -16,7 +16,7 @@ on_each_slurm!(
     users_of_a_course_share_their_primary_group,
 );
 
-/// What sacct tells of a job, once it tells that.
+/// Waits until sacct tells this of a job.
 fn wait_sacct(cluster: &Cluster, job: u32, columns: &str, expected: &str) -> Result<()> {
     let sacct = ["sacct", "--noheader", "--parsable2", "--allocations"];
     let which = [format!("--jobs={job}"), format!("--format={columns}")];

@@ -73,7 +73,7 @@ fn deny_on_limit_refuses_what_is_too_large_alone(slurm: Slurm) -> Result<()> {
         said.contains("Job violates accounting/QOS policy"),
         "{said}"
     );
-    // What would fit were it not for his other jobs waits as without the flag.
+    // A job that fits but for the user's others waits as without the flag.
     run(&cluster, "alice", &["--gres=shard:l40s:2"])?;
     let second = stay(&cluster, "alice", &["--gres=shard:l40s:1"])?;
     cluster.wait_reason(second, "QOSMaxGRESPerUser")

@@ -33,7 +33,7 @@ fn end(cluster: &Cluster, job: u32) -> Result<()> {
     cluster.wait_job(job, "CANCELLED")
 }
 
-/// What Slurm counts of a job that runs: `cpu=1,mem=100M,...`.
+/// Slurm's count of a running job: `cpu=1,mem=100M,...`.
 fn counted(cluster: &Cluster, job: u32) -> Result<String> {
     let field = match cluster.slurm() {
         Slurm::V22_05 => "TRES",

@@ -1,4 +1,4 @@
-//! Who gets a freed shard, and which GPU a shard is taken from.
+//! The job that gets a freed shard, and the GPU of a new one.
 
 use anyhow::Result;
 use softmig_tests::{Cluster, Gpus, Slurm, on_each_slurm};

@@ -24,7 +24,7 @@ fn weighted(slurm: Slurm, weights: &str) -> Result<Cluster> {
         .start()
 }
 
-/// What a job counts; a job that counts nothing has no such entry.
+/// The count of a job; one that counts nothing has no such entry.
 fn billing(cluster: &Cluster, job: u32) -> Result<Option<u32>> {
     let counted = counted(cluster, job)?;
     let value = counted

@@ -30,7 +30,7 @@ fn site(slurm: Slurm) -> Builder {
     installed(slurm).file(POLICY, GPUS)
 }
 
-/// What `softmig check` says.
+/// `softmig check`'s report.
 #[derive(Debug)]
 struct Said {
     status: i32,
@@ -73,12 +73,12 @@ fn check_with(cluster: &Cluster, words: &[&str]) -> Result<Said> {
     Said::of(&cluster.run("root", &[&["softmig", "check", "--json"], words].concat())?)
 }
 
-/// What it says of Slurm. The machine of slurmctld has devices here that a controller has not.
+/// Its report on Slurm. The machine of slurmctld has devices here that a controller has not.
 fn check(cluster: &Cluster) -> Result<Said> {
     check_with(cluster, &["--slurm"])
 }
 
-/// What a machine without control groups for Slurm cannot have right.
+/// The codes, without those of control groups where Slurm has none.
 fn beside_control_groups(codes: &[String]) -> Vec<&str> {
     let own = codes.iter().map(String::as_str);
     own.filter(|code| {
@@ -312,7 +312,7 @@ fn qos_are_what_the_policy_makes_them(slurm: Slurm) -> Result<()> {
         "{said:?}"
     );
 
-    // What config prints makes it right.
+    // The printed config makes it right.
     let config = format!(
         "mkdir /root/made && softmig config --slurm-version {slurm} --write /root/made && sh /root/made/softmig-qos.sh"
     );

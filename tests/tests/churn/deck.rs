@@ -1,4 +1,4 @@
-//! What happens to the jobs and nodes, and after which job.
+//! The events of jobs and nodes, and the job before each.
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

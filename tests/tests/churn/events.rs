@@ -1,4 +1,4 @@
-//! What an event does, and how it is made good.
+//! The effect of an event, and its undoing.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::deck::Event;
 use crate::site::Site;
 
-/// What is to be made good on a node.
+/// An effect to undo on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undo {
     Resume(usize),

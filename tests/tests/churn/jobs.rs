@@ -4,15 +4,15 @@ use softmig_fake_node::{Gpu, MIB};
 use softmig_tests::programs::FOLDER;
 use softmig_tests::requests::memory_mib;
 
-/// What a job takes at a time.
+/// One allocation of a job.
 const STEP: u64 = 256 * MIB;
-/// What the driver says when there is no more.
+/// The driver's code when there is no more.
 const OUT_OF_MEMORY: &str = "2";
 
-/// What it says where there is no GPU.
+/// Its code where there is no GPU.
 const NO_DEVICE: &str = "100";
 
-/// What a job asks for.
+/// A job's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// The words for sbatch.
@@ -25,7 +25,7 @@ const fn kind(gres: &'static str, shards: u32) -> Kind {
     Kind { gres, shards }
 }
 
-/// What jobs ask for, each as often as it is here.
+/// Requests of jobs, each as often as it is here.
 pub const KINDS: [Kind; 10] = [
     kind("--gres=gpu:l40s.4:1", 1),
     kind("--gres=gpu:l40s.4:1", 1),
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// What a run of a job found.
+/// The result of a job's run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
     /// It was refused what is beyond its slice.
@@ -93,7 +93,7 @@ impl Found {
     }
 }
 
-/// What the runs of a job found, by all that they said.
+/// The results of a job's runs, by all that they said.
 pub fn judge(said: &str) -> Vec<Found> {
     let runs = said.split("run of ").skip(1);
     runs.map(|run| judge_run(run).unwrap_or(Found::CutOff))
@@ -133,7 +133,7 @@ fn judge_run(run: &str) -> Option<Found> {
     })
 }
 
-/// What `cuMemGetInfo` called free, when no more was to be had.
+/// Free bytes by `cuMemGetInfo`, when no more was to be had.
 fn free(holding: Option<&str>) -> Option<u64> {
     let mut words = holding?.split_whitespace();
     words.find_map(|word| word.strip_prefix("free=")?.parse().ok())

@@ -1,4 +1,4 @@
-//! What is left of jobs on a node: files, mounts, processes, control groups, seats, memory of the GPUs.
+//! Remains of jobs on a node: files, mounts, processes, control groups, seats, memory of the GPUs.
 
 use std::collections::BTreeSet;
 use std::path::Path;

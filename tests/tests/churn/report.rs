@@ -1,4 +1,4 @@
-//! What a run came to: for the test, and for bench/results.
+//! A run's report: for the test, and for bench/results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,9 +18,9 @@ pub struct Report {
     /// Jobs that sbatch took.
     pub submitted: usize,
     pub seconds: u64,
-    /// What each run of a job found.
+    /// Results of the jobs' runs.
     pub found: Vec<Found>,
-    /// What slurmctld says of the jobs that it knows.
+    /// The states of the jobs that slurmctld knows.
     pub states: BTreeMap<String, usize>,
     pub events: BTreeMap<Event, usize>,
     /// The nodes that had to be given back to Slurm, by its reason.

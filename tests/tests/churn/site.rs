@@ -37,11 +37,11 @@ pub struct Site {
     pub cluster: Cluster,
     pub drivers: Vec<Driver>,
     pub monitors: Vec<Option<Client>>,
-    /// What is to be made good, after which job.
+    /// Effects to undo, and after which job.
     pub undo: Vec<(usize, Undo)>,
     pub events: BTreeMap<Event, usize>,
     submitted: usize,
-    /// What Slurm itself did to nodes, by its reason.
+    /// Nodes that Slurm took out, by its reason.
     pub drained: BTreeMap<String, usize>,
     /// The jobs that were there when all was last given free.
     waited: Vec<(String, String)>,
@@ -49,7 +49,7 @@ pub struct Site {
     cancelled: usize,
     /// Epilogs that slurmd never ran.
     without_epilog: usize,
-    /// What Slurm itself left.
+    /// Slurm's own remains.
     left_by_slurm: Vec<String>,
     left: Vec<String>,
 }
@@ -159,7 +159,7 @@ impl Site {
         let mut last = Instant::now();
         while !self.jobs()?.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(200));
-            // What Slurm held back after an accident, an administrator gives free; nodes report anew what they have.
+            // An administrator resumes nodes after an accident; nodes report anew what they have.
             if last.elapsed() > Duration::from_secs(4) {
                 last = Instant::now();
                 self.give_free()?;
@@ -254,7 +254,7 @@ impl Site {
             let log = self.cluster.slurmd_log(node)?;
             std::fs::write(folder.join(format!("{}.log", node.name())), log)?;
         }
-        // What hangs, and where.
+        // Stacks of slurmstepd.
         let look = "for task in /proc/[0-9]*/task/*; do grep -q slurmstepd $task/comm || continue\n\
             echo $task; cat $task/comm $task/cmdline $task/wchan; echo; cat $task/syscall $task/stack; done 2>&1";
         let stacks = self.cluster.run("root", &["sh", "-c", look])?.stdout;
@@ -262,7 +262,7 @@ impl Site {
         Ok(())
     }
 
-    /// What every run of every job found.
+    /// The results of all jobs' runs.
     fn found(&self) -> Result<Vec<Found>> {
         let mut found = Vec::new();
         for user in USERS {
@@ -276,7 +276,7 @@ impl Site {
         Ok(found)
     }
 
-    /// What became of the jobs, by slurmctld.
+    /// The states of the jobs, by slurmctld.
     fn states(&self) -> Result<BTreeMap<String, usize>> {
         let said = self
             .cluster

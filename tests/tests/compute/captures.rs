@@ -7,7 +7,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::stand::{Stand, in_some_try, number, run};
 
-/// What a client says of its captures, how often an event was recorded in one, and its share in percent.
+/// A client's words on its captures, how often an event was recorded in one, and its share in percent.
 fn captures(mode: &str, percent: Option<&str>) -> Result<(String, u64, f64)> {
     let stand = Stand::new()?;
     let words = ["captures", mode];
@@ -21,7 +21,7 @@ fn captures(mode: &str, percent: Option<&str>) -> Result<(String, u64, f64)> {
     Ok((captured.to_owned(), recorded, share))
 }
 
-/// What is captured is the same with a limit, and is held to it.
+/// Captures are the same with a limit, and held to it.
 fn are_left_alone(mode: &str) -> Result<()> {
     let (said, recorded, free) = captures(mode, None)?;
     ensure!(said.lines().count() == 7 && recorded == 2, "{said}");

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
 
-/// What is said when a launch went on that had to wait.
+/// The message when a launch went on that had to wait.
 pub const OVERRUN: &str = "let a launch go on that had to wait: nothing before it ended";
 
 /// How long a case took, in milliseconds.
@@ -137,7 +137,7 @@ fn ring_on_two_gpus(rounds: &str, kernels: [&str; 2], pause: &str) -> Result<f64
     Ok(held / free)
 }
 
-/// What one GPU spins while the other waits is owed, and then that one would wait as long: each time three times as long.
+/// A GPU owes its spinning while the other waits; then that one would wait as long, each time three times as long.
 #[test]
 fn kernels_that_wait_for_another_gpus_again_and_again_have_their_share() -> Result<()> {
     for kernels in [["20", "20"], ["20", "5"], ["3", "1"]] {

@@ -1,5 +1,5 @@
-//! What becomes of a share when processes come and go, and what they launch in: a job has it together, who dies takes nothing
-//! of it along, and what is lost was charged.
+//! The share of a job whose processes and contexts come and go: all have it together, one that dies takes nothing of it
+//! along, and lost work was charged.
 
 use std::process::Command;
 use std::time::Duration;

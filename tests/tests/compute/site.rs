@@ -76,7 +76,7 @@ impl Site {
         self.cluster.user(user).sbatch(&options, &script)
     }
 
-    /// What a job says until it ends, which has to be well.
+    /// The output of a job, which has to end well.
     pub fn end_of(&self, user: &str, job: u32) -> Result<String> {
         let ended = self.cluster.wait_job(job, "COMPLETED");
         let said = self.cluster.user(user).job_output(job)?;

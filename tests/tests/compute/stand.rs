@@ -77,7 +77,7 @@ impl Stand {
         command
     }
 
-    /// The same, of a job whose processes have the share together. What it has to say is in [`Stand::log`].
+    /// The same, of a job whose processes have the share together. Its messages are in [`Stand::log`].
     pub fn of_job(&self, job: &str, percent: &str, words: &[&str]) -> Command {
         let mut command = self.limited(percent, words);
         command
@@ -87,7 +87,7 @@ impl Stand {
         command
     }
 
-    /// What the clients of jobs said in their log.
+    /// The log of the jobs' clients.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
@@ -174,7 +174,7 @@ impl Running {
         Ok(())
     }
 
-    /// What it says until its end, which has to be a good one. Fails if it hangs.
+    /// Its output until its end, which has to be a good one. Fails if it hangs.
     pub fn end(mut self) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {

@@ -24,9 +24,9 @@ const LONG: &str = "200000000 1000000 async";
 /// A kernel of a millisecond, then 9 ms of nothing.
 const PAUSING: &str = "1000000 1000000 idle";
 
-/// What a monitor says that steers.
+/// The words of a steering monitor.
 const STEERED: &str = "by its own scheduler";
-/// What one says that gives it up, for a job or for all.
+/// Those of one that gives it up, for a job or for all.
 const TURNS: [&str; 2] = ["takes turns", "take turns"];
 
 /// How long shares are watched.
@@ -114,7 +114,7 @@ impl Drop for Job {
     }
 }
 
-/// What a node's monitor has said.
+/// The log of a node's monitor.
 fn log_of(node: usize) -> Result<String> {
     let said = site()?.cluster.node(node).read(LOG)?;
     Ok(said.unwrap_or_default())
@@ -163,7 +163,7 @@ fn a_job_that_needs_less_than_its_share_goes_at_its_own_pace_beside_busy_ones() 
     let half = Job::start("carol", 5, HALF, BUSY)?;
     // A tenth alone; a kernel waits for a slice of each other at most.
     pauses.has(4.5, 10.5)?;
-    // What it leaves is the others', as far as they may have it.
+    // The others have its rest, as far as they may.
     half.has(45.0, 65.0)?;
     is_steered(&pauses)
 }

@@ -9,7 +9,7 @@ use softmig_bindings::{classes, rows};
 
 use crate::stand::{Stand, in_some_try, run};
 
-/// What each call returned, and for how many milliseconds it was held back.
+/// The result of each call, and its delay in milliseconds.
 type Delays = BTreeMap<String, (String, f64)>;
 
 fn delays(said: &str) -> Result<Delays> {

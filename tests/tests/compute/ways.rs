@@ -138,7 +138,7 @@ fn kernels_in_several_streams_are_held_together() -> Result<()> {
     })
 }
 
-/// What is in flight counts as long as it takes together: with eight streams the GPU has as much before it as with one, on
+/// Work in flight counts as long as it takes together: with eight streams the GPU has as much before it as with one, on
 /// which each launch seems to take eight times as long.
 #[test]
 fn several_streams_keep_the_gpu_as_busy_as_one() -> Result<()> {
@@ -237,7 +237,7 @@ fn short_kernels_are_held() -> Result<()> {
     client.is_held("25")
 }
 
-/// As debuggers have it. What the host needs for a launch has the kernel in it then.
+/// As debuggers have it. The host's time for a launch has the kernel in it then.
 #[test]
 fn kernels_whose_launches_wait_for_them_are_held() -> Result<()> {
     for nanoseconds in ["500000", "10000000"] {
@@ -256,7 +256,7 @@ fn shares_are_exact_to_a_tenth_of_a_percent() -> Result<()> {
     Paced::by("async").is_held("12.5")
 }
 
-/// Who uses less than its share loses nothing.
+/// A client below its share loses nothing.
 #[test]
 fn who_is_mostly_idle_keeps_its_own_pace() -> Result<()> {
     let stand = Stand::new()?;

@@ -48,13 +48,13 @@ mod slurm_24_11 {
     }
 }
 
-/// What clients take at a time.
+/// One allocation of a client.
 const STEP: u64 = 32 * MIB;
 /// Takes all that it gets.
 const TAKES: &str = "/opt/programs/takes cuMemAlloc_v2 33554432 fill";
 /// The fake driver's device, in the place of what a real one keeps in the kernel.
 const DEVICE: &str = "/run/fake-gpu";
-/// What NVIDIA's toolkit generates on a node, for the fake driver.
+/// A node's CDI file by NVIDIA's toolkit, for the fake driver.
 const NVIDIA_CDI: &str = r#"{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "containerEdits": {
   "deviceNodes": [{"path": "/dev/nvidia0"}]}}], "containerEdits": {"mounts": [
   {"hostPath": "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "containerPath": "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -216,7 +216,7 @@ impl Job {
         Ok(())
     }
 
-    /// What users can do to softmig's files in a container: nothing, but for their job's own folder.
+    /// Users cannot change softmig's files in a container, but for their job's own folder.
     fn check_files(&self, run: &str) -> Result<()> {
         let script = format!(
             "cd /var/run/softmig; : >>jobs/{0}/ledger && echo ledger; \
@@ -254,7 +254,7 @@ fn apptainers_containers_are_held() -> Result<()> {
     job.check_held(&run)?;
     job.check_files(&run)?;
     job.check_musl(&run)?;
-    // What docs/containers.md says of --contain.
+    // See docs/containers.md on --contain.
     let contained = format!("apptainer exec --contain --nv --bind {DEVICE} /opt/apptainer");
     job.check_not_held(&contained)?;
     let paths = "/usr/lib/softmig,/etc/ld.so.preload,/etc/softmig,/var/run/softmig";
@@ -348,7 +348,7 @@ fn dockers_containers_are_held_where_they_are_known() -> Result<()> {
     job.end()
 }
 
-/// What a node of these tests has otherwise than others. crun wants control groups of version 1 or 2, and the machine may
+/// The changes to a node of these tests. crun wants control groups of version 1 or 2, and the machine may
 /// have some of both. The kernel lets a user namespace mount a `/proc` where another is seen in full, and the driver's
 /// files cover a part of it here. systemd makes all mounts shared.
 const AS_A_NODE: &str = "! mountpoint -q /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
@@ -366,8 +366,8 @@ docker version >/dev/null || { cat /tmp/dockerd.log; exit 1; }
 chmod 666 /run/docker.sock
 "#;
 
-/// The command of docs/containers.md, with the file that `nvidia-ctk cdi generate` writes. What is in /var/run/cdi counts
-/// more than what is in /etc/cdi, and each node here has its own.
+/// The command of docs/containers.md, with the file that `nvidia-ctk cdi generate` writes. Files in /var/run/cdi count
+/// more than those in /etc/cdi, and each node here has its own.
 const MERGE: &str = "mkdir -p /var/run/cdi; cd /etc/cdi
 jq --slurpfile softmig softmig.json '.containerEdits.mounts += $softmig[0].devices[0].containerEdits.mounts' \\
     <nvidia.json >/var/run/cdi/nvidia.json";

@@ -1,10 +1,10 @@
-//! What the client `whose` says, and what the library says in it.
+//! Output of the client `whose`, with the library's words.
 
 use anyhow::{Context, Result, bail};
 
 /// CUDA_ERROR_NO_DEVICE: what a process hears that gets no GPU.
 const NO_DEVICE: i32 = 100;
-/// What a second copy of the driver says to a call without a context: it does not know of any limits.
+/// A second driver copy's answer to a call without a context: it does not know of any limits.
 const NO_CONTEXT: i32 = 201;
 /// CUDA_ERROR_NOT_SUPPORTED: what the library says in its place where limits hold.
 const NOT_SUPPORTED: i32 = 801;

@@ -17,7 +17,7 @@ on_each_slurm!(
     a_changed_conf_holds_for_processes_started_later,
 );
 
-/// What a process hears whose job's conf is none.
+/// The refusal in a job whose conf is damaged.
 const DAMAGED: &str = "this job's conf on this node is damaged";
 
 /// Runs a line as root on the node with jobs of tests' own, `$conf` being the conf of this job.
@@ -81,7 +81,7 @@ fn a_damaged_conf_gives_no_gpu(slurm: Slurm) -> Result<()> {
 fn a_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let job = site.job("gpu:l40s.2:1")?;
-    // What the user would like to have: it is his, and well-formed.
+    // A conf as the user would like it: his own, and well-formed.
     as_root(
         site,
         job,

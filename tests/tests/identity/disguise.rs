@@ -160,7 +160,7 @@ fn a_copy_of_the_driver_under_another_name_is_known(slurm: Slurm) -> Result<()> 
     Ok(())
 }
 
-/// What comes before softmig's library, the words that start a program so, and whether lookups are the driver's own then.
+/// Each library before softmig's, the words that start a program so, and whether lookups are the driver's own then.
 const FIRST: [(&str, &str, bool); 9] = [
     ("libc.so.6", "LD_PRELOAD=libc.so.6", true),
     ("libcuda.so.1", "LD_PRELOAD=libcuda.so.1", false),

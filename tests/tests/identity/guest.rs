@@ -36,7 +36,7 @@ there() {
 }
 "#;
 
-/// What a job's process can change about itself, and stays that job's.
+/// Changes of a job's process to itself: it stays that job's.
 const DISGUISES: &str = r#"
 step known alice 3 <<'END'
     whose

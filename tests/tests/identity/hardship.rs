@@ -50,7 +50,7 @@ fn a_limit_on_the_size_of_files_ends_no_program(slurm: Slurm) -> Result<()> {
 
 fn a_closed_standard_error_changes_no_limit(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    // What the library opens meanwhile gets the number of the one that is closed.
+    // A file that the library opens gets the number of the closed one.
     let said = site.step(
         site.quarter,
         "whose 2>&-; whose 2>&- <&-; whose 2</dev/null",

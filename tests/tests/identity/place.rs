@@ -27,7 +27,7 @@ fn a_step_is_held_to_its_jobs_slice(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// What batch scripts of a job array on the second node say, by their jobs.
+/// Answers of a job array's batch scripts on the second node, by job.
 fn batch(site: &Site, options: &[&str], tasks: usize) -> Result<Vec<(u32, Vec<Answer>)>> {
     let script = "echo $SLURM_JOB_ID\nexport SOFTMIG_LOG_LEVEL=3\nexec 2>&1\n/opt/programs/whose";
     let output = format!("--output=/home/alice/batch-{tasks}-%j");
@@ -101,7 +101,7 @@ fn a_job_without_gpus_gets_none(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// What a process hears in a job that the node knows nothing of.
+/// The message in a job that the node knows nothing of.
 pub const NO_CONF: &str = "no conf for this job on this node: did its prolog run?";
 
 fn roots_job_without_gpus_is_left_alone(slurm: Slurm) -> Result<()> {

@@ -120,7 +120,7 @@ impl Site {
         cancelled.ok().map(drop)
     }
 
-    /// What clients say in a step of a job of alice's.
+    /// The answers in a step of a job of alice's.
     pub fn step(&self, job: u32, script: &str) -> Result<Vec<Answer>> {
         step(&self.cluster, "alice", job, script)
     }
@@ -135,17 +135,17 @@ impl Site {
         Ok(())
     }
 
-    /// What a process in alice's quarter says.
+    /// The answer in alice's quarter.
     pub fn quarter_answer(&self) -> Answer {
         Answer::limited(self.quarter, QUARTER.0, QUARTER.1)
     }
 
-    /// What a process says that has the limits of alice's half.
+    /// The answer under the limits of alice's half.
     pub fn half_answer(&self) -> Answer {
         Answer::limited(self.half, HALF.0, HALF.1)
     }
 
-    /// What a process says that has the limits of bob's half.
+    /// The answer under the limits of bob's half.
     pub fn bobs(&self) -> Answer {
         Answer::limited(self.bobs, HALF.0, HALF.1)
     }
@@ -175,7 +175,7 @@ fn wait_for_start(cluster: &Cluster, user: &str, job: u32) -> Result<()> {
     })
 }
 
-/// What clients say in a step of a job.
+/// The answers in a step of a job.
 pub fn step(cluster: &Cluster, user: &str, job: u32, script: &str) -> Result<Vec<Answer>> {
     let job = format!("--jobid={job}");
     let argv = ["srun", &job, "--overlap", "--ntasks=1", "bash", "-c"];
@@ -184,7 +184,7 @@ pub fn step(cluster: &Cluster, user: &str, job: u32, script: &str) -> Result<Vec
     said(script, &output)
 }
 
-/// What clients say on a node outside every job.
+/// The answers on a node outside every job.
 pub fn outside(node: &Node, user: &str, script: &str) -> Result<Vec<Answer>> {
     let output = node
         .command(user, &["bash", "-c", &with_words(script)])

@@ -8,7 +8,7 @@ use softmig_tests::Slurm;
 use crate::place::{LIBRARY, PRELOAD, healthy, inode, install, root, shell, softmig, state};
 use crate::workshop::Workshop;
 
-/// What runs when such a library is loaded, and what is then complained about.
+/// The code that runs when such a library is loaded, and the complaint.
 const AT_LOAD: [(&str, &str, &str); 8] = [
     (
         "exits",

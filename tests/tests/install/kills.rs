@@ -50,7 +50,7 @@ fn kill_at_each_step(machine: &Machine, prepare: &[&str], words: &[&str]) -> Res
             }
             let survived = survives(machine, call, at, words)?;
             healthy(machine).context(step.clone())?;
-            // What was begun can be done again, and undone.
+            // The command can be run again, and undone.
             softmig(machine, words)?.ok().context(step.clone())?;
             ensure!(healthy(machine)? == is_install, "{step}");
             softmig(machine, &["uninstall", "--hook"])?.ok()?;

@@ -183,7 +183,7 @@ fn an_entry_by_another_path_is_the_same_library() -> Result<()> {
     assert!(said.contains(&format!("{LINKED} is not there")), "{said}");
     softmig(&machine, &["uninstall", "--hook"])?.ok()?;
     assert!(!healthy(&machine)?);
-    // What only the loader can find may be the library too.
+    // A path for the loader alone may be the library too.
     install(&machine, &library, &[])?.ok()?;
     machine.write(PRELOAD, "/usr/$LIB/../lib/softmig/libsoftmig.so\n")?;
     let refused = softmig(&machine, &["uninstall", "--hook"])?.refused()?;

@@ -1,4 +1,4 @@
-//! What prolog and epilog leave on a node, as a test looks at it.
+//! The files of prolog and epilog on a node, as a test sees it.
 
 use anyhow::{Context, Result};
 use softmig_policy::node::job_conf::JobConf;
@@ -31,7 +31,7 @@ pub(crate) fn memory(node: &Node, job: u32) -> Result<Option<u32>> {
     Ok(conf(node, job)?.limits.map(|limits| limits.memory_mib()))
 }
 
-/// What the run folder holds besides what is always there.
+/// Run files that are not always there, and mounts.
 pub(crate) fn left_over(node: &Node) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in ["", "/jobs", "/uid", "/gpu"] {

@@ -26,7 +26,7 @@ fn ledger(job: u32) -> String {
     format!("/var/run/softmig/jobs/{job}/ledger")
 }
 
-/// What `stat` says of a file on a node.
+/// The `stat` of a file on a node.
 fn stat(node: &Node, form: &str, path: &str) -> Result<String> {
     let said = node.run_as_root(&["stat", "--format", form, path])?.ok()?;
     Ok(said.trim().to_owned())

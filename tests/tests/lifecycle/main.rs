@@ -123,7 +123,7 @@ fn gpus_of_several_types_are_all_of_the_job_or_unknown(slurm: Slurm) -> Result<(
 fn a_job_without_gpus_leaves_nothing_on_the_node(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
-    // What an earlier job of the same number may have left is not this job's.
+    // A conf of an earlier job of the same number is not this job's.
     node.run_as_root(&[
         "bash",
         "-c",
@@ -316,7 +316,7 @@ fn a_late_epilog_of_an_earlier_run_leaves_the_new_one_alone(slurm: Slurm) -> Res
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
     let job = "SLURM_JOB_ID=500 SLURM_JOB_UID=2001 SLURM_JOB_GPUS=0 SLURM_JOB_COMMENT=softmig=1:l40s:1/4:11366:hard";
-    // What these releases really say: the epilog of a requeued run has the next run's count, and from 23.02 on its own
+    // The words of these releases: the epilog of a requeued run has the next run's count, and from 23.02 on its own
     // start.
     let (first, late, second) = match slurm {
         Slurm::V22_05 => ("0", "1", "2"),

@@ -48,8 +48,8 @@ fn of_64_processes_that_race_for_the_last_gib_none_is_refused_wrongly() -> Resul
     race("cuArrayCreate_v2", 16 * MIB)
 }
 
-/// What the ledger says of each process may be less than what it has by so much: what grows without a call of its own is
-/// charged at the next look.
+/// The ledger's figure of a process may be less than its memory by so much: growth without a call of its own is charged
+/// at the next look.
 const UNSEEN: u64 = 8 * MIB;
 /// And more by so much: what pools and graphs gave back is seen when nothing else is under way.
 const MOST_TOO_MUCH: u64 = 64 * MIB;
@@ -102,7 +102,7 @@ fn after_a_storm_of_64_processes_and_random_deaths_the_account_is_exact() -> Res
     let peak = || stand.gpus.peak(0);
     let most = stand.limit + COUNT * UNSEEN;
     ensure!(peak() <= most, "{} of {}", peak(), stand.limit);
-    // Who takes the rest is refused in the end, and then nothing is left of the dead.
+    // The filler is refused in the end, and then nothing is left of the dead.
     let rest = || stand.start(&["takes", "cuMemAlloc_v2", "8388608", "hold", "0"]);
     let mut filler = rest()?;
     if number(

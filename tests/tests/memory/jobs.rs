@@ -110,7 +110,7 @@ fn a_jobs_first_refusal_is_one_line_in_its_log_and_for_its_user(slurm: Slurm) ->
         job.run("./takes cuMemCreate 33554432 fill; ./takes cuMemAllocAsync 33554432 fill")?;
     ensure!(said.stderr.is_empty(), "{said:#?}");
     ensure!(job.log()? == log, "{}", job.log()?);
-    // Who wants to know more asks for it: the first refusal of each process, on standard error too.
+    // Users get more if they ask for it: the first refusal of each process, on standard error too.
     let said = job.run("SOFTMIG_LOG_LEVEL=3 ./takes cuMemCreate 33554432 fill")?;
     ensure!(
         said.stderr
@@ -129,7 +129,7 @@ fn unrequested_messages_harm_no_program(slurm: Slurm) -> Result<()> {
         // The program's own data, under the number of the standard error that it closed.
         (1, "2>$HOME/data".to_owned(), "", "gpu:l40s.2:1"),
         (1, "2>&-".to_owned(), "", "gpu:l40s.2:1"),
-        // A half's next larger is the whole GPU. What is only ever written at its end may be a log.
+        // A half's next larger is the whole GPU. A file that is only appended to may be a log.
         (2, "2>>$HOME/data".to_owned(), "gpu:l40s:1", "gpu:l40s:1"),
         // A full pipe would stop it.
         (1, "2>&7".to_owned(), "", "gpu:l40s.2:1"),
@@ -175,7 +175,7 @@ fn a_node_that_observes_refuses_nothing_and_says_what_it_would_have(slurm: Slurm
     let words = "would be out of memory on GPU 0: cuMemAlloc asked for 32 MiB, the job holds ";
     ensure!(said.matches(words).count() == 1, "{said}");
     ensure!(driver.peak(0) > 1000 * STEP, "{}", driver.peak(0));
-    // What an administrator reads before the node enforces.
+    // An administrator reads this before the node enforces.
     let told = cluster.node(0).run_as_root(&["softmig", "node"])?.ok()?;
     let counted = "1+ times in 1 job: cuMemAlloc: out of memory";
     ensure!(told.contains(counted), "{told}");

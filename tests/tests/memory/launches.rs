@@ -1,4 +1,4 @@
-//! What is taken when a kernel is launched, or code used for the first time: no call asks for it, and it counts.
+//! Memory taken when a kernel is launched, or code used for the first time: no call asks for it, and it counts.
 
 use anyhow::{Result, ensure};
 use softmig_fake_node::MIB;
@@ -8,7 +8,7 @@ use crate::stand::{Said, Stand, context, number};
 /// How many functions launch kernels, or make graphs of them ready.
 const LAUNCHES: usize = 15;
 
-/// What each of them said.
+/// The line of each.
 fn launches(said: &Said) -> Vec<&str> {
     let lines = said.lines.iter();
     lines

@@ -1,4 +1,4 @@
-//! What a ledger says, read from a copy of it: nothing that a test does changes it.
+//! A ledger's content, read from a copy: nothing that a test does changes it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What becomes of the account when a program is refused, frees what it has not, forks, is killed or goes on.
+//! The account of a program that is refused, frees what it has not, forks, is killed or goes on.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use softmig_tests::command::PATIENCE;
 use crate::stand::{Running, Stand, context, number};
 use crate::ways::OUT_OF_MEMORY;
 
-/// What the client `lives` takes at a time.
+/// One block of the client `lives`.
 const STEP: u64 = 8 * MIB;
 /// In the slice of these tests: blocks of that size beside one context.
 const ALL: u64 = 300;
@@ -24,7 +24,7 @@ fn held(stand: &Stand) -> Result<u64> {
     Ok(stand.held()?.iter().flatten().sum())
 }
 
-/// What `ALL` blocks and a context are in the ledger, which counts a context rounded up.
+/// Whether `ALL` blocks and a context are held; the ledger counts a context rounded up.
 fn is_full(stand: &Stand, held: u64) -> bool {
     held <= stand.limit && held > stand.limit - STEP
 }
@@ -119,7 +119,7 @@ fn a_child_that_forks_first_shares_the_slice_with_its_parent() -> Result<()> {
     client.tell()?;
     client.tell()?;
     let said = client.end()?;
-    // What the child had is the parent's to take, its context's memory too.
+    // The child's memory is the parent's to take, its context's too.
     let all = ALL + context() / STEP;
     ensure!(blocks(&said.numbers("took", "blocks")?) >= all, "{said:#?}");
     stand.check_peaks()
@@ -325,7 +325,7 @@ fn what_was_mapped_into_arrays_stays_charged() -> Result<()> {
     client.end()?.check()
 }
 
-/// What is left lies in as many of the driver's pieces as before, and those count.
+/// The rest lies in as many of the driver's pieces as before, and those count.
 #[test]
 fn what_is_freed_in_fragments_is_not_free() -> Result<()> {
     // The driver does not tell in which pieces an array lies, so the library asks how much all arrays take.

@@ -129,7 +129,7 @@ fn a_process_without_an_account_loads_no_code_and_launches_nothing() -> Result<(
     Ok(())
 }
 
-/// What a graph takes is charged when it is launched, and nothing is given back for what never was.
+/// A graph's memory is charged when it is launched, and nothing is given back for what never was.
 #[test]
 fn a_graph_that_is_updated_gives_nothing_back() -> Result<()> {
     let stand = stand(500)?;

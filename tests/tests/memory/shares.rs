@@ -6,11 +6,11 @@ use softmig_fake_node::MIB;
 use crate::stand::{Running, Stand, context, number};
 use crate::ways::OUT_OF_MEMORY;
 
-/// What the client `shares` takes at a time.
+/// One block of the client `shares`.
 const STEP: u64 = 4 * MIB;
 /// How many blocks have room beside the contexts of three processes. Few: what is shared is memory of this machine's.
 const ROOM: u64 = 64;
-/// What rounding up takes of that: contexts, and pools, which have some room to spare.
+/// Blocks lost to rounding up: contexts, and pools, which have some room to spare.
 const SLACK: u64 = 20;
 
 /// Makes a test of each way to share.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::ledger;
 
-/// What a context takes of an H200.
+/// A context's memory of an H200.
 pub fn context() -> u64 {
     Gpu::h200(0).context
 }
@@ -25,7 +25,7 @@ pub struct Stand {
     dir: TempDir,
     /// The GPUs from outside.
     pub gpus: Node,
-    /// What the processes may hold of each GPU together, in bytes.
+    /// The limit of all processes on each GPU, in bytes.
     pub limit: u64,
 }
 
@@ -53,7 +53,7 @@ impl Stand {
         self.dir.path().join(name)
     }
 
-    /// What each process holds of each GPU by the ledger: see [`ledger::held`].
+    /// Each process's memory of each GPU by the ledger: see [`ledger::held`].
     pub fn held(&self) -> Result<Vec<Vec<u64>>> {
         ledger::held(&self.path("ledger"))
     }
@@ -205,7 +205,7 @@ impl Running {
         if matches!(self.child.try_wait(), Ok(Some(_)))
             && let Some(mut stderr) = self.child.stderr.take()
         {
-            // What can be read is all that there is to say.
+            // An error leaves the text so far.
             let _ = stderr.read_to_string(&mut text);
         }
         text
@@ -219,7 +219,7 @@ impl Drop for Running {
     }
 }
 
-/// What a client said, in lines such as `took: blocks=12 then=2`.
+/// A client's output, in lines such as `took: blocks=12 then=2`.
 #[derive(Debug)]
 pub struct Said {
     /// How it ended.
@@ -231,7 +231,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// What follows `what: ` in a line.
+    /// A line's text after `what: `.
     pub fn text(&self, what: &str) -> Result<&str> {
         let mut lines = self.lines.iter();
         lines

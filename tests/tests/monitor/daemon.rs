@@ -16,7 +16,7 @@ pub struct Daemon<'a> {
 }
 
 pub const LOG: &str = "/var/log/softmig/node.log";
-/// What systemd's watchdog hears.
+/// A ping to systemd's watchdog.
 const ALIVE: &str = "WATCHDOG=1";
 
 impl<'a> Daemon<'a> {
@@ -110,7 +110,7 @@ fn the_daemon_needs_no_driver_is_there_once_and_ends_when_it_is_told() -> Result
     assert_eq!(ended.stderr, "");
     assert!(!node.exists(socket)? && !node.exists(status)?);
 
-    // What one leaves that was killed is not in the next one's way.
+    // The remains of a killed one are not in the next one's way.
     let daemon = Daemon::start(node)?;
     on_node(&machine, "kill -9 $(cat /run/monitor.pid)")?.ok()?;
     drop(daemon);

@@ -1,4 +1,4 @@
-//! What got past the library is ended, and nothing else: by the daemon as it is shipped, with the unit's rights.
+//! Escaped processes are ended, and nothing else: by the daemon as it is shipped, with the unit's rights.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn cluster(slurm: Slurm, monitor: &str) -> Result<Cluster> {
         .start()
 }
 
-/// The daemon of a node. Who comes within a second of its start may have found none, and is excused.
+/// The daemon of a node. Processes of its first second may have found none, and are excused.
 fn daemon(node: &Node) -> Result<Daemon<'_>> {
     let daemon = Daemon::start(node)?;
     std::thread::sleep(Duration::from_secs(2));
@@ -82,7 +82,7 @@ pub fn end_of(cluster: &Cluster, user: &str, job: u32, command: usize) -> Result
     })
 }
 
-/// What a job's processes have said so far.
+/// The output of a job so far.
 fn said(cluster: &Cluster, user: &str, job: u32) -> Result<String> {
     cluster.user(user).job_output(job)
 }

@@ -41,7 +41,7 @@ fn job(cluster: &Cluster, user: &str, gres: &str, script: &str) -> Result<(u32, 
     Ok((id, pids))
 }
 
-/// What stands before a command line so that it has no more rights than systemd gives to the monitor.
+/// The words before a command line that has no more rights than systemd gives to the monitor.
 fn with_the_units_rights() -> Result<String> {
     let unit = std::fs::read_to_string(stage().join(UNIT))?;
     let rights = unit
@@ -54,7 +54,7 @@ fn with_the_units_rights() -> Result<String> {
     ))
 }
 
-/// What `--once --json` says, and how it ends.
+/// Output and status of `--once --json`.
 fn once(node: &softmig_tests::Node) -> Result<(Value, Option<i32>)> {
     let line = format!("{} {MONITOR} --once --json", with_the_units_rights()?);
     let output = node.run_as_root(&["sh", "-c", &line])?;

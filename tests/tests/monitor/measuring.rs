@@ -1,4 +1,4 @@
-//! What is measured, and what is said of it.
+//! Measurements and the reports of them.
 
 use std::time::Duration;
 

@@ -53,7 +53,7 @@ fn of_the_page() -> Result<Vec<Typed>> {
     Ok(commands)
 }
 
-/// What a site has before softmig: Slurm with whole GPUs, as its packages start it.
+/// A site before softmig: Slurm with whole GPUs, as its packages start it.
 fn slurm_conf(name: &str) -> String {
     format!(
         "ClusterName=site

@@ -1,4 +1,4 @@
-//! What is in which package: each staged file in one of them, and in the rpm of the same name too.
+//! The packages' files: each staged file in one of them, and in the rpm of the same name too.
 
 use std::collections::BTreeMap;
 use std::path::Path;

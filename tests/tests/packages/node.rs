@@ -57,7 +57,7 @@ impl PackagedNode {
         self.machine.command("root", &["sh", "-c", script]).output()
     }
 
-    /// What systemctl was asked since the last time.
+    /// The calls of systemctl since the last time.
     pub(crate) fn asked_of_systemd(&self) -> Result<String> {
         self.shell("cat /tmp/systemctl 2>/dev/null; rm -f /tmp/systemctl")
     }

@@ -1,4 +1,4 @@
-//! What a job leaves of itself: a line in its output, and a summary in Slurm's accounting.
+//! The report of a job: a line in its output, and a summary in Slurm's accounting.
 
 mod facts;
 mod reportseff;

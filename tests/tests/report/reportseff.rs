@@ -9,13 +9,13 @@ use std::process::Command;
 
 const PACKAGE: &str = "reportseff==2.10.3";
 
-/// What it says of a job's GPU time and memory; `None` where the package cannot be had.
+/// Its report on a job's GPU time and memory; `None` where the package cannot be had.
 pub fn of(site: &Site, job: u32) -> Result<Option<String>> {
     let Some(program) = installed()? else {
         eprintln!("not tested: {PACKAGE} cannot be installed here");
         return Ok(None);
     };
-    // What it asks of Slurm is asked of the cluster, and it is run again with the answer.
+    // Its questions to Slurm go to the cluster, and it is run again with the answer.
     let folder = tempfile::tempdir()?;
     let asked = folder.path().join("asked");
     for name in ["sacct", "scontrol"] {

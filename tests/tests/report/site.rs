@@ -85,7 +85,7 @@ impl Site {
         Ok(Monitor { over })
     }
 
-    /// What the accounting has.
+    /// A job's stored comment.
     pub fn admin_comment(&self, job: u32) -> Result<String> {
         let which = format!("--jobs={job}");
         let sacct = ["sacct", "-X", "-n", "-P", "--format=AdminComment", &which];

@@ -22,7 +22,7 @@ struct Load {
 /// The GPUs of a node.
 const GPUS: u32 = 2;
 
-/// What CI has time for.
+/// The load of CI.
 const SHORT: Load = Load {
     times: 50,
     nodes: 1,

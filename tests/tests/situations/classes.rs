@@ -85,7 +85,7 @@ fn a_student_has_two_slices_and_the_third_waits(slurm: Slurm) -> Result<()> {
     end(&cluster, first)?;
     cluster.wait_job(third, "RUNNING")?;
     assert_eq!(running(&cluster, &others)?, 1);
-    // Who is granted is told what the class may hold.
+    // A grant tells what the class may hold.
     let said = cluster
         .user("alice")
         .try_sbatch(&["--hold", QUARTER], "true")?;
@@ -301,7 +301,7 @@ fn a_job_that_grows_by_a_change_is_held_to_its_size(slurm: Slurm) -> Result<()> 
         refusal.contains("class researcher may use at most 4 in one job [LIMIT_JOB]"),
         "{refusal}"
     );
-    // What a job's tasks come to is not in its record: Slurm counts it.
+    // The sum of a job's tasks is not in its record: Slurm counts it.
     let job = stay(&cluster, "carol", &["--hold", "--ntasks=2"])?;
     let mark = match slurm {
         Slurm::V22_05 => "gres:gpu:l40s:1",

@@ -164,7 +164,7 @@ fn slices_and_whole_gpus_keep_off_each_other(slurm: Slurm) -> Result<()> {
     let mut taken = gpus_of(&cluster, &[slice, wholes])?;
     taken.sort_unstable();
     assert_eq!(taken, [0, 1, 2, 3]);
-    // What is left of the slice's GPU is for slices alone.
+    // The rest of the slice's GPU is for slices alone.
     let whole = stay(&cluster, "bob", &["--gres=gpu:l40s:1"])?;
     cluster.wait_reason(whole, "Resources")?;
     end(&cluster, whole)?;

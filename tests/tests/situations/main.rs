@@ -1,4 +1,4 @@
-//! What happens day by day at the sites whose systems softmig takes over, on Slurm as `softmig config` sets it up, with a real
+//! Everyday situations at the sites whose systems softmig takes over, on Slurm as `softmig config` sets it up, with a real
 //! slurmdbd.
 
 mod classes;

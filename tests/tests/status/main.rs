@@ -1,4 +1,4 @@
-//! What `softmig status`, `free` and `job` say on real Slurm: slices that run and wait, whole GPUs, MIG instances, a reserved
+//! `softmig status`, `free` and `job` on real Slurm: slices that run and wait, whole GPUs, MIG instances, a reserved
 //! GPU and a drained node.
 
 mod seen;

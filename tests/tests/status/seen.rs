@@ -1,4 +1,4 @@
-//! What people are told on a running cluster.
+//! The answers on a running cluster.
 
 use super::{cluster, run, stay};
 use anyhow::{Context, Result};

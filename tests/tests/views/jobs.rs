@@ -18,7 +18,7 @@ on_each_slurm!(
 
 const NODE_CONF: &str = "/etc/softmig/node.conf";
 
-/// What the jobs have of the GPU, in bytes.
+/// The jobs' parts of the GPU, in bytes.
 const QUARTER: u64 = memory_mib(1) as u64 * MIB;
 const HALF: u64 = memory_mib(2) as u64 * MIB;
 
@@ -184,7 +184,7 @@ fn cuda_and_nvml_agree_with_each_other_and_the_slice(slurm: Slurm) -> Result<()>
     // It is gone, and so is what it held.
     assert_eq!(site.look(alice, "look")?.memory("")?, before);
 
-    // What bob takes is nothing to alice.
+    // Bob's use does not touch alice's.
     let more = site.step(&site.bob, "both")?;
     assert!(more.success(), "{more}");
     assert_eq!(site.look(alice, "look")?.memory("")?, before);

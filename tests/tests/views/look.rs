@@ -1,4 +1,4 @@
-//! What the client `views` says.
+//! Looks by the client `views`.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub const OTHER: [&str; 8] = [
     "nvmlDeviceGetRunningProcessDetailList mode 2",
 ];
 
-/// Who worked.
+/// Work lists.
 pub const WORK: [&str; 2] = [
     "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetProcessesUtilizationInfo",
@@ -59,12 +59,12 @@ pub struct Look {
 pub type Memory = (u64, u64, u64);
 
 impl Look {
-    /// What the client said with the library in it.
+    /// The client's output with the library in it.
     pub fn with_library(output: &Output) -> Result<Look> {
         Look::of(output, true)
     }
 
-    /// What the client said without it.
+    /// The client's output without it.
     pub fn without_library(output: &Output) -> Result<Look> {
         Look::of(output, false)
     }
@@ -114,7 +114,7 @@ impl Look {
             .collect()
     }
 
-    /// What a call gave, and what follows.
+    /// A call's result and its words.
     fn call(&self, call: &str) -> Result<(i32, Vec<&str>)> {
         let start = match call.strip_prefix("later ") {
             Some(call) => format!("later {} {call}: ", self.gpu),
@@ -132,7 +132,7 @@ impl Look {
         Ok((result, words.collect()))
     }
 
-    /// What a call gave.
+    /// A call's result.
     pub fn result(&self, call: &str) -> Result<i32> {
         Ok(self.call(call)?.0)
     }
@@ -145,7 +145,7 @@ impl Look {
         figures.collect::<Result<_, _>>().context("not figures")
     }
 
-    /// What NVML says, in both versions of its struct.
+    /// NVML's figures, in both versions of its struct.
     pub fn memory(&self, when: &str) -> Result<Memory> {
         let first = self.figures(&format!("{when}nvmlDeviceGetMemoryInfo"))?;
         let second = self.figures(&format!("{when}nvmlDeviceGetMemoryInfo_v2"))?;

@@ -8,7 +8,7 @@ use crate::formats::element;
 /// The widest one-dimensional array of the devices here.
 const WIDEST: usize = 131_072;
 
-/// What an array is made of.
+/// An array's description.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Width, height and depth; 0 for a dimension that it has not.
@@ -53,7 +53,7 @@ impl Shape {
         smaller
     }
 
-    /// What it takes: rows of whole blocks, and of a volume whole blocks of planes, too. This is what an H200 takes.
+    /// Its bytes, as on an H200: rows of whole blocks, and of a volume whole blocks of planes, too.
     pub(crate) fn bytes(&self) -> Outcome<u64> {
         let [width, height, depth] = self.size.map(|size| size.max(1));
         let volume = self.size[2] > 0 && !self.has_layers();

@@ -114,7 +114,7 @@ exports! {
         out.set(known.shape.descriptor())
     });
 
-    /// What is to be mapped to an array that was made without memory.
+    /// The memory to map to an array that was made without.
     fn cuArrayGetMemoryRequirements [cuArrayGetMemoryRequirements 11060] (
         out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUarray, device: CUdevice
     ) => locked(|driver| {
@@ -123,7 +123,7 @@ exports! {
         out.set(requirements(&known.shape, known.shape.bytes()?)?)
     });
 
-    /// What is to be mapped to a mipmapped array that was made without memory.
+    /// The memory to map to a mipmapped array that was made without.
     fn cuMipmappedArrayGetMemoryRequirements [cuMipmappedArrayGetMemoryRequirements 11060] (
         out: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>, array: CUmipmappedArray, device: CUdevice
     ) => locked(|driver| {

@@ -36,11 +36,11 @@ pub(crate) struct Capture {
     is_given: bool,
     /// The nodes that each stream's next one comes after.
     last: BTreeMap<usize, Vec<usize>>,
-    /// What `cuStreamGetCaptureInfo` showed last; the program reads it in place.
+    /// The last answer of `cuStreamGetCaptureInfo`; programs read it in place.
     shown: Vec<usize>,
 }
 
-/// What goes into a capture.
+/// A piece of captured work.
 pub(crate) enum Captured {
     Op(Op),
     /// An event to be recorded each time the graph runs.
@@ -243,7 +243,7 @@ pub(crate) fn add_node(driver: &mut Driver, id: usize, stream: usize, work: Node
     Ok(())
 }
 
-/// What the next node of a stream comes after.
+/// The nodes before a stream's next one.
 pub(crate) fn last_nodes(driver: &Driver, id: usize, stream: usize) -> Outcome<Vec<usize>> {
     let capture = driver.captures.get(&id).ok_or(CUDA_ERROR_ILLEGAL_STATE)?;
     if capture.spoiled {

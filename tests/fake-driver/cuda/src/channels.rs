@@ -1,4 +1,4 @@
-//! What libcuda makes in the kernel driver for each context, where the GPU has a scheduler: a client, a channel group with its
+//! The objects of a context in the kernel driver, where the GPU has a scheduler: a client, a channel group with its
 //! time slice, and channels.
 //!
 //! It asks by libc's `ioctl`, as the real one does, so that a preloaded library sees the calls. There is no kernel driver: a

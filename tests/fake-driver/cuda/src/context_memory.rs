@@ -1,9 +1,9 @@
-//! What a context takes without being asked: the stacks of its kernels' threads, and what streams and graphs need.
+//! Memory that a context takes unasked: the stacks of its kernels' threads, and what streams and graphs need.
 //!
 //! As seen on an H200: a context begins with room for stacks of 1 KiB, for all threads that the device can hold. A limit
 //! or the launch of a kernel that wants more gives the old room back and takes a larger one; nothing but another limit
-//! makes it smaller, and where there is no room for the larger one, the next launch begins anew. What streams, graphs,
-//! green contexts and the heap of kernels take stays until the context ends.
+//! makes it smaller, and where there is no room for the larger one, the next launch begins anew. Memory of streams, graphs,
+//! green contexts and the heap of kernels stays until the context ends.
 
 use softmig_fake_node::{Device, Kind, MIB};
 
@@ -17,13 +17,13 @@ use crate::work::{Kernel, Op};
 
 /// The stack of a thread unless a program wants more.
 pub(crate) const STACK: u64 = 1024;
-/// What a stream that is used takes, and a kernel in a graph that is ready to run.
+/// The memory of a used stream, and of a kernel in a graph that is ready to run.
 const STREAM: u64 = 573_440;
 const NODE: u64 = 2307;
-/// What the heap of kernels takes besides its size.
+/// The overhead of the heap of kernels.
 const HEAP: u64 = 2 * MIB;
 
-/// What one context has.
+/// One context's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     /// How much of the stacks each thread has; `None` after there was no room.
@@ -60,7 +60,7 @@ impl Own {
     }
 }
 
-/// What a context has besides its stacks.
+/// The fixed memory of a context.
 fn fixed(device: &Device<'_>) -> u64 {
     (device.gpu.context / 5).next_multiple_of(GRANULARITY)
 }

@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) origin: Origin,
     pub(crate) limits: Limits,
-    /// What it takes without being asked.
+    /// The memory that it takes unasked.
     pub(crate) own: Own,
     /// How many parts of the program hold it.
     pub(crate) holders: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Context {
     pub(crate) group: Option<Group>,
 }
 
-/// Who made a context, and so may end it.
+/// A context's maker, who may end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// `cuCtxCreate` of CUDA 2: the 32-bit functions accept no other.

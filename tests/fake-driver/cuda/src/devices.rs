@@ -1,4 +1,4 @@
-//! What a program asks about devices, and the memory that a device has.
+//! Queries about devices and their memory.
 
 use std::ffi::c_char;
 
@@ -51,7 +51,7 @@ exports! {
     fn cuDeviceGetPCIBusId [cuDeviceGetPCIBusId 4010] (out: Out<c_char>, size: i32, device: CUdevice) =>
         described(device, |_, device| out.set_text(&device.gpu.bus, size));
 
-    /// What code runs on a device.
+    /// The compute capability.
     fn cuDeviceComputeCapability [cuDeviceComputeCapability 2000] (
         major: Out<i32>, minor: Out<i32>, device: CUdevice
     ) => described(device, |_, device| {
@@ -59,7 +59,7 @@ exports! {
         minor.set(device.gpu.capability.1 as i32)
     });
 
-    /// What is left of the current context's device, to programs that count in 32 bits.
+    /// Free and total memory of the current device, to programs that count in 32 bits.
     fn cuMemGetInfo [cuMemGetInfo 2000] (free: Out<u32>, total: Out<u32>) => locked(|driver| {
         driver.contexts.old_current()?;
         let (left, all) = memory_of_current(driver)?;
@@ -67,7 +67,7 @@ exports! {
         total.set(u32::try_from(all).unwrap_or(u32::MAX))
     });
 
-    /// What is left of the current context's device.
+    /// Free and total memory of the current device.
     fn cuMemGetInfo_v2 [cuMemGetInfo 3020] (free: Out<usize>, total: Out<usize>) => locked(|driver| {
         let (left, all) = memory_of_current(driver)?;
         free.set(left as usize)?;
@@ -106,8 +106,8 @@ fn uuid(text: &str) -> CUuuid {
     CUuuid { bytes }
 }
 
-/// A figure of a device. What an H200 answered stands for all where the models do not differ in anything that matters;
-/// attributes that are not listed are 0, as that of something the device has not.
+/// A figure of a device. All models have an H200's where they do not differ in anything that matters; attributes that
+/// are not listed are 0, as that of something the device has not.
 fn figure(device: &Device<'_>, attribute: CUdevice_attribute) -> Outcome<i32> {
     let gpu = device.gpu;
     let bus = |range: std::ops::Range<usize>| {

@@ -13,7 +13,7 @@ use crate::export::exports;
 use crate::ranges::Source;
 use crate::sharing;
 
-/// What a size must be a multiple of.
+/// Sizes must be multiples of it.
 const PAGE: u64 = 4096;
 
 exports! {

@@ -91,7 +91,7 @@ impl Driver {
             .ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// What the program calls a device.
+    /// The program's device number.
     pub(crate) fn ordinal(&self, device: usize) -> Outcome<CUdevice> {
         let ordinal = self.ordinals.iter().position(|known| *known == device);
         ordinal
@@ -99,7 +99,6 @@ impl Driver {
             .ok_or(CUDA_ERROR_INVALID_DEVICE)
     }
 
-    /// What a device is.
     pub(crate) fn described(&self, device: usize) -> Outcome<Device<'static>> {
         let described = self.node.description().device(device);
         described.ok_or(CUDA_ERROR_INVALID_DEVICE)

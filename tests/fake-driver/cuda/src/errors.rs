@@ -56,7 +56,7 @@ errors! {
     CUDA_ERROR_UNKNOWN "unknown error";
 }
 
-/// What the error means; `None` for a number that is none.
+/// The error's meaning; `None` for an unknown number.
 pub(crate) fn description(error: CUresult) -> Option<&'static CStr> {
     let found = ERRORS.iter().find(|(code, ..)| *code == error);
     found.map(|(_, _, words)| *words)

@@ -31,7 +31,7 @@ pub(crate) struct Event {
     recorded: Recorded,
 }
 
-/// What an event stands for.
+/// The state of an event.
 #[derive(Clone, Debug)]
 pub(crate) enum Recorded {
     Never,
@@ -44,7 +44,7 @@ pub(crate) enum Recorded {
     },
 }
 
-/// What makes a record or a wait a node of its own in a graph: CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL.
+/// The flag that makes a record or a wait a node of a graph: CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL.
 const EXTERNAL: u32 = 1;
 
 /// A graph does not show it: what is behind such an event in the stream is not what it was before.

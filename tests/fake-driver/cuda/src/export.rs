@@ -82,7 +82,7 @@ macro_rules! exports {
         ] $($rows)*);
     };
     (@row $table:ident [$($symbols:tt)*]) => {
-        /// What `cuGetProcAddress` answers with.
+        /// The answers of `cuGetProcAddress`.
         pub(crate) static $table: &[$crate::export::Symbol] = &[$($symbols)*];
     };
 }

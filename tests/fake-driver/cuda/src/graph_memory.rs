@@ -22,10 +22,10 @@ use crate::pools::{self, CHUNK};
 use crate::ranges::{Range, Source};
 use softmig_fake_node::edge::handle;
 
-/// What the graphs of each device have.
+/// Memory of graphs, by device.
 pub(crate) type GraphMemory = BTreeMap<usize, Holding>;
 
-/// What graphs have of one device.
+/// Memory of graphs on one device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holding {
     /// Taken by launches, and not given back.
@@ -49,7 +49,7 @@ exports! {
         Ok(())
     });
 
-    /// What graphs have of a device.
+    /// Memory of graphs on a device.
     fn cuDeviceGetGraphMemAttribute [cuDeviceGetGraphMemAttribute 11040] (
         device: CUdevice, attribute: CUgraphMem_attribute, out: Out<c_void>
     ) => locked(|driver| {
@@ -205,7 +205,7 @@ pub(crate) fn provide(driver: &mut Driver, ready: &Ready) -> Outcome {
             .map_or(0, |holding| holding.live);
         let (now, most) = live.entry(device).or_insert((before, before));
         match node {
-            // What an earlier launch left is there already.
+            // It is there from an earlier launch.
             NodeWork::Allocate(_) if taken => {}
             NodeWork::Allocate(_) => *now += bytes,
             _ => *now = now.saturating_sub(bytes),

@@ -1,4 +1,4 @@
-//! What a program learns of a graph's nodes.
+//! Queries about a graph's nodes.
 
 use softmig_driver_sys::cuda::*;
 
@@ -25,14 +25,14 @@ exports! {
         }
         let room = count.get()?;
         for place in 0..room {
-            // What is beyond the last node is null, as the manual says.
+            // Entries beyond the last node are null, as in the manual.
             let node = graph.nodes.get(place).map_or(0, |node| node.number);
             out.set_at(place, handle(node))?;
         }
         count.set(room.min(graph.nodes.len()))
     });
 
-    /// What kind of node it is.
+    /// The kind of a node.
     fn cuGraphNodeGetType [cuGraphNodeGetType 10000] (node: CUgraphNode, out: Out<CUgraphNodeType>) =>
         locked(|driver| out.set(kind(&driver.graphs.node(node as usize)?.work)));
 

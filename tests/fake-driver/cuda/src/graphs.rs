@@ -36,7 +36,6 @@ pub(crate) struct Node {
     pub(crate) work: NodeWork,
 }
 
-/// What a node does.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeWork {
     Op(Op),
@@ -66,7 +65,7 @@ exports! {
         out.set(handle(number))
     });
 
-    /// Ends a graph. What was made ready of it can still run.
+    /// Ends a graph. Its executable graphs can still run.
     fn cuGraphDestroy [cuGraphDestroy 10000] (graph: CUgraph) => locked(|driver| {
         driver.graphs.get_free(graph as usize)?;
         driver.graphs.forget(graph as usize);
@@ -161,7 +160,7 @@ impl Graphs {
             .ok_or(CUDA_ERROR_INVALID_VALUE)
     }
 
-    /// What a node does, and where that is to run a graph, what that one's nodes do.
+    /// A node's work; where that is to run a graph, the work of that one's nodes.
     pub(crate) fn leaves(&self, work: &NodeWork) -> Vec<NodeWork> {
         match work {
             NodeWork::Graph(child) => self.all_leaves(*child),

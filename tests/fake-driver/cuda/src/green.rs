@@ -28,7 +28,7 @@ pub(crate) struct Green {
 exports! {
     static SYMBOLS;
 
-    /// What a device has to be divided.
+    /// A device's divisible resources.
     fn cuDeviceGetDevResource [cuDeviceGetDevResource 12040] (
         device: CUdevice, out: Out<CUdevResource>, kind: CUdevResourceType
     ) => locked(|driver| {
@@ -49,7 +49,7 @@ exports! {
         out.cast::<[u32; 36]>().set(words)
     });
 
-    /// What a green context is made of; one kind of resource is like another here.
+    /// A green context's resources; one kind is like another here.
     fn cuDevResourceGenerateDesc [cuDevResourceGenerateDesc 12040] (
         out: Out<CUdevResourceDesc>, resources: Out<CUdevResource>, count: u32
     ) => locked(|_| {

@@ -1,7 +1,7 @@
 //! Physical memory by the piece, as a context takes it.
 //!
 //! The driver takes memory in pieces of 2 MiB, and puts what is smaller together into one; nothing lies across the
-//! boundary of two pieces unless it begins at one (seen on an H200). What a context has is therefore the number of
+//! boundary of two pieces unless it begins at one (seen on an H200). A context's memory is therefore the number of
 //! pieces that its addresses touch, and here, too, a piece is a stretch of addresses.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const ALIGNMENT: u64 = 512;
 #[derive(Default)]
 pub(crate) struct Heap(BTreeMap<u64, Piece>);
 
-/// Who and what a piece is for.
+/// Owner and kind of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) context: usize,
@@ -34,13 +34,13 @@ pub(crate) struct Place {
 struct Piece {
     place: Place,
     area: Area,
-    /// What is in use: where it begins, and how long it is.
+    /// Parts in use: where each begins, and its length.
     parts: BTreeMap<u64, u64>,
     /// The first address that no part ever had.
     end: u64,
-    /// What is longer than this does not fit between the parts.
+    /// Nothing longer than this fits between the parts.
     gap: u64,
-    /// What others hold it by, once they can.
+    /// The block, once it is shared.
     block: Option<Block>,
 }
 

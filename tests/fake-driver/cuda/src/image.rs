@@ -1,4 +1,4 @@
-//! What a module is made of. Its image is text, in lines such as
+//! The image of a module. It is text, in lines such as
 //!
 //! ```text
 //! kernel step 2000000      a kernel that runs for so many nanoseconds
@@ -17,7 +17,7 @@
 /// How long a kernel runs if no line says it, in nanoseconds.
 const UNSAID: u64 = 10_000;
 
-/// What a module has.
+/// A parsed image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     kernels: Vec<(String, Kernel)>,
@@ -30,7 +30,7 @@ pub(crate) struct Image {
     opaque: bool,
 }
 
-/// What is said of a kernel.
+/// A kernel of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) act: Act,
@@ -51,7 +51,7 @@ impl Kernel {
     }
 }
 
-/// What a kernel does.
+/// A kernel's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// It runs for so many nanoseconds.

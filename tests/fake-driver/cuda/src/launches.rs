@@ -21,7 +21,7 @@ use crate::work::{Deed, Kernel, Op, Shape};
 
 /// Threads in a block.
 const MOST_THREADS: u32 = 1024;
-/// What stands before the address of a buffer with all arguments: CU_LAUNCH_PARAM_BUFFER_POINTER.
+/// The mark before the address of a buffer with all arguments: CU_LAUNCH_PARAM_BUFFER_POINTER.
 const BUFFER: usize = 1;
 
 exports! {
@@ -134,7 +134,7 @@ fn launch(
         crate::libraries::use_here(driver, library)?;
     }
     let stream = streams::resolve(driver, stream as usize, Default::of(per_thread))?;
-    // What is captured needs it when the graph is made ready.
+    // Captured kernels need it when the graph is made ready.
     if streams::get(driver, stream)?.capture.is_none() {
         context_memory::provide(driver, context, &kernel)?;
     }

@@ -6,8 +6,8 @@
 //! before `cuInit`, without a context, with wrong handles, in a forked child and during a capture; and what each kind
 //! of memory takes.
 //!
-//! What a process takes that NVML shows for no process, a few MiB for `cuInit` and for each context, is left out, and so
-//! are the page tables of host memory. Managed memory counts from its allocation on, not from the first touch.
+//! Memory that NVML shows for no process, a few MiB for `cuInit` and for each context, is left out, and so are the page
+//! tables of host memory. Managed memory counts from its allocation on, not from the first touch.
 //!
 //! One call from end to end: src/export.rs counts it and takes its arguments over (`softmig_fake_node::edge`),
 //! src/entry.rs joins the node at the first and locks the driver (src/driver.rs), a topic's file (named after it) does
@@ -91,13 +91,13 @@ mod vmm;
 mod waiting;
 mod work;
 
-/// What came of a call: an error is the driver's code.
+/// A call's result: an error is the driver's code.
 pub(crate) type Outcome<T = ()> = Result<T, softmig_driver_sys::cuda::CUresult>;
 
 /// Where a function leaves a value; null is "invalid value", as in the real driver.
 pub(crate) type Out<T> =
     softmig_fake_node::edge::Out<T, { softmig_driver_sys::cuda::CUDA_ERROR_INVALID_VALUE }>;
 
-/// What a function reads; null is "invalid value", as in the real driver.
+/// A function's input; null is "invalid value", as in the real driver.
 pub(crate) type In<T> =
     softmig_fake_node::edge::In<T, { softmig_driver_sys::cuda::CUDA_ERROR_INVALID_VALUE }>;

@@ -10,7 +10,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::room::with_room;
 
-/// What the program set.
+/// A context's limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits([u64; 11]);
 

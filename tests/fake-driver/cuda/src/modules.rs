@@ -33,7 +33,7 @@ pub(crate) struct Module {
     /// Whether it is a library's, with which it goes.
     owned: bool,
     image: Image,
-    /// What its code takes, once one of its kernels is looked up.
+    /// Its code's place, once one of its kernels is looked up.
     code: Code,
     /// Its variables.
     variables: Variables,
@@ -140,7 +140,7 @@ pub(crate) fn read_file(path: &str) -> Outcome<Image> {
     Image::parse(text).ok_or(CUDA_ERROR_INVALID_IMAGE)
 }
 
-/// What binary images begin with: ELF, a fat binary, and what nvcc wraps around one.
+/// First bytes of binary images: ELF, a fat binary, and nvcc's wrapper of one.
 const BINARIES: [&[u8; 4]; 3] = [
     b"\x7fELF",
     &[0x50, 0xed, 0x55, 0xba],

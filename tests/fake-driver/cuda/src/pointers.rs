@@ -1,4 +1,4 @@
-//! What the driver knows of an address.
+//! Queries about an address.
 
 use std::ffi::c_void;
 
@@ -55,7 +55,7 @@ exports! {
     });
 }
 
-/// What a value is depends on the attribute.
+/// The attribute tells the value's type.
 type Raw = c_void;
 
 fn tell(

@@ -1,4 +1,4 @@
-//! What the memory of a pool is: a device's, managed, or the host's.
+//! The memory of a pool: a device's, managed, or the host's.
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Kind;

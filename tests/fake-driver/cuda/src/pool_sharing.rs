@@ -19,7 +19,7 @@ use crate::ranges::Source;
 use crate::sharing::{self, Ticket};
 use softmig_fake_node::edge::handle;
 
-/// What the file behind an exported pool begins with; the device's number follows.
+/// First bytes of the file behind an exported pool; the device's number follows.
 const MARK: &[u8; 8] = b"fakepool";
 
 exports! {
@@ -59,7 +59,7 @@ exports! {
         out.set(handle(number))
     });
 
-    /// What another process needs to use memory of a pool.
+    /// A handle of pool memory for another process.
     fn cuMemPoolExportPointer [cuMemPoolExportPointer 11020] (
         out: Out<CUmemPoolPtrExportData>, address: CUdeviceptr
     ) => locked(|driver| {

@@ -41,15 +41,15 @@ pub(crate) struct Pools {
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) device: usize,
-    /// What its memory counts as; `None` for the host's.
+    /// The kind of its memory; `None` for the host's.
     kind: Option<Kind>,
     pub(crate) used: u64,
-    /// What the driver takes for used and is not: what was given back by `cuMemFree` (seen on an H200).
+    /// Given back by `cuMemFree`; the driver still counts it as used (seen on an H200).
     pub(crate) forgotten: u64,
     pub(crate) used_high: u64,
     pub(crate) reserved: u64,
     pub(crate) reserved_high: u64,
-    /// What it keeps when the program waits.
+    /// Bytes kept when the program waits.
     pub(crate) threshold: u64,
     /// The most that it may have; 0 for no limit.
     max: u64,

@@ -10,7 +10,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use softmig_fake_node::edge::handle;
 
-/// What is known of a device's primary context.
+/// A device's primary context.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Primary {
     /// The same each time it comes to be.

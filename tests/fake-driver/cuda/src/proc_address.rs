@@ -2,7 +2,7 @@
 //!
 //! As driver 580.159 answers for each name, version and flag: a name has no `_v2`, a version picks the last form up to
 //! it, one beyond the driver's own is an error; and who asks for a default stream per thread gets that form or, where
-//! the function has one but only later, nothing. What is not found is no error, but a null address with a reason.
+//! the function has one but only later, nothing. `cuGetProcAddress_v2` answers a miss with null and a reason.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,7 +16,7 @@ use softmig_fake_node::edge::handle;
 exports! {
     static SYMBOLS;
 
-    /// The address of a function. What is not found is "not found".
+    /// The address of a function. A miss is "not found".
     fn cuGetProcAddress [cuGetProcAddress 11030] (
         name: In<c_char>, out: Out<*mut c_void>, version: i32, flags: cuuint64_t
     ) => find(name, version, flags).and_then(|answer| match answer {
@@ -48,7 +48,7 @@ exports! {
     });
 }
 
-/// What became of a search.
+/// The result of a search.
 enum Answer {
     Found(usize),
     /// There is such a function, but only for programs of later versions.

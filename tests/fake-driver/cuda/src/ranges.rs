@@ -1,4 +1,4 @@
-//! What is at which address: everything that the driver gave out or was told of.
+//! The map of addresses: everything that the driver gave out or was told of.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) enum Source {
     Device { part: Part },
     /// `cuMemAllocManaged`.
     Managed { part: Part },
-    /// From a memory pool. What others hold it by, once they can.
+    /// From a memory pool, with its block once it is shared.
     Pool {
         pool: usize,
         bytes: u64,
@@ -72,7 +72,7 @@ impl Ranges {
         self.0.insert(range.area.start, range);
     }
 
-    /// What begins at this address.
+    /// The range that begins here.
     pub(crate) fn at(&self, start: u64) -> Option<&Range> {
         self.0.get(&start)
     }
@@ -81,7 +81,7 @@ impl Ranges {
         self.0.get_mut(&start)
     }
 
-    /// What this address lies in.
+    /// The range of this address.
     pub(crate) fn around(&self, address: u64) -> Option<&Range> {
         let (_, range) = self.0.range(..=address).next_back()?;
         range.area.has(address, 1).then_some(range)

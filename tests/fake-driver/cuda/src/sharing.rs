@@ -16,7 +16,7 @@ use crate::address::Area;
 use crate::driver::Driver;
 use crate::ranges::{Range, Source};
 
-/// What one process tells another, as bytes of a handle.
+/// Shared memory, as the bytes of a handle tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     block: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Ticket {
     owner: u64,
 }
 
-/// What a ticket begins with, so that no other bytes are taken for one.
+/// The mark of a ticket, so that no other bytes are taken for one.
 const MARK: u64 = u64::from_le_bytes(*b"fakecuda");
 
 impl Ticket {

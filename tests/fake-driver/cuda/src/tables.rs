@@ -3,7 +3,7 @@
 use crate::export::Symbol;
 use crate::*;
 
-/// What every driver has.
+/// In every driver.
 static TABLES: &[&[Symbol]] = &[
     init::SYMBOLS,
     devices::SYMBOLS,
@@ -43,7 +43,7 @@ static TABLES: &[&[Symbol]] = &[
     export_table::SYMBOLS,
 ];
 
-/// What drivers have from CUDA 12 on.
+/// In drivers from CUDA 12 on.
 #[cfg(not(feature = "old"))]
 static NEW_TABLES: &[&[Symbol]] = &[
     contexts::NEW_SYMBOLS,

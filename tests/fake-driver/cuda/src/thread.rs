@@ -1,4 +1,4 @@
-//! What is a thread's own. Nothing here needs dropping: a destructor would keep the library from being unloaded.
+//! A thread's own state. Nothing here needs dropping: a destructor would keep the library from being unloaded.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ thread_local! {
     static CAPTURE_MODE: Cell<CUstreamCaptureMode> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
-/// What this thread did since it recorded an event.
+/// This thread's acts since it recorded an event.
 #[derive(Clone, Copy)]
 enum Launched {
     Nothing,

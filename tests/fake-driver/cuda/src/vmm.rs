@@ -289,7 +289,7 @@ fn reservation(driver: &Driver, area: Area) -> Option<Area> {
         .copied()
 }
 
-/// What is mapped at any of these addresses.
+/// The mappings at any of these addresses.
 fn mappings_in(driver: &Driver, area: Area) -> impl Iterator<Item = &Range> {
     let end = area.start.saturating_add(area.length);
     driver.ranges.iter().filter(move |range| {

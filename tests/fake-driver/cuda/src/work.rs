@@ -1,8 +1,8 @@
-//! What a stream does, one thing after the other, and when.
+//! The work of a stream, its order and its times.
 //!
 //! A kernel's end is known when it gets to the front: the node says when the device has time. Where the device has a scheduler,
 //! it is known when it is over: what comes right behind a kernel is handed to the scheduler as well, which keeps the order.
-//! What can be seen from outside (a copy, a written word, a call on the host) happens only when the clock gets there; all behind
+//! Visible work (a copy, a written word, a call on the host) happens only when the clock gets there; all behind
 //! it waits.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ pub(crate) struct Kernel {
     pub(crate) shape: Shape,
 }
 
-/// What a kernel does when it runs.
+/// The action of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deed {
     /// It takes so many nanoseconds.
@@ -83,7 +83,7 @@ pub(crate) struct HostCall {
     pub(crate) data: usize,
 }
 
-/// What the program wants to be called.
+/// A callback of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Called {
     WithData(unsafe extern "C" fn(*mut c_void)),
@@ -127,7 +127,7 @@ impl Mark {
     }
 }
 
-/// What a stream's work runs on.
+/// Where a stream's work runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
     pub(crate) device: usize,
@@ -135,12 +135,12 @@ pub(crate) struct Engine {
     pub(crate) group: Option<Group>,
 }
 
-/// What has left a stream's queue.
+/// Work that left the queue.
 #[derive(Debug, Default)]
 struct Given {
     /// When all of it is done, but for what the scheduler has.
     tail: u64,
-    /// What the scheduler has: by what its end is known, and until when that is not.
+    /// The scheduler's last work: its number, and the earliest end known.
     running: Option<(u64, u64)>,
     /// Marks behind something that the scheduler has.
     marks: VecDeque<(u64, Arc<Mark>)>,
@@ -191,7 +191,7 @@ impl Given {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     given: Given,
-    /// What the stream has not got to, and when it was handed in.
+    /// Work to come, with the time when it was handed in.
     queue: VecDeque<(u64, Op)>,
     /// Whether the front of the queue is a call that has begun.
     calling: bool,
@@ -253,7 +253,7 @@ impl Work {
                     Some(time) => self.given.tail = ready.max(time),
                     None => break,
                 },
-                // What follows is seen from outside, so it must not be early.
+                // The rest is seen from outside, so it must not be early.
                 _ if ready > now || self.given.running.is_some() => break,
                 Op::Kernel(Kernel {
                     deed: Deed::Await(address),

@@ -15,7 +15,7 @@ const GLOBAL: u32 = CU_STREAM_CAPTURE_MODE_GLOBAL;
 const THREAD_LOCAL: u32 = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 const RELAXED: u32 = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// What each call is made with.
+/// The arguments of each call.
 struct Scene<'a> {
     cuda: &'a Cuda,
     capturing: usize,

@@ -14,7 +14,7 @@ use softmig_driver_sys::cuda::*;
 use softmig_fake_node::Gpu;
 use support::{Cuda, cu, driven, on};
 
-/// What the device copies or fills in a microsecond.
+/// Bytes copied or filled in a microsecond.
 const BYTES: usize = 8192;
 
 fn read<T: Copy + Default, const N: usize>(cuda: &Cuda, from: u64) -> [T; N] {

@@ -1,4 +1,4 @@
-//! What graphs are made of: nodes that tell of themselves, graphs within graphs, and changes to what is ready.
+//! The nodes of graphs: queries, graphs within graphs, and changes to executable graphs.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,
@@ -138,7 +138,7 @@ fn a_graph_within_a_graph_is_copied_or_moved() {
             cuda.start();
             let (outer, inner, stream) = (graph(&cuda), graph(&cuda), cuda.stream());
             add_memory(&cuda, inner, 100 << 20).unwrap();
-            // What takes memory cannot be copied.
+            // A memory node cannot be copied.
             let mut number = 0usize;
             let code = cu!(
                 cuda,

@@ -13,7 +13,7 @@ use support::{Cuda, cu, on};
 
 const H200_CONTEXT: u64 = 518 * MIB;
 
-/// What the context has besides what each has on an H200.
+/// The growth of the context beyond its first size.
 fn more(cuda: &Cuda) -> u64 {
     cuda.mine(Kind::Context) - H200_CONTEXT
 }

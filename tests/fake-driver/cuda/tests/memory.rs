@@ -1,4 +1,4 @@
-//! What each way to take device memory takes, and gives back.
+//! Each way to take device memory and to give it back.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,

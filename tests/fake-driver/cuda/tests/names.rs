@@ -1,4 +1,4 @@
-//! What the library exports, and what `cuGetProcAddress` answers.
+//! The library's exports, and `cuGetProcAddress`'s answers.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_transmute_annotations,
@@ -13,7 +13,7 @@ use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Description, Gpu};
 use support::{Cuda, cu, described, on};
 
-/// What the driver answers for a name: the code, the address and the reason.
+/// The driver's answer for a name: the code, the address and the reason.
 fn ask(cuda: &Cuda, name: &str, version: i32, flags: u64) -> (u32, usize, u32) {
     let name = CString::new(name).unwrap();
     let (mut address, mut status) = (1usize, 9u32);

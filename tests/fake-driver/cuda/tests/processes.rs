@@ -65,7 +65,7 @@ fn a_killed_process_leaves_nothing() {
         let usage = cuda.node.usage().unwrap();
         assert_eq!(usage[0].processes.len(), 1);
         assert_eq!(usage[0].used, 370 * MIB);
-        // What it called is still known.
+        // Its calls are still known.
         assert_eq!(cuda.node.calls(hog.pid(), "cuMemAlloc_v2"), 1);
         assert_eq!(cuda.node.all_calls("cuMemAlloc_v2"), 3);
     });

@@ -8,8 +8,8 @@ pub enum Kind {
     Context,
     /// `cuMemAlloc` and `cuMemAllocPitch`.
     Alloc,
-    /// `cuMemAllocManaged`. NVML counts it for the GPU and for no process, as a real one does (seen on an H200). What does
-    /// not fit on the device is on the host.
+    /// `cuMemAllocManaged`. NVML counts it for the GPU and for no process, as a real one does (seen on an H200). Beyond
+    /// the device's room it is on the host.
     Managed,
     /// The memory of pools, in use or not.
     Pool,

@@ -34,7 +34,7 @@ pub(crate) fn reap(mapped: &Mapped) -> bool {
     lingers
 }
 
-/// Drops all that a slot's process had. What it called stays to be read until the slot is needed again.
+/// Drops all that a slot's process had. Its calls stay to be read until the slot is needed again.
 pub(crate) fn end(mapped: &Mapped, number: usize, slot: &Slot) {
     for bytes in slot.bytes.iter().chain(&slot.aside).flatten() {
         set(bytes, 0);

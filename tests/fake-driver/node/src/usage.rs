@@ -39,7 +39,7 @@ pub struct ProcessUsage {
     pub busy: u64,
     /// When it joined, on the node's clock.
     pub joined: u64,
-    /// When it was seen to have left; `None` while it is alive. Who has left has nothing any more.
+    /// When it was seen to have left, with nothing any more; `None` while it is alive.
     pub left: Option<u64>,
     /// Its slot, as [`Process::worked`] names it.
     pub slot: usize,

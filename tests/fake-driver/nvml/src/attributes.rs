@@ -12,7 +12,7 @@ exports! {
     fn nvmlDeviceGetPersistenceMode(device: nvmlDevice_t, out: Out<nvmlEnableState_t>) =>
         whole(device, || out.set(NVML_FEATURE_DISABLED));
 
-    /// Who may make contexts.
+    /// All may make contexts.
     fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, out: Out<nvmlComputeMode_t>) =>
         unit(device, |_, _| out.set(NVML_COMPUTEMODE_DEFAULT));
 
@@ -28,12 +28,12 @@ exports! {
     /// Milliwatts.
     fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, out: Out<u32>) => whole(device, || out.set(75_000));
 
-    /// What the host can map of the GPU's memory: 256 MiB, of which nothing is used.
+    /// GPU memory that the host can map: 256 MiB, of which nothing is used.
     fn nvmlDeviceGetBAR1MemoryInfo(device: nvmlDevice_t, out: Out<nvmlBAR1Memory_t>) =>
         // Total, free and used.
         whole(device, || out.cast::<[u64; 3]>().set([256 << 20, 256 << 20, 0]));
 
-    /// What a part of a divided GPU consists of.
+    /// Resources of a part of a divided GPU.
     fn nvmlDeviceGetAttributes_v2(device: nvmlDevice_t, out: Out<nvmlDeviceAttributes_t>) => unit(device, |_, unit| {
         let (_, part) = unit.part.ok_or(NVML_ERROR_NOT_SUPPORTED)?;
         out.set(nvmlDeviceAttributes_t {

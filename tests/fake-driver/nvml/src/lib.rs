@@ -20,13 +20,13 @@ mod system;
 mod unit;
 mod utilization;
 
-/// What came of a call: an error is NVML's code.
+/// A call's result: an error is NVML's code.
 pub(crate) type Outcome<T = ()> = Result<T, softmig_driver_sys::nvml::nvmlReturn_t>;
 
 /// Where a function leaves a value; null is "invalid argument", as in the real NVML.
 pub(crate) type Out<T> =
     softmig_fake_node::edge::Out<T, { softmig_driver_sys::nvml::NVML_ERROR_INVALID_ARGUMENT }>;
 
-/// What a function reads; null is "invalid argument", as in the real NVML.
+/// A function's input; null is "invalid argument", as in the real NVML.
 pub(crate) type In<T> =
     softmig_fake_node::edge::In<T, { softmig_driver_sys::nvml::NVML_ERROR_INVALID_ARGUMENT }>;

@@ -10,7 +10,7 @@ use crate::unit::{Unit, unit};
 use crate::{Out, Outcome};
 
 exports! {
-    /// Total, free and used. What the driver keeps counts as used.
+    /// Total, free and used. Reserved memory counts as used.
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, out: Out<nvmlMemory_t>) => unit(device, |session, unit| {
         let figures = Figures::of(session, unit)?;
         out.set(nvmlMemory_t {

@@ -1,4 +1,4 @@
-//! Who uses a GPU, and how much of its memory.
+//! The processes of a GPU, and their memory.
 
 use softmig_driver_sys::nvml::*;
 use softmig_driver_sys::struct_version;
@@ -97,7 +97,7 @@ impl User {
     }
 }
 
-/// Who has memory of it. A process in a pid namespace that cannot be seen from here is left out, as in containers.
+/// Users of its memory. A process in a pid namespace that cannot be seen from here is left out, as in containers.
 fn running(session: &Session, unit: Unit) -> Vec<User> {
     let usage = session.node.usage();
     let mut users = Vec::new();

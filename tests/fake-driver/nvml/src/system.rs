@@ -1,4 +1,4 @@
-//! What NVML says of itself and of the driver.
+//! NVML's answers on itself and on the driver.
 
 use std::ffi::{CStr, c_char};
 

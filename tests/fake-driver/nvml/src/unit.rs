@@ -1,4 +1,4 @@
-//! What a handle stands for: a GPU, or a part of a divided one.
+//! The unit of a handle: a GPU, or a part of a divided one.
 
 use softmig_driver_sys::nvml::*;
 use softmig_fake_node::edge::handle;
@@ -37,7 +37,7 @@ impl Unit {
         })
     }
 
-    /// What a handle stands for.
+    /// The unit of a handle.
     pub(crate) fn of(session: &Session, handle: nvmlDevice_t) -> Outcome<Unit> {
         let handle = handle as usize;
         let gpu = (handle >> 8)

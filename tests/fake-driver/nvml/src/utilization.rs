@@ -66,7 +66,7 @@ struct Sample {
     percent: u32,
 }
 
-/// What it is made of; the driver has no such figures of divided GPUs.
+/// Its devices; the driver has no such figures of divided GPUs.
 fn undivided(session: &Session, unit: Unit) -> Outcome<Vec<(usize, Option<&'static Instance>)>> {
     if unit.gpu.instances().is_empty() {
         Ok(unit.devices(session))

@@ -112,7 +112,7 @@ fn gpus_are_found_by_all_their_names() {
                 0
             );
             assert_eq!(same, device);
-            // What an H200's driver says to what is not there; the first GPU is fenced off.
+            // Errors of an H200's driver; the first GPU is fenced off.
             let fenced = std::ffi::CString::new(Gpu::l40s(0).uuid).unwrap();
             assert_eq!(
                 cu!(

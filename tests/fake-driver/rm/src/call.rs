@@ -12,7 +12,7 @@ use softmig_fake_node::{Node, place};
 use crate::client::Client;
 use crate::memory::Words;
 
-/// What the driver says in a structure; 0 is done.
+/// The driver's answer in a structure; 0 is done.
 type Status = u32;
 const DONE: Status = 0;
 /// `NV_ERR_INVALID_CLIENT`, `_INVALID_DEVICE`, `_NOT_SUPPORTED` and `_OBJECT_NOT_FOUND`.

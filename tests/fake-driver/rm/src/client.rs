@@ -1,4 +1,4 @@
-//! What a client of the driver has.
+//! A client of the driver.
 
 use std::collections::BTreeMap;
 use std::fs::File;

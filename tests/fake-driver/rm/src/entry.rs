@@ -6,7 +6,7 @@ use softmig_fake_node::kernel::{Answer, answer_calls};
 
 use crate::call;
 
-/// What the names of the driver's files begin with.
+/// The start of the names of the driver's files.
 const DEVICES: &[u8] = b"/dev/nvidia";
 
 /// Runs when the library is loaded.

@@ -1,6 +1,6 @@
 //! The caller's memory, where its structures are.
 
-/// What a call is about: words at an address of the caller's.
+/// A call's structure: words at an address of the caller's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words(*mut u32);
 

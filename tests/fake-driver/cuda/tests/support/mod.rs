@@ -152,7 +152,7 @@ impl Cuda {
         )
     }
 
-    /// What this process has of the first device, of one kind.
+    /// This process's memory of one kind on the first device.
     pub fn mine(&self, kind: Kind) -> u64 {
         mine(&self.node.usage().unwrap()[0], kind)
     }
@@ -166,7 +166,7 @@ pub fn find(library: &Library, name: &str) -> Option<usize> {
     symbol.ok().map(|symbol| symbol.into_raw() as usize)
 }
 
-/// What this process has of a device, of one kind.
+/// This process's memory of one kind on a device.
 pub fn mine(device: &DeviceUsage, kind: Kind) -> u64 {
     let me = std::process::id();
     let mine = device
@@ -266,7 +266,7 @@ impl Actor {
         self.child.id()
     }
 
-    /// What it said with [`say`].
+    /// Its next line by [`say`].
     pub fn hears(&mut self) -> String {
         let mut line = String::new();
         loop {

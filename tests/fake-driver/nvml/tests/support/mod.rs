@@ -49,7 +49,7 @@ impl Nvml {
         count
     }
 
-    /// What is known of its memory.
+    /// The figures of its memory.
     pub fn memory(&self, device: usize) -> nvmlMemory_v2_t {
         let mut memory = nvmlMemory_v2_t {
             version: struct_version::<nvmlMemory_v2_t>(2),
