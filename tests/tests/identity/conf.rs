@@ -81,7 +81,7 @@ fn a_damaged_conf_gives_no_gpu(slurm: Slurm) -> Result<()> {
 fn a_conf_that_is_not_roots_own_gives_no_gpu(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let job = site.job("gpu:l40s.2:1")?;
-    // A conf as the user would like it: his own, and well-formed.
+    // A conf as the user would like it: theirs, and well-formed.
     as_root(
         site,
         job,

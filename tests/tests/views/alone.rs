@@ -70,7 +70,7 @@ fn a_limit_of_ones_own_is_the_gpu_and_hides_other_processes() -> Result<()> {
     assert_eq!(total, GIB);
     assert!(used > 64 * MIB, "{used}");
     assert_eq!(seen.figures("later cuMemGetInfo_v2")?, [free, GIB]);
-    // Old programs with 32-bit counts are told it as well; theirs is one context more.
+    // Old programs are told what 32 bits can count; their context is one more.
     assert_eq!(seen.figures("later cuDeviceTotalMem")?, [GIB]);
     let old = seen.figures("later cuMemGetInfo")?;
     assert!(old[0] <= free && old[1] == GIB, "{old:?}");
