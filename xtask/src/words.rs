@@ -14,6 +14,12 @@ const PEOPLE: (&str, &str) = (
     "the user, the job, no other job",
 );
 
+/// The opening that comments do without, unless they ask.
+const OPENING: (&str, &str) = (
+    r"//[/!]? ?(?:What|Who) [^?]*$",
+    "a sentence that begins with its subject",
+);
+
 /// Each with what to write instead.
 const WORDS: &[(&str, &str)] = &[
     PEOPLE,
@@ -77,14 +83,15 @@ pub(crate) fn check() -> Result<()> {
             ));
         }
     }
-    let people = Regex::new(PEOPLE.0)?;
     for folder in FOLDERS {
         for file in sources(&root().join("..").join(folder))? {
             let name = file.strip_prefix(root().join("..")).unwrap_or(&file);
             let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-            for (line, word) in in_comments(&people, &text)? {
-                let name = name.display();
-                found.push(format!("{name}:{line}: \"{word}\"; instead: {}", PEOPLE.1));
+            for (pattern, instead) in [PEOPLE, OPENING] {
+                for (line, word) in in_comments(&Regex::new(pattern)?, &text)? {
+                    let name = name.display();
+                    found.push(format!("{name}:{line}: \"{word}\"; instead: {instead}"));
+                }
             }
         }
     }
@@ -218,6 +225,26 @@ mod tests {
                 (3, "nobody"),
                 (6, "everybody"),
                 (7, "somebody")
+            ]
+        );
+    }
+
+    #[test]
+    fn comments_that_open_with_what_or_who_are_found() {
+        let text = [
+            "//! What it is.",
+            "    /// Who asks.",
+            "// What is it?",
+            "/// It is what it was. What else?",
+            "fn what_it_is() {}",
+        ]
+        .join("\n");
+        let found = in_comments(&Regex::new(OPENING.0).unwrap(), &text).unwrap();
+        assert_eq!(
+            found,
+            [
+                (1, "//! What it is.".to_owned()),
+                (2, "/// Who asks.".to_owned())
             ]
         );
     }
