@@ -33,7 +33,7 @@ use std::path::PathBuf;
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the message says what holds.
 #[derive(Args)]
 pub(crate) struct Install {
-    /// What this machine is in the cluster; one or several
+    /// The roles of this machine in the cluster; one or several
     #[arg(required_unless_present = "hook", conflicts_with = "hook")]
     roles: Vec<Role>,
     /// Only put the library in its place (packages do it so)
@@ -45,7 +45,7 @@ pub(crate) struct Install {
     /// The folder to put the library in
     #[arg(long, value_name = "DIR", default_value = FOLDER, requires = "hook")]
     libdir: PathBuf,
-    /// What the node is to do, if that was never said; later 'softmig node MODE' changes it
+    /// The node's mode, if none was ever set; later 'softmig node MODE' changes it
     #[arg(long, value_name = "MODE", default_value = "observe")]
     mode: Mode,
     /// Install into the image of a diskless node in this folder
@@ -88,7 +88,7 @@ impl Install {
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the message says what holds.
 #[derive(Args)]
 pub(crate) struct Upgrade {
-    /// What this machine is in the cluster
+    /// The roles of this machine in the cluster
     roles: Vec<Role>,
     /// The tree; without this, the one that this command is in
     #[arg(long, value_name = "DIR")]

@@ -31,7 +31,7 @@ use softmig_policy::node::paths::NODE_CONF;
 /// Exit status: 0 done, 2 wrong usage, 1 all else; then the mode is as it was.
 #[derive(Args)]
 pub(crate) struct Node {
-    /// What the node is to do from now on
+    /// The node's mode from now on
     mode: Option<Mode>,
     /// Enforce also when slurmctld does not say what jobs without a conf may take: their new processes see no GPU
     #[arg(long, requires = "mode")]

@@ -42,10 +42,10 @@ use std::process::{Command, ExitCode};
 #[derive(Args)]
 #[command(group = ArgGroup::new("limit").required(true).multiple(true).args(["memory", "compute"]))]
 pub(crate) struct Run {
-    /// What all processes together may hold of each GPU's memory: 4g, 1.5GiB, 512m
+    /// The memory of each GPU that all processes together may hold: 4g, 1.5GiB, 512m
     #[arg(long, value_name = "SIZE", value_parser = limits::memory)]
     memory: Option<Bytes>,
-    /// What share of each GPU's time they may have, together, also while no other process uses it: 25, 12.5
+    /// The percentage of each GPU's time that they may have together, also while no other process uses it: 25, 12.5
     #[arg(long, value_name = "PERCENT", value_parser = limits::compute)]
     compute: Option<Tenths>,
     /// The library, where it is not installed: in containers, or of another version

@@ -22,7 +22,7 @@ pub(crate) struct Hook {
     pub(crate) from: Option<PathBuf>,
     /// The folder to put it in.
     pub(crate) libdir: PathBuf,
-    /// What the node is to do, if that was never said.
+    /// The node's mode, if none was ever set.
     pub(crate) mode: Mode,
 }
 
