@@ -1,7 +1,10 @@
 //! `softmig events`: what happened to jobs on this node.
 
+mod notice;
+
 use anyhow::{Context, bail};
 use clap::Args;
+use notice::Notifier;
 use softmig_node::events::{Event, LONGEST_LINE, NAME, OLD};
 use softmig_node::node::Node;
 use std::fs::File;
@@ -20,6 +23,10 @@ pub(crate) struct Events {
     /// Go on with new events until it is ended
     #[arg(long)]
     follow: bool,
+    /// Tell jobs' users of new events by 'scontrol notify', if policy.toml names the events in notices under [report]; root
+    /// or Slurm's user can
+    #[arg(long, requires = "follow", conflicts_with = "since")]
+    tell_users: bool,
     /// Only this job's
     #[arg(long, value_name = "JOBID")]
     job: Option<u32>,
@@ -38,7 +45,8 @@ impl Events {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let folder = Node::this_machine().log;
         let mut out = std::io::stdout().lock();
-        match self.show(&folder, &mut out, |_| true) {
+        let notifier = self.tell_users.then(Notifier::new).transpose()?;
+        match self.show(&folder, &mut out, notifier, |_| true) {
             // The reader has seen enough.
             Err(error) if is_closed(&error) => Ok(()),
             done => done,
@@ -50,15 +58,16 @@ impl Events {
         &self,
         folder: &Path,
         out: &mut impl Write,
+        mut notifier: Option<Notifier>,
         goes_on: impl Fn(usize) -> bool,
     ) -> anyhow::Result<()> {
-        let begin = self
-            .since
-            .and_then(|time| SystemTime::now().checked_sub(time));
+        // Users are told of new events only.
+        let since = self.tell_users.then_some(Duration::ZERO).or(self.since);
+        let begin = since.and_then(|time| SystemTime::now().checked_sub(time));
         let begin = begin.and_then(|begin| begin.duration_since(SystemTime::UNIX_EPOCH).ok());
         let begin = begin.map_or(0.0, |begin| begin.as_secs_f64());
         if let Some(old) = open(&folder.join(OLD))? {
-            self.print(&mut Lines::new(old), begin, out)?;
+            self.print(&mut Lines::new(old), begin, out, &mut notifier)?;
         }
         let path = folder.join(NAME);
         let mut lines = open(&path)?.map(Lines::new);
@@ -68,7 +77,7 @@ impl Events {
         }
         for round in 0.. {
             if let Some(lines) = &mut lines {
-                self.print(lines, begin, out)?;
+                self.print(lines, begin, out, &mut notifier)?;
             }
             out.flush()?;
             if !self.follow || !goes_on(round) {
@@ -82,7 +91,7 @@ impl Events {
                 .and_then(|new| Some(new.metadata().ok()?.ino()));
             if inode != lines.as_ref().and_then(Lines::inode) {
                 if let Some(lines) = &mut lines {
-                    self.print(lines, begin, out)?;
+                    self.print(lines, begin, out, &mut notifier)?;
                 }
                 lines = new.map(Lines::new);
             }
@@ -90,7 +99,13 @@ impl Events {
         Ok(())
     }
 
-    fn print(&self, lines: &mut Lines, begin: f64, out: &mut impl Write) -> anyhow::Result<()> {
+    fn print(
+        &self,
+        lines: &mut Lines,
+        begin: f64,
+        out: &mut impl Write,
+        notifier: &mut Option<Notifier>,
+    ) -> anyhow::Result<()> {
         while let Some(line) = lines.next().context("reading the events")? {
             let Ok(event) = serde_json::from_str::<Event>(&line) else {
                 continue;
@@ -102,6 +117,9 @@ impl Events {
             match self.json {
                 true => out.write_all(line.as_bytes())?,
                 false => writeln!(out, "{}", sentence(&event))?,
+            }
+            if let Some(notifier) = notifier {
+                notifier.tell(&event);
             }
         }
         Ok(())
@@ -224,6 +242,7 @@ mod tests {
     fn events(job: Option<u32>, json: bool, follow: bool) -> Events {
         Events {
             follow,
+            tell_users: false,
             job,
             since: None,
             json,
@@ -232,7 +251,7 @@ mod tests {
 
     fn shown(events: &Events, folder: &Path) -> String {
         let mut out = Vec::new();
-        events.show(folder, &mut out, |_| false).unwrap();
+        events.show(folder, &mut out, None, |_| false).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -273,7 +292,7 @@ mod tests {
             }
             round < 1
         };
-        follow.show(folder.path(), &mut out, goes_on).unwrap();
+        follow.show(folder.path(), &mut out, None, goes_on).unwrap();
         let out = String::from_utf8(out).unwrap();
         assert_eq!(out, format!("{FIRST}\n{SECOND}\n{FIRST}\n"));
     }
@@ -281,7 +300,7 @@ mod tests {
     #[test]
     fn a_node_without_events_says_why() {
         let folder = tempfile::tempdir().unwrap();
-        let done = events(None, false, false).show(folder.path(), &mut Vec::new(), |_| false);
+        let done = events(None, false, false).show(folder.path(), &mut Vec::new(), None, |_| false);
         assert!(done.unwrap_err().to_string().contains("no GPU job"));
     }
 

@@ -15,6 +15,7 @@ on_each_slurm!(
     what_is_in_the_accounting_stays,
     without_a_monitor_the_job_ends_as_ever,
     what_sacct_prints_is_read,
+    a_user_is_told_of_an_idle_gpu_in_the_jobs_output,
 );
 
 fn a_job_says_at_its_end_what_it_used(slurm: Slurm) -> Result<()> {
@@ -49,6 +50,38 @@ fn the_accounting_gets_a_summary_that_reportseff_reads(slurm: Slurm) -> Result<(
     };
     let words: Vec<&str> = said.split_whitespace().collect();
     assert!(words.ends_with(&["61.0", "71.3"]), "{said}");
+    Ok(())
+}
+
+/// The events are the test's: the monitor's own are tested with it.
+fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> {
+    let site = Site::new(slurm, "notices = [\"idle\"]\n")?;
+    let job = site.start("echo words")?;
+    let node = site.cluster.node(0);
+    let event = |kind: &str, details: &str| {
+        let line = format!(
+            "{{\"schema_version\":1,\"time\":9e9,\"node\":\"n1\",\"event\":\"{kind}\",\"job\":{job},\"details\":{details}}}"
+        );
+        let file = "/var/log/softmig/events.jsonl";
+        let append = format!("echo '{line}' >> {file}");
+        node.command("root", &["sh", "-c", &append]).output()?.ok()
+    };
+    let argv = ["softmig", "events", "--follow", "--tell-users"];
+    let follower = node.command("root", &argv).spawn()?;
+    // The policy does not name the first, and the third comes too soon.
+    event("memory", "{\"memory_bytes\":99,\"limit_bytes\":100}")?;
+    event("idle", "{\"idle_seconds\":1815.2}")?;
+    event("idle", "{\"idle_seconds\":1915.2}")?;
+    let line = format!(
+        "softmig: this job has not used its GPU for 30 min; end it with 'scancel {job}' if it needs none"
+    );
+    let alice = site.cluster.user("alice");
+    site.cluster
+        .wait_until("the notice", || Ok(alice.job_output(job)?.contains(&line)))?;
+    site.finish(job)?;
+    let said = alice.job_output(job)?;
+    assert_eq!(said.matches("softmig: ").count(), 1, "{said}");
+    drop(follower);
     Ok(())
 }
 
