@@ -60,7 +60,7 @@ pub struct Job {
     pub id: JobId,
     /// Its user.
     pub uid: u32,
-    /// Its group; root's where Slurm does not say (before 23.11).
+    /// Its group; root's where Slurm does not say. 22.05.8 says it.
     pub gid: u32,
     /// Its GPUs here; `None` when it has none.
     pub gpus: Option<GpuList>,

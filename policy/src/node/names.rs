@@ -15,7 +15,7 @@ pub struct Names<'a> {
     pub user: Option<&'a str>,
     /// The account, as Slurm said it.
     pub account: Option<&'a str>,
-    /// The number of the user's primary group. Slurm says it from 23.11 on.
+    /// The number of the user's primary group, as Slurm said it.
     pub group: Option<u32>,
 }
 

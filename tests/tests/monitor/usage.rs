@@ -145,10 +145,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         (&json!(2001), &json!("alice"))
     );
     assert_eq!(of_alice["slice"]["memory_bytes"], QUARTER);
-    // Older releases of Slurm do not say the group.
-    let knows_groups = slurm >= Slurm::V24_11;
-    let idle_after = if knows_groups { 1800.0 } else { 3600.0 };
-    assert_eq!(of_alice["idle_after_seconds"], idle_after);
+    assert_eq!(of_alice["idle_after_seconds"], 1800.0);
     assert_eq!(
         entry(&told["jobs"], "job", one)?["idle_after_seconds"],
         3600.0
