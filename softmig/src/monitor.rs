@@ -102,7 +102,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An answer is far shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// The processes that it ended and would have ended; `None` where it does not run, is older, or tells it to root alone.
+/// The monitor's figures of ended processes; `None` where it does not run, is older, or tells it to root alone.
 pub(crate) fn ending() -> Option<Ending> {
     asked(&Node::this_machine().run.join("monitor.sock"))
 }

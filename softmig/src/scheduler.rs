@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// The signal by which the monitor sees a new result.
+/// The command that shows the monitor a new result.
 pub(crate) const RESTART: &str = "'systemctl restart softmig-monitor'";
 
 /// The executable that is this process.

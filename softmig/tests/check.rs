@@ -1,5 +1,5 @@
-//! `softmig check` on files, as an administrator runs it before Slurm has them. What it says of a running Slurm is tested in
-//! tests/.
+//! `softmig check` on files, as an administrator runs it before Slurm has them. Checks of a running Slurm are tested
+//! in tests/.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

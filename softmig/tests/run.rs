@@ -1,5 +1,5 @@
-//! `softmig run` as a user runs it, with a library in the place of softmig's that does nothing. What the real one does in
-//! a run is tested in tests/, on machines made for it.
+//! `softmig run` as a user runs it, with a library in the place of softmig's that does nothing. The real one is tested
+//! in tests/, on machines made for it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -17,7 +17,7 @@ const STEP: u64 = 2 << 20;
 const TRIES: u32 = 8;
 const SOCKET: &str = "/var/run/softmig/arbiter.sock";
 
-/// Has the node hold its jobs. What is given back keeps the monitor running.
+/// Has the node hold its jobs. The client keeps the monitor running.
 pub(crate) fn enforcement(
     cluster: &Cluster,
     narrator: &mut Narrator,

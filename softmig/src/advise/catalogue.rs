@@ -23,7 +23,7 @@ pub(crate) struct Catalogue {
     answers: HashMap<Question, bool>,
 }
 
-/// The users of each slice, and where.
+/// A user's request for a slice.
 type Question = (Arc<str>, Arc<str>, Arc<str>, String, u32);
 
 /// Why a job cannot be told.
@@ -39,7 +39,7 @@ pub(crate) enum Unknown {
     Utilization,
 }
 
-/// The slice that would have held a job.
+/// The fit of a job to a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fit {
     Slice(u32, Limits),

@@ -124,7 +124,7 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Settings {
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
-    /// Its TRES.
+    /// Its GRES.
     pub(crate) gres: Vec<Configured>,
     /// Its CPUs, where they are known.
     pub(crate) cpus: Option<u64>,
@@ -333,7 +333,7 @@ pub(crate) struct Machine {
     pub(crate) runtimes: Vec<Runtime>,
     /// Whether the folder of jobs' limits is there and is no file system of its own.
     pub(crate) shares_run: bool,
-    /// The kind of this machine's control groups.
+    /// This machine's control groups.
     pub(crate) cgroups: Seen<Cgroups>,
     /// The device gate.
     pub(crate) gate: DeviceGate,
@@ -407,7 +407,7 @@ pub(crate) enum DeviceGate {
 /// Where a policy.toml is another than one it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
-    /// The figure that it is compared with.
+    /// The name of the other one.
     pub(crate) with: String,
     /// The first line that differs; `None` where they are the same.
     pub(crate) line: Option<usize>,

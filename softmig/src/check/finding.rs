@@ -134,7 +134,7 @@ codes! {
     CpusBelowSlices Warn "CPUS_BELOW_SLICES",
     LimitGpuOnly Warn "LIMIT_GPU_ONLY",
     BillingGpuOnly Warn "BILLING_GPU_ONLY",
-    // The policy's names that Slurm has.
+    // Names of Slurm's in the policy.
     PartitionTwice Error "PARTITION_TWICE",
     PartitionNodes Error "PARTITION_NODES",
     RoutePartition Error "ROUTE_PARTITION",

@@ -1,4 +1,4 @@
-//! Looks at everything: Slurm's commands, its files, this machine, the other nodes. What it means is for `rules` to say.
+//! Looks at everything: Slurm's commands, its files, this machine, the other nodes. `rules` says what it means.
 
 pub(crate) mod across;
 mod containers;

@@ -9,7 +9,7 @@ use softmig_policy::{
 };
 use std::collections::BTreeSet;
 
-/// The user, and their request.
+/// The user and the partition.
 pub(super) struct Asked {
     pub(super) submitter: Submitter,
     pub(super) partition: Option<String>,

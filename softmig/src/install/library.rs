@@ -102,7 +102,7 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// Gives it its place. What was there gets another name.
+    /// Gives it its place. The earlier one is renamed.
     pub(crate) fn place(self) -> anyhow::Result<Placed<'a>> {
         let placed = Placed {
             dir: self.dir,
@@ -169,7 +169,7 @@ impl Placed<'_> {
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // The rest is a file that no process loads; the next installation removes it.
+        // A file that no process loads may be left; the next installation removes it.
         let _ = self.dir.remove(OLD);
     }
 }

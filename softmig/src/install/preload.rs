@@ -212,7 +212,7 @@ pub(crate) fn named_libraries() -> anyhow::Result<Vec<String>> {
     Ok(Preload::read()?.named())
 }
 
-/// Those among them without a file. What has a `$` in it only the loader can find.
+/// Those among them without a file. A path with a `$` only the loader can find.
 pub(crate) fn missing_libraries() -> anyhow::Result<Vec<String>> {
     let mut named = named_libraries()?;
     named.retain(|path| !path.contains('$') && !Path::new(path).exists());
@@ -240,7 +240,7 @@ impl Change<'_> {
 
     /// Leaves it so.
     pub(crate) fn keep(self) {
-        // The rest is another name of a file that has the old text; the next change removes it.
+        // A second name of the file with the old text may be left; the next change removes it.
         let _ = self.preload.etc.remove(OLD);
     }
 }

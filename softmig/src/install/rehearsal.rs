@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// The steps that fail in some containers, and what then.
+/// The failure in some containers, and the remedy.
 const NEEDS: &str = "the library is tried in a mount namespace first, which only a root with all capabilities can make; \
                      run this in a root shell of the node itself";
 

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The file that names a process's libraries.
+/// A program that shows its own libraries.
 const MAPS: [&str; 2] = ["cat", "/proc/self/maps"];
 
 /// A program and what it does without the library.

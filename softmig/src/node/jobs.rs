@@ -1,7 +1,7 @@
 //! The GPU jobs that run here without a conf: from before softmig came to the node.
 //!
 //! Once the node enforces, a job without a conf sees no GPU in the processes that it starts. So before the switch such
-//! jobs get one, by the prolog's own decision and in the prolog's own way. What each may take is slurmctld's to say;
+//! jobs get one, by the prolog's own decision and in the prolog's own way. slurmctld says what each may take;
 //! a job about which nothing is known gets none.
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
@@ -87,7 +87,7 @@ pub(crate) fn give_confs(node: &Node) -> anyhow::Result<Survey> {
     Ok(survey)
 }
 
-/// The node's files of a job.
+/// The node's conf of a job.
 enum Here {
     Nothing,
     /// A conf of the older SoftMig's prolog, with these limits.

@@ -17,7 +17,7 @@ const WIDEST: usize = 100;
 const MOST: usize = 20;
 /// The most kinds that are told apart; the hook has far fewer.
 const MOST_KINDS: usize = 1000;
-/// The line to which all further ones count.
+/// The kind of all further ones.
 const OTHER: &str = "other";
 
 /// The words between the job and the call in a line of the hook's:
@@ -136,7 +136,7 @@ impl What<'_> {
 }
 
 impl<'a> Report<'a> {
-    /// Reads a line; `None` when it says something else. What is missing in it is not missed.
+    /// Reads a line; `None` when it says something else. A missing part reads as empty.
     fn read(line: &'a str) -> Option<Self> {
         let (before, what, so_far) = match line.split_once(OUT_OF_MEMORY) {
             Some((before, after)) => {
@@ -182,7 +182,7 @@ fn shown(what: &str) -> String {
     what.trim().chars().map(plain).take(WIDEST).collect()
 }
 
-/// The refusals in a log, or why it cannot be read.
+/// The text of a log, or why it cannot be read.
 type Log = Result<Vec<u8>, DirError>;
 
 /// Reads the logs of the jobs that are here.

@@ -20,7 +20,7 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// The libraries that the loader is told to load; `None` where it loads the library into every process by itself.
+/// The library that the loader is told to load; `None` where it loads the library into every process by itself.
 pub(crate) fn find(wanted: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
     // A list whose owner is unknown in a user namespace is not read: to load a file twice loads it once.
     let listed = preload::named_libraries().unwrap_or_default();

@@ -153,7 +153,7 @@ impl Step for Place {
     }
 
     fn keep(&mut self) {
-        // The rest is a second name of the old file; the next installation removes it.
+        // A second name of the old file may be left; the next installation removes it.
         let _ = self.place.dir().map(|dir| dir.remove(&self.place.old()));
     }
 }

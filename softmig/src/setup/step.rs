@@ -8,7 +8,7 @@ pub(crate) trait Step {
     /// The change to make here, as an order; `None` where all is as it should be.
     fn needed(&mut self) -> anyhow::Result<Option<String>>;
 
-    /// Does it. What fails half-way is undone by `undo` too.
+    /// Does it. `undo` also undoes one that fails half-way.
     fn take(&mut self) -> anyhow::Result<()>;
 
     /// Fails unless it has its effect now.

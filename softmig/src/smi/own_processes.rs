@@ -10,7 +10,7 @@ use softmig_policy::node::identity::{Standing, find};
 use softmig_policy::node::process_group::Group;
 use softmig_policy::node::process_view::ProcessView;
 
-/// The marks of a process of the caller's own; `None` where the caller may see all.
+/// The group of the caller's own processes; `None` where the caller may see all.
 pub(super) fn group(process: &impl ProcessView) -> Option<Group> {
     let finding = find(process);
     match finding.standing {

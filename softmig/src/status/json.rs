@@ -66,7 +66,7 @@ struct JsonJob<'a> {
     partition: &'a str,
     /// Slurm's own word.
     state: &'a str,
-    /// Its slice: `l40s.4`.
+    /// Its GPUs: `l40s.4`.
     gpus: String,
     shards: Option<u64>,
     memory_mib: Option<u32>,

@@ -70,7 +70,7 @@ pub(crate) fn look(root: &Path) -> Vec<Runtime> {
     apptainer.chain(others).collect()
 }
 
-/// The text of a file, or of all files in a folder. What cannot be read says nothing.
+/// The text of a file, or of all files in a folder. Unreadable ones are left out.
 fn texts(path: &Path) -> String {
     let files: Vec<PathBuf> = match std::fs::read_dir(path) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),

@@ -40,7 +40,7 @@ pub(crate) fn slurm_conf() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.exists())
 }
 
-/// The modules for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
+/// The plugins for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
 pub(crate) fn here() -> Option<LuaPlugins> {
     let path = slurm_conf()?;
     let settings = files::slurm_conf(&path).ok()?.settings;

@@ -43,7 +43,7 @@ impl Said {
         for gres in wanted.iter().flat_map(|wanted| &wanted.types) {
             by_minor.extend(gres.minors.iter().map(|minor| (*minor, gres.kind.clone())));
         }
-        // Slurm's own library counts.
+        // Slurm's gres.conf counts.
         let lines = cluster.and_then(|cluster| cluster.gres_conf.as_ref().ok());
         for line in lines
             .into_iter()

@@ -30,7 +30,7 @@ struct Section {
     title: Option<Vec<u8>>,
     /// How far the title is indented.
     indent: usize,
-    /// The beginning of each process.
+    /// The first key of each process.
     first_key: Option<Vec<u8>>,
     /// Where the colon is if there are no processes.
     colon: Option<usize>,
