@@ -158,7 +158,7 @@ impl Drop for Arbiter {
     }
 }
 
-/// Each process is a file. What is usual is for programs that call `select`.
+/// Each process is a file. The usual limit is for programs with `select`.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit {

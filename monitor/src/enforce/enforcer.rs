@@ -94,7 +94,7 @@ impl Enforcer {
         }
     }
 
-    /// Forgets what was seen: there is nothing to see. Who was ended before is remembered.
+    /// Forgets what was seen: there is nothing to see. The ladder keeps its offences.
     pub fn rest(&mut self, eyes: &mut impl Eyes) {
         eyes.tell_unseated(BTreeMap::new());
         self.judge = Judge::default();

@@ -1,7 +1,7 @@
 //! A process that is to get a signal. The signal goes by a file of the process, so that none can ever reach another one.
 //!
 //! The order is: first the file, then what the kernel says of the number, then (by the caller) the measurement again, then the
-//! signal. What the kernel said was of the file's own process, or of one that has the number now, which began at another time.
+//! signal. The kernel's answer was of the file's own process, or of one that has the number now, which began at another time.
 
 use crate::enforce::look::{Holder, ProcessId};
 use crate::enforce::scene::is_sites_mps_server;

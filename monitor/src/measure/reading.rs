@@ -22,7 +22,7 @@ pub struct Reading {
     pub gpus: Vec<Gpu>,
 }
 
-/// One GPU. What could not be asked is missing, and `error` says why.
+/// One GPU. A failed reading is `None`, and `error` says why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// NVML's index.

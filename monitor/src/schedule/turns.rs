@@ -12,8 +12,8 @@
 //!   enough.
 //! - A job that wakes and has used little of late does not wait for the whole turn of a busy one.
 //! - A turn is over when each process that was let into it has said that it is done; the last of its work may run for a
-//!   moment, which the next one is told ([`Terms::from`]) and does not pay for. Who does not answer in time
-//!   is late: others go on without it, and it gets no more turns until it answers, or for some seconds.
+//!   moment, which the next one is told ([`Terms::from`]) and does not pay for. A process with no answer in time
+//!   is late: others go on without it, and it gets no turns until it answers, or for some seconds.
 //! - In a turn that begins while others want one, a job's processes have the GPU one after the other (`parts`).
 //! - A job whose work on one GPU waits for that on another has its turns on both together (`gangs`).
 //!
@@ -112,7 +112,7 @@ impl Turns {
         seat
     }
 
-    /// A process has gone, and its work with it. What it did in its turn and did not tell of its job pays as if it had been
+    /// A process has gone, and its work with it. Use in its turn that it did not tell of is charged as if it had been
     /// busy all the time.
     pub fn leave(&mut self, now: Nanos, seat: SeatId) {
         let began = self.turn.filter(|turn| turn.job == seat.job);

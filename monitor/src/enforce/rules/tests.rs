@@ -287,7 +287,7 @@ fn mps_and_roots_processes_are_never_ended() {
         };
         let other = process(2, 500);
         let ended = thrice(&all(), &slice(12, vec![protected, other]));
-        // It is told of. What it has leaves no room for the other one.
+        // It is told of. Its memory leaves no room for the other one.
         assert_eq!(ended, [(Rule::Memory, vec![2]), (Rule::Seat, vec![])]);
         let mut outside = slice(12, vec![protected]);
         outside.claim = Claim::OutsideJobs;

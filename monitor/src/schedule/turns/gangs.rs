@@ -7,12 +7,12 @@
 //! - When that time has come others make way at once, and keep what they have not used. Where their work takes long to end
 //!   they do so first. Of several such jobs the one comes first that could begin first, which is the same on each GPU; they
 //!   do not make way for each other.
-//! - The turns also end together, by the clock, when the GPU says that comes first of those where they have begun. What is used beyond the credit is owed.
-//! - Who saved up nothing here because it owes elsewhere does not get that back: others have had the time.
+//! - The turns also end together, by the clock, when the GPU says that comes first of those where they have begun. Use beyond the credit is owed.
+//! - A job that saved up nothing here, as it owes elsewhere, gets nothing back: others have had the time.
 //!
 //! No GPU wakes another. Each knows of the others what they told after their last looks, and looks when, by that, all
 //! can begin. Charges make this time later. A GPU that comes too early finds that, since it reads the time anew at each
-//! look. What makes it earlier is rare: processes that leave, fewer jobs that want the GPU. Then GPUs may begin apart
+//! look. The time rarely becomes earlier: when processes leave or fewer jobs want the GPU. Then GPUs may begin apart
 //! by as much as passes until the next look, which is never long while a job wants the GPU, as processes are told that
 //! the arbiter is there. Only idle time that is dealt out to `soft` jobs makes it earlier often, so where one of these
 //! waits it is looked for.
