@@ -1,4 +1,4 @@
-//! A node with four slices of a GPU, at any moment of six minutes. What each does never changes, so that every figure can
+//! A node with four slices of a GPU, at any moment of six minutes. Their rates never change, so that every figure can
 //! be said beforehand.
 
 use softmig_usage::{Findings, Gpu, Job, JobGpu, Node, Slice, VERSION};
