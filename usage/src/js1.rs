@@ -138,7 +138,7 @@ impl Js1 {
         Ok(format!("{MARK}{}", STANDARD.encode(encoder.finish()?)))
     }
 
-    /// Adds what another summary knows besides. What is there stays as it is.
+    /// Adds what another summary knows besides. Only `gpus` is overwritten.
     pub fn add(&mut self, other: &Self) {
         for (name, more) in &other.nodes {
             let own = self.nodes.entry(name.clone()).or_default();
