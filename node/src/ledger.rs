@@ -33,7 +33,7 @@ pub(crate) fn make(run: &Run, job: &Job, gpus: usize) -> Result<(), DirError> {
     Ok(())
 }
 
-/// Whether the job has this file already. What its user did with it harms that user alone: were it replaced under
+/// Whether the job has this file already. Changes by its user harm that user alone: were it replaced under
 /// processes that have it mapped, those that come after would not know what they hold.
 fn is_there(folder: &Dir, name: &str, job: &Job) -> Result<bool, DirError> {
     let Some(stat) = folder.stat_of(name)? else {

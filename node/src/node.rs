@@ -164,7 +164,7 @@ impl Run {
     }
 
     /// Whether the conf here was written for this very run of the job, so that its processes may be running:
-    /// Slurm can call the prolog twice. What else it says may have changed, such as the UUIDs that the driver knows.
+    /// Slurm can call the prolog twice. The conf's other lines may differ, such as the UUIDs that the driver knows.
     ///
     /// Before 23.02 nothing tells a run from one of an older job with the same number, so there it is not.
     pub fn is_of_this_run(&self, job: &Job) -> bool {
