@@ -15,7 +15,7 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// Reads such a list; a TRES that is no GRES counts as one of its name. What is neither is passed over: Slurm has read the
+    /// Reads such a list; a TRES that is no GRES counts as one of its name. Anything else is passed over: Slurm has read the
     /// line before.
     ///
     /// ```

@@ -37,7 +37,7 @@ pub struct Part {
 }
 
 impl Placed {
-    /// Reads a list of Slurm's own. What is not understood is passed over.
+    /// Reads a list of Slurm's own. Unknown parts are passed over.
     ///
     /// ```
     /// use softmig_policy::slurm::placed::{Placed, Places};
