@@ -20,7 +20,7 @@
 //! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`softmig_policy::node::identity`] whose process this
 //!    is, which reads what [`identity::host`] finds; afterwards that is one load and one comparison.
 //! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.
-//! 5. What there is to say goes to the job's log: [`identity::log`].
+//! 5. Messages go to the job's log: [`identity::log`].
 //!
 //! `unsafe` code is in few files, each of which says why at its beginning; the lint `unsafe_code` denies it elsewhere.
 //! In a process that makes no call to the driver nothing runs but the look of [`exports::load`] at its start, and its `dlsym` and

@@ -10,7 +10,7 @@
 //!    more, the time between it and the one before is charged, and estimates are corrected. Where a stream was idle an
 //!    event before the launch begins the time, so that gaps are not charged.
 //! 4. A thread of the hook's own gives turns back that the program lets lie ([`turn_thread`]).
-//! 5. What several streams did at the same time counts once ([`busy_intervals`]).
+//! 5. Work of several streams at the same time counts once ([`busy_intervals`]).
 //!
 //! No launch waits for a lock that another thread holds in the driver (who finds a stream's events in use leaves them), nor
 //! for ever for the program's own work to end: the work may wait for that launch. Only where a stream or a context ends its
@@ -75,7 +75,7 @@ pub(crate) fn paced(
     }
 }
 
-/// Waits until the job may have the GPU. What comes back is told of the launch, if it is limited; an error where it cannot be.
+/// Waits until the job may have the GPU. The ticket is told of the launch, if it is limited; an error where it cannot be.
 #[inline]
 pub(crate) fn admit(stream: Stream, work: Work) -> Result<Option<Ticket>, CUresult> {
     if !is_paced() {

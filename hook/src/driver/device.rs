@@ -69,7 +69,7 @@ pub(crate) fn attribute_of(address: CUdeviceptr, attribute: CUpointer_attribute)
     (asked == CUDA_SUCCESS).then_some(value)
 }
 
-/// Whether an address is one of a GPU's memory. What the driver does not know is the host's.
+/// Whether an address is one of a GPU's memory. An unknown address is the host's.
 pub(crate) fn is_on_device(address: CUdeviceptr) -> bool {
     let kind = attribute_of(address, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
     kind == Some(CU_MEMORYTYPE_DEVICE.into())

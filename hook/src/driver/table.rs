@@ -97,7 +97,7 @@ pub(crate) struct Row {
 /// pub(crate) static ROWS: &[Row] = &[.., Row { name: c"cuMemFreeAsync", .. }];
 /// ```
 ///
-/// A second name is the function's form for the default stream of each thread. What follows the result is for the exports.
+/// A second name is the function's form for the default stream of each thread. The handler is for the exports.
 macro_rules! declare {
     ($library:ident, $sys:ident; $( $family:ident { $(
         fn $name:ident $arguments:tt $(and $second:ident)? -> $result:ident $handler:tt

@@ -132,7 +132,7 @@ impl Export {
 
     /// The answer; `None` for that of glibc to the program itself.
     ///
-    /// `glibc` asks glibc as if this library had asked. What comes before it is found by that as by the program.
+    /// `glibc` asks glibc as if this library had asked. It finds earlier definitions as the program does.
     /// It is asked last, so that `dlerror` speaks of what the program looked for.
     fn answer(
         &self,

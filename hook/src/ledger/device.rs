@@ -113,7 +113,7 @@ impl LimitedGpu {
         }
     }
 
-    /// Whether the job holds no more than it may. What a process without a ledger holds is unknown.
+    /// Whether the job holds no more than it may. Without a ledger that is unknown.
     pub(super) fn is_within_limit(&self) -> bool {
         let is_within = self
             .known

@@ -150,7 +150,7 @@ pub(crate) fn after_code(gpu: &LimitedGpu) {
     noticed(gpu, free as u64);
 }
 
-/// Compares the free bytes of the GPU with what they were. What is charged by name explains a part of the change.
+/// Compares the free bytes of the GPU with what they were. Charges by name explain a part of the change.
 pub(crate) fn noticed(gpu: &LimitedGpu, free: u64) {
     let state = gpu.state();
     let named = named(gpu);

@@ -79,7 +79,7 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
         Kind::Variable => ledger::given_back(Kind::Managed, address, call),
         _ => call(),
     };
-    // A piece goes with the last that is in it. What has its own mapping may have been taken for a variable while it went.
+    // A piece goes with the last that is in it. Memory mapped alone may have been taken for a variable while it went.
     settle(holdings, kind, name);
     Ok(result)
 }

@@ -55,7 +55,7 @@ pub(crate) fn load_library(
     })
 }
 
-/// Unloads code. What it took is found free when the job next runs out of memory, or now where that is near.
+/// Unloads code. Its memory is found free when the job next runs out of memory.
 pub(crate) fn unload(call: impl FnOnce() -> CUresult) -> CUresult {
     unloaded(call())
 }

@@ -364,7 +364,7 @@ impl<T: Copy> Once<T> {
         Some(unsafe { value.assume_init_ref() })
     }
 
-    /// The value that this thread or another has just kept. Who keeps it may have been interrupted in the middle, so this waits
+    /// The value that this thread or another has just kept. The keeper may have been interrupted in the middle, so this waits
     /// for some instructions of another thread's, and for ever only if they are never run: `None` after [`PATIENCE`].
     pub(crate) fn wait(&self) -> Option<&T> {
         wait_until_ready(&self.state, PATIENCE);

@@ -40,7 +40,7 @@ const EVENT_EVERY_NS: u64 = 400_000;
 /// Record an event after this many launches, too.
 const EVENT_EVERY_LAUNCHES: u64 = 64;
 
-/// One GPU; nothing is known of it when all is zero. What each launch looks at comes first, in one line of the processor's
+/// One GPU; nothing is known of it when all is zero. The fields of each launch come first, in one line of the processor's
 /// cache: what a program did since the launch before has pushed most of them out.
 #[repr(C, align(64))]
 pub(super) struct PacedGpu {

@@ -1,4 +1,4 @@
-//! Which processes use a GPU. What each uses is as the driver says: it is true.
+//! Which processes use a GPU. Their figures are the driver's: they are true.
 
 use core::ffi::c_uint;
 
