@@ -16,7 +16,7 @@
 //!
 //! **A job** is known by its group's name, which only Slurm gives. So the prolog can put it in `jobs` before the group exists,
 //! and there is no moment in which a job's process is there and the program does not know it. A user who has groups of their
-//! own can name one like another job, which only refuses their own processes. Who was refused is therefore told with the user.
+//! own can name one like another job, which only refuses their own processes. A refusal is therefore told with the user.
 //!
 //! **The control device** (`/dev/nvidiactl`) and `nvidia-uvm` give neither memory nor time without a GPU's own device. The
 //! library opens the control device to be in `asked`, and then asks the monitor to admit the process.
@@ -76,7 +76,7 @@ const MINOR: i16 = 8;
 
 /// On the stack: a number that was read.
 const SCRATCH: i16 = -8;
-/// A name. What follows it is a refusal's key: in `SCRATCH`, the user in the upper half.
+/// A name. In a refusal's key `SCRATCH` follows, with the user in the upper half.
 const NAME_AT: i16 = -40;
 /// The record of a refusal.
 const REFUSAL: i16 = -48;
