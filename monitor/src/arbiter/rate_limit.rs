@@ -14,7 +14,7 @@ const RING: Nanos = 5_000;
 const SEAT: Nanos = 50;
 /// A job is heard for one part of the time in so many.
 const PARTS: Nanos = 20;
-/// The rings that it saved in this time it may ring at once.
+/// The savings of a job: the rings of so much time, which it may ring at once.
 const SAVINGS: Nanos = 10_000_000;
 /// The shortest wait: to sleep and wake for each ring would cost more than to look.
 const REST: Nanos = 1_000_000;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Users below this are accounts of the system's.
 const FIRST_USER: u32 = 1000;
 
-/// The paths in NVIDIA's package: the control daemon of MPS starts servers, each as the user whom it serves.
+/// The control daemon's path in NVIDIA's package. The daemon starts MPS servers, each as the user whom it serves.
 const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
 /// The beginning of a server's name, as the kernel cuts it.
 const MPS_NAME: &str = "nvidia-cuda-mps";

@@ -37,7 +37,7 @@ impl Tally {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The administrator's present settings.
+    /// Takes the administrator's present settings.
     pub fn set(&self, end: End) {
         self.counts().end = end;
     }

@@ -5,7 +5,7 @@ use crate::enforce::rules::bounds::Bounds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The looks so far.
+/// The sums over the looks so far.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     last: Option<Duration>,

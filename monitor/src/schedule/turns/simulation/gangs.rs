@@ -178,7 +178,7 @@ fn it_has_a_part_of_its_share_beside_long_kernels() {
             let (got, parts) = beside([rank(1, (1, 4), kernels); 2], others, kernels, 20);
             println!("{kernels} {lengths:?}: {got:.3} {parts:.3?}");
             assert!(got > least, "{kernels} {lengths:?}: {got}");
-            // A kernel that spins beside another one makes it longer.
+            // A program that spins beside a kernel makes it longer.
             let is_near = |part: &f64| is_near(*part, 3, 0.15);
             assert!(
                 parts.iter().all(is_near),
