@@ -23,8 +23,7 @@ pub(crate) struct Events {
     /// Go on with new events until it is ended
     #[arg(long)]
     follow: bool,
-    /// Tell jobs' users of new events by 'scontrol notify', if policy.toml names the events in notices under [report]; root
-    /// or Slurm's user can
+    /// Tell jobs' users of new events by 'scontrol notify', if policy.toml names the events in notices under [report]
     #[arg(long, requires = "follow", conflicts_with = "since")]
     tell_users: bool,
     /// Only this job's

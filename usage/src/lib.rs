@@ -89,7 +89,8 @@ pub struct Job {
     pub since: f64,
     /// Its slice; `None` for a job with whole GPUs.
     pub slice: Option<Slice>,
-    /// A GPU that the job has not used for so long is idle; `None` where the policy calls none idle.
+    /// A GPU that the job has not used for so long is idle; `None` where the policy calls none idle, and for whole
+    /// GPUs.
     pub idle_after_seconds: Option<f64>,
     /// Its GPUs on this node.
     pub gpus: Vec<JobGpu>,

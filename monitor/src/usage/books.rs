@@ -263,7 +263,8 @@ impl Books {
             account: about.account.clone(),
             since: seconds_since_1970(about.since),
             slice: conf.limits.as_ref().map(slice),
-            idle_after_seconds: moment.idle_after(about),
+            // The use of whole GPUs is not counted while no slice is on the node.
+            idle_after_seconds: (conf.limits.as_ref()).and_then(|_| moment.idle_after(about)),
             gpus: gpus.collect(),
         }
     }

@@ -214,15 +214,20 @@ impl Policy {
     }
 
     /// For how long a job's GPU may be unused before the job is idle. It depends on the user's name, the job's account
-    /// and the user's primary group, as far as they are known; `None` if the job never is.
+    /// and the user's primary group, as far as they are known; `None` if the job never is, or if the group would decide and
+    /// is not known.
     pub fn idle_after(
         &self,
         user: Option<&str>,
         account: Option<&str>,
         group: Option<u32>,
     ) -> Option<Duration> {
-        let standing = self.standing(user, Ok(account), group);
-        standing.ok()??.idle_after
+        let standing = self.standing(user, Ok(account), group).ok()??;
+        let is_of_others = std::ptr::eq(standing, self.standing_of_others()?);
+        if is_of_others && group.is_none() && self.names_groups() {
+            return None;
+        }
+        standing.idle_after
     }
 
     /// The members of a class by name, and by Slurm account.

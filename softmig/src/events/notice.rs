@@ -10,15 +10,18 @@ use softmig_usage::summary::Size;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A user is told of the same event of a job no more often.
+/// A user is told of the same event of a job on a GPU no more often.
 const SILENCE: Duration = Duration::from_secs(3600);
+
+/// The job, the kind and the GPU.
+type Key = (u32, Notice, String);
 
 /// Tells users of events.
 #[derive(Debug)]
 pub(super) struct Notifier {
     node: Node,
     commands: Commands,
-    told: BTreeMap<(u32, Notice), Instant>,
+    told: BTreeMap<Key, Instant>,
 }
 
 impl Notifier {
@@ -32,49 +35,49 @@ impl Notifier {
 
     /// Tells the job's user, if the policy wants it now.
     pub(super) fn tell(&mut self, event: &Event) {
-        let Some((job, notice, words)) = words(event) else {
+        let Some((key, words)) = words(event) else {
             return;
         };
         self.told.retain(|_, at| at.elapsed() < SILENCE);
         let is_wanted = match self.node.policy() {
-            Ok(policy) => policy.report.notices.contains(&notice),
+            Ok(policy) => policy.report.notices.contains(&key.1),
             Err(error) => {
                 say::error_line(&format!("softmig events: no user is told: {error}"));
                 false
             }
         };
-        if !is_wanted || self.told.contains_key(&(job, notice)) {
+        if !is_wanted || self.told.contains_key(&key) {
             return;
         }
-        self.told.insert((job, notice), Instant::now());
-        let id = job.to_string();
-        if let Err(error) = self.commands.answer("scontrol", &["notify", &id, &words]) {
-            say::error_line(&format!(
-                "softmig events: the user of job {job} is not told: scontrol notify: {error}"
-            ));
+        let id = key.0.to_string();
+        match self.commands.answer("scontrol", &["notify", &id, &words]) {
+            Ok(_) => drop(self.told.insert(key, Instant::now())),
+            Err(error) => say::error_line(&format!(
+                "softmig events: the user of job {id} is not told: scontrol notify: {error}"
+            )),
         }
     }
 }
 
-/// The job, the kind of notice and its words. They have numbers of the monitor's and no text of users.
-fn words(event: &Event) -> Option<(u32, Notice, String)> {
-    let job = event.job?;
+/// A notice. Its words have the monitor's figures and the names of GPU and node, and no text of users.
+fn words(event: &Event) -> Option<(Key, String)> {
+    let (job, gpu, node) = (event.job?, event.gpu.clone()?, &event.node);
     let figure = |key: &str| event.details.get(key)?.as_f64();
     let bytes = |key: &str| event.details.get(key)?.as_u64().map(Size);
     Some(match event.event.as_str() {
         "idle" => {
             let minutes = (figure("idle_seconds")? / 60.0).floor();
             let words = format!(
-                "softmig: this job has not used its GPU for {minutes} min; end it with 'scancel {job}' if it needs none"
+                "softmig: this job has not used {gpu} on {node} for {minutes} min; end the job if it needs the GPU no more"
             );
-            (job, Notice::Idle, words)
+            ((job, Notice::Idle, gpu), words)
         }
         "memory" => {
             let (held, limit) = (bytes("memory_bytes")?, bytes("limit_bytes")?);
             let words = format!(
-                "softmig: this job holds {held} of the {limit} of its GPU memory; allocations beyond that are refused"
+                "softmig: this job holds {held} of the {limit} that it may have on {gpu} on {node}"
             );
-            (job, Notice::Memory, words)
+            ((job, Notice::Memory, gpu), words)
         }
         _ => return None,
     })
@@ -89,23 +92,25 @@ mod tests {
         let told = |event: Event| {
             words(&Event {
                 job: Some(7),
+                gpu: Some("GPU-1".into()),
+                node: "gpu01".into(),
                 ..event
             })
         };
         let idle = Event::new("idle").with("idle_seconds", 1815.2);
         let memory = Event::new("memory").with("memory_bytes", 8_493_465_600_u64);
         let memory = memory.with("limit_bytes", 11_918_114_816_u64);
-        let (_, kind, text) = told(idle.clone()).unwrap();
-        assert_eq!(kind, Notice::Idle);
+        let (key, text) = told(idle.clone()).unwrap();
+        assert_eq!(key, (7, Notice::Idle, "GPU-1".into()));
         assert_eq!(
             text,
-            "softmig: this job has not used its GPU for 30 min; end it with 'scancel 7' if it needs none"
+            "softmig: this job has not used GPU-1 on gpu01 for 30 min; end the job if it needs the GPU no more"
         );
-        let (_, kind, text) = told(memory).unwrap();
-        assert_eq!(kind, Notice::Memory);
+        let (key, text) = told(memory).unwrap();
+        assert_eq!(key.1, Notice::Memory);
         assert_eq!(
             text,
-            "softmig: this job holds 7.9 GiB of the 11.1 GiB of its GPU memory; allocations beyond that are refused"
+            "softmig: this job holds 7.9 GiB of the 11.1 GiB that it may have on GPU-1 on gpu01"
         );
         for other in [
             Event::new("start"),

@@ -60,7 +60,7 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     let node = site.cluster.node(0);
     let event = |kind: &str, details: &str| {
         let line = format!(
-            "{{\"schema_version\":1,\"time\":9e9,\"node\":\"n1\",\"event\":\"{kind}\",\"job\":{job},\"details\":{details}}}"
+            "{{\"schema_version\":1,\"time\":9e9,\"node\":\"n1\",\"event\":\"{kind}\",\"job\":{job},\"gpu\":\"GPU-1\",\"details\":{details}}}"
         );
         let file = "/var/log/softmig/events.jsonl";
         let append = format!("echo '{line}' >> {file}");
@@ -72,12 +72,10 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     event("memory", "{\"memory_bytes\":99,\"limit_bytes\":100}")?;
     event("idle", "{\"idle_seconds\":1815.2}")?;
     event("idle", "{\"idle_seconds\":1915.2}")?;
-    let line = format!(
-        "softmig: this job has not used its GPU for 30 min; end it with 'scancel {job}' if it needs none"
-    );
+    let line = "softmig: this job has not used GPU-1 on n1 for 30 min";
     let alice = site.cluster.user("alice");
     site.cluster
-        .wait_until("the notice", || Ok(alice.job_output(job)?.contains(&line)))?;
+        .wait_until("the notice", || Ok(alice.job_output(job)?.contains(line)))?;
     site.finish(job)?;
     let said = alice.job_output(job)?;
     assert_eq!(said.matches("softmig: ").count(), 1, "{said}");
