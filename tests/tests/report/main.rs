@@ -58,9 +58,9 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     let site = Site::new(slurm, "notices = [\"idle\"]\n")?;
     let job = site.start("echo words")?;
     let (node, alice) = (site.cluster.node(0), site.cluster.user("alice"));
-    let event = |kind: &str, details: &str| {
+    let event = |kind: &str, gpu: u32, details: &str| {
         let line = format!(
-            "{{\"schema_version\":1,\"time\":9e9,\"node\":\"n1\",\"event\":\"{kind}\",\"job\":{job},\"gpu\":\"GPU-1\",\"details\":{details}}}"
+            "{{\"schema_version\":1,\"time\":9e9,\"node\":\"n1\",\"event\":\"{kind}\",\"job\":{job},\"gpu\":\"GPU-{gpu}\",\"details\":{details}}}"
         );
         let file = "/var/log/softmig/events.jsonl";
         let append = format!("echo '{line}' >> {file}");
@@ -68,17 +68,19 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     };
     let argv = ["softmig", "events", "--follow", "--tell-users"];
     let follower = node.command("root", &argv).spawn()?;
-    // The policy does not name this one.
-    event("memory", "{\"memory_bytes\":99,\"limit_bytes\":100}")?;
-    let line = "softmig: this job has not used GPU-1 on n1 for 30 min";
-    // Slurm passes nothing on to a job that is still starting. All but one come too soon after that one.
+    // Slurm throws away a notice to a job that is still starting. Each GPU has notices of its own.
+    let mut gpu = 0;
     site.cluster.wait_until("the notice", || {
-        event("idle", "{\"idle_seconds\":1815.2}")?;
-        Ok(alice.job_output(job)?.contains(line))
+        gpu += 1;
+        // The policy does not name the first.
+        event("memory", gpu, "{\"memory_bytes\":99,\"limit_bytes\":100}")?;
+        event("idle", gpu, "{\"idle_seconds\":1815.2}")?;
+        let said = alice.job_output(job)?;
+        Ok(said.contains(" on n1 for 30 min; end the job"))
     })?;
     site.finish(job)?;
     let said = alice.job_output(job)?;
-    assert_eq!(said.matches("softmig: ").count(), 1, "{said}");
+    assert!(!said.contains("holds"), "{said}");
     drop(follower);
     Ok(())
 }
