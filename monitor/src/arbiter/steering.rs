@@ -23,7 +23,7 @@ use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
 /// Until a group that is interrupted has written down all that it needs to go on. The log counts it, and no job pays for it
-/// (docs/gpu-notes.md).
+/// (docs/gpu-time.md).
 const LEAVING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.

@@ -6,7 +6,7 @@ use softmig_rm::Switch;
 
 use crate::schedule::turns::Nanos;
 
-/// Until a group has come. The log counts this time, and it is not work (docs/gpu-notes.md).
+/// Until a group has come. The log counts this time, and it is not work (docs/gpu-time.md).
 pub(super) const COMING: Nanos = 60_000;
 
 /// The GPU's log, as far as it is open: who is there.
