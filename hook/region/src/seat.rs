@@ -219,16 +219,13 @@ impl Seat {
         &self.process.overruns
     }
 
-    /// Tells whether the process has work on a GPU without turns, or work that waits for it. From a sample that found
-    /// work to the next one, the process counts as having work, but for `idle` nanoseconds. One thread at a time.
-    pub fn tell_work(&self, now: u64, has_work: bool, idle: u64) {
-        let since = self.process.pending_since.load(Ordering::Relaxed);
-        if since != 0 {
-            let time = now.saturating_sub(since).saturating_sub(idle);
-            // This comes first: a reader of both meanwhile finds less time, and none twice.
-            self.process.pending_since.store(0, Ordering::SeqCst);
-            self.process.pending.fetch_add(time, Ordering::SeqCst);
-        }
+    /// Tells whether the process has work on a GPU without turns, or work that waits for it, and for how many nanoseconds
+    /// it had some since it was told last. Until the next time, a process with work counts as having it all the time. One
+    /// thread at a time.
+    pub fn tell_work(&self, now: u64, has_work: bool, worked: u64) {
+        // This comes first: a reader of both meanwhile finds less time, and none twice.
+        self.process.pending_since.store(0, Ordering::SeqCst);
+        self.process.pending.fetch_add(worked, Ordering::SeqCst);
         let since = if has_work { now } else { 0 };
         self.process.pending_since.store(since, Ordering::SeqCst);
     }
@@ -336,10 +333,10 @@ mod tests {
         assert_eq!(seat.pending(150), 0);
         seat.tell_work(200, true, 0);
         assert_eq!(seat.pending(250), 50, "as far as is known");
-        seat.tell_work(300, true, 30);
+        seat.tell_work(300, true, 70);
         assert_eq!(seat.pending(300), 70);
-        seat.tell_work(400, false, 500);
-        assert_eq!(seat.pending(900), 70, "no less than before");
+        seat.tell_work(400, false, 50);
+        assert_eq!(seat.pending(900), 120);
     }
 
     #[test]

@@ -24,7 +24,7 @@ const GONE_AFTER_NS: u64 = 300_000_000;
 /// Retry interval after a failed connection to the arbiter.
 const RECONNECT_AFTER_NS: u64 = 200_000_000;
 /// The next job may get the turn when this much work is left: it hears when that ends, and prepares meanwhile. Work that it
-/// launches earlier may take the GPU before this ends (docs/gpu-notes.md).
+/// launches earlier may take the GPU before this ends (docs/gpu-time.md).
 const HANDOVER_LEFT_NS: u64 = 700_000;
 /// Launch this early: launch latency lets the work arrive as the turn begins, and what is left of other work is nearly always a
 /// little less than estimated.
@@ -215,10 +215,10 @@ impl Turns {
             .is_some_and(|seat| seat.free().load(Ordering::Relaxed) != 0)
     }
 
-    /// Tells whether there is work, and the time since the last report for which the GPU waited for work on its way.
-    pub(super) fn tell_work(&self, has_work: bool, idle: u64) {
+    /// Tells whether there is work now, and for how long there was since it was told last.
+    pub(super) fn tell_work(&self, now: u64, has_work: bool, worked: u64) {
         if let Some(seat) = self.seat() {
-            seat.tell_work(os::nanoseconds(), has_work, idle);
+            seat.tell_work(now, has_work, worked);
         }
     }
 

@@ -404,7 +404,7 @@ impl Ticket {
     #[inline]
     pub(super) fn launched(self, result: CUresult) {
         if matches!(self.event, RecordEvent::Never) {
-            return;
+            return self.gpu.launched_at_once(self.slot);
         }
         let Some(slot) = self.slot.filter(|_| result == CUDA_SUCCESS) else {
             if result == CUDA_SUCCESS && self.cost > 0 {

@@ -49,6 +49,9 @@ const MAX_DEBT: Nanos = 1_000 * MS;
 const CLASSIFY_EVERY: Nanos = 100 * MS;
 /// A job that did not want the GPU for longer than this has no claim on the time before.
 const IDLE_AFTER: Nanos = 5 * MS;
+/// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
+/// (docs/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
+const RELEASING: Nanos = 400_000;
 /// A held job is not on the GPU. One that was there for so long of [`CLASSIFY_EVERY`] cannot be held.
 const MAX_ESCAPED: Nanos = 30 * MS;
 
@@ -120,6 +123,8 @@ struct JobState {
     served: Nanos,
     held: Option<Held>,
     held_for: Nanos,
+    /// For so long after the last look it could not be on the GPU, because a look released it.
+    releasing: Nanos,
     /// Time on the GPU while held, since the last classification.
     escaped: Nanos,
     has_processes: bool,
@@ -170,6 +175,7 @@ impl Sharing {
             served: self.looked,
             held: None,
             held_for: 0,
+            releasing: 0,
             escaped: 0,
             has_processes: true,
             resident: 0,
@@ -263,7 +269,7 @@ impl Sharing {
         // A job without credit waits for credit, and not for other jobs.
         let waited: Vec<(Job, Nanos)> = (self.jobs.iter())
             .filter(|(_, it)| it.wants(self.looked) && it.held != Some(Held::Capped))
-            .map(|(&job, it)| (job, it.pending))
+            .map(|(&job, it)| (job, (it.pending - it.releasing).max(0)))
             .collect();
         for (&job, state) in &mut self.jobs {
             let others = waited.iter().filter(|(other, _)| *other != job);
@@ -273,6 +279,7 @@ impl Sharing {
             // All their time is charged, since no process says for how long they had work.
             let due = (beside + state.unseated).min(time);
             state.charge(due);
+            state.releasing = (state.releasing - time).max(0);
             self.book.charge(job, due);
         }
         self.charge_idle(time);
@@ -357,6 +364,7 @@ impl Sharing {
             let lead = state.virtual_time - least.unwrap_or(state.virtual_time);
             // The log shows use whatever a job says, and a held job stays held although it says nothing.
             let uses = state.wishes || state.resident > 0 || state.held.is_some();
+            let was_held = state.held.is_some();
             state.held = if uses && !has_credit {
                 Some(Held::Capped)
             } else if uses && lead > state.max_lead() {
@@ -364,6 +372,9 @@ impl Sharing {
             } else {
                 None
             };
+            if was_held && state.held.is_none() {
+                state.releasing = RELEASING;
+            }
         }
     }
 

@@ -11,6 +11,8 @@ use crate::os;
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// Interval of samples where there are no turns: then no other job waits.
 const SAMPLE_EVERY_NS: u64 = 2_000_000;
+/// Longest futex wait where there are no turns, and something was launched just before.
+const SOON_NS: u64 = 100_000;
 /// Longest futex wait while no other work is pending.
 const FOR_EVER_NS: u64 = 3_600_000_000_000;
 
@@ -31,7 +33,11 @@ impl Turns {
         // SeqCst: a thread that launches now sees this, or is seen.
         self.asleep.store(1, Ordering::SeqCst);
         let is_over = !is_idle() || self.waiting.load(Ordering::SeqCst) > 0;
-        let longest = if is_over { MAX_SLEEP_NS } else { FOR_EVER_NS };
+        let longest = match (is_over, self.are_off()) {
+            (false, _) => FOR_EVER_NS,
+            (true, false) => MAX_SLEEP_NS,
+            (true, true) => SOON_NS,
+        };
         os::wait_until_changed(seat.turn(), turn, longest);
         self.asleep.store(0, Ordering::SeqCst);
     }

@@ -5,7 +5,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use softmig_driver_sys::cuda::CUcontext;
 
-use super::super::captures::Named;
+use super::super::captures::{self, Named};
 use super::super::estimates::Key;
 use super::super::streams::StreamSlot;
 use super::super::work::RecordEvent;
@@ -20,49 +20,92 @@ const FORGET_AFTER_NS: u64 = 60_000_000_000;
 const ASSUME_WORK_NS: u64 = 50_000_000;
 /// How many streams are asked, each for a fifth of a microsecond.
 const MAX_SAMPLED: usize = 64;
+/// The first interval of samples after a launch woke the thread is so long, and up to twice as long. Each one after it is
+/// half as long again as the one before, up to that of a program that is at work.
+const FIRST_INTERVAL_NS: u64 = 125_000;
 
-/// How work comes to the GPU, by the latest samples.
+/// How work comes to the GPU, by the samples until now.
+///
+/// A launch wakes the thread, so work that begins after a rest begins with a sample. Work that began or ended between two
+/// samples counts as if it had done so in the middle. Intervals are partly random, so that samples do not depend on the
+/// work, and no program can foresee them.
 #[derive(Default)]
 pub(super) struct Samples {
+    /// Whether a launch woke the thread, and the interval after that has not begun.
+    is_woken: bool,
+    /// The time of the last sample, and whether it found work.
+    at: u64,
+    had_work: bool,
+    /// The interval before it.
+    interval: u64,
     /// The number of samples that found work, since the last one that found none.
     busy: u32,
-    /// The time for which the GPU was idle although there was work, as far as the arbiter was not told of it.
-    idle: u64,
 }
 
 impl Samples {
-    /// The time since the last sample for which the GPU only seemed to work. A launch that finds nothing before it is
-    /// on its way to the GPU for a while, and its end is seen a while late.
-    fn idle(&mut self, has_work: bool, launched: u32) -> u64 {
-        /// Both times together, for each launch: less than was measured (docs/gpu-notes.md).
+    /// A launch woke the thread.
+    pub(super) fn wake(&mut self) {
+        self.is_woken = true;
+    }
+
+    /// The time until the next sample: up to so much on average.
+    pub(super) fn interval(&mut self, most: u64, now: u64) -> u64 {
+        let random = scattered(now);
+        let some = |time: u64| random.wrapping_mul(time) >> 32;
+        let next = if core::mem::take(&mut self.is_woken) {
+            FIRST_INTERVAL_NS.saturating_add(some(FIRST_INTERVAL_NS))
+        } else {
+            let longer = self.interval.saturating_add(self.interval / 2);
+            longer.max(FIRST_INTERVAL_NS)
+        };
+        self.interval = next.min(most);
+        if next < most {
+            next
+        } else {
+            (most / 2).saturating_add(some(most))
+        }
+    }
+
+    /// The part of the time since the last sample that counts as work. A launch that finds nothing before it is on its way
+    /// to the GPU for a while, and its end is seen a while late.
+    fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
+        /// Both times together, for each launch: less than was measured (docs/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
         /// After this many samples with work, there is always work before a launch.
         const MANY: u32 = 16;
-        self.idle = if self.busy < MANY {
-            self.idle
-                .saturating_add(UNSEEN_PER_LAUNCH_NS.saturating_mul(launched.into()))
-        } else {
-            0
-        };
-        let had_work = self.busy > 0;
+        let passed = now.saturating_sub(core::mem::replace(&mut self.at, now));
+        let had_work = core::mem::replace(&mut self.had_work, has_work);
+        let is_single = self.busy < MANY;
         self.busy = if has_work {
             self.busy.saturating_add(1)
         } else {
             0
         };
-        if had_work {
-            core::mem::take(&mut self.idle)
-        } else {
-            0
-        }
+        let work = match (had_work, has_work) {
+            // The thread rested until now.
+            _ if self.is_woken => 0,
+            (false, false) => 0,
+            (true, true) => passed,
+            (true, false) | (false, true) => passed / 2,
+        };
+        let unseen = UNSEEN_PER_LAUNCH_NS.saturating_mul(launched.into());
+        // Launches beside long work are on their way, too: they must not make it free.
+        let unseen = if is_single { unseen.min(work / 4) } else { 0 };
+        work.saturating_sub(unseen)
     }
+}
+
+/// A time as a number below 2^32 that is as good as random: no program knows its nanosecond beforehand.
+fn scattered(now: u64) -> u64 {
+    now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 impl PacedGpu {
     /// Lets a launch go on, and notes its stream.
     #[inline]
     pub(super) fn admit_at_once(&'static self, stream: Stream, key: Key) -> Ticket {
-        if let Some(slot) = self.streams.slot(stream, self.context()) {
+        let slot = self.streams.slot(stream, self.context());
+        if let Some(slot) = slot {
             slot.launch();
         }
         if !self.turns.are_sampled() {
@@ -72,7 +115,7 @@ impl PacedGpu {
         }
         Ticket {
             gpu: self,
-            slot: None,
+            slot,
             stream,
             key,
             cost: 0,
@@ -82,12 +125,28 @@ impl PacedGpu {
         }
     }
 
+    /// The call of such a launch has ended. If it took long, the sampling thread may have found nothing and gone to sleep.
+    #[inline]
+    pub(super) fn launched_at_once(&self, slot: Option<&StreamSlot>) {
+        if self.turns.are_sampled() {
+            return;
+        }
+        if let Some(slot) = slot {
+            slot.launch();
+        }
+        fence(Ordering::SeqCst);
+        self.turns.wake();
+    }
+
     /// Tells the arbiter whether there is work now. Returns whether there is, or was since the last time.
     pub(super) fn sample(&self, samples: &mut Samples) -> bool {
-        let launched = self.take_launched();
-        let has_work = self.has_work();
-        self.turns
-            .tell_work(has_work, samples.idle(has_work, launched));
+        let now = os::nanoseconds();
+        let launched = self.take_launched(now);
+        let has_work = self.has_work(samples.at, now);
+        // Captured launches do not run.
+        let ran = if captures::are_any() { 0 } else { launched };
+        let counted = samples.counted(now, has_work, ran);
+        self.turns.tell_work(now, has_work, counted);
         has_work || launched > 0
     }
 
@@ -97,7 +156,7 @@ impl PacedGpu {
         const VISIBLE_AFTER_NS: u64 = 50_000;
         self.turns.set_sampled(false);
         os::nap(VISIBLE_AFTER_NS);
-        self.take_launched() > 0
+        self.has_launched()
     }
 
     /// Whether anything was launched since the last sample.
@@ -106,8 +165,7 @@ impl PacedGpu {
     }
 
     /// The number of launches since the last sample. Notes when they were seen.
-    fn take_launched(&self) -> u32 {
-        let now = os::nanoseconds();
+    fn take_launched(&self, now: u64) -> u32 {
         let each = self.streams.each().map(|slot| {
             let count = slot.take_launched();
             if count > 0 {
@@ -118,65 +176,170 @@ impl PacedGpu {
         each.fold(0, u32::saturating_add)
     }
 
-    /// Whether any of the streams that this process used of late has work just now, as the driver says.
-    fn has_work(&self) -> bool {
-        let recently = os::nanoseconds().saturating_sub(FORGET_AFTER_NS);
-        let slots = self.streams.each();
-        let slots = slots.filter(|slot| !slot.is_done() || slot.since() > recently);
-        let mut slots = slots.take(MAX_SAMPLED);
-        // A thread that has the events of a stream is at work there.
-        slots.any(|slot| slot.try_marks(|slot, _| is_busy(slot)).unwrap_or(true))
+    /// Whether any of the streams that this process used of late has work just now, as the driver says. The streams that
+    /// launched since the last sample, or had work then, are asked before the others.
+    fn has_work(&self, last: u64, now: u64) -> bool {
+        let recently = now.saturating_sub(FORGET_AFTER_NS);
+        let ask = |are_latest: bool| {
+            let slots = || {
+                let slots = self.streams.each();
+                let slots = slots.filter(move |slot| (slot.since() >= last) == are_latest);
+                slots.filter(move |slot| !slot.is_done() || slot.since() > recently)
+            };
+            // Of too many, others each time.
+            let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
+            let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
+            let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
+            // A thread that has the events of a stream is at work there.
+            asked.any(|slot| slot.try_marks(|slot, _| is_busy(slot, now)).unwrap_or(true))
+        };
+        ask(true) || ask(false)
     }
 }
 
 /// Whether a slot's stream has work. Another thread's own cannot be asked, nor one that captures.
-fn is_busy(slot: &StreamSlot) -> bool {
+fn is_busy(slot: &StreamSlot, now: u64) -> bool {
     let Some(stream) = slot.stream() else {
-        let age = os::nanoseconds().saturating_sub(slot.since());
+        let age = now.saturating_sub(slot.since());
         return !slot.is_done() || age < ASSUME_WORK_NS;
     };
     let context = slot.context() as usize as CUcontext;
     // The default stream is the context's.
-    within(context, || {
+    let is_busy = within(context, || {
         let named = Named::of(slot, stream);
         named.is_some_and(|_named| relaxed(|| stream.is_busy()))
-    })
+    });
+    if is_busy {
+        slot.note(now);
+    }
+    is_busy
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The part of the time that counts as work, by samples each 2 ms of a program that launches each `period` us and
-    /// is seen to have work for `seen` of it.
-    fn counted(period: f64, seen: f64) -> f64 {
-        const EACH: f64 = 2_000.0;
-        let mut samples = Samples::default();
-        let (mut sum, mut had_work) = (0.0, false);
-        for number in 1..=20_000 {
-            // Not in step with the program.
-            let at = f64::from(number) * (EACH + 0.7);
-            let has_work = at % period < seen;
-            let idle = samples.idle(has_work, (EACH / period) as u32);
-            if had_work {
-                sum += (EACH - idle as f64 / 1_000.0).max(0.0);
+    /// A program that has work for a while, again and again, in microseconds.
+    #[derive(Clone, Copy)]
+    struct Program {
+        /// From one beginning of work to the next.
+        period: u64,
+        /// The time for which it is seen to have work.
+        seen: u64,
+        /// The launches of each period, evenly in that time.
+        launches: u64,
+    }
+
+    impl Program {
+        /// Bursts of one launch each.
+        fn bursts(work: u64, pause: u64) -> Self {
+            Self {
+                period: work + pause,
+                seen: work,
+                launches: 1,
             }
-            had_work = has_work;
         }
-        sum / 20_000.0 / EACH
+
+        /// When its period of this number begins, not in step with anything.
+        fn begin(self, number: u64) -> u64 {
+            number * self.period * 1_000 + number * number % 1_009
+        }
+
+        fn number(self, now: u64) -> u64 {
+            let about = now / (self.period * 1_000);
+            about - u64::from(self.begin(about) > now)
+        }
+
+        fn has_work(self, now: u64) -> bool {
+            now - self.begin(self.number(now)) < self.seen * 1_000
+        }
+
+        /// The launches until then.
+        fn launched(self, now: u64) -> u64 {
+            let number = self.number(now);
+            let since = now - self.begin(number);
+            let own = 1 + since * self.launches / (self.seen * 1_000);
+            number * self.launches + own.min(self.launches)
+        }
+
+        /// The part of ten seconds that counts as work, as the thread in waiting.rs goes about it.
+        fn counted(self) -> f64 {
+            const ALL: u64 = 10_000_000_000;
+            const WAKES_AFTER: u64 = 20_000;
+            let mut samples = Samples::default();
+            let (mut now, mut before, mut sum) = (0, 0, 0);
+            samples.wake();
+            while now < ALL {
+                let launched =
+                    self.launched(now) - std::mem::replace(&mut before, self.launched(now));
+                let has_work = self.has_work(now);
+                sum += samples.counted(now, has_work, launched as u32);
+                if has_work || launched > 0 {
+                    now += samples.interval(2_000_000, now);
+                } else {
+                    now = self.begin(self.number(now) + 1) + WAKES_AFTER;
+                    samples.wake();
+                }
+            }
+            sum as f64 / ALL as f64
+        }
     }
 
     #[test]
     fn the_way_of_single_launches_to_the_gpu_and_back_is_not_work() {
         // Kernels of 20 and of 4 us, of which each is waited for, take 8 us longer until that is seen.
-        let single = counted(31.0, 28.0);
+        let waits = |period, seen| Program {
+            period,
+            seen,
+            launches: 1,
+        };
+        let single = waits(31, 28).counted();
         assert!((0.78..0.88).contains(&single), "{single}");
-        let short = counted(16.0, 12.0);
+        let short = waits(16, 12).counted();
         assert!((0.52..0.62).contains(&short), "{short}");
     }
 
     #[test]
+    fn a_burst_of_work_counts_about_as_long_as_it_is() {
+        for (work, pause) in [
+            (100, 900),
+            (300, 3_000),
+            (500, 500),
+            (500, 3_000),
+            (1_000, 500),
+            (1_000, 3_000),
+            (1_000, 19_000),
+            (1_500, 2_500),
+            (3_000, 7_000),
+            (10_000, 20_000),
+        ] {
+            let program = Program::bursts(work, pause);
+            let of_truth = program.counted() * program.period as f64 / work as f64;
+            assert!(
+                (0.9..1.3).contains(&of_truth),
+                "{work}, {pause}: {of_truth:.3}"
+            );
+        }
+    }
+
+    #[test]
     fn what_is_queued_is_work_all_the_time() {
-        assert!(counted(20.0, 20.0) > 0.998);
+        let queued = Program {
+            period: 20,
+            // Also where the next comes a little late.
+            seen: 22,
+            launches: 1,
+        };
+        assert!(queued.counted() > 0.998);
+    }
+
+    #[test]
+    fn launches_beside_long_work_make_a_quarter_of_it_free_at_most() {
+        let beside = Program {
+            period: 40_000,
+            seen: 36_000,
+            launches: 12_000,
+        };
+        assert!(beside.counted() > 0.74 * 0.9, "{}", beside.counted());
     }
 }

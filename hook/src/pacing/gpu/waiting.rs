@@ -131,13 +131,20 @@ impl PacedGpu {
                 Duty::End => break,
                 Duty::Rest => {
                     if is_sampled && self.stop_sampling() {
+                        samples.wake();
                         continue;
                     }
                     let is_idle =
                         || self.in_flight.load(Ordering::SeqCst) == 0 && !self.has_launched();
                     self.turns.rest(turn, is_idle);
+                    samples.wake();
                 }
                 Duty::Look(time) => {
+                    let time = if is_sampled {
+                        samples.interval(time, os::nanoseconds())
+                    } else {
+                        time
+                    };
                     os::nap(time);
                     if self.last.load(Ordering::Relaxed) != launched {
                         // The thread that launches sees to it that time is charged.

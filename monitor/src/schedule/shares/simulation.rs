@@ -2,6 +2,8 @@
 
 mod escapes;
 mod idle;
+mod observations;
+mod sampled;
 mod waiting;
 
 use super::*;
@@ -33,15 +35,21 @@ struct Sim {
     /// When there will be more.
     more_at: Nanos,
     is_on: bool,
+    /// Whether its channels are to run, and since when.
+    allowed: (bool, Nanos),
     slice: Nanos,
     done: Nanos,
     /// The same after each tenth of a second.
     windows: Vec<Nanos>,
     heard: Observed,
+    /// Where the program's word of its work is sampled.
+    sampler: Option<sampled::Sampler>,
 }
 
 const STEP: Nanos = 20_000;
 const CHANGE: Nanos = 140_000;
+/// The driver's call that takes channels off the GPU, or lets them run, has an effect after this time.
+const CALL: Nanos = 300_000;
 
 impl Sim {
     fn new(program: Program) -> Self {
@@ -50,15 +58,18 @@ impl Sim {
             queued: 0,
             more_at: 0,
             is_on: true,
+            allowed: (true, 0),
             slice: 2048 * 1000,
             done: 0,
             windows: Vec::new(),
             heard: Observed::default(),
+            sampler: None,
         }
     }
 
     /// The program's processor.
     fn think(&mut self, now: Nanos) {
+        let had_work = self.queued > 0;
         match self.program {
             Program::Queue => self.queued = MS,
             Program::Stuck => self.heard.pending += STEP,
@@ -80,8 +91,16 @@ impl Sim {
                 }
             }
         }
-        if self.queued > 0 {
-            self.heard.pending += STEP;
+        let has_work = self.queued > 0;
+        match &mut self.sampler {
+            Some(sampler) => {
+                if has_work && !had_work {
+                    sampler.launch(now);
+                }
+                sampler.step(now, has_work);
+            }
+            None if has_work => self.heard.pending += STEP,
+            None => {}
         }
     }
 
@@ -129,9 +148,20 @@ fn simulate_with(
     jobs: &[(u32, u32, Mode, Program)],
     escapes: &[(usize, Program)],
 ) -> (Vec<Sim>, Book) {
+    simulate_as(jobs, escapes, false)
+}
+
+fn simulate_as(
+    jobs: &[(u32, u32, Mode, Program)],
+    escapes: &[(usize, Program)],
+    is_sampled: bool,
+) -> (Vec<Sim>, Book) {
     let programs = jobs.iter().map(|job| job.3);
     let programs = programs.chain(escapes.iter().map(|it| it.1));
     let mut sims: Vec<Sim> = programs.map(Sim::new).collect();
+    for sim in &mut sims {
+        sim.sampler = is_sampled.then(sampled::Sampler::default);
+    }
     let mut sharing = Sharing::new(0);
     for (number, &(shards, per_gpu, mode, _)) in jobs.iter().enumerate() {
         let share = Share::new(shards, per_gpu).unwrap();
@@ -155,6 +185,9 @@ fn simulate_with(
             sims.iter_mut().for_each(|sim| sim.windows.push(sim.done));
         }
         for (number, sim) in sims.iter_mut().enumerate() {
+            if now - sim.allowed.1 >= CALL {
+                sim.is_on = sim.allowed.0;
+            }
             sim.think(now);
             if sim.queued > 0 || matches!(sim.program, Program::Stuck | Program::Ticks { .. }) {
                 wished[number] = now;
@@ -196,6 +229,9 @@ fn simulate_with(
             let seated = sims.iter_mut().take(jobs.len());
             let heard = seated.enumerate().map(|(number, sim)| {
                 let wishes = now - wished[number] < 3 * MS;
+                if let Some(sampler) = &mut sim.sampler {
+                    sim.heard.pending += sampler.read(now);
+                }
                 let heard = Observed {
                     wishes,
                     ..std::mem::take(&mut sim.heard)
@@ -207,7 +243,10 @@ fn simulate_with(
             due = look.next.unwrap_or(now + MS);
             assert_eq!(look.escaped, [], "no job is where it cannot be");
             for (number, sim) in sims.iter_mut().take(jobs.len()).enumerate() {
-                (sim.is_on, _) = sharing.state(Job(number as u32)).unwrap();
+                let (is_on, _) = sharing.state(Job(number as u32)).unwrap();
+                if sim.allowed.0 != is_on {
+                    sim.allowed = (is_on, now);
+                }
             }
             for (Job(number), slice) in look.slices {
                 sims[number as usize].slice = slice as Nanos * 1000;
@@ -374,124 +413,4 @@ fn who_may_borrow_has_what_others_leave() {
     let jobs = [jobs[0], jobs[1], jobs[1]];
     let got = run(&jobs);
     assert!(got[0] > 0.11 && got[1] > 0.4 && got[2] > 0.4, "{got:.3?}");
-}
-
-#[test]
-fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
-    let mut sharing = Sharing::new(0);
-    let eighth = Share::new(1, 8).unwrap();
-    sharing.come(Job(1), eighth, HARD, 0);
-    sharing.come(Job(2), eighth, Mode::Soft, 0);
-    // It says nothing, and uses what it is not kept from.
-    let (mut used, mut is_on) = (0, true);
-    for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
-        let resident = if is_on { RECHECK / 2 } else { 0 };
-        used += resident;
-        let silent = Observed {
-            resident,
-            ..Observed::default()
-        };
-        let other = Observed {
-            wishes: true,
-            resident: RECHECK - resident,
-            pending: RECHECK,
-            ..Observed::default()
-        };
-        sharing.look(now, &[(Job(1), silent), (Job(2), other)].into());
-        (is_on, _) = sharing.state(Job(1)).unwrap();
-    }
-    assert!(used < 1_350 * MS, "{used}");
-}
-
-#[test]
-fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
-    let mut sharing = Sharing::new(0);
-    sharing.come(Job(1), Share::new(1, 2).unwrap(), Mode::Soft, 0);
-    let wild = Observed {
-        resident: Nanos::MAX,
-        pending: Nanos::MAX,
-        wishes: true,
-        ..Observed::default()
-    };
-    for now in (0..1_000 * MS).step_by(RECHECK as usize) {
-        sharing.look(now, &[(Job(1), wild)].into());
-    }
-    assert!(sharing.standing(Job(1)).unwrap().1 <= 1_000 * MS);
-}
-
-#[test]
-fn who_is_on_the_gpu_all_the_same_is_told() {
-    let mut sharing = Sharing::new(0);
-    let eighth = Share::new(1, 8).unwrap();
-    sharing.come(Job(1), eighth, HARD, 0);
-    sharing.come(Job(2), eighth, HARD, 0);
-    let always = Observed {
-        resident: RECHECK,
-        pending: RECHECK,
-        wishes: true,
-        ..Observed::default()
-    };
-    let looks = (RECHECK..300 * MS).step_by(RECHECK as usize);
-    let told = looks.map(|now| {
-        sharing
-            .look(
-                now,
-                &[(Job(1), always), (Job(2), Observed::default())].into(),
-            )
-            .escaped
-    });
-    assert_eq!(told.flatten().next(), Some(Job(1)));
-}
-
-#[test]
-fn a_server_finds_short_slices_also_after_a_pause() {
-    let mut sharing = Sharing::new(0);
-    let half = Share::new(1, 2).unwrap();
-    sharing.come(Job(1), half, HARD, 0);
-    sharing.come(Job(2), half, HARD, 0);
-    let mut slices = Vec::new();
-    for now in (10..2_000).step_by(10).map(|ms| ms * MS) {
-        let busy = Observed {
-            resident: 5 * MS,
-            pending: 10 * MS,
-            wishes: true,
-            cut: 1,
-            left: 0,
-            unseated: 0,
-        };
-        // It answers for 10 ms of each 40, and at no time at which jobs are classified.
-        let answers = Observed {
-            resident: 3 * MS,
-            pending: 10 * MS,
-            wishes: true,
-            cut: 0,
-            left: 9,
-            unseated: 0,
-        };
-        let is_answering = now % (40 * MS) == 10 * MS;
-        let server = if is_answering {
-            answers
-        } else {
-            Observed::default()
-        };
-        sharing.look(now, &[(Job(1), busy), (Job(2), server)].into());
-        slices.push(sharing.state(Job(1)).unwrap().1);
-    }
-    assert!(
-        slices[20..]
-            .iter()
-            .all(|&it| it == SLICE_BESIDE_YIELDING_US),
-        "{slices:?}"
-    );
-    // After it has ended they are long again.
-    for now in (2_000..2_300).step_by(10).map(|ms| ms * MS) {
-        let busy = Observed {
-            resident: 10 * MS,
-            pending: 10 * MS,
-            wishes: true,
-            ..Observed::default()
-        };
-        sharing.look(now, &[(Job(1), busy), (Job(2), Observed::default())].into());
-    }
-    assert_eq!(sharing.state(Job(1)).unwrap().1, ROUND_US / 2);
 }
