@@ -1,6 +1,7 @@
 //! policy.toml: its tables and keys, and the rules for their values.
 
 pub mod choices;
+pub(crate) mod class_checks;
 pub mod classes;
 pub mod clock;
 pub(crate) mod error;

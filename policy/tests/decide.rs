@@ -348,7 +348,7 @@ fn without_a_policy_only_slices_are_refused() {
 }
 
 #[test]
-fn refusals_read_like_a_colleague() {
+fn requests_are_refused_in_these_words() {
     let mut texts = String::new();
     let mut add = |name: &str, request: &Request| {
         texts.push_str(&format!(

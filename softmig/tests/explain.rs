@@ -163,12 +163,12 @@ fn what_depends_on_the_account_is_told_for_each() {
     assert_eq!(status, 4);
     insta::assert_snapshot!(text, @r"
     softmig: it depends on the account; add --account=NAME, the user's default account if the job names none
-    softmig: with account course_a or course_b:
+    softmig: with account course_a or account course_b:
     softmig: gpu:l40s:1: class student may not use whole GPUs [WHOLE_GPU_CLASS]
     softmig: use --gres=gpu:l40s.2:1 (22732 MiB, 50 % of the GPU's time)
     softmig: with account staff:
     softmig: unchanged: nothing in this request asks for part of a GPU; Slurm gets it as it is
-    softmig: with account any other:
+    softmig: with any other account:
     softmig: gpu:l40s:1: people in no class may not use whole GPUs [WHOLE_GPU_CLASS]
     softmig: ask your administrator what people in no class may use
     ");

@@ -1,5 +1,6 @@
 //! Limits of users: classes, their members, and users with a table of their own.
 
+use crate::config::class_checks::{ClassContext, check_name};
 use crate::config::error::{PolicyError, line_of};
 use crate::config::gpu_types::GpuType;
 use crate::config::limit::Limit;
@@ -41,12 +42,6 @@ pub(crate) struct Classes {
 
 /// The QOS of users without a class.
 const QOS_OF_OTHERS: &str = "softmig";
-/// A week.
-const LONGEST_IDLE_MINUTES: u64 = 7 * 24 * 60;
-/// Less than this is a figure in GiB.
-const LEAST_HOST_MEMORY_MIB: u64 = 64;
-/// The letters in names of QOS and classes; sacctmgr takes no upper case.
-const NAMES: &str = "lower-case letters, digits, '_' and '-', at most 30";
 
 pub(crate) struct Tables {
     pub(crate) default_class: Option<Spanned<String>>,
@@ -279,6 +274,20 @@ impl Classes {
         Ok(self.standings.get(found))
     }
 
+    /// For how long a job's GPU may be unused before the job is idle; `None` if it never is, or if the user's group would
+    /// decide and is not known.
+    pub(crate) fn idle_after(
+        &self,
+        user: Option<&str>,
+        account: Option<&str>,
+        group: Option<u32>,
+    ) -> Option<Duration> {
+        let standing = self.standing(user, Ok(account), group).ok()??;
+        let is_of_others = std::ptr::eq(standing, self.standing_of_others()?);
+        let is_in_doubt = is_of_others && group.is_none() && self.names_groups();
+        standing.idle_after.filter(|_| !is_in_doubt)
+    }
+
     pub(crate) fn standings(&self) -> &[Standing] {
         &self.standings
     }
@@ -316,6 +325,10 @@ impl Classes {
         !self.of_users.is_empty()
     }
 
+    pub(crate) fn names_groups(&self) -> bool {
+        !self.of_groups.is_empty()
+    }
+
     pub(crate) fn accounts(&self) -> impl Iterator<Item = &String> {
         self.of_accounts.keys()
     }
@@ -343,147 +356,6 @@ impl Standing {
     }
 }
 
-/// The facts that each level is checked against.
-struct ClassContext<'a> {
-    /// True if every user needs a limit or the word "unlimited".
-    strict: bool,
-    gpus: &'a BTreeMap<String, GpuType>,
-}
-
-impl ClassContext<'_> {
-    /// Checks one level by itself.
-    fn check(&self, layer: &QuotaOverride) -> Result<(), String> {
-        for name in layer.shards_of.iter().flat_map(BTreeMap::keys) {
-            self.known(name, "shards_of", |_| true)?;
-        }
-        for name in layer.mig.iter().flat_map(BTreeMap::keys) {
-            self.known(name, "mig", GpuType::is_mig)?;
-        }
-        for qos in layer.other_qos.iter().flatten() {
-            if qos.is_empty() || !qos.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(format!(
-                    "other_qos has \"{qos}\", which is not a valid QOS name"
-                ));
-            }
-        }
-        let number = |figure: Option<u32>| figure.map(u64::from);
-        let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
-        let memory = [
-            (
-                "host_memory_mib_per_shard",
-                number(layer.host_memory_mib_per_shard),
-            ),
-            (
-                "max_host_memory_mib_per_shard",
-                limit(layer.max_host_memory_mib_per_shard),
-            ),
-            ("host_memory_mib", limit(layer.host_memory_mib)),
-        ];
-        let cpus = [
-            ("cpus_per_shard", number(layer.cpus_per_shard)),
-            ("max_cpus_per_shard", limit(layer.max_cpus_per_shard)),
-        ];
-        if let Some(minutes) = limit(layer.idle_minutes)
-            && !(1..=LONGEST_IDLE_MINUTES).contains(&minutes)
-        {
-            return Err(format!(
-                "idle_minutes = {minutes} is not from 1 to {LONGEST_IDLE_MINUTES}; omit it, or write \"unlimited\", \
-                 where no job is to be called idle"
-            ));
-        }
-        for (key, value) in cpus.into_iter().chain(memory) {
-            if value == Some(0) {
-                return Err(format!("{key} = 0 would give a job nothing; omit it"));
-            }
-        }
-        for (key, value) in memory {
-            if let Some(mib) = value.filter(|&mib| mib < LEAST_HOST_MEMORY_MIB) {
-                return Err(format!(
-                    "{key} = {mib} is less than any job needs: it counts MiB; for {mib} GiB write {}",
-                    mib * 1024
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn known(&self, name: &str, key: &str, fits: impl Fn(&GpuType) -> bool) -> Result<(), String> {
-        if self.gpus.get(name).is_some_and(&fits) {
-            return Ok(());
-        }
-        let types: Vec<&str> = self
-            .gpus
-            .values()
-            .filter(|gpu| fits(gpu))
-            .map(GpuType::name)
-            .collect();
-        if self.gpus.contains_key(name) {
-            return Err(format!(
-                "{key} names {name}, and [gpu.\"{name}\"] does not say mig = true"
-            ));
-        }
-        let such = if key == "mig" { " with mig = true" } else { "" };
-        Err(match types.as_slice() {
-            [] => format!("{key} names {name}, but there are no [gpu.*] tables{such}"),
-            types => format!(
-                "{key} names {name}; [gpu.*] tables{such} are {}",
-                types.join(", ")
-            ),
-        })
-    }
-
-    /// Checks that all levels together set each limit.
-    fn is_complete(&self, layer: &QuotaOverride) -> Result<(), String> {
-        let has_mig = self.gpus.values().any(GpuType::is_mig);
-        let needed = [
-            ("shards", layer.shards.is_none()),
-            ("whole_gpus", layer.whole_gpus.is_none()),
-            ("mig", has_mig && layer.mig.is_none()),
-        ];
-        let missing = needed.iter().find(|(_, missing)| self.strict && *missing);
-        match missing {
-            Some(("mig", _)) => Err(
-                "mig is set neither here nor in [defaults]; write how many of each type, such as \
-                 mig = { \"h100_1g.10gb\" = 1 }, or mig = {} for none"
-                    .to_string(),
-            ),
-            Some((key, _)) => Err(format!(
-                "{key} is set neither here nor in [defaults]; write a number, or {key} = \"unlimited\""
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Checks that no limit makes another one useless.
-    fn is_possible(layer: &QuotaOverride) -> Result<(), String> {
-        let quota = Quota::of(layer, std::iter::empty());
-        let per_shard = &quota.per_shard;
-        let cpus = ("cpus_per_shard", per_shard.cpus.map(u64::from));
-        let memory = (
-            "host_memory_mib_per_shard",
-            per_shard.memory_mib.map(u64::from),
-        );
-        for ((key, given), (above, most)) in [
-            (cpus, ("max_cpus_per_shard", per_shard.max_cpus)),
-            (cpus, ("cpus", quota.cpus)),
-            (
-                memory,
-                ("max_host_memory_mib_per_shard", per_shard.max_memory_mib),
-            ),
-            (memory, ("host_memory_mib", quota.host_memory_mib)),
-        ] {
-            if let (Some(given), Some(most)) = (given, most)
-                && given > most
-            {
-                return Err(format!(
-                    "{key} = {given} is more than {above} = {most}, so no slice could get it"
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
 fn error_at(text: &str, start: usize, table: String) -> impl Fn(String) -> PolicyError {
     let line = line_of(text, &(start..start));
     move |message| PolicyError::of(format_args!("[{table}]"), line, message)
@@ -496,20 +368,4 @@ fn qos_of_user(name: &str) -> String {
         _ => '_',
     };
     format!("user_{}", name.chars().map(known).collect::<String>())
-}
-
-fn check_name(name: &str) -> Result<(), String> {
-    let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-    let starts = name.starts_with(|first: char| first.is_ascii_lowercase());
-    if name == "normal" {
-        return Err(
-            "\"normal\" is Slurm's default QOS; choose another name, or qos = \"NAME\"".to_string(),
-        );
-    }
-    if starts && name.len() <= 30 && name.bytes().all(known) {
-        return Ok(());
-    }
-    Err(format!(
-        "\"{name}\" cannot be the name of a class and QOS: {NAMES}, a letter first"
-    ))
 }

@@ -1,13 +1,18 @@
 //! Errors in policy.toml: the line, the fault, and the correction.
 
 use crate::config::error::place::Place;
-use crate::config::error::words::{in_words, unknown_key};
+use crate::config::error::value::Value;
+use crate::config::error::words::{of_syntax, of_value};
+use serde::de::DeserializeOwned;
 use std::fmt;
 use std::ops::Range;
+use toml::de::DeTable;
 
+mod fault;
 mod place;
 #[cfg(test)]
 mod tests;
+mod value;
 pub(crate) mod words;
 
 /// Why a policy.toml was not accepted.
@@ -50,21 +55,25 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// An error of TOML or serde in words for an administrator, with its table and key.
-pub(crate) fn reading_error(text: &str, error: &toml::de::Error) -> PolicyError {
-    let place = error.span().map(|span| Place::of(text, span.start));
-    let mut place = place.unwrap_or_default();
-    let message = match error.message().strip_prefix("unknown field `") {
-        // It is the key itself, or the table.
-        Some(rest) => {
-            let is_key = place.key.take().is_some();
-            let header = (!is_key).then(|| place.table.take()).flatten();
-            unknown_key(rest, header.as_deref())
-        }
-        None => in_words(error.message(), &place),
-    };
+/// Reads the file's tables into a type of serde's.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, PolicyError> {
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().unwrap_or_default();
+        let place = Place::of(text, at.start);
+        let message = of_syntax(text, at.start, &place, error.message());
+        at_place(text, &at, &place, message)
+    })?;
+    T::deserialize(Value::of_file(table)).map_err(|fault| {
+        let at = fault.at.unwrap_or_default();
+        let mut place = Place::of(text, at.start);
+        let message = of_value(&fault.kind, &mut place);
+        at_place(text, &at, &place, message)
+    })
+}
+
+fn at_place(text: &str, at: &Range<usize>, place: &Place, message: String) -> PolicyError {
     PolicyError {
-        line: error.span().and_then(|span| line_of(text, &span)),
+        line: line_of(text, at),
         message: match place.to_string().as_str() {
             "" => message,
             place => format!("{place}: {message}"),

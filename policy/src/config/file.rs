@@ -1,7 +1,7 @@
 //! policy.toml as it is written, and the errors of one that cannot be read.
 
 use crate::config::choices::{Placement, RawShards};
-use crate::config::error::{PolicyError, reading_error};
+use crate::config::error::{PolicyError, read};
 use crate::config::gates::GateTable;
 use crate::config::inventory::NodesTable;
 use crate::config::legacy_mps::LegacyTable;
@@ -83,6 +83,6 @@ impl File {
 
     /// Reads all of it.
     pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
-        toml::from_str(text).map_err(|error| reading_error(text, &error))
+        read(text)
     }
 }

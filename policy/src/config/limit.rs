@@ -21,12 +21,6 @@ impl<'de> Deserialize<'de> for Limit {
                 write!(f, "a number from 0 up, or \"{UNLIMITED}\"")
             }
 
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Limit, E> {
-                let amount = u64::try_from(value)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))?;
-                Ok(Limit(Some(amount)))
-            }
-
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<Limit, E> {
                 Ok(Limit(Some(value)))
             }

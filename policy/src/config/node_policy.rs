@@ -4,7 +4,7 @@
 //! and the programs that run for each job stay small.
 
 use crate::config::choices::TagField;
-use crate::config::error::{PolicyError, line_of, reading_error};
+use crate::config::error::{PolicyError, line_of, read};
 use crate::config::gpu_types::{GpuTable, GpuType};
 use crate::config::metrics::MetricsTable;
 use crate::config::monitor::{Monitor, MonitorTable};
@@ -126,7 +126,7 @@ impl NodePolicy {
     /// assert_eq!(policy.gpu("l40s").unwrap().limits(1).unwrap().memory_mib(), 11366);
     /// ```
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let file: NodeFile = toml::from_str(text).map_err(|error| reading_error(text, &error))?;
+        let file: NodeFile = read(text)?;
         let people = [
             file.defaults,
             file.classes,

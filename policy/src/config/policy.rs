@@ -19,7 +19,7 @@ use crate::config::suggest::nearest;
 use crate::slurm::gres::{Item, items};
 use crate::slurm::job_request::Request;
 use jiff::tz::TimeZone;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A policy that was read and found consistent.
@@ -146,7 +146,7 @@ impl Policy {
             })?,
             routes,
             nodes: inventory::check(file.nodes, gpus, &file.plain_types, &reservables, text)?,
-            weights: weights(gpus),
+            weights: Weights::of(gpus),
             node,
             classes,
             reservables,
@@ -214,20 +214,14 @@ impl Policy {
     }
 
     /// For how long a job's GPU may be unused before the job is idle. It depends on the user's name, the job's account
-    /// and the user's primary group, as far as they are known; `None` if the job never is, or if the group would decide and
-    /// is not known.
+    /// and the user's primary group, as far as they are known; `None` if the job never is.
     pub fn idle_after(
         &self,
         user: Option<&str>,
         account: Option<&str>,
         group: Option<u32>,
     ) -> Option<Duration> {
-        let standing = self.standing(user, Ok(account), group).ok()??;
-        let is_of_others = std::ptr::eq(standing, self.standing_of_others()?);
-        if is_of_others && group.is_none() && self.names_groups() {
-            return None;
-        }
-        standing.idle_after
+        self.classes.idle_after(user, account, group)
     }
 
     /// The members of a class by name, and by Slurm account.
@@ -263,9 +257,7 @@ impl Policy {
 
     /// True if any class names primary groups.
     pub fn names_groups(&self) -> bool {
-        self.classes
-            .class_names()
-            .any(|class| self.classes.has_groups(class))
+        self.classes.names_groups()
     }
 
     /// The Slurm accounts that rules name, in lower case.
@@ -408,17 +400,6 @@ impl Policy {
     pub fn nearest_type(&self, name: &str) -> Option<&GpuType> {
         self.gpu(nearest(name, self.gpus().map(GpuType::name))?)
     }
-}
-
-fn weights(gpus: &BTreeMap<String, GpuType>) -> Weights {
-    let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
-    let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
-    let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);
-    if alike && wholes().count() == gpus.len() {
-        return Weights::Same(first);
-    }
-    let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
-    Weights::ByType(by_type.collect())
 }
 
 #[cfg(test)]

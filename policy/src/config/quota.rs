@@ -1,6 +1,7 @@
 //! The limits of users: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one
 //! before.
 
+use crate::config::gpu_types::GpuType;
 use crate::config::limit::Limit;
 use crate::slurm::time_limit::{MaxWallTime, WallTime};
 use serde::Deserialize;
@@ -250,6 +251,17 @@ pub enum Weights {
 }
 
 impl Weights {
+    pub(crate) fn of(gpus: &BTreeMap<String, GpuType>) -> Self {
+        let wholes = || gpus.values().filter(|gpu| !gpu.is_mig());
+        let first = wholes().map(GpuType::shards_per_gpu).next().unwrap_or(1);
+        let alike = wholes().all(|gpu| gpu.shards_per_gpu() == first);
+        if alike && wholes().count() == gpus.len() {
+            return Weights::Same(first);
+        }
+        let by_type = wholes().map(|gpu| (gpu.name().to_string(), gpu.shards_per_gpu()));
+        Weights::ByType(by_type.collect())
+    }
+
     pub(crate) fn by_type(&self) -> bool {
         matches!(self, Self::ByType(_))
     }

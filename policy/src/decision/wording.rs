@@ -1,4 +1,5 @@
-//! Every sentence of a refusal: `limits` has those about the limits of a class.
+//! Every sentence of a refusal. `limits` has those about the limits of a class, and `phrases` the parts that several share:
+//! sizes, and what to type instead.
 //!
 //! A refusal is two lines: what was asked and which rule says no, then what to type instead.
 

@@ -103,7 +103,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = [\"x\"]",
-            "line 6: [classes.a] members: \"x\" is not a table of lists: write { users = [\"NAME\"] }, or accounts or groups",
+            "line 6: [classes.a] members: a list is not a table of lists: write { users = [\"NAME\"] }, or accounts or groups",
         ),
         (
             "[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.a]\nmembers = { groups = [\"students\"] }",

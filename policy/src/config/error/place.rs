@@ -38,6 +38,13 @@ impl Place {
             ..Self::default()
         }
     }
+
+    /// The lines of its table above the one that begins at this byte.
+    pub(super) fn lines_of_table<'a>(&self, text: &'a str, begin: usize) -> &'a str {
+        let above = text.get(..begin).unwrap_or_default();
+        let table = above.rfind("\n[").map_or(0, |at| at + 1);
+        above.get(table..).unwrap_or_default()
+    }
 }
 
 /// The header of a table, where a line is one.

@@ -1,7 +1,7 @@
 //! Errors in policy.toml as an administrator reads them.
 
 use crate::Policy;
-use crate::config::error::words::{AT_THE_TOP, WORDS};
+use crate::config::error::words::AT_THE_TOP;
 
 const GPUS: &str = "[gpu.l40s]\nmemory_mib = 46068\nreserved_mib = 604\nshards = 4\n";
 
@@ -130,24 +130,6 @@ fn a_slip_is_told_in_words_of_our_own() {
 }
 
 #[test]
-fn the_words_of_a_key_are_those_that_it_takes() {
-    for (key, words) in WORDS {
-        let table = match key {
-            "raw_shards" => "",
-            "mode" => "[gpu.b]\nmemory_mib = 2000\nreserved_mib = 0\nshards = 2\n",
-            "field" => "[tag]\n",
-            "jobs" => "[[route]]\npartition = \"a\"\n",
-            _ => "[node]\n",
-        };
-        let text = |word: &str| format!("{table}{key} = \"{word}\"\n{GPUS}");
-        for word in words {
-            assert!(Policy::parse(&text(word)).is_ok(), "{key} = {word}");
-        }
-        assert!(Policy::parse(&text("other")).is_err(), "{key}");
-    }
-}
-
-#[test]
 fn a_key_or_table_in_the_wrong_place_is_told_where_it_belongs() {
     assert_eq!(
         error(&format!("{GPUS}default_class = \"x\"\n")),
@@ -160,7 +142,7 @@ fn a_key_or_table_in_the_wrong_place_is_told_where_it_belongs() {
         ),
         (
             "[[node]]\nnames = \"a\"",
-            "line 2: [[node]] names: did you mean [[nodes]]? Or [node], in single brackets",
+            "line 1: [[node]]: did you mean [[nodes]]? Or [node], in single brackets",
         ),
         (
             "[[legacy.mps]]\ntype = \"l40s\"",
@@ -213,5 +195,37 @@ fn the_keys_at_the_top_are_those_of_the_file() {
             line.starts_with(&format!("[{key}")) || line.starts_with(&format!("[[{key}"))
         });
         assert_ne!(is_table, AT_THE_TOP.contains(&key), "{key}");
+    }
+}
+
+#[test]
+fn a_number_or_text_means_the_same_in_each_form_of_toml() {
+    let plain = Policy::parse(GPUS).unwrap();
+    let forms = [
+        ("46068", "46_068"),
+        ("46068", "0xB3F4"),
+        ("604", "0o1134"),
+        ("604", "0b1001011100"),
+        ("604", "+604"),
+        ("[gpu.l40s]", "[ gpu . \"l40s\" ]"),
+        ("[gpu.l40s]", "[gpu.'\u{6c}40s']"),
+    ];
+    for (written, form) in forms {
+        let policy = Policy::parse(&GPUS.replace(written, form));
+        let limits = |policy: &Policy| policy.gpu("l40s").unwrap().limits(1).unwrap();
+        assert_eq!(limits(&policy.unwrap()), limits(&plain), "{form}");
+    }
+    for number in [
+        "-1",
+        "1.0",
+        "1e3",
+        "9223372036854775808",
+        "0x1_0000_0000_0000_0000",
+    ] {
+        let told = error(&GPUS.replace("604", number));
+        assert!(
+            told.starts_with("line 3: [gpu.l40s] reserved_mib: "),
+            "{told}"
+        );
     }
 }

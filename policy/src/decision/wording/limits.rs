@@ -151,6 +151,8 @@ pub fn may_hold(policy: &Policy, standing: &Standing) -> Option<String> {
     if let Some(wholes) = quota.whole_gpus {
         may.push(number(wholes, "whole GPU"));
     }
+    let instances = quota.mig.iter().filter(|(_, most)| **most > 0);
+    may.extend(instances.map(|(kind, most)| format!("{most} of type {kind}")));
     if let Some(jobs) = quota.jobs {
         may.push(number(jobs, "GPU job"));
     }
