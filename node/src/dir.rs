@@ -157,7 +157,11 @@ impl Dir {
 
     /// Refuses a folder of another owner, or one that `writers` may write to.
     fn check(&self, writers: u32) -> Result<()> {
-        let stat = self.stat()?;
+        self.trust(&self.stat()?, writers, self.path.clone())
+    }
+
+    /// Refuses what belongs to another owner, or what `writers` may write to.
+    fn trust(&self, stat: &Stat, writers: u32, path: PathBuf) -> Result<()> {
         let why = if stat.st_uid != self.owner {
             "belongs to another user"
         } else if stat.st_mode & writers != 0 {
@@ -165,7 +169,6 @@ impl Dir {
         } else {
             return Ok(());
         };
-        let path = self.path.clone();
         Err(DirError::Untrusted { path, why })
     }
 
@@ -239,11 +242,26 @@ impl Dir {
         let Some(file) = self.open_file(name)? else {
             return Ok(None);
         };
+        self.first(name, file, most).map(Some)
+    }
+
+    /// The same of a file that the folder's owner wrote, and that no other user can write to.
+    pub fn read_own(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_file(name)? else {
+            return Ok(None);
+        };
+        let path = || self.path.join(name);
+        let stat = fs::fstat(&file).map_err(failed("looking at", path()))?;
+        self.trust(&stat, 0o022, path())?;
+        self.first(name, file, most).map(Some)
+    }
+
+    fn first(&self, name: &str, file: File, most: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         file.take(most)
             .read_to_end(&mut bytes)
             .map_err(failed("reading", self.path.join(name)))?;
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
     /// Makes a file that must not exist yet. Nothing is left of it when that fails.
