@@ -11,10 +11,8 @@ check; the exit status is 1 if one failed. Adds nothing up: a run writes FOLDER/
 last form makes the page. --prepare runs a script once all is in place, to try this where there is no GPU: it makes
 what a driver makes, libcuda.so.1 and libnvidia-ml.so.1, nvidia-smi, /dev/nvidia*, /proc/driver/nvidia.
 """
-import argparse
 import pathlib
 import sys
-import tempfile
 import time
 import traceback
 
@@ -23,35 +21,22 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "chain"), str(HERE / "compute"), str(HERE / "memory")]
 sys.dont_write_bytecode = True
 
+
 def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--stage", type=pathlib.Path, help="what cargo xtask stage made")
-    arguments.add_argument("--packages", type=pathlib.Path)
-    arguments.add_argument("--out", type=pathlib.Path)
-    arguments.add_argument("--into-root", action="store_true")
-    arguments.add_argument("--prepare", type=pathlib.Path)
-    arguments.add_argument("--seconds", type=float, default=9, help="of work, the first of which does not count")
-    arguments.add_argument("--revision", default="an unknown revision", help="of softmig, for the page")
-    arguments.add_argument("--report", type=pathlib.Path)
-    options = arguments.parse_args()
+    from options import parse, place_for
+    options = parse(seconds=(9.0, "of work, the first of which does not count"))
     from held import Held, page
     if options.report:
         return page(options.report)
-    if not (options.stage and options.packages and options.out):
-        arguments.error("give --stage, --packages and --out, or --report FOLDER")
     from flow import Chain
     from machine import machine
-    from place import Place
     begun = time.monotonic()
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp", prefix="chain-"))
-    # The user's programs look into it.
-    work.chmod(0o755)
-    place = Place(work, options.stage.resolve(), options.packages.resolve(), options.into_root, options.prepare)
+    place = place_for(options, "chain")
     held, chain = None, None
     try:
         place.furnish()
         held = Held(options.out, {"machine": machine(), "revision": options.revision, "slurm": "Slurm", "groups": None})
-        chain = Chain(held, work, options.seconds)
+        chain = Chain(held, place.work, options.seconds)
         chain.run()
     except Exception as error:
         at = [f"{pathlib.Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-4:]]

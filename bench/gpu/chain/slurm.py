@@ -36,7 +36,8 @@ class Slurm:
         self.devices = sorted(pathlib.Path("/dev").glob("nvidia[0-9]*"))
         self.daemons = []
 
-    def configure(self):
+    def configure(self, more=""):
+        """Writes Slurm's files, with these lines more in slurm.conf."""
         d, host, count = self.folder, os.uname().nodename.split(".")[0], len(self.devices)
         for name in ("", "state", "log", "run", "munge", "spool"):
             (d / name).mkdir(mode=0o755)
@@ -79,7 +80,7 @@ Prolog=/usr/libexec/softmig-prolog
 Epilog=/usr/libexec/softmig-epilog
 NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=16 CoresPerSocket=16 RealMemory=60000 Gres=gpu:{TYPE}:{count},shard:{TYPE}:{SHARDS * count} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-""")
+{more}""")
         lines = [f"Name=gpu Type={TYPE} File={path}\nName=shard Type={TYPE} Count={SHARDS} File={path}\n" for path in self.devices]
         (etc / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
         plugin = "cgroup/v2\nIgnoreSystemd=yes" if self.version_2 else f"cgroup/v1\nCgroupMountpoint={GROUPS}"
