@@ -9,10 +9,8 @@ As root, in a mount namespace of its own, like chain.py. A job with half a GPU i
 tries each way past the library: first with `[monitor] end = "no"`, then with `end = "all"` and no grace, then with the device
 gate. Needs nvcc and PyTorch. Writes FOLDER/gpu-escape.json and gpu-escape.log; the second form makes the page.
 """
-import argparse
 import pathlib
 import sys
-import tempfile
 import time
 import traceback
 
@@ -23,30 +21,21 @@ sys.dont_write_bytecode = True
 
 
 def main():
-    arguments = argparse.ArgumentParser()
-    for name in ("stage", "packages", "out", "prepare", "report"):
-        arguments.add_argument(f"--{name}", type=pathlib.Path)
-    arguments.add_argument("--into-root", action="store_true")
-    arguments.add_argument("--ways", default="", help="words, separated by commas: the ways whose names hold one")
-    arguments.add_argument("--budget", type=float, default=1e9, help="begin no way after so many seconds")
-    arguments.add_argument("--revision", default="an unknown revision", help="of softmig, for the page")
-    options = arguments.parse_args()
+    from options import parse, place_for
+    options = parse(
+        ways=("", "words, separated by commas: the ways whose names hold one"),
+        budget=(1e9, "begin no way after so many seconds"),
+    )
     import record
     if options.report:
         return record.page(options.report)
-    if not (options.stage and options.packages and options.out):
-        arguments.error("give --stage, --packages and --out, or --report FOLDER")
     from machine import machine
-    from place import Place
     from tries import Tries
-    work = pathlib.Path(tempfile.mkdtemp(dir="/tmp", prefix="escape-"))
-    # The user's programs look into it.
-    work.chmod(0o755)
-    place = Place(work, options.stage.resolve(), options.packages.resolve(), options.into_root, options.prepare)
+    place = place_for(options, "escape")
     tries, kept = None, record.Record(options.out, {"machine": machine(), "revision": options.revision})
     try:
         place.furnish()
-        tries = Tries(kept, work, options)
+        tries = Tries(kept, place.work, options)
         tries.run(time.monotonic() + options.budget)
     except Exception:
         kept.add("error", traceback.format_exc()[-1200:])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """On a machine with a GPU: ordinary programs with the hook and without it give the same output at the same speed.
 
-    unshare --mount python3 bench/gpu/passive.py --library libsoftmig.so --rows rows.txt --out FOLDER
+    unshare --mount python3 bench/gpu/passive.py --library libsoftmig.so --rows rows.txt --out FOLDER [--only WORD... --keep FILE]
     python3 bench/gpu/passive.py --report bench/results
 
 The first as root, in a mount namespace of its own, because the library is put into /etc/ld.so.preload there. Needs a C
@@ -37,6 +37,9 @@ def main():
     arguments.add_argument("--rows", type=pathlib.Path)
     arguments.add_argument("--out", type=pathlib.Path)
     arguments.add_argument("--rounds", type=int, default=8)
+    arguments.add_argument("--only", nargs="*", help="these programs, by the first words of their names, and nothing else; needs --keep")
+    arguments.add_argument("--keep", type=pathlib.Path, help="a gpu-passive.json, of which all else is kept")
+    arguments.add_argument("--revision", default="an unknown revision", help="of the library, for the page")
     arguments.add_argument("--report", type=pathlib.Path)
     options = arguments.parse_args()
     if options.report:
@@ -52,14 +55,22 @@ def main():
     work.chmod(0o755)
     missing = []
     programs = build(work, rows(options.rows), missing)
-    result = {
-        "machine": machine(),
-        "programs": {},
-        "missing": missing,
-    }
+    result = json.loads(options.keep.read_text()) if options.keep else {"programs": {}}
+    result |= {"machine": machine(), "missing": missing, "revision": options.revision}
     for name, command in programs.items():
+        if options.only and not name.startswith(tuple(options.only)):
+            continue
         result["programs"][name] = compare(library, command, options.rounds, volatile=name.startswith("nvidia-smi"))
         print(name, json.dumps(result["programs"][name])[:400], flush=True)
+    if not options.only:
+        inside(library, work, options, result)
+    shutil.rmtree(work)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "gpu-passive.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def inside(library, work, options, result):
+    """What is no comparison of programs."""
     result["reach"] = reach(library, [str(work / "reach")], rows(options.rows))
     print("reach", json.dumps(result["reach"])[:600], flush=True)
     result["exec"] = times(run(None, [str(work / "exec"), str(library), str(work / "empty.so")])[1])
@@ -67,9 +78,6 @@ def main():
     print("exec", result["exec"], "calls", result["calls"], flush=True)
     result["jobs"] = jobs(library, [str(work / "sample_static")])
     print("jobs", json.dumps(result["jobs"])[:1500], flush=True)
-    shutil.rmtree(work)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "gpu-passive.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 def own_preload():
@@ -256,7 +264,7 @@ def report(folder):
         "",
         "Written by `bench/gpu/passive.py --report bench/results` from gpu-passive.json; do not edit.",
         "",
-        f"{gpu}, driver {driver}, {result['machine']['libc']}. Each program ran in turns without the library and with it in /etc/ld.so.preload; the fastest of all rounds counts.",
+        f"{gpu}, driver {driver}, {result['machine']['libc']}, library of {result.get('revision', 'an unknown revision')}. Each program ran in turns without the library and with it in /etc/ld.so.preload; the fastest of all rounds counts.",
         "",
         "| program | same output | without | with | ratio |",
         "| --- | --- | --- | --- | --- |",
