@@ -1,6 +1,6 @@
 //! The dashboards' queries, and what each has to say of the fixture.
 
-use crate::fixture::{CHANGE, FOUND, LIMIT_MIB, QUARTERS, Quarter, SHARE, UNCLAIMED};
+use crate::fixture::{CHANGE, FOUND, KNOWN, LIMIT_MIB, QUARTERS, Quarter, SHARE, UNCLAIMED};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -76,6 +76,12 @@ pub fn expected(query: &Query) -> Option<Rows> {
         let row = |(key, value): &(&str, f64)| ((*key).to_owned(), *value);
         rows.iter().map(row).collect()
     };
+    // Each job's count since it began, where it is not zero.
+    let any = |rate: fn(&Quarter) -> f64| {
+        each(&|its| whose(its) && rate(its) > 0.0, |its| {
+            KNOWN * rate(its)
+        })
+    };
     let all: f64 = QUARTERS.iter().map(|quarter| quarter.charged).sum();
     Some(match (query.panel.as_str(), query.id.as_str()) {
         ("Slices", "A") => each(whose, |_| 1.0),
@@ -96,20 +102,14 @@ pub fn expected(query: &Query) -> Option<Rows> {
         ("GPU time of each job", "A") => each(whose, |its| its.charged),
         ("Memory, of the slice", "A") => each(whose, |its| bytes(its.used_mib) / bytes(LIMIT_MIB)),
         ("Shards", "A") => rows(&[("0/allocated", 4.0), ("0/free", 0.0)]),
-        ("Refused allocations, launches without a turn, overruns", "A") => {
-            each(whose, |its| HOUR * its.refused)
-        }
-        ("Refused allocations, launches without a turn, overruns", "B") => {
-            each(whose, |its| HOUR * its.without_turn)
-        }
-        ("Refused allocations, launches without a turn, overruns", "C") => {
-            each(whose, |its| HOUR * its.overruns)
-        }
+        ("Refused, without a turn, overruns", "A") => any(|its| its.refused),
+        ("Refused, without a turn, overruns", "B") => any(|its| its.without_turn),
+        ("Refused, without a turn, overruns", "C") => any(|its| its.overruns),
         ("Findings of the monitor", "A") => rows(&[("memory", HOUR * FOUND)]),
         ("GPU hours", "A") => sum(whose, |its| RANGE * its.charged / 3600.0),
         ("GPUs' worth of slices", "A") => sum(whose, |_| SHARE),
-        ("Refused allocations", "A") => sum(whose, |its| RANGE * its.refused),
-        ("Turns", "A") => sum(whose, |its| RANGE * its.turns),
+        ("Refused allocations", "A") => sum(whose, |its| KNOWN * its.refused),
+        ("Hours waited", "A") => sum(whose, |its| RANGE * its.waited / 3600.0),
         ("Debt", "A") => each(whose, |its| its.debt),
         _ => return None,
     })

@@ -9,6 +9,8 @@ pub const STEP: f64 = 15.0;
 pub const SCRAPES: u32 = 24;
 /// For how long all has been so before the first one.
 const BEFORE: f64 = 600.0;
+/// For how long at the last one.
+pub const KNOWN: f64 = BEFORE + STEP * (SCRAPES - 1) as f64;
 const MIB: u64 = 1 << 20;
 
 /// A job with a quarter of the GPU. Times and counts are per second; counts are whole numbers in each step.
