@@ -11,7 +11,7 @@ fn the_page_of_shares_says_how_long_turns_are() {
     let rules = Rules::default();
     let ms = |time| time / 1_000_000;
     let text = format!(
-        "A turn is the job's share of {} ms, where more than {} jobs want turns of up to {} ms, and {} ms at least.",
+        "A turn is the job's share of {} ms. If more than {} jobs want turns, it is the job's share of up to {} ms. It is never shorter than {} ms.",
         ms(rules.epoch),
         rules.epoch / rules.mean_turn,
         ms(rules.longest_epoch),

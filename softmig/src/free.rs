@@ -71,6 +71,9 @@ impl Free {
         {
             bail!("--partition={partition}: no node with GPUs that Slurm shows you is in it");
         }
+        if cluster.nodes.is_empty() {
+            bail!("Slurm shows you no node with GPUs");
+        }
         let asked = self.asked(&policy, &commands);
         let mut offers = offers::all(&policy, &cluster, &asked);
         if self.when {

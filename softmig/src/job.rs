@@ -87,10 +87,12 @@ impl Job {
         let nothing = format!("job {id} has no GPU on this machine");
         let cluster = ask::commands().and_then(|commands| ask::cluster(&commands));
         let Ok(cluster) = cluster else {
-            return nothing;
+            return format!("{nothing}, and Slurm does not answer where it is");
         };
         let Some(job) = cluster.jobs.iter().find(|job| job.id == id.get()) else {
-            return format!("{nothing}, and Slurm shows you no such job with GPUs");
+            return format!(
+                "{nothing}, and Slurm shows you no such job with GPUs; if it has ended, 'sacct -j {id}' may know it"
+            );
         };
         let policy = policy_file::read(&self.policy).ok().map(|file| file.policy);
         let user = uzers::get_current_username();
@@ -103,10 +105,17 @@ impl Job {
             let (words, code) = asker.why(job);
             return format!("job {id} has not started: {words} [{code}]");
         }
+        if user.is_some_and(|user| user != "root" && user != job.user) {
+            return format!(
+                "{nothing}; it is {}'s, and others but root do not see what it uses",
+                job.user
+            );
+        }
         let nodes: Vec<&str> = job.places.iter().map(|(node, _)| node.as_str()).collect();
         format!(
-            "{nothing}; it is on {}: run 'srun --jobid={id} --overlap softmig job' from where you submitted it",
-            nodes.join(", ")
+            "{nothing}; it is on {}: as {}, run 'srun --jobid={id} --overlap softmig job', or 'softmig job {id}' there",
+            nodes.join(", "),
+            job.user
         )
     }
 }

@@ -38,7 +38,7 @@ use std::process::ExitCode;
 /// Shows which parts of GPUs are free, why jobs wait and what they used, and what a request gets; configures Slurm and nodes
 /// for softmig, and checks both.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

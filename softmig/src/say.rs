@@ -1,6 +1,6 @@
 //! The output of commands for people.
 
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::{ErrorKind, Write as _, stderr, stdout};
 
 /// A line for standard output, as `println!`, without a panic where standard output is closed.
@@ -13,15 +13,15 @@ pub(crate) use say;
 
 /// A reader such as `head` may stop reading; the work goes on.
 pub(crate) fn line(words: Arguments<'_>) {
-    text(format_args!("{words}\n"));
+    let _ = text(format_args!("{words}\n"));
 }
 
-/// The same without the end of a line.
-pub(crate) fn text(words: Arguments<'_>) {
+/// The same without the end of a line. Returns whether there is still a reader.
+pub(crate) fn text(words: Arguments<'_>) -> bool {
     let mut out = stdout().lock();
     match out.write_fmt(words).and_then(|()| out.flush()) {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
         Err(error) => {
             eprintln!("softmig: standard output: {error}");
             std::process::exit(1);
@@ -32,6 +32,12 @@ pub(crate) fn text(words: Arguments<'_>) {
 /// A line for standard error, which may be closed.
 pub(crate) fn error_line(line: &str) {
     let _ = writeln!(stderr(), "{line}");
+}
+
+/// "1 shard", "2 shards".
+pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let end = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{end}")
 }
 
 /// Lines of which all cells of a column begin at the same place, behind so many blanks.

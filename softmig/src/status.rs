@@ -62,6 +62,9 @@ impl Status {
                 self.node.as_deref().unwrap_or_default()
             )
         })?;
+        if nodes.as_ref().is_some_and(Vec::is_empty) {
+            bail!("--node: the list is empty; name a node, such as gpu01");
+        }
         let look = || self.look(&commands, nodes.as_deref());
         let Some(seconds) = self.watch else {
             let picture = look()?;

@@ -41,8 +41,14 @@ impl Session {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
+    /// With a terminal's signals, also where the tests run with some of them ignored.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_softmig"));
+        let mut by = Command::new("env");
+        by.args(["--default-signal", env!("CARGO_BIN_EXE_softmig")]);
+        self.by(by, words)
+    }
+
+    fn by(&self, mut command: Command, words: &[&str]) -> Command {
         command
             .arg("run")
             .arg("--library")
@@ -279,7 +285,9 @@ fn end_those_with(ledger: &Path) {
 #[test]
 fn what_the_caller_ignores_stays_ignored() {
     let session = Session::new();
-    let softmig = session.command(&["--memory=4g", "-q", "sh", "-c", "kill -HUP $$; echo alive"]);
+    let program = Command::new(env!("CARGO_BIN_EXE_softmig"));
+    let words = ["--memory=4g", "-q", "sh", "-c", "kill -HUP $$; echo alive"];
+    let softmig = session.by(program, &words);
     // The shell ignores it, and so does all that it becomes.
     let mut shell = Command::new("sh");
     shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);

@@ -24,6 +24,12 @@ impl Cluster {
         fill(&mut cluster);
         cluster
     }
+
+    /// Whether a node has GPUs of this type, or some whose type Slurm does not know.
+    pub(crate) fn may_have(&self, kind: &str) -> bool {
+        let mut gpus = self.nodes.iter().flat_map(|node| &node.gpus);
+        gpus.any(|gpu| gpu.kind == kind || gpu.kind.is_empty())
+    }
 }
 
 /// Puts the jobs on their GPUs, and counts shards where nodes do not say them.
@@ -277,5 +283,24 @@ mod tests {
                 .nodes
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn a_slurm_without_slurmdbd_knows_no_accounts_and_no_qos() {
+        let (_, [nodes, _, _]) = ANSWERS[1];
+        let line = "7|7|alice|(null)|RUNNING|None|main|(null)|2026-11-24T04:19:40|gpu03||gres:shard:h200:2||";
+        let cluster = Cluster::of(nodes, line, "");
+        let job = &cluster.jobs[0];
+        assert_eq!((job.account.as_str(), job.qos.as_str()), ("", ""));
+    }
+
+    #[test]
+    fn a_type_that_no_node_has_cannot_be_had() {
+        let (_, [nodes, _, _]) = ANSWERS[1];
+        let cluster = Cluster::of(nodes, "", "");
+        assert!(cluster.may_have("h200"));
+        assert!(!cluster.may_have("a100"));
+        let untyped = Cluster::of("NodeName=n1 State=IDLE Gres=gpu:2\n", "", "");
+        assert!(untyped.may_have("a100"));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// Its user.
     pub(crate) user: String,
-    /// Its account.
+    /// Its account; empty where Slurm knows none.
     pub(crate) account: String,
     /// Slurm's word for its state.
     pub(crate) state: String,
@@ -25,7 +25,7 @@ pub(crate) struct Job {
     pub(crate) reason: String,
     /// Its partition, or several.
     pub(crate) partition: String,
-    /// Its QOS.
+    /// Its QOS; empty where Slurm knows none.
     pub(crate) qos: String,
     /// When it started, or when Slurm expects it to: local time.
     pub(crate) start: Option<String>,
@@ -164,6 +164,8 @@ fn job(line: &str, lines: &HashMap<u32, Option<&str>>) -> Option<Job> {
         asked @ ..,
     ] = own;
     let id = id.parse().ok()?;
+    // Without slurmdbd a job has neither.
+    let [account, qos] = [account, qos].map(|word| if word == "(null)" { "" } else { word });
     let nodes: BTreeSet<String> = expand(nodes).into_iter().collect();
     let line = lines.get(&id).copied().flatten();
     let places = line.map(|line| placed::of_job(line, |node| nodes.contains(node)));

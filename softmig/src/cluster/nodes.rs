@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Node {
     /// Its name.
     pub(crate) name: String,
+    /// Its host name, which the site may have named otherwise (NodeHostname).
+    pub(crate) host: String,
     /// Its state, as Slurm says it: `IDLE+DRAIN`.
     pub(crate) state: String,
     /// Why it is not available, as an administrator or Slurm wrote it.
@@ -84,6 +86,17 @@ const CLOSED: [(&str, &str); 14] = [
 ];
 
 impl Node {
+    /// Whether this is the host name of the node, with its domain or without.
+    pub(crate) fn is_machine(&self, hostname: &str) -> bool {
+        fn short(name: &str) -> &str {
+            name.split('.').next().unwrap_or_default()
+        }
+        let own = [&self.host, &self.name]
+            .into_iter()
+            .find(|own| !own.is_empty());
+        own.is_some_and(|own| short(own) == short(hostname))
+    }
+
     /// Why no job starts here; `None` where jobs start.
     pub(crate) fn closed(&self) -> Option<&'static str> {
         let words = || {
@@ -129,6 +142,7 @@ fn node(line: &str) -> Node {
     );
     Node {
         name: value(line, "NodeName").to_string(),
+        host: value(line, "NodeHostName").to_string(),
         state: value(line, "State").to_string(),
         reason: reason(line),
         partitions: words(value(line, "Partitions")),
@@ -241,4 +255,24 @@ fn allocated(used: &str, all: &str, gpus: &[Configured]) -> BTreeMap<String, u64
             .then(|| (kind, count(&used, &None).unwrap_or(0)))
     });
     of_kind.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_known_by_its_host_name() {
+        let line = "NodeName=a17 Arch=x86_64 Gres=gpu:l40s:1 NodeAddr=192.0.2.17 NodeHostName=gpu17 Version=24.11.5";
+        let nodes = all(line);
+        for (hostname, is_it) in [
+            ("gpu17", true),
+            ("gpu17.cluster.example", true),
+            ("a17", false),
+            ("gpu1", false),
+            ("", false),
+        ] {
+            assert_eq!(nodes[0].is_machine(hostname), is_it, "{hostname}");
+        }
+    }
 }

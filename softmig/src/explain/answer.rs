@@ -193,11 +193,11 @@ const DEPENDS: &str = "it depends on the account; add --account=NAME, the user's
 pub(super) fn cases_for_people(cases: &[Case]) -> String {
     let mut text = format!("softmig: {DEPENDS}");
     for case in cases {
-        let other = case.any_other.then_some("any other");
-        let names = case.accounts.iter().map(String::as_str).chain(other);
-        let names: Vec<&str> = names.collect();
+        let names = case.accounts.iter().map(|name| format!("account {name}"));
+        let other = case.any_other.then(|| "any other account".to_string());
+        let names: Vec<String> = names.chain(other).collect();
         text += &format!(
-            "\nsoftmig: with account {}:\n{}",
+            "\nsoftmig: with {}:\n{}",
             names.join(" or "),
             for_people(&case.verdict)
         );

@@ -106,8 +106,9 @@ pub(super) fn options(
     };
     let mut all = Vec::new();
     if let Some(script) = script {
-        let text = std::fs::read(&script).map_err(|error| {
-            format!("{script}: {error}; give a script, or a line that begins with sbatch, srun or salloc")
+        let text = std::fs::read(&script).map_err(|error| match script.contains(':') {
+            true => format!("{script} is not a script; did you mean --gres={script}?"),
+            false => format!("{script}: {error}; give a script, or a line that begins with sbatch, srun or salloc"),
         })?;
         let lines = directives(&String::from_utf8_lossy(&text));
         all.extend(lines.iter().flat_map(|line| options_of(line).0));

@@ -3,7 +3,10 @@
 use crate::cluster::all::Cluster;
 use crate::cluster::nodes::{Gpu, Node};
 use crate::free::estimate::Estimate;
+use crate::say::counted;
 use softmig_policy::config::classes::Standing;
+use softmig_policy::config::gpu_types::GpuType;
+use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::{
     Context, Limits, MaybeKnown, Policy, Request, Submitter, Verdict, decide, may_hold,
 };
@@ -36,10 +39,13 @@ pub(super) struct Offer {
     pub(super) estimate: Option<Estimate>,
 }
 
-/// All sizes that this person may have, by type, whole GPUs first.
+/// All sizes that this person may have, of types that the cluster has, by type, whole GPUs first.
 pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offer> {
     let mut offers = Vec::new();
     let mut add = |gres: String, kind: &str, limits: Option<Limits>, memory_mib: Option<u32>| {
+        if !cluster.may_have(kind) {
+            return;
+        }
         let request = Request {
             tres_per_node: Some(gres.clone()),
             ..Request::default()
@@ -149,17 +155,39 @@ pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<St
     {
         let running = || jobs().filter(|job| !job.waits());
         let held: u64 = running().filter_map(|job| Some(job.slice()?.1)).sum();
-        let whole: u64 = running()
-            .flat_map(|job| &job.asked)
-            .filter(|gres| gres.name == "gpu")
+        let gpus = || {
+            let all = running().flat_map(|job| &job.asked);
+            all.filter(|gres| gres.name == "gpu")
+        };
+        let is_mig = |gres: &&Configured| {
+            let kind = gres.kind.as_deref().and_then(|kind| policy.gpu(kind));
+            kind.is_some_and(GpuType::is_mig)
+        };
+        let whole: u64 = gpus()
+            .filter(|gres| !is_mig(gres))
             .map(|gres| gres.count)
             .sum();
         let mut text = format!(
-            "{} may hold at once: {may}. You hold {held} shards and {whole} whole GPUs",
-            class.called()
+            "{} may hold at once: {may}. You hold {} and {}",
+            class.called(),
+            counted(held, "shard"),
+            counted(whole, "whole GPU")
         );
+        let mut others_wait = Vec::new();
         if class.quota.shards.is_some_and(|most| held >= most) {
-            text += ", so another slice waits until one of your jobs has ended";
+            others_wait.push("slice".to_string());
+        }
+        for (kind, most) in class.quota.mig.iter().filter(|(_, most)| **most > 0) {
+            let own = gpus().filter(|gres| gres.kind.as_deref() == Some(kind));
+            let own: u64 = own.map(|gres| gres.count).sum();
+            text += &format!(", and {own} of type {kind}");
+            if own >= *most {
+                others_wait.push(kind.clone());
+            }
+        }
+        if !others_wait.is_empty() {
+            let what = others_wait.join(" or ");
+            text += &format!(", so another {what} waits until one of your jobs has ended");
         }
         notes.push(text);
     }
@@ -170,8 +198,12 @@ pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<St
     }
     let waiting = cluster.jobs.iter().filter(|job| job.waits()).count();
     if waiting > 0 {
+        let (jobs, them) = match waiting {
+            1 => ("job waits", "it"),
+            _ => ("jobs wait", "them"),
+        };
         notes.push(format!(
-            "{waiting} jobs wait for GPUs already, and Slurm may start them first"
+            "{waiting} {jobs} for GPUs already, and Slurm may start {them} first"
         ));
     }
     notes

@@ -1,18 +1,12 @@
-//! The file in which the monitor says what a job used. It lies in a folder that only root can write to; it is read as if
-//! anything could be in it.
+//! The facts on a job's node about what it used, or else about its limits.
 
-use anyhow::{Context as _, bail};
 use softmig_node::dir::Dir;
 use softmig_node::job::JobId;
 use softmig_node::node::Node;
-use softmig_node::usage_file::NAME;
+use softmig_node::usage_file;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_usage as usage;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 
-/// One job's figures on 16 GPUs are far shorter.
-const LONGEST: u64 = 1 << 20;
 /// A conf is shorter.
 const LONGEST_CONF: u64 = 64 << 10;
 
@@ -29,10 +23,7 @@ pub(super) enum Found {
 
 /// Looks for a job.
 pub(super) fn read(node: &Node, id: JobId) -> anyhow::Result<Found> {
-    let folder = Dir::open(&node.run.join("jobs").join(id.to_string()), node.owner)?;
-    if let Some(folder) = folder
-        && let Some(used) = figures(&folder)?
-    {
+    if let Some(used) = usage_file::read(node, id)? {
         return Ok(Found::Used(Box::new(used)));
     }
     let Some(run) = Dir::open(&node.run, node.owner)? else {
@@ -53,39 +44,11 @@ pub(super) fn read(node: &Node, id: JobId) -> anyhow::Result<Found> {
     })
 }
 
-fn figures(folder: &Dir) -> anyhow::Result<Option<usage::Node>> {
-    let Some(file) = folder.open_file(NAME)? else {
-        return Ok(None);
-    };
-    let path = folder.path().join(NAME);
-    let path = path.display();
-    let stat = file
-        .metadata()
-        .with_context(|| format!("looking at {path}"))?;
-    if stat.uid() != folder.owner() || stat.mode() & 0o022 != 0 {
-        bail!("{path} is not used: others than root can write to it");
-    }
-    let mut text = Vec::new();
-    file.take(LONGEST)
-        .read_to_end(&mut text)
-        .with_context(|| format!("reading {path}"))?;
-    let used: usage::Node = serde_json::from_slice(&text)
-        .with_context(|| format!("{path} is not what the monitor writes"))?;
-    if used.schema_version != usage::VERSION {
-        bail!(
-            "{path} has form {}, and this softmig reads form {}: one of the two programs is older",
-            used.schema_version,
-            usage::VERSION
-        );
-    }
-    Ok(Some(used))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn node() -> (tempfile::TempDir, Node) {
         let folder = tempfile::tempdir().unwrap();
@@ -115,42 +78,5 @@ mod tests {
             panic!()
         };
         assert_eq!(used.jobs[0].job, 7);
-    }
-
-    #[test]
-    fn what_a_user_could_have_put_there_is_not_believed() {
-        let (folder, node) = node();
-        let path = node.run.join("jobs/7/usage");
-        let told = |node: &Node| read(node).unwrap_err().to_string();
-        let elsewhere = folder.path().join("mine");
-        fs::write(&elsewhere, r#"{"schema_version":1}"#).unwrap();
-        symlink(&elsewhere, &path).unwrap();
-        assert!(told(&node).contains("opening "), "{}", told(&node));
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, r#"{"schema_version":1}"#).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        assert!(told(&node).ends_with("others than root can write to it"));
-        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        for (text, words) in [
-            ("", "is not what the monitor writes"),
-            ("[[[[[[", "is not what the monitor writes"),
-            (
-                r#"{"schema_version":9}"#,
-                "has form 9, and this softmig reads form 1",
-            ),
-        ] {
-            fs::write(&path, text).unwrap();
-            assert!(told(&node).contains(words), "{}", told(&node));
-        }
-        // Of a very long one only the beginning is read.
-        fs::write(&path, vec![b' '; 2 << 20]).unwrap();
-        assert!(told(&node).contains("is not what the monitor writes"));
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert!(
-            told(&node).ends_with("is not a plain file"),
-            "{}",
-            told(&node)
-        );
     }
 }

@@ -1,6 +1,7 @@
 //! A node's GPUs for people to read, and the entries for them to paste.
 
 use super::findings::Findings;
+use crate::say::counted;
 use softmig_nvml::{Gpu, Memory, Standing};
 use std::fmt::Write;
 
@@ -45,13 +46,6 @@ fn report(findings: &Findings) -> String {
         let _ = write!(text, "\n{}\n  {}\n", note.what, note.remedy);
     }
     text
-}
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        _ => format!("{count} {what}s"),
-    }
 }
 
 fn add_gpu(text: &mut String, gpu: &Gpu) {

@@ -60,9 +60,9 @@ struct JsonJob<'a> {
     /// `12_3` for a task of an array.
     name: &'a str,
     user: &'a str,
-    account: &'a str,
+    account: Option<&'a str>,
     class: Option<String>,
-    qos: &'a str,
+    qos: Option<&'a str>,
     partition: &'a str,
     /// Slurm's own word.
     state: &'a str,
@@ -148,13 +148,14 @@ fn job<'a>(picture: &'a Picture, job: &'a Job) -> JsonJob<'a> {
         user: picture.shown.own.as_deref(),
     };
     let waits = job.waits().then(|| asker.why(job));
+    let known = |word: &'a str| Some(word).filter(|word| !word.is_empty());
     JsonJob {
         job: job.id,
         name: &job.name,
         user: &job.user,
-        account: &job.account,
+        account: known(&job.account),
         class: picture.class(job),
-        qos: &job.qos,
+        qos: known(&job.qos),
         partition: &job.partition,
         state: &job.state,
         gpus: holding.what,

@@ -132,7 +132,10 @@ fn use_of(picture: &Picture, node: &Node, gpu: &Gpu) -> String {
         Purpose::Mig => format!("MIG instance, {state}"),
         Purpose::Reserved(holder) => format!("reserved for {holder}, {state}"),
     };
-    let is_here = picture.live.as_ref().filter(|live| live.node == node.name);
+    let is_here = picture
+        .live
+        .as_ref()
+        .filter(|live| node.is_machine(&live.node));
     let live = is_here.and_then(|live| live.gpus.iter().find(|own| own.index == gpu.index));
     if let Some((used, all)) = live.and_then(|gpu| gpu.memory_used_bytes.zip(gpu.memory_bytes)) {
         text += &format!(", {} of {} held", Size(used), Size(all));
@@ -385,7 +388,7 @@ mod tests {
     #[test]
     fn on_the_node_the_monitors_figures_are_below_each_job() {
         let mut picture = picture("root", None);
-        let live = r#"{"schema_version":1,"node":"gpu01","gpus":[{"index":0,"memory_bytes":47672459264,"memory_used_bytes":9663676416}],
+        let live = r#"{"schema_version":1,"node":"softmig","gpus":[{"index":0,"memory_bytes":47672459264,"memory_used_bytes":9663676416}],
             "jobs":[{"job":1,"slice":{"type":"l40s","shards":1,"shards_per_gpu":4,"mode":"hard","memory_bytes":11918114816},
             "gpus":[{"index":0,"memory_bytes":4294967296,"memory_peak_bytes":8493465600,"known_seconds":1000.0,
             "charged_seconds":152.5,"waited_seconds":40.0}]},

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// To the upper left, and nothing behind.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Shows it until the process is ended. Slurm may be away for a while; then the error is shown in the text's place.
+/// Shows it until the process is ended, or its reader is gone. Slurm may be away for a while; then the error is shown in the text's place.
 pub(super) fn run(
     pause: Duration,
     look: impl Fn() -> anyhow::Result<Vec<String>>,
@@ -24,14 +24,15 @@ pub(super) fn run(
             Ok(lines) => lines,
         };
         is_first = false;
-        match screen() {
+        let is_read = match screen() {
             Some((columns, rows)) => {
-                say::text(format_args!(
-                    "{CLEAR}{}",
-                    fit(&lines, columns, rows).join("\n")
-                ));
+                let lines = fit(&lines, columns, rows);
+                say::text(format_args!("{CLEAR}{}", lines.join("\n")))
             }
-            None => say::line(format_args!("{}\n", lines.join("\n"))),
+            None => say::text(format_args!("{}\n\n", lines.join("\n"))),
+        };
+        if !is_read {
+            return Ok(());
         }
         std::thread::sleep(pause);
     }

@@ -2,6 +2,7 @@
 //! GPU and a drained node.
 
 mod seen;
+mod thousand;
 
 use anyhow::{Context, Result};
 use softmig_tests::builder::unique_tag;
