@@ -219,8 +219,9 @@ static void apart(void)
 
 // One thread gives memory to others while another gives it back.
 static unsigned long long exported;
+static size_t exported_bytes;
 
-static void *exports(void *unused)
+static void *exports_handle(void *unused)
 {
     (void)unused;
     int descriptor = -1;
@@ -230,22 +231,54 @@ static void *exports(void *unused)
     return NULL;
 }
 
-static void exported_and_released(int rounds, size_t mib)
+static void *exports_address(void *unused)
+{
+    (void)unused;
+    int descriptor = -1;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    pthread_barrier_wait(&together);
+    cu.cuMemGetHandleForAddressRange(&descriptor, exported, MIB, 1, 0);
+    return NULL;
+}
+
+static void *maps(void *unused)
+{
+    (void)unused;
+    device_pointer at = 0;
+    must("cuCtxSetCurrent", cu.cuCtxSetCurrent(context));
+    must("cuMemAddressReserve", cu.cuMemAddressReserve(&at, exported_bytes, 0, 0, 0));
+    pthread_barrier_wait(&together);
+    cu.cuMemMap(at, exported_bytes, 0, exported, 0);
+    return NULL;
+}
+
+// Each round takes memory, and gives it back while another thread does what keeps it, if that comes first.
+static void kept_while_given_back(int rounds, size_t mib, const char *how)
 {
     struct physical_properties properties = {.type = 1, .handle_types = 1, .location = {1, 0}};
+    bool is_handle = strcmp(how, "address") != 0;
+    void *(*keep)(void *) = strcmp(how, "map") == 0 ? maps : is_handle ? exports_handle : exports_address;
+    exported_bytes = mib * MIB;
     begin();
     int taken = 0;
-    while (taken < rounds && cu.cuMemCreate(&exported, mib * MIB, &properties, 0) == SUCCESS) {
+    while (taken < rounds) {
         pthread_t thread;
+        int result = is_handle ? cu.cuMemCreate(&exported, exported_bytes, &properties, 0)
+                               : cu.cuMemAlloc_v2(&exported, exported_bytes);
+        if (result != SUCCESS)
+            break;
         taken++;
         pthread_barrier_init(&together, NULL, 2);
-        if (pthread_create(&thread, NULL, exports, NULL) != 0)
+        if (pthread_create(&thread, NULL, keep, NULL) != 0)
             fail("pthread_create", "no thread");
         pthread_barrier_wait(&together);
-        must("cuMemRelease", cu.cuMemRelease(exported));
+        if (is_handle)
+            must("cuMemRelease", cu.cuMemRelease(exported));
+        else
+            must("cuMemFree", cu.cuMemFree_v2(exported));
         pthread_join(thread, NULL);
     }
-    printf("exported: rounds=%d\n", taken);
+    printf("%s: rounds=%d\n", how, taken);
 }
 
 // Pieces that a descriptor keeps: the driver may give their addresses again.
@@ -322,8 +355,8 @@ int main(int count, char **words)
         updates((int)numbers[0], numbers[1], numbers[2]);
     else if (strcmp(action, "apart") == 0)
         apart();
-    else if (strcmp(action, "exported") == 0)
-        exported_and_released((int)numbers[0], numbers[1]);
+    else if (strcmp(action, "export") == 0 || strcmp(action, "address") == 0 || strcmp(action, "map") == 0)
+        kept_while_given_back((int)numbers[0], numbers[1], action);
     else if (strcmp(action, "pieces") == 0)
         pieces((int)numbers[0]);
     else if (strcmp(action, "limits") == 0)

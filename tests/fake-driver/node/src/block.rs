@@ -45,7 +45,10 @@ impl Process {
     pub fn create_block(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
         let _held = self.mapped.shared().lock.lock();
         memory::require(&self.mapped, device, bytes)?;
-        self.make(device, bytes, Kind::Vmm.index() as u64)
+        let block = self.make(device, bytes, Kind::Vmm.index() as u64)?;
+        let record = self.record().ok_or(MemoryError::Ended)?;
+        memory::note_peak(&self.mapped, self.slot, record, device);
+        Ok(block)
     }
 
     /// Turns memory that this process took into a block, so that others can hold it.
@@ -89,7 +92,7 @@ impl Process {
 
     fn make(&self, device: usize, bytes: u64, kind: u64) -> Result<Block, MemoryError> {
         let shared = self.mapped.shared();
-        let record = self.record().ok_or(MemoryError::Ended)?;
+        self.record().ok_or(MemoryError::Ended)?;
         let state = shared
             .blocks
             .iter()
@@ -109,7 +112,6 @@ impl Process {
         }
         hold(state, self.slot);
         set(&state.id, id);
-        memory::note_peak(&self.mapped, self.slot, record, device);
         Ok(Block {
             id: BlockId(id),
             device,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::description::SLOWLY;
 use crate::layout::Shared;
 use crate::process::Process;
 
@@ -52,7 +53,7 @@ impl Function {
         }
     }
 
-    /// Counts a call.
+    /// Counts a call, and waits where the node's description says that the function is slow.
     pub fn count(&self, process: &Process) {
         // Relaxed: the number is the same whichever thread finds it.
         let number = match self.number.load(Ordering::Relaxed) {
@@ -66,6 +67,9 @@ impl Function {
             known => known - 1,
         };
         process.count(number);
+        if process.description().slow.as_deref() == Some(self.name) {
+            std::thread::sleep(SLOWLY);
+        }
     }
 }
 

@@ -27,7 +27,12 @@ pub struct Description {
     /// Whether the GPUs have a scheduler of their own: time slices, and channels that can be held. Without it kernels run one
     /// after the other, over all processes.
     pub scheduler: bool,
+    /// A function that takes [`SLOWLY`] to begin.
+    pub slow: Option<String>,
 }
+
+/// The time for which a call of [`Description::slow`] waits before it does anything: others call meanwhile.
+pub const SLOWLY: Duration = Duration::from_millis(2);
 
 /// How time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,7 @@ impl Description {
             accounting: false,
             lingering: Duration::ZERO,
             scheduler: false,
+            slow: None,
         }
     }
 
@@ -93,6 +99,13 @@ impl Description {
     #[must_use]
     pub fn scheduler(mut self) -> Description {
         self.scheduler = true;
+        self
+    }
+
+    /// The same with a function that is slow to begin, by its name.
+    #[must_use]
+    pub fn slow(mut self, function: &str) -> Description {
+        self.slow = Some(function.into());
         self
     }
 
