@@ -31,10 +31,10 @@ mod slot;
 pub(crate) mod stale;
 mod state;
 
-pub(crate) use allocations::{Holding, Holdings, Kind};
+pub(crate) use allocations::{Holding, Holdings, Kind, Known};
 pub(crate) use charge::{
     EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
-    given_back, keep, refund, released, settle,
+    given_back, keep, refund, released,
 };
 pub(crate) use current::here;
 pub(crate) use device::LimitedGpu;

@@ -58,6 +58,13 @@ pub(crate) struct Holding {
     pub(crate) other: u64,
 }
 
+/// A thing that was found, to be changed later if it is still there by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) held: Holding,
+    serial: u32,
+}
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
@@ -65,6 +72,8 @@ struct Entry {
     other: u64,
     units: u32,
     count: u32,
+    /// Tells the thing from others that had its name before.
+    serial: u32,
     /// Zero for an entry that is free.
     kind: u8,
     device: u8,
@@ -76,16 +85,18 @@ impl Entry {
         other: 0,
         units: 0,
         count: 0,
+        serial: 0,
         kind: 0,
         device: 0,
     };
 
-    fn new(kind: Kind, name: u64, holding: Holding) -> Self {
+    fn new(kind: Kind, name: u64, serial: u32, holding: Holding) -> Self {
         Self {
             name,
             other: holding.other,
             units: holding.units,
             count: holding.count,
+            serial,
             kind: kind as u8,
             device: holding.device,
         }
@@ -97,6 +108,13 @@ impl Entry {
             device: self.device,
             count: self.count,
             other: self.other,
+        }
+    }
+
+    fn known(self) -> Known {
+        Known {
+            held: self.holding(),
+            serial: self.serial,
         }
     }
 
@@ -125,10 +143,11 @@ struct Shard(Locked<Table>);
 struct Table {
     entries: Mapped<Entry>,
     used: usize,
+    last_serial: u32,
 }
 
-zeroed! { Entry { name, other, units, count, kind, device } }
-zeroed! { Table { entries, used } }
+zeroed! { Entry { name, other, units, count, serial, kind, device } }
+zeroed! { Table { entries, used, last_serial } }
 zeroed! { Shard { 0 } }
 zeroed! { Holdings { shards } }
 
@@ -136,6 +155,7 @@ impl Table {
     const EMPTY: Self = Self {
         entries: Mapped::empty(),
         used: 0,
+        last_serial: 0,
     };
 }
 
@@ -156,24 +176,61 @@ impl Holdings {
         name: u64,
         to: impl FnOnce(Option<Holding>) -> (Option<Holding>, R),
     ) -> R {
+        self.edit(kind, name, |known| {
+            let (after, result) = to(known.map(|known| known.held));
+            (after, known.map(|known| known.serial), result)
+        })
+    }
+
+    /// The same for a thing that was found; `None` if it has gone, also if another has its name by now.
+    pub(crate) fn change_known<R>(
+        &self,
+        kind: Kind,
+        name: u64,
+        found: &Known,
+        to: impl FnOnce(Holding) -> (Option<Holding>, R),
+    ) -> Option<R> {
+        self.edit(kind, name, |now| match now {
+            Some(now) if now.serial == found.serial => {
+                let (after, result) = to(now.held);
+                (after, Some(now.serial), Some(result))
+            }
+            now => (now.map(|now| now.held), now.map(|now| now.serial), None),
+        })
+    }
+
+    /// Remembers something new. Returns what had its name before.
+    pub(crate) fn put(&self, kind: Kind, name: u64, new: Holding) -> Option<Holding> {
+        self.edit(kind, name, |before| {
+            (Some(new), None, before.map(|before| before.held))
+        })
+    }
+
+    /// Calls `to` with the entry of one name. It answers with the new entry, that entry's serial number if it is not a new
+    /// thing's, and the value to return.
+    fn edit<R>(
+        &self,
+        kind: Kind,
+        name: u64,
+        to: impl FnOnce(Option<Known>) -> (Option<Holding>, Option<u32>, R),
+    ) -> R {
         let hash = hash(kind, name);
         self.with_shard((hash >> 60) as usize, |table| {
             let place = table.find(kind, name, hash);
-            let before = place.and_then(|place| table.get(place)).map(Entry::holding);
-            let (after, result) = to(before);
-            match (place, after) {
-                (Some(place), Some(holding)) => table.set(place, Entry::new(kind, name, holding)),
+            let before = place.and_then(|place| table.get(place)).map(Entry::known);
+            let (after, serial, result) = to(before);
+            let entry = after.map(|holding| {
+                let serial = serial.unwrap_or_else(|| table.new_serial());
+                Entry::new(kind, name, serial, holding)
+            });
+            match (place, entry) {
+                (Some(place), Some(entry)) => table.set(place, entry),
                 (Some(place), None) => table.remove(place),
-                (None, Some(holding)) => table.insert(Entry::new(kind, name, holding), hash),
+                (None, Some(entry)) => table.insert(entry, hash),
                 (None, None) => {}
             }
             result
         })
-    }
-
-    /// Remembers something.
-    pub(crate) fn put(&self, kind: Kind, name: u64, holding: Holding) {
-        self.change(kind, name, |_| (Some(holding), ()));
     }
 
     /// Forgets something.
@@ -183,7 +240,16 @@ impl Holdings {
 
     /// A thing that is held.
     pub(crate) fn get(&self, kind: Kind, name: u64) -> Option<Holding> {
-        self.change(kind, name, |known| (known, known))
+        self.find(kind, name).map(|known| known.held)
+    }
+
+    /// The same, to be changed later.
+    pub(crate) fn find(&self, kind: Kind, name: u64) -> Option<Known> {
+        let hash = hash(kind, name);
+        self.with_shard((hash >> 60) as usize, |table| {
+            let place = table.find(kind, name, hash)?;
+            table.get(place).map(Entry::known)
+        })
     }
 
     /// Calls `visit` with the name of each thing of a kind, while no lock is held; what other threads bring or take meanwhile
@@ -224,6 +290,11 @@ fn hash(kind: Kind, name: u64) -> u64 {
 }
 
 impl Table {
+    fn new_serial(&mut self) -> u32 {
+        self.last_serial = self.last_serial.wrapping_add(1);
+        self.last_serial
+    }
+
     fn capacity(&self) -> usize {
         self.entries.len()
     }
@@ -301,7 +372,11 @@ impl Table {
         let Ok(entries) = Mapped::new(capacity) else {
             return false;
         };
-        let mut larger = Self { entries, used: 0 };
+        let mut larger = Self {
+            entries,
+            used: 0,
+            last_serial: self.last_serial,
+        };
         for entry in self.entries.iter().filter(|entry| !entry.is_free()) {
             larger.insert(*entry, hash_of(entry));
         }
@@ -353,6 +428,26 @@ mod tests {
         });
         assert_eq!(found, known);
         holdings.each(Kind::Piece, |_, _| panic!("there is none"));
+    }
+
+    #[test]
+    fn a_thing_that_was_found_is_not_another_with_its_name() {
+        let holdings = Holdings::new();
+        holdings.put(Kind::Handle, 5, holding(1));
+        let known = holdings.find(Kind::Handle, 5).unwrap();
+        let change = |units| {
+            let to = |held: Holding| (Some(holding(units)), held.units);
+            holdings.change_known(Kind::Handle, 5, &known, to)
+        };
+        assert_eq!(change(2), Some(1));
+        // Others may change it too, and it is the same thing.
+        holdings.change(Kind::Handle, 5, |held| (held, ()));
+        assert_eq!(change(3), Some(2));
+        assert_eq!(holdings.put(Kind::Handle, 5, holding(4)).unwrap().units, 3);
+        assert_eq!(change(5), None);
+        assert_eq!(holdings.take(Kind::Handle, 5), Some(holding(4)));
+        assert_eq!(change(5), None);
+        assert_eq!(holdings.get(Kind::Handle, 5), None);
     }
 
     #[test]

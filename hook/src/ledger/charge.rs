@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
-use super::allocations::{Holding, Holdings, Kind};
+use super::allocations::{Holding, Holdings, Kind, Known};
 use super::device::LimitedGpu;
 use super::in_progress::Busy;
 use super::slot::holdings;
@@ -37,34 +37,67 @@ pub(crate) fn charged(
     result
 }
 
-/// Gives memory back. Its entry is taken out before the call, because the driver may give the same name to another
-/// thread at once. If the driver refuses, the entry is kept again; else the memory is refunded.
+/// Gives memory back. Its entry stays until the driver has it: another thread may give the memory a descriptor meanwhile, which
+/// keeps it.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(holdings) = holdings() else {
-        return call();
-    };
-    let Some(held) = holdings.take(kind, name) else {
-        return call();
-    };
-    let gpu = LimitedGpu::on(held.device.into());
-    let _busy = gpu.as_ref().map(Busy::on);
+    let ending = Ending::of(kind, name);
     let result = call();
-    if result == CUDA_SUCCESS {
-        refund(kind, &held);
-    } else {
-        holdings.put(kind, name, held);
-    }
+    ending.ended(result, |_| None);
     result
+}
+
+/// Gives back one reference to something that goes with its last.
+#[inline]
+pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+    let ending = Ending::of(kind, name);
+    let result = call();
+    ending.ended(result, Holding::without_one);
+    result
+}
+
+/// Something that the driver is asked to end, or a reference to it.
+struct Ending {
+    kind: Kind,
+    name: u64,
+    known: Option<(&'static Holdings, Known)>,
+    _busy: Option<Busy>,
+}
+
+impl Ending {
+    #[inline(never)]
+    fn of(kind: Kind, name: u64) -> Self {
+        let known = holdings().and_then(|holdings| Some((holdings, holdings.find(kind, name)?)));
+        let gpu = known.and_then(|(_, known)| LimitedGpu::on(known.held.device.into()));
+        Self {
+            kind,
+            name,
+            known,
+            _busy: gpu.as_ref().map(Busy::on),
+        }
+    }
+
+    /// The driver has answered. `left` says what stays known. The driver may have given the name to another thread by now: then
+    /// [`keep`] refunds, and not this.
+    #[inline(never)]
+    fn ended(self, result: CUresult, left: fn(Holding) -> Option<Holding>) {
+        let Some((holdings, known)) = self.known.filter(|_| result == CUDA_SUCCESS) else {
+            return;
+        };
+        let over = holdings.change_known(self.kind, self.name, &known, |held| {
+            let left = left(held);
+            (left, left.is_none().then_some(held))
+        });
+        if let Some(held) = over.flatten() {
+            refund(self.kind, &held);
+        }
+    }
 }
 
 /// Remembers something that the driver has just given. If something is known by that name, it has gone without a word:
 /// the driver gives no name twice.
 pub(crate) fn keep(gpu: &LimitedGpu, kind: Kind, name: u64, new: Holding) {
-    let before = gpu
-        .holdings()
-        .change(kind, name, |known| (Some(new), known));
-    if let Some(before) = before {
+    if let Some(before) = gpu.holdings().put(kind, name, new) {
         refund(kind, &before);
     }
 }
@@ -76,9 +109,13 @@ pub(crate) const OUTLIVES: u32 = u32::MAX - 1;
 const DESCRIBED: u32 = 1 << 30;
 
 impl Holding {
-    /// Whether no reference of this process's is left.
-    pub(crate) fn is_over(&self) -> bool {
-        self.count & !DESCRIBED == 0
+    /// The same with one reference of this process's less; `None` for the last.
+    fn without_one(self) -> Option<Self> {
+        let references = self.count & !DESCRIBED;
+        (references > 1).then(|| Self {
+            count: self.count.saturating_sub(1),
+            ..self
+        })
     }
 
     /// Whether others can have the memory when this process has given it back.
@@ -121,80 +158,57 @@ pub(crate) fn refund(kind: Kind, held: &Holding) {
     }
 }
 
-/// Something was given what keeps it when this process has given it back, as another thread may have done since it was known as
-/// `before`. `other` is [`EXPORTED`] where the driver may charge other processes with it, else 0.
-pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, before: &Holding, other: u64) {
-    let known = holdings.change(kind, name, |known| {
-        let after = known.map(|held| Holding {
+/// Something was given what keeps it when this process has given it back, as another thread may have done since it was known.
+/// `other` is [`EXPORTED`] where the driver may charge other processes with it, else 0.
+pub(crate) fn described(holdings: &Holdings, kind: Kind, name: u64, known: &Known, other: u64) {
+    let before = holdings.change_known(kind, name, known, |held| {
+        let after = Holding {
             count: match kind {
                 Kind::Address => OUTLIVES,
                 _ => held.count | DESCRIBED,
             },
             other: held.other.max(other),
             ..held
-        });
-        (after, known)
+        };
+        (Some(after), held)
     });
-    let Some(gpu) = LimitedGpu::on(before.device.into()) else {
+    let Some(gpu) = LimitedGpu::on(known.held.device.into()) else {
         return;
     };
-    match known {
+    match before {
         Some(held) if other > 0 && held.other == 0 => {
             let elsewhere = &gpu.state().elsewhere;
             elsewhere.fetch_add(held.units, Ordering::Relaxed);
         }
         Some(_) => {}
         None => {
-            gpu.charge(before.units);
-            gpu.outlive(before.units);
+            gpu.charge(known.held.units);
+            gpu.outlive(known.held.units);
         }
     }
 }
 
-/// One reference less to something that goes with its last.
-pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let Some(holdings) = holdings() else {
-        return call();
-    };
-    let Some(held) = drop_reference(holdings, kind, name) else {
-        return call();
-    };
-    let gpu = LimitedGpu::on(held.device.into());
-    let _busy = gpu.as_ref().map(Busy::on);
-    let result = call();
-    settle(holdings, kind, name, held, result);
-    result
-}
-
-/// Counts a reference less; what was known is returned, with the count that is left.
-pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) -> Option<Holding> {
-    holdings.change(kind, name, |known| {
-        let left = known.map(|held| Holding {
-            count: held.count.saturating_sub(1),
-            ..held
-        });
-        (left.filter(|held| !held.is_over()), left)
-    })
-}
-
-/// After the driver was asked to drop a reference: refunds the last one, or counts it again.
-pub(crate) fn settle(holdings: &Holdings, kind: Kind, name: u64, held: Holding, result: CUresult) {
-    if result != CUDA_SUCCESS {
-        add_reference(holdings, kind, name, held);
-    } else if held.is_over() {
+/// One reference less to something that the driver has been asked about already. Refunds it with the last one.
+pub(crate) fn drop_reference(holdings: &Holdings, kind: Kind, name: u64) {
+    let over = holdings.change(kind, name, |known| {
+        let left = known.and_then(Holding::without_one);
+        (left, known.filter(|_| left.is_none()))
+    });
+    if let Some(held) = over {
         refund(kind, &held);
     }
 }
 
-/// Counts a reference more, to what is known or else to `new`; true if it was known.
-pub(crate) fn add_reference(holdings: &Holdings, kind: Kind, name: u64, new: Holding) -> bool {
+/// One reference more to what is known, or else the first to `new`. Returns how many of the units of `new` are charged already.
+pub(crate) fn add_reference(holdings: &Holdings, kind: Kind, name: u64, new: Holding) -> u32 {
     holdings.change(kind, name, |known| {
-        let count = known.map_or(new.count, |held| held.count);
-        let count = count.saturating_add(1);
+        let before = known.map_or(0, |held| held.units.min(new.units));
+        let held = known.unwrap_or(new);
         let held = Holding {
-            count,
-            ..known.unwrap_or(new)
+            count: held.count.saturating_add(1),
+            units: held.units.max(new.units),
+            ..held
         };
-        (Some(held), known.is_some())
+        (Some(held), before)
     })
 }

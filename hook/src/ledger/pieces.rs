@@ -2,14 +2,11 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use softmig_region::{UNIT, units};
+use softmig_region::units;
 
 /// The driver takes memory from the GPU in pieces of this size. Smaller allocations share pieces, and none lies in two;
 /// larger ones have pieces of their own (docs/gpu-memory.md).
 pub(crate) const PIECE: u64 = 2 << 20;
-
-/// The units of a piece.
-pub(crate) const PIECE_UNITS: u32 = (PIECE / UNIT) as u32;
 
 /// The pieces that so many bytes take when nothing is shared, in units.
 pub(crate) fn in_pieces(bytes: u64) -> u32 {

@@ -7,9 +7,9 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 use super::managed;
 use crate::driver::args::Out;
 use crate::driver::context;
-use crate::ledger::pieces::{PIECE, PIECE_UNITS, in_pieces, may_be_others, piece_of};
+use crate::ledger::pieces::{PIECE, in_pieces, may_be_others, piece_of};
 use crate::ledger::stale::FREED;
-use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here};
+use crate::ledger::{self, Holding, Kind, LimitedGpu, here};
 
 /// Allocates `bytes`. The driver writes the address to `pointer`.
 pub(crate) fn alloc<P: Copy + Into<u64>>(
@@ -60,9 +60,8 @@ fn remember(gpu: &LimitedGpu, address: u64, bytes: u64, units: u32) {
         ledger::keep(gpu, Kind::Address, address, new);
         return;
     }
-    if ledger::add_reference(gpu.holdings(), Kind::Piece, piece_of(address), new) {
-        gpu.refund(PIECE_UNITS);
-    }
+    let charged = ledger::add_reference(gpu.holdings(), Kind::Piece, piece_of(address), new);
+    gpu.refund(charged);
 }
 
 /// Frees what is at an address.
@@ -75,8 +74,8 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     if !is_small && holdings.get(Kind::Address, address).is_some() {
         return ledger::given_back(Kind::Address, address, call);
     }
-    if let Some(held) = ledger::drop_reference(holdings, Kind::Piece, piece_of(address)) {
-        return piece_freed(address, held, call);
+    if holdings.get(Kind::Piece, piece_of(address)).is_some() {
+        return ledger::released(Kind::Piece, piece_of(address), call);
     }
     if !may_be_others() {
         return call();
@@ -85,17 +84,6 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         Ok(result) => result,
         Err(call) => ledger::given_back(Kind::Opened, address, call),
     }
-}
-
-/// Frees one of the allocations in a piece.
-fn piece_freed(address: u64, held: Holding, call: impl FnOnce() -> CUresult) -> CUresult {
-    let gpu = LimitedGpu::on(held.device.into());
-    let _busy = gpu.as_ref().map(Busy::on);
-    let result = call();
-    if let Some(holdings) = ledger::holdings() {
-        ledger::settle(holdings, Kind::Piece, piece_of(address), held, result);
-    }
-    result
 }
 
 /// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which no call tells: it stays
@@ -116,10 +104,7 @@ pub(crate) fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUres
         .filter_map(|(kind, may_be)| may_be.then_some(kind))
         .find(|&kind| holdings.get(kind, address).is_some());
     let Some(kind) = large else {
-        return match ledger::drop_reference(holdings, Kind::Piece, piece_of(address)) {
-            Some(held) => piece_freed(address, held, call),
-            None => call(),
-        };
+        return ledger::released(Kind::Piece, piece_of(address), call);
     };
     if kind == Kind::Opened {
         // Its maker is charged as well.

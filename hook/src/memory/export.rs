@@ -5,28 +5,34 @@ use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUdeviceptr, CUmemGenericAllocation
 
 use crate::driver::cuda_queries;
 use crate::ledger::pieces::piece_of;
-use crate::ledger::{self, Holding, Holdings, Kind};
+use crate::ledger::{self, Holdings, Kind, Known};
 
-/// Something that is held: its kind, name, and what is known of it.
-type Found = (Kind, u64, Holding);
+/// Something that is held: its kind and name.
+type Found = (Kind, u64, Known);
 
-/// Calls what keeps something that is held. It is looked for before the call: another thread may give it back meanwhile.
+/// Calls what keeps something that is held. It is looked for before the call, because another thread may give it back meanwhile, and
+/// after it, because another thread may have been given it since.
 fn keeping(
-    find: impl FnOnce(&Holdings) -> Option<Found>,
+    find: impl Fn(&Holdings) -> Option<Found>,
     other: u64,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let found = ledger::holdings().and_then(|holdings| Some((holdings, find(holdings)?)));
+    let Some(holdings) = ledger::holdings() else {
+        return call();
+    };
+    let found = find(holdings);
     let result = call();
-    if let (Some((holdings, (kind, name, before))), CUDA_SUCCESS) = (found, result) {
-        ledger::described(holdings, kind, name, &before, other);
+    if result == CUDA_SUCCESS
+        && let Some((kind, name, known)) = found.or_else(|| find(holdings))
+    {
+        ledger::described(holdings, kind, name, &known, other);
     }
     result
 }
 
 /// Physical memory by its handle.
 fn physical(holdings: &Holdings, handle: CUmemGenericAllocationHandle) -> Option<Found> {
-    Some((Kind::Handle, handle, holdings.get(Kind::Handle, handle)?))
+    Some((Kind::Handle, handle, holdings.find(Kind::Handle, handle)?))
 }
 
 /// The memory at an address, or around it.
@@ -36,9 +42,9 @@ fn at(holdings: &Holdings, address: CUdeviceptr) -> Option<Found> {
     if known != CUDA_SUCCESS {
         base = address;
     }
-    let get = |kind, name| Some((kind, name, holdings.get(kind, name)?));
-    get(Kind::Address, base)
-        .or_else(|| get(Kind::Piece, piece_of(base)))
+    let find = |kind, name| Some((kind, name, holdings.find(kind, name)?));
+    find(Kind::Address, base)
+        .or_else(|| find(Kind::Piece, piece_of(base)))
         .or_else(|| physical(holdings, holdings.get(Kind::Mapping, base)?.other))
 }
 

@@ -51,11 +51,10 @@ fn opened(
         let _ = close(address);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if ledger::add_reference(gpu.holdings(), Kind::Opened, address, new) {
-        gpu.refund(units);
-    } else {
-        gpu.state().elsewhere.fetch_add(units, Ordering::Relaxed);
-    }
+    let charged = ledger::add_reference(gpu.holdings(), Kind::Opened, address, new);
+    gpu.refund(charged);
+    let elsewhere = &gpu.state().elsewhere;
+    elsewhere.fetch_add(units.saturating_sub(charged), Ordering::Relaxed);
     expect_others();
     result
 }

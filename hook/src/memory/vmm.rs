@@ -105,11 +105,8 @@ pub(crate) fn map(
     }
     let result = call();
     if result != CUDA_SUCCESS {
-        if is_known
-            && let Some(held) = ledger::drop_reference(holdings, Kind::Handle, handle)
-            && held.is_over()
-        {
-            ledger::refund(Kind::Handle, &held);
+        if is_known {
+            ledger::drop_reference(holdings, Kind::Handle, handle);
         }
         return result;
     }
@@ -140,9 +137,7 @@ pub(crate) fn unmap(
         let Some(mapping) = holdings.take(Kind::Mapping, next) else {
             break;
         };
-        if let Some(held) = ledger::drop_reference(holdings, Kind::Handle, mapping.other) {
-            ledger::settle(holdings, Kind::Handle, mapping.other, held, result);
-        }
+        ledger::drop_reference(holdings, Kind::Handle, mapping.other);
         let length = u64::from(mapping.count).saturating_mul(UNIT).max(UNIT);
         next = next.saturating_add(length);
     }
@@ -186,11 +181,8 @@ pub(crate) fn retain(
     if let Some(name) = given {
         more(name);
     }
-    if let Some(name) = counted
-        && let Some(held) = ledger::drop_reference(holdings, Kind::Handle, name)
-        && held.is_over()
-    {
-        ledger::refund(Kind::Handle, &held);
+    if let Some(name) = counted {
+        ledger::drop_reference(holdings, Kind::Handle, name);
     }
     result
 }
@@ -219,11 +211,22 @@ fn remember_import(handle: CUmemGenericAllocationHandle) {
     let Some(gpu) = on(&properties) else {
         return;
     };
-    let held = Holding {
-        units: 0,
-        device: gpu.number(),
-        count: 0,
-        other: FROM_ELSEWHERE,
-    };
-    ledger::add_reference(gpu.holdings(), Kind::Handle, handle, held);
+    // A handle that is known may be this process's own memory again, or one that another thread releases just now. The memory
+    // behind it may be larger either way.
+    let newly_elsewhere = gpu.holdings().change(Kind::Handle, handle, |known| {
+        let held = known.unwrap_or(Holding {
+            units: 0,
+            device: gpu.number(),
+            count: 0,
+            other: FROM_ELSEWHERE,
+        });
+        let after = Holding {
+            count: held.count.saturating_add(1),
+            other: FROM_ELSEWHERE,
+            ..held
+        };
+        (Some(after), if held.other == 0 { held.units } else { 0 })
+    });
+    let elsewhere = &gpu.state().elsewhere;
+    elsewhere.fetch_add(newly_elsewhere, Ordering::Relaxed);
 }
