@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid,
 };
 
+use crate::crashes;
 use crate::init::USERS;
 
 /// The PATH of every command in the machine.
@@ -64,6 +66,11 @@ impl fmt::Display for Output {
         for (name, text) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
             if !text.trim().is_empty() {
                 write!(f, "\n{name}: {}", text.trim_end())?;
+            }
+        }
+        if self.status.signal() == Some(Signal::SEGV.as_raw()) {
+            for line in crashes::last() {
+                write!(f, "\nkernel: {line}")?;
             }
         }
         Ok(())

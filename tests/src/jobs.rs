@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 
 use crate::cluster::Cluster;
 use crate::command::PATIENCE;
+use crate::crashes::is_slurms_own;
 
 /// How often something that is waited for is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -33,10 +36,18 @@ impl Cluster {
 
     /// One field of what `scontrol -d show job` says of a job. A value ends at the next blank.
     pub fn job_field(&self, job: impl Display, field: &str) -> Result<Option<String>> {
-        let said = self.run(
-            "root",
-            &["scontrol", "-d", "-o", "show", "job", &job.to_string()],
-        )?;
+        let ask = || {
+            self.run(
+                "root",
+                &["scontrol", "-d", "-o", "show", "job", &job.to_string()],
+            )
+        };
+        let mut said = ask()?;
+        // Seen once, on 22.05. A crash in softmig's library is no reason to ask again.
+        if said.status.signal() == Some(Signal::SEGV.as_raw()) && is_slurms_own("scontrol") {
+            println!("asked again: {said}");
+            said = ask()?;
+        }
         if !said.success() && said.stderr.contains("Invalid job id") {
             return Ok(None);
         }

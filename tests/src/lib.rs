@@ -27,6 +27,7 @@ pub mod builder;
 pub mod cluster;
 pub mod command;
 pub mod config;
+mod crashes;
 pub mod daemons;
 pub mod documents;
 pub mod driver;
