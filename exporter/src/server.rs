@@ -31,6 +31,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 const HEAD: Duration = Duration::from_secs(2);
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const METRICS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Answers at an address.
@@ -144,16 +145,17 @@ async fn answer(request: &Request<Incoming>, source: &Source) -> Response<Full<B
     let path = request.uri().path();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let (status, kind, text) = match (path, is_read) {
-        ("/metrics", true) => match source.page().await {
-            Ok(page) => (StatusCode::OK, METRICS, page),
-            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
+        ("/metrics" | "/usage", true) => match (source.pages().await, path) {
+            (Ok(pages), "/usage") => (StatusCode::OK, JSON, pages.usage),
+            (Ok(pages), _) => (StatusCode::OK, METRICS, pages.metrics),
+            (Err(error), _) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
         },
         ("/", true) => (
             StatusCode::OK,
             TEXT,
-            "softmig-exporter: /metrics\n".to_owned(),
+            "softmig-exporter: /metrics, /usage\n".to_owned(),
         ),
-        (_, true) => (StatusCode::NOT_FOUND, TEXT, "/metrics\n".to_owned()),
+        (_, true) => (StatusCode::NOT_FOUND, TEXT, "/metrics, /usage\n".to_owned()),
         (_, false) => (StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(text)));

@@ -1,4 +1,4 @@
-//! The page that is served: the monitor's answer as metrics.
+//! The pages that are served: the monitor's answer, as metrics and as it is.
 
 use crate::cli::View;
 use crate::monitor;
@@ -18,9 +18,18 @@ pub struct Source {
     last: Mutex<Last>,
 }
 
+/// The pages of one moment.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// All metrics.
+    pub metrics: String,
+    /// The monitor's figures in the form of [`softmig_usage::Node`], as JSON.
+    pub usage: String,
+}
+
 #[derive(Debug, Default)]
 struct Last {
-    page: Option<(Instant, Result<String, String>)>,
+    pages: Option<(Instant, Result<Pages, String>)>,
     window: Window,
     /// The last trouble, so that it is logged once.
     trouble: Option<String>,
@@ -36,27 +45,18 @@ impl Source {
         }
     }
 
-    /// All metrics of now, or why there are none.
-    pub async fn page(&self) -> Result<String, String> {
+    /// The pages of now, or why there are none.
+    pub async fn pages(&self) -> Result<Pages, String> {
         // Readers wait here for each other: the monitor is asked once at a time.
         let mut last = self.last.lock().await;
-        if let Some((at, page)) = &last.page
+        if let Some((at, pages)) = &last.pages
             && at.elapsed() < YOUNG
         {
-            return page.clone();
+            return pages.clone();
         }
-        let node = monitor::ask(&self.socket).await;
-        let page = node
-            .map(|node| {
-                let mut page = softmig_metrics::page(&node);
-                for view in &self.views {
-                    view.add(&mut page, &node, &last.window);
-                }
-                last.window.keep(node);
-                page.text()
-            })
-            .map_err(|error| format!("{error:#}"));
-        let trouble = page.as_ref().err().cloned();
+        let pages = self.ask(&mut last.window).await;
+        let pages = pages.map_err(|error| format!("{error:#}"));
+        let trouble = pages.as_ref().err().cloned();
         if trouble != last.trouble {
             match &trouble {
                 Some(trouble) => eprintln!("no metrics: {trouble}"),
@@ -64,7 +64,21 @@ impl Source {
             }
         }
         last.trouble = trouble;
-        last.page = Some((Instant::now(), page.clone()));
-        page
+        last.pages = Some((Instant::now(), pages.clone()));
+        pages
+    }
+
+    async fn ask(&self, window: &mut Window) -> anyhow::Result<Pages> {
+        let node = monitor::ask(&self.socket).await?;
+        let mut page = softmig_metrics::page(&node);
+        for view in &self.views {
+            view.add(&mut page, &node, window);
+        }
+        let usage = serde_json::to_string(&node)?;
+        window.keep(node);
+        Ok(Pages {
+            metrics: page.text(),
+            usage,
+        })
     }
 }

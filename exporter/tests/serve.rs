@@ -34,7 +34,7 @@ fn served(folder: &Path, options: &[&str]) -> (Program, String) {
 }
 
 #[test]
-fn metrics_are_read_and_nothing_else_is_there() {
+fn metrics_and_usage_are_read_and_nothing_else_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let (_exporter, url) = served(folder.path(), &["--listen=127.0.0.1:0"]);
     let at = address(&url);
@@ -42,6 +42,9 @@ fn metrics_are_read_and_nothing_else_is_there() {
     assert_eq!(status, 200);
     assert!(body.contains("\nsoftmig_build_info{version=\""), "{body}");
     assert_eq!(get(at, "/").0, 200);
+    let (status, body) = get(at, "/usage");
+    assert_eq!(status, 200);
+    assert_eq!(serde_json::from_str::<Node>(&body).unwrap(), node());
     assert_eq!(get(at, "/../etc/passwd").0, 404);
     let mut stream = TcpStream::connect(at).unwrap();
     stream
@@ -55,9 +58,11 @@ fn without_a_monitor_a_scrape_fails_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("usage.sock");
     let (_exporter, url) = exporter(&socket, &["--listen=127.0.0.1:0"]);
-    let (status, body) = get(address(&url), "/metrics");
-    assert_eq!(status, 503);
-    assert!(body.contains("softmig-monitor does not run"), "{body}");
+    for page in ["/metrics", "/usage"] {
+        let (status, body) = get(address(&url), page);
+        assert_eq!(status, 503);
+        assert!(body.contains("softmig-monitor does not run"), "{body}");
+    }
     // It comes back by itself.
     monitor(&socket, node);
     std::thread::sleep(std::time::Duration::from_millis(300));
