@@ -12,7 +12,7 @@ pub mod inventory;
 pub mod legacy_mps;
 pub(crate) mod limit;
 pub(crate) mod messages;
-pub(crate) mod metrics;
+pub mod metrics;
 pub mod monitor;
 pub(crate) mod name_check;
 pub(crate) mod node_line;

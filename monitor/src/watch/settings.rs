@@ -47,7 +47,7 @@ impl Settings {
                     );
                 }
                 self.now = policy.monitor;
-                self.textfile = policy.textfile;
+                self.textfile = policy.metrics.textfile;
             }
             Err(error) => warn!("[monitor] stays as it was: {error}"),
         }

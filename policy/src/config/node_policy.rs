@@ -6,7 +6,7 @@
 use crate::config::choices::TagField;
 use crate::config::error::{PolicyError, line_of, read};
 use crate::config::gpu_types::{GpuTable, GpuType};
-use crate::config::metrics::MetricsTable;
+use crate::config::metrics::{Metrics, MetricsTable};
 use crate::config::monitor::{Monitor, MonitorTable};
 use crate::config::report::Report;
 use crate::node::limits::Limits;
@@ -29,8 +29,8 @@ pub struct NodePolicy {
     pub tag_field: TagField,
     /// The monitor's settings.
     pub monitor: Monitor,
-    /// The file in which the monitor keeps metrics for node_exporter.
-    pub textfile: Option<String>,
+    /// Who else is told what jobs use.
+    pub metrics: Metrics,
     /// The traces that a job's end leaves.
     pub report: Report,
     on_untagged: OnUntagged,
@@ -173,7 +173,7 @@ impl NodePolicy {
             on_untagged: node.on_untagged,
             names_people,
             monitor: monitor.check()?,
-            textfile: metrics.check()?,
+            metrics: metrics.check()?,
             report,
             device_gate: node.device_gate,
         })
