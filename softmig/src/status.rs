@@ -1,6 +1,7 @@
 //! `softmig status`: what of each GPU is used and free, whose jobs have it, and why others wait.
 
 mod json;
+mod live;
 mod picture;
 mod text;
 mod watch;
@@ -13,9 +14,7 @@ use crate::say;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use picture::{Picture, Shown};
-use softmig_node::node::Node;
 use softmig_node::slurmctld::Commands;
-use softmig_node::usage_socket;
 use softmig_policy::Policy;
 use softmig_policy::config::clock;
 use softmig_policy::slurm::hostlist;
@@ -39,7 +38,7 @@ pub(crate) struct Status {
     /// The jobs of all users
     #[arg(long, short = 'a', conflicts_with = "user")]
     all: bool,
-    /// Show it again every SECONDS (5 without a number), until you press Ctrl-C
+    /// Show it again every SECONDS (5 without a number), until you press q
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "5",
           value_parser = clap::value_parser!(u64).range(2..=3600), conflicts_with = "json")]
     watch: Option<u64>,
@@ -86,7 +85,7 @@ impl Status {
         if let Some(nodes) = nodes {
             only(&mut cluster, nodes)?;
         }
-        let (policy, notes) = match policy_file::read(&self.policy) {
+        let (policy, mut notes) = match policy_file::read(&self.policy) {
             Ok(file) => (Some(file.policy), Vec::new()),
             Err(error) => (
                 None,
@@ -95,8 +94,12 @@ impl Status {
                 )],
             ),
         };
+        let metrics = policy.as_ref().map(|policy| &policy.node().metrics);
+        let exporters = metrics.and_then(|metrics| metrics.exporters.as_ref());
+        let (live, unknown) = live::figures(&cluster, &shown, exporters);
+        notes.extend(unknown);
         Ok(Picture {
-            live: usage_socket::ask(&Node::this_machine()),
+            live,
             cluster,
             policy,
             notes,

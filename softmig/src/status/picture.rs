@@ -2,6 +2,7 @@
 
 use crate::cluster::all::Cluster;
 use crate::cluster::jobs::Job;
+use crate::cluster::nodes::Node;
 use softmig_policy::Policy;
 use softmig_usage as usage;
 
@@ -11,8 +12,8 @@ pub(super) struct Picture {
     pub(super) policy: Option<Policy>,
     /// Facts that are not known, and why.
     pub(super) notes: Vec<String>,
-    /// The monitor's figures, on its own node.
-    pub(super) live: Option<usage::Node>,
+    /// The monitors' figures, of this node and those whose exporters told theirs.
+    pub(super) live: Vec<usage::Node>,
     pub(super) shown: Shown,
     pub(super) now: i64,
 }
@@ -43,12 +44,14 @@ impl Picture {
         class.user.clone().or_else(|| class.class.clone())
     }
 
+    /// The monitor's figures of a node.
+    pub(super) fn live_node(&self, node: &Node) -> Option<&usage::Node> {
+        self.live.iter().find(|live| node.is_machine(&live.node))
+    }
+
     /// The monitor's figures of a job.
     pub(super) fn live(&self, job: &Job) -> Option<&usage::Job> {
-        self.live
-            .as_ref()?
-            .jobs
-            .iter()
-            .find(|own| own.job == job.id)
+        let mut jobs = self.live.iter().flat_map(|live| &live.jobs);
+        jobs.find(|own| own.job == job.id)
     }
 }

@@ -132,11 +132,9 @@ fn use_of(picture: &Picture, node: &Node, gpu: &Gpu) -> String {
         Purpose::Mig => format!("MIG instance, {state}"),
         Purpose::Reserved(holder) => format!("reserved for {holder}, {state}"),
     };
-    let is_here = picture
-        .live
-        .as_ref()
-        .filter(|live| node.is_machine(&live.node));
-    let live = is_here.and_then(|live| live.gpus.iter().find(|own| own.index == gpu.index));
+    let live = picture
+        .live_node(node)
+        .and_then(|live| live.gpus.iter().find(|own| own.index == gpu.index));
     if let Some((used, all)) = live.and_then(|gpu| gpu.memory_used_bytes.zip(gpu.memory_bytes)) {
         text += &format!(", {} of {} held", Size(used), Size(all));
     }
@@ -348,7 +346,7 @@ mod tests {
             cluster,
             policy: Some(Policy::parse(POLICY).unwrap()),
             notes: Vec::new(),
-            live: None,
+            live: Vec::new(),
             shown: Shown {
                 own: Some(user.into()),
                 of: of.map(str::to_string),
@@ -393,7 +391,7 @@ mod tests {
             "gpus":[{"index":0,"memory_bytes":4294967296,"memory_peak_bytes":8493465600,"known_seconds":1000.0,
             "charged_seconds":152.5,"waited_seconds":40.0}]},
             {"job":2,"idle_after_seconds":1800.0,"gpus":[{"index":0,"idle_seconds":2750.0}]}]}"#;
-        picture.live = Some(serde_json::from_str::<usage::Node>(live).unwrap());
+        picture.live = vec![serde_json::from_str::<usage::Node>(live).unwrap()];
         picture.cluster.nodes.truncate(1);
         picture.cluster.jobs.retain(|job| !job.waits());
         insta::assert_snapshot!(shown(&picture));

@@ -25,6 +25,9 @@ const BLOCK: u64 = 256 * MIB;
 const IDLE: &str = "\n[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\nidle_minutes = 60\n\
     [classes.physics]\nmembers = { groups = [2001] }\nidle_minutes = 30\n";
 const EXPORTER: &str = "/run/exporter.sock";
+/// Where it answers other machines, and policy.toml's word for that.
+const LISTEN: &str = "--listen=127.0.0.1:9836";
+const EXPORTERS: [&str; 2] = ["[metrics]\n", "[metrics]\nexporters = \"http://%h:9836\"\n"];
 
 /// The figures that the monitor gives out, as it writes them down every five seconds.
 fn usage(node: &Node) -> Result<Value> {
@@ -99,6 +102,33 @@ fn page(cluster: &Cluster, node: &Node) -> Result<String> {
     Ok(page)
 }
 
+/// What `softmig status` shows where no monitor is: of a job whose node's exporter answers, and the reason if none does.
+fn status_elsewhere(cluster: &Cluster, node: &Node, (id, bytes): (u32, u64)) -> Result<()> {
+    let status = || -> Result<Value> {
+        let said = cluster.run("bob", &["softmig", "status", "--json"])?.ok()?;
+        Ok(serde_json::from_str(&said)?)
+    };
+    let notes = status()?["notes"].to_string();
+    let name = node.name();
+    ensure!(
+        notes.contains(&format!("what jobs on {name} used: ")),
+        "{notes}"
+    );
+    let exporter = node
+        .command("root", &["/usr/libexec/softmig-exporter", LISTEN])
+        .spawn()?;
+    let told = cluster.wait_for("the exporter's answer", || {
+        let told = status()?;
+        let is_there = entry(&told["jobs"], "job", id)?["live"].is_object();
+        Ok(is_there.then_some(told))
+    })?;
+    drop(exporter);
+    let live = &entry(&told["jobs"], "job", id)?["live"];
+    assert_eq!(memory(&live["gpus"][0]), bytes, "{live}");
+    assert_eq!(told["notes"], json!([]), "{told}");
+    Ok(())
+}
+
 fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm)
         .programs()
@@ -107,7 +137,8 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         .file(PRELOAD, format!("{LIBRARY}\n"))
         .file(
             POLICY,
-            format!("{}{IDLE}", include_str!("../../../conf/policy.toml")),
+            include_str!("../../../conf/policy.toml").replacen(EXPORTERS[0], EXPORTERS[1], 1)
+                + IDLE,
         )
         .start()?;
     let node = cluster.node(0);
@@ -188,6 +219,9 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         metric(&page, "softmig_slice_gpu_seconds_total", computing)? > 1.0,
         "{page}"
     );
+
+    // So do all nodes to `softmig status` on another machine, whoever asks.
+    status_elsewhere(&cluster, node, (one, context + 1000 * MIB))?;
 
     // Each user sees what is theirs.
     let of = |user: &str, id: u32| {

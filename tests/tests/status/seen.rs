@@ -1,7 +1,7 @@
 //! The answers on a running cluster.
 
 use super::{cluster, run, stay};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use softmig_tests::{Cluster, Slurm, on_each_slurm};
 
@@ -137,6 +137,30 @@ fn status_says_who_has_what_and_why_others_wait(slurm: Slurm) -> Result<()> {
     let one = format!("--node={}", node(&cluster, 1));
     let one = cluster.run("alice", &["softmig", "status", &one])?.ok()?;
     assert_eq!(one.lines().count(), 2, "{one}");
+    watched(&cluster)
+}
+
+/// `--watch` has the terminal's screen to itself until a key ends it, and leaves it as it was. On a dumb terminal, as screen
+/// readers have it, it is text alone.
+fn watched(cluster: &Cluster) -> Result<()> {
+    let on_terminal = |term: &str, softmig: &str| -> Result<String> {
+        let script = format!("stty cols 80 rows 24; {softmig} status --watch=2");
+        let command = cluster.command("alice", &["script", "-qec", &script, "/dev/null"]);
+        Ok(command.env("TERM", term).stdin("Gq").output()?.stdout)
+    };
+    let screen = on_terminal("xterm", "softmig")?;
+    let begin = screen.find("\x1b[?1049h").context("no screen")?;
+    let end = screen.find("\x1b[?1049l").context("no end")?;
+    for text in ["CLASS", "q: end"] {
+        let at = screen.find(text);
+        ensure!(at.is_some_and(|at| begin < at && at < end), "{screen:?}");
+    }
+    let plain = on_terminal("dumb", "timeout 7 softmig")?;
+    ensure!(plain.matches("GPU 1").count() > 1, "{plain:?}");
+    ensure!(
+        !plain.contains('\x1b') && !plain.contains("q: end"),
+        "{plain:?}"
+    );
     Ok(())
 }
 
