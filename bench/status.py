@@ -5,14 +5,18 @@
     sudo python3 bench/status.py target/release/softmig
 
 Slurm's answers are made up here, in the form of 24.11, and `scontrol` and `squeue` are scripts that print them: the figures
-are softmig's own time, with the time in which the answers are read. It prints one JSON object. Needs root, for a mount
-that only this script sees, and a machine without Slurm's commands in /usr/bin.
+are softmig's own time, with the time in which the answers are read. The last one has live figures too: a program answers for
+the exporters of all nodes, by HTTP on the loopback address, so its own time counts as well. It prints one JSON object. Needs
+root, for mounts that only this script sees, and a machine without Slurm's commands in /usr/bin.
 """
 
+import asyncio
 import json
+import multiprocessing
 import os
 import pathlib
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -71,12 +75,50 @@ def answers():
     return "\n".join(nodes), "\n".join(details), "\n".join(rows)
 
 
+async def exporters(port):
+    """Answers for each node's exporter, as the request's Host says whose."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+
+    async def answer(reader, writer):
+        asked = await reader.read(4096)
+        if not asked:
+            return writer.close()
+        fields = dict(line.lower().split(b": ", 1) for line in asked.splitlines()[1:] if line)
+        name = fields[b"host"].split(b":")[0].decode()
+        first = int(name.removeprefix("gpu")) * 5 + 1
+        part = {"type": "l40s", "shards": 1, "shards_per_gpu": 4, "mode": "hard", "memory_bytes": 11366 << 20}
+        gpu = {"index": 1, "memory_bytes": 4 << 30, "memory_peak_bytes": 8 << 30, "known_seconds": 1000.0, "charged_seconds": 150.0}
+        jobs = [{"job": first + at, "slice": part, "gpus": [gpu]} for at in range(4)]
+        writer.write(head + json.dumps({"schema_version": 1, "node": name, "gpus": [], "jobs": jobs}).encode())
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+def with_exporters(policy, folder):
+    """A policy that says where they answer, and a machine that knows the nodes' names."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = multiprocessing.Process(target=lambda: asyncio.run(exporters(port)), daemon=True)
+    process.start()
+    hosts = folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n" + "".join(f"127.0.0.1 gpu{at:04}\n" for at in range(NODES)))
+    subprocess.check_call(["mount", "--bind", hosts, "/etc/hosts"])
+    told = policy.read_text().replace("[metrics]\n", f'[metrics]\nexporters = "http://%n:{port}"\n')
+    (folder / "live.toml").write_text(told)
+    while socket.socket().connect_ex(("127.0.0.1", port)) != 0:
+        time.sleep(0.01)
+    return folder / "live.toml"
+
+
 def main():
     if any(pathlib.Path("/usr/bin", name).exists() for name in ["scontrol", "squeue"]):
         sys.exit("Slurm's own commands are in /usr/bin; run this elsewhere")
     if "--inside" not in sys.argv:
         sys.exit(subprocess.call(["unshare", "--mount", sys.executable, *sys.argv, "--inside"]))
-    policy = pathlib.Path(__file__).parent.parent / "conf" / "policy.toml"
+    policy = pathlib.Path(__file__).resolve().parent.parent / "conf" / "policy.toml"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         shutil.copy(sys.argv[1], folder / "softmig-under-test")
@@ -92,19 +134,23 @@ def main():
         subprocess.check_call(["mount", "--bind", name, "/usr/local/bin"])
         os.chdir("/")
         figures = {}
-        for words in ["status", "status --all", "status --json", "status --user=user7", "free"]:
-            command = ["/usr/local/bin/softmig-under-test", *words.split(), f"--policy={policy.resolve()}"]
+        live = with_exporters(policy, folder)
+        plain = [(words, words, policy) for words in ["status", "status --all", "status --json", "status --user=user7", "free"]]
+        for called, words, own in [*plain, ("status --all, live figures of all nodes", "status --all", live)]:
+            command = ["/usr/local/bin/softmig-under-test", *words.split(), f"--policy={own.resolve()}"]
             times = []
             for _ in range(ROUNDS):
                 start = time.monotonic()
                 said = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
                 times.append(time.monotonic() - start)
-            figures[words] = {
+            figures[called] = {
                 "median_ms": round(statistics.median(times) * 1000),
                 "slowest_ms": round(max(times) * 1000),
                 "lines": said.count(b"\n"),
             }
-        subprocess.check_call(["umount", "/usr/local/bin"])
+            if own == live and said.count(b"holds 4.0 GiB now") != NODES * 4:
+                sys.exit(said[-500:].decode())
+        subprocess.check_call(["umount", "/usr/local/bin", "/etc/hosts"])
         size = sum((folder / file).stat().st_size for file in ["nodes", "details", "rows"])
     print(json.dumps({"nodes": NODES, "gpus": NODES * GPUS, "jobs": NODES * 5 + WAITING, "answers_mib": size >> 20, **figures}, indent=1))
 
