@@ -3,7 +3,7 @@
 use crate::config::error::PolicyError;
 use serde::Deserialize;
 
-/// `[metrics]`: who else is told what jobs use. By default nobody is.
+/// `[metrics]`: the ways in which others learn what jobs use. By default there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// The file in which the monitor keeps metrics for node_exporter.

@@ -29,7 +29,7 @@ pub struct NodePolicy {
     pub tag_field: TagField,
     /// The monitor's settings.
     pub monitor: Monitor,
-    /// Who else is told what jobs use.
+    /// The ways in which others learn what jobs use.
     pub metrics: Metrics,
     /// The traces that a job's end leaves.
     pub report: Report,

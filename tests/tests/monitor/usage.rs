@@ -102,7 +102,7 @@ fn page(cluster: &Cluster, node: &Node) -> Result<String> {
     Ok(page)
 }
 
-/// What `softmig status` shows where no monitor is: of a job whose node's exporter answers, and the reason if none does.
+/// `softmig status` on a machine without a monitor shows what the nodes' exporters answer, and the reason if one does not.
 fn status_elsewhere(cluster: &Cluster, node: &Node, (id, bytes): (u32, u64)) -> Result<()> {
     let status = || -> Result<Value> {
         let said = cluster.run("bob", &["softmig", "status", "--json"])?.ok()?;
@@ -220,7 +220,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         "{page}"
     );
 
-    // So do all nodes to `softmig status` on another machine, whoever asks.
+    // So does `softmig status` on another machine, for any user.
     status_elsewhere(&cluster, node, (one, context + 1000 * MIB))?;
 
     // Each user sees what is theirs.
