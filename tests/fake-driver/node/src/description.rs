@@ -27,12 +27,12 @@ pub struct Description {
     /// Whether the GPUs have a scheduler of their own: time slices, and channels that can be held. Without it kernels run one
     /// after the other, over all processes.
     pub scheduler: bool,
-    /// A function that takes [`SLOWLY`] to begin.
+    /// A function that takes 2 ms to begin: others call meanwhile.
     pub slow: Option<String>,
 }
 
-/// The time for which a call of [`Description::slow`] waits before it does anything: others call meanwhile.
-pub const SLOWLY: Duration = Duration::from_millis(2);
+/// The time for which a call of [`Description::slow`] waits before it does anything.
+pub(crate) const SLOWLY: Duration = Duration::from_millis(2);
 
 /// How time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
