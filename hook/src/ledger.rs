@@ -33,7 +33,7 @@ mod state;
 
 pub(crate) use allocations::{Holding, Holdings, Kind, Known};
 pub(crate) use charge::{
-    EXPORTED, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
+    EXPORTED, Ending, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
     given_back, keep, refund, released,
 };
 pub(crate) use current::here;

@@ -37,55 +37,74 @@ pub(crate) fn charged(
     result
 }
 
-/// Gives memory back. Its entry stays until the driver has it: another thread may give the memory a descriptor meanwhile, which
-/// keeps it.
+/// Gives memory back.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let ending = Ending::of(kind, name);
-    let result = call();
-    ending.ended(result, |_| None);
-    result
+    Ending::of_all(kind, name).around(call)
 }
 
 /// Gives back one reference to something that goes with its last.
 #[inline]
 pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    let ending = Ending::of(kind, name);
-    let result = call();
-    ending.ended(result, Holding::without_one);
-    result
+    Ending::of_one(kind, name).around(call)
 }
 
-/// Something that the driver is asked to end, or a reference to it.
-struct Ending {
+/// Something that the driver is asked to end, or a reference to it. Its entry stays until the driver has done so: another thread
+/// may give it a descriptor meanwhile, which keeps it.
+pub(crate) struct Ending {
     kind: Kind,
     name: u64,
+    /// The part that stays known.
+    left: fn(Holding) -> Option<Holding>,
     known: Option<(&'static Holdings, Known)>,
     _busy: Option<Busy>,
 }
 
 impl Ending {
+    /// All of it ends.
+    pub(crate) fn of_all(kind: Kind, name: u64) -> Self {
+        Self::of(kind, name, |_| None)
+    }
+
+    /// A reference to it ends.
+    pub(crate) fn of_one(kind: Kind, name: u64) -> Self {
+        Self::of(kind, name, Holding::without_one)
+    }
+
     #[inline(never)]
-    fn of(kind: Kind, name: u64) -> Self {
+    fn of(kind: Kind, name: u64, left: fn(Holding) -> Option<Holding>) -> Self {
         let known = holdings().and_then(|holdings| Some((holdings, holdings.find(kind, name)?)));
         let gpu = known.and_then(|(_, known)| LimitedGpu::on(known.held.device.into()));
         Self {
             kind,
             name,
+            left,
             known,
             _busy: gpu.as_ref().map(Busy::on),
         }
     }
 
-    /// The driver has answered. `left` says what stays known. The driver may have given the name to another thread by now: then
-    /// [`keep`] refunds, and not this.
+    /// Whether there is such a thing.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// Calls the driver, which ends it.
+    #[inline]
+    pub(crate) fn around(self, call: impl FnOnce() -> CUresult) -> CUresult {
+        let result = call();
+        self.ended(result);
+        result
+    }
+
+    /// The driver has answered. It may have given the name to another thread by now: then [`keep`] refunds, and not this.
     #[inline(never)]
-    fn ended(self, result: CUresult, left: fn(Holding) -> Option<Holding>) {
+    fn ended(self, result: CUresult) {
         let Some((holdings, known)) = self.known.filter(|_| result == CUDA_SUCCESS) else {
             return;
         };
         let over = holdings.change_known(self.kind, self.name, &known, |held| {
-            let left = left(held);
+            let left = (self.left)(held);
             (left, left.is_none().then_some(held))
         });
         if let Some(held) = over.flatten() {

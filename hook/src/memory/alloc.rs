@@ -9,7 +9,7 @@ use crate::driver::args::Out;
 use crate::driver::context;
 use crate::ledger::pieces::{PIECE, in_pieces, may_be_others, piece_of};
 use crate::ledger::stale::FREED;
-use crate::ledger::{self, Holding, Kind, LimitedGpu, here};
+use crate::ledger::{self, Ending, Holding, Kind, LimitedGpu, here};
 
 /// Allocates `bytes`. The driver writes the address to `pointer`.
 pub(crate) fn alloc<P: Copy + Into<u64>>(
@@ -70,15 +70,12 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
         return call();
     };
     // An allocation with pieces of its own begins with one.
-    let is_small = !address.is_multiple_of(PIECE);
-    if !is_small && holdings.get(Kind::Address, address).is_some() {
-        return ledger::given_back(Kind::Address, address, call);
-    }
-    if holdings.get(Kind::Piece, piece_of(address)).is_some() {
-        return ledger::released(Kind::Piece, piece_of(address), call);
-    }
-    if !may_be_others() {
-        return call();
+    let is_large = address.is_multiple_of(PIECE);
+    let large = is_large.then(|| Ending::of_all(Kind::Address, address));
+    let known = large.filter(Ending::is_known);
+    let ending = known.unwrap_or_else(|| Ending::of_one(Kind::Piece, piece_of(address)));
+    if ending.is_known() || !may_be_others() {
+        return ending.around(call);
     }
     match managed::free(holdings, address, call) {
         Ok(result) => result,
@@ -99,35 +96,26 @@ pub(crate) fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUres
         (Kind::Managed, may_be_others()),
         (Kind::Opened, may_be_others()),
     ];
-    let large = may_be
+    let found = may_be
         .into_iter()
         .filter_map(|(kind, may_be)| may_be.then_some(kind))
-        .find(|&kind| holdings.get(kind, address).is_some());
-    let Some(kind) = large else {
+        .find_map(|kind| Some((kind, holdings.find(kind, address)?)));
+    let Some((kind, known)) = found else {
         return ledger::released(Kind::Piece, piece_of(address), call);
     };
-    if kind == Kind::Opened {
-        // Its maker is charged as well.
-        return ledger::given_back(kind, address, call);
-    }
-    if holdings
-        .get(kind, address)
-        .is_some_and(|held| held.count == ledger::OUTLIVES)
-    {
+    // The maker of opened memory is charged as well.
+    if kind == Kind::Opened || known.held.count == ledger::OUTLIVES {
         return ledger::given_back(kind, address, call);
     }
     let result = call();
     if result == CUDA_SUCCESS {
-        holdings.change(kind, address, |known| {
-            let known = known.map(|held| Holding {
-                count: match held.count {
-                    // It was given a descriptor meanwhile.
-                    ledger::OUTLIVES => ledger::OUTLIVES,
-                    _ => FREED,
-                },
-                ..held
-            });
-            (known, ())
+        holdings.change_known(kind, address, &known, |held| {
+            let count = match held.count {
+                // It was given a descriptor meanwhile.
+                ledger::OUTLIVES => ledger::OUTLIVES,
+                _ => FREED,
+            };
+            (Some(Holding { count, ..held }), ())
         });
     }
     result
