@@ -98,7 +98,7 @@ fn ask(exporters: &Exporters, nodes: Vec<Node>) -> anyhow::Result<(Vec<usage::No
     }
     if !late.is_empty() {
         let late = late.into_iter().map(str::to_string).collect();
-        why.insert("softmig-exporter did not answer in time".into(), late);
+        why.insert("no answer in time".into(), late);
     }
     let note = |(why, nodes): (String, Vec<String>)| {
         let nodes = hostlist::compress(nodes.iter().map(String::as_str));
