@@ -33,8 +33,8 @@ mod state;
 
 pub(crate) use allocations::{Holding, Holdings, Kind, Known};
 pub(crate) use charge::{
-    EXPORTED, Ending, FROM_ELSEWHERE, OUTLIVES, add_reference, charged, described, drop_reference,
-    given_back, keep, refund, released,
+    EXPORTED, Ending, FROM_ELSEWHERE, OUTLIVES, Way, add_reference, charged, described,
+    drop_reference, given_back, keep, refund, released,
 };
 pub(crate) use current::here;
 pub(crate) use device::LimitedGpu;

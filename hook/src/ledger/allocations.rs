@@ -65,6 +65,13 @@ pub(crate) struct Known {
     serial: u32,
 }
 
+impl Known {
+    /// Whether both are the same thing.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.serial == other.serial
+    }
+}
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
@@ -235,7 +242,12 @@ impl Holdings {
 
     /// Forgets something.
     pub(crate) fn take(&self, kind: Kind, name: u64) -> Option<Holding> {
-        self.change(kind, name, |known| (None, known))
+        self.take_out(kind, name).map(|known| known.held)
+    }
+
+    /// The same, with all that was known.
+    pub(crate) fn take_out(&self, kind: Kind, name: u64) -> Option<Known> {
+        self.edit(kind, name, |known| (None, None, known))
     }
 
     /// A thing that is held.

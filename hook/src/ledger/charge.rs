@@ -37,48 +37,55 @@ pub(crate) fn charged(
     result
 }
 
-/// Gives memory back.
+/// Gives back memory that no descriptor can keep.
 #[inline]
 pub(crate) fn given_back(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of_all(kind, name).around(call)
+    Ending::of(kind, name, Way::TakenOut).around(call)
 }
 
-/// Gives back one reference to something that goes with its last.
+/// Gives back one reference to a handle or a piece, which goes with its last.
 #[inline]
 pub(crate) fn released(kind: Kind, name: u64, call: impl FnOnce() -> CUresult) -> CUresult {
-    Ending::of_one(kind, name).around(call)
+    Ending::of(kind, name, Way::OneReference).around(call)
 }
 
-/// Something that the driver is asked to end, or a reference to it. Its entry stays until the driver has done so: another thread
-/// may give it a descriptor meanwhile, which keeps it.
+/// The treatment of the entry of something that ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is taken out before the call, because the driver may give the same name to another thread at once. If the driver
+    /// refuses, it is kept again.
+    TakenOut,
+    /// It stays until the driver has the memory: another thread may give the memory a descriptor meanwhile, which keeps it.
+    Stays,
+    /// The same, and there is one reference less.
+    OneReference,
+}
+
+/// Something that the driver is asked to end, or a reference to it.
 pub(crate) struct Ending {
     kind: Kind,
     name: u64,
-    /// The part that stays known.
-    left: fn(Holding) -> Option<Holding>,
+    way: Way,
     known: Option<(&'static Holdings, Known)>,
     _busy: Option<Busy>,
 }
 
 impl Ending {
-    /// All of it ends.
-    pub(crate) fn of_all(kind: Kind, name: u64) -> Self {
-        Self::of(kind, name, |_| None)
-    }
-
-    /// A reference to it ends.
-    pub(crate) fn of_one(kind: Kind, name: u64) -> Self {
-        Self::of(kind, name, Holding::without_one)
-    }
-
     #[inline(never)]
-    fn of(kind: Kind, name: u64, left: fn(Holding) -> Option<Holding>) -> Self {
-        let known = holdings().and_then(|holdings| Some((holdings, holdings.find(kind, name)?)));
+    pub(crate) fn of(kind: Kind, name: u64, way: Way) -> Self {
+        let find = |holdings: &'static Holdings| {
+            let known = match way {
+                Way::TakenOut => holdings.take_out(kind, name),
+                Way::Stays | Way::OneReference => holdings.find(kind, name),
+            };
+            Some((holdings, known?))
+        };
+        let known = holdings().and_then(find);
         let gpu = known.and_then(|(_, known)| LimitedGpu::on(known.held.device.into()));
         Self {
             kind,
             name,
-            left,
+            way,
             known,
             _busy: gpu.as_ref().map(Busy::on),
         }
@@ -97,18 +104,34 @@ impl Ending {
         result
     }
 
-    /// The driver has answered. It may have given the name to another thread by now: then [`keep`] refunds, and not this.
+    /// The driver has answered. If the entry stayed, the name may be another thread's by now: then [`keep`] refunds, and not
+    /// this.
     #[inline(never)]
     fn ended(self, result: CUresult) {
-        let Some((holdings, known)) = self.known.filter(|_| result == CUDA_SUCCESS) else {
+        let Some((holdings, known)) = self.known else {
             return;
         };
-        let over = holdings.change_known(self.kind, self.name, &known, |held| {
-            let left = (self.left)(held);
-            (left, left.is_none().then_some(held))
-        });
-        if let Some(held) = over.flatten() {
-            refund(self.kind, &held);
+        let (kind, name) = (self.kind, self.name);
+        let over = match (self.way, result) {
+            (Way::TakenOut, CUDA_SUCCESS) => Some(known.held),
+            (Way::TakenOut, _) => {
+                let _ = holdings.put(kind, name, known.held);
+                None
+            }
+            (way, CUDA_SUCCESS) => {
+                let over = holdings.change_known(kind, name, &known, |held| {
+                    let left = match way {
+                        Way::OneReference => held.without_one(),
+                        _ => None,
+                    };
+                    (left, left.is_none().then_some(held))
+                });
+                over.flatten()
+            }
+            _ => None,
+        };
+        if let Some(held) = over {
+            refund(kind, &held);
         }
     }
 }
@@ -226,6 +249,8 @@ pub(crate) fn add_reference(holdings: &Holdings, kind: Kind, name: u64, new: Hol
         let held = Holding {
             count: held.count.saturating_add(1),
             units: held.units.max(new.units),
+            // The context of the one before may be ending.
+            other: new.other,
             ..held
         };
         (Some(held), before)

@@ -9,7 +9,7 @@ use crate::driver::args::Out;
 use crate::driver::context;
 use crate::ledger::pieces::{PIECE, in_pieces, may_be_others, piece_of};
 use crate::ledger::stale::FREED;
-use crate::ledger::{self, Ending, Holding, Kind, LimitedGpu, here};
+use crate::ledger::{self, Ending, Holding, Kind, LimitedGpu, Way, here};
 
 /// Allocates `bytes`. The driver writes the address to `pointer`.
 pub(crate) fn alloc<P: Copy + Into<u64>>(
@@ -71,9 +71,10 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     };
     // An allocation with pieces of its own begins with one.
     let is_large = address.is_multiple_of(PIECE);
-    let large = is_large.then(|| Ending::of_all(Kind::Address, address));
+    let large = is_large.then(|| Ending::of(Kind::Address, address, Way::Stays));
     let known = large.filter(Ending::is_known);
-    let ending = known.unwrap_or_else(|| Ending::of_one(Kind::Piece, piece_of(address)));
+    let ending =
+        known.unwrap_or_else(|| Ending::of(Kind::Piece, piece_of(address), Way::OneReference));
     if ending.is_known() || !may_be_others() {
         return ending.around(call);
     }

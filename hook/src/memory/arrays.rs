@@ -92,7 +92,7 @@ fn remember(gpu: &LimitedGpu, kind: Kind, handle: u64, units: u32) {
         count: 1,
         other: context::current(),
     };
-    ledger::keep(gpu, kind, handle, held);
+    let _ = gpu.holdings().put(kind, handle, held);
 }
 
 /// Makes an array.

@@ -11,7 +11,7 @@ use crate::ledger::{self, Holdings, Kind, Known};
 type Found = (Kind, u64, Known);
 
 /// Calls what keeps something that is held. It is looked for before the call, because another thread may give it back meanwhile, and
-/// after it, because another thread may have been given it since.
+/// after it, because another thread may have been given its name since. Which of the two is kept is not known then, so both count.
 fn keeping(
     find: impl Fn(&Holdings) -> Option<Found>,
     other: u64,
@@ -20,14 +20,25 @@ fn keeping(
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
-    let found = find(holdings);
+    let before = find(holdings);
     let result = call();
-    if result == CUDA_SUCCESS
-        && let Some((kind, name, known)) = found.or_else(|| find(holdings))
-    {
-        ledger::described(holdings, kind, name, &known, other);
+    if result == CUDA_SUCCESS {
+        kept(holdings, before, find(holdings), other);
     }
     result
+}
+
+#[inline(never)]
+fn kept(holdings: &Holdings, before: Option<Found>, after: Option<Found>, other: u64) {
+    let is_same = |now: &Found| {
+        let same =
+            |(kind, name, known): &Found| (*kind, *name) == (now.0, now.1) && known.is(&now.2);
+        before.as_ref().is_some_and(same)
+    };
+    let after = after.filter(|now| !is_same(now));
+    for (kind, name, known) in [before, after].into_iter().flatten() {
+        ledger::described(holdings, kind, name, &known, other);
+    }
 }
 
 /// Physical memory by its handle.
