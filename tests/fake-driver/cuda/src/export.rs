@@ -16,7 +16,7 @@
 
 use std::ffi::c_void;
 
-use softmig_fake_node::Function;
+use softmig_fake_node::{Function, Slow};
 
 use crate::entry;
 
@@ -33,10 +33,8 @@ pub(crate) struct Symbol {
 }
 
 /// Counts a call, if there is a node.
-pub(crate) fn count(function: &Function) {
-    if let Ok(process) = entry::process() {
-        function.count(process);
-    }
+pub(crate) fn count(function: &Function) -> Option<Slow> {
+    function.count(entry::process().ok()?)
 }
 
 /// Makes the functions of one topic, row by row; see this file's first lines.
@@ -110,7 +108,7 @@ macro_rules! export {
         ) -> softmig_driver_sys::cuda::CUresult {
             static FUNCTION: softmig_fake_node::Function =
                 softmig_fake_node::Function::new(stringify!($name));
-            $crate::export::count(&FUNCTION);
+            let _slow = $crate::export::count(&FUNCTION);
             $(
                 // SAFETY: who calls a function of the driver gives it what its manual says, or null.
                 let $arg = unsafe { <$type as softmig_fake_node::edge::Edge>::from_raw($arg) };

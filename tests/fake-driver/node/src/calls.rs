@@ -53,23 +53,36 @@ impl Function {
         }
     }
 
-    /// Counts a call, and waits where the node's description says that the function is slow.
-    pub fn count(&self, process: &Process) {
+    /// Counts a call, and waits where the node's description says that the function is slow: now, and when what it returns ends.
+    pub fn count(&self, process: &Process) -> Option<Slow> {
         // Relaxed: the number is the same whichever thread finds it.
         let number = match self.number.load(Ordering::Relaxed) {
             0 => {
-                let Some(number) = process.function(self.name) else {
-                    return;
-                };
+                let number = process.function(self.name)?;
                 self.number.store(number + 1, Ordering::Relaxed);
                 number
             }
             known => known - 1,
         };
         process.count(number);
-        if process.description().slow.as_deref() == Some(self.name) {
-            std::thread::sleep(SLOWLY);
-        }
+        let is_slow = process.description().slow.as_deref() == Some(self.name);
+        is_slow.then(Slow::begin)
+    }
+}
+
+/// A call that is slow to begin and to end.
+pub struct Slow(());
+
+impl Slow {
+    fn begin() -> Slow {
+        std::thread::sleep(SLOWLY);
+        Slow(())
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        std::thread::sleep(SLOWLY);
     }
 }
 

@@ -27,11 +27,11 @@ pub struct Description {
     /// Whether the GPUs have a scheduler of their own: time slices, and channels that can be held. Without it kernels run one
     /// after the other, over all processes.
     pub scheduler: bool,
-    /// A function that takes 2 ms to begin: others call meanwhile.
+    /// A function that takes 2 ms to begin and 2 ms to end: others call meanwhile.
     pub slow: Option<String>,
 }
 
-/// The time for which a call of [`Description::slow`] waits before it does anything.
+/// The time for which a call of [`Description::slow`] waits before it does anything, and again when it has done all.
 pub(crate) const SLOWLY: Duration = Duration::from_millis(2);
 
 /// How time passes.
@@ -102,7 +102,7 @@ impl Description {
         self
     }
 
-    /// The same with a function that is slow to begin, by its name.
+    /// The same with a function that is slow to begin and to end, by its name.
     #[must_use]
     pub fn slow(mut self, function: &str) -> Description {
         self.slow = Some(function.into());

@@ -55,7 +55,7 @@ mod usage;
 mod visible;
 
 pub use block::{Block, BlockId};
-pub use calls::Function;
+pub use calls::{Function, Slow};
 pub use checkpoint::Stage;
 pub use description::{Clock, Description, Device};
 pub use error::{AttachError, CheckpointError, MemoryError, NodeError};

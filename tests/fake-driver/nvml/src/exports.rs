@@ -10,16 +10,14 @@
 //! makes the function, which counts the call, takes the arguments over and turns the outcome into a code, and compares
 //! its signature with NVIDIA's declaration.
 
-use softmig_fake_node::Function;
+use softmig_fake_node::{Function, Slow};
 
 use crate::Outcome;
 use crate::session;
 
 /// Counts a call, if there is a node.
-pub(crate) fn count(function: &Function) {
-    if let Ok(process) = session::process() {
-        function.count(process);
-    }
+pub(crate) fn count(function: &Function) -> Option<Slow> {
+    function.count(session::process().ok()?)
 }
 
 /// The code that a function returns.
@@ -43,7 +41,7 @@ macro_rules! exports {
         ) -> softmig_driver_sys::nvml::nvmlReturn_t {
             static FUNCTION: softmig_fake_node::Function =
                 softmig_fake_node::Function::new(stringify!($name));
-            $crate::exports::count(&FUNCTION);
+            let _slow = $crate::exports::count(&FUNCTION);
             $(
                 // SAFETY: who calls a function of NVML gives it what its manual says, or null.
                 let $arg = unsafe { <$type as softmig_fake_node::edge::Edge>::from_raw($arg) };
