@@ -281,6 +281,34 @@ static void kept_while_given_back(int rounds, size_t mib, const char *how)
     printf("%s: rounds=%d\n", how, taken);
 }
 
+static volatile device_pointer place;
+static device_pointer elsewhere;
+static volatile bool is_over;
+
+static void *writes_to_place(void *unused)
+{
+    (void)unused;
+    while (!is_over)
+        place = elsewhere;
+    return NULL;
+}
+
+// One thread writes another allocation's address all the time to the place where the driver is to write that of a new one.
+static void overwritten(int most, size_t each_mib)
+{
+    begin();
+    pthread_t thread;
+    must("cuMemAlloc", cu.cuMemAlloc_v2(&elsewhere, each_mib * MIB));
+    if (pthread_create(&thread, NULL, writes_to_place, NULL) != 0)
+        fail("pthread_create", "no thread");
+    int taken = 1;
+    while (taken < most && cu.cuMemAlloc_v2((device_pointer *)&place, each_mib * MIB) == SUCCESS)
+        taken++;
+    is_over = true;
+    pthread_join(thread, NULL);
+    printf("overwritten: taken=%d\n", taken);
+}
+
 // Pieces that a descriptor keeps: the driver may give their addresses again.
 static void pieces(int most)
 {
@@ -357,6 +385,8 @@ int main(int count, char **words)
         apart();
     else if (strcmp(action, "export") == 0 || strcmp(action, "address") == 0 || strcmp(action, "map") == 0)
         kept_while_given_back((int)numbers[0], numbers[1], action);
+    else if (strcmp(action, "overwritten") == 0)
+        overwritten((int)numbers[0], numbers[1]);
     else if (strcmp(action, "pieces") == 0)
         pieces((int)numbers[0]);
     else if (strcmp(action, "limits") == 0)

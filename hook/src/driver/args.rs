@@ -5,6 +5,7 @@
     reason = "reads and writes where programs and the driver say"
 )]
 
+use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_ulonglong, c_void};
 use core::marker::PhantomData;
 
@@ -75,6 +76,15 @@ impl<'a, T: Copy> Out<'a, T> {
         }
     }
 
+    /// A value of this library's for the driver to write to, of which this place gets a copy.
+    #[inline]
+    pub(crate) fn given(self) -> Given<'a, T> {
+        Given {
+            value: self.get().map(Cell::new),
+            place: self,
+        }
+    }
+
     /// The same place, to be read.
     pub(crate) fn input(self) -> In<'a, T> {
         In(self.0, PhantomData)
@@ -84,6 +94,39 @@ impl<'a, T: Copy> Out<'a, T> {
     pub(crate) fn behind<U>(self, pointer: impl FnOnce(&T) -> *mut U) -> Out<'a, U> {
         let place = self.get().map_or(core::ptr::null_mut(), |it| pointer(&it));
         Out(place, PhantomData)
+    }
+}
+
+/// A value that the driver writes, and the program's place for it. The driver writes to memory of this library's, and the
+/// program's place gets a copy. So no other thread of the program can change the value before this library has read it.
+pub(crate) struct Given<'a, T> {
+    /// `None` if the program gave no place.
+    value: Option<Cell<T>>,
+    place: Out<'a, T>,
+}
+
+impl<T: Copy> Given<'_, T> {
+    /// The place for the driver.
+    #[inline]
+    pub(crate) fn place(&self) -> *mut T {
+        self.value
+            .as_ref()
+            .map_or(core::ptr::null_mut(), Cell::as_ptr)
+    }
+
+    /// Gives the program what the driver wrote. Returns `result`.
+    #[inline]
+    pub(crate) fn passed_on<R>(&self, result: R) -> R {
+        if let Some(value) = self.get() {
+            self.place.set(value);
+        }
+        result
+    }
+
+    /// The value that the driver wrote.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<T> {
+        self.value.as_ref().map(Cell::get)
     }
 }
 

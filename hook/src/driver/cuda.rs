@@ -24,16 +24,16 @@ macro_rules! cuda_functions {
     }
     Context {
         fn cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult
-            { contexts::create[context](device) }
+            { contexts::create(device) giving context }
         fn cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) -> CUresult
-            { contexts::create[context](device) }
+            { contexts::create(device) giving context }
         fn cuCtxCreate_v3(
             context: *mut CUcontext, params_array: *mut CUexecAffinityParam, num_params: c_int, flags: c_uint,
             device: CUdevice) -> CUresult
-            { contexts::create[context](device) }
+            { contexts::create(device) giving context }
         fn cuCtxCreate_v4(
             context: *mut CUcontext, ctx_create_params: *mut CUctxCreateParams, flags: c_uint, device: CUdevice) -> CUresult
-            { contexts::create[context](device) }
+            { contexts::create(device) giving context }
         fn cuCtxDestroy(context: CUcontext) -> CUresult { contexts::destroy(context) }
         fn cuCtxDestroy_v2(context: CUcontext) -> CUresult { contexts::destroy(context) }
         fn cuCtxAttach(context: *mut CUcontext, flags: c_uint) -> CUresult;
@@ -50,27 +50,27 @@ macro_rules! cuda_functions {
             { contexts::create_green(device) }
         fn cuGreenCtxDestroy(ctx: CUgreenCtx) -> CUresult;
         fn cuGreenCtxStreamCreate(stream: *mut CUstream, context: CUgreenCtx, flags: c_uint, priority: c_int) -> CUresult
-            { streams::create[stream]() }
-        fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult { streams::create[stream]() }
+            { streams::create() giving stream }
+        fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> CUresult { streams::create() giving stream }
         fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int) -> CUresult
-            { streams::create[stream]() }
+            { streams::create() giving stream }
         fn cuCtxFromGreenCtx(context: *mut CUcontext, ctx: CUgreenCtx) -> CUresult;
     }
     Memory {
         fn cuMemAlloc(pointer: *mut CUdeviceptr_v1, bytes: c_uint) -> CUresult
-            { alloc::alloc[pointer](bytes.into(), c"cuMemAlloc") }
+            { alloc::alloc(bytes.into(), c"cuMemAlloc") giving pointer }
         fn cuMemAlloc_v2(pointer: *mut CUdeviceptr, bytes: usize) -> CUresult
-            { alloc::alloc[pointer](bytes as u64, c"cuMemAlloc") }
+            { alloc::alloc(bytes as u64, c"cuMemAlloc") giving pointer }
         fn cuMemAllocPitch(
             pointer: *mut CUdeviceptr_v1, pitch: *mut c_uint, width_in_bytes: c_uint, height: c_uint,
             element_size_bytes: c_uint) -> CUresult
-            { alloc::alloc_pitched[pointer](width_in_bytes.into(), height.into()) }
+            { alloc::alloc_pitched(width_in_bytes.into(), height.into()) giving pointer }
         fn cuMemAllocPitch_v2(
             pointer: *mut CUdeviceptr, pitch: *mut usize, width_in_bytes: usize, height: usize,
             element_size_bytes: c_uint) -> CUresult
-            { alloc::alloc_pitched[pointer](width_in_bytes as u64, height as u64) }
+            { alloc::alloc_pitched(width_in_bytes as u64, height as u64) giving pointer }
         fn cuMemAllocManaged(pointer: *mut CUdeviceptr, bytes: usize, flags: c_uint) -> CUresult
-            { managed::alloc[pointer](bytes as u64) }
+            { managed::alloc(bytes as u64) giving pointer }
         fn cuMemFree(pointer: CUdeviceptr_v1) -> CUresult { alloc::free(pointer.into()) }
         fn cuMemFree_v2(pointer: CUdeviceptr) -> CUresult { alloc::free(pointer) }
         fn cuMemAllocAsync(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream) and cuMemAllocAsync_ptsz -> CUresult
@@ -82,7 +82,7 @@ macro_rules! cuda_functions {
         fn cuMemFreeAsync(pointer: CUdeviceptr, stream: CUstream) and cuMemFreeAsync_ptsz -> CUresult
             { alloc::free_later(pointer) }
         fn cuMemPoolCreate(pool: *mut CUmemoryPool, pool_props: *const CUmemPoolProps) -> CUresult
-            { pools::create[pool]() copying pool_props }
+            { pools::create() giving pool copying pool_props }
         fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult { pools::destroy(pool) }
         fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult { pools::trim(pool) }
         fn cuDeviceSetMemPool(device: CUdevice, pool: CUmemoryPool) -> CUresult { pools::set_current() }
@@ -98,11 +98,11 @@ macro_rules! cuda_functions {
             flags: c_ulonglong) -> CUresult;
         fn cuMemPoolImportPointer(
             ptr_out: *mut CUdeviceptr, pool: CUmemoryPool, share_data: *mut CUmemPoolPtrExportData) -> CUresult
-            { ipc::import_pointer[ptr_out]() }
+            { ipc::import_pointer() giving ptr_out }
         fn cuMemCreate(
             handle: *mut CUmemGenericAllocationHandle, size: usize, prop: *const CUmemAllocationProp,
             flags: c_ulonglong) -> CUresult
-            { vmm::create[handle](size) copying prop }
+            { vmm::create(size) giving handle copying prop }
         fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult { vmm::release(handle) }
         fn cuMemMap(
             ptr: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: c_ulonglong) -> CUresult
@@ -118,9 +118,9 @@ macro_rules! cuda_functions {
         fn cuMemImportFromShareableHandle(
             handle: *mut CUmemGenericAllocationHandle, os_handle: *mut c_void,
             sh_handle_type: CUmemAllocationHandleType) -> CUresult
-            { vmm::import[handle]() }
+            { vmm::import() giving handle }
         fn cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, addr: *mut c_void) -> CUresult
-            { vmm::retain[handle](addr as u64) }
+            { vmm::retain(addr as u64) giving handle }
         fn cuMemGetHandleForAddressRange(
             handle: *mut c_void, pointer: CUdeviceptr, size: usize, handle_type: CUmemRangeHandleType,
             flags: c_ulonglong) -> CUresult
@@ -158,18 +158,18 @@ macro_rules! cuda_functions {
             prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong,
             stream: CUstream) and cuMemDiscardAndPrefetchBatchAsync_ptsz -> CUresult;
         fn cuArrayCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult
-            { arrays::create[handle]() copying allocate_array }
+            { arrays::create() giving handle copying allocate_array }
         fn cuArrayCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY_DESCRIPTOR) -> CUresult
-            { arrays::create[handle]() copying allocate_array }
+            { arrays::create() giving handle copying allocate_array }
         fn cuArray3DCreate(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult
-            { arrays::create[handle]() copying allocate_array }
+            { arrays::create() giving handle copying allocate_array }
         fn cuArray3DCreate_v2(handle: *mut CUarray, allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult
-            { arrays::create[handle]() copying allocate_array }
+            { arrays::create() giving handle copying allocate_array }
         fn cuArrayDestroy(array: CUarray) -> CUresult { ledger::given_back(Kind::Array, array as u64) }
         fn cuMipmappedArrayCreate(
             handle: *mut CUmipmappedArray, mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR,
             num_mipmap_levels: c_uint) -> CUresult
-            { arrays::create_mipmapped[handle](num_mipmap_levels) copying mipmapped_array_desc }
+            { arrays::create_mipmapped(num_mipmap_levels) giving handle copying mipmapped_array_desc }
         fn cuMipmappedArrayDestroy(mipmapped_array: CUmipmappedArray) -> CUresult
             { ledger::given_back(Kind::Mipmap, mipmapped_array as u64) }
         fn cuGraphAddMemAllocNode(
@@ -187,17 +187,17 @@ macro_rules! cuda_functions {
         fn cuGraphInstantiate(
             graph_exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log_buffer: *mut c_char,
             buffer_size: usize) -> CUresult
-            { graphs::instantiate[graph_exec](graph) }
+            { graphs::instantiate(graph) giving graph_exec }
         fn cuGraphInstantiate_v2(
             graph_exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log_buffer: *mut c_char,
             buffer_size: usize) -> CUresult
-            { graphs::instantiate[graph_exec](graph) }
+            { graphs::instantiate(graph) giving graph_exec }
         fn cuGraphInstantiateWithFlags(graph_exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong) -> CUresult
-            { graphs::instantiate[graph_exec](graph) }
+            { graphs::instantiate(graph) giving graph_exec }
         fn cuGraphInstantiateWithParams(
             graph_exec: *mut CUgraphExec, graph: CUgraph,
             instantiate_params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) and cuGraphInstantiateWithParams_ptsz -> CUresult
-            { graphs::instantiate_with_params[graph_exec](graph) }
+            { graphs::instantiate_with_params(graph) giving graph_exec }
         fn cuGraphUpload(graph_exec: CUgraphExec, stream: CUstream) and cuGraphUpload_ptsz -> CUresult
             { graphs::launched(graph_exec, c"cuGraphUpload") }
         fn cuGraphExecUpdate(
@@ -214,47 +214,47 @@ macro_rules! cuda_functions {
         fn cuGraphExecDestroy(graph_exec: CUgraphExec) -> CUresult { graphs::destroy(graph_exec) }
         fn cuDeviceGraphMemTrim(device: CUdevice) -> CUresult { graphs::trim(device) }
         fn cuIpcGetMemHandle(handle: *mut CUipcMemHandle, pointer: CUdeviceptr) -> CUresult;
-        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult { ipc::open[pdptr]() }
+        fn cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult { ipc::open() giving pdptr }
         fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> CUresult
-            { ipc::open[pdptr]() }
+            { ipc::open() giving pdptr }
         fn cuIpcCloseMemHandle(pointer: CUdeviceptr) -> CUresult { ledger::released(Kind::Opened, pointer) }
         fn cuImportExternalMemory(
             ext_mem_out: *mut CUexternalMemory, mem_handle_desc: *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult
-            { ipc::import[ext_mem_out]() copying mem_handle_desc }
+            { ipc::import() giving ext_mem_out copying mem_handle_desc }
         fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult { ledger::given_back(Kind::External, ext_mem as u64) }
-        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult { modules::load[module](c"cuModuleLoad") }
+        fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult { modules::load(c"cuModuleLoad") giving module }
         fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult
-            { modules::load[module](c"cuModuleLoadData") }
+            { modules::load(c"cuModuleLoadData") giving module }
         fn cuModuleLoadDataEx(
             module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut CUjit_option,
             option_values: *mut *mut c_void) -> CUresult
-            { modules::load[module](c"cuModuleLoadDataEx") }
+            { modules::load(c"cuModuleLoadDataEx") giving module }
         fn cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void) -> CUresult
-            { modules::load[module](c"cuModuleLoadFatBinary") }
+            { modules::load(c"cuModuleLoadFatBinary") giving module }
         fn cuModuleUnload(hmod: CUmodule) -> CUresult { modules::unload() }
         fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) -> CUresult { modules::find() }
         fn cuModuleGetGlobal(
             pointer: *mut CUdeviceptr_v1, bytes: *mut c_uint, module: CUmodule, name: *const c_char) -> CUresult
             { modules::find() }
         fn cuModuleGetGlobal_v2(pointer: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char) -> CUresult
-            { modules::find_variable[pointer](c"cuModuleGetGlobal") }
+            { modules::find_variable(c"cuModuleGetGlobal") giving pointer }
         fn cuLibraryLoadData(
             library: *mut CUlibrary, code: *const c_void, jit_options: *mut CUjit_option, jit_options_values: *mut *mut c_void,
             num_jit_options: c_uint, library_options: *mut CUlibraryOption, library_option_values: *mut *mut c_void,
             num_library_options: c_uint) -> CUresult
-            { modules::load_library[library](c"cuLibraryLoadData") }
+            { modules::load_library(c"cuLibraryLoadData") giving library }
         fn cuLibraryLoadFromFile(
             library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut CUjit_option,
             jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut CUlibraryOption,
             library_option_values: *mut *mut c_void, num_library_options: c_uint) -> CUresult
-            { modules::load_library[library](c"cuLibraryLoadFromFile") }
+            { modules::load_library(c"cuLibraryLoadFromFile") giving library }
         fn cuLibraryUnload(library: CUlibrary) -> CUresult { modules::unload() }
         fn cuLibraryGetModule(module: *mut CUmodule, library: CUlibrary) -> CUresult { modules::find() }
         fn cuLibraryGetGlobal(pointer: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) -> CUresult
-            { modules::find_variable[pointer](c"cuLibraryGetGlobal") }
+            { modules::find_variable(c"cuLibraryGetGlobal") giving pointer }
         fn cuLibraryGetManaged(
             pointer: *mut CUdeviceptr, bytes: *mut usize, library: CUlibrary, name: *const c_char) -> CUresult
-            { modules::find_variable[pointer](c"cuLibraryGetManaged") }
+            { modules::find_variable(c"cuLibraryGetManaged") giving pointer }
         fn cuKernelGetFunction(function: *mut CUfunction, kernel: CUkernel) -> CUresult { modules::find() }
         fn cuFuncLoad(function: CUfunction) -> CUresult { modules::find() }
         fn cuCheckpointProcessCheckpoint(pid: c_int, args: *mut CUcheckpointCheckpointArgs) -> CUresult;

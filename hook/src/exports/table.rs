@@ -49,8 +49,9 @@ pub(super) fn ours(library: &Library, row: &Row) -> *const () {
 ///
 /// | form | what the handler gets |
 /// |---|---|
-/// | `f[out](bytes)` | `out`, `bytes`, and the call |
-/// | `f[out](bytes) copying description` | `out`, a copy of the description, `bytes`, and the call with this copy, which no other thread of the program changes meanwhile |
+/// | `f[place](bytes)` | `place`, `bytes`, and the call |
+/// | `f(bytes) giving out` | what the driver [gives](crate::driver::args::Given) at `out`, `bytes`, and the call |
+/// | `f(bytes) copying description` | a copy of the description, `bytes`, and the call with this copy, which no other thread of the program changes meanwhile. Where `giving` is too, what the driver gives comes first |
 /// | `f(device) with [count, list]` | `count`, `list`, `device`, and the call, which takes other places for `count` and `list` |
 /// | `f(form(stream))` | the stream, of a function that has two names as the form that was called names it, and the call |
 /// | `gives f[in](stream)` | `in` and `stream`: it makes the [item](crate::launch::copies::Item) that the call gives a stream |
@@ -122,11 +123,23 @@ macro_rules! export {
         )
     };
     (@answer $name:ident $arguments:tt {
-        $($handler:ident)::+ $([$($place:ident),*])? ($($value:expr),*) copying $copied:ident
+        $($handler:ident)::+ ($($value:expr),*) $(giving $given:ident)? copying $copied:ident
     }) => {{
         let copy = export!(@checked $copied).get();
         let $copied = $crate::driver::args::copied(copy.as_ref(), $copied);
-        export!(@answer $name $arguments { $($handler)::+ [$($($place,)*)? $copied] ($($value),*) })
+        export!(@answer $name $arguments { $($handler)::+ [$copied] ($($value),*) $(giving $given)? })
+    }};
+    (@answer $name:ident $arguments:tt {
+        $($handler:ident)::+ $([$place:ident])? ($($value:expr),*) giving $given:ident
+    }) => {{
+        let given = export!(@checked $given).given();
+        let $given = given.place();
+        $($handler)::+(
+            &given,
+            $(export!(@checked $place),)?
+            $($value,)*
+            || given.passed_on(export!(@call $name $arguments)),
+        )
     }};
     (@answer $name:ident $arguments:tt {
         $($handler:ident)::+ $([$($place:ident),*])? ($($value:expr),*)

@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUresult};
 
 use super::managed;
-use crate::driver::args::Out;
+use crate::driver::args::Given;
 use crate::driver::context;
 use crate::ledger::pieces::{PIECE, in_pieces, may_be_others, piece_of};
 use crate::ledger::stale::FREED;
@@ -13,10 +13,19 @@ use crate::ledger::{self, Ending, Holding, Kind, LimitedGpu, Way, here};
 
 /// Allocates `bytes`. The driver writes the address to `pointer`.
 pub(crate) fn alloc<P: Copy + Into<u64>>(
-    pointer: Out<P>,
+    pointer: &Given<P>,
     bytes: u64,
     function: &CStr,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
+) -> CUresult {
+    allocated(&|| pointer.get().map(Into::into), bytes, function, &call)
+}
+
+fn allocated(
+    address: &dyn Fn() -> Option<u64>,
+    bytes: u64,
+    function: &CStr,
+    call: &dyn Fn() -> CUresult,
 ) -> CUresult {
     // The driver itself refuses to allocate 0 bytes.
     let Some(gpu) = here().filter(|_| bytes > 0) else {
@@ -24,8 +33,8 @@ pub(crate) fn alloc<P: Copy + Into<u64>>(
     };
     let units = in_pieces(bytes);
     ledger::charged(&gpu, units, function, call, || {
-        if let Some(address) = pointer.get() {
-            remember(&gpu, address.into(), bytes, units);
+        if let Some(address) = address() {
+            remember(&gpu, address, bytes, units);
         }
     })
 }
@@ -35,10 +44,10 @@ const PITCH: u64 = 512;
 
 /// Allocates `height` rows of `width` bytes.
 pub(crate) fn alloc_pitched<P: Copy + Into<u64>>(
-    pointer: Out<P>,
+    pointer: &Given<P>,
     width: u64,
     height: u64,
-    call: impl FnOnce() -> CUresult,
+    call: impl Fn() -> CUresult,
 ) -> CUresult {
     let row = width.div_ceil(PITCH).saturating_mul(PITCH);
     alloc(
@@ -65,7 +74,11 @@ fn remember(gpu: &LimitedGpu, address: u64, bytes: u64, units: u32) {
 }
 
 /// Frees what is at an address.
-pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn free(address: u64, call: impl Fn() -> CUresult) -> CUresult {
+    freed(address, &call)
+}
+
+fn freed(address: u64, call: &dyn Fn() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
     };
@@ -86,7 +99,11 @@ pub(crate) fn free(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
 
 /// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which no call tells: it stays
 /// charged until the driver knows it no more ([`crate::ledger::stale`]). A small one's piece is refunded at once.
-pub(crate) fn free_later(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn free_later(address: u64, call: impl Fn() -> CUresult) -> CUresult {
+    freed_later(address, &call)
+}
+
+fn freed_later(address: u64, call: &dyn Fn() -> CUresult) -> CUresult {
     let Some(holdings) = ledger::holdings() else {
         return call();
     };

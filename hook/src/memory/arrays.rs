@@ -10,7 +10,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args::{In, Out, zeroed};
+use crate::driver::args::{Given, In, zeroed};
 use crate::driver::stream::relaxed;
 use crate::driver::{context, cuda_queries};
 use crate::ledger::{self, Holding, Kind, LimitedGpu, here};
@@ -97,7 +97,7 @@ fn remember(gpu: &LimitedGpu, kind: Kind, handle: u64, units: u32) {
 
 /// Makes an array.
 pub(crate) fn create<D: Copy + Shape>(
-    handle: Out<CUarray>,
+    handle: &Given<CUarray>,
     description: In<D>,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
@@ -105,7 +105,7 @@ pub(crate) fn create<D: Copy + Shape>(
 }
 
 fn create_as(
-    handle: Out<CUarray>,
+    handle: &Given<CUarray>,
     shape: Option<CUDA_ARRAY3D_DESCRIPTOR>,
     call: &dyn Fn() -> CUresult,
 ) -> CUresult {
@@ -123,7 +123,7 @@ fn create_as(
 
 /// Makes a mipmapped array.
 pub(crate) fn create_mipmapped(
-    handle: Out<CUmipmappedArray>,
+    handle: &Given<CUmipmappedArray>,
     description: In<CUDA_ARRAY3D_DESCRIPTOR>,
     levels: c_uint,
     call: impl FnOnce() -> CUresult,

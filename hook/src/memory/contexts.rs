@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 use softmig_policy::node::job_conf::MAX_GPUS;
 
-use crate::driver::args::Out;
+use crate::driver::args::Given;
 use crate::driver::context::{self, is_active, primary_of};
 use crate::driver::device;
 use crate::identity::gate;
@@ -34,14 +34,14 @@ fn on(device: CUdevice) -> Option<LimitedGpu> {
 
 /// Makes a context beside the primary one.
 pub(crate) fn create(
-    place: Out<CUcontext>,
+    place: &Given<CUcontext>,
     device: CUdevice,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     created(place, device, &call)
 }
 
-fn created(place: Out<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
+fn created(place: &Given<CUcontext>, device: CUdevice, call: &dyn Fn() -> CUresult) -> CUresult {
     if gate::is_limited_process() {
         context::expect_several_contexts();
     }

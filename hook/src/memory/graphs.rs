@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args::{Out, zeroed};
+use crate::driver::args::{Given, Out, zeroed};
 use crate::driver::cuda_queries;
 use crate::driver::stream::Stream;
 use crate::identity::gate;
@@ -178,7 +178,7 @@ fn made(
 
 /// Instantiates a graph.
 pub(crate) fn instantiate(
-    exec: Out<CUgraphExec>,
+    exec: &Given<CUgraphExec>,
     graph: CUgraph,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
@@ -187,7 +187,7 @@ pub(crate) fn instantiate(
 
 /// The same with parameters, by which the graph may be uploaded at once.
 pub(crate) fn instantiate_with_params(
-    exec: Out<CUgraphExec>,
+    exec: &Given<CUgraphExec>,
     graph: CUgraph,
     call: impl Fn() -> CUresult,
 ) -> CUresult {
@@ -254,30 +254,53 @@ pub(crate) fn launched(
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     // Relaxed: a thread that launches a graph has seen it instantiated.
-    if !ANY.load(Ordering::Relaxed) || !gate::is_limited_process() {
-        return call();
+    let may_grow = ANY.load(Ordering::Relaxed) && gate::is_limited_process();
+    let growth = match may_grow.then(|| Growth::of(exec, function)) {
+        Some(Err(refused)) => return refused,
+        Some(Ok(growth)) => growth,
+        None => None,
+    };
+    let result = call();
+    if let Some(growth) = growth {
+        growth.settle();
     }
-    launched_with_memory(exec, function, call)
+    result
 }
 
-#[cold]
-fn launched_with_memory(
-    exec: CUgraphExec,
-    function: &CStr,
-    call: impl FnOnce() -> CUresult,
-) -> CUresult {
-    let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
-    let gpu = held.and_then(|held| LimitedGpu::on(held.device.into()));
-    let (Some(held), Some(gpu)) = (held, gpu) else {
-        return call();
-    };
-    let busy = Busy::on(&gpu);
-    if !gpu.reserve(&busy, held.units, function) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+/// The memory by which a GPU's graphs may grow when one is launched.
+struct Growth {
+    gpu: LimitedGpu,
+    units: u32,
+    _busy: Busy,
+}
+
+impl Growth {
+    /// Reserves it.
+    #[cold]
+    #[inline(never)]
+    fn of(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {
+        let held = ledger::holdings().and_then(|holdings| holdings.get(Kind::Graph, exec as u64));
+        let gpu = held.and_then(|held| LimitedGpu::on(held.device.into()));
+        let (Some(held), Some(gpu)) = (held, gpu) else {
+            return Ok(None);
+        };
+        let busy = Busy::on(&gpu);
+        if !gpu.reserve(&busy, held.units, function) {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        Ok(Some(Self {
+            gpu,
+            units: held.units,
+            _busy: busy,
+        }))
     }
-    let result = call();
-    pools::graphs_grew(&gpu, held.units);
-    result
+
+    /// Compares the reservation with what the graphs hold, once the driver was asked.
+    #[cold]
+    #[inline(never)]
+    fn settle(self) {
+        pools::graphs_grew(&self.gpu, self.units);
+    }
 }
 
 /// Launches a graph, whose time is charged then.

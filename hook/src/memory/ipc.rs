@@ -9,7 +9,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args::{In, Out};
+use crate::driver::args::{Given, In};
 use crate::driver::device::device_of;
 use crate::driver::{context, cuda_queries};
 use crate::identity::gate;
@@ -18,7 +18,7 @@ use crate::ledger::{self, Busy, Holding, Kind, LimitedGpu, here};
 
 /// Remembers memory that was opened; how large it is the driver says only now. Opened again it has the same address.
 fn opened(
-    pointer: Out<CUdeviceptr>,
+    pointer: &Given<CUdeviceptr>,
     result: CUresult,
     close: fn(CUdeviceptr) -> CUresult,
 ) -> CUresult {
@@ -60,13 +60,13 @@ fn opened(
 }
 
 /// Opens memory of another process.
-pub(crate) fn open(pointer: Out<CUdeviceptr>, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn open(pointer: &Given<CUdeviceptr>, call: impl FnOnce() -> CUresult) -> CUresult {
     opened(pointer, call(), cuda_queries::cuIpcCloseMemHandle)
 }
 
 /// Opens memory of another interface, such as Vulkan.
 pub(crate) fn import(
-    memory: Out<CUexternalMemory>,
+    memory: &Given<CUexternalMemory>,
     description: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -90,7 +90,7 @@ pub(crate) fn import(
 
 /// Opens a block of another process's pool.
 pub(crate) fn import_pointer(
-    pointer: Out<CUdeviceptr>,
+    pointer: &Given<CUdeviceptr>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     opened(pointer, call(), cuda_queries::cuMemFree_v2)

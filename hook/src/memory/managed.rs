@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering;
 
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUresult};
 
-use crate::driver::args::Out;
+use crate::driver::args::Given;
 use crate::driver::{context, device};
 use crate::ledger::mappings::{self, Found, NOWHERE, moment, remember, settle};
 use crate::ledger::pieces::{PIECE, expect_others, in_pieces, piece_of};
@@ -19,7 +19,7 @@ use crate::ledger::{self, Busy, Holding, Holdings, Kind, LimitedGpu, here};
 
 /// All of it is charged, as if it were on the GPU: it may come there at any time, without a call.
 pub(crate) fn alloc(
-    pointer: Out<CUdeviceptr>,
+    pointer: &Given<CUdeviceptr>,
     bytes: u64,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {

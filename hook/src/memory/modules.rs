@@ -8,7 +8,7 @@ use softmig_driver_sys::cuda::{
     CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUlibrary, CUmodule, CUresult,
 };
 
-use crate::driver::args::Out;
+use crate::driver::args::Given;
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 use crate::ledger::{here, mappings};
@@ -35,7 +35,7 @@ fn loaded(function: &CStr, result: CUresult, unload: &dyn Fn()) -> CUresult {
 
 /// Loads a module.
 pub(crate) fn load(
-    module: Out<CUmodule>,
+    module: &Given<CUmodule>,
     function: &CStr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -46,7 +46,7 @@ pub(crate) fn load(
 
 /// Loads a library of modules.
 pub(crate) fn load_library(
-    library: Out<CUlibrary>,
+    library: &Given<CUlibrary>,
     function: &CStr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -84,14 +84,14 @@ fn found(result: CUresult) -> CUresult {
 /// The same of a variable. If it is a managed one of code that was loaded by no name, as old CUDA runtimes load theirs, it is
 /// charged now.
 pub(crate) fn find_variable(
-    pointer: Out<CUdeviceptr>,
+    pointer: &Given<CUdeviceptr>,
     function: &CStr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     variable_found(pointer, function, found(call()))
 }
 
-fn variable_found(pointer: Out<CUdeviceptr>, function: &CStr, result: CUresult) -> CUresult {
+fn variable_found(pointer: &Given<CUdeviceptr>, function: &CStr, result: CUresult) -> CUresult {
     if result != CUDA_SUCCESS || !gate::is_limited_process() {
         return result;
     }

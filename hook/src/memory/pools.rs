@@ -11,7 +11,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::units;
 
-use crate::driver::args::{In, Out};
+use crate::driver::args::{Given, In};
 use crate::driver::context::in_context_of;
 use crate::driver::device;
 use crate::driver::stream::{Stream, relaxed};
@@ -109,7 +109,7 @@ const LONGEST_WAIT: usize = 100;
 
 /// Remembers a pool that lies on a GPU; the host's are left alone.
 pub(crate) fn create(
-    place: Out<CUmemoryPool>,
+    place: &Given<CUmemoryPool>,
     properties: In<CUmemPoolProps>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {

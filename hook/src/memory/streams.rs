@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use softmig_driver_sys::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult, CUstream};
 use softmig_region::units_of_mib;
 
-use crate::driver::args::Out;
+use crate::driver::args::Given;
 use crate::driver::cuda_queries;
 use crate::ledger::{self, here};
 use crate::pacing;
@@ -23,7 +23,11 @@ fn units_of(streams: u32) -> u32 {
 const CHARGED: u32 = 16;
 
 /// Makes a stream.
-pub(crate) fn create(stream: Out<CUstream>, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(crate) fn create(stream: &Given<CUstream>, call: impl Fn() -> CUresult) -> CUresult {
+    created(stream, &call)
+}
+
+fn created(stream: &Given<CUstream>, call: &dyn Fn() -> CUresult) -> CUresult {
     let Some(gpu) = here() else { return call() };
     let before = gpu.state().streams.fetch_add(1, Ordering::Relaxed);
     if before < CHARGED {

@@ -8,7 +8,7 @@ use softmig_driver_sys::cuda::{
 };
 use softmig_region::{UNIT, units};
 
-use crate::driver::args::{In, Out, zeroed};
+use crate::driver::args::{Given, In, zeroed};
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 use crate::ledger::{self, Busy, FROM_ELSEWHERE, Holding, Kind, LimitedGpu};
@@ -22,7 +22,7 @@ fn on(properties: &CUmemAllocationProp) -> Option<LimitedGpu> {
 
 /// Makes physical memory.
 pub(crate) fn create(
-    handle: Out<CUmemGenericAllocationHandle>,
+    handle: &Given<CUmemGenericAllocationHandle>,
     properties: In<CUmemAllocationProp>,
     size: usize,
     call: impl FnOnce() -> CUresult,
@@ -153,7 +153,7 @@ pub(crate) fn map_array(call: impl FnOnce() -> CUresult) -> CUresult {
 /// A further handle of memory that is mapped somewhere: the same handle again, with one more reference. Counted before it
 /// is there, as above, where the address is that of a mapping.
 pub(crate) fn retain(
-    handle: Out<CUmemGenericAllocationHandle>,
+    handle: &Given<CUmemGenericAllocationHandle>,
     address: CUdeviceptr,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -189,7 +189,7 @@ pub(crate) fn retain(
 
 /// Takes a handle of another process's memory.
 pub(crate) fn import(
-    handle: Out<CUmemGenericAllocationHandle>,
+    handle: &Given<CUmemGenericAllocationHandle>,
     call: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let result = call();

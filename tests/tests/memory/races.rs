@@ -177,6 +177,16 @@ fn memory_that_is_kept_while_it_is_given_back_stays_charged() -> Result<()> {
     Ok(())
 }
 
+/// The library remembers what the driver gave, and not what another thread wrote in its place.
+#[test]
+fn an_address_that_another_thread_writes_over_is_no_way_out() -> Result<()> {
+    let description = Description::new(&[Gpu::h200(0)]).slow("cuMemAlloc_v2");
+    let stand = Stand::with(context() / MIB + 501, description)?;
+    let said = run(&stand, &["overwritten", "1000", "10"])?;
+    ensure!(said.number("overwritten", "taken")? == 50, "{said:#?}");
+    stand.check_peaks()
+}
+
 #[test]
 fn pieces_that_descriptors_keep_stay_charged() -> Result<()> {
     let stand = stand(500)?;
