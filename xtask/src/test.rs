@@ -89,6 +89,7 @@ impl Tests {
             steps.step("test clients and the fake driver", || {
                 programs::build().map(drop)
             })?;
+            steps.step("Prometheus and node_exporter", prometheus::bring)?;
         }
         if self.uml {
             steps.step("kernel of the guests", || {
