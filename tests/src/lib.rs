@@ -41,6 +41,8 @@ pub mod mounts;
 pub mod node;
 pub mod place;
 pub mod programs;
+pub mod prometheus;
+pub mod reportseff;
 pub mod requests;
 pub mod rest;
 pub mod runtimes;

@@ -1,20 +1,19 @@
 //! reportseff from its package, on what a cluster's sacct says.
 
-use crate::site::Site;
-use anyhow::{Context, Result, bail};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::Cluster;
+
 const PACKAGE: &str = "reportseff==2.10.3";
 
-/// Its report on a job's GPU time and memory; `None` where the package cannot be had.
-pub fn of(site: &Site, job: u32) -> Result<Option<String>> {
-    let Some(program) = installed()? else {
-        eprintln!("not tested: {PACKAGE} cannot be installed here");
-        return Ok(None);
-    };
+/// The GPU time and the GPU memory that it says of a job, in percent.
+pub fn of(cluster: &Cluster, job: u32) -> Result<[f64; 2]> {
+    let program = installed()?;
     // Its questions to Slurm go to the cluster, and it is run again with the answer.
     let folder = tempfile::tempdir()?;
     let asked = folder.path().join("asked");
@@ -41,7 +40,7 @@ pub fn of(site: &Site, job: u32) -> Result<Option<String>> {
             if !output.status.success() {
                 bail!("{output:?}");
             }
-            return Ok(Some(String::from_utf8(output.stdout)?.replace('|', " ")));
+            return figures(&String::from_utf8(output.stdout)?);
         };
         fs::remove_file(&asked)?;
         let argv: Vec<&str> = words.lines().collect();
@@ -50,18 +49,29 @@ pub fn of(site: &Site, job: u32) -> Result<Option<String>> {
             false => '_',
         };
         let name: String = argv.join(" ").chars().map(plain).collect();
-        let answer = site.cluster.run("root", &argv)?.ok()?;
+        let answer = cluster.run("root", &argv)?.ok()?;
         fs::write(folder.path().join(name), answer)?;
     }
     bail!("reportseff asks without end")
 }
 
+/// The last two columns of its last line.
+fn figures(said: &str) -> Result<[f64; 2]> {
+    let line = said.lines().last().unwrap_or_default();
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    let [.., time, memory] = cells[..] else {
+        bail!("reportseff: {said}");
+    };
+    let figure = |cell: &str| cell.parse().with_context(|| said.to_owned());
+    Ok([figure(time)?, figure(memory)?])
+}
+
 /// In an environment of its own below target.
-fn installed() -> Result<Option<PathBuf>> {
+fn installed() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/reportseff");
     let program = folder.join("bin/reportseff");
     if program.exists() {
-        return Ok(Some(program));
+        return Ok(program);
     }
     let run = |words: &[&str]| {
         let status = Command::new(words[0]).args(&words[1..]).status();
@@ -70,5 +80,6 @@ fn installed() -> Result<Option<PathBuf>> {
     let (path, pip) = (folder.display().to_string(), folder.join("bin/pip"));
     let pip = pip.display().to_string();
     let is_there = run(&["python3", "-m", "venv", &path]) && run(&[&pip, "install", PACKAGE]);
-    Ok(is_there.then_some(program))
+    ensure!(is_there, "pip cannot install {PACKAGE}");
+    Ok(program)
 }

@@ -41,10 +41,16 @@ fn of_job(usage: &Value, id: u32) -> Result<Value> {
 }
 
 /// The GPU time of a process, by the driver.
-fn busy(driver: &Driver, pid: u64) -> Result<f64> {
+pub fn busy(driver: &Driver, pid: u64) -> Result<f64> {
     let all = driver.history(0)?;
     let its = all.iter().filter(|one| u64::from(one.own_pid) == pid);
     Ok(Duration::from_nanos(its.map(|one| one.busy).sum()).as_secs_f64())
+}
+
+/// The node's own `softmig status`.
+pub fn own_status(node: &Node) -> Result<Value> {
+    let said = node.run_as_root(&["softmig", "status", "--json"])?.ok()?;
+    Ok(serde_json::from_str(&said)?)
 }
 
 /// The part of the time that a job had the GPU, in percent: by the monitor, and by the driver.

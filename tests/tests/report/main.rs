@@ -1,12 +1,11 @@
 //! The report of a job: a line in its output, and a summary in Slurm's accounting.
 
 mod facts;
-mod reportseff;
 mod site;
 
 use anyhow::Result;
 use site::{FIGURES, Site};
-use softmig_tests::{Slurm, on_each_slurm};
+use softmig_tests::{Slurm, on_each_slurm, reportseff};
 
 on_each_slurm!(
     seldom on 26.05:
@@ -45,11 +44,7 @@ fn the_accounting_gets_a_summary_that_reportseff_reads(slurm: Slurm) -> Result<(
     site.wait_for_comment(job, "JS1:")?;
     drop(monitor);
     // 7.9 of 11.1 GiB, and 61 % of the share.
-    let Some(said) = reportseff::of(&site, job)? else {
-        return Ok(());
-    };
-    let words: Vec<&str> = said.split_whitespace().collect();
-    assert!(words.ends_with(&["61.0", "71.3"]), "{said}");
+    assert_eq!(reportseff::of(&site.cluster, job)?, [61.0, 71.3]);
     Ok(())
 }
 
