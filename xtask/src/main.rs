@@ -5,6 +5,7 @@ mod bindings;
 mod ci;
 mod demo;
 mod gates;
+mod grafana;
 mod layers;
 mod narrator;
 mod old_libc;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::grafana;
 use crate::place::{run, target};
 use crate::roots::as_root;
 use crate::steps::cargo;
@@ -51,8 +52,9 @@ pub(crate) fn bring() -> Result<()> {
     fs::remove_dir_all(&unpacked).context("removing the packages")
 }
 
-/// Has a real Prometheus ask the dashboards' queries.
+/// Has a real Prometheus ask the dashboards' queries, and Grafana's components draw its answers.
 pub(crate) fn test() -> Result<()> {
+    grafana::bring()?;
     run(
         cargo(&["test", "--locked", "-p", "softmig-exporter"]).args([
             "--features",

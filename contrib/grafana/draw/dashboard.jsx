@@ -16,7 +16,7 @@ const { BigValue, GlobalStyles, PanelChrome, Table, TimeSeries } = require('@gra
 const COLUMNS = 24, ROW = 30, GAP = 8;
 const theme = createTheme({ colors: { mode: 'light' } });
 
-const { dashboard, from, to, step, variables } = await (await fetch('/settings.json')).json();
+const { dashboard, from, to, step, last, variables } = await (await fetch('/settings.json')).json();
 
 standardTransformersRegistry.setInit(() =>
   [standardTransformers.mergeTransformer, standardTransformers.organizeFieldsTransformer].map((transformation) => ({
@@ -103,7 +103,7 @@ function Content({ panel, frames, width, height }) {
     return <BigValue value={field.display(last)} width={width} height={height} theme={theme} />;
   }
   const timeRange = { from: dateTime(from * 1000), to: dateTime(to * 1000), raw: { from: '', to: '' } };
-  const legend = { showLegend: true, calcs: [], ...panel.options.legend };
+  const legend = { showLegend: true, calcs: [], ...panel.options.legend, ...(last && { calcs: ['lastNotNull'] }) };
   return <TimeSeries frames={frames} timeRange={timeRange} timeZone="utc" width={width} height={height} legend={legend} options={{}} />;
 }
 
@@ -113,7 +113,7 @@ function Dashboard({ panels }) {
     const { x, y, w, h } = panel.gridPos;
     const [width, height] = [w * column - GAP, h * (ROW + GAP) - GAP];
     return (
-      <div key={panel.id} style={{ position: 'absolute', left: GAP + x * column, top: GAP + y * (ROW + GAP) }}>
+      <div key={panel.id} data-panel={panel.id} style={{ position: 'absolute', left: GAP + x * column, top: GAP + y * (ROW + GAP) }}>
         <PanelChrome title={panel.title} width={width} height={height}>
           {(innerWidth, innerHeight) => <Content panel={panel} frames={frames} width={innerWidth} height={innerHeight} />}
         </PanelChrome>
@@ -128,4 +128,3 @@ document.body.style = `margin: 0; position: relative; background: ${theme.colors
 createRoot(document.body.appendChild(document.createElement('div'))).render(
   <ThemeContext.Provider value={theme}><GlobalStyles /><Dashboard panels={panels} /></ThemeContext.Provider>,
 );
-window.drawn = true;

@@ -1,24 +1,27 @@
 // Draws a dashboard as a picture, with Grafana's own components in headless Chromium and the answers of a Prometheus.
 //
-//     npm install
+//     npm ci
 //     node draw.mjs --prometheus URL --dashboard FILE --out PICTURE.png --from SECONDS --to SECONDS [--step SECONDS]
-//         [--variable NAME=VALUE ...] [--chromium PROGRAM] [--width PIXELS]
+//         [--variable NAME=VALUE ...] [--last] [--chromium PROGRAM] [--width PIXELS]
 //
-// The times are seconds since 1970. It prints the texts of all panels, a line each.
-import { build } from 'esbuild';
+// The times are seconds since 1970. With --last the legends also say the last figure of each line. It takes its packages
+// from the folder that it is run in, and prints the texts of all panels: a line for each row of a table and each other text.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { chromium } from 'playwright-core';
 
+const require = createRequire(join(process.cwd(), 'package.json'));
+const { build } = require('esbuild');
+const { chromium } = require('playwright-core');
 const here = dirname(fileURLToPath(import.meta.url));
 const text = { type: 'string' };
 const { values: options } = parseArgs({
   options: {
     prometheus: text, dashboard: text, out: text, from: text, to: text, step: { ...text, default: '15' },
-    variable: { ...text, multiple: true, default: [] }, chromium: { ...text, default: '/usr/bin/chromium' }, width: { ...text, default: '1400' },
+    variable: { ...text, multiple: true, default: [] }, last: { type: 'boolean', default: false }, chromium: { ...text, default: '/usr/bin/chromium' }, width: { ...text, default: '1400' },
   },
 });
 for (const name of ['prometheus', 'dashboard', 'out', 'from', 'to']) {
@@ -32,7 +35,7 @@ const bundled = await build({
 });
 const settings = JSON.stringify({
   dashboard: JSON.parse(readFileSync(options.dashboard, 'utf8')),
-  from: Number(options.from), to: Number(options.to), step: Number(options.step),
+  from: Number(options.from), to: Number(options.to), step: Number(options.step), last: options.last,
   variables: Object.fromEntries(options.variable.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])),
 });
 const files = {
@@ -59,10 +62,21 @@ try {
   const errors = [];
   page.on('pageerror', (error) => errors.push(error.message));
   await page.goto(`http://127.0.0.1:${server.address().port}/`);
-  await page.waitForFunction(() => window.drawn, null, { timeout: 60_000 }).catch((error) => errors.push(error.message));
-  await page.waitForTimeout(1500);
-  await page.screenshot({ path: options.out, fullPage: true });
-  for (const line of (await page.innerText('body')).split('\n')) console.log(line);
+  await page.waitForSelector('[data-panel]', { timeout: 60_000 }).catch((error) => errors.push(error.message));
+  // The panels go on to draw themselves, until two pictures are the same.
+  let before, picture;
+  for (let look = 0; look < 60 && !before?.equals(picture); look++) {
+    before = picture;
+    await page.waitForTimeout(1000);
+    picture = await page.screenshot({ path: options.out, fullPage: true });
+  }
+  for (const panel of await page.locator('[data-panel]').all()) {
+    const rows = await panel.getByRole('row').all();
+    for (const part of rows.length ? [panel.getByRole('heading'), ...rows] : [panel]) {
+      const told = await part.innerText();
+      console.log(told.replaceAll(rows.length ? '\n' : '\nLast *: ', ' | '));
+    }
+  }
   if (errors.length) throw new Error(errors.join('\n'));
 } finally {
   await browser.close();

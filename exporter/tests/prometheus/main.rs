@@ -1,10 +1,11 @@
-//! A real Prometheus scrapes the exporter, and says of four slices what they did.
+//! A real Prometheus scrapes the exporter, and says of four slices what they did. Grafana's components draw that.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod dashboards;
+mod drawing;
 mod fixture;
 mod relay;
 mod server;
@@ -173,6 +174,7 @@ scrape_configs:
     }
 
     every_query_of_the_dashboards(&prometheus, end);
+    both_dashboards_are_drawn(&prometheus, end, folder.path());
     sums(&prometheus, end);
     views(&prometheus, end);
     others(&prometheus);
@@ -229,6 +231,18 @@ fn every_query_of_the_dashboards(prometheus: &Prometheus, end: f64) {
         }
     }
     assert!(count > 20, "{count} queries");
+}
+
+/// All texts of the pictures: the figures of the fixture, as Grafana writes them.
+fn both_dashboards_are_drawn(prometheus: &Prometheus, end: f64, folder: &Path) {
+    let draw = |name, variable| drawing::draw(&prometheus.address, name, variable, end, folder);
+    let (node, user) = std::thread::scope(|scope| {
+        let node = scope.spawn(|| draw("softmig-node", "instance=n1"));
+        let user = draw("softmig-user", "user=alice");
+        (node.join().unwrap(), user)
+    });
+    insta::assert_snapshot!("node", node);
+    insta::assert_snapshot!("user", user);
 }
 
 /// The jobs of a card add up to the card, and join with DCGM's metrics as they are.

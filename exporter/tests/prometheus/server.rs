@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Cargo's target folder.
+pub fn target() -> &'static Path {
+    let exporter = Path::new(env!("CARGO_BIN_EXE_softmig-exporter"));
+    exporter.ancestors().nth(2).unwrap()
+}
+
 /// Where `cargo xtask test` unpacks the packages.
 pub fn program(name: &str) -> PathBuf {
-    let exporter = Path::new(env!("CARGO_BIN_EXE_softmig-exporter"));
-    let target = exporter.ancestors().nth(2).unwrap();
-    let program = target.join("prometheus/usr/bin").join(name);
+    let program = target().join("prometheus/usr/bin").join(name);
     let missing = "is missing: `cargo xtask test` brings it";
     assert!(program.exists(), "{} {missing}", program.display());
     program
