@@ -49,7 +49,13 @@ fn components() -> Result<()> {
         fs::copy(wanted.join(name), fresh.join(name)).with_context(|| format!("copying {name}"))?;
     }
     run(Command::new("npm")
-        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
+        .args([
+            "ci",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--loglevel=error",
+        ])
         .current_dir(&fresh))?;
     let _ = fs::remove_dir_all(&folder);
     fs::rename(&fresh, &folder).with_context(|| format!("placing {}", folder.display()))
