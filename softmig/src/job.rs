@@ -1,7 +1,11 @@
-//! `softmig job`: what a job on this node has of its GPU, what it used, and whether a smaller slice would have done.
+//! `softmig job`: what a job on this node, or one that has ended, has of its GPU, what it used, and whether a smaller slice
+//! would have done.
 
 mod end_line;
+mod ended;
 mod file;
+mod json;
+mod lines;
 mod report;
 
 use crate::cluster::ask;
@@ -20,7 +24,8 @@ use std::path::PathBuf;
 /// Shows what your job has of its GPU and what it used, and whether a smaller slice would have done
 ///
 /// Inside a job it shows that job. Elsewhere on the job's node, give its number. The figures are the monitor's, at most some
-/// seconds old.
+/// seconds old. Of a job that has ended, Slurm's accounting keeps them if policy.toml has admin_comment under [report]; these
+/// are shown on any machine.
 ///
 /// Exit status: 0 done, 2 wrong usage, 1 there is no such job here, or its use is not known.
 #[derive(Args)]
@@ -53,10 +58,9 @@ impl Job {
             Found::Limits(words) => bail!(
                 "job {id} has {words}; what it used is not known: softmig-monitor does not run here, or has not measured it yet"
             ),
-            Found::Nothing => bail!("{}", self.elsewhere(id)),
+            Found::Nothing => return self.elsewhere(id),
         };
-        // Without it the rest is shown all the same.
-        let policy = policy_file::read(&self.policy).ok().map(|file| file.policy);
+        let policy = self.policy();
         let report = Report::of(&used, id, policy.as_ref()).with_context(|| {
             format!(
                 "job {id}: the monitor's figures here do not name it; look again in some seconds"
@@ -67,6 +71,11 @@ impl Job {
             false => say!("{report}"),
         }
         Ok(())
+    }
+
+    /// Without it the rest is shown all the same.
+    fn policy(&self) -> Option<Policy> {
+        policy_file::read(&self.policy).ok().map(|file| file.policy)
     }
 
     fn id(&self) -> anyhow::Result<JobId> {
@@ -82,19 +91,17 @@ impl Job {
         })
     }
 
-    /// Slurm's answer about a job that is not on this node.
-    fn elsewhere(&self, id: JobId) -> String {
+    /// Slurm's answer about a job that is not on this node: why it waits, where it is, or what it used until its end.
+    fn elsewhere(&self, id: JobId) -> anyhow::Result<()> {
         let nothing = format!("job {id} has no GPU on this machine");
-        let cluster = ask::commands().and_then(|commands| ask::cluster(&commands));
-        let Ok(cluster) = cluster else {
-            return format!("{nothing}, and Slurm does not answer where it is");
+        let asked = ask::commands().and_then(|commands| Ok((ask::cluster(&commands)?, commands)));
+        let Ok((cluster, commands)) = asked else {
+            bail!("{nothing}, and Slurm does not answer where it is");
         };
+        let policy = self.policy();
         let Some(job) = cluster.jobs.iter().find(|job| job.id == id.get()) else {
-            return format!(
-                "{nothing}, and Slurm shows you no such job with GPUs; if it has ended, 'sacct -j {id}' may know it"
-            );
+            return ended::tell(&commands, id, policy.as_ref(), self.json);
         };
-        let policy = policy_file::read(&self.policy).ok().map(|file| file.policy);
         let user = uzers::get_current_username();
         let user = user.as_ref().and_then(|name| name.to_str());
         let asker = Asker {
@@ -103,16 +110,16 @@ impl Job {
         };
         if job.waits() {
             let (words, code) = asker.why(job);
-            return format!("job {id} has not started: {words} [{code}]");
+            bail!("job {id} has not started: {words} [{code}]");
         }
         if user.is_some_and(|user| user != "root" && user != job.user) {
-            return format!(
+            bail!(
                 "{nothing}; it is {}'s, and others but root do not see what it uses",
                 job.user
             );
         }
         let nodes: Vec<&str> = job.places.iter().map(|(node, _)| node.as_str()).collect();
-        format!(
+        bail!(
             "{nothing}; it is on {}: as {}, run 'srun --jobid={id} --overlap softmig job', or 'softmig job {id}' there",
             nodes.join(", "),
             job.user

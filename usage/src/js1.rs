@@ -211,6 +211,14 @@ impl OfNode {
 }
 
 impl OfSlice {
+    /// Adds the times and refusals on another of the job's nodes.
+    pub fn add(&mut self, other: &Self) {
+        self.known_seconds += other.known_seconds;
+        self.charged_seconds += other.charged_seconds;
+        self.waited_seconds += other.waited_seconds;
+        self.refused = self.refused.saturating_add(other.refused);
+    }
+
     fn of(job: &Job) -> Option<Self> {
         let slice = job.slice.as_ref()?;
         let sum = |part: fn(&JobGpu) -> f64| {

@@ -10,7 +10,8 @@ use std::fmt;
 /// The use by a job with a slice, on all of its GPUs together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    slice: Slice,
+    /// The slice.
+    pub slice: Slice,
     /// The memory that it holds now, on the GPU where it holds most.
     pub held_bytes: Option<u64>,
     /// The most that it held on a GPU.
@@ -18,7 +19,7 @@ pub struct Summary {
     /// How many allocations were refused.
     pub refused: u64,
     /// The largest of them.
-    pub refused_largest_bytes: u64,
+    pub refused_largest_bytes: Option<u64>,
     /// For how long its time was counted, summed over its GPUs.
     pub known_seconds: f64,
     /// The GPU time that it was charged.
@@ -52,7 +53,8 @@ impl Summary {
                 .gpus
                 .iter()
                 .fold(0, |all, gpu| all.saturating_add(gpu.refused)),
-            refused_largest_bytes: most(|gpu| Some(gpu.refused_largest_bytes)).unwrap_or(0),
+            refused_largest_bytes: most(|gpu| Some(gpu.refused_largest_bytes))
+                .filter(|&largest| largest > 0),
             known_seconds: sum(|gpu| gpu.known_seconds),
             charged_seconds: sum(|gpu| gpu.charged_seconds),
             waited_seconds: sum(|gpu| gpu.waited_seconds),
@@ -115,26 +117,30 @@ impl Summary {
             return format!("did not use its {part}");
         }
         let mut text = match self.peak_bytes {
-            Some(peak) => format!("used {}", of(peak, limit)),
-            None => format!("used an unknown part of {}", Size(limit)),
+            Some(peak) => format!("used {}, ", of(peak, limit)),
+            // The accounting may have the time alone.
+            None if limit == 0 => "used ".to_string(),
+            None => format!("used an unknown part of {}, ", Size(limit)),
         };
         match (self.of_share(), self.waited()) {
             (Some(used), Some(waited)) => {
                 text += &format!(
-                    ", {} % of its {part}, waited {} %",
+                    "{} % of its {part}, waited {} %",
                     percent(used),
                     percent(waited)
                 );
             }
-            _ => text += &format!(", an unknown part of its {part}'s time"),
+            _ => text += &format!("an unknown part of its {part}'s time"),
         }
-        if self.refused > 0 {
-            let largest = Size(self.refused_largest_bytes);
-            text += &match self.refused {
-                1 => format!("; 1 allocation of {largest} was refused"),
-                count => format!("; {count} allocations were refused, the largest of {largest}"),
-            };
-        }
+        text += &match (self.refused, self.refused_largest_bytes.map(Size)) {
+            (0, _) => String::new(),
+            (1, Some(largest)) => format!("; 1 allocation of {largest} was refused"),
+            (1, None) => "; 1 allocation was refused".to_string(),
+            (count, Some(largest)) => {
+                format!("; {count} allocations were refused, the largest of {largest}")
+            }
+            (count, None) => format!("; {count} allocations were refused"),
+        };
         if let Some(smaller) = gpu.and_then(|gpu| self.smaller(gpu)) {
             text += &format!("; {smaller}");
         }
@@ -307,6 +313,8 @@ mod tests {
         job.gpus[0].refused = 7;
         let told = "waited 4 %; 7 allocations were refused, the largest of 12.0 GiB";
         assert!(sentence(&job).ends_with(told), "{}", sentence(&job));
+        job.gpus[0].refused_largest_bytes = 0;
+        assert!(sentence(&job).ends_with("waited 4 %; 7 allocations were refused"));
     }
 
     #[test]
@@ -319,6 +327,9 @@ mod tests {
             "{}",
             sentence(&unknown)
         );
+        let mut time = job(None, 152.5);
+        time.slice.as_mut().unwrap().memory_bytes = 0;
+        assert_eq!(sentence(&time), "used 61 % of its quarter, waited 4 %");
         let own = Summary::of(&job(Some(600), 10.0)).unwrap();
         let told = "used 600 MiB of 11.1 GiB, 4 % of its quarter, waited 4 %";
         assert_eq!(own.sentence(None), told);

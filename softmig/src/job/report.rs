@@ -1,17 +1,13 @@
 //! The report on one job: for people, and as JSON.
 
-use crate::say::wrapped;
-use serde::Serialize;
+use super::json::{Json, JsonSmaller, VERSION};
+use super::lines;
 use softmig_node::job::JobId;
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_usage as usage;
-use softmig_usage::summary::{Size, Smaller, Summary, name, percent};
+use softmig_usage::summary::{Size, Smaller, Summary};
 use std::fmt;
-
-/// The form of the JSON object.
-const VERSION: u32 = 1;
-const WIDTH: usize = 80;
 
 /// The figures of a job on this node.
 pub(super) struct Report<'a> {
@@ -44,48 +40,17 @@ impl<'a> Report<'a> {
     /// A JSON object.
     pub(super) fn to_json(&self) -> String {
         let summary = self.summary.as_ref();
-        let smaller = self.smaller().and_then(|smaller| {
-            let share = smaller.limits.share();
-            Some(JsonSmaller {
-                gres: format!(
-                    "gpu:{}.{}:1",
-                    smaller.limits.gpu_type(),
-                    share.per_gpu().checked_div(share.shards())?
-                ),
-                memory_mib: smaller.limits.memory_mib(),
-                holds_memory: smaller.holds_memory,
-                holds_time: smaller.holds_time,
-            })
-        });
         let json = Json {
             schema_version: VERSION,
-            node: self.node,
-            job: self.job,
+            node: Some(self.node),
+            job: Some(self.job),
+            ended: None,
             allowed_seconds: summary.map(Summary::allowed_seconds),
-            smaller,
+            smaller: self.smaller().and_then(|smaller| JsonSmaller::of(&smaller)),
             sentence: summary.map(|summary| summary.sentence(self.gpu)),
         };
         serde_json::to_string(&json).unwrap_or_default()
     }
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    schema_version: u32,
-    node: &'a str,
-    job: &'a usage::Job,
-    /// The time that its share allowed while its time was counted.
-    allowed_seconds: Option<f64>,
-    smaller: Option<JsonSmaller>,
-    sentence: Option<String>,
-}
-
-#[derive(Serialize)]
-struct JsonSmaller {
-    gres: String,
-    memory_mib: u32,
-    holds_memory: bool,
-    holds_time: bool,
 }
 
 impl fmt::Display for Report<'_> {
@@ -94,60 +59,15 @@ impl fmt::Display for Report<'_> {
         let (Some(summary), Some(slice)) = (&self.summary, &self.job.slice) else {
             return self.whole(f);
         };
-        let part = name(slice.shards, slice.shards_per_gpu);
+        write!(f, "job {id} on {node}: {}", lines::slice(slice))?;
         let limit = Size(slice.memory_bytes);
-        write!(
-            f,
-            "job {id} on {node}: 1 {part} of type {}, {limit} and {} % of its time",
-            slice.r#type,
-            percent(slice.share())
-        )?;
         let held = size(summary.held_bytes, "held now");
         let peak = size(summary.peak_bytes, "at most");
         write!(f, "\n  memory   {held}, {peak}, of {limit}")?;
-        match (summary.of_share(), summary.waited()) {
-            (Some(used), Some(waited)) => {
-                let (charged, allowed) = (summary.charged_seconds, summary.allowed_seconds());
-                write!(
-                    f,
-                    "\n  time     {charged:.1} s charged of {allowed:.1} s allowed: {} %",
-                    percent(used)
-                )?;
-                write!(
-                    f,
-                    "\n  waited   {:.1} s of {:.1} s: {} %",
-                    summary.waited_seconds,
-                    summary.known_seconds,
-                    percent(waited)
-                )?;
-            }
-            _ => write!(f, "\n  time     not known yet")?,
-        }
+        lines::time(f, summary)?;
         self.idle(f)?;
-        match (summary.refused, Size(summary.refused_largest_bytes)) {
-            (0, _) => write!(f, "\n  refused  no allocation")?,
-            (1, largest) => write!(f, "\n  refused  1 allocation, of {largest}")?,
-            (count, largest) => write!(
-                f,
-                "\n  refused  {count} allocations, the largest of {largest}"
-            )?,
-        }
-        let advice = match (self.smaller(), self.gpu) {
-            (Some(smaller), _) => smaller.to_string(),
-            (None, None) => {
-                "not known: the policy cannot be read here, or lacks the type".to_string()
-            }
-            (None, Some(_)) if summary.refused > 0 => {
-                "no: it wanted more memory than it has".to_string()
-            }
-            (None, Some(_)) if summary.peak_bytes.is_none() => "not known".to_string(),
-            (None, Some(_)) => "there is no smaller slice".to_string(),
-        };
-        write!(
-            f,
-            "\n  smaller  {}",
-            wrapped(&advice, WIDTH - 11, 11).join("\n")
-        )
+        lines::refused(f, summary)?;
+        lines::smaller(f, summary, self.gpu)
     }
 }
 

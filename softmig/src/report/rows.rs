@@ -5,7 +5,6 @@ use clap::ValueEnum;
 use serde::Serialize;
 use softmig_policy::Policy;
 use softmig_usage::summary::Summary;
-use softmig_usage::{self as usage, JobGpu, Slice};
 use std::collections::BTreeMap;
 
 /// The number of this form.
@@ -148,26 +147,7 @@ impl Used {
         let share = per_gpu.map_or(0.0, |per_gpu| {
             f64::from(job.gpus.shards) / f64::from(per_gpu.max(1))
         });
-        let summary = of.and_then(|of| {
-            Summary::of(&usage::Job {
-                slice: Some(Slice {
-                    r#type: of.r#type.clone(),
-                    shards: of.shards,
-                    shards_per_gpu: of.shards_per_gpu,
-                    memory_bytes: job.used.total_bytes.unwrap_or(0),
-                    ..Slice::default()
-                }),
-                gpus: vec![JobGpu {
-                    memory_peak_bytes: job.used.peak_bytes,
-                    known_seconds: of.known_seconds,
-                    charged_seconds: of.charged_seconds,
-                    waited_seconds: of.waited_seconds,
-                    refused: of.refused,
-                    ..JobGpu::default()
-                }],
-                ..usage::Job::default()
-            })
-        });
+        let summary = job.used.summary();
         let smaller = summary.as_ref().and_then(|summary| summary.smaller(gpu?));
         let smaller = smaller.filter(|slice| slice.holds_memory && slice.holds_time);
         let saves = smaller.map(|slice| {

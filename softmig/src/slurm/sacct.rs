@@ -1,5 +1,6 @@
 //! Slurm's accounting: the jobs with GPUs that ended, as `sacct --parsable2` lists them, from sacct or from a file.
 
+pub(crate) mod one;
 mod used;
 
 use anyhow::{Context as _, bail};
@@ -55,6 +56,36 @@ pub(crate) struct Gpus {
     pub(crate) shards: u32,
     /// Their type, where Slurm counts it and there is one.
     pub(crate) kind: Option<Arc<str>>,
+}
+
+impl Gpus {
+    /// Those of a list of TRES; `None` if it has none.
+    fn of(tres: &str) -> Option<Self> {
+        let list = Configured::parse(tres);
+        let count = |name: &str| {
+            let of_name = || list.iter().filter(move |gres| gres.name == name);
+            let all = of_name().find(|gres| gres.kind.is_none());
+            let count = match all {
+                Some(gres) => gres.count,
+                None => of_name().map(|gres| gres.count).sum(),
+            };
+            u32::try_from(count).unwrap_or(u32::MAX)
+        };
+        let ours = |gres: &&Configured| matches!(gres.name.as_str(), "gpu" | "shard");
+        let mut kinds = list
+            .iter()
+            .filter(ours)
+            .filter_map(|gres| gres.kind.as_deref());
+        let kind = kinds.next();
+        let kind = kind.filter(|kind| kinds.all(|other| other == *kind));
+        let gpus = Self {
+            whole: count("gpu"),
+            shards: count("shard"),
+            kind: kind.map(Arc::from),
+        };
+        let has_any = gpus.whole > 0 || gpus.shards > 0;
+        (has_any && gpus.whole <= MOST_GPUS).then_some(gpus)
+    }
 }
 
 /// All that was read.
@@ -289,30 +320,7 @@ impl Reader {
         if let Some(gpus) = self.tres.get(tres) {
             return gpus.clone();
         }
-        let list = Configured::parse(tres);
-        let count = |name: &str| {
-            let of_name = || list.iter().filter(move |gres| gres.name == name);
-            let all = of_name().find(|gres| gres.kind.is_none());
-            let count = match all {
-                Some(gres) => gres.count,
-                None => of_name().map(|gres| gres.count).sum(),
-            };
-            u32::try_from(count).unwrap_or(u32::MAX)
-        };
-        let ours = |gres: &&Configured| matches!(gres.name.as_str(), "gpu" | "shard");
-        let mut kinds = list
-            .iter()
-            .filter(ours)
-            .filter_map(|gres| gres.kind.as_deref());
-        let kind = kinds.next();
-        let kind = kind.filter(|kind| kinds.all(|other| other == *kind));
-        let gpus = Gpus {
-            whole: count("gpu"),
-            shards: count("shard"),
-            kind: kind.map(Arc::from),
-        };
-        let has_any = gpus.whole > 0 || gpus.shards > 0;
-        let gpus = (has_any && gpus.whole <= MOST_GPUS).then_some(gpus);
+        let gpus = Gpus::of(tres);
         self.tres.insert(tres.to_string(), gpus.clone());
         gpus
     }

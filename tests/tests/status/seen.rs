@@ -71,6 +71,10 @@ fn status_says_who_has_what_and_why_others_wait(slurm: Slurm) -> Result<()> {
     cluster.wait_reason(full, "Resources")?;
 
     let own = cluster.run("alice", &["softmig", "status"])?.ok()?;
+    println!(
+        "{own}\n{}",
+        cluster.run("alice", &["softmig", "free"])?.ok()?
+    );
     for line in [
         "none of 4 shards free",
         "used as a whole",
@@ -149,6 +153,18 @@ fn watched(cluster: &Cluster) -> Result<()> {
         Ok(command.env("TERM", term).stdin("Gq").output()?.stdout)
     };
     let screen = on_terminal("xterm", "softmig")?;
+    ensure!(screen.is_ascii(), "{screen:?}");
+    // `ESC [ ... m`: bold or reversed text, but no colour.
+    let styles = screen.split("\x1b[").skip(1).filter_map(|text| {
+        let end = text.find(|c: char| c.is_ascii_alphabetic())?;
+        text[end..].starts_with('m').then(|| &text[..end])
+    });
+    for style in styles.flat_map(|style| style.split(';')) {
+        // 39, 49 and 59 go back to the terminal's own colours.
+        let is_plain = |number: u32| number < 30 || [39, 49, 59].contains(&number);
+        let is_plain = style.is_empty() || style.parse().is_ok_and(is_plain);
+        ensure!(is_plain, "colour {style}: {screen:?}");
+    }
     let begin = screen.find("\x1b[?1049h").context("no screen")?;
     let end = screen.find("\x1b[?1049l").context("no end")?;
     for text in ["CLASS", "q: end"] {
@@ -158,7 +174,7 @@ fn watched(cluster: &Cluster) -> Result<()> {
     let plain = on_terminal("dumb", "timeout 7 softmig")?;
     ensure!(plain.matches("GPU 1").count() > 1, "{plain:?}");
     ensure!(
-        !plain.contains('\x1b') && !plain.contains("q: end"),
+        plain.is_ascii() && !plain.contains('\x1b') && !plain.contains("q: end"),
         "{plain:?}"
     );
     Ok(())
@@ -261,7 +277,7 @@ fn job_says_where_a_job_is_and_that_nothing_is_known_of_it(slurm: Slurm) -> Resu
         "{elsewhere}"
     );
     assert!(told(&[&waits.to_string()])?.contains("has not started: it is held;"));
-    assert!(told(&["99999"])?.contains("Slurm shows you no such job with GPUs"));
+    assert!(told(&["99999"])?.contains("Slurm shows you no job 99999"));
     assert!(told(&["x"])?.contains("x is not the number of a job"));
     assert!(told(&["12_3"])?.contains("have a number of their own"));
     assert!(told(&[])?.contains("this is not inside a job"));

@@ -1,6 +1,9 @@
 //! A job's use of its GPUs, by a summary in its AdminComment, or by Slurm's own figures of its steps.
 
+use softmig_policy::node::limits::TypeName;
 use softmig_usage::js1::{Js1, OfSlice};
+use softmig_usage::summary::Summary;
+use softmig_usage::{self as usage, JobGpu, Slice};
 
 /// The use by a job, as far as the accounting has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +18,31 @@ pub(crate) struct Used {
     pub(crate) by_summary: bool,
     /// More about a slice.
     pub(crate) slice: Option<Box<OfSlice>>,
+}
+
+impl Used {
+    /// The use of a slice; `None` where no summary tells of one.
+    pub(crate) fn summary(&self) -> Option<Summary> {
+        let of = self.slice.as_deref()?;
+        Summary::of(&usage::Job {
+            slice: Some(Slice {
+                r#type: of.r#type.clone(),
+                shards: of.shards,
+                shards_per_gpu: of.shards_per_gpu,
+                memory_bytes: self.total_bytes.unwrap_or(0),
+                ..Slice::default()
+            }),
+            gpus: vec![JobGpu {
+                memory_peak_bytes: self.peak_bytes,
+                known_seconds: of.known_seconds,
+                charged_seconds: of.charged_seconds,
+                waited_seconds: of.waited_seconds,
+                refused: of.refused,
+                ..JobGpu::default()
+            }],
+            ..usage::Job::default()
+        })
+    }
 }
 
 /// The fullest and the busiest GPU of a summary.
@@ -32,8 +60,13 @@ pub(super) fn of_js1(js1: &Js1) -> Used {
         }
         let each = node.gpu_utilization.values().filter_map(|of| of.as_f64());
         used.utilization = each.chain(used.utilization).reduce(f64::max);
-        if let Some(slice) = &node.softmig {
-            used.slice = Some(Box::new(slice.clone()));
+        // A comment may hold anything.
+        let slice = node.softmig.as_ref();
+        if let Some(slice) = slice.filter(|slice| TypeName::new(&slice.r#type).is_ok()) {
+            match &mut used.slice {
+                Some(all) => all.add(slice),
+                None => used.slice = Some(Box::new(slice.clone())),
+            }
         }
     }
     used.by_summary |= used.utilization.is_some();
