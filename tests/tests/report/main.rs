@@ -1,5 +1,6 @@
 //! The report of a job: a line in its output, and a summary in Slurm's accounting.
 
+mod ended;
 mod facts;
 mod site;
 
