@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 /// The number of this form. A newer one can have more fields. If a field goes or changes its meaning, the number changes.
 pub const VERSION: u32 = 1;
 
+/// A job that holds more of its memory on a GPU is about to be refused more.
+const NEARLY_FULL: f64 = 0.9;
+
 /// All of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -106,6 +109,28 @@ impl Job {
     pub fn is_idle(&self, gpu: &JobGpu) -> bool {
         let is_over = |limit| gpu.idle_seconds >= limit;
         self.idle_after_seconds.is_some_and(is_over)
+    }
+
+    /// The part of its memory on this GPU that it holds; `None` for whole GPUs, and where it is not known.
+    pub fn memory_part(&self, gpu: &JobGpu) -> Option<f64> {
+        let limit = self.slice.as_ref()?.memory_bytes;
+        let held = gpu.memory_bytes.filter(|_| limit > 0)?;
+        Some(held as f64 / limit as f64)
+    }
+
+    /// Whether its memory on this GPU is almost full.
+    pub fn is_nearly_full(&self, gpu: &JobGpu) -> bool {
+        self.memory_part(gpu).is_some_and(|part| part > NEARLY_FULL)
+    }
+
+    /// Of its memory: "almost full"; "almost full on 1 of its 2 GPUs". `None` if there is room on all of them.
+    pub fn full_words(&self) -> Option<String> {
+        let full = self.gpus.iter().filter(|gpu| self.is_nearly_full(gpu));
+        match (full.count(), self.gpus.len()) {
+            (0, _) => None,
+            (some, all) if some < all => Some(format!("almost full on {some} of its {all} GPUs")),
+            _ => Some("almost full".to_string()),
+        }
     }
 
     /// "idle for 45 min"; "1 of its 2 GPUs idle for 45 min". `None` if it uses all of its GPUs.
@@ -235,5 +260,30 @@ mod tests {
             ..Slice::default()
         };
         assert_eq!(quarter.share(), 0.25);
+    }
+
+    #[test]
+    fn memory_is_almost_full_above_nine_tenths_of_a_slices_limit() {
+        let words = |held: &[Option<u64>], limit| {
+            let gpu = |&memory_bytes: &Option<u64>| JobGpu {
+                memory_bytes,
+                ..JobGpu::default()
+            };
+            let job = Job {
+                slice: Some(Slice {
+                    memory_bytes: limit,
+                    ..Slice::default()
+                }),
+                gpus: held.iter().map(gpu).collect(),
+                ..Job::default()
+            };
+            job.full_words()
+        };
+        assert_eq!(words(&[Some(90)], 100), None);
+        assert_eq!(words(&[Some(91)], 100).unwrap(), "almost full");
+        let one = "almost full on 1 of its 2 GPUs";
+        assert_eq!(words(&[Some(91), None], 100).unwrap(), one);
+        assert_eq!(words(&[Some(91)], 0), None);
+        assert_eq!(words(&[None], 100), None);
     }
 }

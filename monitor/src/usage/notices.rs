@@ -6,9 +6,7 @@ use softmig_usage as usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// A job that holds more of its memory is about to be refused more.
-const NEARLY: f64 = 0.9;
-/// And it is told of again when it held less than this in between.
+/// That a job's memory is almost full is told of again when it held less than this part of it in between.
 const FAR: f64 = 0.8;
 /// Refusals of a job on a GPU, and that its memory is nearly used up, are told of no more often.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -86,12 +84,11 @@ impl Known {
             events.push(refusal.with("refused_largest_bytes", gpu.refused_largest_bytes));
             (self.refused, self.told_refused) = (gpu.refused, Some(now));
         }
-        let limit = job.slice.as_ref().map_or(0, |slice| slice.memory_bytes);
-        if let Some(held) = gpu.memory_bytes.filter(|_| limit > 0) {
-            let part = held as f64 / limit as f64;
-            if part > NEARLY && !self.is_nearly_full && is_due(self.told_full) {
+        if let Some(part) = job.memory_part(gpu) {
+            if job.is_nearly_full(gpu) && !self.is_nearly_full && is_due(self.told_full) {
                 (self.is_nearly_full, self.told_full) = (true, Some(now));
-                let nearly = event("memory").with("memory_bytes", held);
+                let nearly = event("memory").with("memory_bytes", gpu.memory_bytes);
+                let limit = job.slice.as_ref().map(|slice| slice.memory_bytes);
                 events.push(nearly.with("limit_bytes", limit));
             }
             self.is_nearly_full &= part > FAR;

@@ -64,6 +64,9 @@ impl fmt::Display for Report<'_> {
         let held = size(summary.held_bytes, "held now");
         let peak = size(summary.peak_bytes, "at most");
         write!(f, "\n  memory   {held}, {peak}, of {limit}")?;
+        if let Some(words) = self.job.full_words() {
+            write!(f, ": {words}")?;
+        }
         lines::time(f, summary)?;
         self.idle(f)?;
         lines::refused(f, summary)?;
@@ -146,7 +149,8 @@ mod tests {
             let job = &mut used.jobs[0];
             (job.idle_after_seconds, job.gpus[0].idle_seconds) = (Some(1800.0), 2750.0);
         });
-        insta::assert_snapshot!([slice, refused, new, small, whole, idle].join("\n\n"));
+        let full = told(|used| used.jobs[0].gpus[0].memory_bytes = Some(11 << 30));
+        insta::assert_snapshot!([slice, refused, new, small, whole, idle, full].join("\n\n"));
     }
 
     #[test]

@@ -226,6 +226,7 @@ fn used(picture: &Picture, job: &Job) -> Vec<String> {
     let parts = [
         summary.map(|it| it.sentence(None)),
         held.map(|held| format!("holds {} now", Size(held))),
+        live.full_words().map(|words| format!("memory {words}")),
         live.idle_words(),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -390,7 +391,10 @@ mod tests {
             "jobs":[{"job":1,"slice":{"type":"l40s","shards":1,"shards_per_gpu":4,"mode":"hard","memory_bytes":11918114816},
             "gpus":[{"index":0,"memory_bytes":4294967296,"memory_peak_bytes":8493465600,"known_seconds":1000.0,
             "charged_seconds":152.5,"waited_seconds":40.0}]},
-            {"job":2,"idle_after_seconds":1800.0,"gpus":[{"index":0,"idle_seconds":2750.0}]}]}"#;
+            {"job":2,"idle_after_seconds":1800.0,"gpus":[{"index":0,"idle_seconds":2750.0}]},
+            {"job":3,"slice":{"type":"l40s","shards":2,"shards_per_gpu":4,"mode":"hard","memory_bytes":23836229632},
+            "gpus":[{"index":0,"memory_bytes":23400000000,"memory_peak_bytes":23400000000,"known_seconds":1000.0,
+            "charged_seconds":152.5}]}]}"#;
         picture.live = vec![serde_json::from_str::<usage::Node>(live).unwrap()];
         picture.cluster.nodes.truncate(1);
         picture.cluster.jobs.retain(|job| !job.waits());

@@ -21,6 +21,8 @@ on_each_slurm!(seldom on 26.05: four_slices_agree_with_the_driver);
 const SLICE: &str = "gpu:l40s.4:1";
 /// The block of the job that takes what it gets.
 const BLOCK: u64 = 256 * MIB;
+/// More than 90 % of a quarter.
+const MUCH: u32 = 10400;
 /// After how long a job is idle: alice is known by her group.
 const IDLE: &str = "\n[defaults]\nshards = \"unlimited\"\nwhole_gpus = \"unlimited\"\nidle_minutes = 60\n\
     [classes.physics]\nmembers = { groups = [2001] }\nidle_minutes = 30\n";
@@ -154,7 +156,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     let computes = format!("{FOLDER}/paced 1000000 1000000 async & echo \"holds: $!\"\n");
     let (computing, its) = job(&cluster, "alice", SLICE, &computes)?;
     let (two, _) = job(&cluster, "alice", SLICE, &(holds(300) + &holds(200)))?;
-    let (one, _) = job(&cluster, "bob", SLICE, &holds(1000))?;
+    let (one, _) = job(&cluster, "bob", SLICE, &holds(MUCH))?;
     let fills = format!("{FOLDER}/takes cuMemAlloc_v2 {BLOCK} fill >/dev/null\n");
     let (refused, _) = job(&cluster, "bob", SLICE, &(fills + &holds(100)))?;
 
@@ -162,7 +164,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     let context = Gpu::l40s(0).context;
     let wanted = [
         (two, 2 * context + 500 * MIB),
-        (one, context + 1000 * MIB),
+        (one, context + u64::from(MUCH) * MIB),
         (refused, context + 100 * MIB),
     ];
     let told = cluster.wait_for("the memory of all", || {
@@ -211,7 +213,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     let page = page(&cluster, node)?;
     assert_eq!(
         metric(&page, "softmig_slice_memory_used_bytes", one)?,
-        (context + 1000 * MIB) as f64
+        (context + u64::from(MUCH) * MIB) as f64
     );
     assert_eq!(
         metric(&page, "softmig_slice_memory_limit_bytes", one)?,
@@ -227,7 +229,7 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
     );
 
     // So does `softmig status` on another machine, for any user.
-    status_elsewhere(&cluster, node, (one, context + 1000 * MIB))?;
+    status_elsewhere(&cluster, node, (one, context + u64::from(MUCH) * MIB))?;
 
     // Each user sees what is theirs.
     let of = |user: &str, id: u32| {
@@ -239,10 +241,21 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         Ok((said.success() && said.stdout.contains("largest")).then_some(said.stdout))
     })?;
     ensure!(said.contains("1 quarter of type l40s"), "{said}");
+    for (user, id) in [("alice", computing), ("bob", refused)] {
+        println!("{}", of(user, id)?.ok()?);
+    }
+    let full = of("bob", one)?.ok()?;
+    ensure!(full.contains(", of 11.1 GiB: almost full\n"), "{full}");
     ensure!(!of("alice", refused)?.success());
     let status = node.run_as_root(&["softmig", "status", "--all"])?.ok()?;
     ensure!(status.contains("none of 4 shards free"), "{status}");
+    println!("{status}");
     ensure!(status.contains("used "), "{status}");
+    let words: Vec<&str> = status.split_whitespace().collect();
+    ensure!(
+        words.join(" ").contains("now; memory almost full"),
+        "{status}"
+    );
 
     // And the node remembers.
     cluster
@@ -271,6 +284,17 @@ fn four_slices_agree_with_the_driver(slurm: Slurm) -> Result<()> {
         kinds.first() == Some(&"grant") && kinds.contains(&"refusal"),
         "{kinds:?}"
     );
+    for words in [
+        &["--job", &refused.to_string()][..],
+        &["--job", &one.to_string(), "--json"],
+    ] {
+        println!(
+            "{}",
+            node.run_as_root(&[&["softmig", "events"], words].concat())?
+                .ok()?
+        );
+    }
+    ensure!(events(one)?.iter().any(|event| event["event"] == "memory"));
     let end = &told.last().context("no events")?["details"];
     assert_eq!(end["memory_peak_bytes"], peak, "{end}");
     cluster.wait_until("its usage to go", || {
