@@ -63,15 +63,16 @@ impl Keeper {
     /// Of this node; goes on where an earlier one ended.
     pub fn new(node: Node) -> Self {
         let files = Files::new(node.clone());
+        let saved = files.load();
         Self {
             start: Instant::now(),
+            notices: Notices::new(&saved),
             books: Books::new(
                 rustix::system::uname().nodename().to_string_lossy().into(),
-                files.load(),
+                saved,
             ),
             files,
             node,
-            notices: Notices::default(),
             written: None,
         }
     }

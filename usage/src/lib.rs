@@ -191,7 +191,8 @@ pub struct JobGpu {
     pub charged_seconds: f64,
     /// The time in which it wanted the GPU and did not have it: others had it, or its own cap held it.
     pub waited_seconds: f64,
-    /// The time since it last used the GPU or wanted it: since its conf was written if it never did.
+    /// The time since it last used the GPU or wanted it: since its conf was written if it never did. The time in which no
+    /// monitor ran does not count.
     pub idle_seconds: f64,
     /// The GPU time that it may take yet; below zero: that it owes.
     pub credit_seconds: f64,

@@ -211,7 +211,7 @@ impl Books {
                     let mut gpus = saved.gpus.iter();
                     gpus.find(|it| it.uuid == uuid).cloned()
                 });
-                Past::new(before, about, &self.saved, moment)
+                Past::new(before, about, moment)
             });
             let row = rows
                 .iter()
@@ -281,30 +281,23 @@ impl Books {
 }
 
 impl Past {
-    fn new(
-        before: Option<usage::JobGpu>,
-        about: &About,
-        saved: &usage::Node,
-        moment: &Moment<'_>,
-    ) -> Self {
+    fn new(before: Option<usage::JobGpu>, about: &About, moment: &Moment<'_>) -> Self {
         let running = moment.running.as_secs_f64();
         let now = seconds_since_1970(moment.now);
         let age = (now - seconds_since_1970(about.since)).max(0.0);
-        let idle = match &before {
-            Some(before) => before.idle_seconds + (now - saved.time).max(0.0),
-            None => age,
+        // While no monitor ran, nothing was counted, and no GPU was seen to be idle.
+        let began = match &before {
+            Some(_) => 0.0,
+            None => (running - age).max(0.0),
         };
+        let idle_before = before.as_ref().map_or(0.0, |before| before.idle_seconds);
         Self {
             peak: before
                 .as_ref()
                 .and_then(|it| it.memory_peak_bytes)
                 .unwrap_or(0),
-            began: match &before {
-                // Nothing was counted while no monitor ran.
-                Some(_) => 0.0,
-                None => (running - age).max(0.0),
-            },
-            active: running - idle.min(age),
+            began,
+            active: (began - idle_before).max(running - age),
             before: before.unwrap_or_default(),
             ..Self::default()
         }

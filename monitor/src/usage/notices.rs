@@ -10,17 +10,21 @@ use std::time::{Duration, Instant};
 const FAR: f64 = 0.8;
 /// Refusals of a job on a GPU, and that its memory is nearly used up, are told of no more often.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The precision of a job's beginning in what an earlier monitor wrote.
+const SAME: f64 = 0.001;
 
 /// The events that were told of the jobs that are here.
 #[derive(Debug, Default)]
 pub struct Notices {
     known: BTreeMap<(u32, String), Known>,
-    /// False for the first look: what was before is not new.
+    /// False for the first look without the figures of an earlier monitor: what was before is not new.
     has_looked: bool,
 }
 
 #[derive(Debug, Default)]
 struct Known {
+    /// The run of the job that it is about.
+    since: f64,
     has_started: bool,
     is_nearly_full: bool,
     is_idle: bool,
@@ -30,6 +34,21 @@ struct Known {
 }
 
 impl Notices {
+    /// After an earlier monitor, which told of all that is in its last figures.
+    pub fn new(saved: &usage::Node) -> Self {
+        let each = |job: &usage::Job, gpu: &usage::JobGpu| {
+            let key = (job.job, gpu.uuid.clone());
+            (key, Known::told(job, gpu))
+        };
+        let jobs = saved.jobs.iter();
+        Self {
+            known: jobs
+                .flat_map(|job| job.gpus.iter().map(move |gpu| each(job, gpu)))
+                .collect(),
+            has_looked: saved.schema_version > 0,
+        }
+    }
+
     /// The events that are new in these figures.
     pub fn of(&mut self, node: &usage::Node, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
@@ -38,12 +57,18 @@ impl Notices {
         for job in &node.jobs {
             for gpu in &job.gpus {
                 let key = (job.job, gpu.uuid.clone());
-                let known = self.known.entry(key.clone()).or_insert_with(|| Known {
-                    refused: if is_new { 0 } else { gpu.refused },
-                    has_started: !is_new && gpu.charged_seconds > 0.0,
-                    is_idle: !is_new && job.is_idle(gpu),
-                    ..Known::default()
-                });
+                let first = || match is_new {
+                    true => Known::new(job),
+                    // How much of its memory it holds is about now.
+                    false => Known {
+                        is_nearly_full: false,
+                        ..Known::told(job, gpu)
+                    },
+                };
+                let known = self.known.entry(key.clone()).or_insert_with(first);
+                if (known.since - job.since).abs() > SAME {
+                    *known = Known::new(job);
+                }
                 here.insert(key);
                 let event = |kind: &str| Event {
                     job: Some(job.job),
@@ -57,12 +82,34 @@ impl Notices {
             }
         }
         self.has_looked |= node.error.is_none();
-        self.known.retain(|key, _| here.contains(key));
+        // Where confs could not be read, no job is known to be over.
+        if node.error.is_none() || !node.jobs.is_empty() {
+            self.known.retain(|key, _| here.contains(key));
+        }
         events
     }
 }
 
 impl Known {
+    /// Nothing was told yet.
+    fn new(job: &usage::Job) -> Self {
+        Self {
+            since: job.since,
+            ..Self::default()
+        }
+    }
+
+    /// All of it was told.
+    fn told(job: &usage::Job, gpu: &usage::JobGpu) -> Self {
+        Self {
+            has_started: is_used(gpu),
+            is_nearly_full: job.is_nearly_full(gpu),
+            is_idle: job.is_idle(gpu),
+            refused: gpu.refused,
+            ..Self::new(job)
+        }
+    }
+
     fn compare(
         &mut self,
         job: &usage::Job,
@@ -71,8 +118,7 @@ impl Known {
         event: impl Fn(&str) -> Event,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        let is_used = gpu.charged_seconds > 0.0 || gpu.processes > 0;
-        if is_used && !std::mem::replace(&mut self.has_started, true) {
+        if is_used(gpu) && !std::mem::replace(&mut self.has_started, true) {
             events.push(event("start").with("processes", gpu.processes));
         }
         let is_due = |told: Option<Instant>| {
@@ -101,6 +147,10 @@ impl Known {
         self.is_idle = is_idle;
         events
     }
+}
+
+fn is_used(gpu: &usage::JobGpu) -> bool {
+    gpu.charged_seconds > 0.0 || gpu.processes > 0
 }
 
 #[cfg(test)]
@@ -199,5 +249,43 @@ mod tests {
         assert_eq!(notices.of(&usage::Node::default(), Instant::now()), []);
         let told = notices.of(&node(0.5, 10, 1), Instant::now());
         assert_eq!(kinds(&told), ["start", "refusal"]);
+    }
+
+    #[test]
+    fn what_happened_while_no_monitor_ran_is_told_by_the_next() {
+        let saved = |node: usage::Node| usage::Node {
+            schema_version: usage::VERSION,
+            ..node
+        };
+        let now = Instant::now();
+        let told = |before: &usage::Node, after: &usage::Node| {
+            let told = Notices::new(before).of(after, now);
+            told.into_iter()
+                .map(|event| (event.event.clone(), event.details.get("refused").cloned()))
+                .collect::<Vec<_>>()
+        };
+        let [before, after] = [node(1.0, 50, 2), node(2.0, 95, 5)].map(saved);
+        let expected = [
+            ("refusal".to_string(), Some(3.into())),
+            ("memory".to_string(), None),
+        ];
+        assert_eq!(told(&before, &after), expected);
+        assert_eq!(told(&after, &after), []);
+        // Nor after a look at which nothing could be read.
+        let mut notices = Notices::new(&after);
+        let blind = usage::Node {
+            error: Some("no".into()),
+            ..usage::Node::default()
+        };
+        assert_eq!(notices.of(&blind, now), []);
+        assert_eq!(notices.of(&after, now), []);
+        // The job came meanwhile, or Slurm started it anew.
+        let all = ["start", "refusal", "memory"];
+        let kinds = |told: Vec<(String, _)>| told.into_iter().map(|(kind, _)| kind);
+        let none = saved(usage::Node::default());
+        assert!(kinds(told(&none, &after)).eq(all));
+        let mut anew = after.clone();
+        anew.jobs[0].since = 9.0;
+        assert!(kinds(told(&after, &anew)).eq(all));
     }
 }

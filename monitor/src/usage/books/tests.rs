@@ -250,6 +250,31 @@ fn the_next_monitor_goes_on_where_this_one_ended() {
 }
 
 #[test]
+fn a_gpu_is_not_idle_while_no_monitor_runs() {
+    let mut books = Books::new("n1".into(), usage::Node::default());
+    let still = accounts(&[(7, 10, 0)], false);
+    note(&mut books, &sight(&[(7, 50)]), (1060, 200), &still);
+    let last = note(&mut books, &sight(&[(7, 50)]), (1090, 230), &still);
+    assert_eq!(last.jobs[0].gpus[0].idle_seconds, 30.0);
+    // An hour later. Job 8 came meanwhile, and job 9 comes now.
+    let mut next = Books::new("n1".into(), last);
+    let mut seen = sight(&[(7, 50), (8, 1), (9, 1)]);
+    seen.confs.about.get_mut(&8).unwrap().since = at(2000);
+    seen.confs.about.get_mut(&9).unwrap().since = at(4696);
+    let idle = |node: &usage::Node| -> Vec<f64> {
+        let jobs = node.jobs.iter();
+        jobs.map(|job| job.gpus[0].idle_seconds).collect()
+    };
+    let none = BTreeMap::new();
+    let node = note(&mut next, &seen, (4698, 8), &none);
+    assert_eq!(idle(&node), [38.0, 8.0, 2.0]);
+    assert!(!node.jobs[0].is_idle(&node.jobs[0].gpus[0]));
+    let node = note(&mut next, &seen, (4720, 30), &none);
+    assert_eq!(idle(&node), [60.0, 30.0, 24.0]);
+    assert!(node.jobs[0].is_idle(&node.jobs[0].gpus[0]));
+}
+
+#[test]
 fn a_job_that_slurm_starts_anew_begins_at_nothing() {
     let mut books = Books::new("n1".into(), usage::Node::default());
     let said = accounts(&[(7, 10, 4)], false);
