@@ -21,8 +21,10 @@ pub const NAME: &str = "events.jsonl";
 pub const OLD: &str = "events.jsonl.1";
 const LOCK: &str = ".events.lock";
 
-/// No line is longer: what reads them may have a page for each.
+/// Each line is shorter: what reads them may have a page for each.
 pub const LONGEST_LINE: usize = 4000;
+/// Longer names are left out of a line that would be too long. Each of their bytes may take six.
+const LONGEST_NAME: usize = 128;
 /// A file that has become larger makes room for a new one.
 const LONGEST: u64 = 16 << 20;
 
@@ -89,15 +91,18 @@ impl Event {
         self
     }
 
-    /// The line, with its end. Details that make it too long are left out.
+    /// The line, with its end. If it would be too long, details and long names are left out.
     fn line(&self) -> String {
         let text = |event: &Self| serde_json::to_string(event).unwrap_or_default() + "\n";
         let whole = text(self);
-        if whole.len() <= LONGEST_LINE {
+        if whole.len() < LONGEST_LINE {
             return whole;
         }
         let mut short = self.clone();
         short.details = Map::from_iter([("shortened".into(), true.into())]);
+        for name in [&mut short.user, &mut short.account, &mut short.gpu] {
+            name.take_if(|name| name.len() > LONGEST_NAME);
+        }
         text(&short)
     }
 
@@ -168,9 +173,35 @@ mod tests {
     #[test]
     fn a_line_is_never_too_long() {
         let long = Event::new("end").with("gpus", vec!["x".repeat(100); 100]);
-        assert!(long.line().len() <= LONGEST_LINE);
+        assert!(long.line().len() < LONGEST_LINE);
         let short: Event = serde_json::from_str(&long.line()).unwrap();
         assert_eq!(short.details["shortened"], true);
+        // One byte less is written whole.
+        let event = Event::new("end");
+        let of = |length: usize| event.clone().with("text", "x".repeat(length)).line();
+        let most = LONGEST_LINE - 1 - of(0).len();
+        for (length, is_short) in [(most, false), (most + 1, true)] {
+            let line = of(length);
+            assert!(line.len() < LONGEST_LINE);
+            assert_eq!(line.contains("shortened"), is_short, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_never_too_long_with_any_names() {
+        for (length, is_kept) in [
+            (LONGEST_NAME, true),
+            (LONGEST_NAME + 1, false),
+            (9000, false),
+        ] {
+            let name = Some("\u{1}".repeat(length));
+            let mut event = Event::new("refusal").with("text", "x".repeat(4000));
+            (event.user, event.account, event.gpu) = (name.clone(), name.clone(), name);
+            let line = event.line();
+            assert!(line.len() < LONGEST_LINE, "{}", line.len());
+            let read: Event = serde_json::from_str(&line).unwrap();
+            assert_eq!(read.user.is_some(), is_kept);
+        }
     }
 
     #[test]
