@@ -24,19 +24,23 @@ fn main() -> anyhow::Result<()> {
 pub fn write(share: &Path) -> anyhow::Result<()> {
     let pages = folder(share, "man/man1")?;
     clap_mangen::generate_to(softmig::command(), &pages)?;
+    let daemons = [
+        softmig_monitor::Cli::command(),
+        softmig_exporter::cli::Cli::command(),
+    ];
     let pages = folder(share, "man/man8")?;
-    Man::new(softmig_monitor::Cli::command())
-        .section("8")
-        .generate_to(&pages)?;
-    Man::new(softmig_exporter::cli::Cli::command())
-        .section("8")
-        .generate_to(&pages)?;
+    for daemon in daemons.clone() {
+        Man::new(daemon).section("8").generate_to(&pages)?;
+    }
     for (shell, place) in COMPLETIONS {
         let folder = folder(share, place)?;
-        let file = generate_to(shell, &mut softmig::command(), "softmig", &folder)?;
-        // Bash looks for a file of the command's name.
-        if shell == Shell::Bash {
-            fs::rename(file, folder.join("softmig"))?;
+        for mut command in [softmig::command()].into_iter().chain(daemons.clone()) {
+            let name = command.get_name().to_string();
+            let file = generate_to(shell, &mut command, &name, &folder)?;
+            // Bash looks for a file of the command's name.
+            if shell == Shell::Bash {
+                fs::rename(file, folder.join(name))?;
+            }
         }
     }
     Ok(())

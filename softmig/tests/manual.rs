@@ -39,4 +39,10 @@ fn each_subcommand_has_a_manual_page_and_completions() {
     assert!(read("man/man1/softmig.1").contains("softmig\\-explain(1)"));
     assert!(read("man/man8/softmig-monitor.8").contains("once"));
     assert!(read("man/man8/softmig-exporter.8").contains("listen"));
+    for (daemon, option) in [("monitor", "once"), ("exporter", "listen")] {
+        for file in files {
+            let file = file.replace("softmig", &format!("softmig-{daemon}"));
+            assert!(read(&file).contains(option), "{file}");
+        }
+    }
 }
