@@ -6,8 +6,9 @@ use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{IDENTITY, Identity, NODE, NodeConf, NodeMode};
 
 /// The files under test. A file that is in the folder and not here fails a test.
-const FILES: [&str; 15] = [
+const FILES: [&str; 17] = [
     "90-softmig-exporter.preset",
+    "90-softmig-notices.preset",
     "cgroup.conf",
     "cli_filter.lua",
     "containers",
@@ -19,6 +20,7 @@ const FILES: [&str; 15] = [
     "slurm.conf",
     "softmig-exporter.service",
     "softmig-monitor.service",
+    "softmig-notices.service",
     "sysusers.d",
     "task_epilog.sh",
     "tmpfiles.d",
@@ -139,6 +141,21 @@ fn the_exporter_runs_as_a_user_that_is_made_for_it_and_has_no_rights() {
     assert!(
         text_of("90-softmig-exporter.preset").ends_with("\ndisable softmig-exporter.service\n")
     );
+}
+
+#[test]
+fn users_are_told_only_where_the_site_starts_it() {
+    let preset = text_of("90-softmig-notices.preset");
+    assert!(preset.ends_with("\ndisable softmig-notices.service\n"));
+    let unit = text_of("softmig-notices.service");
+    for line in [
+        "ExecStart=/usr/bin/softmig events --follow --tell-users",
+        "CapabilityBoundingSet=",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+    ] {
+        assert!(unit.lines().any(|own| own == line), "{line}");
+    }
 }
 
 /// The keys that the parser knows after this table header, as it lists them for one that is like none of them.

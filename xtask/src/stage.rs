@@ -15,19 +15,20 @@ use std::process::Command;
 pub(crate) const LUAS: [&str; 3] = ["5.1", "5.3", "5.4"];
 /// Where systemd looks for what packages bring.
 const UNITS: &str = "usr/lib/systemd/system";
+/// And for whether they start by themselves.
+const PRESETS: &str = "usr/lib/systemd/system-preset";
 /// The files that a site copies or compares with; no program reads them here.
 const EXAMPLES: &str = "usr/share/softmig/examples";
 /// The same for container runtimes.
 const CONTAINERS: &str = "usr/share/softmig/examples/containers";
 /// Files of `conf`, and where they go.
-const FILES: [(&str, &str); 18] = [
+const FILES: [(&str, &str); 20] = [
     ("softmig-monitor.service", UNITS),
     ("run-softmig.mount", UNITS),
     ("softmig-exporter.service", UNITS),
-    (
-        "90-softmig-exporter.preset",
-        "usr/lib/systemd/system-preset",
-    ),
+    ("softmig-notices.service", UNITS),
+    ("90-softmig-exporter.preset", PRESETS),
+    ("90-softmig-notices.preset", PRESETS),
     ("sysusers.d/softmig-exporter.conf", "usr/lib/sysusers.d"),
     ("tmpfiles.d/softmig.conf", "usr/lib/tmpfiles.d"),
     ("policy.toml", EXAMPLES),

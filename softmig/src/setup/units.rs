@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const UNIT: &str = "softmig-monitor.service";
+/// It runs only where the site enabled it.
+const NOTICES: &str = "softmig-notices.service";
 
 /// Whether systemd started this machine.
 pub(crate) fn runs() -> bool {
@@ -143,6 +145,11 @@ impl Step for Stop {
     }
 
     fn take(&mut self) -> anyhow::Result<()> {
+        // A package may have no such unit.
+        let _ = match runs() {
+            true => systemctl(&["disable", "--now", NOTICES]),
+            false => systemctl(&["disable", NOTICES]),
+        };
         match runs() {
             true => systemctl(&["disable", "--now", UNIT]),
             // In an image there may be no such unit any more.

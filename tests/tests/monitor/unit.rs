@@ -13,6 +13,7 @@ use super::ending::{POLICY, QUARTER, WORKS, end_of, escaped, policy, start};
 use super::{NODE_CONF, UNIT, job, once};
 
 const MOUNT: &str = "usr/lib/systemd/system/run-softmig.mount";
+const NOTICES: &str = "usr/lib/systemd/system/softmig-notices.service";
 
 /// The calls that systemd lets through for this word of `SystemCallFilter=`, by its own list.
 fn allowed(list: &str, word: &str) -> BTreeSet<String> {
@@ -97,8 +98,9 @@ fn the_unit_allows_every_system_call_of_the_daemon() -> Result<()> {
 fn systemd_knows_every_word_of_the_units() -> Result<()> {
     for slurm in Slurm::ALL {
         let machine = Root::new(slurm).stage(stage()).start()?;
-        let (unit, mount) = (format!("/{UNIT}"), format!("/{MOUNT}"));
-        let words = ["systemd-analyze", "verify", "--man=no", &unit, &mount];
+        let units = [UNIT, MOUNT, NOTICES].map(|unit| format!("/{unit}"));
+        let mut words = vec!["systemd-analyze", "verify", "--man=no"];
+        words.extend(units.iter().map(String::as_str));
         let output = machine.command("root", &words).output()?;
         let ours: Vec<&str> = output
             .stderr

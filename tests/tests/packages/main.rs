@@ -92,7 +92,7 @@ fn packages_change_under_running_programs(slurm: Slurm) -> Result<()> {
     let asked = node.asked_of_systemd()?;
     assert_eq!(
         asked,
-        "daemon-reload (loaded)\ndaemon-reload (loaded)\ntry-restart softmig-monitor.service (loaded)\n",
+        "daemon-reload (loaded)\ndaemon-reload (loaded)\ntry-restart softmig-monitor.service (loaded)\ntry-restart softmig-notices.service (loaded)\n",
         "postrm of the old package, then postinst of the new one"
     );
     // The same once more.
@@ -117,7 +117,7 @@ fn packages_change_under_running_programs(slurm: Slurm) -> Result<()> {
     node.ensure_free()?;
     assert_eq!(
         node.asked_of_systemd()?,
-        "disable --now softmig-monitor.service (free)\ndisable --now run-softmig.mount (free)\ndaemon-reload (free)\n",
+        "disable --now softmig-monitor.service (free)\ndisable --now softmig-notices.service (free)\ndisable --now run-softmig.mount (free)\ndaemon-reload (free)\n",
         "no process may load the library any more when the monitor ends"
     );
     assert!(node.read("/etc/softmig/node.conf")?.is_some());
