@@ -9,7 +9,6 @@ use softmig_usage::js1::Js1;
 on_each_slurm!(
     seldom on 26.05:
     a_job_that_has_ended_is_told_with_what_its_summary_knows,
-    a_summary_of_jobstats_gets_what_it_lacks,
 );
 
 fn told(site: &Site, user: &str, words: &[&str]) -> Result<Output> {
@@ -128,13 +127,10 @@ fn a_job_that_has_ended_is_told_with_what_its_summary_knows(slurm: Slurm) -> Res
     Ok(())
 }
 
-/// jobstats writes its own summary at a job's end, and knows nothing of slices.
-fn a_summary_of_jobstats_gets_what_it_lacks(slurm: Slurm) -> Result<()> {
-    if slurm == Slurm::V22_05 {
-        // Its sacctmgr destroys such a text.
-        return Ok(());
-    }
-    let site = Site::new(slurm, "admin_comment = true\n")?;
+/// jobstats writes its own summary at a job's end, and knows nothing of slices. sacctmgr of 22.05 would destroy it.
+#[test]
+fn a_summary_of_jobstats_gets_what_it_lacks() -> Result<()> {
+    let site = Site::new(Slurm::V24_11, "admin_comment = true\n")?;
     let node = site.cluster.node(0).name().to_string();
     let jobstats = format!(
         r#"{{"nodes":{{"{node}":{{"total_memory":8000,"used_memory":70,"total_time":3.5,"cpus":4}}}},"total_time":9,"gpus":0,"later":true}}"#
