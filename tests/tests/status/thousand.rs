@@ -1,9 +1,11 @@
-//! `softmig status` and `free` beside a real slurmctld with a thousand nodes, of which one has a slurmd.
+//! `softmig status` and `free` beside a real slurmctld with a thousand nodes, of which one has a slurmd. The figures go to
+//! bench/results/status-slurm.md.
 
 use super::POLICY;
 use anyhow::{Context, Result, ensure};
 use softmig_tests::softmig::installed;
 use softmig_tests::{Cluster, Gpus, Slurm};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const NODES: u32 = 1000;
@@ -23,10 +25,21 @@ fn timed(cluster: &Cluster, words: &[&str]) -> Result<(Duration, String)> {
     Ok((times[ROUNDS / 2], said))
 }
 
-/// `cargo test --release -p softmig-tests --features cluster --test status -- --ignored --nocapture thousand` prints the figures.
+/// `cargo test -p softmig-tests --features cluster --test status -- --ignored --nocapture thousand` measures.
 #[test]
 #[ignore = "a measurement, which takes some minutes"]
 fn a_thousand_nodes_of_a_real_slurm_are_shown() -> Result<()> {
+    let mut page = "# softmig status beside a real slurmctld
+
+Written by the test `a_thousand_nodes_of_a_real_slurm_are_shown`; do not edit.
+
+1000 nodes with four GPUs each and 2000 waiting jobs with slices; the medians of nine commands, each with the start of its
+processes in the test's machine.
+
+| Slurm | command | median | lines |
+| --- | --- | --- | --- |
+"
+    .to_owned();
     for slurm in [Slurm::V22_05, Slurm::V24_11] {
         let names = format!("gpu[0001-{NODES:04}]");
         let cluster = installed(slurm)
@@ -51,9 +64,10 @@ fn a_thousand_nodes_of_a_real_slurm_are_shown() -> Result<()> {
                 _ => &words,
             };
             let (time, said) = timed(&cluster, words)?;
-            println!(
-                "{slurm}: {}: {time:?}, {} lines",
+            page += &format!(
+                "| {slurm} | `{}` | {} ms | {} |\n",
                 words.join(" "),
+                time.as_millis(),
                 said.lines().count()
             );
         }
@@ -67,5 +81,7 @@ fn a_thousand_nodes_of_a_real_slurm_are_shown() -> Result<()> {
         );
         ensure!(count("jobs")? == JOBS as usize, "{} jobs", count("jobs")?);
     }
-    Ok(())
+    print!("{page}");
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results");
+    Ok(std::fs::write(results.join("status-slurm.md"), page)?)
 }
