@@ -300,35 +300,9 @@ fn other_qos(policy: &Policy, accounting: &Accounting) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::rules::example::{association, cluster, codes, policy, policy_with, qos};
-
-    const LIMITS: &str =
-        "[defaults]\nshards = 2\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n";
-    const FIELDS: [(&str, &str); 6] = [
-        ("Priority", "10"),
-        ("Flags", "DenyOnLimit,NoDecay"),
-        ("MaxTRESPerUser", "billing=2"),
-        ("MaxJobsPU", "3"),
-        ("MaxWall", "1-00:00:00"),
-        ("MaxTRES", ""),
-    ];
-    const WEIGHTS: &str = "GRES/shard=1.0,GRES/gpu:l40s=4.0,GRES/gpu:h200=8.0";
-
-    /// A cluster that holds people to [`LIMITS`].
-    fn limited() -> Cluster {
-        let mut cluster = cluster();
-        cluster.partitions[0]
-            .settings
-            .set("TRESBillingWeights", WEIGHTS);
-        cluster.accounting = Ok(Accounting {
-            qos: vec![qos("normal", &[]), qos("softmig", &FIELDS)],
-            associations: vec![
-                association("root", "", &["normal", "softmig"]),
-                association("teaching", "alice", &["softmig", "normal"]),
-            ],
-        });
-        cluster
-    }
+    use crate::check::rules::example::{
+        LIMITS, WEIGHTS, association, codes, limited, policy, policy_with,
+    };
 
     fn found(change: impl Fn(&mut Cluster)) -> Vec<&'static str> {
         let mut cluster = limited();

@@ -173,8 +173,7 @@ fn others_jobs(kind: &str, holder: Option<&Holder>, jobs: &[&Job]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::rules::example::{KEPT, cluster, codes, policy, policy_with};
-    use softmig_policy::slurm::gres_list::Configured;
+    use crate::check::rules::example::{KEPT, cluster, codes, job, policy, policy_with};
 
     const GATE: &str = "[[gate]]\nwhat = \"whole\"\nreservation = [\"a\"]\n";
     const LIMITS: &str = "[defaults]\nshards = 2\n";
@@ -253,15 +252,6 @@ mod tests {
         let guests = found(2, "groups = [2000]", "default_class = \"guest\"\n");
         assert_eq!(guests.len(), 1);
         assert!(guests[0].contains("and class guest may have more (shards)"));
-    }
-
-    fn job(id: &str, user: &str, account: &str, gres: &str) -> Job {
-        Job {
-            id: id.into(),
-            user: user.into(),
-            account: account.into(),
-            gres: Configured::parse(gres),
-        }
     }
 
     #[test]

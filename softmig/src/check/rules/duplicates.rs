@@ -125,26 +125,7 @@ fn remedy((first, second): Pair<'_>, table: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn declared(name: &str, file: &str, number: usize) -> Declared {
-        Declared {
-            name: name.into(),
-            at: Line {
-                file: file.into(),
-                number,
-            },
-        }
-    }
-
-    fn setting(key: &str, value: &str, file: &str, number: usize) -> Setting {
-        let Declared { name, at } = declared(key, file, number);
-        let value = value.into();
-        Setting {
-            key: name,
-            value,
-            at,
-        }
-    }
+    use crate::check::rules::example::{declared, setting};
 
     #[test]
     fn a_setting_of_softmigs_with_another_value_is_told_with_both() {

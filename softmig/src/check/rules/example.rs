@@ -1,8 +1,9 @@
 //! A cluster on which everything is as it should be, for tests to change one thing of.
 
 use crate::check::facts::{
-    Accounting, Association, Cgroups, Cluster, DeviceGate, DeviceMemory, Lines, Lua, LuaModule,
-    LuaPlugin, LuaPlugins, LuaVersion, Machine, Node, Partition, Qos, Upkeep,
+    Accounting, Association, Cgroups, Cluster, Declared, DeviceGate, DeviceMemory, Job, Line,
+    Lines, Lua, LuaModule, LuaPlugin, LuaPlugins, LuaVersion, Machine, Node, Partition, Qos,
+    Reservation, Setting, Upkeep,
 };
 use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, Standing};
@@ -132,6 +133,76 @@ pub(crate) fn cluster() -> Cluster {
         slurm_conf: Ok(String::new()),
         own_scripts: BTreeMap::new(),
         in_force: None,
+    }
+}
+
+/// A policy with limits for all users.
+pub(crate) const LIMITS: &str =
+    "[defaults]\nshards = 2\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n";
+/// The QOS that holds them to these.
+const FIELDS: [(&str, &str); 6] = [
+    ("Priority", "10"),
+    ("Flags", "DenyOnLimit,NoDecay"),
+    ("MaxTRESPerUser", "billing=2"),
+    ("MaxJobsPU", "3"),
+    ("MaxWall", "1-00:00:00"),
+    ("MaxTRES", ""),
+];
+/// The weights that count for these.
+pub(crate) const WEIGHTS: &str = "GRES/shard=1.0,GRES/gpu:l40s=4.0,GRES/gpu:h200=8.0";
+
+/// A cluster that holds people to [`LIMITS`].
+pub(crate) fn limited() -> Cluster {
+    let mut cluster = cluster();
+    cluster.partitions[0]
+        .settings
+        .set("TRESBillingWeights", WEIGHTS);
+    cluster.accounting = Ok(Accounting {
+        qos: vec![qos("normal", &[]), qos("softmig", &FIELDS)],
+        associations: vec![
+            association("root", "", &["normal", "softmig"]),
+            association("teaching", "alice", &["softmig", "normal"]),
+        ],
+    });
+    cluster
+}
+
+pub(crate) fn reservation(name: &str, nodes: &[&str], tres: &str) -> Reservation {
+    Reservation {
+        name: name.into(),
+        nodes: nodes.iter().map(|name| name.to_string()).collect(),
+        tres: tres.into(),
+    }
+}
+
+pub(crate) fn job(id: &str, user: &str, account: &str, gres: &str) -> Job {
+    Job {
+        id: id.into(),
+        user: user.into(),
+        account: account.into(),
+        gres: Configured::parse(gres),
+    }
+}
+
+/// A node or partition, and its line.
+pub(crate) fn declared(name: &str, file: &str, number: usize) -> Declared {
+    Declared {
+        name: name.into(),
+        at: Line {
+            file: file.into(),
+            number,
+        },
+    }
+}
+
+/// A setting, and its line.
+pub(crate) fn setting(key: &str, value: &str, file: &str, number: usize) -> Setting {
+    let Declared { name, at } = declared(key, file, number);
+    let value = value.into();
+    Setting {
+        key: name,
+        value,
+        at,
     }
 }
 

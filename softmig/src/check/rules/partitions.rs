@@ -239,7 +239,7 @@ pub(crate) fn windows(policy: &Policy, cluster: Option<&Cluster>, now: i64) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::rules::example::{cluster, codes, node, policy, policy_with};
+    use crate::check::rules::example::{cluster, codes, node, policy, policy_with, reservation};
 
     #[test]
     fn a_policy_without_names_is_clean() {
@@ -262,14 +262,6 @@ mod tests {
         cluster.nodes.remove(2);
         let h200 = policy_with("[[route]]\npartition = \"gpu\"\ntypes = [\"h200\"]\n");
         assert_eq!(codes(&check(&h200, &cluster)), ["ROUTE_GPUS"]);
-    }
-
-    fn reservation(name: &str, nodes: &[&str], tres: &str) -> Reservation {
-        Reservation {
-            name: name.into(),
-            nodes: nodes.iter().map(|name| name.to_string()).collect(),
-            tres: tres.into(),
-        }
     }
 
     #[test]
@@ -355,11 +347,8 @@ mod tests {
         let with = |nodes: &[&str], tres: &str| {
             let mut cluster = cluster();
             cluster.nodes[0] = node("gpu1", "gpu:l40s:3,gpu:l40s_r:1,shard:l40s:12");
-            cluster.reservations = Ok(vec![Reservation {
-                name: "softmig_l40s_r_19700101000100".into(),
-                nodes: nodes.iter().map(|name| name.to_string()).collect(),
-                tres: tres.into(),
-            }]);
+            let name = "softmig_l40s_r_19700101000100";
+            cluster.reservations = Ok(vec![reservation(name, nodes, tres)]);
             codes(&check(&policy, &cluster))
         };
         let right = "cpu=8,gres/gpu=1,gres/gpu:l40s_r=1";
