@@ -1,6 +1,6 @@
 //! `softmig doctor`: what softmig is on this machine, what is wrong with it, and what to type.
 
-mod installed;
+pub(crate) mod installed;
 mod local;
 mod versions;
 

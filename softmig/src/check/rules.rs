@@ -24,6 +24,8 @@ mod settings;
 mod slices;
 mod upkeep;
 mod whole_gpus;
+#[cfg(test)]
+mod wording_tests;
 
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
