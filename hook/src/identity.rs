@@ -5,12 +5,13 @@
 //! - [`admission`]: asks the monitor to let this process through the device gate.
 //! - [`neighbours`]: the limits that hold outside jobs; [`neighbour_search`] finds them.
 //! - [`mod@share`]: which share of a GPU's time.
-//! - [`log`]: what the job's log says.
+//! - [`message`]: all that the library can say; [`log`] says it in the job's log.
 
 pub(crate) mod admission;
 pub(crate) mod gate;
 pub(crate) mod host;
 pub(crate) mod log;
+pub(crate) mod message;
 pub(crate) mod neighbour_search;
 pub(crate) mod neighbours;
 pub(crate) mod share;

@@ -10,13 +10,14 @@ use core::ffi::{CStr, c_char, c_void};
 use softmig_driver_sys::cuda::{CUDA_ERROR_NOT_SUPPORTED, CUresult};
 
 use super::dlsym_x86_64;
-use super::proc_address::{self, A_NEW_FORM};
+use super::proc_address;
 use super::table::ours;
 use crate::driver::cuda::CUDA;
 use crate::driver::library::{Library, Loading};
 use crate::driver::nvml::NVML;
 use crate::driver::table::{Family, Row};
 use crate::identity::gate;
+use crate::identity::message::Why;
 use crate::os::Errno;
 use crate::os::glibc::{self, DLSYM, DLVSYM, Function};
 
@@ -220,9 +221,9 @@ impl Export {
             Self::Driver(library, row) => match library.row_at(theirs, row.name.to_bytes()) {
                 Some(row) => ours(library, row),
                 None if core::ptr::eq(theirs, ours(library, row)) => theirs,
-                None => in_place_of_unknown(library, row, theirs, A_COPY),
+                None => in_place_of_unknown(library, row, theirs, Why::SecondCopy),
             },
-            Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, A_NEW_FORM),
+            Self::NewForm(library, row) => in_place_of_unknown(library, row, theirs, Why::NewForm),
         }
     }
 }
@@ -237,11 +238,8 @@ enum Next {
     Behind,
 }
 
-/// The log's words on a function of a second copy of the driver, as `dlmopen` makes one.
-const A_COPY: &[u8] = b"it is of a second copy of the driver: load the driver once";
-
 /// Replaces the address of a driver's function that is not in the table, since its use of memory would not be counted.
-fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: &[u8]) -> *const () {
+fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: Why<'_>) -> *const () {
     let uncounted = row.family.is_limited() || row.family == Family::Lookup;
     let is_drivers = || {
         let symbols = glibc::with_object_of(theirs, |object| object.symbols()).flatten();

@@ -12,14 +12,11 @@ use softmig_policy::node::identity::{Finding, Reason, Standing};
 use crate::driver::cuda::CUDA;
 use crate::driver::nvml::NVML;
 use crate::identity::gate;
-use crate::identity::log::{self, Level};
+use crate::identity::log;
+use crate::identity::message::{Message, Why};
 use crate::os::elf::Symbols;
-use crate::os::fixed_str::Text;
 use crate::os::load_order::Start;
 use crate::os::{Errno, seccomp};
-
-/// A user chooses the name of a library.
-const LONGEST_NAME: usize = 64;
 
 /// The functions that lead to the driver's, and those by which this library asks the kernel.
 const OTHERS: [&CStr; 4] = [c"dlsym", c"dlvsym", c"syscall", c"getauxval"];
@@ -88,12 +85,7 @@ fn hides_functions(symbols: &Symbols) -> bool {
 /// Keeps the process from the GPU, or says that this would be done on a node that only observes.
 fn take_away(finding: &Finding, hidden_by: &[u8]) {
     if !finding.observe && seccomp::keep_from_driver().is_err() {
-        let cannot = b" comes before softmig's library, and the kernel cannot keep this process from the GPU";
-        log::say(finding, Level::Error, &[hidden_by, cannot]);
-        return;
+        return log::say(finding, &Message::NotKeptAway(hidden_by));
     }
-    let mut why = Text::<200>::new();
-    why.push(hidden_by.get(..LONGEST_NAME).unwrap_or(hidden_by));
-    why.push(b" comes before softmig's library and can hide the driver from it: start the program without it");
-    gate::count(finding, c"the GPU", why.as_bytes());
+    gate::count(finding, c"the GPU", Why::HiddenBy(hidden_by));
 }

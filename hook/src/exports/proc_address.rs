@@ -16,6 +16,7 @@ use crate::driver::cuda::CUDA;
 use crate::driver::library::Loading;
 use crate::driver::table::Row;
 use crate::identity::gate;
+use crate::identity::message::Why;
 
 /// As of CUDA 11.3.
 pub(super) fn answer(
@@ -107,16 +108,12 @@ fn is_ours(address: *const ()) -> bool {
 }
 
 fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
-    if row.family.is_limited() && gate::refuses_uncounted(symbol, A_NEW_FORM) {
+    if row.family.is_limited() && gate::refuses_uncounted(symbol, Why::NewForm) {
         StandIn::Refused
     } else {
         StandIn::Theirs
     }
 }
-
-/// The log's words on a form that the hook does not know.
-pub(crate) const A_NEW_FORM: &[u8] =
-    b"the driver has a newer form of it than softmig knows: update softmig";
 
 /// Stands in for the `cuGetProcAddress` of a second copy of the driver, in all its forms: they begin alike.
 pub(super) extern "C" fn nothing(_: In<c_char>, address: Out<*mut c_void>) -> CUresult {

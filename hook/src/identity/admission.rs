@@ -10,8 +10,8 @@ use softmig_policy::node::identity::{Finding, Standing};
 use softmig_policy::node::paths::ARBITER_SOCKET;
 use softmig_region::seat::{ADMISSION, ANSWER};
 
+use super::message::Message;
 use super::{gate, log};
-use crate::os::fixed_str::Text;
 use crate::os::{self, Errno, Error, File};
 
 /// The driver's control device, which gives neither memory nor time.
@@ -50,7 +50,9 @@ fn ask(finding: &Finding) {
         let is_late = os::milliseconds() >= end;
         match answer {
             Ok(()) => return,
-            Err(error) if error == Error(libc::EACCES) || is_late => return say(finding, error),
+            Err(error) if error == Error(libc::EACCES) || is_late => {
+                return log::say(finding, &Message::NotAdmitted(error));
+            }
             Err(_) => os::nap(PAUSE_NS),
         }
     }
@@ -68,15 +70,4 @@ fn ask_the_monitor() -> Result<(), Error> {
         0 => Ok(()),
         error => Err(Error(error)),
     }
-}
-
-fn say(finding: &Finding, Error(error): Error) {
-    let mut number = Text::<16>::new();
-    number.push_number(error.unsigned_abs().into(), 1);
-    let sentence: [&[u8]; 3] = [
-        b"softmig-monitor did not admit this process through the device gate, so the GPU stays closed for it (error ",
-        number.as_bytes(),
-        b"): does the monitor run, and is /var/run/softmig there?",
-    ];
-    log::say(finding, log::Level::Error, &sentence);
 }

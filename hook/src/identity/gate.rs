@@ -6,11 +6,10 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use softmig_policy::node::identity::{self, Finding, Reason, Standing};
 
 use super::host::ThisNode;
-use super::log::{self, Level};
-use super::neighbours;
+use super::message::{Message, Why};
+use super::{log, neighbours};
 use crate::os::Errno;
 use crate::os::cells::Once;
-use crate::os::fixed_str::Text;
 
 /// The gate's answer to every call.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
@@ -45,7 +44,7 @@ fn ask(function: &CStr) -> bool {
     let _errno = Errno::save();
     with_finding(|finding| match finding.standing {
         Standing::Denied(reason) => {
-            count(finding, function, log::reason(reason).as_bytes());
+            count(finding, function, Why::Denied(reason));
             !finding.observe
         }
         _ => false,
@@ -69,7 +68,7 @@ fn is_limited(finding: &Finding) -> bool {
 
 /// True if the process is refused a function whose memory or time cannot be counted. Logs the refusal; where the node
 /// only observes, logs that the function would be refused.
-pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
+pub(crate) fn refuses_uncounted(function: &CStr, why: Why<'_>) -> bool {
     let _errno = Errno::save();
     with_finding(|finding| {
         if !is_limited(finding) {
@@ -81,27 +80,16 @@ pub(crate) fn refuses_uncounted(function: &CStr, why: &[u8]) -> bool {
 }
 
 /// Counts what is refused, or would be, and says so the 1st, 10th, 100th, ... time.
-pub(crate) fn count(finding: &Finding, function: &CStr, why: &[u8]) {
+pub(crate) fn count(finding: &Finding, function: &CStr, why: Why<'_>) {
     // Relaxed: a count and nothing else.
     let count = REFUSED.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     if log::is_round(count) {
-        let verb: &[u8] = if finding.observe {
-            b"would refuse "
-        } else {
-            b"refused "
-        };
-        let mut number = Text::<16>::new();
-        number.push_number(count.into(), 1);
-        let parts = [
-            verb,
-            function.to_bytes(),
-            b": ",
+        let message = Message::Refused {
+            function,
             why,
-            b" (",
-            number.as_bytes(),
-            b")",
-        ];
-        log::say(finding, Level::Error, &parts);
+            count,
+        };
+        log::say(finding, &message);
     }
 }
 

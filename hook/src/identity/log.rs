@@ -1,44 +1,31 @@
-//! The hook's messages, and where they go: to the job's log, else to the system's; from level 3 on also to standard
+//! Where the hook's messages go: to the job's log, else to the system's; from level 3 on also to standard
 //! error. The job's first refusal of memory always goes there too. If the user's own limits hold, the log is the user's
 //! `SOFTMIG_LOG_FILE`, or that of their `softmig run`.
 //!
 //! A process without a message opens no log. A set-uid program writes no message at all.
 
 use softmig_policy::node::fixed_str::{Text, text};
-use softmig_policy::node::identity::{Finding, Reason, Standing, job_file};
-use softmig_policy::node::process_view::OsError;
+use softmig_policy::node::identity::{Finding, Standing, job_file};
 
+use super::message::{Level, Line, Message};
 use crate::os::{self, Error, File};
-
-/// How much is said: `SOFTMIG_LOG_LEVEL`, the one variable that counts inside a job, since it only adds words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// A call was refused, or would have been.
-    Error = 1,
-    /// The same again.
-    Warning = 2,
-    /// The limits of the process, and where they come from.
-    Info = 3,
-}
 
 /// From this level on everything also goes to standard error.
 const ON_STDERR: u8 = 3;
 
-/// A line; the longest path or name in it is far shorter.
-type Line = Text<320>;
-
 /// Says one sentence about this process.
-pub(crate) fn say(finding: &Finding, level: Level, sentence: &[&[u8]]) {
-    write(finding, level, sentence, false);
+pub(crate) fn say(finding: &Finding, message: &Message<'_>) {
+    write(finding, message, false);
 }
 
 /// Says an error on standard error too, unless the user wants to hear nothing, or it may not be what it was.
-pub(crate) fn tell_user(finding: &Finding, sentence: &[&[u8]]) {
-    write(finding, Level::Error, sentence, os::is_stderr_for_words());
+pub(crate) fn tell_user(finding: &Finding, message: &Message<'_>) {
+    write(finding, message, os::is_stderr_for_words());
 }
 
-fn write(finding: &Finding, level: Level, sentence: &[&[u8]], to_user: bool) {
+fn write(finding: &Finding, message: &Message<'_>, to_user: bool) {
     let wanted = wanted_level(finding);
+    let level = message.level();
     if level as u8 > wanted || os::is_secure() {
         return;
     }
@@ -51,9 +38,7 @@ fn write(finding: &Finding, level: Level, sentence: &[&[u8]], to_user: bool) {
         line.push_number(job.into(), 1);
         line.push(b": ");
     }
-    for part in sentence {
-        line.push(part);
-    }
+    message.write(&mut line, finding.observe);
     line.push(b"\n");
     // Writing beyond a limit on file sizes would end the program, and standard error may be a file.
     let may_write = os::may_write_files();
@@ -187,57 +172,17 @@ fn stamp(seconds: u64) -> Line {
 
 /// Says what holds for a process, once it is known; at the usual level nothing.
 pub(crate) fn say_standing(finding: &Finding) {
-    let mut sentence = Line::new();
-    match &finding.standing {
+    let message = match &finding.standing {
         // Byte for byte as without the library.
         Standing::Passive | Standing::Denied(_) => return,
-        Standing::Job(conf) => {
-            let Some(limits) = conf.limits.as_ref() else {
-                return;
-            };
-            sentence.push(b"limited to ");
-            sentence.push_number(limits.memory_mib().into(), 1);
-            sentence.push(b" MiB and ");
-            push_tenths(&mut sentence, limits.share().percent_tenths().into());
-            sentence.push(b" % of the time of each GPU (");
-            sentence.push(limits.mode().as_str().as_bytes());
-            sentence.push(b")");
-        }
-        Standing::Neighbours => {
-            sentence.push(b"outside every job: limited as the jobs on its GPUs")
-        }
-        Standing::Own(_) => {
-            sentence.push(b"limited by CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT")
-        }
-    }
-    if finding.observe {
-        sentence.push(b", if this node did more than observe");
-    }
-    say(finding, Level::Info, &[sentence.as_bytes()]);
-}
-
-fn push_tenths(line: &mut Line, tenths: u64) {
-    line.push_number(tenths / 10, 1);
-    if !tenths.is_multiple_of(10) {
-        line.push(b".");
-        line.push_number(tenths % 10, 1);
-    }
-}
-
-/// Why a process gets no GPU, and what to do about it.
-pub(crate) fn reason(reason: Reason) -> Line {
-    let mut line = Line::new();
-    line.push(match reason {
-        Reason::NoConf => b"no conf for this job on this node: did its prolog run?",
-        Reason::BadConf => b"this job's conf on this node is damaged",
-        Reason::BadNodeConf => b"/etc/softmig/node.conf is damaged: write it with `softmig node`",
-        Reason::BadVariable => b"CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT is no limit: write for example 4G, and 25",
-        Reason::Unreadable(_) => b"a file of softmig's cannot be read: error ",
-    });
-    if let Reason::Unreadable(OsError(number)) = reason {
-        line.push_number(u64::from(number.unsigned_abs()), 1);
-    }
-    line
+        Standing::Job(conf) => match conf.limits.as_ref() {
+            Some(limits) => Message::Limited(limits),
+            None => return,
+        },
+        Standing::Neighbours => Message::LimitedAsNeighbours,
+        Standing::Own(_) => Message::LimitedByVariables,
+    };
+    say(finding, &message);
 }
 
 #[cfg(test)]
@@ -259,14 +204,5 @@ mod tests {
             );
             assert_eq!(written.len(), STAMP);
         }
-    }
-
-    #[test]
-    fn a_share_is_written_with_a_decimal_only_where_it_has_one() {
-        let mut line = Line::new();
-        push_tenths(&mut line, 250);
-        line.push(b" ");
-        push_tenths(&mut line, 125);
-        assert_eq!(line.as_bytes(), b"25 12.5");
     }
 }

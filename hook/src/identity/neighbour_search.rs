@@ -4,11 +4,10 @@ use softmig_policy::node::identity::{is_smaller, smallest_on};
 use softmig_policy::node::job_conf::{JobConf, Uuid};
 
 use super::host::ThisNode;
-use super::log::{self, Level};
-use super::{gate, neighbours, share};
+use super::message::Message;
+use super::{gate, log, neighbours, share};
 use crate::driver::device::{device_count, uuid, written};
 use crate::os::Errno;
-use crate::os::fixed_str::Text;
 
 /// Looks who else is on this process's GPUs, if its limits depend on that and it has not looked yet.
 pub(crate) fn look_once() {
@@ -39,16 +38,9 @@ fn look_around() {
     let share = limits.as_ref().and_then(share::of_limits).unwrap_or(0);
     let memory = limits.map_or(u32::MAX, |limits| limits.memory_mib());
     neighbours::keep(smallest.map(|(id, _)| id), memory, share);
-    gate::with_finding(|finding| {
-        let mut sentence = Text::<64>::new();
-        match smallest {
-            None => sentence.push(b"no job with limits on its GPUs"),
-            Some((id, _)) => {
-                sentence.push(b"limited as job ");
-                sentence.push_number(id.into(), 1);
-                sentence.push(b", the smallest on its GPUs");
-            }
-        }
-        log::say(finding, Level::Info, &[sentence.as_bytes()]);
-    });
+    let message = match smallest {
+        None => Message::NoNeighbours,
+        Some((id, _)) => Message::LimitedAs(id),
+    };
+    gate::with_finding(|finding| log::say(finding, &message));
 }

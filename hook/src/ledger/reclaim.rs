@@ -7,8 +7,9 @@ use softmig_region::Taken;
 
 use super::device::LimitedGpu;
 use super::in_progress::Busy;
-use super::oom_log::{self, Refused};
+use super::oom_log;
 use super::{nvml_usage, pools, stale};
+use crate::identity::message::Request;
 use crate::os;
 
 impl LimitedGpu {
@@ -114,17 +115,16 @@ impl LimitedGpu {
         if fits() {
             return true;
         }
-        let observes = oom_log::say(
-            &Refused {
-                units,
-                gpu: self.number(),
-                held: self.held(),
-                held_here: self.held_here(),
-                limit: self.limit(),
-                is_first: self.is_first_refusal(),
-            },
+        let observes = oom_log::say(&Request {
             function,
-        );
+            units,
+            gpu: self.number(),
+            held: self.held(),
+            held_here: self.held_here(),
+            limit: self.limit(),
+            is_first: self.is_first_refusal(),
+            larger: None,
+        });
         if observes {
             self.charge(units);
         } else {

@@ -13,6 +13,7 @@ use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 
 use super::channels;
 use super::work::Admission;
+use crate::identity::message::Message;
 use crate::identity::{gate, log};
 use crate::os::cells::{Kept, zeroed};
 use crate::os::{self, Lock};
@@ -443,10 +444,7 @@ fn is_of_a_job() -> bool {
 
 /// Says in the job's log that there is no arbiter.
 fn say_alone() {
-    gate::with_finding(|finding| {
-        let what = b"no softmig-monitor gives turns on the GPU: this job keeps its share of time alone, and may get less";
-        log::say(finding, log::Level::Warning, &[what]);
-    });
+    gate::with_finding(|finding| log::say(finding, &Message::NoTurns));
 }
 
 /// Asks the arbiter for this process's seat at a GPU.

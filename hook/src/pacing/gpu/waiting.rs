@@ -8,7 +8,8 @@ use super::super::turn_thread;
 use super::super::work::Admission;
 use super::at_once::Samples;
 use super::{PacedGpu, WINDOW_NS};
-use crate::identity::log;
+use crate::identity::message::{Message, WentOn};
+use crate::identity::{gate, log};
 use crate::os;
 
 /// A launch goes on if no work ends for this long, or for twice as long as it takes itself: the work in flight may wait
@@ -59,7 +60,7 @@ impl PacedGpu {
                 Admission::OnlyAwaited(ahead) => {
                     self.ceiling.store(0, Ordering::SeqCst);
                     if self.count_in(cost, ahead) {
-                        self.note_overrun(b"work on another GPU of the job may wait for it");
+                        self.note_overrun(WentOn::OtherGpu);
                         break;
                     }
                     os::nap(50_000);
@@ -193,11 +194,11 @@ impl PacedGpu {
         self.in_flight.fetch_add(cost, Ordering::SeqCst);
         // Relaxed: a count and nothing else.
         self.stalled.fetch_add(1, Ordering::Relaxed);
-        self.note_overrun(b"nothing before it ended");
+        self.note_overrun(WentOn::NothingEnded);
     }
 
     /// Counts a launch that went on although it had to wait.
-    fn note_overrun(&self, why: &[u8]) {
+    fn note_overrun(&self, why: WentOn) {
         // Relaxed: a count and nothing else.
         let count = self
             .overruns
@@ -205,13 +206,7 @@ impl PacedGpu {
             .saturating_add(1);
         self.turns.overran(count);
         if log::is_round(count) {
-            crate::identity::gate::with_finding(|finding| {
-                log::say(
-                    finding,
-                    log::Level::Warning,
-                    &[b"let a launch go on that had to wait: ", why],
-                );
-            });
+            gate::with_finding(|finding| log::say(finding, &Message::WentOn(why)));
         }
     }
 }
