@@ -123,21 +123,13 @@ impl Message<'_> {
 
     /// Adds its words. On a node that only observes they say how it would be.
     pub(super) fn write(&self, line: &mut Line, observes: bool) {
-        self.write_fact(line, observes);
-        if observes
-            && matches!(
-                self,
-                Self::Limited(_) | Self::LimitedAsNeighbours | Self::LimitedByVariables
-            )
-        {
-            line.push(b", if this node did more than observe");
-        }
-    }
-
-    fn write_fact(&self, line: &mut Line, observes: bool) {
         match *self {
             Self::Limited(limits) => {
-                line.push(b"limited to ");
+                line.push(if observes {
+                    b"would be limited to "
+                } else {
+                    b"limited to "
+                });
                 line.push_number(limits.memory_mib().into(), 1);
                 line.push(b" MiB and ");
                 push_tenths(line, limits.share().percent_tenths().into());
@@ -156,7 +148,7 @@ impl Message<'_> {
                 line.push_number(job.into(), 1);
                 line.push(b", the smallest on its GPUs");
             }
-            Self::NoNeighbours => line.push(b"no job with limits on its GPUs"),
+            Self::NoNeighbours => line.push(b"no job on its GPUs has limits"),
             Self::Refused {
                 function,
                 why,
@@ -185,17 +177,17 @@ impl Message<'_> {
             }
             Self::OutOfMemory(request) => request.write(line, observes),
             Self::NoAccount(error) => {
-                line.push(b"neither GPU memory nor launches for this process: the ledger of its job cannot be used");
+                line.push(b"this process gets no GPU memory and no launches: the ledger of its job cannot be used");
                 push_error(line, b", error ", error.0);
                 line.push(remark(error));
             }
             Self::NoTurns => line.push(
-                b"no softmig-monitor gives turns on the GPU: this job keeps its share of time alone, and may get less",
+                b"softmig-monitor gives no turns on the GPU: this job keeps to its share of time by itself, and may get less",
             ),
             Self::WentOn(why) => {
-                line.push(b"let a launch go on that had to wait: ");
+                line.push(b"a launch that had to wait went on: ");
                 line.push(match why {
-                    WentOn::NothingEnded => b"nothing before it ended",
+                    WentOn::NothingEnded => b"the work before it did not end",
                     WentOn::OtherGpu => b"work on another GPU of the job may wait for it",
                 });
             }
@@ -212,7 +204,7 @@ impl Why<'_> {
                 b"/etc/softmig/node.conf is damaged: write it with `softmig node`"
             }
             Self::Denied(Reason::BadVariable) => {
-                b"CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT is no limit: write for example 4G, and 25"
+                b"CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT cannot be read: write for example 4G, and 25"
             }
             Self::Denied(Reason::Unreadable(OsError(error))) => {
                 return push_error(line, b"a file of softmig's cannot be read: error ", error);

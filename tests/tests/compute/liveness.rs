@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use crate::stand::{JOB, OTHER_JOB, Running, Stand, in_some_try, number, run};
 
 /// The message when a launch went on that had to wait.
-pub const OVERRUN: &str = "let a launch go on that had to wait: nothing before it ended";
+pub const OVERRUN: &str = "a launch that had to wait went on: the work before it did not end";
 
 /// How long a case took, in milliseconds.
 pub fn took(said: &str, case: &str) -> Result<f64> {

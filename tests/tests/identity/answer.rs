@@ -90,7 +90,7 @@ impl Answer {
 
     /// In no job that can be seen, on GPUs where no job has limits.
     pub fn alone_on_its_gpus() -> Answer {
-        let words = [ON_ITS_GPUS.into(), "no job with limits on its GPUs".into()];
+        let words = [ON_ITS_GPUS.into(), "no job on its GPUs has limits".into()];
         Answer::new(0, NO_CONTEXT, &words)
     }
 
@@ -137,10 +137,9 @@ impl Answer {
     /// The same on a node that only observes.
     pub fn observed(mut self) -> Answer {
         for words in &mut self.words {
-            *words = words.replace(": refused ", ": would refuse ");
-            if words.contains(": limited to ") {
-                *words += ", if this node did more than observe";
-            }
+            *words = words
+                .replace(": refused ", ": would refuse ")
+                .replace(": limited to ", ": would be limited to ");
         }
         (self.init, self.copy) = (0, NO_CONTEXT);
         self

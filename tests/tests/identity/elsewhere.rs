@@ -52,7 +52,7 @@ fn a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user(slurm: Slu
 
 fn a_user_without_slices_is_left_alone_or_as_he_asks(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    let bad = "CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT is no limit: write for example 4G, and 25";
+    let bad = "CUDA_DEVICE_MEMORY_LIMIT or CUDA_DEVICE_SM_LIMIT cannot be read: write for example 4G, and 25";
     let script = "whose\nCUDA_DEVICE_MEMORY_LIMIT=1g whose\nCUDA_DEVICE_SM_LIMIT=25 whose\n\
         CUDA_DEVICE_SM_LIMIT=0 whose\nCUDA_DEVICE_MEMORY_LIMIT=-1 whose";
     assert_eq!(
