@@ -12,8 +12,8 @@ use crate::test::Tests;
 use crate::{bindings, layers, tools, words};
 
 /// Every feature that the workspace can have at once; the Lua versions exclude each other.
-const FEATURES: &str =
-    "softmig-tests/cluster,softmig-tests/uml,softmig-bindings/generate,softmig-exporter/prometheus";
+const FEATURES: &str = "softmig-tests/cluster,softmig-tests/uml,softmig-tests/packages,\
+    softmig-bindings/generate,softmig-exporter/prometheus";
 
 /// Runs all of it, cheapest first.
 pub(crate) fn ci() -> Result<()> {

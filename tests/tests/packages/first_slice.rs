@@ -2,7 +2,7 @@
 //! that holds. The page itself is read, so that it cannot say something else than what was run.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use softmig_tests::builder::unique_tag;
