@@ -12,6 +12,11 @@ const LEAST_HOST_MEMORY_MIB: u64 = 64;
 /// The letters in names of QOS and classes; sacctmgr takes no upper case.
 const NAMES: &str = "lower-case letters, digits, '_' and '-', at most 30";
 
+/// Keys of a quota, each with its name.
+macro_rules! figures {
+    ($quota:ident: $($key:ident),+) => { [$((stringify!($key), $quota.$key.map(u64::from))),+] };
+}
+
 /// The facts that each level is checked against.
 pub(crate) struct ClassContext<'a> {
     /// True if every user needs a limit or the word "unlimited".
@@ -22,10 +27,10 @@ pub(crate) struct ClassContext<'a> {
 impl ClassContext<'_> {
     /// Checks one level by itself.
     pub(crate) fn check(&self, layer: &QuotaOverride) -> Result<(), String> {
-        for name in layer.shards_of.iter().flat_map(BTreeMap::keys) {
+        for name in layer.shards_of.iter().flat_map(|types| types.0.keys()) {
             self.known(name, "shards_of", |_| true)?;
         }
-        for name in layer.mig.iter().flat_map(BTreeMap::keys) {
+        for name in layer.mig.iter().flat_map(|types| types.0.keys()) {
             self.known(name, "mig", GpuType::is_mig)?;
         }
         for qos in layer.other_qos.iter().flatten() {
@@ -35,24 +40,10 @@ impl ClassContext<'_> {
                 ));
             }
         }
-        let number = |figure: Option<u32>| figure.map(u64::from);
-        let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
-        let memory = [
-            (
-                "host_memory_mib_per_shard",
-                number(layer.host_memory_mib_per_shard),
-            ),
-            (
-                "max_host_memory_mib_per_shard",
-                limit(layer.max_host_memory_mib_per_shard),
-            ),
-            ("host_memory_mib", limit(layer.host_memory_mib)),
-        ];
-        let cpus = [
-            ("cpus_per_shard", number(layer.cpus_per_shard)),
-            ("max_cpus_per_shard", limit(layer.max_cpus_per_shard)),
-        ];
-        if let Some(minutes) = limit(layer.idle_minutes)
+        let quota = Quota::of(layer, std::iter::empty());
+        let cpus = figures!(quota: cpus_per_shard, max_cpus_per_shard);
+        let memory = figures!(quota: host_memory_mib_per_shard, max_host_memory_mib_per_shard, host_memory_mib);
+        if let Some(Limit(Some(minutes))) = layer.idle_minutes
             && !(1..=LONGEST_IDLE_MINUTES).contains(&minutes)
         {
             return Err(format!(
@@ -126,20 +117,11 @@ impl ClassContext<'_> {
     /// Checks that no limit makes another one useless.
     pub(crate) fn is_possible(layer: &QuotaOverride) -> Result<(), String> {
         let quota = Quota::of(layer, std::iter::empty());
-        let per_shard = &quota.per_shard;
-        let cpus = ("cpus_per_shard", per_shard.cpus.map(u64::from));
-        let memory = (
-            "host_memory_mib_per_shard",
-            per_shard.memory_mib.map(u64::from),
-        );
-        for ((key, given), (above, most)) in [
-            (cpus, ("max_cpus_per_shard", per_shard.max_cpus)),
-            (cpus, ("cpus", quota.cpus)),
-            (
-                memory,
-                ("max_host_memory_mib_per_shard", per_shard.max_memory_mib),
-            ),
-            (memory, ("host_memory_mib", quota.host_memory_mib)),
+        for [(key, given), (above, most)] in [
+            figures!(quota: cpus_per_shard, max_cpus_per_shard),
+            figures!(quota: cpus_per_shard, cpus),
+            figures!(quota: host_memory_mib_per_shard, max_host_memory_mib_per_shard),
+            figures!(quota: host_memory_mib_per_shard, host_memory_mib),
         ] {
             if let (Some(given), Some(most)) = (given, most)
                 && given > most

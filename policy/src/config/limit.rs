@@ -9,6 +9,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit(pub(crate) Option<u64>);
 
+impl From<Limit> for Option<u64> {
+    fn from(limit: Limit) -> Self {
+        limit.0
+    }
+}
+
 const UNLIMITED: &str = "unlimited";
 
 impl<'de> Deserialize<'de> for Limit {

@@ -22,9 +22,61 @@ pub(crate) struct Members {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Makes the tables, each with keys of its own and all that can be said at every level.
-macro_rules! layered {
-    ($($key:ident: $kind:ty,)+) => {
+/// Limits of types of GPUs, by their names.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct ByType(pub(crate) BTreeMap<String, Limit>);
+
+/// The uses of a limit, besides those that name it.
+#[derive(PartialEq)]
+enum Use {
+    /// Slurm holds users to it, which takes a QOS.
+    Qos,
+    /// A class with less of it is stricter.
+    Compared,
+    /// It is never more than `shards`.
+    WithinShards,
+}
+
+/// Makes the quota and the tables of policy.toml from the list of keys. A row `jobs: Limit => Option<u64> [Qos];` gives each
+/// table `jobs: Option<Limit>` and the quota `jobs: Option<u64>`. The rows of `besides` are in the tables alone.
+macro_rules! quota {
+    (
+        quota { $($(#[$doc:meta])* $key:ident: $kind:ty => $figure:ty [$($use:ident)*];)+ }
+        besides { $($other:ident: $type:ty;)* }
+    ) => {
+        /// The limits of a user. `None` means unlimited.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Quota {
+            $($(#[$doc])* pub $key: $figure,)+
+        }
+
+        impl Quota {
+            /// Whether Slurm has to hold anything of it, which takes a QOS.
+            pub fn needs_qos(&self) -> bool {
+                $([$(Use::$use),*].contains(&Use::Qos) && !self.$key.limits().is_empty())||+
+            }
+
+            /// The keys of what is limited here more strictly than there.
+            pub fn stricter_than(&self, other: &Self) -> BTreeSet<&'static str> {
+                let mut keys = BTreeSet::new();
+                $(
+                    let limits = [self.$key.limits(), other.$key.limits()];
+                    if self.is_stricter(other, &[$(Use::$use),*], limits) {
+                        keys.insert(stringify!($key));
+                    }
+                )+
+                keys
+            }
+
+            fn of_keys(layer: &QuotaOverride) -> Self {
+                Self { $($key: layer.$key.clone().map(<$figure>::from).unwrap_or_default(),)+ }
+            }
+        }
+
+        quota!(@tables $($key: $kind,)+ $($other: $type,)*);
+    };
+    (@tables $($key:ident: $kind:ty,)+) => {
         /// The keys of one level; for a missing key the level below counts.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct QuotaOverride {
@@ -45,12 +97,12 @@ macro_rules! layered {
             }
         }
 
-        layered!(@table "`[defaults]`." DefaultsTable {} $($key: $kind,)+);
-        layered!(@table "`[classes.NAME]`." ClassTable {
+        quota!(@table "`[defaults]`." DefaultsTable {} $($key: $kind,)+);
+        quota!(@table "`[classes.NAME]`." ClassTable {
             members: Option<Members>,
             qos: Option<String>,
         } $($key: $kind,)+);
-        layered!(@table "`[users.NAME]`." UserTable {
+        quota!(@table "`[users.NAME]`." UserTable {
             class: Option<String>,
             qos: Option<String>,
         } $($key: $kind,)+);
@@ -73,177 +125,107 @@ macro_rules! layered {
     };
 }
 
-layered! {
-    shards: Limit,
-    shards_of: BTreeMap<String, Limit>,
-    max_shards_per_job: Limit,
-    whole_gpus: Limit,
-    mig: BTreeMap<String, Limit>,
-    jobs: Limit,
-    cpus: Limit,
-    host_memory_mib: Limit,
-    wall_time: MaxWallTime,
-    priority: u32,
-    other_qos: Vec<String>,
-    cpus_per_shard: u32,
-    max_cpus_per_shard: Limit,
-    host_memory_mib_per_shard: u32,
-    max_host_memory_mib_per_shard: Limit,
-    idle_minutes: Limit,
+quota! {
+    quota {
+        /// Shards held at once; a whole GPU counts as its type's.
+        shards: Limit => Option<u64> [Qos Compared];
+        /// Shards of a type held at once, for the types that have a limit of their own.
+        shards_of: ByType => BTreeMap<String, u64> [Qos Compared WithinShards];
+        /// Shards of one job.
+        max_shards_per_job: Limit => Option<u64> [Qos Compared WithinShards];
+        /// Whole GPUs held at once.
+        whole_gpus: Limit => Option<u64> [Qos Compared];
+        /// MIG instances held at once, for the types that have a limit.
+        mig: ByType => BTreeMap<String, u64> [Qos Compared];
+        /// Jobs with GPUs that run at once.
+        jobs: Limit => Option<u64> [Qos Compared];
+        /// CPUs of those jobs.
+        cpus: Limit => Option<u64> [Qos Compared];
+        /// Host memory of those jobs, in MiB.
+        host_memory_mib: Limit => Option<u64> [Qos Compared];
+        /// The longest job.
+        wall_time: MaxWallTime => Option<WallTime> [Qos Compared];
+        /// Slurm's QOS priority.
+        priority: u32 => Option<u32> [Qos];
+        /// The QOS that a job may name besides the class's own.
+        other_qos: Vec<String> => Vec<String> [];
+        /// CPUs of a slice job for each shard, where the job asks for none.
+        cpus_per_shard: u32 => Option<u32> [];
+        /// The most CPUs for each shard.
+        max_cpus_per_shard: Limit => Option<u64> [Compared];
+        /// Host memory of a slice job for each shard in MiB, where the job asks for none.
+        host_memory_mib_per_shard: u32 => Option<u32> [];
+        /// The most host memory for each shard, in MiB.
+        max_host_memory_mib_per_shard: Limit => Option<u64> [Compared];
+    }
+    besides {
+        idle_minutes: Limit;
+    }
 }
 
-/// The limits of a user. `None` means unlimited.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// Shards held at once; a whole GPU counts as its type's.
-    pub shards: Option<u64>,
-    /// Shards of a type held at once, for the types that have a limit of their own.
-    pub shards_of: BTreeMap<String, u64>,
-    /// Shards of one job.
-    pub max_shards_per_job: Option<u64>,
-    /// Whole GPUs held at once.
-    pub whole_gpus: Option<u64>,
-    /// MIG instances held at once, for the types that have a limit.
-    pub mig: BTreeMap<String, u64>,
-    /// Jobs with GPUs that run at once.
-    pub jobs: Option<u64>,
-    /// CPUs of those jobs.
-    pub cpus: Option<u64>,
-    /// Host memory of those jobs, in MiB.
-    pub host_memory_mib: Option<u64>,
-    /// The longest job.
-    pub wall_time: Option<WallTime>,
-    /// Slurm's QOS priority.
-    pub priority: Option<u32>,
-    /// The QOS that a job may name besides the class's own.
-    pub other_qos: Vec<String>,
-    /// The part of the host that a slice job gets for each shard.
-    pub per_shard: PerShard,
+impl From<ByType> for BTreeMap<String, u64> {
+    fn from(ByType(limits): ByType) -> Self {
+        let limited = |(name, Limit(limit))| Some((name, limit?));
+        limits.into_iter().filter_map(limited).collect()
+    }
 }
 
-/// The host's part of a slice, for each shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PerShard {
-    /// CPUs, where the job asks for none.
-    pub cpus: Option<u32>,
-    /// The most CPUs.
-    pub max_cpus: Option<u64>,
-    /// Memory in MiB, where the job asks for none.
-    pub memory_mib: Option<u32>,
-    /// The most memory in MiB.
-    pub max_memory_mib: Option<u64>,
+/// A value of the quota, as numbers: those of types of GPUs by their names, any other one without a name.
+trait Limits {
+    fn limits(&self) -> BTreeMap<&str, u64> {
+        BTreeMap::new()
+    }
 }
+
+impl<T: Copy + Into<u64>> Limits for Option<T> {
+    fn limits(&self) -> BTreeMap<&str, u64> {
+        self.iter().map(|&limit| ("", limit.into())).collect()
+    }
+}
+
+impl Limits for BTreeMap<String, u64> {
+    fn limits(&self) -> BTreeMap<&str, u64> {
+        self.iter().map(|(name, &limit)| (&**name, limit)).collect()
+    }
+}
+
+impl Limits for Vec<String> {}
 
 impl Quota {
-    /// True if so many shards of a type in one job are within the limits that every job has.
+    /// True if one job may have this number of a type's shards, by the limits that every job has.
     pub(crate) fn allows_slice(&self, gpu_type: &str, shards: u64) -> bool {
         let of_type = self.shards_of.get(gpu_type).copied();
         let limits = [self.shards, self.max_shards_per_job, of_type];
         self.jobs != Some(0) && limits.into_iter().flatten().all(|most| shards <= most)
     }
 
-    /// Whether Slurm has to hold anything of it, which takes a QOS.
-    pub fn needs_qos(&self) -> bool {
-        self.shards.is_some()
-            || !self.shards_of.is_empty()
-            || self.max_shards_per_job.is_some()
-            || self.whole_gpus.is_some()
-            || !self.mig.is_empty()
-            || self.jobs.is_some()
-            || self.cpus.is_some()
-            || self.host_memory_mib.is_some()
-            || self.wall_time.is_some()
-            || self.priority.is_some()
-    }
-
-    /// The keys of what is limited here more strictly than there.
-    pub fn stricter_than(&self, other: &Self) -> BTreeSet<&'static str> {
-        let mut keys = BTreeSet::new();
-        let mut compare = |key, own: Option<u64>, others: Option<u64>| {
-            if own.is_some_and(|own| others.is_none_or(|others| own < others)) {
-                keys.insert(key);
-            }
-        };
-        let minutes = |quota: &Self| quota.wall_time.map(|time| u64::from(time.minutes()));
-        for (key, of) in [
-            ("shards", (|quota| quota.shards) as fn(&Self) -> _),
-            ("whole_gpus", |quota| quota.whole_gpus),
-            ("jobs", |quota| quota.jobs),
-            ("cpus", |quota| quota.cpus),
-            ("host_memory_mib", |quota| quota.host_memory_mib),
-            ("max_cpus_per_shard", |quota| quota.per_shard.max_cpus),
-            ("max_host_memory_mib_per_shard", |quota| {
-                quota.per_shard.max_memory_mib
-            }),
-        ] {
-            compare(key, of(self), of(other));
-        }
-        if self.max_shards_per_job.is_some() {
-            // No job has more shards than its user may hold.
-            let of = |quota: &Self| {
-                let limits = [quota.max_shards_per_job, quota.shards];
-                limits.into_iter().flatten().min()
-            };
-            compare("max_shards_per_job", of(self), of(other));
-        }
-        compare("wall_time", minutes(self), minutes(other));
-        for kind in self.shards_of.keys() {
-            compare(
-                "shards_of",
-                self.shards_of_type(kind),
-                other.shards_of_type(kind),
-            );
-        }
-        for kind in self.mig.keys() {
-            let of = |quota: &Self| quota.mig.get(kind).copied();
-            compare("mig", of(self), of(other));
-        }
-        keys
-    }
-
-    /// The shards of a type that a user may hold: never more than of all types.
-    fn shards_of_type(&self, kind: &str) -> Option<u64> {
-        let limits = [self.shards_of.get(kind).copied(), self.shards];
-        limits.into_iter().flatten().min()
+    fn is_stricter(&self, other: &Self, uses: &[Use], limits: [BTreeMap<&str, u64>; 2]) -> bool {
+        let most = |quota: &Self| quota.shards.filter(|_| uses.contains(&Use::WithinShards));
+        let least = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        let [own, others] = limits;
+        uses.contains(&Use::Compared)
+            && own.into_iter().any(|(name, own)| {
+                let own = least(Some(own), most(self));
+                let others = least(others.get(name).copied(), most(other));
+                others.is_none() || own < others
+            })
     }
 
     pub(crate) fn of<'a>(layer: &QuotaOverride, mig_types: impl Iterator<Item = &'a str>) -> Self {
-        let limit = |amount: Option<Limit>| amount.and_then(|Limit(limit)| limit);
-        let shards_of = layer.shards_of.iter().flatten();
-        Self {
-            shards: limit(layer.shards),
-            shards_of: shards_of
-                .filter_map(|(name, amount)| Some((name.clone(), amount.0?)))
-                .collect(),
-            max_shards_per_job: limit(layer.max_shards_per_job),
-            whole_gpus: limit(layer.whole_gpus),
-            mig: layer.mig.as_ref().map_or_else(BTreeMap::new, |mig| {
-                // A type that is not named cannot be had.
-                let most = |name: &str| mig.get(name).copied().unwrap_or(Limit(Some(0)));
-                mig_types
-                    .filter_map(|name| Some((name.to_string(), most(name).0?)))
-                    .collect()
-            }),
-            jobs: limit(layer.jobs),
-            cpus: limit(layer.cpus),
-            host_memory_mib: limit(layer.host_memory_mib),
-            wall_time: layer.wall_time.and_then(|MaxWallTime(time)| time),
-            priority: layer.priority,
-            other_qos: layer.other_qos.clone().unwrap_or_default(),
-            per_shard: PerShard {
-                cpus: layer.cpus_per_shard,
-                max_cpus: limit(layer.max_cpus_per_shard),
-                memory_mib: layer.host_memory_mib_per_shard,
-                max_memory_mib: limit(layer.max_host_memory_mib_per_shard),
-            },
+        let mut quota = Self::of_keys(layer);
+        if let Some(mig) = &layer.mig {
+            // A user cannot have a type that is not named.
+            let unnamed = mig_types.filter(|&name| !mig.0.contains_key(name));
+            quota.mig.extend(unnamed.map(|name| (name.to_string(), 0)));
         }
+        quota
     }
 }
 
 /// The weight of a whole GPU in shards, for Slurm to add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// Every GPU has as many shards.
+    /// The GPUs all have the same number of shards.
     Same(u32),
     /// GPUs of different types, or MIG instances, which weigh nothing. Slurm cannot weigh a request that names no type until
     /// it has started, so such a request has to name one.

@@ -14,7 +14,7 @@ pub(crate) fn fit(
     standing: &Standing,
     is_change: bool,
 ) -> Result<(), Refusal> {
-    let per_shard = &standing.quota.per_shard;
+    let quota = &standing.quota;
     let shards = u64::from(shards);
     let figure = |each: Option<u64>| each.map(|each| each.saturating_mul(shards));
     let host = Host {
@@ -23,10 +23,11 @@ pub(crate) fn fit(
         shards,
         is_change,
     };
-    let most = figure(per_shard.max_cpus);
-    host.fit_cpus(request, figure(per_shard.cpus.map(u64::from)), most)?;
-    let most = figure(per_shard.max_memory_mib);
-    host.fit_memory(request, figure(per_shard.memory_mib.map(u64::from)), most)
+    let most = figure(quota.max_cpus_per_shard);
+    host.fit_cpus(request, figure(quota.cpus_per_shard.map(u64::from)), most)?;
+    let most = figure(quota.max_host_memory_mib_per_shard);
+    let given = quota.host_memory_mib_per_shard.map(u64::from);
+    host.fit_memory(request, figure(given), most)
 }
 
 /// Refuses more CPUs or memory than all jobs of a class may hold together: the job could never start.

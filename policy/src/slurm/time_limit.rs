@@ -91,9 +91,22 @@ impl WallTime {
     }
 }
 
+/// In minutes.
+impl From<WallTime> for u64 {
+    fn from(time: WallTime) -> Self {
+        time.0.into()
+    }
+}
+
 /// A time limit of policy.toml that may also be "unlimited".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MaxWallTime(pub(crate) Option<WallTime>);
+
+impl From<MaxWallTime> for Option<WallTime> {
+    fn from(time: MaxWallTime) -> Self {
+        time.0
+    }
+}
 
 impl<'de> Deserialize<'de> for MaxWallTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

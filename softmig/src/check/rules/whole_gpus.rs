@@ -89,20 +89,20 @@ fn weights_without_gpus(cluster: &Cluster, found: &mut Vec<Finding>) {
 
 /// DefCpuPerGPU and DefMemPerGPU.
 fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
-    let per_shard = |has: fn(&softmig_policy::config::quota::PerShard) -> bool| {
+    let per_shard = |has: fn(&softmig_policy::config::quota::Quota) -> bool| {
         let mut standings = policy.standings().iter();
-        standings.all(|standing| has(&standing.quota.per_shard))
+        standings.all(|standing| has(&standing.quota))
     };
     for (key, own, replaced) in [
         (
             "DefCpuPerGPU",
             "cpus_per_shard",
-            per_shard(|own| own.cpus.is_some()),
+            per_shard(|own| own.cpus_per_shard.is_some()),
         ),
         (
             "DefMemPerGPU",
             "host_memory_mib_per_shard",
-            per_shard(|own| own.memory_mib.is_some()),
+            per_shard(|own| own.host_memory_mib_per_shard.is_some()),
         ),
     ] {
         if replaced {
