@@ -30,7 +30,7 @@ mod tests {
         let mut seen = HashSet::new();
         for name in rows().chain(offered()) {
             assert!(name.starts_with("cu") || name.starts_with("nvml"), "{name}");
-            assert!(seen.insert(name), "{name} stands twice");
+            assert!(seen.insert(name), "{name} is there twice");
         }
         assert!(seen.contains("cuMemAlloc_v2") && seen.contains("nvmlShutdown"));
     }

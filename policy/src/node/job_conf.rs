@@ -41,7 +41,7 @@ impl fmt::Display for ConfError {
         match self {
             Self::Encoding => f.write_str("not plain text"),
             Self::Line => f.write_str("a line is not KEY=VALUE"),
-            Self::Twice(key) => write!(f, "{key} stands twice"),
+            Self::Twice(key) => write!(f, "{key} is there twice"),
             Self::Missing(key) => write!(f, "{key} is missing"),
             Self::Value(key) => write!(f, "{key} cannot be read"),
             Self::Size(error) => write!(f, "{MEMORY}: {error}"),

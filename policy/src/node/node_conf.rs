@@ -99,7 +99,7 @@ impl fmt::Display for NodeConfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Line => f.write_str("a line is neither KEY=VALUE nor a comment"),
-            Self::Twice(key) => write!(f, "{key} stands twice"),
+            Self::Twice(key) => write!(f, "{key} is there twice"),
             Self::Missing(key) => write!(f, "{key} is missing"),
             Self::Value(key) => write!(f, "{key} is none of {}", words(key)),
         }
@@ -304,7 +304,7 @@ mod tests {
             (
                 "SOFTMIG_NODE=off\nSOFTMIG_NODE=off\n",
                 Twice(NODE),
-                "SOFTMIG_NODE stands twice",
+                "SOFTMIG_NODE is there twice",
             ),
             (
                 "SOFTMIG_NODE=off\nenforce\n",
