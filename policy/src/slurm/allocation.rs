@@ -1,6 +1,6 @@
 //! A job's allocation on a node, as slurmctld shows it: `scontrol -d -o show job`, for jobs that carry no tag.
 
-use crate::slurm::gres::{Item, Name, items};
+use crate::slurm::gres::{Item, Name, item, placed_items};
 
 /// A job's GPUs on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +45,8 @@ impl Allocation {
     fn of_group(gres: &str) -> Self {
         let mut found = Self::Nothing;
         let mut first = None;
-        let gres = without_places(gres);
-        for (_, item) in items(&gres) {
-            match item {
+        for (text, _) in placed_items(gres) {
+            match item(text) {
                 Item::Gpu(gres) if gres.count() == 0 => {}
                 Item::Gpu(gres) if gres.name == Name::Shard => {
                     return Self::Shards {
@@ -99,24 +98,6 @@ pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
     }
     // No group says it is this node's: any may be.
     if here.is_empty() { elsewhere } else { here }
-}
-
-/// Without `(IDX:0)` and the like, which hold commas of their own.
-pub(crate) fn without_places(gres: &str) -> String {
-    let mut depth = 0u32;
-    gres.chars()
-        .filter(|letter| {
-            match letter {
-                '(' => depth += 1,
-                ')' => {
-                    depth = depth.saturating_sub(1);
-                    return false;
-                }
-                _ => {}
-            }
-            depth == 0
-        })
-        .collect()
 }
 
 #[cfg(test)]

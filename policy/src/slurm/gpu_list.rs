@@ -2,17 +2,14 @@
 
 use crate::node::job_conf::MAX_GPUS;
 use crate::slurm::allocation::{Allocation, groups};
-use crate::slurm::gres::{Item, items};
-
-/// The highest index that a GPU may have on a node, so that a range cannot be endless.
-const MAX_INDEX: u32 = 1023;
+use crate::slurm::gres::{Item, item, placed_items, ranges};
 
 /// GPUs of one node, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuList {
     /// The indices, in ascending order of appearance.
     pub indices: Vec<u32>,
-    /// Whether some of the text was no index.
+    /// Whether some of the text was not an index.
     pub garbled: bool,
 }
 
@@ -26,14 +23,7 @@ impl GpuList {
     /// ```
     pub fn parse(text: &str) -> Self {
         let mut list = Self::default();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let index = |text: &str| text.trim().parse().ok().filter(|&at: &u32| at <= MAX_INDEX);
-            match (index(first), index(last)) {
-                (Some(first), Some(last)) if first <= last => list.indices.extend(first..=last),
-                _ => list.garbled = true,
-            }
-        }
+        list.add(text);
         list.bounded()
     }
 
@@ -54,21 +44,13 @@ impl GpuList {
     /// `shard:l40s:1(0/4,1/4)`, a fraction for each GPU.
     fn of_gres(gres: &str) -> Self {
         let mut list = Self::default();
-        for part in gres.split(')') {
-            let Some((before, places)) = part.split_once('(') else {
+        for (text, places) in placed_items(gres) {
+            let Some(places) = places.filter(|_| matches!(item(text), Item::Gpu(_))) else {
                 continue;
             };
-            // The items before it have no places.
-            if !matches!(items(before).last(), Some((_, Item::Gpu(_)))) {
-                continue;
-            }
             match places.strip_prefix("IDX:") {
                 Some("" | "N/A") => {}
-                Some(places) => {
-                    let read = Self::parse(places);
-                    list.indices.extend(read.indices);
-                    list.garbled |= read.garbled;
-                }
+                Some(places) => list.add(places),
                 None => {
                     let held = (0..).zip(places.split(','));
                     let held =
@@ -78,6 +60,15 @@ impl GpuList {
             }
         }
         list.bounded()
+    }
+
+    fn add(&mut self, text: &str) {
+        for range in ranges(text) {
+            match range {
+                Some(range) => self.indices.extend(range),
+                None => self.garbled = true,
+            }
+        }
     }
 
     /// A conf names no more.

@@ -3,6 +3,10 @@
 //! The prefix of a GRES differs between releases (`release.rs`), and its count may follow `:` or `=`, or be missing. An item that is not about GPUs is kept as the text it came in.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+
+/// The indices of a node's GPUs are below this, so that a range cannot be endless.
+pub(crate) const MOST_GPUS: u32 = 1024;
 
 /// How a Slurm version marks a GRES among other TRES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +111,34 @@ pub fn items(text: &str) -> impl Iterator<Item = (&str, Item<'_>)> {
     text.split(',').map(|raw| (raw, item(raw)))
 }
 
-fn item(raw: &str) -> Item<'_> {
+/// The items of a list of Slurm's own, `gpu:l40s:2(IDX:0,2)`: each without its brackets, and the text in them.
+pub(crate) fn placed_items(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    let mut depth = 0u32;
+    let items = text.split(move |letter: char| {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    });
+    items.map(|item| match item.split_once('(') {
+        Some((item, places)) => (item, Some(places.trim_end_matches(')'))),
+        None => (item, None),
+    })
+}
+
+/// The ranges of indices in `0,2-3`; `None` for a part that is not one.
+pub(crate) fn ranges(text: &str) -> impl Iterator<Item = Option<RangeInclusive<u32>>> {
+    let index = |text: &str| text.trim().parse().ok().filter(|&at| at < MOST_GPUS);
+    text.split(',').map(move |part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (index(first)?, index(last)?);
+        (first <= last).then_some(first..=last)
+    })
+}
+
+pub(crate) fn item(raw: &str) -> Item<'_> {
     item_of(raw, &[Name::Gpu, Name::Shard])
 }
 

@@ -1,7 +1,6 @@
 //! GRES as Slurm lists them: of a node `gpu:l40s:4,shard:l40s:16(S:0-1)`, of a job or a reservation `cpu=1,gres/gpu:l40s=1`.
 
-use crate::slurm::allocation::without_places;
-use crate::slurm::gres::{Prefix, count};
+use crate::slurm::gres::{Prefix, count, placed_items};
 
 /// A GRES and its count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +14,7 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// Reads such a list; a TRES that is no GRES counts as one of its name. Anything else is passed over: Slurm has read the
+    /// Reads such a list; a TRES that is not a GRES counts as one of its name. Anything else is passed over: Slurm has read the
     /// line before.
     ///
     /// ```
@@ -25,16 +24,16 @@ impl Configured {
     /// assert_eq!((list[1].kind.as_deref(), list[1].count), (None, 16));
     /// ```
     pub fn parse(gres: &str) -> Vec<Self> {
-        without_places(gres).split(',').filter_map(item).collect()
+        let items = placed_items(gres);
+        items.filter_map(|(item, _)| configured(item)).collect()
     }
 }
 
-fn item(text: &str) -> Option<Configured> {
+/// Reads one item.
+pub(crate) fn configured(text: &str) -> Option<Configured> {
     let (_, text) = Prefix::split(text);
     let mut words = text.split([':', '=']).filter(|word| *word != "no_consume");
-    let name = words
-        .next()
-        .filter(|name| !name.is_empty() && !name.starts_with('('))?;
+    let name = words.next().filter(|name| !name.is_empty())?;
     let rest: Vec<&str> = words.collect();
     let (kind, count) = match rest.as_slice() {
         [] => (None, 1),

@@ -1,10 +1,8 @@
 //! Where on a node the GPUs and shards of jobs are: `GRES=` of `scontrol -d show job`, and `GresUsed=` of `show node`.
 
-use crate::slurm::gres_list::Configured;
+use crate::slurm::gres::{MOST_GPUS, placed_items, ranges};
+use crate::slurm::gres_list::{Configured, configured};
 use crate::slurm::hostlist::expand;
-
-/// No node has more GPUs.
-const MOST: usize = 1024;
 
 /// A GRES, and where it is on its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub enum Places {
     Unknown,
     /// `(IDX:0,2-3)`: on these GPUs of the node, by index.
     Indices(Vec<u32>),
-    /// `(3/4,0/4,-/4)`, from 23.11 on: so many shards of each GPU. For a job these are all GPUs of the node, for a node those
+    /// `(3/4,0/4,-/4)`, from 23.11 on: the shards of each GPU. For a job these are all GPUs of the node, for a node those
     /// of one type.
     Parts(Vec<Part>),
 }
@@ -32,7 +30,7 @@ pub enum Places {
 pub struct Part {
     /// Used; `None` where the GPU is used as a whole.
     pub used: Option<u64>,
-    /// Of so many.
+    /// All that the GPU has.
     pub of: u64,
 }
 
@@ -46,7 +44,10 @@ impl Placed {
     /// assert_eq!(list[1].on(0), Some(2));
     /// ```
     pub fn parse(gres: &str) -> Vec<Self> {
-        parts(gres).filter_map(placed).collect()
+        let items = placed_items(gres);
+        items
+            .filter_map(|(item, places)| placed(item, places))
+            .collect()
     }
 
     /// How many of them a GPU of the node has, by its index; `None` where that is not known.
@@ -89,23 +90,9 @@ pub fn of_job(line: &str, is_its: impl Fn(&str) -> bool) -> Vec<(String, Option<
     found
 }
 
-/// The items between the commas outside of brackets.
-fn parts(gres: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0u32;
-    gres.split(move |letter: char| {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        letter == ',' && depth == 0
-    })
-}
-
-fn placed(item: &str) -> Option<Placed> {
-    let (head, places) = item.split_once('(').unwrap_or((item, ""));
-    let gres = Configured::parse(head).pop()?;
-    let places = match places.trim_end_matches(')') {
+fn placed(item: &str, places: Option<&str>) -> Option<Placed> {
+    let gres = configured(item)?;
+    let places = match places.unwrap_or_default() {
         "" | "IDX:" | "IDX:N/A" => Places::Indices(Vec::new()),
         places => match places.strip_prefix("IDX:") {
             Some(indices) => indices_of(indices).map_or(Places::Unknown, Places::Indices),
@@ -121,16 +108,9 @@ fn placed(item: &str) -> Option<Placed> {
 }
 
 fn indices_of(text: &str) -> Option<Vec<u32>> {
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last as usize >= MOST {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    (all.len() <= MOST).then_some(all)
+    let ranges: Vec<_> = ranges(text).collect::<Option<_>>()?;
+    let all: Vec<u32> = ranges.into_iter().flatten().collect();
+    (all.len() <= MOST_GPUS as usize).then_some(all)
 }
 
 fn parts_of(text: &str) -> Option<Vec<Part>> {
@@ -145,7 +125,7 @@ fn parts_of(text: &str) -> Option<Vec<Part>> {
             of: of.parse().ok()?,
         })
     };
-    text.split(',').take(MOST).map(part).collect()
+    text.split(',').take(MOST_GPUS as usize).map(part).collect()
 }
 
 #[cfg(test)]
