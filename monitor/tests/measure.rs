@@ -309,11 +309,11 @@ fn a_node_that_cannot_be_measured_has_its_jobs_all_the_same() {
 #[test]
 fn a_node_without_anything_says_so() {
     let mut report = judged(Vec::new(), [], []);
-    let nobody = "no jobs, and nobody on a GPU\n";
+    let nobody = "no jobs, and no process uses a GPU\n";
     assert_eq!(table::text(&report), nobody);
     assert!(!report.is_incomplete());
     for (turns, said) in [
-        (status::Turns::default(), "nobody takes turns"),
+        (status::Turns::default(), "no job takes turns"),
         (
             status::Turns::unknown("nobody is there".into()),
             "turns: nobody is there",

@@ -74,9 +74,9 @@ fn mount_on(above: &Dir, path: &Path) -> Result<()> {
     above.make_child(name)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     if let Err(error) = mount("softmig", path, "tmpfs", flags, OPTIONS) {
-        // In a container that may not mount.
+        // A container, for example, may not mount.
         warn!(
-            "{} is no file system of its own, so who fills {} keeps jobs from their GPUs: {}",
+            "{} is not a separate file system, so jobs get no GPU while {} is full: {}",
             path.display(),
             above.path().display(),
             io::Error::from(error)

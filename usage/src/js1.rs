@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 const MARK: &str = "JS1:";
 /// The longest comment that is read; a summary of a thousand nodes has a tenth of it.
 const LONGEST_COMMENT: usize = 1 << 20;
-/// The longest JSON that is made of it: who writes a comment could write one that decompresses to any length.
+/// The longest JSON that is made of it. A user can write a comment that decompresses to any length.
 const LONGEST_JSON: u64 = 4 << 20;
 
 /// A summary.
@@ -78,11 +78,11 @@ pub struct OfSlice {
     pub refused: u64,
 }
 
-/// Why a comment is no summary.
+/// The reason why a comment cannot be read as a summary.
 #[derive(Debug, thiserror::Error)]
 pub enum Js1Error {
     /// It does not begin as one, or is longer than any.
-    #[error("it is no JS1 summary")]
+    #[error("it is not a JS1 summary")]
     Other,
     /// It is damaged.
     #[error("base64: {0}")]

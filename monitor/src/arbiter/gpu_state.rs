@@ -409,7 +409,7 @@ impl GpuState {
         let orders = steering.look(now, &stays, &said, &self.unseated);
         for &job in &orders.escaped {
             warn!(
-                "job {}: its channels run although they are held: it takes turns, and whoever is beside it",
+                "job {}: its channels run although they are held, so it and the jobs that share its GPU take turns now",
                 job.0
             );
             let seats = self.sessions.iter().filter(|(seat, _)| seat.job == job);

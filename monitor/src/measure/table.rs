@@ -6,7 +6,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use std::fmt::Write;
 
-/// Rounded up, so that what is not nothing does not look like it.
+/// Rounded up, so that a few bytes are not shown as 0.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
@@ -35,7 +35,7 @@ pub fn text(report: &Report) -> String {
     }
     if report.jobs.is_empty() && report.users.is_empty() {
         text += match report.error {
-            None => "no jobs, and nobody on a GPU\n",
+            None => "no jobs, and no process uses a GPU\n",
             Some(_) => "no jobs\n",
         };
     } else {
@@ -46,7 +46,7 @@ pub fn text(report: &Report) -> String {
         text += "\n";
         text += &match &turns.error {
             Some(error) => format!("turns: {error}\n"),
-            None if turns.gpus.is_empty() => "nobody takes turns\n".into(),
+            None if turns.gpus.is_empty() => "no job takes turns\n".into(),
             None => lines(&takers(turns)) + &ways(turns),
         };
     }

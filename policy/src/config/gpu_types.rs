@@ -124,7 +124,7 @@ pub(crate) struct GpuTable {
 impl GpuTable {
     pub(crate) fn check(self, key: &str) -> Result<GpuType, String> {
         let name = TypeName::new(key).map_err(|_| {
-            "a type has letters, digits, '-', '_' and '.', at most 63, and is no bare number"
+            "a type has letters, digits, '-', '_' and '.', at most 63, and is not only a number"
                 .to_string()
         })?;
         let beyond = match self.memory_mib {

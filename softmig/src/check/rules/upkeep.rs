@@ -41,7 +41,7 @@ pub(crate) fn check(upkeep: &Upkeep) -> Vec<Finding> {
             Code::RunFull,
             RUN,
             "it is full: jobs that start get no GPU, or their prolog fails and Slurm drains the node",
-            format!("see what fills it with 'df {RUN}; du -a {RUN}', remove what is no job's, and resume the node with scontrol"),
+            format!("find the large files with 'df {RUN}; du -a {RUN}', remove those that belong to no job, and resume the node with scontrol"),
         )),
     }
     found
