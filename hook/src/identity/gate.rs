@@ -110,7 +110,7 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
     if is_final {
         let is_first = FINDING.keep(finding);
-        // Also by who came while another thread kept its finding: this call passes by its own.
+        // Also if another thread kept its finding first: this call goes by its own.
         set_state(&finding);
         if is_first {
             log::say_standing(&finding);

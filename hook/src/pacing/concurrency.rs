@@ -1,5 +1,5 @@
-//! How much of a process's work goes on at the same time, in several streams: what its launches take by themselves adds up
-//! to more time than passes.
+//! How much of a process's work runs at the same time, in several streams. The times that its launches take alone then add
+//! up to more time than passes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,8 @@ zeroed! { Overlap { estimated, passed, more } }
 
 /// The factor 1, in fixed point.
 const ONE: u64 = 16;
-/// The most that streams at the same time let be launched ahead: if they all wait for each other in the end, it is as much time.
+/// The largest factor by which concurrent streams let a process launch ahead. If the streams wait for each other after
+/// all, the work takes this many times as long.
 const MAX_TIMES: u64 = 8 * ONE;
 /// A new measurement replaces this part of those before it: one divided by this.
 const WEIGHT: u64 = 32;
@@ -52,7 +53,8 @@ impl Overlap {
         ONE.saturating_add(more).min(ONE.saturating_mul(most))
     }
 
-    /// The time for which launches in so many streams keep the GPU busy, if they should take so long by themselves.
+    /// The time for which launches in this number of streams keep the GPU busy, if they should take `estimated` one after
+    /// the other.
     pub(super) fn together(&self, estimated: u64, streams: impl FnOnce() -> usize) -> u64 {
         let time = estimated
             .saturating_mul(ONE)
@@ -60,7 +62,8 @@ impl Overlap {
         time.unwrap_or(estimated)
     }
 
-    /// The time that launches in so many streams should take by themselves, if they keep the GPU busy for so long.
+    /// The reverse: the time that launches in this number of streams take one after the other, if they keep the GPU busy
+    /// for `time`.
     pub(super) fn apart(&self, time: u64, streams: impl FnOnce() -> usize) -> u64 {
         let whole = (time / ONE).saturating_mul(self.times(streams));
         whole.max(time)

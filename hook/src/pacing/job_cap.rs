@@ -64,8 +64,8 @@ impl Own {
         &self.uuid
     }
 
-    /// The rate where so much on the clock is in flight. As long as it is, credit grows for it: it may wait for a launch that
-    /// waits here.
+    /// The rate while work of this length is in flight. Its burst grows by that length, since this work may wait for a launch
+    /// that waits here.
     fn rate_with(&self, in_flight: u64, is_together: bool) -> Rate {
         let burst = if is_together {
             let turn = self.long_turn();

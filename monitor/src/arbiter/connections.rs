@@ -117,7 +117,7 @@ impl Connections {
         self.served.get(&number)
     }
 
-    /// He has taken it.
+    /// The client has taken its page.
     pub(super) fn leave(&mut self, number: u64) {
         self.served.remove(&number);
     }

@@ -76,7 +76,7 @@ impl Page {
         }
         // After the terms, so that a process that sees this word sees them too.
         seat.turn().store(order.word, SeqCst);
-        // All threads that wait there. It fails for an address that is none, and this is one.
+        // Wakes all threads that wait there. It can only fail for an invalid address, and this one is valid.
         let _ = futex::wake(seat.turn(), futex::Flags::empty(), i32::MAX as u32);
     }
 

@@ -1,8 +1,8 @@
 //! The limit to how often a job's rings are heard.
 //!
-//! Each ring wakes a thread, which looks; so a job that rings for the sake of it would take a core, and the time of
-//! others who want to be heard. A job has so much of both and no more: further rings are heard together, a little
-//! later, and the thread that heard the ring sleeps until that is paid for.
+//! Each ring wakes a thread of the arbiter, which reads the job's page. A job that rings without need would take a core,
+//! and keep the arbiter from other jobs. So each job has a limited part of the arbiter's time. The thread sleeps until the
+//! rings that it heard are paid for, and then hears all that came meanwhile at once.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::schedule::turns::Nanos;
 /// The cost of hearing a ring, and the part that each seat of the job adds: not measured, but of the right size.
 const RING: Nanos = 5_000;
 const SEAT: Nanos = 50;
-/// A job is heard for one part of the time in so many.
+/// A job has one part of the arbiter's time: the whole divided by this.
 const PARTS: Nanos = 20;
-/// The savings of a job: the rings of so much time, which it may ring at once.
+/// The most that a job can save: it may ring at once as often as it may in this time.
 const SAVINGS: Nanos = 10_000_000;
 /// The shortest wait: to sleep and wake for each ring would cost more than to look.
 const REST: Nanos = 1_000_000;

@@ -101,11 +101,11 @@ impl Rule {
 /// The consequence of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
-    /// Nothing at all.
+    /// It is not told.
     None,
     /// It is told.
     Report,
-    /// It is told what would be ended if the administrator had said so.
+    /// It is told, with what would be ended if policy.toml said so.
     WouldEnd,
     /// Its processes are ended.
     End,

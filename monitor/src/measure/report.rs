@@ -104,7 +104,7 @@ pub struct Job {
     pub uid: Option<u32>,
     /// The contents of its conf.
     pub conf: Conf,
-    /// Why it is none.
+    /// Why its conf is unreadable.
     pub conf_error: Option<String>,
     /// Its slice, where it has one.
     pub slice: Option<Slice>,
@@ -118,11 +118,11 @@ pub struct Job {
 pub enum Conf {
     /// It has limits.
     Slice,
-    /// It has none: the job has whole GPUs.
+    /// It has no limits: the job has whole GPUs.
     Whole,
-    /// There is none.
+    /// There is no conf.
     Missing,
-    /// It is none.
+    /// It cannot be read as a conf.
     Unreadable,
 }
 

@@ -33,12 +33,12 @@ fn list(who: Who) -> Vec<u8> {
     bytes
 }
 
-/// Lets him at an open file of this process's user.
+/// Gives the user or group access to an open file, which belongs to this process's user.
 pub fn let_in(file: impl AsFd, who: Who) -> rustix::io::Result<()> {
     fsetxattr(file, NAME, &list(who), XattrFlags::empty())
 }
 
-/// The same by name, for what cannot be opened. The folder must be this process's user's alone.
+/// The same by path, for a file that cannot be opened. Only this process's user may write to the folder.
 pub fn let_in_at(path: &Path, who: Who) -> rustix::io::Result<()> {
     lsetxattr(path, NAME, &list(who), XattrFlags::empty())
 }

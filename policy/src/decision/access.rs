@@ -250,7 +250,7 @@ fn terms(
     })
 }
 
-/// True if the class follows from an account that may not be the user's: he typed it, and Slurm has yet to check it.
+/// True if the class follows from an account that may not be the user's: the user typed it, and Slurm has yet to check it.
 fn is_by_foreign_account(policy: &Policy, submitter: &Submitter) -> bool {
     let own = Submitter {
         account: MaybeKnown::Missing,

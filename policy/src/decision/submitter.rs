@@ -51,7 +51,7 @@ pub struct Submitter {
     pub group: Option<u32>,
     /// The Slurm account that the job will be booked on.
     pub account: MaybeKnown,
-    /// True if the user typed that account and it is not his default one: Slurm checks only later that it is his.
+    /// True if the user typed that account and it is not their default one: Slurm checks only later that it is theirs.
     pub is_account_unchecked: bool,
     /// The job's partition, or several with commas between.
     pub partition: MaybeKnown,

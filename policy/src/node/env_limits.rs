@@ -1,4 +1,4 @@
-//! Limits that a user sets for himself by the environment, outside every job.
+//! Limits that a user sets for their own programs by the environment, outside every job.
 
 use core::fmt;
 

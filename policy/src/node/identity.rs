@@ -195,8 +195,8 @@ fn job_by_cgroup(node: &impl ProcessView) -> Result<Option<Named>, Reason> {
     }
 }
 
-/// For nodes whose jobs have no control groups, by their administrator's word in `node.conf`: one of the user's jobs,
-/// of his own choice.
+/// One of the user's jobs, which the user chooses. For nodes whose jobs have no control groups, where the administrator's
+/// `node.conf` says so.
 fn job_by_variable(node: &impl ProcessView) -> Result<Option<Named>, Reason> {
     let id = || {
         let text = core::str::from_utf8(node.variable(c"SLURM_JOB_ID")?).ok()?;

@@ -70,8 +70,8 @@ pub trait ProcessView {
 
     /// Whether a file with this owner and mode is a plain file that root alone can write to.
     ///
-    /// A user namespace shows root's files with an unknown owner. It may also show a user's own files as root's: with
-    /// mounts of his own he can cover any path, also the hook's, which the monitor detects.
+    /// A user namespace shows root's files with an unknown owner. It may also show a user's own files as root's: the user can
+    /// cover any path with mounts, also the hook's. The monitor detects that.
     fn is_kept_by_root(&self, owner: u32, mode: u32) -> bool {
         let by_root = owner == 0 || (owner == UNKNOWN_OWNER && !self.is_in_first_user_namespace());
         by_root && mode & 0o170_000 == 0o100_000 && mode & 0o022 == 0

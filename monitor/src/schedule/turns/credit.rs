@@ -89,7 +89,7 @@ impl Account {
         self.bill.used = self.bill.used.saturating_add(time);
     }
 
-    /// Others could not have the GPU for so long; less than nothing where they had it all the same.
+    /// Notes how long other jobs could not have the GPU. A negative time takes back what was noted, as they had it after all.
     pub(super) fn note_blocked(&mut self, time: Nanos) {
         self.bill.blocked += time;
     }
@@ -122,7 +122,7 @@ impl Account {
         Nanos::try_from(part).unwrap_or(Nanos::MAX)
     }
 
-    /// How long it takes until so much has come in.
+    /// How long it takes until this credit has come in.
     pub(super) fn time_for(&self, credit: Nanos) -> Nanos {
         let (shards, per_gpu) = (self.share.shards(), self.share.per_gpu());
         // Rounded up, so that then it is there.
@@ -130,7 +130,7 @@ impl Account {
         Nanos::try_from(time).unwrap_or(Nanos::MAX)
     }
 
-    /// How far behind its share the job is, as time: who is furthest behind comes first.
+    /// How far behind its share the job is, as time. The job that is furthest behind comes first.
     pub(super) fn lag(&self) -> Nanos {
         self.time_for(self.credit)
     }

@@ -7,16 +7,16 @@ use super::types::{Job, LONGEST_TAIL, Nanos};
 /// If GPUs become free within this time of each other, their turns begin at once.
 pub(super) const AT_ONCE: Nanos = 2 * LONGEST_TAIL;
 
-/// The state of a job at one GPU, or at several of which the last one counts.
+/// The state of a job at one GPU. For several GPUs, each time is the latest or longest of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stand {
-    /// From when on it could begin a turn; where it has one, as it was when that began.
+    /// When it could begin a turn. During a turn, this is as it was when the turn began.
     pub(super) from: Nanos,
-    /// How long it would have to wait for others' work, as far as that is known, before these make way.
+    /// How long it would have to wait for other jobs' work, as far as that is known, before they give the GPU up.
     pub(super) wait: Nanos,
-    /// The same while they do.
+    /// The same while they give it up.
     pub(super) tail: Nanos,
-    /// When another's turn ends that goes on until then.
+    /// When the turn of another job ends.
     pub(super) free: Nanos,
     /// The turn that it has, if that has an end.
     pub(super) turn: Option<Current>,

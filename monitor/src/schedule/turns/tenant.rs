@@ -10,7 +10,7 @@ use super::part::Record;
 use super::stand::Stand;
 use super::types::{Nanos, Said, SeatId};
 
-/// A job, as all its processes.
+/// A job: all its processes at this GPU.
 #[derive(Clone, Debug)]
 pub(super) struct Tenant {
     pub(super) account: Account,
@@ -40,9 +40,10 @@ pub(super) struct Seat {
     pub(super) said: Said,
     /// The last word that it got, without what that said.
     last_word: u32,
-    /// The last word that let it into the turn that it has, or has not answered. An answer to that one or a later one says
-    /// that it launches no more in it. One to an earlier one does not: it was on its way when this one was written, and who
-    /// finds this one open goes on.
+    /// The last word that let the process into a turn that it has, or that it has not answered.
+    ///
+    /// The process launches no more in that turn once it has answered this word or a later one. An answer to an earlier
+    /// word does not say that: the process wrote it before it saw this word, and goes on when it sees it.
     word: Option<u32>,
     /// Since when it is here.
     pub(super) since: Nanos,
@@ -55,18 +56,18 @@ pub(super) struct Seat {
     lapses: u32,
 }
 
-/// It did not answer in time.
+/// The state of a process that did not answer in time.
 #[derive(Clone, Copy, Debug)]
 struct Late {
     /// When its turn ended.
     since: Nanos,
-    /// When it gets another chance all the same.
+    /// When it gets another chance even without an answer.
     until: Nanos,
 }
 
-/// How long who does not answer gets no turn; doubled each time.
-const PUNISHMENT: Nanos = 5_000_000_000;
-/// How often it is doubled at most.
+/// A process that does not answer gets no turn for this time. Each further time doubles it.
+const UNRESPONSIVE_PENALTY: Nanos = 5_000_000_000;
+/// The most times that it is doubled.
 const MOST_DOUBLINGS: u32 = 4;
 
 impl Seat {
@@ -167,7 +168,7 @@ impl Seat {
     pub(super) fn be_late(&mut self, ended: Nanos, now: Nanos) {
         self.late = Some(Late {
             since: ended,
-            until: now + (PUNISHMENT << self.lapses.min(MOST_DOUBLINGS)),
+            until: now + (UNRESPONSIVE_PENALTY << self.lapses.min(MOST_DOUBLINGS)),
         });
         self.lapses = self.lapses.saturating_add(1);
     }
@@ -200,7 +201,8 @@ impl Tenant {
         self.seats.values().any(Seat::wishes)
     }
 
-    /// Whether its GPUs belong together, as those say who take part in turns: who does not answer keeps none waiting.
+    /// Whether its GPUs belong together, as a process says that takes part in turns. A process that does not answer is not
+    /// asked, so it keeps no other waiting.
     pub(super) fn is_together(&self) -> bool {
         self.present().any(|seat| seat.said.together)
     }
@@ -210,8 +212,8 @@ impl Tenant {
         self.seats.values().filter(|seat| !seat.is_late())
     }
 
-    /// Whether none of its work can be on the GPU any more, but for the last of it and what is late anyway: who was not let
-    /// in has not launched, and who has answered does not launch any more.
+    /// Whether its processes launch no more in this turn: each was not let in, or has answered. Their last work may still
+    /// run, and late processes are not counted.
     pub(super) fn is_quiet(&self) -> bool {
         !self.present().any(Seat::is_in)
     }
@@ -221,7 +223,7 @@ impl Tenant {
         self.drain = time.max(self.drain - self.drain / 64);
     }
 
-    /// Its turn, which ended then, is over; who has not answered is late.
+    /// Closes its turn, which ended at `ended`: a process that has not answered is late.
     pub(super) fn close(&mut self, ended: Nanos, now: Nanos) {
         let mut drain = 0;
         for seat in self.seats.values_mut().filter(|seat| !seat.is_late()) {
@@ -235,7 +237,7 @@ impl Tenant {
         self.note_drain(drain);
     }
 
-    /// Those who were late and have answered are in time again, as are those who have waited long.
+    /// A late process is in time again once it has answered, or has waited for its whole penalty.
     pub(super) fn note_answers(&mut self, now: Nanos) {
         for seat in self.seats.values_mut() {
             let Some(late) = seat.late else { continue };

@@ -17,7 +17,7 @@ const TEXT_AFTER: &str =
     "there is text after the value: a line has one key and one value, and no comma at its end";
 const A_NAME_WITH_A_DOT: &str = "a name with a dot needs quotes";
 
-/// A fault of a value, in words for an administrator. Takes what it names itself out of its place.
+/// A fault of a value, in words for an administrator. Removes from `place` the parts that these words name.
 pub(super) fn of_value(kind: &Kind, place: &mut Place) -> String {
     if let Some(told) = of_brackets(place) {
         return told;
