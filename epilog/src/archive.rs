@@ -1,7 +1,7 @@
 //! Keeps what a job's hook logged, for the administrator.
 //!
 //! The file was the job's own: its user may have written anything into it, and as much as they liked. At most
-//! [`LONGEST`] bytes are kept of a job, and no control character that could act on the terminal of who reads them.
+//! [`LONGEST`] bytes are kept of a job, without control characters that could act on a reader's terminal.
 
 use crate::room::keep_within;
 use softmig_node::dir::{Dir, DirError};
@@ -33,7 +33,7 @@ pub fn archive(node: &Node, run: &Run, job: &Job) -> Result<bool, DirError> {
     Ok(true)
 }
 
-/// The text, with `?` for what is none.
+/// The bytes as text, with `?` for each that a terminal might act on.
 fn readable(bytes: &[u8]) -> String {
     let safe = |letter: char| match letter {
         '\n' | '\t' => letter,

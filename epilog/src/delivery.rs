@@ -1,7 +1,7 @@
 //! Writes a summary into the AdminComment of an ended job, which slurmdbd keeps: a process of its own, which outlives the
 //! epilog by at most a minute.
 //!
-//! sacctmgr sets it, as root, who may in slurmdbd. Nothing there is replaced: a summary gets what it lacks, and any
+//! sacctmgr sets it as root, whom slurmdbd lets do that. Nothing there is replaced: a summary gets what it lacks, and any
 //! other text stays. Nodes of a job write one after the other; each looks again whether its own part is still there.
 
 use serde::{Deserialize, Serialize};

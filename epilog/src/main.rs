@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let left = summary::leave(&node, &job, commands.as_ref());
     let ended = end(&node, &job);
     if matches!(ended, Ok(Ended::Cleared { .. })) {
-        // Trouble with it is no trouble of the job's.
+        // If the event cannot be written, the job ends as usual.
         let _ = over(&job, usage.as_ref()).write(&node);
     }
     let swept = sweep(&node, job.id, Path::new("/proc"), |id| {

@@ -131,7 +131,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A log as an epilog leaves it, so many minutes after the first one.
+    /// A log as an epilog leaves it, this number of minutes after the first one.
     fn ended(logs: &Dir, id: u32, uid: u32, size: u64, minutes: u64) {
         let name = format!("{id}.log");
         logs.remove(&name).unwrap();

@@ -3,7 +3,7 @@
 use softmig_usage::{Job, JobGpu, Node};
 use std::collections::VecDeque;
 
-/// A stretch is at least so long, so that a second reader does not shorten it to nothing. In seconds.
+/// The shortest stretch, in seconds: a second reader does not shorten it further.
 const SHORTEST: f64 = 10.0;
 /// Answers that follow sooner are not kept. In seconds.
 const APART: f64 = 1.0;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use softmig_usage::Slice;
 
-    /// A quarter that was charged so much, when the monitor had counted for so long.
+    /// A quarter of a GPU that was charged `charged_seconds`, when the monitor had counted for `known_seconds`.
     fn node(time: f64, charged_seconds: f64, known_seconds: f64) -> Node {
         let gpu = JobGpu {
             uuid: "GPU-1".into(),

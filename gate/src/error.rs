@@ -1,4 +1,4 @@
-//! Why there is no gate.
+//! The reasons why the gate cannot be set up or does not do its work.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use crate::btf::BtfError;
 /// The kernel's description of its types.
 pub(crate) const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Why there is no gate, or why it does not do something.
+/// The reason why the gate cannot be set up, or cannot do something.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     /// The kernel does not describe its types.

@@ -98,7 +98,7 @@ impl Gate {
         is_set_up(&self.folder)
     }
 
-    /// Admits a process that has asked, if it has the library. It counts as this user's, who is its job's: in containers
+    /// Admits a process that has asked, if it has the library. It counts as a process of its job's user `uid`: in containers
     /// processes have other users.
     ///
     /// May take as long as the process likes, which can make the kernel wait for its memory.

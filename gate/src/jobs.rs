@@ -15,7 +15,7 @@ use crate::tables::{JOBS, SHAPE_OF_JOBS, is_roots, is_set_up};
 pub struct Jobs(Map);
 
 impl Jobs {
-    /// Those of the gate whose files are in this folder; `None` where there is no gate.
+    /// The jobs of the gate whose files are in this folder; `None` without a gate.
     pub fn open(folder: &Path) -> Result<Option<Self>, GateError> {
         if !is_roots(folder) || !is_set_up(folder) {
             return Ok(None);

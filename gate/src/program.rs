@@ -15,7 +15,7 @@
 //! again gets the same two addresses in turn.
 //!
 //! **A job** is known by its group's name, which only Slurm gives. So the prolog can put it in `jobs` before the group exists,
-//! and there is no moment in which a job's process is there and the program does not know it. A user who has groups of their
+//! and the program knows each process of a job from its first moment. A user who has groups of their
 //! own can name one like another job, which only refuses their own processes. A refusal is therefore told with the user.
 //!
 //! **The control device** (`/dev/nvidiactl`) and `nvidia-uvm` give neither memory nor time without a GPU's own device. The

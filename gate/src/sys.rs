@@ -272,7 +272,7 @@ impl Map {
                 value: (&raw mut next) as u64,
                 ..Element::default()
             };
-            // SAFETY: both keys are as long as the map's; 0 stands for none.
+            // SAFETY: both keys are as long as the map's; 0 means none.
             match unsafe { bpf(MAP_NEXT_KEY, &mut element) } {
                 Ok(_) => keys.push(next),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,

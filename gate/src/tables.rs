@@ -57,7 +57,7 @@ pub fn remove(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// The map of this name, made if there is none or one of another version.
+/// The map of this name. It is made if it is missing or of another version.
 pub(crate) fn map(folder: &Path, name: &str, shape: Shape) -> Result<Map, GateError> {
     let path = folder.join(name);
     match Map::pinned(&path, shape) {

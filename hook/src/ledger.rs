@@ -3,7 +3,7 @@
 //! From the top:
 //!
 //! - [`mod@current`]: the GPU that a call is about.
-//! - [`reclaim`]: reserves, and looks for room before a program hears that there is none.
+//! - [`reclaim`]: reserves, and looks for more room before a program is refused.
 //! - [`stale`], [`nvml_usage`], [`pools`], [`mappings`]: the driver's view. In this order: memory that it has given up,
 //!   memory without a name (contexts, code, stacks), memory pools, which keep memory that is freed to them, and managed
 //!   memory.

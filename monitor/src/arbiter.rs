@@ -140,7 +140,7 @@ impl Arbiter {
     }
 }
 
-/// Whether the arbiter at this socket answers. Takes twice so long at most.
+/// Asks the arbiter at this socket whether it is there. Takes at most twice `patience`.
 pub fn check(socket: &Path, patience: Duration) -> io::Result<()> {
     ask_nothing(socket, patience)
 }

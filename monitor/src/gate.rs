@@ -75,12 +75,12 @@ impl Keeper {
         }))
     }
 
-    /// Sets the gate up or takes it away, and tells of those who were refused.
+    /// Sets the gate up or takes it away, and tells of refused processes.
     pub fn round(&self) {
         self.0.round();
     }
 
-    /// Admits a process. Where there is no gate, it needs nothing.
+    /// Admits a process. Without a gate, no process has to be admitted.
     pub fn admit(&self, pid: u32, uid: u32) -> Result<(), Errno> {
         self.0.admit(pid, uid)
     }

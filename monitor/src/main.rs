@@ -146,7 +146,7 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Listens for those who ask for the usage of GPUs: root, and the group if there is one.
+/// Answers clients that ask for the usage of GPUs: root, and the group if there is one.
 fn give_out_usage(node: &Node) -> anyhow::Result<(Arc<Shared>, socket::Server)> {
     let shared = Arc::new(Shared::default());
     let told = Arc::clone(&shared);
@@ -223,7 +223,7 @@ fn arbiter(node: &Node, gate: Keeper) -> anyhow::Result<Arbiter> {
 
 /// How jobs share a GPU, as node.conf says.
 fn scheduler() -> Scheduler {
-    // Where there is none, no job has limits.
+    // Without the file, no job has limits.
     let text = std::fs::read(NODE_CONF).unwrap_or_default();
     Scheduler::read(&text).unwrap_or_else(|error| {
         error!("{NODE_CONF}: {error}: jobs take turns on GPUs");

@@ -24,7 +24,7 @@ pub fn alive() {
     tell("WATCHDOG=1");
 }
 
-/// Systemd ends the daemon if it is not told for so long that the daemon works; `None` where it does not ask.
+/// The time after which systemd ends the daemon if the daemon has not said that it works; `None` if systemd does not ask.
 pub fn watchdog() -> Option<Duration> {
     let micros = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
     Some(Duration::from_micros(micros))

@@ -34,7 +34,7 @@ pub struct Gpu {
     /// How jobs share it just now: `scheduler` or `turns`; `None` if the daemon is older.
     #[serde(default)]
     pub shared_by: Option<String>,
-    /// The reason for turns; `None` if there is no reason against the scheduler.
+    /// The reason for turns, against the scheduler; `None` without one.
     #[serde(default)]
     pub why: Option<String>,
     /// The jobs that share it.
@@ -75,7 +75,7 @@ pub struct Process {
     pub pid: u32,
     /// The number of its launches without a turn, which keep it from hanging; by its own count.
     pub launches_without_turn: u32,
-    /// It did not say that its turn is over: for so long it gets none, unless it does.
+    /// The time for which it gets no turn, because it did not say that its turn is over. Saying so ends that.
     pub shut_out_seconds: Option<f64>,
 }
 

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::measure::report::{Conf, Holding};
 
-    /// A job that has so much more than it may have on each of its GPUs.
+    /// A job with these bytes beyond its limit on each of its GPUs.
     fn job(id: u32, excess: &[u64]) -> Job {
         let gpus = excess.iter().zip(0..).map(|(&excess, index)| JobGpu {
             holding: Holding {

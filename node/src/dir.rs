@@ -62,7 +62,7 @@ impl DirError {
     }
 }
 
-/// Whether the system says that there is no room.
+/// Whether the system says that the file system is full.
 pub(crate) fn is_no_room(error: &io::Error) -> bool {
     let errors = [Errno::NOSPC, Errno::NOMEM, Errno::DQUOT];
     errors
@@ -94,7 +94,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens the folder at `path`; `None` when there is none.
+    /// Opens the folder at `path`; `None` if it does not exist.
     ///
     /// Its parent may be reached through links (`/var/run` is one) and may be writable by a group (`/var/log` often
     /// is), but not by all users.
@@ -105,25 +105,25 @@ impl Dir {
         parent.child_named(name_of(path), path.to_path_buf())
     }
 
-    /// Opens the folder at `path`, made when there is none; its parent must exist.
+    /// Opens the folder at `path`, and makes it if it does not exist; its parent must exist.
     pub fn make(path: &Path, owner: u32) -> Result<Self> {
         let missing = failed("opening", path.to_path_buf());
         let parent = parent(path, owner)?.ok_or_else(|| missing(Errno::NOENT))?;
         parent.make_named(name_of(path), path.to_path_buf())
     }
 
-    /// Opens a folder in this one; `None` when there is none.
+    /// Opens a folder in this one; `None` if it does not exist.
     pub fn child(&self, name: &str) -> Result<Option<Self>> {
         self.child_named(name, self.path.join(name))
     }
 
-    /// Opens a folder in this one, made when there is none.
+    /// Opens a folder in this one, and makes it if it does not exist.
     pub fn make_child(&self, name: &str) -> Result<Self> {
         self.make_named(name, self.path.join(name))
     }
 
     fn make_named(&self, name: &str, path: PathBuf) -> Result<Self> {
-        // It may be removed between the two calls: by an epilog of the same user, where there is no lock.
+        // An epilog of the same user may remove it between the two calls, if no lock is held.
         for _ in 0..3 {
             match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
@@ -197,7 +197,7 @@ impl Dir {
         &self.path
     }
 
-    /// Its owner, who is to own what is made in it.
+    /// Its owner, which is also to own what is made in it.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -211,8 +211,8 @@ impl Dir {
             .collect())
     }
 
-    /// Opens a plain file for reading; `None` when there is none. Anything may be there: it is never
-    /// followed and never waited for.
+    /// Opens a plain file for reading; `None` if it does not exist. Anything else may be there, such as a link or a
+    /// pipe: it is never followed and never waited for.
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
         self.open_plain(name, READ)
     }
@@ -237,7 +237,7 @@ impl Dir {
         Ok(Some(File::from(fd)))
     }
 
-    /// The first `most` bytes of a plain file; `None` when there is none.
+    /// The first `most` bytes of a plain file; `None` if it does not exist.
     pub fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open_file(name)? else {
             return Ok(None);
@@ -278,7 +278,7 @@ impl Dir {
         Ok(file)
     }
 
-    /// Opens a file for writing, made when there is none.
+    /// Opens a file for writing, and makes it if it does not exist.
     pub fn open_or_create(&self, name: &str, mode: u32) -> Result<File> {
         let flags = CREATE.difference(OFlags::EXCL);
         fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))

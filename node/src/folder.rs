@@ -105,7 +105,7 @@ fn empty(jobs: &Dir, name: &str) -> Result<(), DirError> {
     let Some(folder) = jobs.child(name)? else {
         return Ok(());
     };
-    // A process that has a lease on the log can keep it from being opened. It grows no more all the same.
+    // A process that has a lease on the log can keep it from being opened. Even then the log cannot grow.
     let emptied = folder.truncate(LOG);
     let size = folder.taken()?.max(PAGE);
     let options = CString::new(format!("size={size}")).unwrap_or_default();

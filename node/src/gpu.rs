@@ -14,7 +14,7 @@ pub struct Card {
     pub model: String,
 }
 
-/// All GPUs of this node, in no order; none when there is no driver.
+/// All GPUs of this node, in any order; none without a driver.
 pub fn installed(folder: &Path) -> Vec<Card> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();

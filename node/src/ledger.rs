@@ -17,7 +17,7 @@ const LEDGER: &str = "ledger";
 /// The ledger before it is complete.
 const NEW: &str = ".ledger.new";
 
-/// Makes what of both is missing, for a job with so many GPUs here.
+/// Makes the ledger and the log if they are missing, for a job with `gpus` GPUs here.
 ///
 /// The ledger must be there: without it the hook gives the job no GPU. A job runs as well without a log, so trouble
 /// with that is logged and no more.

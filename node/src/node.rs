@@ -91,12 +91,12 @@ impl Node {
         self.run.join(ARBITER)
     }
 
-    /// The part of the policy that a node needs, or why there is none.
+    /// The part of the policy that a node needs, or why it cannot be read.
     pub fn policy(&self) -> std::result::Result<NodePolicy, String> {
         self.read_policy(NodePolicy::parse)
     }
 
-    /// All of the policy, the rules about users included, or why there is none.
+    /// All of the policy, the rules about users included, or why it cannot be read.
     pub fn whole_policy(&self) -> std::result::Result<Policy, String> {
         self.read_policy(Policy::parse_for_client)
     }
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// The text of a job's conf; `None` when there is none.
+    /// The text of a job's conf; `None` if it does not exist.
     pub fn conf_text(&self, id: JobId) -> Result<Option<Vec<u8>>> {
         self.dir.read(&conf_name(id), LONGEST_CONF)
     }

@@ -59,7 +59,7 @@ struct Kept {
 }
 
 impl Proofs {
-    /// Those that the node keeps; none where there is no file.
+    /// The proofs that the node keeps; none without the file.
     ///
     /// # Errors
     /// Says why the file is not used: others can write there, or it is damaged.
@@ -117,7 +117,7 @@ pub fn path(node: &Node) -> std::path::PathBuf {
     node.lib.join(NAME)
 }
 
-/// The version of the loaded driver, by the first line of its `version` file; `None` where there is no driver.
+/// The version of the loaded driver, by the first line of its `version` file; `None` without a driver.
 pub fn driver_version(node: &Node) -> Option<String> {
     let folder = node.gpus.parent().unwrap_or(Path::new("/"));
     version_in(&std::fs::read_to_string(folder.join("version")).ok()?)

@@ -119,7 +119,7 @@ pub fn name_by_sluid(node: &Node, job: &Job) -> Result<bool, RecordError> {
 /// Makes the node give the job no GPU, and says why in its log.
 ///
 /// A missing conf gives none either, except to processes that hide their control group: those have the limits of the
-/// jobs that are marked. Where there is no room for either, the job goes without.
+/// jobs that are marked. On a full file system nothing is written, and the conf is missing.
 pub fn refuse(node: &Node, job: &Job, gpus: &Gpus, why: &str) -> Result<(), RecordError> {
     let run = match node.make() {
         Err(error) if error.is_no_room() => return Ok(()),

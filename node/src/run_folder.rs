@@ -1,7 +1,7 @@
 //! The run folder, `/var/run/softmig`: a file system of its own.
 //!
 //! On `/run` itself a user may own files, and could fill it: the next job would then have no limits. `run-softmig.mount`
-//! mounts the folder when the node starts, and where there is no such unit, the first job's prolog does.
+//! mounts the folder when the node starts. Without that unit, the first job's prolog mounts it.
 //!
 //! A folder that has anything in it stays as it is until the node starts anew, as after an update under running jobs:
 //! a mount would hide their limits and the monitor's sockets, and limits that move are missing for a moment, in which a

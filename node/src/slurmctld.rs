@@ -26,7 +26,7 @@ const LONGEST_LINES: u64 = 16 << 10;
 /// Slurm's text for a number that no job has, in all releases.
 const NO_SUCH_JOB: &str = "Invalid job id specified";
 
-/// Why there is no answer.
+/// The reason why slurmctld gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Slurm's commands are not where they usually are.

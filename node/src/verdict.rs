@@ -32,7 +32,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict for a job on so many GPUs here. A slice is a part of one GPU; where Slurm is configured to spread a
+    /// The verdict for a job on this number of GPUs here. A slice is a part of one GPU; where Slurm is configured to spread a
     /// job's shards (`MULTIPLE_SHARING_GRES_PJ`), each of the GPUs gives it no more than one shard.
     pub fn on_gpus(self, id: JobId, gpus: usize) -> Self {
         match self {

@@ -24,7 +24,7 @@ pub struct Gpu {
     pub name: Option<String>,
     /// Its memory; also that of a divided GPU, which no job can have as a whole.
     pub memory: Option<Memory>,
-    /// MIG; `None` where there is none.
+    /// Its state of MIG; `None` if it has no MIG.
     pub mig: Option<Mig>,
     /// Its MIG instances, by NVML's index.
     pub instances: Vec<Instance>,

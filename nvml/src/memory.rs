@@ -35,8 +35,8 @@ impl Memory {
     }
 }
 
-/// Asks for it. There is no falling back to the older memory info: that does not tell what the driver keeps, and slices
-/// of the total would promise it.
+/// Asks for it. The older memory info is not used instead: it does not tell what the driver keeps, so slices of its total
+/// would promise memory that jobs cannot have.
 ///
 /// # Errors
 /// NVML's.

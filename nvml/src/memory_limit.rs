@@ -29,8 +29,8 @@ const NO_LIMIT: u64 = u64::MAX;
 /// `nvmlDeviceGetMemoryLimits_v1`.
 type Get = unsafe extern "C" fn(*mut c_void, *mut MemoryLimits) -> c_uint;
 
-/// The most bytes of this GPU's memory that the processes of a control group can have; `None` where there is no limit,
-/// and with drivers that know none. `group` is the group's folder below `/sys/fs/cgroup`.
+/// The most bytes of this GPU's memory that the processes of a control group can have; `None` without a limit,
+/// and with drivers that do not have such limits. `group` is the group's folder below `/sys/fs/cgroup`.
 pub fn memory_limit(nvml: &Nvml, uuid: &str, group: &Path) -> Option<u64> {
     let group = CString::new(group.as_os_str().as_bytes()).ok()?;
     let device = nvml.device_by_uuid(uuid).ok()?;

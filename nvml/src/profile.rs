@@ -36,8 +36,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// The profile's name where NVML does not give it. It has the GB that the card is sold with, so many eighths as the
-    /// instance has: 16384 MiB of an H200's 143771 are `1g.18gb`.
+    /// The profile's name where NVML does not give it. It names the instance's part, in eighths, of the GB that the
+    /// card is sold with: 16384 MiB of an H200's 143771 are `1g.18gb`.
     pub(crate) fn profile(&self, card: Option<u64>) -> String {
         let own = self.memory_mib * MIB;
         let gigabytes = match card {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The name that a node without development files has.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// A kernel of one thread: it counts until so many nanoseconds have passed by the GPU's clock, and adds the count to the
+/// A kernel of one thread: it counts until a number of nanoseconds has passed by the GPU's clock, and adds the count to the
 /// counter. Time off the GPU passes too, but nothing is counted then.
 const SPIN: &[u8] = b".version 6.0
 .target sm_50

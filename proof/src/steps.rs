@@ -31,7 +31,7 @@ pub struct Figures {
 
 /// Two programs on a GPU.
 pub(crate) trait Bench {
-    /// Looks at them for so long.
+    /// Measures both for this time.
     fn measure(&mut self, time: Duration) -> Result<Phase, Trouble>;
     /// Sets each one's time slice, in microseconds.
     fn set_slices(&mut self, slices: [u64; 2]) -> Result<(), Trouble>;

@@ -16,7 +16,7 @@ const DEVICES: &str = "/dev";
 /// Why the driver does not do what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such device file, or this process may not open it.
+    /// The device file does not exist, or this process may not open it.
     #[error("the driver's device file: {0}")]
     Io(#[source] io::Error),
     /// No GPU has this UUID.

@@ -60,7 +60,7 @@ impl Gpu {
     /// The GPU with this UUID.
     ///
     /// # Errors
-    /// Where there is no driver or no such GPU, this is not root, or the driver does not know one of the calls.
+    /// If the driver or the GPU is not there, this is not root, or the driver does not know one of the calls.
     pub fn open(uuid: [u8; 16]) -> Result<Self, Error> {
         let control = open("nvidiactl")?;
         // The driver shows the GPUs of which a device file is open.
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn without_such_a_gpu_there_is_an_error() {
-        // On a machine with GPUs none has this UUID; on one without a driver there is no device file.
+        // On a machine with GPUs none has this UUID; on one without a driver the device file is missing.
         let error = Gpu::open([0xa5; 16]).unwrap_err();
         assert!(matches!(error, Error::Io(_) | Error::NoGpu), "{error}");
     }

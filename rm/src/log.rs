@@ -269,7 +269,7 @@ struct EnableEvents {
 }
 
 impl EnableEvents {
-    /// Where there is no room any more, what comes is lost and counted.
+    /// Once the log is full, new entries are lost and counted.
     const KEEP_OLDEST: u32 = 1;
 }
 

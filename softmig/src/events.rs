@@ -130,7 +130,7 @@ fn is_closed(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-/// The file; `None` if there is none.
+/// The file; `None` if it does not exist.
 fn open(path: &Path) -> anyhow::Result<Option<File>> {
     match File::open(path) {
         Ok(file) => Ok(Some(file)),

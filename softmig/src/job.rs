@@ -73,7 +73,7 @@ impl Job {
         Ok(())
     }
 
-    /// Without it the rest is shown all the same.
+    /// The policy, if it can be read. Without it, the rest is shown.
     fn policy(&self) -> Option<Policy> {
         policy_file::read(&self.policy).ok().map(|file| file.policy)
     }

@@ -40,7 +40,7 @@ pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -
     format!("{count} {what}{end}")
 }
 
-/// Lines of which all cells of a column begin at the same place, behind so many blanks.
+/// Lines of which all cells of a column begin at the same place, behind `indent` blanks.
 pub(crate) fn columns<const N: usize>(table: &[[String; N]], indent: usize) -> Vec<String> {
     let width = |at: usize| table.iter().map(|row| row[at].len()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -56,7 +56,7 @@ pub(crate) fn columns<const N: usize>(table: &[[String; N]], indent: usize) -> V
     lines.collect()
 }
 
-/// A text in lines of at most so many letters, where its words allow that; all but the first are indented.
+/// A text in lines of at most `width` letters, where its words allow that; all but the first are indented.
 pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
     let blanks = text.len() - text.trim_start().len();
     let mut lines = vec![" ".repeat(blanks)];

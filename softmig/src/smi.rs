@@ -26,7 +26,7 @@ use std::process::{Command, ExitCode};
 /// --query-compute-apps and --query-accounted-apps, and from pmon. All else is as nvidia-smi prints it. Outside jobs
 /// and in jobs with whole GPUs nothing is left out.
 ///
-/// Exit status: nvidia-smi's; 127 there is none, 126 it cannot be run.
+/// Exit status: nvidia-smi's; 127 it is not there, 126 it cannot be run.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Smi {

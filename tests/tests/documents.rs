@@ -29,7 +29,7 @@ fn functions_of(page: &str) -> Vec<String> {
 fn the_page_of_device_memory_has_every_function_that_counts() -> Result<()> {
     let all = functions_of(&page("device-memory.md")?);
     let shown: BTreeSet<String> = all.iter().cloned().collect();
-    assert_eq!(all.len(), shown.len(), "a function is there twice");
+    assert_eq!(all.len(), shown.len(), "a function is listed twice");
     let entries = classes::entries().map_err(|wrong| anyhow!(wrong))?;
     let counted = entries.into_iter().filter(|entry| entry.class.is_counted());
     let counted: BTreeSet<String> = counted.flat_map(|entry| entry.names).collect();

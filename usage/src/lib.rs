@@ -92,7 +92,7 @@ pub struct Job {
     pub since: f64,
     /// Its slice; `None` for a job with whole GPUs.
     pub slice: Option<Slice>,
-    /// A GPU that the job has not used for so long is idle; `None` where the policy calls none idle, and for whole
+    /// A GPU that the job has not used for this time is idle; `None` where the policy calls none idle, and for whole
     /// GPUs.
     pub idle_after_seconds: Option<f64>,
     /// Its GPUs on this node.
@@ -105,7 +105,7 @@ impl Job {
         self.user.clone().unwrap_or_else(|| self.uid.to_string())
     }
 
-    /// Whether it has not used this GPU of its for so long that the policy calls it idle.
+    /// Whether the policy calls the job idle on this GPU of its.
     pub fn is_idle(&self, gpu: &JobGpu) -> bool {
         let is_over = |limit| gpu.idle_seconds >= limit;
         self.idle_after_seconds.is_some_and(is_over)

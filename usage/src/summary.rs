@@ -35,7 +35,7 @@ pub struct Smaller {
     pub limits: Limits,
     /// Whether its memory would have held the job's peak.
     pub holds_memory: bool,
-    /// Whether its share is no less than the part of the GPU's time that the job was charged, on average.
+    /// Whether its share is at least the part of the GPU's time that the job was charged, on average.
     pub holds_time: bool,
 }
 
@@ -78,8 +78,8 @@ impl Summary {
     }
 
     /// The smaller slice to tell of: the smallest that would have done; else the smallest that would have held the memory;
-    /// else the next smaller one, which would have held too little. `None` where there is no smaller one, where the peak is
-    /// not known, and where allocations were refused: such a job wanted more.
+    /// else the next smaller one, which would have held too little. `None` without a smaller one, without a known peak,
+    /// and after refused allocations: such a job wanted more.
     pub fn smaller(&self, gpu: &GpuType) -> Option<Smaller> {
         let peak = self.peak_bytes.filter(|_| self.refused == 0)?;
         let offers = gpu.slices().iter().filter_map(|&size| gpu.slice(size));

@@ -101,7 +101,7 @@ fn clippy(steps: &mut Steps) -> Result<()> {
     Ok(())
 }
 
-/// Loom stands in for the atomics, so all that the tests link is built for it, in a folder of its own.
+/// Loom replaces the atomics, so all that the tests link is built for it, in a folder of its own.
 fn races() -> Result<()> {
     let tests = ["test", "--locked", "--quiet", "--release", "--lib"];
     run(cargo(&tests)

@@ -136,7 +136,7 @@ fn exports(library: &Library, names: &BTreeSet<&str>) -> Option<String> {
     match (list(extra), list(missing)) {
         (None, None) => None,
         (extra, missing) => Some(format!(
-            "exports what is no row of the table: {}; rows that it does not export: {} (compare hook/bindings/rows.txt \
+            "exports functions that the table does not have: {}; rows that it does not export: {} (compare hook/bindings/rows.txt \
              with the hook's table)",
             extra.as_deref().unwrap_or("none"),
             missing.as_deref().unwrap_or("none")

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::place::run;
 use crate::roots::as_root;
 
-/// Installs the package that has a program, where there is no such program. `what` says what the program does.
+/// Installs the package that has a program, if the program is missing. `what` says what the program does.
 pub(crate) fn need(program: &str, package: &str, what: &str) -> Result<()> {
     need_for(&mut as_root(program), package, what)
 }

@@ -54,7 +54,7 @@ impl Class {
 pub struct Entry<'a> {
     /// Their effect.
     pub class: Class,
-    /// The names of its forms. One that ends with `*` stands for all that begin like it.
+    /// The names of its forms. One that ends with `*` matches all that begin like it.
     pub names: Vec<String>,
     /// Whether a header that is not read here declares them.
     pub is_elsewhere: bool,
@@ -86,7 +86,7 @@ pub fn check(headers: &BTreeSet<String>) -> Result<(), String> {
     compare(&entries()?, &rows, headers)
 }
 
-/// Words in the name of a function that may take memory or show figures: a pattern does not stand for such a name.
+/// Words in the name of a function that may take memory or show figures: a pattern does not match such a name.
 const TELLING: &[&str] = &[
     "Accounting",
     "Alloc",
@@ -240,7 +240,7 @@ fn compare(
     }
     for (start, used) in patterns {
         if !used {
-            say("a pattern that stands for nothing", start);
+            say("a pattern that matches nothing", start);
         }
     }
     if wrong.is_empty() {
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn what_gives_work_is_a_row_or_has_a_reason_though_it_is_harmless() {
         for name in ["cuGraphDeviceLaunch_v2", "cuMemset4D", "cuMemcpyFast"] {
-            let text = format!("{TEXT}\n{name} : nobody can call it");
+            let text = format!("{TEXT}\n{name} : no program can call it");
             assert_eq!(with(&text, &ROWS, &[name], &[]), "");
             let text = format!("{TEXT}\n{name}");
             let wrong = with(&text, &ROWS, &[name], &[]);
@@ -396,7 +396,7 @@ mod tests {
             "{wrong}"
         );
         let wrong = with(TEXT, &ROWS, &[], &["cuTexRefSetFlags"]);
-        assert_eq!(wrong, "a pattern that stands for nothing: cuTexRef");
+        assert_eq!(wrong, "a pattern that matches nothing: cuTexRef");
     }
 
     #[test]

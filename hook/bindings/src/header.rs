@@ -103,7 +103,7 @@ fn opaque(items: &[Item]) -> Vec<String> {
         .collect()
 }
 
-/// The name of a typedef and what it stands for.
+/// The name of a typedef and the type that it names.
 fn alias(item: &Item) -> Option<(String, String)> {
     let Item::Type(item) = item else { return None };
     let Type::Path(target) = &*item.ty else {

@@ -26,7 +26,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn every_name_stands_once() {
+    fn each_name_is_there_once() {
         let mut seen = HashSet::new();
         for name in rows().chain(offered()) {
             assert!(name.starts_with("cu") || name.starts_with("nvml"), "{name}");

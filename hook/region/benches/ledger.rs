@@ -114,7 +114,7 @@ fn median(round: impl Fn() -> f64) -> f64 {
 fn with_ledger<R>(used: usize, measure: impl FnOnce(Gpu<'_>) -> R) -> R {
     let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
     let lines: Vec<Line> = (0..size(1) / 64).map(|_| line()).collect();
-    // SAFETY: so many bytes of atomics, aligned so.
+    // SAFETY: the lines are `size(1)` bytes of atomics, aligned as a ledger has to be.
     let ledger = unsafe { Ledger::at(lines.as_ptr().cast(), size(1)) };
     let ledger = ledger.expect("a ledger of zeros");
     ledger.use_slot(used - 1);

@@ -56,14 +56,14 @@ pub struct Gpu<'a> {
 pub enum Taken {
     /// From what the process had given back before.
     FromSlack,
-    /// From the job: so many units its processes now hold at most.
+    /// From the job. `held` is the most that its processes hold now.
     Granted {
         /// In units.
         held: u64,
     },
 }
 
-/// There is no room.
+/// The job has no room left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// The units that all processes hold together.
@@ -87,7 +87,7 @@ impl<'a> Gpu<'a> {
     /// grant:
     ///
     /// 1. It enters the latest grant into its slot, if that was not done yet.
-    /// 2. It adds up what all slots hold. There is no total anywhere that a death could make wrong.
+    /// 2. It adds up what all slots hold. It keeps no total, which a process that dies could leave wrong.
     /// 3. If that leaves no room, it takes all slack back and looks again.
     /// 4. If there is room, it writes its own grant over the latest, unless that has changed: then all begins again.
     ///

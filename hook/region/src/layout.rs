@@ -45,7 +45,7 @@ const GPU: usize = SLOTS.saturating_mul(size_of::<Slot>());
 
 const _: () = assert!(size_of::<Head>() <= HEAD && GPU == 65536);
 
-/// How large the file is for so many GPUs.
+/// The size of the file for this number of GPUs.
 pub const fn size(gpus: usize) -> usize {
     let gpus = if gpus < MAX_GPUS { gpus } else { MAX_GPUS };
     HEAD.saturating_add(gpus.saturating_mul(GPU))

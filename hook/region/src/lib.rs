@@ -51,18 +51,18 @@ pub use record::{RECORDS, Record, key, records};
 /// The bytes of a unit: 64 KiB, the smallest piece in which drivers hand out a GPU's memory to processes.
 pub const UNIT: u64 = 64 << 10;
 
-/// The units that hold so many bytes, [`u32::MAX`] at most.
+/// The units that hold these bytes, [`u32::MAX`] at most.
 pub fn units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }
 
-/// The units of so many MiB, [`u32::MAX`] at most.
+/// The units of these MiB, [`u32::MAX`] at most.
 pub const fn units_of_mib(mib: u32) -> u32 {
     const IN_A_MIB: u64 = (1 << 20) / UNIT;
     mib.saturating_mul(IN_A_MIB as u32)
 }
 
-/// The bytes of so many units.
+/// The bytes of these units.
 pub fn bytes(units: u32) -> u64 {
     u64::from(units).saturating_mul(UNIT)
 }

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use crate::gang::MAX_GPUS;
 use crate::layout::{OWNERS, PEAKS, REFUSALS, VERSION};
 
-/// So many bytes at the beginning of the ledger are enough for [`records`].
+/// The bytes at the beginning of the ledger that [`records`] needs.
 pub const RECORDS: usize = crate::layout::HEAD;
 
 /// The key of a GPU in the ledger, by the bytes of its UUID.

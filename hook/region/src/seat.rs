@@ -200,7 +200,7 @@ impl Seat {
         &self.process.version
     }
 
-    /// How many there are, and at least so many of them as there is room for.
+    /// The number of channels, and those of them that fit in the page.
     pub fn channels(&self) -> (u32, impl Iterator<Item = Channel>) {
         let count = self.process.channels.load(Ordering::Relaxed);
         let told = usize::try_from(count).unwrap_or(usize::MAX);

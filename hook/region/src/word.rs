@@ -83,7 +83,7 @@ impl Word {
     }
 }
 
-/// The latest grant on a GPU: so many units to this slot, whose tag then was this.
+/// The latest grant on a GPU: the units, the slot that got them, and its tag then.
 ///
 /// From the lowest bit: units (24), slot (10), tag (16), a count (14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -68,7 +68,7 @@ impl<'a, T: Copy> Out<'a, T> {
     /// Writes a list there, for which the program gave enough room.
     pub(crate) fn set_all(self, values: &[T]) {
         if !self.0.is_null() {
-            // SAFETY: a place that the driver could write so many to; no other part of the process has our list.
+            // SAFETY: the program gave room for all values there, and no other part of the process has our list.
             unsafe {
                 self.0
                     .copy_from_nonoverlapping(values.as_ptr(), values.len())
@@ -217,7 +217,7 @@ plain! {
     nvmlProcessUtilizationSample_t,
 }
 
-/// Where the copy is, or the program's own address if there is none.
+/// The address of the copy, or the program's own address without one.
 pub(crate) fn copied<T>(copy: Option<&T>, place: *const T) -> *const T {
     copy.map_or(place, core::ptr::from_ref)
 }

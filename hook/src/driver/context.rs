@@ -30,7 +30,7 @@ pub(crate) fn current() -> u64 {
 /// Calls `ask` with the stream's context as the calling thread's.
 pub(crate) fn in_context_of<T>(stream: CUstream, ask: impl FnOnce() -> T) -> T {
     let mut own: CUcontext = core::ptr::null_mut();
-    // The handles 0, 1 and 2 stand for the default streams of the thread's context.
+    // The handles 0, 1 and 2 mean the default streams of the thread's context.
     let is_known =
         stream as usize > 2 && cuda_queries::cuStreamGetCtx(stream, &mut own) == CUDA_SUCCESS;
     if is_known { within(own, ask) } else { ask() }

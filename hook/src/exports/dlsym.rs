@@ -145,7 +145,7 @@ impl Export {
         let is_there = self.is_there();
         let glibc = |handle| -> *const () { glibc(handle).cast_const().cast() };
         let in_place_of = |theirs: *const ()| match self.ours() {
-            // A program finds no driver where there is none, as if our export were not there.
+            // Without a driver the program finds none, as if our export did not exist.
             Some(ours) if core::ptr::eq(theirs, ours) && !is_there => glibc(libc::RTLD_NEXT),
             _ => self.in_place_of(theirs),
         };
@@ -160,7 +160,7 @@ impl Export {
             };
         }
         let theirs = glibc(handle);
-        // The program's own scope may have more than ours; and glibc says why there is none.
+        // The program's own scope may have more than ours, and glibc says why it finds nothing.
         let is_found = !core::ptr::eq(theirs, core::ptr::null());
         is_found.then(|| Answer::is(in_place_of(theirs)))
     }

@@ -46,7 +46,7 @@ pub(super) fn answer_with_status(
     }
 }
 
-/// Puts our export in the place of the driver's answer; false if the program is to hear that there is none.
+/// Puts our export in the place of the driver's answer; false if the program is to hear that the function does not exist.
 fn put_ours(symbol: In<c_char>, address: Out<*mut c_void>) -> bool {
     let (Some(symbol), Some(theirs)) = (symbol.text(), address.get()) else {
         return true;

@@ -28,7 +28,7 @@ static ASKED_BY: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn ask_once() {
     let _errno = Errno::save();
     let this = os::process_id();
-    // Relaxed: who comes second asks again, which does no harm.
+    // Relaxed: a second thread may ask again, which does no harm.
     if ASKED_BY.load(Ordering::Relaxed) == this {
         return;
     }
@@ -42,7 +42,7 @@ pub(crate) fn ask_once() {
 fn ask(finding: &Finding) {
     let end = os::milliseconds().saturating_add(PATIENCE_MS);
     loop {
-        // That it is tried is enough. Where there is no such device, there is no driver.
+        // Trying to open it is enough. Without this device, the machine has no driver.
         if File::open(CONTROL, libc::O_RDWR).err() == Some(Error::MISSING) {
             return;
         }

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 static NEIGHBOUR: AtomicU32 = AtomicU32::new(UNKNOWN);
 /// Not looked for yet.
 const UNKNOWN: u32 = 0;
-/// There is none on this process's GPUs. No job has this number: Slurm's end before it.
+/// No job has limits on this process's GPUs. Slurm's job numbers end before this number.
 const NONE: u32 = u32::MAX;
 
 /// The memory that this job may hold of each GPU.
@@ -24,7 +24,7 @@ pub(super) fn are_known() -> bool {
 pub(super) fn keep(job: Option<u32>, memory_mib: u32, share: u32) {
     MEMORY_MIB.store(memory_mib, Ordering::Relaxed);
     SHARE.store(share, Ordering::Relaxed);
-    // Release: who sees the number sees the figures; who finds it unknown asks again.
+    // Release: a thread that sees the number sees the figures too. One that finds it unknown asks again.
     NEIGHBOUR.store(job.unwrap_or(NONE), Ordering::Release);
 }
 

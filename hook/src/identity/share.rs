@@ -9,7 +9,7 @@ use softmig_region::seat::WHOLE;
 
 use super::{gate, neighbours};
 
-/// The share of the GPU with this number in CUDA's order, of [`WHOLE`]. The inner `None` means that there is no limit,
+/// The share of the GPU with this number in CUDA's order, of [`WHOLE`]. The inner `None` means that it is not limited,
 /// the outer that it is not known yet.
 pub(crate) fn of(device: c_int) -> Option<Option<u32>> {
     gate::with_finding(|finding| {

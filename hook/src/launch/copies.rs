@@ -177,7 +177,7 @@ pub(crate) fn several(
     }
 }
 
-/// Copies so many boxes, wherever they are.
+/// Copies this number of boxes, wherever they are.
 pub(crate) fn boxes(stream: Stream, count: usize) -> Item {
     /// The bytes of one box, at most.
     const BYTES: usize = 1 << 20;

@@ -70,7 +70,7 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// A grid of so many blocks.
+    /// A grid of this number of blocks in each direction.
     #[inline]
     pub(crate) fn of(x: c_uint, y: c_uint, z: c_uint) -> Self {
         Self {

@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     ManagedPiece,
     /// A managed variable of code with a mapping of its own; `other` is when it was last seen there.
     Variable,
-    /// A piece of the driver's, by its address, with several small allocations in it: so many as `count` says.
+    /// A piece of the driver's, by its address, with several small allocations in it; `count` is their number.
     Piece,
     /// Physical memory by its handle; `count` is how often it must be released and unmapped, `other` says whether
     /// other processes have it.

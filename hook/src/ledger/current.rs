@@ -9,7 +9,7 @@ use super::nvml_usage;
 use crate::driver::cuda_queries;
 use crate::identity::gate;
 
-/// The GPU of the calling thread's context; `None` if there is none or nothing is limited on it.
+/// The GPU of the calling thread's context; `None` without a context, or if nothing is limited on the GPU.
 #[inline]
 pub(crate) fn here() -> Option<LimitedGpu> {
     if !gate::is_limited_process() {

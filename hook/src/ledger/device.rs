@@ -145,7 +145,7 @@ impl LimitedGpu {
         }
     }
 
-    /// Notes that so many units stay charged: other processes can have them for as long as they like, though the driver
+    /// Notes that these units stay charged: other processes can have them for as long as they like, though the driver
     /// counts them for no process.
     pub(crate) fn outlive(&self, units: u32) {
         self.state.outlives.fetch_add(units, Ordering::Relaxed);
@@ -164,13 +164,13 @@ impl LimitedGpu {
         member.is_some_and(|member| member.ledger.is_first_refusal())
     }
 
-    /// The process's slot. Where there is none, there is no ledger to use it with.
+    /// The process's slot. A process without a slot has no ledger either, so its slot is not used.
     #[inline]
     fn slot(&self) -> usize {
         self.private.member().map_or(0, |member| member.slot)
     }
 
-    /// Forgets those who are no more.
+    /// Forgets processes that have ended.
     pub(crate) fn reap(&self) -> Reaped {
         let member = self.private.member();
         member.map_or(Reaped::default(), |member| {

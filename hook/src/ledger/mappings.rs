@@ -24,7 +24,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// A moment later than all before.
 pub(crate) fn moment() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
-    // SeqCst: who gets a later one sees what was mapped or remembered before an earlier one.
+    // SeqCst: a thread that gets a later moment sees what was mapped or remembered before an earlier one.
     LAST.fetch_add(1, Ordering::SeqCst).wrapping_add(1)
 }
 

@@ -173,7 +173,7 @@ pub(crate) fn noticed(gpu: &LimitedGpu, free: u64) {
     gpu.charge(unknown);
 }
 
-/// Something without a name has gone that was charged with so much.
+/// Refunds these units for something without a name that has gone.
 pub(crate) fn lower(gpu: &LimitedGpu, units: u32) {
     let overhead = &gpu.state().overhead;
     let had = overhead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |had| {

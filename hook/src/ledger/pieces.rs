@@ -8,7 +8,7 @@ use softmig_region::units;
 /// larger ones have pieces of their own (docs/gpu-memory.md).
 pub(crate) const PIECE: u64 = 2 << 20;
 
-/// The pieces that so many bytes take when nothing is shared, in units.
+/// The pieces that these bytes take when nothing is shared, in units.
 pub(crate) fn in_pieces(bytes: u64) -> u32 {
     units(bytes.div_ceil(PIECE).saturating_mul(PIECE))
 }

@@ -144,7 +144,7 @@ pub(crate) fn currents() -> u32 {
 
 /// The pools that allocations come from may be others now.
 pub(crate) fn forget_currents() {
-    // SeqCst, and first: who stores what it was told before sees this.
+    // SeqCst, and first: a thread that stores an older answer sees this.
     CURRENTS.fetch_add(1, Ordering::SeqCst);
     for state in gpu_states().unwrap_or_default() {
         state.pool.store(0, Ordering::SeqCst);

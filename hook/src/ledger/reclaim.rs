@@ -1,4 +1,4 @@
-//! Room on a GPU: how it is taken, and what is tried before a program hears that there is none.
+//! Room on a GPU: how it is taken, and what is tried before a program is refused.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;

@@ -245,7 +245,7 @@ impl Member {
                 continue;
             }
             let age = now.saturating_sub(seen);
-            // The dead process that was seen so long ago may have been another one.
+            // The dead process that was seen that long ago may have been another one.
             let is_new = seen == 0 || age > SETTLING.saturating_mul(2);
             if is_new {
                 since.store(now.max(1), Ordering::Relaxed);

@@ -42,7 +42,7 @@ pub(crate) struct GpuState {
     pub(crate) making: Making,
     /// The pool that allocations without a pool come from.
     pub(crate) pool: AtomicU64,
-    /// When the job holds so much, this process compares its account with the driver's.
+    /// This process compares its account with the driver's when the job holds this many units.
     pub(super) look_at: AtomicU32,
 }
 

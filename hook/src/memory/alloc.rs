@@ -97,8 +97,8 @@ fn freed(address: u64, call: &dyn Fn() -> CUresult) -> CUresult {
     }
 }
 
-/// Frees in the order of a stream. Memory that is no pool's goes when the stream comes to it, which no call tells: it stays
-/// charged until the driver knows it no more ([`crate::ledger::stale`]). A small one's piece is refunded at once.
+/// Frees in the order of a stream. Memory outside pools is freed when the stream comes to it. No call tells when, so it
+/// stays charged until the driver no longer knows it ([`crate::ledger::stale`]). A small one's piece is refunded at once.
 pub(crate) fn free_later(address: u64, call: impl Fn() -> CUresult) -> CUresult {
     freed_later(address, &call)
 }

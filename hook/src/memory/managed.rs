@@ -84,13 +84,13 @@ pub(super) fn free<F: FnOnce() -> CUresult>(
     Ok(result)
 }
 
-/// Charges managed memory at an address, if there is any and it is not charged yet. False if there is no room for it:
-/// it is charged even so, as long as it is there.
+/// Charges managed memory at an address, if it is there and not charged yet. False if it does not fit: it is charged even
+/// then, until it is freed.
 pub(super) fn charge(address: u64, function: &CStr) -> bool {
     ledger::holdings().is_none_or(|holdings| seen(holdings, address, function))
 }
 
-/// Something of the driver's is at an address, which `function` may have brought. False if there is no room for it.
+/// Charges the driver's memory at an address, which `function` may have brought. False if it does not fit.
 fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     let Some((found, now)) = mappings::noticed(holdings, address) else {
         return true;
@@ -114,13 +114,13 @@ fn seen(holdings: &Holdings, address: u64, function: &CStr) -> bool {
     gpu.state().managed.fetch_add(units, Ordering::Relaxed);
     expect_others();
     remember(&gpu, kind, name, units, now);
-    // It may be another thread's, who allocates or frees it at this moment.
+    // Another thread may be allocating or freeing it at this moment.
     let is_there = settle(holdings, kind, name);
     fits || !is_there
 }
 
-/// Charges the variables of code that was loaded. False if there is no room for them: they are charged even so, as long
-/// as they are there. Variables of code that another thread loads at this moment are charged too, and may be the ones
+/// Charges the variables of code that was loaded. False if they do not fit: they are charged even then, until the code is
+/// unloaded. Variables of code that another thread loads at this moment are charged too, and may be the ones
 /// that do not fit.
 pub(super) fn code_came(function: &CStr) -> bool {
     let mut fits = true;

@@ -70,7 +70,7 @@ pub(crate) fn alloc(
 }
 
 /// Reserves the most that a pool may grow by, and a step more. So a pool that can grow no more can still use its free
-/// blocks, though it is not known beforehand whether one fits. `None` if there is no room. A captured allocation is
+/// blocks, though it is not known beforehand whether one fits. `None` if that does not fit. A captured allocation is
 /// charged when the graph is launched.
 fn reserve(
     gpu: &LimitedGpu,

@@ -101,8 +101,8 @@ fn reserve_alone(gpu: &LimitedGpu, frame: u32, name: &CStr) -> bool {
     reserve(gpu, &Busy::on(gpu), frame, name)
 }
 
-/// Reserves the memory that the current context lacks for frames of so many bytes. It stays charged: a context keeps
-/// it. `call` is the one under way.
+/// Reserves the memory that the current context lacks for frames of `frame` bytes. It stays charged, since a context keeps
+/// it. `call` is the driver's call that is under way.
 pub(crate) fn reserve(gpu: &LimitedGpu, call: &Busy, frame: u32, name: &CStr) -> bool {
     let context = context::current();
     let mut stacks = of_context(gpu, context);

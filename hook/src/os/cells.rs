@@ -68,7 +68,7 @@ unsafe impl<T> Zeroed for *mut T {}
 unsafe impl<T> Zeroed for AtomicPtr<T> {}
 // SAFETY: so are all entries.
 unsafe impl<T: Zeroed, const N: usize> Zeroed for [T; N] {}
-// SAFETY: where there is a tag, zero is one of the two; else it is none, or a value.
+// SAFETY: if the type has a tag, zero is one of its two values. Otherwise zero is `None` or a value of `T`.
 unsafe impl<T: Zeroed> Zeroed for Option<T> {}
 
 // SAFETY: it is free then.
@@ -175,7 +175,7 @@ impl<T> Deref for Mapped<T> {
         if self.start.is_null() {
             return &[];
         }
-        // SAFETY: mapped, aligned to a page and large enough for so many, which may be all zero.
+        // SAFETY: it is mapped, aligned to a page and large enough for `count` values, which may be all zero.
         unsafe { core::slice::from_raw_parts(self.start, self.count) }
     }
 }

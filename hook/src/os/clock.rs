@@ -38,11 +38,11 @@ static CLOCK: Clock = Clock {
 };
 
 impl Clock {
-    /// For so long the kernel is not asked again, in nanoseconds.
+    /// The time until the kernel is asked again, in nanoseconds.
     const SPAN: u64 = 2_000_000;
-    /// A rate is known after so long.
+    /// The shortest time from which a rate is computed.
     const LEAST: u64 = 100_000;
-    /// And not after longer: the machine may have slept.
+    /// The longest: the machine may have slept.
     const MOST: u64 = 1_000_000_000;
 
     #[inline]
@@ -133,7 +133,7 @@ pub(super) fn span(nanoseconds: u64) -> libc::timespec {
     }
 }
 
-/// Waits so many nanoseconds.
+/// Waits for this number of nanoseconds.
 pub(crate) fn nap(nanoseconds: u64) {
     let _ = sys::nanosleep(&span(nanoseconds));
 }

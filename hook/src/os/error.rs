@@ -9,7 +9,7 @@ use super::sys;
 pub(crate) struct Error(pub(crate) i32);
 
 impl Error {
-    /// There is no such file.
+    /// The file does not exist.
     pub(crate) const MISSING: Self = Self(libc::ENOENT);
     /// The file is larger than what may be read of it.
     pub(crate) const TOO_LONG: Self = Self(libc::EFBIG);

@@ -32,7 +32,7 @@ impl Lock {
         Held(self)
     }
 
-    /// The same if that takes no more than so many milliseconds.
+    /// The same if that takes at most `longest` milliseconds.
     #[cold]
     pub(crate) fn hold_within(&self, longest: u64) -> Option<Held<'_>> {
         if self.take(HELD) {
@@ -94,7 +94,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Waits while a word that processes share is `value`, at most so many nanoseconds.
+/// Waits while a word that processes share is `value`, for at most `longest` nanoseconds.
 pub(crate) fn wait_until_changed(word: &AtomicU32, value: u32, longest: u64) {
     let _ = sys::futex_wait(word, 0, value, Some(&span(longest)));
 }

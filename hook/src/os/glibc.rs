@@ -57,7 +57,7 @@ impl Function {
         self.name
     }
 
-    /// Where it is; null where there is none, as in a program without libdl.
+    /// Its address; null if the program does not have it, such as one without libdl.
     pub(crate) fn address(&self) -> *mut () {
         // Relaxed: the address is that of code which was there before this library was.
         let known = self.address.load(Ordering::Relaxed);

@@ -33,7 +33,7 @@ const fn step(code: u32, value: u32) -> libc::sock_filter {
     jump(code, value, 0, 0)
 }
 
-/// Skips so many of the next instructions if the word that was loaded is this value, else so many others.
+/// Skips the next `if_equal` instructions if the loaded word is `value`, and the next `else_` instructions otherwise.
 const fn jump(code: u32, value: u32, if_equal: u8, else_: u8) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,

@@ -442,7 +442,7 @@ fn is_of_a_job() -> bool {
     gate::with_finding(|finding| matches!(finding.standing, Standing::Job(_)))
 }
 
-/// Says in the job's log that there is no arbiter.
+/// Says in the job's log that no arbiter answers.
 fn say_alone() {
     gate::with_finding(|finding| log::say(finding, &Message::NoTurns));
 }

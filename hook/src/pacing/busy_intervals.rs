@@ -32,7 +32,7 @@ impl Stretch {
         self.to.saturating_sub(self.from)
     }
 
-    /// How much of the gap lies in a part that is so long: it is taken to be spread evenly.
+    /// How much of the gap lies in a part of this length, if the gap is spread evenly.
     fn gap_in(self, length: u64) -> u64 {
         let part = u128::from(self.gap).saturating_mul(length.into());
         let part = part.checked_div(self.length().into()).unwrap_or(0);

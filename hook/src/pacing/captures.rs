@@ -21,7 +21,7 @@ static HANGS: AtomicBool = AtomicBool::new(false);
 /// Whether any stream may be captured, so that each has to be asked.
 #[inline]
 pub(crate) fn are_any() -> bool {
-    // Relaxed: who captures a stream and who uses it have to know of each other.
+    // Relaxed: the program itself orders a capture of a stream and its use by other threads.
     CAPTURES.load(Ordering::Relaxed) != 0
 }
 
@@ -32,7 +32,7 @@ impl Named {
     /// The stream of a slot; `None` if it has none any more, or it is captured, or another thread begins to capture just now.
     #[inline(never)]
     pub(super) fn of(slot: &StreamSlot, stream: Stream) -> Option<Self> {
-        // SeqCst: who begins, or ends a stream, sees this, or this sees that.
+        // SeqCst: a thread that begins a capture or ends a stream sees this, or this sees what that thread did.
         NAMING.fetch_add(1, Ordering::SeqCst);
         let named = Self;
         let is_free = BEGINNING.load(Ordering::SeqCst) == 0 && slot.is_of(stream);

@@ -54,7 +54,7 @@ pub(crate) fn note(file: c_int, request: c_ulong, argument: In<u32>) -> bool {
 }
 
 impl Table {
-    /// The process's; made where there is none yet. The child of a fork has an empty one.
+    /// The process's table. It is made at the first call, and the child of a fork has an empty one.
     fn get() -> Option<&'static Self> {
         TABLE.get().or_else(|| {
             let (new, _) = Fresh::zeroed().ok()?;

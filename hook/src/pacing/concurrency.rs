@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Notes the measurements of so many streams whose work goes on at the same time.
+    /// Notes the measurements of `count` streams whose work runs at the same time.
     fn streams(overlap: &Overlap, count: u64, rounds: u64) {
         for _ in 0..rounds {
             overlap.note(MS, MS);
@@ -108,7 +108,7 @@ mod tests {
         }
         streams(&overlap, 1, 100);
         assert!(is_none(&overlap));
-        // Work that took longer than it should is no reason to launch less.
+        // Work that took longer than estimated does not make the process launch less.
         (0..100).for_each(|_| overlap.note(MS, 5 * MS));
         assert!(is_none(&overlap));
     }

@@ -138,7 +138,7 @@ impl Pull {
         (rested > ANSWER_AFTER_NS).then_some(0)
     }
 
-    /// Some work has ended; the next should take so long, if anything is under way.
+    /// Some work has ended. `next` is the time that the next should take, if any is under way.
     pub(super) fn moved(&self, now: u64, next: Option<u64>) {
         if self.gang.is_several() {
             let over = next.map_or(0, |time| now.saturating_add(time));
@@ -153,7 +153,7 @@ impl Pull {
         }
     }
 
-    /// Something was launched that should take so long.
+    /// Something was launched that should take `time`.
     pub(super) fn launched(&self, now: u64, time: u64) {
         if self.gang.is_several() && !self.gang.is_expected(now) {
             self.moved(now, Some(time));

@@ -364,7 +364,7 @@ impl Default for Mark {
 }
 
 impl Mark {
-    /// Makes its event if there is none, in the stream's context; false if that cannot be.
+    /// Makes its event in the stream's context, if it has none yet; false if that fails.
     fn has_event(&mut self, stream: Stream) -> bool {
         if self.event.is_null() {
             let made = in_context_of(stream.handle, || {

@@ -295,7 +295,7 @@ impl PacedGpu {
             .together(in_flight, || self.streams_since(u64::MAX))
     }
 
-    /// The work that may be in flight if the GPU may be busy for so long: it will be in as many streams as of late.
+    /// The work that may be in flight if the GPU may be busy for `time`, in as many streams as of late.
     fn apart(&self, time: u64) -> u64 {
         const OF_LATE_NS: u64 = 50_000_000;
         self.overlap.apart(time, || {
@@ -309,7 +309,7 @@ impl PacedGpu {
         self.streams.each().filter(is_busy).count()
     }
 
-    /// This process's work, of which so much is in flight, as the turns want to know it.
+    /// This process's work as the turns want to know it, with `in_flight` of it in flight.
     fn with_flight<T>(&self, in_flight: u64, tell: impl FnOnce(&Flight<'_>) -> T) -> T {
         tell(&Flight {
             used: self.used.load(Ordering::Relaxed),
@@ -388,7 +388,7 @@ pub(crate) struct Ticket {
     /// Its estimate in nanoseconds; 0 where it is captured and does not run.
     cost: u64,
     event: RecordEvent,
-    /// It is measured for so many.
+    /// The number of launches that its measurement is for.
     stands_for: u16,
     /// It is known how long it takes.
     is_sure: bool,
@@ -480,8 +480,8 @@ impl Ticket {
     }
 }
 
-/// Whether to measure a launch that is known well, one of so many, by an unpredictable number: the last digits
-/// of a clock.
+/// Whether to measure a launch that is known well: one of `one_of`, by an unpredictable number, the last digits of a
+/// clock.
 #[inline]
 fn is_drawn(ticks: u64, one_of: u64) -> bool {
     let mixed = ticks.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -1,4 +1,4 @@
-//! The cap that a job keeps alone, where there is no arbiter: by the word in its ledger that all its processes share.
+//! The cap that a job keeps alone, without an arbiter, by the word in its ledger that all its processes share.
 //!
 //! If work of one of the job's GPUs was seen to wait for another's, they begin together: the debt of one keeps the
 //! others waiting too. Otherwise work that spins for a waiting GPU would bring its own GPU into debt, and that one the
@@ -165,7 +165,7 @@ impl Own {
         self.rate.on_gpu(u64::try_from(credit).unwrap_or(0))
     }
 
-    /// Charges time that was measured, while so much is in flight.
+    /// Charges time that was measured, while `in_flight` is in flight.
     pub(super) fn charge(&self, now: u64, time: u64, in_flight: u64) {
         let rate = self.rate_with(self.on_clock(in_flight), self.is_together(now));
         self.pace.charge(now, rate, time);

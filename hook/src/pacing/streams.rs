@@ -303,7 +303,7 @@ impl StreamSlot {
         cost_of(self.pending.load(Ordering::Relaxed))
     }
 
-    /// Whether so much was launched since the last event that its end is worth another.
+    /// Whether the work launched since the last event is long enough to be worth another event.
     pub(super) fn has_much_pending(&self) -> bool {
         const WORTH_AN_EVENT_NS: u64 = 50_000;
         let least = if self.is_expected() {

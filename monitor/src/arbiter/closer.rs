@@ -16,7 +16,8 @@ use tracing::warn;
 use super::clock::now;
 use crate::schedule::turns::Nanos;
 
-/// Sockets wait this long for others to be closed with, so that clients can read their answers, unless there are so many.
+/// Sockets wait this long for others to be closed with, so that clients can read their answers. With `MANY` sockets they
+/// do not wait.
 const DELAY: Nanos = 500_000_000;
 const MANY: usize = 1024;
 /// Both double with each child that does not exit, since its client may send another one, up to this often.

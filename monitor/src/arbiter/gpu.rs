@@ -21,7 +21,7 @@ use crate::schedule::turns::{Job, Nanos, Rules, SeatId};
 /// A thread that waits for a bell calls nothing deep.
 const STACK: usize = 128 << 10;
 
-/// A GPU's turns and who sits there.
+/// A GPU's turns, and the processes that have seats there.
 #[derive(Debug)]
 pub(super) struct Gpu {
     state: Mutex<GpuState>,

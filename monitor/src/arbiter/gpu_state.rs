@@ -30,7 +30,7 @@ const BREATH: Nanos = 100_000;
 /// The least time for which jobs take turns before they are steered again.
 const PAUSE: Nanos = 500_000_000;
 
-/// A GPU's turns and who sits there.
+/// A GPU's turns, and the processes that have seats there.
 #[derive(Debug)]
 pub(super) struct GpuState {
     /// Since when anything is counted here.
@@ -186,7 +186,7 @@ impl GpuState {
     pub(super) fn forget(&mut self, is_over: impl Fn(Job) -> bool) {
         let sessions = &self.sessions;
         let is_here = |job| sessions.keys().any(|seat| seat.job == job);
-        // One that has just come need not be known to who says what is over.
+        // `is_over` may not know a job yet that has just come.
         (self.turns.book()).forget(|job| is_over(job) && !is_here(job));
     }
 

@@ -65,7 +65,7 @@ impl Listener {
         })
     }
 
-    /// The next client, and who the kernel says that it is; `None` if there is none.
+    /// The next client, with its process and user as the kernel names them; `None` if no client waits.
     pub(super) fn accept(&self, closer: &Arc<Closer>) -> io::Result<Option<Connection>> {
         let client = match accept_with(&self.socket, FLAGS) {
             Ok(client) => ClientSocket::new(client, closer),
@@ -110,7 +110,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A process that comes now is told at once that there is no arbiter.
+        // A process that comes now hears at once that no arbiter answers.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -137,7 +137,7 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Asks an arbiter for nothing, and waits for its answer for so long.
+/// Asks an arbiter for nothing, and waits for its answer.
 pub(super) fn ask_nothing(path: &Path, patience: Duration) -> io::Result<()> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -184,7 +184,7 @@ pub(super) fn is_taken(client: &ClientSocket) -> bool {
     asked != 0 || unread <= 1
 }
 
-/// Answers: the file of a page, nothing, or why there is none.
+/// Answers with the file of a page, with nothing, or with the error that left no page.
 pub(super) fn answer(
     client: &ClientSocket,
     page: Result<Option<OwnedFd>, Errno>,

@@ -466,7 +466,7 @@ impl Steering {
     }
 }
 
-/// A slice in which a group was interrupted is not shorter than this, of so many microseconds.
+/// The shortest time that counts as a slice of `slice` microseconds in which a group was interrupted.
 fn nearly(slice: u64) -> Nanos {
     let slice = if slice == 0 { DEFAULT_SLICE_US } else { slice };
     Nanos::try_from(slice * 900).unwrap_or(Nanos::MAX)

@@ -9,7 +9,7 @@ use crate::schedule::turns::Nanos;
 /// Until a group has come. The log counts this time, and it is not work (docs/gpu-time.md).
 pub(super) const COMING: Nanos = 60_000;
 
-/// The GPU's log, as far as it is open: who is there.
+/// The GPU's log, as far as it is open: the processes that are there.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     /// When each group came, and until when that was counted, by process and group.

@@ -24,7 +24,7 @@ pub struct Member {
     pub pid: u32,
     /// How often it launched without a turn, as it says.
     pub launches_without_turn: u32,
-    /// It did not answer when its turn ended: it gets none for so long, unless it answers.
+    /// The time for which it gets no turn, because it did not answer when its turn ended. An answer ends that.
     pub shut_out_for: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ pub struct Account {
 pub enum Sharing {
     /// By the GPU's own scheduler.
     Scheduler,
-    /// By turns, and why; `None` if there is no reason against the scheduler.
+    /// By turns, and the reason against the scheduler; `None` without one.
     Turns(Option<String>),
 }
 
@@ -57,7 +57,7 @@ pub struct Seats {
     pub given: BTreeSet<(GpuId, u32)>,
     /// Processes that asked for one in the last minute and got none.
     pub refused: BTreeSet<u32>,
-    /// Whether so many ask or asked a moment ago that others may not have been heard.
+    /// Whether too many ask, or asked a moment ago, for all to be heard.
     pub is_crowded: bool,
     /// The time that each job was charged at each GPU.
     pub charged: BTreeMap<(GpuId, Job), Nanos>,

@@ -1,7 +1,7 @@
 //! Ends all processes of a job, but for root's, Slurm's own among them, and those that are older than the limits.
 //!
 //! With control groups of version 2 the kernel does it at once, for the folders of a job's tasks (`cgroup.kill`, Linux 5.14).
-//! Otherwise, and for what is left, each process gets its signal, until there is none.
+//! Otherwise, and for what is left, each process gets its own signal, until none is left.
 
 use crate::enforce::look::{Holder, ProcessId};
 use crate::enforce::target::{Target, is_of, is_older};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Where control groups of version 2 are.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// All processes are looked through again until none is left, for so long at most: those that end can start others meanwhile, and
-/// measuring waits.
+/// All processes are looked through again and again until none is left, for at most this time: processes that end can start
+/// others meanwhile, and measuring waits.
 const MOST: Duration = Duration::from_secs(2);
 
 /// A job that is to end as a whole.
@@ -194,7 +194,7 @@ mod tests {
             &format!("{SCOPE}/step_1/user/task_0"),
             4000,
         );
-        // Neither process is there: who looks for them by a signal finds none of these numbers.
+        // Neither process exists: a signal to these numbers finds none.
         let (proc, cgroups) = (folder.join("proc"), folder.join("cgroups"));
         let confs = Confs::default();
         let whole = Whole {

@@ -20,7 +20,7 @@ const MOST_FILES: usize = 65_536;
 /// No more files are looked at in one scan, of all processes together: a user can open very many, and measuring waits meanwhile.
 pub const MOST_OF_A_SCAN: usize = 20_000;
 
-/// To tell whose a process is takes so many files of `/proc`.
+/// The files of `/proc` that it takes to tell whose a process is.
 const FILES_OF_AN_OWNER: usize = 3;
 
 /// A scan of all processes, which goes on where the one before it ended.
@@ -169,7 +169,7 @@ mod tests {
         (job, Ok(JobConf::parse(text.as_bytes()).unwrap()))
     }
 
-    /// A node with job 12, which has a slice, and so many bytes in no process's figure.
+    /// A node with job 12, which has a slice, and with `unlisted` bytes that are in the figure of no process.
     fn sight(unlisted: u64) -> Sight {
         Sight {
             report: Report {

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The time that a process has to end by itself.
 pub const MOMENT: Duration = Duration::from_millis(250);
 
-/// One that was ended and is still there after so long does not end by that: a debugger or a device holds it.
+/// A process that was ended and is still there after this time does not end by that: a debugger or a device holds it.
 const STUCK: Duration = Duration::from_secs(2);
 
 /// How often one that is stuck is ended again.
@@ -20,7 +20,7 @@ const SELDOM: Duration = Duration::from_secs(60);
 /// Findings within this time are one offence if their processes were there at its beginning: rules differ in when they see it.
 const TOGETHER: Duration = Duration::from_secs(5);
 
-/// After so long without an offence a holder begins anew.
+/// A holder without an offence for this time begins anew.
 const FORGIVEN: Duration = Duration::from_secs(3600);
 
 /// The step to take now.

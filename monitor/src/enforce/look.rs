@@ -110,7 +110,7 @@ pub struct Tenant {
 pub struct Stray {
     /// The GPU's UUID.
     pub gpu: String,
-    /// So much, in bytes.
+    /// The memory, in bytes.
     pub bytes: u64,
     /// Processes of jobs with slices that have the driver's devices open and no context.
     pub holders: Vec<(Holder, u32)>,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// After so long it is read again: root can move a process to another control group, and a process can change its user.
+/// A process's owner is read again after this time: root can move a process to another control group, and a process can change its user.
 const BELIEVED: Duration = Duration::from_secs(10);
 
 /// The processes of the last look.

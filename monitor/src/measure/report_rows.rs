@@ -119,7 +119,7 @@ fn add(holding: &mut Holding, user: &reading::User) {
     let known = user.memory.unwrap_or(0);
     holding.memory_bytes = Some(holding.memory_bytes.unwrap_or(0).saturating_add(known));
     holding.unmeasured += usize::from(user.memory.is_none());
-    // In two parts of a MIG GPU it is one process all the same.
+    // A process in two parts of a MIG GPU is still one process.
     if !holding.pids.contains(&user.pid) {
         holding.pids.push(user.pid);
     }
@@ -223,7 +223,7 @@ fn measured(holding: Holding, conf: Option<&Result<JobConf, String>>, mig: bool)
     };
     let assigned = assigned(conf, holding.uuid.as_deref());
     let strange = assigned == Some(false);
-    // A limit is for each of the job's GPUs, so there is none on others; what MIG divides, softmig does not.
+    // A limit is for each of the job's own GPUs, and not for others. softmig does not limit what MIG divides.
     let limit_bytes = match conf.limits {
         Some(_) if mig => None,
         Some(_) if strange => Some(0),

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// How long each side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// So much is written at once.
+/// The most bytes that are written at once.
 const PART: usize = 16 << 10;
 /// An answer is far shorter.
 const LONGEST: u64 = 16 << 20;
@@ -109,7 +109,7 @@ fn answer<T: Serialize>(
             return Err(ErrorKind::TimedOut.into());
         }
         client.set_write_timeout(Some(left))?;
-        // The kernel waits so long for each part of a longer one.
+        // The kernel waits this long for each part, so the time for a longer answer is checked between parts.
         let written = client.write(&rest[..rest.len().min(PART)])?;
         rest = rest.get(written..).unwrap_or_default();
     }

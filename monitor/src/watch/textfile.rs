@@ -162,7 +162,7 @@ mod tests {
         assert!(!first.exists() && second.exists());
         assert!(!keep(None));
         assert!(!second.exists());
-        // A folder that comes later is no reason to start again.
+        // A folder that is made later is used without a restart.
         let later = folder.path().join("later/c.prom");
         assert!(keep(Some(&later)));
         create_dir_all(later.parent().unwrap()).unwrap();

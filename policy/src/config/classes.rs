@@ -18,11 +18,11 @@ pub struct Standing {
     pub class: Option<String>,
     /// The user, if the table is for one user.
     pub user: Option<String>,
-    /// The QOS of their GPU jobs; `None` if there is no limit for Slurm to enforce.
+    /// The QOS of their GPU jobs; `None` without a limit that Slurm enforces.
     pub qos: Option<String>,
     /// The limits.
     pub quota: Quota,
-    /// A job whose GPU is unused for so long is idle; `None` if none ever is.
+    /// A job that has not used its GPU for this time is idle; `None` if jobs are never called idle.
     pub idle_after: Option<Duration>,
 }
 

@@ -21,7 +21,7 @@ pub struct Exporters {
 }
 
 impl Exporters {
-    /// The address of a node's exporter, by the node's name in Slurm and its host name. `%n` and `%h` stand for them, as in
+    /// The address of a node's exporter, by the node's name in Slurm and its host name. `%n` and `%h` are replaced by them, as in
     /// slurm.conf(5).
     pub fn url(&self, node: &str, host: &str) -> String {
         self.url.replace("%n", node).replace("%h", host)

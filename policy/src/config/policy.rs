@@ -328,7 +328,7 @@ impl Policy {
         })
     }
 
-    /// The nodes with reserved GPUs; `None` if there is no inventory.
+    /// The nodes with reserved GPUs; `None` without an inventory.
     pub fn nodes_with_reserved_gpus(&self, now: i64) -> Option<String> {
         let has_reserved = |nodes: &&Nodes| {
             let mut gpus = nodes.gpus().iter();

@@ -1,4 +1,4 @@
-//! `[report]` in policy.toml: who is told of a job's use of GPUs.
+//! `[report]` in policy.toml: where a job's use of GPUs is reported.
 
 use serde::Deserialize;
 use std::collections::BTreeSet;

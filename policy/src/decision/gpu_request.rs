@@ -131,7 +131,7 @@ fn split_slice(kind: &str) -> Option<(&str, &str)> {
     (digits && !name.is_empty()).then_some((name, size))
 }
 
-/// True if the name is `gpu` or `shard` in upper case: Slurm would only say that there is no such GRES.
+/// True if the name is `gpu` or `shard` in upper case: Slurm would only say that it does not know the GRES.
 fn is_in_other_case(raw: &str) -> bool {
     let name = name_of(raw);
     let mut ours = [Name::Gpu, Name::Shard].iter();

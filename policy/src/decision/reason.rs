@@ -43,7 +43,7 @@ pub(crate) enum Reason {
         offered: Vec<u32>,
         nearest: Vec<(u32, u32)>,
     },
-    /// Units of mps of another type than theirs; `same` is what so many units of theirs are.
+    /// Units of mps of another type than theirs; `same` is what this number of their own units is.
     MpsType {
         gpu_type: String,
         same: Option<Limits>,
@@ -202,7 +202,7 @@ pub(crate) enum Denied {
     NoReservation,
     /// It names one that does not open the gate.
     Reservation(String),
-    /// It names more than this, and no user means so many.
+    /// It names more than this, which no user does on purpose.
     MoreThan(usize),
 }
 

@@ -10,14 +10,14 @@ pub enum MaybeKnown {
     /// Not known here. slurmctld knows it, and decides by the rules that depend on it.
     #[default]
     Unknown,
-    /// There is none.
+    /// The job or user has none.
     Missing,
-    /// This.
+    /// It is this.
     Is(String),
 }
 
 impl MaybeKnown {
-    /// The fact for a caller that knows all facts: no text means that there is none.
+    /// The fact for a caller that knows all facts: no text is [`Self::Missing`].
     pub fn known(text: Option<String>) -> Self {
         match text.filter(|text| !text.is_empty()) {
             Some(text) => Self::Is(text),

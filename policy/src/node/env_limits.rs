@@ -78,7 +78,7 @@ pub struct OwnLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     all: OwnLimits,
-    /// The limits by the variables with a number; the outer `None` where there is none.
+    /// The limits by the variables with a number; the outer `None` without such a variable.
     memory: [Option<Option<Bytes>>; MAX_GPUS],
     compute: [Option<Option<Tenths>>; MAX_GPUS],
 }

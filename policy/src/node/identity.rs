@@ -1,6 +1,6 @@
 //! Whose process is this? Decides which limits hold for it.
 //!
-//! 1. `node.conf` says off, or there is no such file: the limits in the user's environment, if there are any.
+//! 1. `node.conf` says off, or is missing: the limits in the user's environment, if there are any.
 //! 2. The process is in a job's control group: that job's conf. Without a conf the process gets no GPU.
 //! 3. The process is in no job, or its control group cannot be read: the smallest limits of its user's jobs on this
 //!    node. In a user namespace, where the user is unknown: those of the jobs on its GPUs, which are known after

@@ -3,7 +3,7 @@
 //! `str::split` can do this too, but the compiler does not see that its searcher cannot panic, and in the hook
 //! nothing may.
 
-/// The text before the first `byte` and after it; `None` if there is none.
+/// The text before the first `byte` and after it; `None` without such a byte.
 pub(crate) fn split_once(text: &str, byte: u8) -> Option<(&str, &str)> {
     let at = text.bytes().position(|other| other == byte)?;
     let (before, rest) = text.split_at_checked(at)?;

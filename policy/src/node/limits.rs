@@ -111,7 +111,7 @@ impl Mode {
     }
 }
 
-/// A job's part of a GPU: so many of its shards.
+/// A job's part of a GPU: its shards, of the GPU's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     shards: NonZeroU32,

@@ -10,7 +10,7 @@ use crate::node::process_view::ProcessView;
     reason = "there is one of it, and no allocator to box it with"
 )]
 pub enum Group {
-    /// There is none: no other process is its own.
+    /// It has no group: no other process is its own.
     None,
     /// To be in this job.
     Job(u32),

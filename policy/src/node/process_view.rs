@@ -16,7 +16,7 @@ const UNKNOWN_OWNER: u32 = 65534;
 pub struct OsError(pub i32);
 
 impl OsError {
-    /// `ENOENT`: there is no such file.
+    /// `ENOENT`: the file does not exist.
     pub const MISSING: Self = Self(2);
     /// `EFBIG`: the file is larger than what may be read of it.
     pub const TOO_LONG: Self = Self(27);
@@ -26,7 +26,7 @@ impl OsError {
 
 /// A process's view of its node and itself.
 pub trait ProcessView {
-    /// Reads a file for which [`Self::is_kept_by_root`] holds; `Ok(None)` when there is none. For other files it fails.
+    /// Reads a file for which [`Self::is_kept_by_root`] holds; `Ok(None)` if it does not exist. For other files it fails.
     fn kept_by_root<T>(
         &self,
         path: &CStr,
@@ -51,7 +51,7 @@ pub trait ProcessView {
 
     /// Whether `/proc/self/cgroup` shows whole paths.
     fn is_in_first_cgroup_namespace(&self) -> bool {
-        // A kernel without such namespaces has no file for them; without /proc there is no list to misread either.
+        // A kernel without such namespaces has no file for them; without /proc the list cannot be read at all.
         matches!(
             self.cgroup_namespace(),
             Ok(FIRST_CGROUP_NAMESPACE) | Err(OsError::MISSING)

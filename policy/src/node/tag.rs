@@ -55,7 +55,7 @@ impl From<LimitsError> for TagError {
 }
 
 impl Tag {
-    /// The tag in a job's `extra` or `comment`; `None` when there is none.
+    /// The tag in a job's `extra` or `comment`; `None` without one.
     ///
     /// ```
     /// use softmig_policy::node::tag::Tag;

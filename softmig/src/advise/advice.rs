@@ -35,7 +35,7 @@ pub(crate) struct Advice {
     pub(crate) saved_gpu_hours: f64,
 }
 
-/// So many jobs, and the hours of all of their GPUs.
+/// A number of jobs, and the hours of all of their GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Count {
     pub(crate) jobs: u64,

@@ -33,9 +33,9 @@ pub(crate) enum Unknown {
     Type,
     /// The type is not in the policy.
     OtherType,
-    /// There is no figure of memory.
+    /// Its figure of memory is missing.
     Memory,
-    /// There is one, but none of utilization.
+    /// Only its figure of utilization is missing.
     Utilization,
 }
 

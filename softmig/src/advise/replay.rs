@@ -12,9 +12,9 @@ const DEPTH: usize = 100;
 /// The needs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// So many whole GPUs.
+    /// This number of whole GPUs.
     Gpus(u32),
-    /// So many shards of one GPU.
+    /// This number of shards of one GPU.
     Shards(u32),
 }
 
@@ -158,7 +158,7 @@ impl Replay<'_> {
                 }
                 next += 1;
             }
-            // Where nothing became free, those who waited before wait on.
+            // If nothing became free, jobs that waited before wait on.
             self.schedule(now, if is_freed { 0 } else { waited });
         }
     }

@@ -180,7 +180,7 @@ fn count(one: &str, several: &str, count: &Count) -> String {
 /// The day of a time, in UTC.
 fn date(seconds: i64) -> String {
     let since = u64::try_from(seconds).unwrap_or(0);
-    // Beyond the year 9999 there is no text.
+    // humantime writes no time after the year 9999.
     let since = std::time::Duration::from_secs(since.min(253_402_300_799));
     let time = humantime::format_rfc3339_seconds(std::time::UNIX_EPOCH + since).to_string();
     time.chars().take(10).collect()

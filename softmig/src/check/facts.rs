@@ -84,7 +84,7 @@ impl Settings {
         self.0.remove(&key.to_ascii_lowercase());
     }
 
-    /// The value; empty where there is none.
+    /// The value; empty without one.
     pub(crate) fn get(&self, key: &str) -> &str {
         let value = self.0.get(&key.to_ascii_lowercase());
         value.map_or("", String::as_str)
@@ -287,7 +287,7 @@ pub(crate) struct Qos {
     pub(crate) fields: Settings,
 }
 
-/// The association of a user, or of an account where there is no user.
+/// The association of a user, or of an account alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Association {
     /// The account.
@@ -315,7 +315,7 @@ impl Association {
 pub(crate) struct Machine {
     /// Its name in Slurm.
     pub(crate) name: String,
-    /// node.conf; `None` where there is none.
+    /// node.conf; `None` if it does not exist.
     pub(crate) node_conf: Seen<Option<NodeConf>>,
     /// The library, as /etc/ld.so.preload names it.
     pub(crate) preloaded: Seen<Vec<String>>,
@@ -331,7 +331,7 @@ pub(crate) struct Machine {
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
-    /// Whether the folder of jobs' limits is there and is no file system of its own.
+    /// Whether the folder of jobs' limits exists, and shares its file system with `/run`.
     pub(crate) shares_run: bool,
     /// This machine's control groups.
     pub(crate) cgroups: Seen<Cgroups>,
@@ -440,7 +440,7 @@ pub(crate) struct NodeFinding {
     pub(crate) remedy: String,
 }
 
-/// Another node's answer about itself, or why there is none.
+/// Another node's answer about itself, or why it gave none.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The node.

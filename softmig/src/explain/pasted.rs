@@ -87,7 +87,7 @@ const SHORT_FLAGS: &str = "EHIKOQRVXZbhklsuv";
 const COMMANDS: [&str; 3] = ["sbatch", "srun", "salloc"];
 
 /// The options for `softmig explain`, those that count least first: of a script, of the environment, of the pasted line, and
-/// its own, which stand before the words.
+/// its own, which come before the words.
 pub(super) fn options(
     words: &[String],
     own: &[String],

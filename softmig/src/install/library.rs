@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const MODE: u32 = 0o755;
 /// The earlier library, until the new one has proved itself.
 const OLD: &str = ".libsoftmig.so.softmig-old";
-/// It has some ten thousand bytes; what is so much larger is something else.
+/// The library has some ten thousand bytes. A far larger file is something else.
 const LONGEST: u64 = 16 << 20;
 
 /// The library as it was built.

@@ -110,7 +110,7 @@ impl Trial {
         Ok(())
     }
 
-    /// With LD_PRELOAD, which only programs heed that run as who started them. Once with all symbols resolved at the
+    /// With LD_PRELOAD, which set-uid programs ignore. Once with all symbols resolved at the
     /// start: one that is missing would otherwise end a program much later.
     fn by_variable(&self, candidate: &Path) -> anyhow::Result<()> {
         let path = candidate.display().to_string();

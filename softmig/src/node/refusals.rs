@@ -78,7 +78,7 @@ impl Refusals {
 
     fn add(&mut self, log: &str, since: &str) {
         self.logs += 1;
-        // A process tells now and then how many calls it were so far, whichever they were.
+        // A process tells now and then how many calls were refused in all, of any kind.
         let mut processes: BTreeMap<&str, u64> = BTreeMap::new();
         for line in log.lines() {
             let Some(report) = Report::read(line).filter(|report| report.is_since(since)) else {
@@ -114,7 +114,7 @@ struct Report<'a> {
     time: &'a str,
     process: &'a str,
     what: What<'a>,
-    /// How many it were so far, where the line says that; else it tells of one.
+    /// How many were refused until then, if the line says so. Otherwise it tells of one.
     so_far: Option<u64>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the file; `None` when there is none.
+    /// Reads the file; `None` if it does not exist.
     pub(crate) fn read() -> anyhow::Result<Option<Self>> {
         match Dir::open(Path::new(FOLDER), 0).map_err(explained)? {
             Some(dir) => Self::read_in(&dir),

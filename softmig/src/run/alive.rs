@@ -14,7 +14,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 /// Whether a process of the user's has this ledger in the environment that it was started with.
 pub(crate) fn has_process(uid: u32, ledger: &Path) -> bool {
     let wanted = [LEDGER.as_bytes(), b"=", ledger.as_os_str().as_bytes()].concat();
-    // `None` where there is no environment at all.
+    // `None` without an environment.
     let has_it = |process: &PathBuf| {
         let environment = std::fs::read(process.join("environ")).ok()?;
         let mut variables = environment.split(|byte| *byte == 0);
@@ -28,7 +28,7 @@ pub(crate) fn has_process(uid: u32, ledger: &Path) -> bool {
             None => unclear.push(process),
         }
     }
-    // In the middle of an exec there is none for a moment. Zombies have none either, but no program as well.
+    // A process has no environment for a moment while it executes a program. Zombies have none either, but have no program.
     unclear.retain(|process| process.join("exe").read_link().is_ok());
     if unclear.is_empty() {
         return false;

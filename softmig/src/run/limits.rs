@@ -72,7 +72,7 @@ impl Limits {
         lines
     }
 
-    /// In MiB where it is so many of them: other versions read that too.
+    /// In MiB if it is a whole number of them, which other versions read too.
     fn memory_value(&self) -> Option<String> {
         self.memory.map(|memory| match memory.get() % MIB {
             0 => format!("{}M", memory.get() / MIB),
@@ -89,7 +89,7 @@ impl Limits {
     }
 }
 
-/// A size in MiB, with one decimal where it is not so many of them, rounded down.
+/// A size in MiB, rounded down, with one decimal if it is not a whole number of them.
 fn size(bytes: Bytes) -> String {
     let (whole, rest) = (bytes.get() / MIB, bytes.get() % MIB);
     match rest * 10 / MIB {

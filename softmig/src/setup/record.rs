@@ -26,7 +26,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads it; an empty one where there is none.
+    /// Reads it; an empty one if the file does not exist.
     pub(crate) fn read() -> anyhow::Result<Self> {
         let text = match Dir::open(Path::new(FOLDER), 0).map_err(explained)? {
             Some(dir) => dir.read(NAME, LONGEST).map_err(explained)?,

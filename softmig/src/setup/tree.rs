@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The command in it, by which it is known.
 const COMMAND: &str = "usr/bin/softmig";
 
-/// Folders below its root, and who needs what is in them; `None` is all machines.
+/// Folders below its root, and the role that needs them; `None` means all machines.
 const PARTS: [(&str, Option<&[Role]>); 9] = [
     ("usr/bin", None),
     ("usr/share", None),

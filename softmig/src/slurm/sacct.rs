@@ -326,7 +326,7 @@ impl Reader {
     }
 }
 
-/// A time as sacct prints it: seconds since 1970, or this machine's clock. `None` if there is none yet.
+/// A time as sacct prints it: seconds since 1970, or this machine's clock. `None` if it has not come yet.
 fn time(text: &str) -> Option<i64> {
     let seconds = match text.bytes().all(|byte| byte.is_ascii_digit()) {
         true => text.parse().ok(),

@@ -21,7 +21,7 @@ const FOLDERS: [&str; 5] = [
     "/usr/lib/wsl/lib",
 ];
 
-/// There is none.
+/// The node has no nvidia-smi.
 #[derive(Debug)]
 pub(crate) struct NotFound;
 

@@ -116,7 +116,7 @@ fn form(first: Option<&OsString>) -> Form {
     }
 }
 
-/// The value of an option that stands in the word `at`: its word, and how much of that is before it.
+/// The value of an option that is in the word `at`: its word, and how much of that is before it.
 fn value_of(names: &[&[u8]], words: &[OsString], at: usize) -> Option<(usize, usize)> {
     let word = words.get(at)?.as_bytes();
     let name = names.iter().find(|name| word.starts_with(name))?;

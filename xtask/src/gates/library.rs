@@ -47,7 +47,7 @@ impl Library {
     /// Reads a library.
     pub(crate) fn read(path: &Path) -> Result<Library> {
         let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-        parse(&bytes).with_context(|| format!("{} is no 64-bit ELF library", path.display()))
+        parse(&bytes).with_context(|| format!("{} is not a 64-bit ELF library", path.display()))
     }
 }
 
@@ -68,7 +68,7 @@ fn parse(bytes: &[u8]) -> Result<Library> {
             library.exported.insert(name);
         }
     }
-    // The first entry of the table stands for no symbol.
+    // The first entry of the table is not a symbol.
     library.undefined.remove("");
 
     library.binds_now = dynamic_section(&file, &mut library)?;

@@ -20,7 +20,7 @@ const FOR_EVER_NS: u64 = 3_600_000_000_000;
 pub(in crate::pacing) enum Duty {
     /// Nothing until the word changes.
     Rest,
-    /// Look again, after so many nanoseconds.
+    /// Look again, after this number of nanoseconds.
     Look(u64),
     /// The arbiter is gone.
     End,

@@ -310,7 +310,7 @@ impl PacedGpu {
             let each = if is_bound {
                 self.estimates.within(key, each)
             } else {
-                // The time beyond that was charged for the other launches that this mark stands for.
+                // The time beyond that was charged for the other launches that this mark measures.
                 each.min(most_learned(mark.stands_for, work.cost))
             };
             self.estimates.learn(key, self.without_waiting(key, each));
@@ -333,7 +333,7 @@ impl PacedGpu {
         }
     }
 
-    /// The GPU worked for so long.
+    /// Counts this time, in which the GPU worked.
     pub(super) fn count(&self, time: u64, now: u64) {
         let used = self
             .used
@@ -412,7 +412,7 @@ fn since_launched(time: u64, most: u64, cost: u64) -> u64 {
     time.min(most).min(expected)
 }
 
-/// The longest time that is learned from a launch that stands for `stands_for` launches and should take `cost`.
+/// The longest time that is learned from a launch that is measured for `stands_for` launches and should take `cost`.
 fn most_learned(stands_for: u64, cost: u64) -> u64 {
     if stands_for > 1 {
         far_beyond(cost)
@@ -421,7 +421,7 @@ fn most_learned(stands_for: u64, cost: u64) -> u64 {
     }
 }
 
-/// The time of the launches that this one stands for and that were not measured, if it took far more than expected.
+/// The time of the launches that this one is measured for, and that were not measured, if it took far more than expected.
 fn unseen(reached: &Reached, time: u64) -> u64 {
     let (mark, work) = (&reached.mark, reached.mark.work);
     let is_alone = !mark.is_late && work.count == 1;

@@ -5,11 +5,11 @@ use std::time::Duration;
 /// The bounds that no administrator sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// A job may have so much more than its slice, in bytes: at least this,
+    /// The bytes that a job may have beyond its slice: this many, or the next field if that is more.
     pub margin: u64,
-    /// or this part of the slice.
+    /// The same as a part of the slice: one divided by this.
     pub margin_part: u64,
-    /// For how long a process that has the library may work without a seat: a context takes so long beside others at most.
+    /// The time for which a process that has the library may work without a seat: the most that a context takes beside others.
     pub making_context: Duration,
     /// Work without a seat in two looks is an offence if no more than this is between them. NVML does not show each process in
     /// each of its samples.
@@ -18,11 +18,11 @@ pub struct Bounds {
     pub seen_for: Duration,
     /// In how many looks in a row.
     pub looks: u32,
-    /// Time on a GPU is compared with what was charged over so long.
+    /// Time on a GPU is compared with what was charged in this window.
     pub window: Duration,
-    /// Far more than charged: so many times that, and this percentage of the window.
+    /// Time is far more than was charged if it is this many times that, and the next field more.
     pub times_charged: u32,
-    /// See above.
+    /// A percentage of the window.
     pub percent_beyond: u32,
 }
 
@@ -43,7 +43,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The most that a slice of so many bytes may have.
+    /// The most that a slice of these bytes may have.
     pub(super) fn most(&self, slice: u64) -> u64 {
         slice.saturating_add(self.margin.max(slice / self.margin_part))
     }

@@ -45,7 +45,7 @@ impl Book {
         }
     }
 
-    /// A job wanted the GPU for so long and did not have it.
+    /// Notes the time for which a job wanted the GPU and did not have it.
     pub fn wait(&mut self, job: Job, time: Nanos) {
         if time > 0 {
             self.of(job).waited += time;

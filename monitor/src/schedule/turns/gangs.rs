@@ -24,9 +24,9 @@ use super::state::Turns;
 use super::tenant::Tenant;
 use super::types::{Job, MS, Nanos};
 
-/// The interval at which a GPU that waits for another looks whether that has become free; where there are many seats,
-/// once in so long for each.
+/// The interval at which a GPU that waits for another looks whether that has become free.
 const OFTEN: Nanos = MS / 2;
+/// The least of that interval for each seat, so that it is longer with many seats.
 const EACH: Nanos = MS / 50;
 
 impl Turns {

@@ -53,8 +53,8 @@ impl Turns {
         }
     }
 
-    /// By how much the job's turn is longer, or shorter, than others': who is behind those that wait with it comes up slowly,
-    /// in each turn, so that the order can stay.
+    /// By how much the job's turn is longer, or shorter, than others': a job that is behind those that wait with it
+    /// catches up slowly, in each turn, so that the order can stay.
     pub(super) fn correction(&self, job: Job) -> Nanos {
         let Some(own) = self.tenants.get(&job).map(|it| &it.account) else {
             return 0;

@@ -2,15 +2,15 @@
 
 use super::types::{MS, Nanos, SeatId};
 
-/// A part that was not used weighs as much as so many that were.
+/// A part that was not used weighs as much as this number of used parts.
 const UNUSED: u32 = 8;
-/// With so many weights of unused parts together the processes have turns together.
+/// The processes have turns together once the unused parts weigh this much.
 const TOO_MANY: u32 = 2 * UNUSED + UNUSED / 2;
-/// After so many used parts with none that was not, it is as if there never had been any.
+/// After this number of used parts in a row, the unused ones before are forgotten.
 const GOOD: u32 = 64;
-/// For how long they have turns together; doubled each time.
+/// The time for which they have turns together; doubled each time.
 const RETREAT: Nanos = 1000 * MS;
-/// How often it is doubled at most.
+/// The most times that it is doubled.
 const MOST_DOUBLINGS: u32 = 4;
 
 /// A turn that is over, while the last work of it runs.

@@ -21,9 +21,9 @@ pub(crate) enum Kind {
         /// The values that its key takes.
         wanted: Wanted,
     },
-    /// A word is none of those that its key takes.
+    /// A key does not take this word.
     UnknownWord(String, &'static [&'static str]),
-    /// A key, or the last part of a table's name, is none of those that are known there.
+    /// A key, or the last part of a table's name, is not known there.
     UnknownKey(String, &'static [&'static str]),
     /// A key has to be there.
     Missing(&'static str),

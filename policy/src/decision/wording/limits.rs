@@ -159,7 +159,7 @@ pub fn may_hold(policy: &Policy, standing: &Standing) -> Option<String> {
     (!may.is_empty()).then(|| may.join(", "))
 }
 
-/// "2 quarters or 1 half": the smallest and the largest slices that so many shards are. Where types are divided in
+/// "2 quarters or 1 half": these shards as the smallest and as the largest slices. Where types are divided in
 /// different ways, the shards themselves.
 fn in_slices(policy: &Policy, kind: Option<&str>, shards: u64) -> String {
     let is_meant = |gpu: &&GpuType| kind.map_or(!gpu.is_mig(), |kind| gpu.name() == kind);

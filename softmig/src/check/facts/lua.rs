@@ -59,7 +59,7 @@ pub(crate) struct Lua {
 pub(crate) struct LuaModule {
     /// Where it belongs.
     pub(crate) path: PathBuf,
-    /// The Lua that it is built for; `None` where there is no such file.
+    /// The Lua that it is built for; `None` if it does not exist.
     pub(crate) built_for: Option<Seen<LuaVersion>>,
     /// The glibc that it needs and the machine's, where that one is older.
     pub(crate) newer_glibc: Option<(Glibc, Glibc)>,

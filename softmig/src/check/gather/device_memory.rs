@@ -142,7 +142,7 @@ mod tests {
         let processes = [
             (JobId::parse("12").unwrap(), place.clone()),
             (JobId::parse("12").unwrap(), place),
-            // Of which there is no conf.
+            // This job has no conf.
             (JobId::parse("13").unwrap(), b"0::/else/job_13\n".to_vec()),
         ];
         // The driver knows of a limit in the group of that name alone.

@@ -233,7 +233,7 @@ pub(crate) fn cgroup_conf(path: &Path) -> Seen<Settings> {
     Ok(settings)
 }
 
-/// A file's text, or why there is none.
+/// A file's text, or why it cannot be read.
 pub(crate) fn read(path: &Path) -> Seen<String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -30,7 +30,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
             }
             found.extend(other_qos(policy, accounting));
         }
-        // That there is none is an error already.
+        // A missing slurmdbd is an error already.
         Err(_) if !has_slurmdbd(cluster) => {}
         Err(why) => found.push(Finding::skip("QOS and associations", why)),
     }

@@ -34,7 +34,7 @@ pub(crate) struct One {
     pub(crate) used: Used,
 }
 
-/// Asks sacct, which shows what this user may see; `None` if that is no such job.
+/// Asks sacct, which shows what this user may see; `None` if Slurm does not know the job.
 pub(crate) fn ask(commands: &Commands, id: JobId) -> anyhow::Result<Option<One>> {
     let (which, fields) = (
         format!("--jobs={id}"),
