@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 /// Has the job's summary written, if the policy says so and there is one. Tells what went wrong.
 pub fn leave(node: &Node, job: &Job, commands: Option<&Commands>) -> Result<(), String> {
-    // Most jobs have no GPU: then there is no need for the policy.
+    // Most jobs have no GPU, and so need no policy.
     if !node.run.join(format!("{}.conf", job.id)).exists() {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// A page that is younger is served again, so that many readers are no load for the monitor.
+/// A page that is younger is served again, so that many readers do not load the monitor.
 const YOUNG: Duration = Duration::from_millis(250);
 
 /// Makes pages.

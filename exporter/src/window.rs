@@ -1,4 +1,4 @@
-//! The last stretch of time, for figures that are no counters: the monitor's answers of the last scrapes.
+//! The last stretch of time, for figures that are not counters: the monitor's answers of the last scrapes.
 
 use softmig_usage::{Job, JobGpu, Node};
 use std::collections::VecDeque;

@@ -90,7 +90,7 @@ fn ledgers() {
     bytes(300, &["\u{1}\0\0\0\0\0\0\0", "\0"], |bytes| {
         let pages = pages(length.div_ceil(4096), bytes);
         let key = NonZeroU64::new(7).unwrap();
-        // SAFETY: atomics, so many bytes of them, which live as long as the ledger.
+        // SAFETY: `length` bytes of atomics, which live as long as the ledger.
         let Some(ledger) = (unsafe { Ledger::at(pages.as_ptr().cast(), length) }) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! The program: what the kernel does when a process opens a device.
 //!
 //! ```text
-//! the device is no GPU of NVIDIA's                       -> open
+//! the device is not a GPU of NVIDIA's                    -> open
 //! the user is root                                       -> open
 //! no control group above the process has a job's name
 //!   that is in `jobs`                                    -> open

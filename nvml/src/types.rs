@@ -30,8 +30,8 @@ pub fn suggested<'a>(products: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'
     named.collect()
 }
 
-/// A type for an instance of a product whose type is `of_gpu`: `a100_1g.5gb`, or `1g.10gb` where that would be no part of
-/// what `AutoDetect=nvml` calls it: Slurm finds instances in no other way.
+/// A type for an instance of a product whose type is `of_gpu`: `a100_1g.5gb`, or `1g.10gb` if the first is not a part of
+/// the name that `AutoDetect=nvml` gives it: Slurm only finds instances by such a part.
 pub fn of_instance(of_gpu: &str, product: &str, profile: &str) -> String {
     let size = profile::size(profile);
     let name = format!("{of_gpu}_{size}");

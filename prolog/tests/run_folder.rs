@@ -1,4 +1,4 @@
-//! The run folder as the prolog leaves it: a file system of its own, and what happens where there is no room in it.
+//! The run folder as the prolog leaves it: a file system of its own, and what happens when it is full.
 
 mod node;
 

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 /// seconds old. Of a job that has ended, Slurm's accounting keeps them if policy.toml has admin_comment under [report]; these
 /// are shown on any machine.
 ///
-/// Exit status: 0 done, 2 wrong usage, 1 there is no such job here, or its use is not known.
+/// Exit status: 0 done, 2 wrong usage, 1 the job is not here, or its use is not known.
 #[derive(Args)]
 pub(crate) struct Job {
     /// The job's number; inside a job its own

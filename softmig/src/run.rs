@@ -38,7 +38,7 @@ use std::process::{Command, ExitCode};
 /// of memory, and said at the end. Of each GPU's time they have no more than their share, together: launches wait.
 /// Inside jobs, whose own limits hold, nothing is run.
 ///
-/// Exit status: CMD's, or its signal; 127 there is no CMD, 126 it cannot be run, 2 wrong usage or refused.
+/// Exit status: CMD's, or its signal; 127 CMD does not exist, 126 it cannot be run, 2 wrong usage or refused.
 #[derive(Args)]
 #[command(group = ArgGroup::new("limit").required(true).multiple(true).args(["memory", "compute"]))]
 pub(crate) struct Run {

@@ -1,8 +1,8 @@
 //! The examples in README.md and the pages in docs/ are true: each policy can be read, `softmig explain` and `softmig config` print what
-//! stands below them, and each code of a refusal is told.
+//! follows them, and each code of a refusal is told.
 //!
 //! A command goes by the policy above it, one before all policies by conf/policy.toml. A policy without types of GPUs has those
-//! of its page's first one. A line `...` stands for any lines.
+//! of its page's first one. A line `...` matches any lines.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -176,7 +176,7 @@ fn policies_and_commands_of_the_pages_are_as_they_say() {
                 match &types {
                     None if !own.is_empty() => types = Some(own),
                     _ if !own.is_empty() => {}
-                    // Keys of the top level stand before all tables.
+                    // Keys of the top level come before all tables.
                     Some(types) => policy += types,
                     None => policy += &gpus(&example),
                 }

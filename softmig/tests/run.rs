@@ -314,7 +314,7 @@ fn the_log_of_the_run_is_told_at_its_end() {
     assert_eq!(told.lines().count(), 21, "{told}");
     assert!(told.starts_with("line 1\nline 2\n"), "{told}");
     assert!(told.ends_with("line 20\nsoftmig: 5 more\n"), "{told}");
-    // Anything may stand there: it is neither followed nor waited for.
+    // Anything may be there: it is neither followed nor waited for.
     for script in [
         "cd $(dirname $SOFTMIG_RUN); rm log; ln -s /etc/passwd log",
         "cd $(dirname $SOFTMIG_RUN); rm log; mkfifo log",
@@ -444,7 +444,7 @@ fn a_session_that_is_not_the_users_own_is_passed_over() {
 fn a_program_that_the_library_cannot_be_in_is_named() {
     let session = Session::new();
     let program = session.0.path().join("static");
-    // A program without any part is none that asks for a loader, and ends at once or cannot be run.
+    // A program without any part asks for no loader, and ends at once or cannot be run.
     let mut head = b"\x7fELF\x02\x01\x01".to_vec();
     head.resize(64, 0);
     std::fs::write(&program, head).unwrap();

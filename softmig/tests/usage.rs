@@ -52,7 +52,7 @@ fn who_stops_reading_makes_no_panic() {
         let ended = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.code(), said.as_ref()), (Some(0), ""));
-        // A full disk is no success.
+        // A full disk is a failure.
         let full = std::fs::File::create("/dev/full").unwrap();
         let output = Command::new(&program).args(words).stdout(full).output();
         let output = output.unwrap();

@@ -156,7 +156,7 @@ fn versions(library: &Library) -> Option<String> {
     ))
 }
 
-/// Whether every glibc from the floor on has the version; names that are no number are for glibc's own parts.
+/// Whether every glibc from the floor on has the version; names without a number are for glibc's own parts.
 fn is_at_most(version: &str, floor: &[u32]) -> bool {
     let Some(numbers) = version.strip_prefix("GLIBC_") else {
         return false;

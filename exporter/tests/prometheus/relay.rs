@@ -1,4 +1,4 @@
-//! Stands between Prometheus and the exporter, and gives each scrape the fixture's time: six minutes pass in seconds.
+//! A relay between Prometheus and the exporter, which gives each scrape the fixture's time: six minutes pass in seconds.
 
 use crate::common::get;
 use crate::fixture::{QUARTERS, Quarter, SCRAPES, UUIDS};

@@ -25,7 +25,7 @@ impl Bytes {
     }
 
     fn ledger(&self) -> Option<Ledger<'_>> {
-        // SAFETY: atomics, so many bytes of them, aligned so.
+        // SAFETY: atomics of this length, aligned as a ledger has to be.
         unsafe { Ledger::at(self.0.as_ptr().cast(), self.length()) }
     }
 

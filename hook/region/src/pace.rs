@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_the_gpu_whenever_he_has_credit_gets_his_share() {
+    fn a_job_that_works_whenever_it_has_credit_gets_its_share() {
         for (share, kernel) in [(WHOLE / 8, MS), (WHOLE / 4, 20 * MS), (WHOLE / 3, 200 * MS)] {
             let rate = Rate { share, ..QUARTER };
             let word = AtomicU64::new(0);

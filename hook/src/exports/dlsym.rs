@@ -254,7 +254,7 @@ fn in_place_of_unknown(library: &Library, row: &Row, theirs: *const (), why: Why
     }
 }
 
-/// Stands in for functions that would take memory or time.
+/// Answers in the place of functions that would take memory or time.
 unsafe extern "C" fn refused() -> CUresult {
     CUDA_ERROR_NOT_SUPPORTED
 }

@@ -60,7 +60,7 @@ fn put_ours(symbol: In<c_char>, address: Out<*mut c_void>) -> bool {
     !place.is_null()
 }
 
-/// Answers that are no row's, each at a place that follows from it: some frameworks ask before each piece of work,
+/// Answers outside the table, each at a place that follows from it: some frameworks ask before each piece of work,
 /// and to look through the table takes a quarter of a microsecond.
 static PLAIN: [AtomicPtr<()>; 256] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 256];
 
@@ -115,7 +115,7 @@ fn unknown_form(symbol: &CStr, row: &Row) -> StandIn {
     }
 }
 
-/// Stands in for the `cuGetProcAddress` of a second copy of the driver, in all its forms: they begin alike.
+/// Answers in the place of the `cuGetProcAddress` of a second copy of the driver, in all its forms: they begin alike.
 pub(super) extern "C" fn nothing(_: In<c_char>, address: Out<*mut c_void>) -> CUresult {
     address.set(core::ptr::null_mut());
     CUDA_ERROR_NOT_SUPPORTED

@@ -14,7 +14,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const TICK: u64 = 20 * US;
 const WINDOW: u64 = MS;
-/// A kernel, and the part of a collective that is no waiting.
+/// A kernel, and a collective without its waiting.
 const KERNEL: u64 = 100 * US;
 const COLLECTIVE: u64 = 40 * US;
 
@@ -39,7 +39,7 @@ impl Work {
     }
 }
 
-/// The program of a rank: so many kernels and a collective, again and again, and once nothing for a while.
+/// The program of a rank: a number of kernels and a collective, again and again, and once nothing for a while.
 #[derive(Clone, Copy)]
 struct Program {
     kernels: u64,
@@ -197,7 +197,7 @@ fn round_time(programs: [Program; 2]) -> u64 {
     kernels.unwrap() * KERNEL + COLLECTIVE
 }
 
-/// Has at least so much of its share, and no more than that.
+/// The job has at least this part of its share, and at most the share.
 fn has_its_share(share: f64, programs: [Program; 2], seconds: u64, least: f64) {
     let own = job(2, (share * f64::from(WHOLE)) as u32);
     let time = seconds * 1000 * MS;

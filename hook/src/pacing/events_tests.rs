@@ -4,7 +4,7 @@ use super::*;
 
 const LEAD: u64 = 3_000;
 
-/// A launch of what should take 8 us, measured by itself on an idle stream: so long after it the event was recorded.
+/// A launch of what should take 8 us, measured by itself on an idle stream. `behind` is the time from it to the event's record.
 fn alone(behind: u64, took: u64) -> Reached {
     let handed_over = 5_000_000;
     let mut mark = Mark {

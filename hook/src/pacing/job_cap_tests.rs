@@ -49,7 +49,7 @@ fn what_was_charged_is_no_longer_to_be_had() {
 }
 
 #[test]
-fn who_has_used_up_what_he_had_waits_for_a_long_turn() {
+fn a_launch_after_all_is_used_up_waits_for_a_long_turn() {
     let own = of_share(QUARTER);
     own.charge(START, BURST_NS / 2, 0);
     let Admission::RetryAfter(time) = own.may(START, 0, 0) else {

@@ -13,7 +13,7 @@ use softmig_region::seat::{OPEN, Seat};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Instant;
 
-/// There is no such GPU.
+/// The scheduler of a GPU that does not exist.
 fn nowhere() -> Scheduler {
     Scheduler::new([0; 16], std::path::Path::new("/nonexistent"))
 }

@@ -126,7 +126,7 @@ impl Session {
         }
     }
 
-    /// Channels were told to wait: `new` ones, of which those in `gone` are no more. Its own are proven again, since another
+    /// Channels were told to wait: `new` ones, of which those in `gone` no longer exist. Its own are proven again, since another
     /// process may have come to have their handles before. Without that they are let go.
     pub(super) fn was_held(&self, new: &BTreeSet<Channel>, gone: &BTreeSet<Channel>, now: Nanos) {
         /// The longest time of a proof.

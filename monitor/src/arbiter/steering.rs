@@ -38,7 +38,7 @@ pub(super) trait Device: Send {
 /// Channels that are not as they should be.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
-    /// They are no more.
+    /// They no longer exist.
     pub(super) gone: Vec<Channel>,
     /// The driver may take the call a moment later.
     pub(super) later: Vec<Channel>,
@@ -290,7 +290,7 @@ pub struct Unseated {
 pub(super) struct Held {
     /// Those that did not wait before.
     pub(super) new: BTreeSet<Channel>,
-    /// Those that are no more.
+    /// Those that no longer exist.
     pub(super) gone: BTreeSet<Channel>,
 }
 

@@ -3,7 +3,7 @@ use super::*;
 const SLICE: &str = "CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\nSOFTMIG_JOB=7\nSOFTMIG_UID=2001\n\
     SOFTMIG_TYPE=l40s\nSOFTMIG_SHARDS=1/4\nSOFTMIG_MODE=hard\nSOFTMIG_GPUS=\nSOFTMIG_DEVICE_GATE=1\n";
 
-/// A node in a folder, whose gate cannot be set up: that is no bpf file system.
+/// A node in a folder, whose gate cannot be set up: the folder is not a bpf file system.
 fn keeper(policy: &str, node_conf: &str) -> (tempfile::TempDir, Keeper) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -120,7 +120,7 @@ pub enum Conf {
     Slice,
     /// It has no limits: the job has whole GPUs.
     Whole,
-    /// There is no conf.
+    /// The conf does not exist.
     Missing,
     /// It cannot be read as a conf.
     Unreadable,

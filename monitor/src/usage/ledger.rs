@@ -28,7 +28,7 @@ pub fn read(node: &Node, jobs: impl Iterator<Item = u32>) -> BTreeMap<u32, Vec<R
     jobs.filter_map(of).collect()
 }
 
-/// The ledger's key of a GPU; `None` for what is no GPU's UUID.
+/// The ledger's key of a GPU; `None` if the text is not a GPU's UUID.
 pub fn key(uuid: &str) -> Option<u64> {
     let digits: String = uuid.strip_prefix("GPU-")?.split('-').collect();
     let is_whole = digits.len() == 32;

@@ -34,7 +34,7 @@ pub enum TagError {
     Version,
     /// Not one of the forms.
     Form,
-    /// The figures in it are no limits.
+    /// The figures in it are not valid limits.
     Limits(LimitsError),
 }
 

@@ -87,7 +87,7 @@ fn a_reserved_gpu_is_answered_with_what_the_class_may_have() {
         "use part of another GPU, --gres=gpu:l40s.4:1 (11366 MiB, 25 % of the GPU's time)"
     );
     let free = policy(RESERVED);
-    // The count is kept, and the holder reads of his own GPU.
+    // The count is kept, and the holder reads of the GPU that is reserved for them.
     let two = refused(ask(&free, "gpu:2", bob)).hint();
     assert_eq!(
         two,

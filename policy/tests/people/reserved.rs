@@ -47,7 +47,7 @@ fn a_reserved_gpu_is_its_holders_in_its_time_and_free_after_it() {
 }
 
 #[test]
-fn a_holder_needs_no_whole_gpus_of_his_class() {
+fn a_holder_needs_no_whole_gpus_of_the_class() {
     let policy = policy(&format!(
         "{CLASSES}{RESERVED}{}",
         GATE.replace("slice", "whole")

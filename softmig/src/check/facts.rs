@@ -345,7 +345,7 @@ pub(crate) struct Machine {
     pub(crate) models: Vec<Model>,
 }
 
-/// The limits of the kernel and the driver on jobs' GPU memory; none where there are none.
+/// The limits of the kernel and the driver on jobs' GPU memory, if they have any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceMemory {
     /// The regions that drivers have registered, and their sizes in bytes.

@@ -155,7 +155,7 @@ pub(crate) struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// Brings the earlier library back, or leaves none where there was none.
+    /// Brings the earlier library back, or removes the new one if there was none before.
     pub(crate) fn undo(self) -> anyhow::Result<()> {
         if !self.changed {
             return Ok(());

@@ -75,7 +75,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_caller_in_a_job_with_a_slice_sees_his_job() {
+    fn a_caller_in_a_job_with_a_slice_sees_the_job() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(own(&node(&root, &OTHERS)).unwrap(), [7, 8]);
         let by_sluid = "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n";

@@ -87,7 +87,7 @@ fn one_death_at_any_step() {
 
 /// No other process knows yet that it is dead.
 #[test]
-fn what_the_dead_was_granted_counts_until_he_is_cleared() {
+fn what_the_dead_was_granted_counts_until_it_is_cleared() {
     for step in 0.. {
         let killed = || {
             let part = part();

@@ -29,7 +29,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// With so many slots, all in use.
+    /// A part with this number of slots, all in use.
     fn new(slots: usize) -> Self {
         let slot = |_| Slot {
             word: AtomicU64::new(0),

@@ -11,7 +11,7 @@ use loom::thread::{self, JoinHandle};
 use super::Part;
 use super::steps::killed_after;
 
-/// Tries `test` in every order with at most so many switches where a thread could have gone on.
+/// Tries `test` in every order with at most this number of switches where a thread could have gone on.
 fn explore(switches: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(switches);
@@ -28,7 +28,7 @@ fn reserve(part: &Part, slot: usize, units: u32, limit: u32) -> bool {
     part.gpu().reserve(slot, units, limit).is_ok()
 }
 
-/// A part whose slots use and hold so much.
+/// A part whose slots use and hold these units.
 fn part<const N: usize>(slots: [(u32, u32); N]) -> Arc<Part> {
     let part = Part::new(N);
     for (slot, (used, held)) in slots.into_iter().enumerate() {
@@ -93,7 +93,7 @@ fn slack_is_used_or_taken_back_but_not_both() {
     }
 }
 
-/// He takes the slack back, and does not get it either.
+/// The other takes the slack back, and does not get it either.
 #[test]
 fn no_process_is_refused_because_another_asks_for_too_much() {
     explore(4, || {
@@ -157,7 +157,7 @@ fn a_refund_is_never_lost() {
     });
 }
 
-/// A process that asks after the charge is told that there is no room, even if it asks for what it has just given back.
+/// A process that asks after the charge is refused, even if it asks for what it has just given back.
 #[test]
 fn a_charge_leaves_no_room_that_is_not_there() {
     explore(4, || {

@@ -93,7 +93,7 @@ pub(crate) fn watched<R>(watcher: impl FnMut() + 'static, work: impl FnOnce() ->
 
 struct Stopped;
 
-/// Does only so many steps of `work`, as if its process was killed then; `None` if it was.
+/// Does only this number of steps of `work`, as if its process was killed then; `None` if it was.
 pub(crate) fn killed_after<R>(steps: usize, work: impl FnOnce() -> R) -> Option<R> {
     let mut left = steps;
     let watcher = move || match left.checked_sub(1) {

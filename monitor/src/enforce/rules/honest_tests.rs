@@ -175,7 +175,7 @@ impl Honest {
     }
 }
 
-/// The offences of so many honest jobs, beside one that may have got past the library.
+/// The offences of these honest jobs, beside one that may have got past the library.
 fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
     let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ u64::from(jobs.start));
     let mut honest: Vec<_> = jobs.map(|job| Honest::new(job, &mut random)).collect();

@@ -301,7 +301,7 @@ fn mps_and_roots_processes_are_never_ended() {
 }
 
 #[test]
-fn who_is_where_he_does_not_belong_is_ended() {
+fn a_process_where_it_does_not_belong_is_ended() {
     let mut other_gpu = slice(12, vec![process(1, 100)]);
     other_gpu.is_assigned = Some(false);
     assert_eq!(thrice(&all(), &other_gpu), [(Rule::OtherGpu, vec![1])]);
@@ -385,7 +385,7 @@ fn memory_in_no_figure_is_told_with_those_that_may_keep_it() {
     assert_eq!(told[0].processes, []);
 }
 
-/// The minutes after which a job is told of that has this part of a GPU, and is charged so much of a second each second.
+/// The minutes after which a job is told of. It has this part of a GPU, and each second it is charged this part of a second.
 fn told_after(busy: u32, charged: f64) -> Option<u64> {
     let mut judge = Judge::default();
     let none = BTreeSet::new();

@@ -41,7 +41,7 @@ impl Part {
     }
 }
 
-/// How a job got on with parts: a few that are not used are no reason to give them up.
+/// How a job got on with parts: a few unused ones do not end them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// Grows by [`UNUSED`] with a part that was not used, and falls by one with each that was.

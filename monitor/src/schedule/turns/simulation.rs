@@ -62,7 +62,7 @@ const OBITUARY: Nanos = 100 * US;
 pub(super) enum Pace {
     /// One kernel after the other, without looking.
     Greedy,
-    /// It waits for each kernel, and then thinks for so long.
+    /// It waits for each kernel, and then thinks for this time.
     Steps(Nanos),
     /// The work at the beginning of each period.
     Bursts { work: Nanos, every: Nanos },
@@ -90,7 +90,7 @@ pub(super) struct Program {
 /// The relation of a program to its job's work on other GPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gang {
-    /// After so many kernels comes a collective, which ends when it runs on all GPUs.
+    /// After this number of kernels comes a collective, which ends when it runs on all GPUs.
     pub(super) kernels: Option<u64>,
     /// So it says.
     pub(super) together: bool,

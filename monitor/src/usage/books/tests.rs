@@ -38,7 +38,7 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// The sight while these jobs hold so many MiB.
+/// The sight while each of these jobs holds its number of MiB.
 fn sight(jobs: &[(u32, u64)]) -> Sight {
     let mut sight = Sight::default();
     sight.report.gpus.push(report::Gpu {

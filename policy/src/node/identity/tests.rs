@@ -253,7 +253,7 @@ fn a_job_without_a_conf_or_with_a_broken_one_gets_no_gpu() {
         Fake::new().broken(path, OsError::TOO_LONG).standing(),
         denied(Reason::BadConf)
     );
-    // Also when the user has other jobs here, and asks for limits of his own.
+    // Also when the user has other jobs here, and asks for their own limits.
     let node = Fake::new()
         .job(9, &limited(100, 1))
         .variable("CUDA_DEVICE_MEMORY_LIMIT", "1G");
@@ -470,7 +470,7 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         node().variable("SLURM_JOB_ID", "../9").standing(),
         Standing::Passive
     );
-    // Another user's job is not his to name.
+    // A user cannot name another user's job.
     let other = JobConf {
         uid: 2002,
         ..limited(90_000, 8)
@@ -480,7 +480,7 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         .job(10, &other)
         .variable("SLURM_JOB_ID", "10");
     assert_eq!(node.held(), (Some(9), Standing::Job(conf)));
-    // Not even in a user namespace, where he can have the other's number.
+    // Not even in a user namespace, where a user can have the other's number.
     node.first_user = false;
     node.uid = 2002;
     assert_eq!(node.standing(), Standing::Neighbours);

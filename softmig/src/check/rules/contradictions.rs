@@ -119,7 +119,7 @@ mod tests {
         // One of the other type can.
         let types = "shards = 16\nshards_of = { l40s = 2 }\nwhole_gpus = 1\n";
         assert!(found(&format!("[defaults]\n{types}")).is_empty());
-        // Those are no shards.
+        // GPUs of plain types do not count as shards.
         let plain = "plain_types = [\"v100\"]\n[defaults]\nshards = 3\nwhole_gpus = 1\n";
         assert!(found(plain).is_empty());
         let people = "[defaults]\nshards = 2\nwhole_gpus = \"unlimited\"\n[classes.a]\nmax_shards_per_job = 3\nwhole_gpus = 2\n\

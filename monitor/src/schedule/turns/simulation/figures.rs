@@ -9,7 +9,7 @@ pub(super) fn jain(got: &[f64]) -> f64 {
     sum * sum / (got.len() as f64 * squares)
 }
 
-/// How even the work of so long is from one to the next is told too.
+/// The figures also tell how even the work is from one window of this length to the next.
 const WINDOW: Nanos = 100 * MS;
 
 #[test]

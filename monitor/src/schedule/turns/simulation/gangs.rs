@@ -8,7 +8,7 @@ use super::*;
 /// The interval of looks whether a collective runs on both.
 const TICK: Nanos = 10 * US;
 
-/// A job's part on one GPU: so many kernels and a collective, again and again.
+/// A job's part on one GPU: a number of kernels and a collective, again and again.
 fn rank(job: u32, share: (u32, u32), kernels: u64) -> Program {
     let gang = Some(Gang {
         kernels: Some(kernels),
@@ -133,7 +133,7 @@ fn beside(
     (rounds[0] * 4.0, [worked[0], worked[1]])
 }
 
-/// As many as a share of so many quarters is, within that part of it.
+/// Whether a part is within `most` of a share of this number of quarters.
 fn is_near(part: f64, quarters: u32, most: f64) -> bool {
     (part / f64::from(quarters) * 4.0 - 1.0).abs() < most
 }

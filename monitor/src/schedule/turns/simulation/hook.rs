@@ -7,7 +7,7 @@ use super::{Gang, MS, Pace, Program, US};
 
 /// How much work is in flight at most, if that is more than one kernel.
 const WINDOW: Nanos = MS;
-/// With so much in flight it gives its turn back: the last work runs while the next job gets ready.
+/// It gives its turn back with this much in flight: the last work runs while the next job gets ready.
 const AHEAD: Nanos = 700 * US;
 /// The time before the beginning of its turn at which it launches.
 const EARLY: Nanos = 250 * US;
