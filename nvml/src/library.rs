@@ -19,7 +19,7 @@ pub fn open() -> Result<Nvml, NvmlError> {
 pub fn explained(error: &NvmlError) -> String {
     match error {
         NvmlError::LibloadingError(_) => {
-            "there is no NVML here (libnvidia-ml.so.1 of the NVIDIA driver)".into()
+            "NVML is not installed here (libnvidia-ml.so.1 of the NVIDIA driver)".into()
         }
         NvmlError::DriverNotLoaded => "the NVIDIA driver is not loaded".into(),
         NvmlError::LibRmVersionMismatch => {

@@ -87,7 +87,7 @@ impl Config {
             return Ok(version);
         }
         let version = here::version().context(
-            "there is no Slurm on this machine to ask for its release; name the one that is to read the files: \
+            "Slurm is not on this machine, so its release is not known; name the release that is to read the files: \
              --slurm-version YY.MM",
         )?;
         eprintln!("softmig config: for Slurm {version}, which is on this machine");

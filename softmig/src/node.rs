@@ -77,7 +77,7 @@ impl Node {
 /// Shows the node's state.
 fn show() -> anyhow::Result<()> {
     let Some(settings) = Settings::read()? else {
-        say!("no mode: there is no {NODE_CONF}, so softmig does nothing here");
+        say!("no mode: {NODE_CONF} does not exist, so softmig does nothing here");
         say!("next: 'softmig install --hook' makes this a node of softmig's");
         return Ok(());
     };

@@ -52,7 +52,7 @@ mod tests {
         std::fs::write(&path, "# a\n").unwrap();
         assert_eq!(
             told(),
-            "there is no [gpu.*] table in it; is it empty, or still being written?"
+            "it has no [gpu.*] table; is it empty, or still being written?"
         );
         std::fs::write(&path, b"# a\n# \xe4\n").unwrap();
         assert_eq!(

@@ -115,7 +115,7 @@ impl Status {
         if let Some(name) = &self.user {
             let has_jobs = cluster.jobs.iter().any(|job| job.user == *name);
             if !has_jobs && uzers::get_user_by_name(name).is_none() {
-                bail!("--user={name}: there is no such user, and no job of that name");
+                bail!("--user={name}: the user does not exist, and has no job");
             }
         }
         let of = match (&self.user, self.all || uid == 0) {

@@ -340,8 +340,7 @@ fn what_cannot_be_looked_at_ends_with_1() {
     let (status, _, error) = softmig(&["check", "--policy", empty.to_str().unwrap()]);
     assert_eq!(status, 1);
     assert!(
-        error
-            .ends_with(": there is no [gpu.*] table in it; is it empty, or still being written?\n"),
+        error.ends_with(": it has no [gpu.*] table; is it empty, or still being written?\n"),
         "{error}"
     );
     let own = policy("surf.toml");

@@ -125,7 +125,7 @@ fn a_policy_that_slurmctld_would_not_take_makes_no_files() {
     };
     assert_eq!(
         told("# still being written\n"),
-        "there is no [gpu.*] table in it; is it empty, or still being written?\n"
+        "it has no [gpu.*] table; is it empty, or still being written?\n"
     );
     let gpus = "[gpu.a]\nmemory_mib = 10000\nreserved_mib = 0\nshards = 4\n";
     let nodes = |names: &str| format!("[[nodes]]\nnames = \"{names}\"\ngpus = [\"a:1\"]\n");

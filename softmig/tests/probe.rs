@@ -203,7 +203,7 @@ fn mig_that_comes_with_the_next_reset_is_announced() {
 #[test]
 fn without_a_driver_there_is_an_error_and_no_count() {
     for (place, words) in [
-        (Place::without_a_driver(), "there is no NVML here"),
+        (Place::without_a_driver(), "NVML is not installed here"),
         (Place::with_the_library(), "the NVIDIA driver is not loaded"),
     ] {
         for form in [&[][..], &["--json"]] {

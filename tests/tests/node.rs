@@ -32,7 +32,7 @@ fn the_mode_is_shown_to_all_and_switched_by_root() -> Result<()> {
     let machine = machine()?;
     assert!(
         shown(&machine, "alice")?
-            .contains("there is no /etc/softmig/node.conf, so softmig does nothing here")
+            .contains("/etc/softmig/node.conf does not exist, so softmig does nothing here")
     );
     let refused = softmig(&machine, "alice", &["off"])?.refused()?;
     assert!(refused.contains("try it with sudo"), "{refused}");

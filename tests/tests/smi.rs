@@ -168,7 +168,7 @@ fn in_nvidia_smis_place_softmig_finds_the_real_one(slurm: Slurm) -> Result<()> {
         let output = site.cluster.node(0).command("alice", command).output()?;
         assert_eq!(output.status.code(), Some(127), "{command:?}: {output}");
         assert!(
-            output.stderr.contains("there is no nvidia-smi"),
+            output.stderr.contains("nvidia-smi is not in "),
             "{command:?}: {output}"
         );
     }

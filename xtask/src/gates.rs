@@ -56,7 +56,7 @@ pub(crate) fn check(path: Option<PathBuf>) -> Result<()> {
     let path = path.unwrap_or_else(staged);
     ensure!(
         path.exists(),
-        "there is no {}: run `cargo xtask stage`",
+        "{} does not exist: run `cargo xtask stage`",
         path.display()
     );
     let library = Library::read(&path)?;

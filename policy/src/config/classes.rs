@@ -225,7 +225,7 @@ impl Classes {
         found.ok_or_else(|| {
             let names = self.standings.iter();
             let names = names.filter_map(|standing| standing.class.as_deref());
-            format!("there is no class {class}; {}", meant(class, names))
+            format!("class {class} does not exist; {}", meant(class, names))
         })
     }
 

@@ -94,7 +94,7 @@ impl GateTable {
             if !classes.is_class(class) {
                 let meant = meant(class, classes.class_names());
                 return Err(format!(
-                    "exempt_classes: there is no class {class}; {meant}"
+                    "exempt_classes: class {class} does not exist; {meant}"
                 ));
             }
         }

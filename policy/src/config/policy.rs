@@ -65,13 +65,13 @@ impl Policy {
     /// ```
     /// use softmig_policy::Policy;
     /// let error = Policy::parse_whole("limit_notice = true\n").unwrap_err();
-    /// assert_eq!(error.to_string(), "there is no [gpu.*] table in it; is it empty, or still being written?");
+    /// assert_eq!(error.to_string(), "it has no [gpu.*] table; is it empty, or still being written?");
     /// ```
     pub fn parse_whole(text: &str) -> Result<Self, PolicyError> {
         let policy = Self::parse(text)?;
         if policy.gpus().next().is_none() {
             return Err(PolicyError::of_file(
-                "there is no [gpu.*] table in it; is it empty, or still being written?",
+                "it has no [gpu.*] table; is it empty, or still being written?",
             ));
         }
         Ok(policy)

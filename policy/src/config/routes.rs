@@ -18,7 +18,7 @@ pub struct Route {
     slurm: String,
 }
 
-/// Which jobs.
+/// The jobs that a route takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Jobs {
@@ -54,9 +54,7 @@ impl RouteTable {
         }
         let types = self.types.unwrap_or_default();
         if let Some(unknown) = types.iter().find(|name| !gpus.contains_key(*name)) {
-            return Err(format!(
-                "types has {unknown}, and there is no [gpu.{unknown}]"
-            ));
+            return Err(format!("types has {unknown}, which has no [gpu.*] table"));
         }
         check_slurm_words(&self.slurm)?;
         Ok(Route {

@@ -83,7 +83,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "default_class = \"studnet\"\n[defaults]\nshards = 1\nwhole_gpus = 1\nmig = {}\n[classes.student]",
-            "line 1: default_class: there is no class studnet; did you mean student?",
+            "line 1: default_class: class studnet does not exist; did you mean student?",
         ),
         (
             "[classes.Student]\n",
@@ -195,7 +195,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"a\"]\nexempt_classes = [\"x\"]",
-            "exempt_classes: there is no class x; none is known here",
+            "exempt_classes: class x does not exist; none is known here",
         ),
         (
             "[[gate]]\nwhat = \"slice\"\nreservation = [\"[a\", \"b]\"]",
@@ -235,7 +235,7 @@ fn a_policy_that_does_not_say_enough_or_contradicts_itself_is_refused() {
         ),
         (
             "[[route]]\npartition = \"a\"\ntypes = [\"x\"]",
-            "types has x, and there is no [gpu.x]",
+            "types has x, which has no [gpu.*] table",
         ),
         (
             "[[route]]\npartition = \"a\"\njobs = \"all\"",

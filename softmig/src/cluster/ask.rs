@@ -9,7 +9,9 @@ use softmig_node::slurmctld::{AskError, Commands};
 pub(crate) fn commands() -> anyhow::Result<Commands> {
     let conf = std::env::var_os("SLURM_CONF");
     Commands::beside(None, conf).ok_or_else(|| {
-        anyhow!("there is no scontrol in /usr/bin or /usr/local/bin; run this where Slurm's commands are")
+        anyhow!(
+            "scontrol is not in /usr/bin or /usr/local/bin; run this where Slurm's commands are"
+        )
     })
 }
 

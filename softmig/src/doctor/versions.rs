@@ -46,7 +46,7 @@ pub(crate) fn of(
 fn mode(machine: &Machine) -> String {
     match &machine.node_conf {
         Ok(Some(NodeConf { mode, .. })) => mode.to_string(),
-        Ok(None) => "none: there is no node.conf".into(),
+        Ok(None) => "none: node.conf does not exist".into(),
         Err(_) => "unknown: node.conf cannot be read".into(),
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn beside_command() -> anyhow::Result<PathBuf> {
         .find(|path| path.is_file())
         .with_context(|| {
             format!(
-                "there is no {LIBRARY} in {} or beside this command; name one with --from",
+                "{LIBRARY} is not in {} or beside this command; name one with --from",
                 tree.display()
             )
         })

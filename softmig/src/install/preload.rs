@@ -49,11 +49,11 @@ struct Found {
 }
 
 impl Preload {
-    /// Reads it.
+    /// Reads the file.
     pub(crate) fn read() -> anyhow::Result<Self> {
         let etc = Dir::open(Path::new("/etc"), 0)
             .map_err(explained)?
-            .context("there is no /etc")?;
+            .context("/etc does not exist")?;
         let Some(file) = etc.open_file(NAME).map_err(|error| match etc.stat_of(NAME) {
             Ok(Some(stat)) if stat.st_mode & 0o170_000 == 0o120_000 => anyhow::anyhow!(
                 "{PATH} is a link; put a file in its place that says the same, since softmig changes no other file"

@@ -44,9 +44,8 @@ impl Rehearsal {
     /// A set-uid copy of one of the system's programs, run by an ordinary user.
     pub(crate) fn set_uid(&self, words: &[&str]) -> anyhow::Result<Program> {
         let (name, _) = words.split_first().context("a program without a name")?;
-        let mut program =
-            Program::new(words).with_context(|| format!("there is no {name} to try"))?;
-        let original = find(name).with_context(|| format!("there is no {name} to try"))?;
+        let mut program = Program::new(words).with_context(|| format!("{name} is missing"))?;
+        let original = find(name).with_context(|| format!("{name} is missing"))?;
         let copy = Path::new("/tmp").join(name);
         fs::copy(original, &copy).with_context(|| format!("copying {name}"))?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755))

@@ -70,7 +70,7 @@ impl Trial {
     fn alone(place: &Rehearsal) -> anyhow::Result<Self> {
         let mut trial = Self { parts: Vec::new() };
         for words in [&["true"][..], &["sh", "-c", "exit 7"], &MAPS] {
-            let program = Program::new(words).with_context(|| format!("there is no {words:?}"))?;
+            let program = Program::new(words).with_context(|| format!("{words:?} is missing"))?;
             trial.add(program.clone(), words == MAPS, false)?;
             trial.add(program.by_ordinary_user(), words == MAPS, false)?;
         }
@@ -79,7 +79,7 @@ impl Trial {
             if is_set_uid(name) {
                 let program = Program::new(&[name, "--version"]).map(Program::by_ordinary_user);
                 trial.add(
-                    program.with_context(|| format!("there is no {name}"))?,
+                    program.with_context(|| format!("{name} is missing"))?,
                     false,
                     false,
                 )?;

@@ -90,7 +90,7 @@ fn tell(folder: &Path) -> anyhow::Result<()> {
         say!("would take {} out of {}", path.display(), preload::PATH);
     }
     match (path.exists(), library::came_with_command(&path)) {
-        (false, _) => say!("there is no {library} to remove"),
+        (false, _) => say!("{library} does not exist, so none is removed"),
         (true, true) => say!("would leave {library}: it came with this command"),
         (true, false) => say!("would remove {library}"),
     }

@@ -44,7 +44,7 @@ fn installed() -> anyhow::Result<PathBuf> {
         return Ok(installed);
     }
     beside_command().ok().with_context(|| {
-        format!("there is no {INSTALLED} here; name the library with --library FILE")
+        format!("{INSTALLED} does not exist; name the library with --library FILE")
     })
 }
 

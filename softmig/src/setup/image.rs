@@ -32,7 +32,7 @@ impl Image {
         for folder in ["usr/bin", "etc", "tmp", "proc", "dev"] {
             ensure!(
                 path.join(folder).is_dir(),
-                "{}: there is no {folder} in it; --root takes the folder of a whole image",
+                "{}: it has no {folder}; --root takes the folder of a whole image",
                 root.display()
             );
         }

@@ -46,7 +46,7 @@ impl Target {
         let folder = self.folder.canonicalize();
         let folder = folder.with_context(|| format!("{}", self.folder.display()))?;
         let dir = Dir::open(&folder, 0).map_err(explained)?;
-        dir.with_context(|| format!("there is no {}", folder.display()))
+        dir.with_context(|| format!("{} does not exist", folder.display()))
     }
 
     /// Its name while it may still have to come back.

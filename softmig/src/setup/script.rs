@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     pub(crate) example: &'static str,
 }
 
-/// Both.
+/// Slurm's two scripts.
 pub(crate) const SCRIPTS: [Kind; 2] = [
     Kind {
         name: "job_submit.lua",
@@ -121,7 +121,7 @@ impl Step for Script {
             }
             Err(_) if !self.path.parent().is_some_and(Path::is_dir) => {
                 say!(
-                    "{path} is not made, for there is no such folder; where slurmctld serves the files (configless), it goes to \
+                    "{path} is not made, because its folder does not exist; where slurmctld serves the files (configless), it goes to \
                      the controller's"
                 );
                 Ok(None)

@@ -52,7 +52,7 @@ impl Tree {
         };
         ensure!(
             root.join(COMMAND).is_file(),
-            "{}: there is no {COMMAND} in it; 'cargo xtask stage' makes such a tree",
+            "{}: it has no {COMMAND}; 'cargo xtask stage' makes such a tree",
             root.display()
         );
         Ok(Self { root })
@@ -84,7 +84,7 @@ impl Tree {
                 let folder = self.root.join(part);
                 ensure!(
                     folder.is_dir(),
-                    "{}: there is no {part} in it; is it complete? 'cargo xtask stage' makes all of it",
+                    "{}: it has no {part}; is it complete? 'cargo xtask stage' makes all of it",
                     self.root.display()
                 );
                 self.collect(&folder, &mut files)?;

@@ -51,7 +51,7 @@ impl Job {
 /// The GPUs of a job, on all of its nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Gpus {
-    /// Whole ones.
+    /// Whole GPUs.
     pub(crate) whole: u32,
     pub(crate) shards: u32,
     /// Their type, where Slurm counts it and there is one.
@@ -203,7 +203,7 @@ impl Columns {
         for needed in ["JobIDRaw", "Start", "End", "AllocTRES"] {
             if !names.contains(&needed) {
                 bail!(
-                    "there is no column {needed}; make the file with: SLURM_TIME_FORMAT=%s sacct --allusers --parsable2 \
+                    "column {needed} is missing; make the file with: SLURM_TIME_FORMAT=%s sacct --allusers --parsable2 \
                      --starttime=now-90days --endtime=now --format={FORMAT}"
                 );
             }
@@ -411,7 +411,7 @@ mod tests {
     fn a_file_without_the_columns_says_how_to_make_one() {
         let error = read("JobID|User\n".as_bytes()).unwrap_err().to_string();
         assert!(
-            error.starts_with("there is no column JobIDRaw; make the file with: "),
+            error.starts_with("column JobIDRaw is missing; make the file with: "),
             "{error}"
         );
     }

@@ -29,7 +29,7 @@ impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "there is no {NAME}: not in {}, nor in a folder of PATH; it comes with NVIDIA's driver, so try this on a \
+            "{NAME} is not in {}, nor in a folder of PATH; it comes with NVIDIA's driver, so try this on a \
              node with GPUs",
             FOLDERS.join(", ")
         )

@@ -279,7 +279,7 @@ fn a_node_without_a_driver_has_nothing_to_measure() -> Result<()> {
     assert!(
         output
             .stdout
-            .starts_with("not measured: there is no NVML here"),
+            .starts_with("not measured: NVML is not installed here"),
         "{output}"
     );
     let (report, status) = once(&machine.nodes()[0])?;

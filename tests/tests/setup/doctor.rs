@@ -337,7 +337,7 @@ fn a_machine_without_softmig_is_told_what_to_type() -> Result<()> {
     for part in [
         "\nlibrary   not installed, loaded into none\n",
         "\nERROR POLICY_MISSING policy.toml: ",
-        "\nERROR NODE_CONF /etc/softmig/node.conf: there is no such file, so softmig does nothing here; run 'softmig install",
+        "\nERROR NODE_CONF /etc/softmig/node.conf: the file does not exist, so softmig does nothing here; run 'softmig install",
         "\nsoftmig doctor: 3 errors",
     ] {
         assert!(said.stdout.contains(part), "{part}: {said}");

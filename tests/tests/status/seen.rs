@@ -132,7 +132,7 @@ fn status_says_who_has_what_and_why_others_wait(slurm: Slurm) -> Result<()> {
         ),
         (
             ["--user=nobody-here"],
-            "there is no such user, and no job of that name",
+            "the user does not exist, and has no job",
         ),
     ] {
         let said = cluster.run("alice", &[&["softmig", "status"], &words[..]].concat())?;

@@ -103,7 +103,7 @@ fn lua(folders: &str, plugin: &str, module: &str) -> Seen<Lua> {
         .split(':')
         .map(|folder| Path::new(folder).join(plugin))
         .find(|path| path.exists())
-        .ok_or_else(|| format!("there is no {plugin} in {folders}"))?;
+        .ok_or_else(|| format!("{plugin} is not in {folders}"))?;
     let slurm = needed(&read(&plugin)?)
         .ok_or_else(|| format!("{} names no Lua that it is linked with", plugin.display()))?;
     let first = FOLDERS

@@ -198,7 +198,7 @@ const ASSOCIATION_COLUMNS: [&str; 8] = [
 
 fn accounting(commands: &Commands, settings: &Settings) -> Seen<Accounting> {
     if !settings.get("AccountingStorageType").ends_with("slurmdbd") {
-        return Err("there is no slurmdbd here, and so no QOS".into());
+        return Err("Slurm does not use slurmdbd here, so it has no QOS".into());
     }
     let sacctmgr = |words: &[&str]| {
         let answer = commands.long_answer("sacctmgr", &[&["-nP", "show"], words].concat());

@@ -14,9 +14,8 @@ pub(crate) fn check(in_force: &InForce) -> Vec<Finding> {
         };
         let decides = match &in_force.last_good {
             Some(path) => format!("the last good one decides, {}", path.display()),
-            None => {
-                "the last good one decides, or slices are refused where there is none".to_string()
-            }
+            None => "the last good one decides, or slices are refused if there never was one"
+                .to_string(),
         };
         found.push(Finding::new(
             Code::PolicyUnreadable,

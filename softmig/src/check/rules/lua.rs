@@ -60,7 +60,7 @@ impl What {
     fn script(&self, plugin: &LuaPlugin) -> Option<Finding> {
         let file = self.file;
         let remedy = format!(
-            "'softmig install' places one where there is none; in a script of your own add at its end, before its return, \
+            "'softmig install' places the script if it is missing; to a script of your own add at its end, before its return, \
              the lines of /usr/share/softmig/examples/{file}"
         );
         let text = match &plugin.script {

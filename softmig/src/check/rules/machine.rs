@@ -85,7 +85,7 @@ fn settings(machine: &Machine, found: &mut Vec<Finding>) {
         Ok(None) => found.push(Finding::new(
             Code::NodeConf,
             place,
-            "there is no such file, so softmig does nothing here",
+            "the file does not exist, so softmig does nothing here",
             "run 'softmig install --hook'",
         )),
         Ok(Some(conf)) => {
