@@ -18,23 +18,23 @@ pub struct Instruction {
 /// stack, and cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// The result.
+    /// A function's result.
     R0,
     /// Arguments.
     R1,
     /// The second argument.
     R2,
-    /// The third.
+    /// The third argument.
     R3,
-    /// The fourth.
+    /// The fourth argument.
     R4,
     /// The first that functions keep.
     R6 = 6,
-    /// Another.
+    /// The second that functions keep.
     R7,
-    /// Another.
+    /// The third that functions keep.
     R8,
-    /// Another.
+    /// The fourth that functions keep.
     R9,
     /// The stack.
     Stack,

@@ -182,7 +182,7 @@ impl AsFd for Map {
 }
 
 impl Map {
-    /// Makes one.
+    /// Makes a map of this shape.
     pub(crate) fn new(shape: Shape) -> io::Result<Self> {
         let mut create = Create {
             kind: shape.kind as u32,

@@ -66,7 +66,7 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
-    /// Starts one.
+    /// Starts an arbiter.
     pub fn start(settings: Settings, authorizer: impl Authorizer) -> io::Result<Self> {
         let closer = Arc::new(Closer::new()?);
         let listener = Listener::bind(&settings, &closer)?;

@@ -40,7 +40,7 @@ pub enum DirError {
     Failed {
         /// The action that was tried.
         doing: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
@@ -48,7 +48,7 @@ pub enum DirError {
     /// Another user could change it.
     #[error("{} is not used: it {why}", path.display())]
     Untrusted {
-        /// What.
+        /// The file or folder.
         path: PathBuf,
         /// The fault.
         why: &'static str,

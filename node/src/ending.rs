@@ -22,7 +22,7 @@ pub struct Ending {
 pub struct ByRule {
     /// The rule's name.
     pub rule: String,
-    /// How many.
+    /// The number of ended processes.
     pub processes: u64,
 }
 

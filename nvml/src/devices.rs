@@ -37,9 +37,9 @@ pub struct Gpu {
 /// Whether MIG is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mig {
-    /// Now.
+    /// Whether it is on now.
     pub current: bool,
-    /// After the next reset.
+    /// Whether it is on after the next reset.
     pub pending: bool,
 }
 

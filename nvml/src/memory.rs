@@ -39,7 +39,7 @@ impl Memory {
 /// would promise memory that jobs cannot have.
 ///
 /// # Errors
-/// NVML's.
+/// Returns the error of NVML.
 pub fn memory(device: &Device<'_>) -> Result<Memory, NvmlError> {
     device.memory_info().map(|info| Memory {
         total: info.total,

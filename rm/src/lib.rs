@@ -120,7 +120,7 @@ impl Gpu {
     /// Tells whether something was lost before.
     ///
     /// # Errors
-    /// The driver's.
+    /// Returns the error of the driver.
     pub fn switches(&mut self, to: &mut Vec<Switch>) -> Result<bool, Error> {
         self.log.read(&self.control, self.client, to)
     }

@@ -34,7 +34,7 @@ pub(crate) struct Model {
 /// The models to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
-    /// Nothing.
+    /// No model.
     Nothing,
     /// Models of which nothing is kept.
     Unknown,

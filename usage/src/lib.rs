@@ -212,7 +212,7 @@ pub struct JobGpu {
 pub struct Findings {
     /// The rule's name, such as `memory` or `seat` (docs/monitor.md).
     pub kind: String,
-    /// How often.
+    /// The number of findings.
     pub count: u64,
 }
 

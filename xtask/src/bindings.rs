@@ -48,7 +48,7 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// Does it.
+    /// Generates the bindings, or checks them.
     pub(crate) fn run(&self) -> Result<()> {
         if self.check {
             return check();

@@ -52,7 +52,7 @@ impl Class {
 /// One line of memory.txt: a function in all its forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Their effect.
+    /// The effect of its functions.
     pub class: Class,
     /// The names of its forms. One that ends with `*` matches all that begin like it.
     pub names: Vec<String>,

@@ -58,7 +58,7 @@ pub enum Taken {
     FromSlack,
     /// From the job. `held` is the most that its processes hold now.
     Granted {
-        /// In units.
+        /// The units that they hold.
         held: u64,
     },
 }

@@ -41,7 +41,7 @@ impl<'a, T: Copy> Out<'a, T> {
         Self(places.as_mut_ptr(), PhantomData)
     }
 
-    /// No place.
+    /// A place that the program did not name.
     pub(crate) fn null() -> Self {
         Self(core::ptr::null_mut(), PhantomData)
     }
@@ -56,7 +56,7 @@ impl<'a, T: Copy> Out<'a, T> {
         self.input().get()
     }
 
-    /// Writes there.
+    /// Writes a value to the place.
     #[inline]
     pub(crate) fn set(self, value: T) {
         if !self.0.is_null() {

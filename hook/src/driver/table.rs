@@ -170,7 +170,7 @@ macro_rules! ask {
         use $crate::driver::table::c_name;
 
         $(
-            /// The driver's.
+            /// Calls the driver's own function.
             #[allow(non_snake_case, unsafe_code, reason = "the driver's names")]
             #[inline(never)]
             pub(crate) fn $name($($argument: $kind),*) -> $result {
@@ -202,7 +202,7 @@ macro_rules! ask_exported {
         fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> $result:ty;
     )*) => {
         $(
-            /// The driver's.
+            /// Asks the exported function of the driver.
             #[allow(non_snake_case, unsafe_code, reason = "the driver's names")]
             #[inline]
             pub(crate) fn $name($($argument: $kind),*) -> $result {

@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn answer_dlvsym(
 
 /// One of the functions that we export, or that we do not and should.
 enum Export {
-    /// The driver's.
+    /// In the place of the driver's function of this row.
     Driver(&'static Library, &'static Row),
     /// A form of a row's function that we do not know.
     NewForm(&'static Library, &'static Row),
@@ -232,7 +232,7 @@ impl Export {
 enum Next {
     /// To an object before this library, which has this.
     Before(*const ()),
-    /// Here.
+    /// To this library.
     Us,
     /// The caller comes after this library.
     Behind,

@@ -70,7 +70,7 @@ enum StandIn {
     Theirs,
     /// Our export.
     Ours(&'static Row),
-    /// Nothing.
+    /// No function: the program is refused this one.
     Refused,
 }
 

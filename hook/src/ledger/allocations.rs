@@ -167,7 +167,7 @@ impl Table {
 }
 
 impl Holdings {
-    /// Nothing.
+    /// An empty list.
     pub(crate) const fn new() -> Self {
         Self {
             shards: [const { Shard(Locked::new(Table::EMPTY)) }; SHARDS],

@@ -137,7 +137,7 @@ impl LimitedGpu {
         }
     }
 
-    /// Gives back.
+    /// Gives units back to the job.
     #[inline]
     pub(crate) fn refund(&self, units: u32) {
         if let Some(gpu) = self.known.gpu {

@@ -39,7 +39,7 @@ impl Drop for Busy {
 pub(crate) struct Calls(u64);
 
 impl Calls {
-    /// Those now.
+    /// The calls at this moment.
     pub(super) fn of(count: &AtomicU64) -> Self {
         Self(count.load(Ordering::SeqCst))
     }

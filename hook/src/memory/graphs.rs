@@ -275,7 +275,7 @@ struct Growth {
 }
 
 impl Growth {
-    /// Reserves it.
+    /// Reserves this memory.
     #[cold]
     #[inline(never)]
     fn of(exec: CUgraphExec, function: &CStr) -> Result<Option<Self>, CUresult> {

@@ -257,7 +257,7 @@ impl<T: Sync> Kept<T> {
     /// Where there will be no value.
     const NEVER: *mut T = core::ptr::without_provenance_mut(1);
 
-    /// None.
+    /// A cell without a value.
     pub(crate) const fn new() -> Self {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
@@ -343,7 +343,7 @@ unsafe impl<T: Send + Sync> Sync for Once<T> {}
 unsafe impl<T> Zeroed for Once<T> {}
 
 impl<T: Copy> Once<T> {
-    /// Nothing yet.
+    /// A cell without a value yet.
     pub(crate) const fn new() -> Self {
         Self {
             state: AtomicU32::new(EMPTY),

@@ -1,11 +1,11 @@
-//! Time.
+//! The time, by the kernel or the processor.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::{processor, sys};
 
-/// A timer of the kernel's may be so late, in nanoseconds, where a thread asks for it; else it is 50 us.
+/// The most that a timer of the kernel may be late, in nanoseconds, if a thread asks for that. Otherwise it is 50 us.
 const FINE: u64 = 1_000;
 
 /// The nanoseconds of `CLOCK_MONOTONIC`, to some hundred: by the processor's counter where the kernel was asked lately. A

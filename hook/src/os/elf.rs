@@ -280,7 +280,7 @@ fn word(hash: usize, index: u32) -> u32 {
     unsafe { (at as *const u32).read() }
 }
 
-/// The gABI's.
+/// The hash of a symbol's name, as the System V ABI defines it.
 fn system_v_hash(name: &[u8]) -> u32 {
     name.iter().fold(0, |hash: u32, &byte| {
         let hash = hash.wrapping_shl(4).wrapping_add(byte.into());

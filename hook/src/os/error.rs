@@ -13,7 +13,7 @@ impl Error {
     pub(crate) const MISSING: Self = Self(libc::ENOENT);
     /// The file is larger than what may be read of it.
     pub(crate) const TOO_LONG: Self = Self(libc::EFBIG);
-    /// Not now.
+    /// The call can be repeated later.
     pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
 }
 

@@ -1,4 +1,4 @@
-//! Files.
+//! Opens and reads files.
 
 use core::ffi::{CStr, c_int};
 

@@ -47,7 +47,7 @@ struct Headers {
 }
 
 impl Debug {
-    /// This process's.
+    /// The loader's data of this process.
     fn of_this_process() -> Option<&'static Self> {
         Self::of(Headers {
             first: sys::auxiliary(libc::AT_PHDR) as *const libc::Elf64_Phdr,

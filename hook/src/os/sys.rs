@@ -95,7 +95,7 @@ pub(super) fn errno() -> c_int {
     unsafe { place.read() }
 }
 
-/// Sets it.
+/// Sets `errno`.
 pub(super) fn set_errno(errno: c_int) {
     // SAFETY: see above.
     let place = unsafe { libc::__errno_location() };

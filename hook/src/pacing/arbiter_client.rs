@@ -52,7 +52,7 @@ pub(super) struct Turns {
     word: AtomicU32,
     /// The turn that is over and not answered; 0 for none.
     ending: AtomicU32,
-    /// Since when.
+    /// The time since which it is over.
     ending_since: AtomicU64,
     /// Of the thread that answers.
     answering: Lock,
@@ -203,7 +203,7 @@ impl Turns {
         self.sampled.load(Ordering::Relaxed) != 0
     }
 
-    /// See above.
+    /// Says whether a thread is awake that samples the launches.
     pub(super) fn set_sampled(&self, are_sampled: bool) {
         self.sampled.store(are_sampled.into(), Ordering::SeqCst);
     }
@@ -228,7 +228,7 @@ impl Turns {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// See above.
+    /// Counts a thread that no longer waits.
     pub(super) fn wait_ends(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }

@@ -41,7 +41,7 @@ impl Stretch {
 }
 
 impl Covered {
-    /// Nothing.
+    /// A record without intervals.
     pub(super) const fn new() -> Self {
         Self {
             stretches: [Stretch::NONE; ROOM],

@@ -59,7 +59,7 @@ impl Own {
         }
     }
 
-    /// The GPU's.
+    /// The UUID of the GPU.
     pub(super) fn uuid(&self) -> &CUuuid {
         &self.uuid
     }

@@ -74,7 +74,7 @@ const UNSURE: u64 = 1 << 47;
 pub(super) struct Pending {
     /// Estimated nanoseconds.
     pub(super) cost: u64,
-    /// How many launches.
+    /// The number of launches.
     pub(super) count: u64,
     /// Their kind, if there is one.
     pub(super) key: Option<Key>,

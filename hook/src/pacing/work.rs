@@ -5,7 +5,7 @@
 pub(crate) struct Work {
     /// A kernel, or a graph that can be launched.
     pub(crate) what: u64,
-    /// How much of it.
+    /// The size of the work.
     pub(crate) size: u64,
     /// It may begin before what was launched before it has ended.
     pub(crate) is_chained: bool,

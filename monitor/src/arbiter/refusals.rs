@@ -28,7 +28,7 @@ pub(super) struct Refusals(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
-    /// By process.
+    /// The refused processes, and when each asked.
     refused: BTreeMap<u32, Nanos>,
     /// When this second began, and how many connections came in it.
     second: (Nanos, u32),

@@ -23,7 +23,7 @@ pub(super) struct Session {
     process: Option<OwnedFd>,
     has_left: AtomicBool,
     is_unruly: AtomicBool,
-    /// Its job's.
+    /// The limit of its job.
     pub(super) bell: Arc<RateLimit>,
     channels: Mutex<Channels>,
     /// The version of the page's channels that these are.

@@ -27,7 +27,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// This machine's.
+    /// The places of this machine.
     pub fn of_this_machine() -> Self {
         Self::in_folder(Path::new("/etc"), 0)
     }

@@ -11,10 +11,10 @@ pub struct ProcessId {
     pub began: u64,
 }
 
-/// Whose processes are.
+/// The owner of processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
-    /// A job's.
+    /// A job, by its number.
     Job(u32),
     /// Those of a job whose number is not known, by its SLUID.
     Sluid(String),
@@ -70,7 +70,7 @@ pub enum Seat {
 /// A process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which.
+    /// The process.
     pub id: ProcessId,
     /// Whether it computes there, and does not only draw.
     pub computes: bool,
@@ -87,7 +87,7 @@ pub struct Process {
 /// A holder on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Who.
+    /// The owner of its processes.
     pub holder: Holder,
     /// Its user, where that is known.
     pub uid: Option<u32>,

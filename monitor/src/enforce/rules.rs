@@ -114,9 +114,9 @@ pub enum Consequence {
 /// Something that is wrong, as it was seen long enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
-    /// Which rule.
+    /// The rule that was broken.
     pub rule: Rule,
-    /// Whose processes.
+    /// The owner of the processes.
     pub holder: Holder,
     /// Their user.
     pub uid: Option<u32>,

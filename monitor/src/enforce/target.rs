@@ -14,7 +14,7 @@ use std::path::Path;
 /// A process that may get a signal.
 #[derive(Debug)]
 pub struct Target {
-    /// Which.
+    /// The process.
     pub id: ProcessId,
     pidfd: OwnedFd,
 }

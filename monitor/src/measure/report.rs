@@ -85,7 +85,7 @@ pub struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Whose it is.
+    /// Its owner is known.
     Known,
     /// It ended while it was looked at, or its number is another container's.
     Gone,

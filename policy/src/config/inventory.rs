@@ -24,7 +24,7 @@ pub struct Nodes {
 pub struct NodeGpus {
     /// The type, as gres.conf and the request have it.
     pub kind: String,
-    /// How many.
+    /// The number of these GPUs.
     pub count: u32,
 }
 

@@ -45,7 +45,7 @@ impl End {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutsideJobs {
-    /// Nothing.
+    /// Such use is left alone.
     #[default]
     Allow,
     /// A line in the log.

@@ -50,11 +50,11 @@ impl Holder {
 /// A time, relative to that of the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// Before it.
+    /// Before the reservation.
     Ahead,
-    /// In it.
+    /// In the reservation.
     Open,
-    /// After it.
+    /// After the reservation.
     Over,
 }
 

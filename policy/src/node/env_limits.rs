@@ -46,9 +46,9 @@ impl Tenths {
 pub enum EnvironmentError {
     /// Not plain text.
     Encoding,
-    /// No size.
+    /// The memory is not a size.
     Memory(SizeError),
-    /// No percentage.
+    /// The share is not a percentage.
     Compute,
 }
 

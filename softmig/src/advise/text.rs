@@ -3,7 +3,7 @@
 use super::advice::{Advice, Count, OfType, Replayed};
 use crate::table::{columns, whole};
 
-/// For people.
+/// The advice as text.
 pub(crate) fn plain(advice: &Advice) -> String {
     let (Some(from), Some(to)) = (advice.from, advice.to) else {
         return "There are no jobs with GPUs that ended.\n".to_string();

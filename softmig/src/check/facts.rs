@@ -370,7 +370,7 @@ pub(crate) struct MemoryLimit {
 /// A container runtime of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Runtime {
-    /// Which.
+    /// The runtime.
     pub(crate) kind: RuntimeKind,
     /// The file to be changed, or the folder for softmig's.
     pub(crate) place: String,

@@ -188,7 +188,7 @@ codes! {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Which.
+    /// The code of the finding.
     pub(crate) code: Code,
     /// The file, setting, node, partition or table.
     pub(crate) place: String,

@@ -4,7 +4,7 @@ use softmig_policy::{MaybeKnown, Policy, Submitter, Verdict};
 
 /// An answer, and the accounts that get it.
 pub(super) struct Case {
-    /// Those that the policy names.
+    /// The accounts that the policy names.
     pub(super) accounts: Vec<String>,
     /// Whether it is also that of every account which it does not name.
     pub(super) any_other: bool,

@@ -31,7 +31,7 @@ pub(super) struct Offer {
     pub(super) memory_mib: Option<u32>,
     /// How many could start now.
     pub(super) free: u64,
-    /// Where.
+    /// The nodes on which they could start.
     pub(super) nodes: Vec<String>,
     /// The partitions of these nodes.
     pub(super) partitions: BTreeSet<String>,

@@ -17,7 +17,7 @@ pub(super) enum Found {
     Used(Box<usage::Node>),
     /// Its limits alone, in words.
     Limits(String),
-    /// Nothing.
+    /// Neither of them.
     Nothing,
 }
 

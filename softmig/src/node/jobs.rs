@@ -37,7 +37,7 @@ pub(crate) struct Survey {
     pub(crate) named: Vec<JobId>,
     /// Those of which nothing is known.
     pub(crate) unknown: Vec<JobId>,
-    /// Why not.
+    /// Why slurmctld did not answer, if it did not.
     pub(crate) silence: Option<String>,
     /// Whether slurmctld let one question pass without an answer. It would do so with the next ones.
     late: bool,

@@ -62,7 +62,7 @@ impl Leftovers {
         left
     }
 
-    /// Names them.
+    /// Prints what is left.
     pub(crate) fn tell(&self) {
         for (path, what) in &self.folders {
             say!("left: {} ({what})", path.display());

@@ -123,7 +123,7 @@ impl Step for Written {
     }
 }
 
-/// Removes it.
+/// Removes the record.
 pub(crate) fn remove() -> anyhow::Result<()> {
     if let Some(dir) = Dir::open(Path::new(FOLDER), 0).map_err(explained)? {
         dir.remove(NAME).map_err(explained)?;

@@ -30,7 +30,7 @@ struct JsonNode<'a> {
     state: &'a str,
     /// Whether jobs start here.
     open: bool,
-    /// Why not.
+    /// Why jobs do not start here.
     reason: Option<&'a str>,
     partitions: &'a [String],
     gpus: Vec<JsonGpu<'a>>,

@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 
 const WIDTH: usize = 80;
 
-/// All lines.
+/// All lines of the answer.
 pub(super) fn of(picture: &Picture) -> Vec<String> {
     let rows = JobRows::of(picture);
     let mut lines = nodes(picture, &rows);

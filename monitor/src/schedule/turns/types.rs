@@ -40,7 +40,7 @@ pub struct Said {
 /// The values to write on a process's page: first the terms, then the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Whose page.
+    /// The seat whose page gets the word.
     pub seat: SeatId,
     /// The new word.
     pub word: u32,

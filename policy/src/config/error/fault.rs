@@ -55,7 +55,7 @@ pub(crate) enum Wanted {
     Map,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// In words.
+    /// These words.
     Own(String),
 }
 
