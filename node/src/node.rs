@@ -142,7 +142,7 @@ pub struct Run {
     pub dir: Dir,
     /// Whether each job's folder is to be a file system of its own.
     pub mounts: bool,
-    /// Unlocks when it is closed, be it by a signal. `None` when there could be none.
+    /// The lock, which is released when this is closed or the process dies. `None` if it could not be locked.
     _lock: Option<File>,
 }
 

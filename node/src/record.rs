@@ -97,7 +97,7 @@ pub fn record_if_missing(node: &Node, job: &Job, conf: &JobConf) -> Result<bool,
     Ok(missing)
 }
 
-/// Gives the conf that a job has its second name, if it has none: a prolog of before an upgrade of Slurm knew no SLUID,
+/// Gives a job's conf its second name if that is missing: a prolog from before an upgrade of Slurm knew no SLUID,
 /// and the job's next steps may be in control groups that are named by it. Tells whether it did.
 pub fn name_by_sluid(node: &Node, job: &Job) -> Result<bool, RecordError> {
     let (Some(run), Some(sluid)) = (node.open()?, &job.sluid) else {

@@ -37,10 +37,10 @@ pub enum UsageError {
     },
 }
 
-/// The monitor's last figures of a job, as an object of its node with this job alone; `None` where there are none.
+/// The monitor's last figures of a job, as an object of its node with this job alone; `None` without figures.
 ///
 /// # Errors
-/// There are some, and they cannot be used.
+/// Says why figures that exist cannot be used.
 pub fn read(node: &Node, id: JobId) -> Result<Option<usage::Node>, UsageError> {
     let path = node.run.join("jobs").join(id.to_string());
     let Some(folder) = Dir::open(&path, node.owner)? else {

@@ -65,7 +65,7 @@ pub enum Standing {
     Whole,
     /// Its MIG instances, and not the GPU.
     Divided,
-    /// Nothing: MIG is on and there are no instances.
+    /// Nothing: MIG is on and has no instances.
     Empty,
     /// It is not known.
     #[default]

@@ -54,7 +54,7 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                 gpu.standing = Standing::of(mig, gpu.instances.len());
                 if let Err(error) = all {
                     first.say(format!("MIG instances: {error}"));
-                    // It is not known whether there are none.
+                    // NVML failed, so the GPU may have instances.
                     if gpu.standing == Standing::Empty {
                         gpu.standing = Standing::Unreadable;
                     }

@@ -312,7 +312,7 @@ fn unseen(policy: &Policy, request: &Request, submitter: &Submitter) -> Vec<&'st
     open.map(|(_, what)| what).collect()
 }
 
-/// One name, where there can be no list.
+/// One name, for an option that takes no list.
 fn one_name(name: &str) -> Result<String, String> {
     match name {
         "" => Err("a name is missing".to_string()),

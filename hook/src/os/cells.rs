@@ -254,7 +254,7 @@ pub(crate) struct Kept<T: 'static>(AtomicPtr<T>);
 unsafe impl<T> Zeroed for Kept<T> {}
 
 impl<T: Sync> Kept<T> {
-    /// Where there will be no value.
+    /// The mark of a cell that never gets a value.
     const NEVER: *mut T = core::ptr::without_provenance_mut(1);
 
     /// A cell without a value.
@@ -292,7 +292,7 @@ impl<T: Sync> Kept<T> {
         }
     }
 
-    /// Says that there will be no value, unless there is another than `before`.
+    /// Notes that the cell never gets a value, if it still has `before`.
     pub(crate) fn give_up(&self, before: Option<&'static T>) {
         let _ = self.compare_exchange(before, Self::NEVER);
     }
@@ -308,7 +308,7 @@ impl<T: Sync> Kept<T> {
         done.map(drop)
     }
 
-    /// Whether there will be no value.
+    /// Whether the cell never gets a value.
     pub(crate) fn is_given_up(&self) -> bool {
         core::ptr::eq(self.0.load(Ordering::Acquire), Self::NEVER)
     }

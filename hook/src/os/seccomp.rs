@@ -66,7 +66,7 @@ const FILTER: [libc::sock_filter; 14] = [
 ///
 /// # Errors
 ///
-/// The kernel's, which has no filters, or has none for this process.
+/// The kernel's error: it does not know filters, or does not let this process have one.
 pub(crate) fn keep_from_driver() -> Result<(), Error> {
     sys::set_no_new_privileges()?;
     let program = libc::sock_fprog {

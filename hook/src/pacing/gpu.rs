@@ -343,8 +343,7 @@ impl PacedGpu {
         self.stalled.load(Ordering::Relaxed) > 0 || self.is_blocked()
     }
 
-    /// The most that is in flight. A turn that ends is handed over soon; where there are none, programs launch ahead as they
-    /// like.
+    /// The most that is in flight. A turn that ends is handed over soon; without turns, programs launch ahead as they like.
     fn window(&self) -> u64 {
         if self.turns.are_off() {
             return u64::MAX;

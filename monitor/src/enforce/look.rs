@@ -56,7 +56,7 @@ pub enum Spared {
 /// A process's seat at the arbiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seat {
-    /// It has one.
+    /// The process has one.
     Given,
     /// It has none, and may have tried: it asked in vain of late, it is of a user who gets none, or it began before
     /// this arbiter.
@@ -105,7 +105,7 @@ pub struct Tenant {
     pub processes: Vec<Process>,
 }
 
-/// Memory of a GPU that is in no process's figure, and who may keep it.
+/// Memory of a GPU that is in no process's figure, and the processes that may hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
     /// The GPU's UUID.

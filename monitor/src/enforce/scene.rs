@@ -1,4 +1,4 @@
-//! Makes a look of a measurement: adds who has a seat, and who is never to be ended.
+//! Makes a look of a measurement: adds the processes that have seats, and those that are never ended.
 
 use crate::arbiter::{Seats, Unseated, uuid};
 use crate::enforce::look::{Claim, Holder, Look, Process, ProcessId, Seat, Spared, Stray, Tenant};

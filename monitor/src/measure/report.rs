@@ -151,7 +151,7 @@ pub struct JobGpu {
     pub holding: Holding,
     /// Whether it is one of those that the job was given; `null` where its conf does not name them.
     pub assigned: Option<bool>,
-    /// The job's limit; `null` where it has none, or none that is known.
+    /// The job's limit; `null` without one, or if it is not known.
     pub limit_bytes: Option<u64>,
     /// Its memory beyond that.
     pub excess_bytes: Option<u64>,

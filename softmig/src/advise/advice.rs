@@ -56,9 +56,9 @@ pub(crate) struct Unknowns {
     pub(crate) no_type: Count,
     /// The policy does not have it.
     pub(crate) other_type: Count,
-    /// No figure of memory.
+    /// Jobs without a figure of memory.
     pub(crate) no_memory: Count,
-    /// One of memory, which a slice has, but none of utilization.
+    /// Jobs whose figure of memory fits a slice, but without a figure of utilization.
     pub(crate) no_utilization: Count,
 }
 

@@ -39,7 +39,7 @@ pub(super) fn make(policy: &Policy, version: SlurmVersion, now: i64) -> Generate
     text.file("softmig-reservations.sh")
 }
 
-/// Why there can be no reservation.
+/// Why the reservations cannot be made, if they cannot.
 fn why_not(policy: &Policy, version: SlurmVersion) -> Option<String> {
     let keeps = "The type of its own keeps others off such a GPU, but not off the node's CPUs; a reservation of the whole node would:\n  \
                  scontrol create reservation ReservationName=NAME Nodes=NODE Users=USER StartTime=... EndTime=... Flags=IGNORE_JOBS";

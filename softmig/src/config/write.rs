@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 /// The outcome for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// There was none.
+    /// The file did not exist.
     New(PathBuf),
-    /// It said the same already.
+    /// The file said the same already.
     Unchanged(PathBuf),
     /// An earlier one of softmig's was there, as it had been written.
     Renewed(PathBuf),

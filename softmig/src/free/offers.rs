@@ -128,7 +128,7 @@ impl Offer {
             let gpus = || node.gpus.iter().filter(|gpu| gpu.kind == self.kind);
             let mut count: u64 = gpus().map(of_gpu).sum();
             if let (Some(hidden), Some(limits)) = (node.unplaced.get(&self.kind), &self.limits) {
-                // Wherever these are, there are no more.
+                // The hidden shards may be on any of these GPUs, so only their sum counts.
                 let free: u64 = gpus().filter_map(Gpu::free).sum();
                 count =
                     count.min(free.saturating_sub(*hidden) / u64::from(limits.share().shards()));

@@ -51,7 +51,7 @@ impl fmt::Display for BillingWeights {
 pub(crate) struct Partition {
     /// Its name.
     pub(crate) name: String,
-    /// The names of its nodes, as in `[[nodes]]`; none where the inventory has none that fit.
+    /// The names of its nodes, as in `[[nodes]]`; empty if no node of the inventory fits.
     pub(crate) nodes: Vec<String>,
     /// MaxTime: the longest of its routes.
     pub(crate) max_time: Option<WallTime>,

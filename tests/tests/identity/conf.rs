@@ -144,7 +144,7 @@ fn a_user_cannot_write_his_conf_as_root_of_a_namespace(slurm: Slurm) -> Result<(
     ))
 }
 
-/// He could as well cover the library: what mounts of a user's own hide, the monitor sees.
+/// The user could also cover the library. The monitor sees what a user's own mounts hide.
 fn who_covers_the_confs_gets_no_gpu(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let cover = "mount -t tmpfs none /run/softmig && exec whose";

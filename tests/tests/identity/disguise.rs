@@ -32,7 +32,7 @@ fn an_empty_environment_hides_no_job(slurm: Slurm) -> Result<()> {
 
 fn another_jobs_number_in_the_environment_changes_nothing(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
-    // Another of his own, one without limits, another user's, and none that there ever was.
+    // Another job of the user, one without limits, another user's job, and a job that never was.
     for other in [site.quarter, site.whole, site.bobs, 4_000_000] {
         site.assert_known(&format!(
             "export SLURM_JOB_ID={other} SLURM_JOBID={other} SLURM_JOB_UID=0 SLURM_STEP_ID=1\nwhose"
@@ -115,7 +115,7 @@ fn who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus(slurm: Slurm)
     for script in HIDDEN {
         let smallest = [Answer::limited_as_on_its_gpus(site.quarter)];
         assert_eq!(site.step(site.quarter, script)?, smallest, "{script}");
-        // Bob's half is on the same GPU: he loses by it.
+        // Bob's half is on the same GPU, so Bob loses by it.
         let bob = step(&site.cluster, "bob", site.bobs, script)?;
         assert_eq!(bob, smallest, "{script}");
         let half = [Answer::limited_as_on_its_gpus(site.half)];

@@ -239,7 +239,7 @@ fn a_folder_with_a_jobs_name_below_a_users_own_is_no_job(slurm: Slurm) -> Result
     Ok(())
 }
 
-/// A namespace that begins at the user's own folder shows any path that he likes.
+/// A namespace that begins at the user's own folder shows any path that the user likes.
 fn a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups(
     slurm: Slurm,
 ) -> Result<()> {

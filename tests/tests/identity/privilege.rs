@@ -1,4 +1,4 @@
-//! Programs with other rights than their user's: any user can make one of his own, and is held all the same. The
+//! Programs with other rights than their user's: any user can make one, and is still held. The
 //! library says nothing in them, whatever the level, so their silence shows that they are what they should be.
 
 use anyhow::Result;

@@ -61,7 +61,7 @@ fn the_library_is_in_every_new_process_and_goes_again(slurm: Slurm) -> Result<()
     softmig(&machine, &["uninstall", "--hook"])?.ok()?;
     assert!(!healthy(&machine)?);
     assert_eq!(state(&machine)?.replace("total 0\n", ""), before);
-    // Its node goes on knowing what it is to do, and who runs keeps what he has.
+    // The node keeps its mode, and programs that run keep the library.
     assert!(machine.read("/etc/softmig/node.conf")?.is_some());
     wait_for_maps(&machine, &format!("{LIBRARY} (deleted)"))?;
     drop(sleeper);

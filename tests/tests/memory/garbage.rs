@@ -43,7 +43,7 @@ impl Spoilt {
         ledger::make(&self.path, 1)
     }
 
-    /// The neighbour has his whole slice.
+    /// The neighbour has its whole slice.
     fn check_neighbour(&self) -> Result<()> {
         let said = self
             .stand

@@ -62,7 +62,7 @@ fn a_student_has_two_slices_and_the_third_waits(slurm: Slurm) -> Result<()> {
     let second = run(&cluster, "alice", QUARTER)?;
     let third = stay(&cluster, "alice", &[QUARTER])?;
     cluster.wait_reason(third, AT_THE_LIMIT)?;
-    // Another student has two of his own.
+    // Another student has two shards of their own.
     let others = [run(&cluster, "bob", HALF)?];
 
     // A CPU job is not held up, and is not in the class's QOS.

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryLimits_v1(
 ) -> nvmlReturn_t {
     static FUNCTION: Function = Function::new("nvmlDeviceGetMemoryLimits_v1");
     count(&FUNCTION);
-    // SAFETY: who calls gives a struct of his own, or null.
+    // SAFETY: the caller gives its own struct, or null.
     let Some(limits) = (unsafe { limits.as_mut() }) else {
         return NVML_ERROR_INVALID_ARGUMENT;
     };
