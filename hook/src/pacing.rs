@@ -214,7 +214,7 @@ fn break_off(stream: Stream) {
     }
 }
 
-/// Whether there may be a context that [`seat_contexts`] did not see: the driver has made channels, as it does for each.
+/// Whether a context may exist that [`seat_contexts`] did not see: the driver has made channels, as for each context.
 static HAS_NEW_CONTEXT: AtomicBool = AtomicBool::new(false);
 
 /// A context was made, perhaps while another thread looked.

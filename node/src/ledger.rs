@@ -33,8 +33,8 @@ pub(crate) fn make(run: &Run, job: &Job, gpus: usize) -> Result<(), DirError> {
     Ok(())
 }
 
-/// Whether the job has this file already. Changes by its user harm that user alone: were it replaced under
-/// processes that have it mapped, those that come after would not know what they hold.
+/// Whether the job has this file already. It is then kept, since changes by its user harm that user alone. If it were
+/// replaced, new processes would not know what those hold that have the old one mapped.
 fn is_there(folder: &Dir, name: &str, job: &Job) -> Result<bool, DirError> {
     let Some(stat) = folder.stat_of(name)? else {
         return Ok(false);

@@ -43,8 +43,8 @@ fn is_settled(above: &Dir, name: &str) -> Result<bool> {
     folder.map_or(Ok(false), |folder| Ok(!folder.names()?.is_empty()))
 }
 
-/// Whether what this process mounts there is seen by all who see the folder. Otherwise the monitor and sessions of
-/// users would miss the limits of jobs: if slurmd has a mount namespace of its own, or the prolog runs in its job's.
+/// Whether all processes that see the folder also see what this process mounts there. They do not if slurmd has its own
+/// mount namespace, or if the prolog runs in its job's. The monitor and sessions of users would then miss the limits of jobs.
 fn all_would_see(above: &Dir) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
     if let (Ok(own), Ok(first)) = (namespace("self"), namespace("1"))

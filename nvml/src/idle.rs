@@ -1,4 +1,4 @@
-//! Whether anything runs on a GPU.
+//! Finds out whether anything runs on a GPU.
 
 use crate::library::open;
 use nvml_wrapper::error::NvmlError;

@@ -1,4 +1,4 @@
-//! Whether softmig-monitor runs on this node, which lets jobs take turns, and `softmig monitor`, which runs it once.
+//! Asks whether softmig-monitor runs on this node. Also `softmig monitor`, which runs it once.
 
 use anyhow::bail;
 use clap::Args;

@@ -42,7 +42,7 @@ impl Class {
         ("harmless", Class::Harmless),
     ];
 
-    /// Whether an account of device memory has to know of such a function: it is a row, or there is a reason.
+    /// Whether an account of device memory has to know of such a function. It then has a row or a reason.
     #[must_use]
     pub fn is_counted(self) -> bool {
         !matches!(self, Class::Host | Class::Outside | Class::Harmless)

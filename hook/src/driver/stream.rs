@@ -74,7 +74,7 @@ impl Stream {
         self.handle as usize > 2 && (are_several_contexts() || !device::has_one_gpu())
     }
 
-    /// Whether what it is given becomes a graph. Where another stream of the context is captured, the legacy default
+    /// Whether the stream is captured, so that its work becomes a graph. Where another stream of the context is captured, the legacy default
     /// stream cannot be asked, and allocates nothing either.
     pub(crate) fn is_capturing(self) -> bool {
         let mut status: CUstreamCaptureStatus = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -479,8 +479,8 @@ impl Ticket {
     }
 }
 
-/// Whether to measure a launch that is known well: one of `one_of`, by an unpredictable number, the last digits of a
-/// clock.
+/// Whether to measure a launch that is known well. An unpredictable number, the last digits of a clock, draws one of
+/// `one_of`.
 #[inline]
 fn is_drawn(ticks: u64, one_of: u64) -> bool {
     let mixed = ticks.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

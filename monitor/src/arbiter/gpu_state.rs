@@ -302,7 +302,7 @@ impl GpuState {
         next.into_iter().chain(self.beat).min()
     }
 
-    /// Whether jobs get the GPU by its own scheduler, now that this was heard; and then sees to it that they do.
+    /// Steers the GPU's own scheduler, and tells whether that shares the GPU. If not, jobs take turns.
     fn is_steered(&mut self, now: Nanos) -> bool {
         if self.steering.is_none() && !self.begin_to_steer(now) {
             return false;

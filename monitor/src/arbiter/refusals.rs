@@ -74,8 +74,8 @@ impl Refusals {
     }
 }
 
-/// Whether a process that was refused for this reason may have a seat some other time. One that asked for what it can never have
-/// has not tried.
+/// Whether a process that was refused for this reason may get a seat later. A process that asked for something it can never
+/// have does not count as one that tried.
 fn is_excuse(why: Errno) -> bool {
     !matches!(why, Errno::INVAL | Errno::NOENT)
 }

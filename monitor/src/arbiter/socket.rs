@@ -175,7 +175,7 @@ pub(super) fn receive(client: &ClientSocket) -> Option<Asked> {
     Some(Asked::Seat(Request::from_bytes(bytes)?.gpu))
 }
 
-/// Whether a client has taken its answer, or is no more: one that has only said that it reads no more still has it.
+/// Whether a client has taken its answer or is gone. A client that only shut its socket down has not taken it.
 pub(super) fn is_taken(client: &ClientSocket) -> bool {
     let mut unread: libc::c_int = 0;
     // SAFETY: writes one number, to memory that lives through the call.

@@ -1,4 +1,5 @@
-//! Whether this node holds processes to limits, and since when: its node.conf, and the list of libraries that every process loads.
+//! Finds out since when this node holds processes to limits, by its node.conf and by the list of libraries that every
+//! process loads.
 //!
 //! Both hold for processes that begin after a change. So none is ended that began before the later of the two.
 

@@ -119,7 +119,8 @@ fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
     conf.limits.map(|_| job)
 }
 
-/// Whether one of the files after the first `seen` is the driver's. An error is how many were looked at when none was `left`.
+/// Whether one of the process's files after the first `seen` is a device of the driver. Returns as an error how many files
+/// were looked at when none was `left` to look at.
 fn has_driver_open(process: &Path, seen: usize, left: &mut usize) -> Result<bool, usize> {
     let files = fs::read_dir(process.join("fd"))
         .into_iter()

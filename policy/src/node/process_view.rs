@@ -44,7 +44,7 @@ pub trait ProcessView {
     fn user_namespace(&self) -> Result<u64, OsError>;
     /// The user who started the process.
     fn real_uid(&self) -> u32;
-    /// Whether the process has other rights than its user, whose words then do not count (`AT_SECURE`).
+    /// Whether the process has other rights than its user (`AT_SECURE`). The user's environment then does not count.
     fn is_secure(&self) -> bool;
     /// A variable of the environment.
     fn variable(&self, name: &CStr) -> Option<&[u8]>;

@@ -25,8 +25,8 @@ pub(crate) struct Cluster {
     pub(crate) settings: Settings,
     /// cgroup.conf.
     pub(crate) cgroup: Seen<Settings>,
-    /// Whether control groups are of version 1 where Slurm runs that was asked. Where cgroup.conf names none, its nodes'
-    /// are likely the same.
+    /// Whether control groups are of version 1 on the machine whose Slurm was asked. If cgroup.conf names no version, its
+    /// nodes likely have the same.
     pub(crate) has_cgroup_v1: bool,
     /// The nodes, with and without GPUs.
     pub(crate) nodes: Vec<Node>,
@@ -419,7 +419,7 @@ pub(crate) struct Cgroups {
     /// Whether there is a hierarchy of version 2 with controllers, or one of version 1 with devices or freezer: where
     /// Slurm makes groups for jobs.
     pub(crate) usable: bool,
-    /// Of steps that run here: what the kernel says of where they are, and no job can be read from.
+    /// The control groups of steps that run here and from which no job can be read.
     pub(crate) unknown: Vec<String>,
     /// Whether this is inside a job, whose own place counts then.
     pub(crate) in_job: bool,

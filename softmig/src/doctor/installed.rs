@@ -1,4 +1,4 @@
-//! Whether what 'softmig install' placed is still there.
+//! Finds out whether the files that 'softmig install' placed are still there.
 
 use crate::check::finding::{Code, Finding};
 use crate::setup::record::Record;

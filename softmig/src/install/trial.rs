@@ -1,4 +1,4 @@
-//! Whether programs run with the library as they do without it: first apart from the node, then on it.
+//! Tries whether programs run with the library as they do without it: first apart from the node, then on it.
 //!
 //! Each program must end the same way, write the same and, where it can tell, have the library in its memory. Tried are
 //! programs of root's and of an ordinary user's, and set-uid ones, in which the loader takes another way.

@@ -1,4 +1,4 @@
-//! Whether the user's own limits count here: not in a job, and not where a job's limits hold outside of it.
+//! Decides whether the user's own limits count here: not in a job, and not where a job's limits hold outside of it.
 
 use anyhow::bail;
 use softmig_policy::node::identity::{Finding, Reason, Standing, find};

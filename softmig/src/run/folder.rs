@@ -191,8 +191,8 @@ impl Base {
     }
 }
 
-/// Whether a lock of a file in this folder stays as long as a process has the file mapped, by which the library knows who
-/// is alive. An overlay maps another file than the one that was opened, and the lock ends when that is closed.
+/// Whether a lock of a file in this folder stays as long as a process has the file mapped. By such locks the library knows
+/// which processes live. An overlay maps another file than the one that was opened, and the lock ends when that is closed.
 fn keeps_locks(folder: &Path) -> bool {
     fs::statfs(folder).is_ok_and(|stat| stat.f_type != OVERLAY)
 }

@@ -1,4 +1,4 @@
-//! Whether the library can be in a program at all. It is said before the run, so that the user does not expect limits.
+//! Finds out whether the library can be in a program. The user hears that before the run, and then expects no limits.
 
 use rustix::process::{getgid, getuid};
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Whether what is installed is at work, and which policy.
+//! Facts about the installed parts that run, and the policy that is in force.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Whether what is at work on a node is what is installed there, and has room.
+//! Finds out whether the parts that run on a node are the installed ones, and have room.
 
 use crate::check::facts::{Seen, Upkeep};
 use crate::install::preload::{FOLDER, LIBRARY};

@@ -1,4 +1,4 @@
-//! Whether Slurm holds each class to what it may have: accounting, QOS, billing weights.
+//! Checks that Slurm holds each class to its limits: accounting, QOS, billing weights.
 
 use crate::check::facts::{Accounting, Cluster, Partition, Qos};
 use crate::check::finding::{Code, Finding};

@@ -1,4 +1,4 @@
-//! Whether containers have what the library needs in them.
+//! Checks that containers have what the library needs in them.
 
 use crate::check::facts::{Machine, Runtime, RuntimeKind};
 use crate::check::finding::{Code, Finding};

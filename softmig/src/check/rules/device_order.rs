@@ -1,4 +1,4 @@
-//! Whether Slurm's numbers of a node's GPUs are those of its devices. Slurm numbers them type by type, as Gres= of the node
+//! Checks that Slurm numbers a node's GPUs as its devices are numbered. Slurm numbers them type by type, as Gres= of the node
 //! has the types, and in each type as gres.conf has the devices.
 
 use crate::check::facts::{Cluster, GresLine, Node};

@@ -1,4 +1,4 @@
-//! Whether what is at work on a node is what is installed there, and has room.
+//! Checks that the parts that run on a node are the installed ones, and have room.
 
 use crate::check::facts::Upkeep;
 use crate::check::finding::{Code, Finding};
