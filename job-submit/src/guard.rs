@@ -24,7 +24,7 @@ pub(crate) fn guarded(
 /// The code that refuses a request for a slice, or the one that lets anything else pass.
 pub(crate) fn refuse_slice(slurm: &Slurm, job: &LuaTable) -> i32 {
     let is_slice = catch_unwind(AssertUnwindSafe(|| {
-        let job = JobDescription::read_gpus(slurm, job)?;
+        let job = JobDescription::default().read_gpus(slurm, job)?;
         let verdict = decide_without_policy(&job.request());
         LuaResult::Ok(matches!(verdict, Verdict::Refused(_)))
     }));

@@ -1,5 +1,6 @@
 //! Puts softmig's functions around those that the site's own job_submit.lua defines.
 
+use crate::job_description::{NAMES, READERS};
 use crate::slurm::Slurm;
 use crate::{guard, modify, submit};
 use mlua::prelude::*;
@@ -33,7 +34,7 @@ end
 
 /// Replaces the globals `slurm_job_submit` and `slurm_job_modify`.
 pub(crate) fn install(lua: &Lua) -> LuaResult<()> {
-    let slurm = Rc::new(Slurm::load(lua)?);
+    let slurm = Rc::new(Slurm::load(lua, READERS, NAMES)?);
     // The file that is good when slurmctld starts stays in force if it is broken before the first job.
     let at_start = catch_unwind(AssertUnwindSafe(|| submit::policy(&slurm)));
     if at_start.is_err() {

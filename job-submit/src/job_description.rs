@@ -1,12 +1,10 @@
 //! A job as Slurm describes it, read once, and written once where a decision changed it.
 
-use crate::slurm::Slurm;
+use crate::slurm::{NO_VAL, NO_VAL16, Slurm};
+use crate::written::{self, Changes};
+use mlua::Variadic;
 use mlua::prelude::*;
 use softmig_policy::Request;
-
-/// Slurm's "not set", in the widths that job descriptions have.
-const NO_VAL16: u32 = 0xfffe;
-const NO_VAL: u32 = 0xffff_fffe;
 
 /// The description of a job that comes, or of a change, or the record of a job that Slurm has.
 ///
@@ -28,96 +26,144 @@ pub(crate) struct JobDescription {
     pub(crate) time_limit: Option<u32>,
 }
 
-impl JobDescription {
+/// Makes the function that reads some fields, and the list of their names in Lua, in the same order.
+macro_rules! reader {
+    ($(#[$doc:meta])* $read:ident $names:ident {
+        asked { $($field:ident = $lua:literal: $kind:ident;)* }
+        own { $($own:ident = $own_lua:literal: $own_kind:ident;)* }
+    }) => {
+        const $names: &[&str] = &[$($lua,)* $($own_lua,)*];
+
+        impl JobDescription {
+            $(#[$doc])*
+            pub(crate) fn $read(mut self, slurm: &Slurm, job: &LuaTable) -> LuaResult<Self> {
+                let mut values = Values::read(slurm, &slurm.$read, job)?;
+                $(self.asked.$field = values.$kind();)*
+                $(self.$own = values.$own_kind();)*
+                Ok(self)
+            }
+        }
+    };
+}
+
+/// Makes all that goes through the list of fields. A row `min_cpus = "min_cpus": number;` has the field's name here, its name
+/// in Lua, and the kind of its value: a function of `Values` reads it, and one of `written` writes it.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $read:ident $names:ident {
+        asked { $($field:ident = $lua:literal: $kind:ident;)* }
+        own { $($own:ident = $own_lua:literal: $own_kind:ident;)* }
+    })+) => {
+        $(reader! { $(#[$doc])* $read $names {
+            asked { $($field = $lua: $kind;)* }
+            own { $($own = $own_lua: $own_kind;)* }
+        } })+
+
+        /// The names in Lua, in the order in which `write` goes through the fields.
+        pub(crate) const NAMES: &[&str] = &[$($($lua,)*)+ $($($own_lua,)*)+];
+
+        impl JobDescription {
+            /// The request, in which empty texts are `None`.
+            pub(crate) fn request(&self) -> Request {
+                let mut request = self.asked.clone();
+                $($(request.$field.drop_empty();)*)+
+                request
+            }
+
+            /// Applies the changes of a decision, from the request `before` it to the one `after` it.
+            pub(crate) fn take(&mut self, before: &Request, after: &Request) {
+                $($(if before.$field != after.$field {
+                    self.asked.$field.take_from(&after.$field);
+                })*)+
+            }
+
+            /// Writes the fields that differ from `came`.
+            pub(crate) fn write(&self, slurm: &Slurm, job: &LuaTable, came: &Self) -> LuaResult<()> {
+                let mut changes = Changes::default();
+                $($(changes.add(&came.asked.$field, &self.asked.$field, written::$kind);)*)+
+                $($(changes.add(&came.$own, &self.$own, written::$own_kind);)*)+
+                match changes.list.is_empty() {
+                    true => Ok(()),
+                    false => slurm.write.call((job, Variadic::from(changes.list))),
+                }
+            }
+        }
+    };
+}
+
+fields! {
     /// Only the fields that can mean GPUs, the QOS, and those that may hold the tag. Most jobs are through with that.
-    pub(crate) fn read_gpus(slurm: &Slurm, job: &LuaTable) -> LuaResult<Self> {
-        let mut values = Values::read(slurm, &slurm.read_gpus, job)?;
-        Ok(Self {
-            asked: Request {
-                tres_per_node: values.text(),
-                tres_per_job: values.text(),
-                tres_per_socket: values.text(),
-                tres_per_task: values.text(),
-                ntasks_per_tres: values.short(),
-                // JOB_SHARED_NONE; unset is NO_VAL16.
-                exclusive: values.float() == Some(0.0),
-                ..Request::default()
-            },
-            qos: values.text(),
-            extra: values.text(),
-            comment: values.text(),
-            ..Self::default()
-        })
-    }
-
-    /// Adds the other fields of the request.
-    pub(crate) fn read_request(&mut self, slurm: &Slurm, job: &LuaTable) -> LuaResult<()> {
-        let mut values = Values::read(slurm, &slurm.read_request, job)?;
-        let asked = &mut self.asked;
-        asked.tres_bind = values.text();
-        asked.tres_freq = values.text();
-        asked.cpus_per_tres = values.text();
-        asked.mem_per_tres = values.text();
-        asked.min_nodes = values.number();
-        asked.max_nodes = values.number();
-        asked.num_tasks = values.number();
-        asked.ntasks_per_node = values.short();
-        asked.cpus_per_task = values.short();
-        asked.min_cpus = values.number();
-        asked.min_cpus_per_node = values.short();
-        asked.sockets_per_node = values.short();
-        asked.memory_per_node = values.memory();
-        asked.memory_per_cpu = values.memory();
-        Ok(())
-    }
-
-    /// Adds the owner, and the place where the job will run.
-    pub(crate) fn read_place(&mut self, slurm: &Slurm, job: &LuaTable) -> LuaResult<()> {
-        let mut values = Values::read(slurm, &slurm.read_place, job)?;
-        self.user_id = values.id();
-        self.group_id = values.id();
-        self.account = values.text();
-        self.partition = values.text();
-        self.reservation = values.text();
-        self.exc_nodes = values.text();
-        self.time_limit = values.time_limit();
-        Ok(())
-    }
-
-    /// Reads the record of a job, but not its request.
-    pub(crate) fn read_record(slurm: &Slurm, record: &LuaTable) -> LuaResult<Self> {
-        let mut values = Values::read(slurm, &slurm.read_record, record)?;
-        Ok(Self {
-            extra: values.text(),
-            comment: values.text(),
-            qos: values.text(),
-            user_id: values.id(),
-            group_id: values.id(),
-            account: values.text(),
-            partition: values.text(),
-            reservation: values.text(),
-            time_limit: values.time_limit(),
-            ..Self::default()
-        })
-    }
-
-    /// The request, in which empty texts are `None`.
-    pub(crate) fn request(&self) -> Request {
-        let field = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-        let asked = &self.asked;
-        Request {
-            tres_per_node: field(&asked.tres_per_node),
-            tres_per_job: field(&asked.tres_per_job),
-            tres_per_socket: field(&asked.tres_per_socket),
-            tres_per_task: field(&asked.tres_per_task),
-            tres_bind: field(&asked.tres_bind),
-            tres_freq: field(&asked.tres_freq),
-            cpus_per_tres: field(&asked.cpus_per_tres),
-            mem_per_tres: field(&asked.mem_per_tres),
-            ..*asked
+    read_gpus GPUS {
+        asked {
+            tres_per_node = "tres_per_node": text;
+            tres_per_job = "tres_per_job": text;
+            tres_per_socket = "tres_per_socket": text;
+            tres_per_task = "tres_per_task": text;
+            ntasks_per_tres = "ntasks_per_tres": short;
+            exclusive = "shared": exclusive;
+        }
+        own {
+            qos = "qos": text;
+            extra = "extra": text;
+            comment = "comment": text;
         }
     }
+    /// Adds the other fields of the request.
+    read_request REQUEST {
+        asked {
+            tres_bind = "tres_bind": text;
+            tres_freq = "tres_freq": text;
+            cpus_per_tres = "cpus_per_tres": text;
+            mem_per_tres = "mem_per_tres": text;
+            min_nodes = "min_nodes": number;
+            max_nodes = "max_nodes": number;
+            num_tasks = "num_tasks": number;
+            ntasks_per_node = "ntasks_per_node": short;
+            cpus_per_task = "cpus_per_task": short;
+            min_cpus = "min_cpus": number;
+            min_cpus_per_node = "pn_min_cpus": short;
+            sockets_per_node = "sockets_per_node": short;
+            memory_per_node = "min_mem_per_node": memory;
+            memory_per_cpu = "min_mem_per_cpu": memory;
+        }
+        own {}
+    }
+    /// Adds the owner, and the place where the job will run.
+    read_place PLACE {
+        asked {}
+        own {
+            user_id = "user_id": id;
+            group_id = "group_id": id;
+            account = "account": text;
+            partition = "partition": text;
+            reservation = "reservation": text;
+            exc_nodes = "exc_nodes": text;
+            time_limit = "time_limit": time_limit;
+        }
+    }
+}
 
+reader! {
+    /// Reads the record of a job that Slurm has already, but not its request. The record has other names for some fields.
+    read_record RECORD {
+        asked {}
+        own {
+            extra = "extra": text;
+            comment = "comment": text;
+            qos = "qos": text;
+            user_id = "user_id": id;
+            group_id = "group_id": id;
+            account = "account": text;
+            partition = "partition": text;
+            reservation = "resv_name": text;
+            time_limit = "time_limit": time_limit;
+        }
+    }
+}
+
+/// The fields of each reader.
+pub(crate) const READERS: [&[&str]; 4] = [GPUS, REQUEST, PLACE, RECORD];
+
+impl JobDescription {
     /// True if it has a field for GPUs, even one that clears a request.
     pub(crate) fn names_gpus(&self) -> bool {
         let asked = &self.asked;
@@ -127,70 +173,6 @@ impl JobDescription {
             || asked.tres_per_task.is_some()
     }
 
-    /// Applies the changes of a decision, from the request `before` it to the one `after` it.
-    pub(crate) fn take(&mut self, before: &Request, after: &Request) {
-        let asked = &mut self.asked;
-        let text = |field: &mut Option<String>, before: &Option<String>, after: &Option<String>| {
-            if before != after {
-                // The empty text also clears a field that the job has and the change does not name.
-                *field = Some(after.clone().unwrap_or_default());
-            }
-        };
-        text(
-            &mut asked.tres_per_node,
-            &before.tres_per_node,
-            &after.tres_per_node,
-        );
-        text(
-            &mut asked.tres_per_job,
-            &before.tres_per_job,
-            &after.tres_per_job,
-        );
-        text(
-            &mut asked.tres_per_socket,
-            &before.tres_per_socket,
-            &after.tres_per_socket,
-        );
-        text(
-            &mut asked.tres_per_task,
-            &before.tres_per_task,
-            &after.tres_per_task,
-        );
-        text(&mut asked.tres_bind, &before.tres_bind, &after.tres_bind);
-        text(
-            &mut asked.cpus_per_tres,
-            &before.cpus_per_tres,
-            &after.cpus_per_tres,
-        );
-        text(
-            &mut asked.mem_per_tres,
-            &before.mem_per_tres,
-            &after.mem_per_tres,
-        );
-        let number = |field: &mut Option<u32>, before, after| {
-            if before != after {
-                *field = after;
-            }
-        };
-        number(
-            &mut asked.ntasks_per_tres,
-            before.ntasks_per_tres,
-            after.ntasks_per_tres,
-        );
-        number(&mut asked.min_nodes, before.min_nodes, after.min_nodes);
-        number(&mut asked.max_nodes, before.max_nodes, after.max_nodes);
-        number(&mut asked.num_tasks, before.num_tasks, after.num_tasks);
-        number(
-            &mut asked.cpus_per_task,
-            before.cpus_per_task,
-            after.cpus_per_task,
-        );
-        number(&mut asked.min_cpus, before.min_cpus, after.min_cpus);
-        if after.memory_per_node.is_some() && before.memory_per_node != after.memory_per_node {
-            asked.memory_per_node = after.memory_per_node;
-        }
-    }
-
     /// Excludes more nodes than the user named.
     pub(crate) fn keep_off(&mut self, nodes: &str) {
         self.exc_nodes = match self.exc_nodes.as_deref() {
@@ -198,46 +180,43 @@ impl JobDescription {
             Some(own) => Some(format!("{own},{nodes}")),
         };
     }
+}
 
-    /// Writes the fields that differ from `came`.
-    pub(crate) fn write(&self, slurm: &Slurm, job: &LuaTable, came: &Self) -> LuaResult<()> {
-        let (old, new) = (&came.asked, &self.asked);
-        slurm.write.call((
-            job,
-            text(&old.tres_per_node, &new.tres_per_node),
-            text(&old.tres_per_job, &new.tres_per_job),
-            text(&old.tres_per_socket, &new.tres_per_socket),
-            text(&old.tres_per_task, &new.tres_per_task),
-            text(&old.tres_bind, &new.tres_bind),
-            text(&old.cpus_per_tres, &new.cpus_per_tres),
-            text(&old.mem_per_tres, &new.mem_per_tres),
-            number(old.ntasks_per_tres, new.ntasks_per_tres, NO_VAL16),
-            number(old.min_nodes, new.min_nodes, NO_VAL),
-            number(old.max_nodes, new.max_nodes, NO_VAL),
-            number(old.num_tasks, new.num_tasks, NO_VAL),
-            number(old.cpus_per_task, new.cpus_per_task, NO_VAL16),
-            number(old.min_cpus, new.min_cpus, NO_VAL),
-            new.memory_per_node
-                .filter(|_| new.memory_per_node != old.memory_per_node),
-            (
-                text(&came.qos, &self.qos),
-                text(&came.partition, &self.partition),
-                text(&came.exc_nodes, &self.exc_nodes),
-                text(&came.extra, &self.extra),
-                text(&came.comment, &self.comment),
-            ),
-        ))
+/// A field of a request.
+trait Field {
+    fn drop_empty(&mut self) {}
+
+    /// Takes the value that a decision changed.
+    fn take_from(&mut self, after: &Self);
+}
+
+impl Field for Option<String> {
+    fn drop_empty(&mut self) {
+        self.take_if(|text| text.is_empty());
+    }
+
+    /// The empty text also clears a field that the job has and the change does not name.
+    fn take_from(&mut self, after: &Self) {
+        *self = Some(after.clone().unwrap_or_default());
     }
 }
 
-/// A text to write. The empty one clears a field.
-fn text<'a>(came: &Option<String>, now: &'a Option<String>) -> Option<&'a str> {
-    now.as_deref().filter(|_| came != now)
+impl Field for Option<u32> {
+    fn take_from(&mut self, after: &Self) {
+        *self = *after;
+    }
 }
 
-/// A number to write.
-fn number(came: Option<u32>, now: Option<u32>, unset: u32) -> Option<u32> {
-    (came != now).then(|| now.unwrap_or(unset))
+impl Field for Option<u64> {
+    fn take_from(&mut self, after: &Self) {
+        *self = after.or(*self);
+    }
+}
+
+impl Field for bool {
+    fn take_from(&mut self, after: &Self) {
+        *self = *after;
+    }
 }
 
 /// A user's or group's number, of which 0 is one.
@@ -255,7 +234,7 @@ fn float(value: &LuaValue) -> Option<f64> {
     }
 }
 
-/// Fields in the order in which slurm.lua returns them. A value of another type counts as not set.
+/// Fields in the order in which they are read. A value of another type counts as not set.
 struct Values(<LuaMultiValue as IntoIterator>::IntoIter);
 
 impl Values {
@@ -275,6 +254,11 @@ impl Values {
 
     fn float(&mut self) -> Option<f64> {
         float(&self.0.next()?)
+    }
+
+    /// JOB_SHARED_NONE; unset is NO_VAL16.
+    fn exclusive(&mut self) -> bool {
+        self.float() == Some(0.0)
     }
 
     fn id(&mut self) -> Option<u32> {

@@ -17,6 +17,7 @@ mod slurm;
 mod store;
 mod submit;
 mod submitter;
+mod written;
 
 use mlua::prelude::*;
 

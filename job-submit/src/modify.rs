@@ -19,10 +19,11 @@ pub(crate) fn modify(
 ) -> LuaResult<i32> {
     let policy = policy(slurm);
     let policy = policy.as_deref();
-    let mut came = JobDescription::read_gpus(slurm, change_table)?;
-    came.read_request(slurm, change_table)?;
-    came.read_place(slurm, change_table)?;
-    let record = JobDescription::read_record(slurm, record_table)?;
+    let came = JobDescription::default()
+        .read_gpus(slurm, change_table)?
+        .read_request(slurm, change_table)?
+        .read_place(slurm, change_table)?;
+    let record = JobDescription::default().read_record(slurm, record_table)?;
     if edits_tag(&came, &record) {
         let mut refusal = Refusal::tag_edit();
         if let Some(policy) = policy {
@@ -40,9 +41,10 @@ pub(crate) fn modify(
         || moves(&came, &record)
         || asks_for_reserved(slurm, policy, record_table)?
     {
-        let mut recorded = JobDescription::read_gpus(slurm, record_table)?;
-        recorded.read_request(slurm, record_table)?;
-        let recorded = recorded.request();
+        let recorded = JobDescription::default()
+            .read_gpus(slurm, record_table)?
+            .read_request(slurm, record_table)?
+            .request();
         let context = Context {
             prefix: recorded.prefix(),
             submitter: match policy.filter(|policy| policy.looks_at_people()) {
@@ -110,7 +112,7 @@ fn asks_for_reserved(slurm: &Slurm, policy: Option<&Policy>, record: &LuaTable) 
     let Some(policy) = policy.filter(|policy| !policy.reservables().is_empty()) else {
         return Ok(false);
     };
-    let recorded = JobDescription::read_gpus(slurm, record)?;
+    let recorded = JobDescription::default().read_gpus(slurm, record)?;
     Ok(policy.asks_for_reserved(&recorded.request()))
 }
 
@@ -203,46 +205,22 @@ fn have_prolog_ask(
 
 /// The job's request once the change is applied.
 fn applied(change: &JobDescription, recorded: Request) -> Request {
-    let changed = change.request();
-    let asked = &change.asked;
-    // An empty text clears a request, so it differs from `None`.
-    let field = |came: &Option<String>, new: &Option<String>, old| match came {
-        Some(_) => new.clone(),
-        None => old,
+    let mut after = change.request();
+    // Each of the two takes the other's place.
+    let memory = (after.memory_per_node, after.memory_per_cpu);
+    (after.memory_per_node, after.memory_per_cpu) = match memory {
+        (None, None) => (recorded.memory_per_node, recorded.memory_per_cpu),
+        (Some(_), Some(_)) => (None, None),
+        one => one,
     };
-    Request {
-        tres_per_node: field(
-            &asked.tres_per_node,
-            &changed.tres_per_node,
-            recorded.tres_per_node,
-        ),
-        tres_per_job: field(
-            &asked.tres_per_job,
-            &changed.tres_per_job,
-            recorded.tres_per_job,
-        ),
-        tres_per_socket: field(
-            &asked.tres_per_socket,
-            &changed.tres_per_socket,
-            recorded.tres_per_socket,
-        ),
-        tres_per_task: field(
-            &asked.tres_per_task,
-            &changed.tres_per_task,
-            recorded.tres_per_task,
-        ),
-        min_nodes: changed.min_nodes.or(recorded.min_nodes),
-        max_nodes: changed.max_nodes.or(recorded.max_nodes),
-        min_cpus: changed.min_cpus.or(recorded.min_cpus),
-        min_cpus_per_node: changed.min_cpus_per_node.or(recorded.min_cpus_per_node),
-        memory_per_node: match changed.memory_per_cpu {
-            Some(_) => None,
-            None => changed.memory_per_node.or(recorded.memory_per_node),
-        },
-        memory_per_cpu: match changed.memory_per_node {
-            Some(_) => None,
-            None => changed.memory_per_cpu.or(recorded.memory_per_cpu),
-        },
-        ..changed
+    macro_rules! recorded {
+        ($($field:ident)+) => {
+            // An empty text clears a request, so it differs from `None`.
+            $(if change.asked.$field.is_none() {
+                after.$field = recorded.$field;
+            })+
+        };
     }
+    recorded!(tres_per_node tres_per_job tres_per_socket tres_per_task min_nodes max_nodes min_cpus min_cpus_per_node);
+    after
 }

@@ -9,7 +9,11 @@ pub(crate) const INVALID_GRES: i32 = 2072;
 /// `ESLURM_ACCESS_DENIED`, likewise.
 pub(crate) const ACCESS_DENIED: i32 = 2002;
 
-/// The functions of slurm.lua.
+/// Slurm's "not set", in the widths that job descriptions have.
+pub(crate) const NO_VAL16: u32 = 0xfffe;
+pub(crate) const NO_VAL: u32 = 0xffff_fffe;
+
+/// The functions that Lua runs: those that read fields, and those of slurm.lua.
 pub(crate) struct Slurm {
     pub(crate) read_gpus: LuaFunction,
     pub(crate) read_request: LuaFunction,
@@ -25,16 +29,18 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
-    pub(crate) fn load(lua: &Lua) -> LuaResult<Self> {
+    /// `readers` are the fields that each reader returns, `names` those that can be written.
+    pub(crate) fn load(lua: &Lua, readers: [&[&str]; 4], names: &[&str]) -> LuaResult<Self> {
+        let [gpus, request, place, record] = readers.map(|fields| reader(lua, fields));
         let chunk = lua
             .load(include_str!("slurm.lua"))
             .set_name("=softmig slurm.lua");
-        let functions: LuaTable = chunk.call(())?;
+        let functions: LuaTable = chunk.call(names.to_vec())?;
         Ok(Self {
-            read_gpus: functions.get("read_gpus")?,
-            read_request: functions.get("read_request")?,
-            read_place: functions.get("read_place")?,
-            read_record: functions.get("read_record")?,
+            read_gpus: gpus?,
+            read_request: request?,
+            read_place: place?,
+            read_record: record?,
             read_what_can_be_read: functions.get("read_what_can_be_read")?,
             write: functions.get("write")?,
             log_user: functions.get("log_user")?,
@@ -59,6 +65,13 @@ impl Slurm {
     pub(crate) fn log_error(&self, line: &str) {
         log(&self.log_error, &plain(line));
     }
+}
+
+/// A Lua function that returns these fields of a job. It is one call for all of them: each call from Rust is a protected one,
+/// and so is each text that it hands over.
+fn reader(lua: &Lua, fields: &[&str]) -> LuaResult<LuaFunction> {
+    let text = format!("local job = ... return job.{}", fields.join(", job."));
+    lua.load(text).set_name("=softmig read").into_function()
 }
 
 /// Part of the line comes from a user: it cannot begin a line of its own, and no line is longer than a screen.

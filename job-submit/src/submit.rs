@@ -18,7 +18,7 @@ pub(crate) fn submit(
     partitions: &LuaValue,
     uid: &LuaValue,
 ) -> LuaResult<i32> {
-    let mut came = JobDescription::read_gpus(slurm, table)?;
+    let mut came = JobDescription::default().read_gpus(slurm, table)?;
     let names_qos = came.qos.as_deref().is_some_and(|qos| !qos.is_empty());
     if !names_qos && came.request() == Request::default() {
         let mut job = came.clone();
@@ -26,12 +26,12 @@ pub(crate) fn submit(
         job.write(slurm, table, &came)?;
         return Ok(slurm::SUCCESS);
     }
-    came.read_request(slurm, table)?;
+    came = came.read_request(slurm, table)?;
     let policy = policy(slurm);
     let policy = policy.as_deref();
     let submitter = match policy.filter(|policy| policy.looks_at_people()) {
         Some(policy) => {
-            came.read_place(slurm, table)?;
+            came = came.read_place(slurm, table)?;
             submitter::of_submission(policy, &came, table, partitions)
         }
         None => Submitter::default(),
