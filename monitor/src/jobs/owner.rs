@@ -28,8 +28,6 @@ pub enum Owner {
         place: Place,
         /// When it began, in clock ticks since the machine's start: no two processes have the same number and this.
         began: u64,
-        /// Whether it acts for root: its real or its effective user is root.
-        is_root: bool,
     },
     /// It has ended, or is in a namespace of process numbers that is not this one.
     Gone,
@@ -74,7 +72,7 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
         Some(list) => list,
         None => read(&process, "cgroup")?,
     };
-    let Some((uid, is_root, name)) = user_and_name(&status) else {
+    let Some((uid, name)) = user_and_name(&status) else {
         return Ok(Owner::Unknown("its status names no user".into()));
     };
     let place = match cgroup::place(&list) {
@@ -88,7 +86,6 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
         name,
         place,
         began,
-        is_root,
     })
 }
 
@@ -126,17 +123,15 @@ fn read(process: &impl AsFd, name: &str) -> std::io::Result<Vec<u8>> {
 }
 
 /// Reads `/proc/PID/status`.
-fn user_and_name(status: &[u8]) -> Option<(u32, bool, String)> {
+fn user_and_name(status: &[u8]) -> Option<(u32, String)> {
     let value = |key: &str| {
         let line = |line: &[u8]| Some(line.strip_prefix(key.as_bytes())?.trim_ascii().to_vec());
         let found = status.split(|&byte| byte == b'\n').find_map(line)?;
         Some(String::from_utf8_lossy(&found).into_owned())
     };
     let uids = value("Uid:")?;
-    let mut uids = uids.split_whitespace().map(str::parse);
-    let uid = uids.next()?.ok()?;
-    let is_root = uid == 0 || uids.next() == Some(Ok(0));
-    Some((uid, is_root, plain(&value("Name:").unwrap_or_default())))
+    let uid = uids.split_whitespace().next()?.parse().ok()?;
+    Some((uid, plain(&value("Name:").unwrap_or_default())))
 }
 
 /// A process chooses its name. In a terminal or a log the name must have no other effect than to be shown.
@@ -160,6 +155,7 @@ mod tests {
     }
 
     const STAT: &str = "7 (py) R 3) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+    /// A set-uid program of root's, which a user runs: it is the user's.
     const STATUS: &str = "Name:\tpython3\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nUid:\t2001\t0\t0\t0\nGid:\t5\t5\t5\t5\n";
 
     #[test]
@@ -170,8 +166,6 @@ mod tests {
                 name,
                 place,
                 began: 4711,
-                // A set-uid program of root's.
-                is_root: true,
             } if name == "python3" => place,
             other => panic!("{other:?}"),
         };

@@ -47,7 +47,6 @@ fn telling_costs() {
         name: "python3".into(),
         place: Place::Job(job_of(pid)),
         began: 1,
-        is_root: false,
     };
     let owners: BTreeMap<u32, Owner> = (0..PROCESSES).map(|pid| (pid, owner(pid))).collect();
     let user = |pid| User {

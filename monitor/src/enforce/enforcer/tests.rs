@@ -18,8 +18,6 @@ struct Shown {
     pids: Vec<u32>,
     mib: u64,
     busy: bool,
-    /// Whether they run a set-uid program of root's.
-    is_set_uid: bool,
     seats: BTreeSet<u32>,
     answers: bool,
     /// Processes without a seat and their jobs, as the arbiter was told.
@@ -28,15 +26,10 @@ struct Shown {
 
 impl Shown {
     fn sight(&self) -> (Sight, Seats) {
-        let mut owners: BTreeMap<u32, Owner> = (self.pids.iter())
+        let owners: BTreeMap<u32, Owner> = (self.pids.iter())
             .map(|&pid| (pid, owner(Path::new("/proc"), pid)))
             .filter(|(_, owner)| matches!(owner, Owner::Process { .. }))
             .collect();
-        for owner in owners.values_mut() {
-            if let Owner::Process { is_root, .. } = owner {
-                *is_root |= self.is_set_uid;
-            }
-        }
         let pids: Vec<u32> = owners.keys().copied().collect();
         let process = |&pid: &u32| report::Process {
             pid,
@@ -186,7 +179,6 @@ impl Stand {
             pids: self.children.iter().map(Child::id).collect(),
             mib,
             busy: true,
-            is_set_uid: false,
             seats: self.children.iter().map(Child::id).collect(),
             answers: true,
             told: BTreeMap::new(),
@@ -267,22 +259,6 @@ fn by_default_nothing_is_ended_and_all_is_counted_once() {
         .collect();
     // Two of three: then the rest fits.
     assert_eq!(would, [("memory", 2)]);
-}
-
-#[test]
-fn set_uid_programs_of_a_user_count_as_the_users() {
-    let Some(mut stand) = Stand::new(&["sleep", "1000"], 3, "enforce") else {
-        return;
-    };
-    let mut shown = stand.shown(1000);
-    shown.is_set_uid = true;
-    let settings = Monitor {
-        grace: Duration::ZERO,
-        ..Monitor::default()
-    };
-    stand.look(&settings, &mut shown, 5);
-    let would = stand.tally.told().would_have_ended;
-    assert_eq!(would.iter().map(|it| it.processes).sum::<u64>(), 2);
 }
 
 #[test]
