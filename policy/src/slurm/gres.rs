@@ -106,7 +106,7 @@ pub enum Item<'a> {
     Other(&'a str),
 }
 
-/// The items of `text`, each with the exact text it stands for.
+/// The items of `text`, each with the exact text that it was read from.
 pub fn items(text: &str) -> impl Iterator<Item = (&str, Item<'_>)> {
     text.split(',').map(|raw| (raw, item(raw)))
 }
