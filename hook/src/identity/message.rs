@@ -52,7 +52,7 @@ pub(crate) enum Message<'a> {
     OutOfMemory(&'a Request<'a>),
     /// The account of its memory cannot be had.
     NoAccount(Error),
-    /// There is no monitor that gives turns.
+    /// No monitor gives turns.
     NoTurns,
     /// A launch went on that had to wait.
     WentOn(WentOn),
@@ -125,11 +125,8 @@ impl Message<'_> {
     pub(super) fn write(&self, line: &mut Line, observes: bool) {
         match *self {
             Self::Limited(limits) => {
-                line.push(if observes {
-                    b"would be limited to "
-                } else {
-                    b"limited to "
-                });
+                line.push(limited(observes));
+                line.push(b" to ");
                 line.push_number(limits.memory_mib().into(), 1);
                 line.push(b" MiB and ");
                 push_tenths(line, limits.share().percent_tenths().into());
@@ -138,13 +135,17 @@ impl Message<'_> {
                 line.push(b")");
             }
             Self::LimitedAsNeighbours => {
-                line.push(b"outside every job: limited as the jobs on its GPUs");
+                line.push(b"outside every job: ");
+                line.push(limited(observes));
+                line.push(b" as the jobs on its GPUs");
             }
             Self::LimitedByVariables => {
-                line.push(b"limited by CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT");
+                line.push(limited(observes));
+                line.push(b" by CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_SM_LIMIT");
             }
             Self::LimitedAs(job) => {
-                line.push(b"limited as job ");
+                line.push(limited(observes));
+                line.push(b" as job ");
                 line.push_number(job.into(), 1);
                 line.push(b", the smallest on its GPUs");
             }
@@ -192,6 +193,14 @@ impl Message<'_> {
                 });
             }
         }
+    }
+}
+
+fn limited(observes: bool) -> &'static [u8] {
+    if observes {
+        b"would be limited"
+    } else {
+        b"limited"
     }
 }
 
