@@ -17,13 +17,18 @@ use anyhow::Result;
 use softmig_tests::Slurm;
 
 fn main() -> Result<()> {
+    let only = std::env::args().nth(1);
     let mut figures = decision::measure()?;
     // In a moment, and without anything built or written.
-    if std::env::args().nth(1).as_deref() == Some("decision") {
+    if only.as_deref() == Some("decision") {
         println!("{}", report::table(&figures));
         return Ok(());
     }
     figures.extend(lua::measure()?);
+    if only.as_deref() == Some("lua") {
+        println!("{}", report::table(&figures));
+        return Ok(());
+    }
     let mut releases = Vec::new();
     for slurm in Slurm::ALL {
         let clusters = submission::Clusters::start(slurm)?;
