@@ -10,7 +10,7 @@ use softmig_node::dir::{Dir, DirError};
 use softmig_node::job::{Job, JobId, Sluid, Tags};
 use softmig_node::node::{Node, alias_name, conf_name};
 use softmig_node::slurmctld::AskError;
-use softmig_policy::node::cgroup::{JobName, Place, place};
+use softmig_policy::node::cgroup::{JobName, Membership, place};
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::node_conf::{Identity, NodeConf};
 use std::collections::BTreeSet;
@@ -103,14 +103,14 @@ fn living(run: &Dir, proc: &Path) -> Option<BTreeSet<JobId>> {
             Err(_) => return None,
         };
         match place(&text) {
-            Place::Outside => {}
-            Place::Job(JobName::Id(id)) => living.extend(JobId::parse(&id.to_string())),
-            Place::Job(JobName::Sluid(sluid)) => {
+            Membership::Outside => {}
+            Membership::Job(JobName::Id(id)) => living.extend(JobId::parse(&id.to_string())),
+            Membership::Job(JobName::Sluid(sluid)) => {
                 living.extend(owner(run, sluid)?);
             }
             // An ended process has no control group any more.
-            Place::Unclear if text.is_empty() => {}
-            Place::Unclear => return None,
+            Membership::Unclear if text.is_empty() => {}
+            Membership::Unclear => return None,
         }
     }
     Some(living)

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softmig_fuzz::bytes;
-use softmig_monitor::status::Turns;
+use softmig_monitor::status::TurnsStatus;
 use softmig_region::seat::{MOST_CHANNELS, Request, Seat};
 use softmig_region::{Ledger, calls, size};
 
@@ -39,9 +39,12 @@ fn answers_of_the_monitor() {
         r#"{"error":"it does not run","gpus":[]}"#,
     ];
     bytes(2000, &valid, |bytes| {
-        if let Ok(turns) = serde_json::from_slice::<Turns>(bytes) {
+        if let Ok(turns) = serde_json::from_slice::<TurnsStatus>(bytes) {
             let printed = serde_json::to_vec(&turns).unwrap();
-            assert_eq!(serde_json::from_slice::<Turns>(&printed).unwrap(), turns);
+            assert_eq!(
+                serde_json::from_slice::<TurnsStatus>(&printed).unwrap(),
+                turns
+            );
         }
     });
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place, owner};
+use crate::jobs::owner::{Membership, Owner, owner};
 
 /// Where the loader finds which libraries go into every process.
 pub const PRELOAD: &str = "/etc/ld.so.preload";
@@ -259,9 +259,9 @@ fn is_of(confs: &Confs, job: u32, refusal: &Refusal) -> bool {
     // In a container it has another user.
     match owner(Path::new("/proc"), refusal.pid) {
         Owner::Process { place, .. } => match place {
-            Place::Job(id) => id == job,
-            Place::Sluid(sluid) => confs.sluids.get(&sluid) == Some(&job),
-            Place::Outside => false,
+            Membership::Job(id) => id == job,
+            Membership::Sluid(sluid) => confs.sluids.get(&sluid) == Some(&job),
+            Membership::Outside => false,
         },
         Owner::Gone | Owner::Unknown(_) => false,
     }

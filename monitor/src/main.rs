@@ -12,7 +12,7 @@ use softmig_monitor::enforce::tally::Tally;
 use softmig_monitor::gate::{self, Keeper};
 use softmig_monitor::measure::{Measure, report::Report, table};
 use softmig_monitor::notify;
-use softmig_monitor::status::{Turns, socket};
+use softmig_monitor::status::{TurnsStatus, socket};
 use softmig_monitor::usage::Shared;
 use softmig_monitor::usage::acl::{self, Who};
 use softmig_monitor::watch::Watch;
@@ -106,9 +106,9 @@ fn daemon(node: Node) -> anyhow::Result<ExitCode> {
     let tally = Arc::new(Tally::default());
     let status = {
         let (arbiter, tally) = (Arc::clone(&arbiter), Arc::clone(&tally));
-        let tell = move || Turns {
+        let tell = move || TurnsStatus {
             ending: Some(tally.told()),
-            ..Turns::new(&arbiter.status(), &arbiter.sharing())
+            ..TurnsStatus::new(&arbiter.status(), &arbiter.sharing())
         };
         let path = node.run.join(SOCKET);
         let listening = || format!("listening at {}", path.display());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The jobs that take turns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Turns {
+pub struct TurnsStatus {
     /// Why nothing is known: the daemon does not run.
     pub error: Option<String>,
     /// The GPUs on which jobs take turns.
@@ -79,7 +79,7 @@ pub struct Process {
     pub shut_out_seconds: Option<f64>,
 }
 
-impl Turns {
+impl TurnsStatus {
     /// The arbiter's knowledge.
     pub fn new(status: &BTreeMap<GpuId, Vec<Tenant>>, sharing: &BTreeMap<GpuId, Sharing>) -> Self {
         let used = status.iter().filter(|(_, tenants)| !tenants.is_empty());
@@ -169,7 +169,7 @@ mod tests {
     /// A job of two processes, one of which does not answer.
     fn tenant() -> Tenant {
         Tenant {
-            standing: turns::Standing {
+            standing: turns::JobStatus {
                 job: turns::Job(12),
                 share: Share::new(1, 8).unwrap(),
                 mode: Mode::Soft,
@@ -203,14 +203,14 @@ mod tests {
         let id = core::array::from_fn(|at| at as u8 * 16 + 15);
         let status = BTreeMap::from([(id, vec![tenant()]), ([0; 16], Vec::new())]);
         let sharing = BTreeMap::from([(id, Sharing::Turns(Some("it ran on".into())))]);
-        let turns = Turns::new(&status, &sharing);
+        let turns = TurnsStatus::new(&status, &sharing);
         let [gpu] = turns.gpus.as_slice() else {
             panic!("{turns:?}")
         };
         assert_eq!(gpu.uuid, "GPU-0f1f2f3f-4f5f-6f7f-8f9f-afbfcfdfefff");
         assert_eq!(gpu.shared_by.as_deref(), Some("turns"));
         assert_eq!(gpu.why.as_deref(), Some("it ran on"));
-        let steered = Turns::new(&status, &BTreeMap::from([(id, Sharing::Scheduler)]));
+        let steered = TurnsStatus::new(&status, &BTreeMap::from([(id, Sharing::Scheduler)]));
         assert_eq!(steered.gpus[0].shared_by.as_deref(), Some("scheduler"));
         assert_eq!(steered.gpus[0].why, None);
         let job = &gpu.jobs[0];
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_older_daemon_does_not_say_how_jobs_share_a_gpu() {
         let text = r#"{"error":null,"gpus":[{"index":null,"uuid":"GPU-a","jobs":[]}]}"#;
-        let turns: Turns = serde_json::from_str(text).unwrap();
+        let turns: TurnsStatus = serde_json::from_str(text).unwrap();
         assert_eq!(turns.gpus[0].shared_by, None);
     }
 
@@ -238,7 +238,7 @@ mod tests {
             why: None,
             jobs: Vec::new(),
         };
-        let turns = Turns {
+        let turns = TurnsStatus {
             error: None,
             gpus: vec![gpu("GPU-c"), gpu("GPU-b"), gpu("GPU-a")],
             ending: None,

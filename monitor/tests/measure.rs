@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 use softmig_monitor::jobs::confs::Confs;
-use softmig_monitor::jobs::owner::{Owner, Place};
+use softmig_monitor::jobs::owner::{Membership, Owner};
 use softmig_monitor::measure::reading::{Gpu, Kind, Memory, Reading, User};
 use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
@@ -47,7 +47,7 @@ fn on(pid: u32, mib: u64) -> User {
     }
 }
 
-fn in_place(uid: u32, place: Place) -> Owner {
+fn in_place(uid: u32, place: Membership) -> Owner {
     let name = "python3".into();
     Owner::Process {
         uid,
@@ -58,7 +58,7 @@ fn in_place(uid: u32, place: Place) -> Owner {
 }
 
 fn in_job(uid: u32, job: u32) -> Owner {
-    in_place(uid, Place::Job(job))
+    in_place(uid, Membership::Job(job))
 }
 
 /// The conf of a quarter of an l40s, 11366 MiB.
@@ -150,11 +150,17 @@ fn everything_at_once() -> Report {
         [
             (101, in_job(2001, 12)),
             (102, in_job(2001, 12)),
-            (103, in_place(2002, Place::Sluid("sEKNKTV3WPV500".into()))),
-            (104, in_place(0, Place::Outside)),
+            (
+                103,
+                in_place(2002, Membership::Sluid("sEKNKTV3WPV500".into())),
+            ),
+            (104, in_place(0, Membership::Outside)),
             (105, Owner::Gone),
             (106, in_job(2003, 14)),
-            (107, in_place(2004, Place::Sluid("sEKNKTV3WPV501".into()))),
+            (
+                107,
+                in_place(2004, Membership::Sluid("sEKNKTV3WPV501".into())),
+            ),
             (108, in_job(2001, 15)),
             (110, in_job(2001, 16)),
         ],
@@ -175,7 +181,7 @@ fn everything_at_once() -> Report {
 }
 
 /// The daemon's answer about two GPUs, of which NVML shows one.
-fn turns() -> status::Turns {
+fn turns() -> status::TurnsStatus {
     let process = |pid| status::Process {
         pid,
         launches_without_turn: 0,
@@ -234,7 +240,7 @@ fn turns() -> status::Turns {
         jobs,
     };
     let why = Some("process 103 of job 13 cannot be steered");
-    status::Turns {
+    status::TurnsStatus {
         error: None,
         gpus: vec![
             gpu(7, "scheduler", None, vec![idle]),
@@ -312,9 +318,9 @@ fn a_node_without_anything_says_so() {
     assert_eq!(table::text(&report), nobody);
     assert!(!report.is_incomplete());
     for (turns, said) in [
-        (status::Turns::default(), "no job takes turns"),
+        (status::TurnsStatus::default(), "no job takes turns"),
         (
-            status::Turns::unknown("nobody is there".into()),
+            status::TurnsStatus::unknown("nobody is there".into()),
             "turns: nobody is there",
         ),
     ] {

@@ -3,7 +3,7 @@
 //! The library that holds jobs to their slices is in this process too, and shows it the slice where it has one.
 
 use crate::this_process::ThisProcess;
-use softmig_policy::node::cgroup::{Place, place};
+use softmig_policy::node::cgroup::{Membership, place};
 use softmig_policy::node::process_view::ProcessView;
 
 /// Why less is shown here than there is.
@@ -38,7 +38,7 @@ const LIMITS: [&str; 3] = [
 /// The reason why less is shown. [`Narrowed::Container`] is found last: no other reason is known then.
 pub fn whole_node() -> Result<(), Narrowed> {
     let list = std::fs::read("/proc/self/cgroup")?;
-    if matches!(place(&list), Place::Job(_)) {
+    if matches!(place(&list), Membership::Job(_)) {
         return Err(Narrowed::Job);
     }
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());

@@ -29,7 +29,7 @@ pub struct Gpu {
     /// Its MIG instances, by NVML's index.
     pub instances: Vec<Instance>,
     /// The devices of it that a job can have.
-    pub standing: Standing,
+    pub standing: MigState,
     /// The first thing that failed.
     pub error: Option<String>,
 }
@@ -60,7 +60,7 @@ pub struct Instance {
 
 /// The devices of a GPU that a job can have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum MigState {
     /// The GPU.
     Whole,
     /// Its MIG instances, and not the GPU.
@@ -72,7 +72,7 @@ pub enum Standing {
     Unreadable,
 }
 
-impl Standing {
+impl MigState {
     /// By what NVML said of MIG, and the number of instances that it showed.
     pub(crate) fn of(mig: Option<Mig>, instances: usize) -> Self {
         match (mig.is_some_and(|mig| mig.current), instances) {
@@ -104,9 +104,9 @@ impl Gpu {
     /// How many devices a job can have of it.
     pub fn usable(&self) -> usize {
         match self.standing {
-            Standing::Whole => 1,
-            Standing::Divided => self.instances.len(),
-            Standing::Empty | Standing::Unreadable => 0,
+            MigState::Whole => 1,
+            MigState::Divided => self.instances.len(),
+            MigState::Empty | MigState::Unreadable => 0,
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
         let instances: Vec<_> = (0..instances).map(instance).collect();
         Gpu {
             mig,
-            standing: Standing::of(mig, instances.len()),
+            standing: MigState::of(mig, instances.len()),
             instances,
             ..Gpu::default()
         }

@@ -19,7 +19,7 @@ pub mod profile;
 mod reading;
 pub mod types;
 
-pub use devices::{Devices, Gpu, Instance, Mig, Standing};
+pub use devices::{Devices, Gpu, Instance, Mig, MigState};
 pub use idle::is_idle;
 pub use library::{explained, open, remedy};
 pub use memory::{Memory, memory};

@@ -1,6 +1,6 @@
 //! Asks NVML for what [`Devices`] has.
 
-use crate::devices::{Devices, Gpu, Instance, Mig, Standing};
+use crate::devices::{Devices, Gpu, Instance, Mig, MigState};
 use crate::library::open;
 use crate::memory::{self, memory};
 use crate::profile::{self, Sizes};
@@ -51,12 +51,12 @@ fn gpu(nvml: &Nvml, index: u32) -> Gpu {
                     false => Ok(()),
                 };
                 gpu.mig = mig;
-                gpu.standing = Standing::of(mig, gpu.instances.len());
+                gpu.standing = MigState::of(mig, gpu.instances.len());
                 if let Err(error) = all {
                     first.say(format!("MIG instances: {error}"));
                     // NVML failed, so the GPU may have instances.
-                    if gpu.standing == Standing::Empty {
-                        gpu.standing = Standing::Unreadable;
+                    if gpu.standing == MigState::Empty {
+                        gpu.standing = MigState::Unreadable;
                     }
                 }
             }

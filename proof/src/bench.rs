@@ -21,7 +21,7 @@ const SETTLING: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`Trouble::NotMeasured`] says why nothing is known.
 pub fn prove(uuid: &str, program: &Path) -> Result<Outcome, Trouble> {
-    let done = Place::new(uuid, program).and_then(|mut place| steps::run(&mut place));
+    let done = Pair::new(uuid, program).and_then(|mut place| steps::run(&mut place));
     match done {
         // Not even the first step.
         Err(Trouble::Refused(why)) => Ok(Outcome {
@@ -33,13 +33,13 @@ pub fn prove(uuid: &str, program: &Path) -> Result<Outcome, Trouble> {
 }
 
 /// The GPU with both programs.
-struct Place {
+struct Pair {
     gpu: Gpu,
     programs: [Program; 2],
     residence: Residence,
 }
 
-impl Place {
+impl Pair {
     fn new(uuid: &str, program: &Path) -> Result<Self, Trouble> {
         let id = parse(uuid).ok_or_else(|| Trouble::NotMeasured(format!("{uuid}: no UUID")))?;
         let gpu = Gpu::open(id)?;
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-impl Bench for Place {
+impl Bench for Pair {
     fn measure(&mut self, time: Duration) -> Result<Phase, Trouble> {
         std::thread::sleep(SETTLING);
         let (_, from) = self.read(0)?;
@@ -114,7 +114,7 @@ impl Bench for Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Pair {
     fn drop(&mut self) {
         // The programs end after that.
         let _ = self.gpu.enable(&self.first(), true);

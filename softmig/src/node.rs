@@ -17,7 +17,7 @@ use refusals::Refusals;
 pub(crate) use settings::Settings;
 use softmig_node::gpu::installed;
 use softmig_node::job::JobId;
-use softmig_node::node::Node as Place;
+use softmig_node::node::Node as NodeFolders;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_policy::node::paths::NODE_CONF;
 
@@ -125,14 +125,14 @@ fn show() -> anyhow::Result<()> {
     if let Some(ending) = monitor::ending() {
         say!("           {ending}");
     }
-    if softmig_gate::is_set_up(&Place::this_machine().gate) {
+    if softmig_gate::is_set_up(&NodeFolders::this_machine().gate) {
         say!("gate:      in jobs with slices only programs with the library can open a GPU");
     }
     show_gpus();
     if mode == NodeMode::Observe {
         crate::say::text(format_args!(
             "{}",
-            Refusals::count(&Place::this_machine(), settings.since)
+            Refusals::count(&NodeFolders::this_machine(), settings.since)
         ));
         say!(
             "jobs without a log and processes outside jobs report to the system's: 'journalctl -t softmig'"
@@ -143,7 +143,7 @@ fn show() -> anyhow::Result<()> {
 
 /// Tells how jobs share each GPU.
 fn show_gpus() {
-    let (node, setting) = (Place::this_machine(), Settings::scheduler());
+    let (node, setting) = (NodeFolders::this_machine(), Settings::scheduler());
     let mut cards = installed(&node.gpus);
     cards.sort_by_key(|card| card.minor);
     for card in cards {
@@ -170,7 +170,7 @@ fn tell_whether_loaded() {
 /// which switching the node off would have to wait.
 pub(crate) fn prepare(mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
     match mode {
-        NodeMode::Enforce => report(&jobs::give_confs(&Place::this_machine())?, anyway),
+        NodeMode::Enforce => report(&jobs::give_confs(&NodeFolders::this_machine())?, anyway),
         NodeMode::Observe | NodeMode::Off => Ok(()),
     }
 }
@@ -179,7 +179,7 @@ pub(crate) fn prepare(mode: NodeMode, anyway: bool) -> anyhow::Result<()> {
 pub(crate) fn switch(etc: &Etc, mode: NodeMode) -> anyhow::Result<()> {
     write(etc, mode)?;
     if mode != NodeMode::Enforce {
-        let folder = Place::this_machine().gate;
+        let folder = NodeFolders::this_machine().gate;
         let taken = softmig_gate::remove(&folder);
         if taken.with_context(|| format!("removing the device gate, {}", folder.display()))? {
             say!("the device gate is gone");

@@ -6,7 +6,7 @@ use crate::scheduler::OWN_PROGRAM;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
-use softmig_nvml::{Devices, Standing, explained};
+use softmig_nvml::{Devices, MigState, explained};
 use softmig_proof::{Outcome, Trouble};
 use std::path::Path;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ impl Prove {
         let mut gpus = devices.gpus.iter();
         let gpu = gpus.find(|gpu| match &self.gpu {
             Some(uuid) => gpu.uuid.as_ref() == Some(uuid),
-            None => gpu.standing == Standing::Whole,
+            None => gpu.standing == MigState::Whole,
         });
         let gpu = gpu.context("NVML shows no such GPU")?;
         let uuid = gpu.uuid.as_deref().context("the GPU's UUID is not known")?;

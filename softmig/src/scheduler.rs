@@ -9,7 +9,7 @@ use softmig_node::gpu::{Card, installed};
 use softmig_node::node::Node;
 use softmig_node::proofs::{self, Proof, Proofs};
 use softmig_node::whole_node::whole_node;
-use softmig_nvml::{Devices, Standing, is_idle};
+use softmig_nvml::{Devices, MigState, is_idle};
 use softmig_policy::node::node_conf::Scheduler;
 use softmig_proof::Trouble;
 use std::collections::BTreeSet;
@@ -102,7 +102,7 @@ fn idle<'a>(
     let devices = devices.as_ref().map_err(Clone::clone)?;
     let is_whole = |card: &Card| {
         let mut gpus = devices.gpus.iter();
-        gpus.any(|gpu| gpu.minor == Some(card.minor) && gpu.standing == Standing::Whole)
+        gpus.any(|gpu| gpu.minor == Some(card.minor) && gpu.standing == MigState::Whole)
     };
     let found = cards.find(|card| is_whole(card) && is_idle(card));
     found.ok_or_else(|| "no GPU of this model is idle and undivided: try it when one is".into())
@@ -300,9 +300,9 @@ mod tests {
         let devices = Ok(Devices {
             driver: None,
             gpus: vec![
-                gpu(0, Standing::Whole),
-                gpu(1, Standing::Whole),
-                gpu(2, Standing::Divided),
+                gpu(0, MigState::Whole),
+                gpu(1, MigState::Whole),
+                gpu(2, MigState::Divided),
             ],
         });
         let tried = Cell::new(0);

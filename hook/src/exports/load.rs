@@ -7,7 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use softmig_policy::node::identity::{Finding, Reason, Standing};
+use softmig_policy::node::identity::{Finding, ProcessRules, Reason};
 
 use crate::driver::cuda::CUDA;
 use crate::driver::nvml::NVML;
@@ -65,8 +65,8 @@ fn look_again(start: &Start) {
     gate::with_finding(|finding| {
         // The user's own limits are theirs to get round, and a job without limits may be one without GPUs.
         let has_limits = match finding.standing {
-            Standing::Job(_) => true,
-            Standing::Denied(why) => why != Reason::NoConf,
+            ProcessRules::Job(_) => true,
+            ProcessRules::Denied(why) => why != Reason::NoConf,
             _ => false,
         };
         if has_limits {

@@ -6,7 +6,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use softmig_policy::node::identity::{Finding, Standing};
+use softmig_policy::node::identity::{Finding, ProcessRules};
 use softmig_policy::node::paths::ARBITER_SOCKET;
 use softmig_region::seat::{ADMISSION, ANSWER};
 
@@ -33,7 +33,7 @@ pub(crate) fn ask_once() {
         return;
     }
     gate::with_finding(|finding| match &finding.standing {
-        Standing::Job(conf) if conf.gate => ask(finding),
+        ProcessRules::Job(conf) if conf.gate => ask(finding),
         _ => {}
     });
     ASKED_BY.store(this, Ordering::Relaxed);

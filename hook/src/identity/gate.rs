@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use softmig_policy::node::identity::{self, Finding, Reason, Standing};
+use softmig_policy::node::identity::{self, Finding, ProcessRules, Reason};
 
 use super::host::ThisNode;
 use super::message::{Message, Why};
@@ -43,7 +43,7 @@ pub(crate) fn is_limited_process() -> bool {
 fn ask(function: &CStr) -> bool {
     let _errno = Errno::save();
     with_finding(|finding| match finding.standing {
-        Standing::Denied(reason) => {
+        ProcessRules::Denied(reason) => {
             count(finding, function, Why::Denied(reason));
             !finding.observe
         }
@@ -60,9 +60,9 @@ pub(crate) fn is_limited_for_good() -> bool {
 /// Whether limits hold for a process.
 fn is_limited(finding: &Finding) -> bool {
     match finding.standing {
-        Standing::Passive => false,
-        Standing::Neighbours => neighbours::may_have_neighbour(),
-        Standing::Job(_) | Standing::Own(_) | Standing::Denied(_) => true,
+        ProcessRules::Passive => false,
+        ProcessRules::Neighbours => neighbours::may_have_neighbour(),
+        ProcessRules::Job(_) | ProcessRules::Own(_) | ProcessRules::Denied(_) => true,
     }
 }
 
@@ -107,7 +107,10 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
     }
     let finding = identity::find(&ThisNode);
     // Trouble such as too many open files may pass.
-    let is_final = !matches!(finding.standing, Standing::Denied(Reason::Unreadable(_)));
+    let is_final = !matches!(
+        finding.standing,
+        ProcessRules::Denied(Reason::Unreadable(_))
+    );
     if is_final {
         let is_first = FINDING.keep(finding);
         // Also if another thread kept its finding first: this call goes by its own.
@@ -122,7 +125,7 @@ pub(crate) fn with_finding<T>(use_it: impl FnOnce(&Finding) -> T) -> T {
 /// Makes the next calls short. Done again whenever a finding is asked for: a fork may come between.
 fn set_state(finding: &Finding) {
     let state = match finding.standing {
-        Standing::Denied(_) => SHUT,
+        ProcessRules::Denied(_) => SHUT,
         _ if is_limited(finding) => LIMITED,
         _ => OPEN,
     };
@@ -133,5 +136,5 @@ fn set_state(finding: &Finding) {
 /// Whether the process is to have the limits of the jobs on its GPUs.
 pub(crate) fn is_neighbour() -> bool {
     let _errno = Errno::save();
-    with_finding(|finding| finding.standing == Standing::Neighbours)
+    with_finding(|finding| finding.standing == ProcessRules::Neighbours)
 }

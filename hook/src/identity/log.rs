@@ -5,7 +5,7 @@
 //! A process without a message opens no log. A set-uid program writes no message at all.
 
 use softmig_policy::node::fixed_str::{Text, text};
-use softmig_policy::node::identity::{Finding, Standing, job_file};
+use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 
 use super::message::{Level, Line, Message};
 use crate::os::{self, Error, File};
@@ -73,7 +73,7 @@ fn wanted_level(finding: &Finding) -> u8 {
 fn write_to_log(finding: &Finding, line: &Line) -> Result<(), Error> {
     match (finding.job, &finding.standing) {
         (Some(job), _) => append(&job_file(job, b"log"), 0, line),
-        (None, Standing::Own(_)) => {
+        (None, ProcessRules::Own(_)) => {
             let path = os::variable(c"SOFTMIG_LOG_FILE").filter(|path| !path.is_empty());
             let written = path.map(|path| append(&text(&[path]), libc::O_CREAT, line));
             match written {
@@ -174,13 +174,13 @@ fn stamp(seconds: u64) -> Line {
 pub(crate) fn say_standing(finding: &Finding) {
     let message = match &finding.standing {
         // Byte for byte as without the library.
-        Standing::Passive | Standing::Denied(_) => return,
-        Standing::Job(conf) => match conf.limits.as_ref() {
+        ProcessRules::Passive | ProcessRules::Denied(_) => return,
+        ProcessRules::Job(conf) => match conf.limits.as_ref() {
             Some(limits) => Message::Limited(limits),
             None => return,
         },
-        Standing::Neighbours => Message::LimitedAsNeighbours,
-        Standing::Own(_) => Message::LimitedByVariables,
+        ProcessRules::Neighbours => Message::LimitedAsNeighbours,
+        ProcessRules::Own(_) => Message::LimitedByVariables,
     };
     say(finding, &message);
 }

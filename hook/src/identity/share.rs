@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use softmig_policy::node::identity::Standing;
+use softmig_policy::node::identity::ProcessRules;
 use softmig_policy::node::job_conf::MAX_GPUS;
 use softmig_policy::node::limits::Limits;
 use softmig_region::seat::WHOLE;
@@ -17,15 +17,15 @@ pub(crate) fn of(device: c_int) -> Option<Option<u32>> {
             return Some(None);
         }
         match &finding.standing {
-            Standing::Job(conf) => Some(conf.limits.as_ref().and_then(of_limits)),
-            Standing::Neighbours => neighbours::neighbours_share(),
-            Standing::Own(limits) => {
+            ProcessRules::Job(conf) => Some(conf.limits.as_ref().and_then(of_limits)),
+            ProcessRules::Neighbours => neighbours::neighbours_share(),
+            ProcessRules::Own(limits) => {
                 let number = usize::try_from(device).ok();
                 let compute = number.and_then(|number| limits.of(number).compute);
                 let share = |tenths: u16| (WHOLE / 1000).saturating_mul(tenths.into());
                 Some(compute.map(|compute| share(compute.get())))
             }
-            Standing::Passive | Standing::Denied(_) => Some(None),
+            ProcessRules::Passive | ProcessRules::Denied(_) => Some(None),
         }
     })
 }

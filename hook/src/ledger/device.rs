@@ -8,7 +8,7 @@ use softmig_driver_sys::cuda::{
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     CUDA_SUCCESS, CUdevice, CUuuid,
 };
-use softmig_policy::node::identity::{Finding, Standing};
+use softmig_policy::node::identity::{Finding, ProcessRules};
 use softmig_region::{Full, Gpu, Taken, units_of_mib};
 
 use super::allocations::Holdings;
@@ -252,19 +252,19 @@ pub(crate) fn limit(
     number: impl FnOnce() -> Option<usize>,
 ) -> Option<Option<u32>> {
     match &finding.standing {
-        Standing::Job(conf) => {
+        ProcessRules::Job(conf) => {
             let limits = conf.limits.as_ref();
             Some(limits.map(|limits| units_of_mib(limits.memory_mib())))
         }
-        Standing::Neighbours => {
+        ProcessRules::Neighbours => {
             neighbours::neighbours_memory_mib().map(|mib| mib.map(units_of_mib))
         }
-        Standing::Own(limits) => {
+        ProcessRules::Own(limits) => {
             let memory = number().and_then(|number| limits.of(number).memory);
             let units = |bytes: u64| u32::try_from(bytes / softmig_region::UNIT);
             Some(memory.map(|memory| units(memory.get()).unwrap_or(u32::MAX)))
         }
-        Standing::Passive | Standing::Denied(_) => None,
+        ProcessRules::Passive | ProcessRules::Denied(_) => None,
     }
 }
 

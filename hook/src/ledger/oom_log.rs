@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use softmig_policy::node::identity::Standing;
+use softmig_policy::node::identity::ProcessRules;
 
 use crate::identity::message::{Message, Request};
 use crate::identity::{gate, log};
@@ -19,7 +19,9 @@ pub(super) fn say(request: &Request<'_>) -> bool {
     gate::with_finding(|finding| {
         if request.is_first || is_round {
             match &finding.standing {
-                Standing::Job(conf) if request.is_first && finding.in_job && !finding.observe => {
+                ProcessRules::Job(conf)
+                    if request.is_first && finding.in_job && !finding.observe =>
+                {
                     let larger = conf.larger.as_ref();
                     log::tell_user(
                         finding,

@@ -11,7 +11,7 @@ use core::num::NonZeroU64;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use softmig_policy::node::identity::{Finding, Standing, job_file};
+use softmig_policy::node::identity::{Finding, ProcessRules, job_file};
 use softmig_policy::node::process_view::ProcessView;
 use softmig_region::{Ledger, MAX_GPUS, SLOTS, lock_offset, size};
 
@@ -139,7 +139,7 @@ impl Member {
     fn join(finding: &Finding) -> Result<(Self, Mapping), Error> {
         match path(finding) {
             // The job's ledger may be another user's.
-            Some(path) if finding.standing == Standing::Neighbours => {
+            Some(path) if finding.standing == ProcessRules::Neighbours => {
                 Self::in_file(&path).or_else(|_| Self::alone())
             }
             Some(path) => Self::in_file(&path),
@@ -347,13 +347,13 @@ type Path = Text<256>;
 fn path(finding: &Finding) -> Option<Path> {
     match &finding.standing {
         // Root in a user's job; in a user namespace any user can be root.
-        Standing::Job(conf) if conf.uid != 0 && ThisNode.is_root() => None,
-        Standing::Job(_) => Some(job_file(finding.job?, b"ledger")),
-        Standing::Neighbours => neighbours::neighbour().map(|job| job_file(job, b"ledger")),
+        ProcessRules::Job(conf) if conf.uid != 0 && ThisNode.is_root() => None,
+        ProcessRules::Job(_) => Some(job_file(finding.job?, b"ledger")),
+        ProcessRules::Neighbours => neighbours::neighbour().map(|job| job_file(job, b"ledger")),
         // A program with other rights than its user's believes nothing of the environment.
-        Standing::Own(_) if os::is_secure() => None,
-        Standing::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
-        Standing::Passive | Standing::Denied(_) => None,
+        ProcessRules::Own(_) if os::is_secure() => None,
+        ProcessRules::Own(_) => os::variable(c"SOFTMIG_RUN").map(|path| text(&[path])),
+        ProcessRules::Passive | ProcessRules::Denied(_) => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Turns on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
+//! ArbiterClient on the GPU that the node's arbiter gives, where there is one: this process's side of [`softmig_region::seat`].
 
 #![expect(unsafe_code, reason = "maps the seat, which the arbiter shares")]
 
@@ -7,7 +7,7 @@ pub(super) mod turn_keeper;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
-use softmig_policy::node::identity::Standing;
+use softmig_policy::node::identity::ProcessRules;
 use softmig_policy::node::paths::ARBITER_SOCKET;
 use softmig_region::seat::{ANSWER, CONTENDED, OPEN, Request, Seat};
 
@@ -43,7 +43,7 @@ const MAX_SLEEP_NS: u64 = 20_000_000;
 
 /// The arbiter's word; nothing is known while all is zero. The fields that each launch reads come first.
 #[repr(C)]
-pub(super) struct Turns {
+pub(super) struct ArbiterClient {
     /// Null without an arbiter.
     seat: Kept<Seat>,
     /// Whether there are no turns, and a thread samples the launches: 1 if so.
@@ -74,7 +74,7 @@ pub(super) struct Turns {
     silent_since: AtomicU64,
 }
 
-zeroed! { Turns {
+zeroed! { ArbiterClient {
     seat, sampled, word, ending, ending_since, answering, seen, seen_at, carried, waiting, asleep, before, ask_at,
     silent_since
 } }
@@ -91,7 +91,7 @@ pub(super) struct Flight<'a> {
     pub(super) is_stuck: &'a dyn Fn() -> bool,
 }
 
-impl Turns {
+impl ArbiterClient {
     #[inline]
     fn seat(&self) -> Option<&'static Seat> {
         self.seat.get()
@@ -439,7 +439,7 @@ fn ring(seat: &Seat) {
 
 /// Whether turns are for this process: the arbiter knows jobs alone.
 fn is_of_a_job() -> bool {
-    gate::with_finding(|finding| matches!(finding.standing, Standing::Job(_)))
+    gate::with_finding(|finding| matches!(finding.standing, ProcessRules::Job(_)))
 }
 
 /// Says in the job's log that no arbiter answers.

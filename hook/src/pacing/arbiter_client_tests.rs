@@ -10,14 +10,14 @@ const NOW: u64 = 1_000_000 * MS;
 const END: u64 = NOW + 20 * MS;
 const BUDGET: u64 = 5 * MS;
 
-/// Turns with a page, and the page.
+/// ArbiterClient with a page, and the page.
 struct Stand {
-    turns: &'static Turns,
+    turns: &'static ArbiterClient,
     seat: &'static Seat,
 }
 
-fn alone() -> &'static Turns {
-    Fresh::<Turns>::zeroed().unwrap().0.leaked()
+fn alone() -> &'static ArbiterClient {
+    Fresh::<ArbiterClient>::zeroed().unwrap().0.leaked()
 }
 
 fn stand() -> Stand {

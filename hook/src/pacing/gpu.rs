@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use softmig_driver_sys::cuda::{CUDA_SUCCESS, CUcontext, CUctx_st, CUresult};
 
-use super::arbiter_client::{Flight, Turns};
+use super::arbiter_client::{ArbiterClient, Flight};
 use super::busy_intervals::Covered;
 use super::captures;
 use super::concurrency::Overlap;
@@ -56,7 +56,7 @@ pub(super) struct PacedGpu {
     own: Kept<Own>,
     /// Whether nothing is known well: work may wait for other GPUs', for as long as those take.
     is_unsteady: AtomicBool,
-    turns: Turns,
+    turns: ArbiterClient,
     /// How long it worked for this process, as measured, in nanoseconds.
     used: AtomicU64,
     /// When all streams were looked at last, on the host's clock.

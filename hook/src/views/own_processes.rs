@@ -6,7 +6,7 @@
 //!
 //! NVML's process numbers are those of the caller's own namespace.
 
-use softmig_policy::node::identity::Standing;
+use softmig_policy::node::identity::ProcessRules;
 use softmig_policy::node::process_group::Group;
 
 use crate::identity::gate;
@@ -23,9 +23,11 @@ impl Own {
     /// As seen from this process.
     pub(super) fn of_this_process() -> Self {
         let group = gate::with_finding(|finding| match finding.standing {
-            Standing::Job(_) => Group::of_job(finding.job),
-            Standing::Own(_) => Group::of_run(&ThisNode).unwrap_or(Group::None),
-            Standing::Neighbours | Standing::Passive | Standing::Denied(_) => Group::None,
+            ProcessRules::Job(_) => Group::of_job(finding.job),
+            ProcessRules::Own(_) => Group::of_run(&ThisNode).unwrap_or(Group::None),
+            ProcessRules::Neighbours | ProcessRules::Passive | ProcessRules::Denied(_) => {
+                Group::None
+            }
         });
         Self {
             us: os::process_id(),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place, owner};
+use crate::jobs::owner::{Membership, Owner, owner};
 use crate::schedule::turns::Job;
 
 /// A process that asks for a seat, as the kernel names it.
@@ -62,11 +62,11 @@ impl Jobs {
     }
 
     /// The conf of the job there. `AGAIN` says that the system cannot read it now.
-    fn conf(&self, place: &Place) -> Result<JobConf, Errno> {
+    fn conf(&self, place: &Membership) -> Result<JobConf, Errno> {
         let name = match place {
-            Place::Job(id) => conf_name(JobId::parse(&id.to_string()).ok_or(Errno::NOENT)?),
-            Place::Sluid(sluid) => format!("{sluid}.conf"),
-            Place::Outside => return Err(Errno::NOENT),
+            Membership::Job(id) => conf_name(JobId::parse(&id.to_string()).ok_or(Errno::NOENT)?),
+            Membership::Sluid(sluid) => format!("{sluid}.conf"),
+            Membership::Outside => return Err(Errno::NOENT),
         };
         let dir = Dir::open(&self.node.run, self.node.owner);
         let dir = dir.map_err(|_| Errno::AGAIN)?.ok_or(Errno::NOENT)?;
@@ -124,10 +124,10 @@ impl Authorizer for Jobs {
     }
 }
 
-fn number(place: &Place, conf: &JobConf) -> Option<u32> {
+fn number(place: &Membership, conf: &JobConf) -> Option<u32> {
     match place {
-        Place::Job(id) => Some(*id),
-        Place::Sluid(_) | Place::Outside => conf.job.map(Into::into),
+        Membership::Job(id) => Some(*id),
+        Membership::Sluid(_) | Membership::Outside => conf.job.map(Into::into),
     }
 }
 

@@ -15,7 +15,7 @@ use super::rate_limit::RateLimit;
 use super::session::Session;
 use super::steering::{Held, Said, Scheduler, Steering, Unseated};
 use super::tenant::{Account, Member, Sharing, Tenant};
-use crate::schedule::turns::{Job, Nanos, Rules, SeatId, Standing, Turns};
+use crate::schedule::turns::{Job, JobStatus, Nanos, Rules, SeatId, Turns};
 
 /// How often processes that wait are told that the arbiter is there. Where they hear nothing for twice as long, they see
 /// whether it listens.
@@ -144,8 +144,8 @@ impl GpuState {
                 .iter()
                 .filter(move |(seat, _)| seat.job == job)
         };
-        let steered = |standing: Standing| match self.steered(standing.job) {
-            Some((is_on, credit, charged)) => Standing {
+        let steered = |standing: JobStatus| match self.steered(standing.job) {
+            Some((is_on, credit, charged)) => JobStatus {
                 holds: is_on,
                 credit,
                 charged: standing.charged + charged,

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::settings::GpuId;
-use crate::schedule::turns::{Book, Job, Nanos, Standing};
+use crate::schedule::turns::{Book, Job, JobStatus, Nanos};
 
 /// The state of a GPU's jobs, as [`super::Arbiter::status`] tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// The arbiter's knowledge.
-    pub standing: Standing,
+    pub standing: JobStatus,
     /// Since when the job has had processes here, or time to pay for.
     pub known_for: Duration,
     /// Its processes.

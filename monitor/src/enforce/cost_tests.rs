@@ -5,7 +5,7 @@ use crate::enforce::look::Claim;
 use crate::enforce::rules::Judge;
 use crate::enforce::scene::{Grounds, Scene};
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place};
+use crate::jobs::owner::{Membership, Owner};
 use crate::jobs::owners::Owners;
 use crate::measure::Sight;
 use crate::measure::reading::{Gpu, Kind, Reading, User};
@@ -97,7 +97,7 @@ fn looks_cost() {
         // They are no job's here.
         for (at, pid) in pids.iter().enumerate() {
             if let Some(Owner::Process { place, .. }) = whose.get_mut(pid) {
-                *place = Place::Job(job_of(at as u32));
+                *place = Membership::Job(job_of(at as u32));
             }
         }
         let confs = Confs::read(&node).unwrap();

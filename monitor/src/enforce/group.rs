@@ -8,7 +8,7 @@ use crate::enforce::target::{Target, is_of, is_older};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Owner, owner};
 use rustix::process::Signal;
-use softmig_policy::node::cgroup::{Place, place};
+use softmig_policy::node::cgroup::{Membership, place};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ fn job_folder(list: &[u8]) -> Option<PathBuf> {
     // That this folder is a job's, and not one of a user's with such a name, is told by that line alone.
     let mut alone = line.to_vec();
     alone.push(b'\n');
-    if !matches!(place(&alone), Place::Job(_)) {
+    if !matches!(place(&alone), Membership::Job(_)) {
         return None;
     }
     let mut folder = PathBuf::new();

@@ -5,7 +5,7 @@
 //! Only the names of open files are read. To ask a file itself could take as long as a user's own file system likes.
 
 use crate::enforce::look::{Holder, Stray};
-use crate::jobs::owner::{Owner, Place, owner};
+use crate::jobs::owner::{Membership, Owner, owner};
 use crate::measure::Sight;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -111,9 +111,9 @@ fn job_with_slice(proc: &Path, pid: u32, sight: &Sight) -> Option<u32> {
         return None;
     }
     let job = match place {
-        Place::Job(job) => job,
-        Place::Sluid(sluid) => *sight.confs.sluids.get(&sluid)?,
-        Place::Outside => return None,
+        Membership::Job(job) => job,
+        Membership::Sluid(sluid) => *sight.confs.sluids.get(&sluid)?,
+        Membership::Outside => return None,
     };
     let conf = sight.confs.jobs.get(&job)?.as_ref().ok()?;
     conf.limits.map(|_| job)

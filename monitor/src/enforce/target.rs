@@ -6,7 +6,7 @@
 use crate::enforce::look::{Holder, ProcessId};
 use crate::enforce::scene::is_sites_mps_server;
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place, owner};
+use crate::jobs::owner::{Membership, Owner, owner};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -82,12 +82,12 @@ pub(super) fn is_older(began: u64, enforced_since: Option<u64>) -> bool {
 }
 
 /// Whether a process in this place is the holder's.
-pub(super) fn is_of(holder: &Holder, place: &Place, uid: u32, confs: &Confs) -> bool {
+pub(super) fn is_of(holder: &Holder, place: &Membership, uid: u32, confs: &Confs) -> bool {
     match (holder, place) {
-        (Holder::Job(job), Place::Job(id)) => job == id,
-        (Holder::Job(job), Place::Sluid(sluid)) => confs.sluids.get(sluid) == Some(job),
-        (Holder::Sluid(job), Place::Sluid(sluid)) => job == sluid,
-        (Holder::User(user), Place::Outside) => *user == uid,
+        (Holder::Job(job), Membership::Job(id)) => job == id,
+        (Holder::Job(job), Membership::Sluid(sluid)) => confs.sluids.get(sluid) == Some(job),
+        (Holder::Sluid(job), Membership::Sluid(sluid)) => job == sluid,
+        (Holder::User(user), Membership::Outside) => *user == uid,
         _ => false,
     }
 }

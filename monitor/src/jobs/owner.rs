@@ -25,7 +25,7 @@ pub enum Owner {
         /// Its own name for itself, in plain characters.
         name: String,
         /// Its job.
-        place: Place,
+        place: Membership,
         /// When it began, in clock ticks since the machine's start: no two processes have the same number and this.
         began: u64,
     },
@@ -37,7 +37,7 @@ pub enum Owner {
 
 /// Where a process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Membership {
     /// In this job.
     Job(u32),
     /// In the job with this SLUID.
@@ -76,9 +76,9 @@ fn look(folder: &Path, pid: u32) -> std::io::Result<Owner> {
         return Ok(Owner::Unknown("its status names no user".into()));
     };
     let place = match cgroup::place(&list) {
-        cgroup::Place::Job(JobName::Id(id)) => Place::Job(id.get()),
-        cgroup::Place::Job(JobName::Sluid(sluid)) => Place::Sluid(sluid.into()),
-        cgroup::Place::Outside | cgroup::Place::Unclear => Place::Outside,
+        cgroup::Membership::Job(JobName::Id(id)) => Membership::Job(id.get()),
+        cgroup::Membership::Job(JobName::Sluid(sluid)) => Membership::Sluid(sluid.into()),
+        cgroup::Membership::Outside | cgroup::Membership::Unclear => Membership::Outside,
     };
     let began = began.parse().unwrap_or(0);
     Ok(Owner::Process {
@@ -172,28 +172,28 @@ mod tests {
         for (cgroup, place) in [
             (
                 "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n",
-                Place::Job(12),
+                Membership::Job(12),
             ),
             (
                 "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n",
-                Place::Sluid("sEKNKTV3WPV500".into()),
+                Membership::Sluid("sEKNKTV3WPV500".into()),
             ),
             (
                 "4:devices:/slurm/uid_2001/job_12/step_0/task_0\n",
-                Place::Job(12),
+                Membership::Job(12),
             ),
             // A user's own folder, a container of root's, two jobs at once.
             (
                 "0::/user.slice/user-2001.slice/session-3.scope/job_9\n",
-                Place::Outside,
+                Membership::Outside,
             ),
             (
                 "0::/docker/4f/system.slice/slurmstepd.scope/job_9\n",
-                Place::Outside,
+                Membership::Outside,
             ),
             (
                 "4:devices:/slurm/uid_1/job_1/step_0\n3:memory:/slurm/uid_1/job_2/step_0\n",
-                Place::Outside,
+                Membership::Outside,
             ),
         ] {
             assert_eq!(whose(cgroup), place, "{cgroup}");
@@ -222,10 +222,10 @@ mod tests {
             Owner::Process { place, .. } => place,
             other => panic!("{other:?}"),
         };
-        assert_eq!(place(), Place::Outside);
+        assert_eq!(place(), Membership::Outside);
         write("task/8/stat", STAT);
         write("task/8/cgroup", job);
-        assert_eq!(place(), Place::Job(12));
+        assert_eq!(place(), Membership::Job(12));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Amounts of memory are bytes. A `null` says that something is not known, or does not apply.
 
 use crate::measure::reading::Kind;
-use crate::status::Turns;
+use crate::status::TurnsStatus;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct Report {
     /// The use of GPUs outside every job, by user.
     pub users: Vec<User>,
     /// The jobs that take turns on the GPUs, as the daemon says; `None` if it was not asked.
-    pub turns: Option<Turns>,
+    pub turns: Option<TurnsStatus>,
 }
 
 /// A GPU.

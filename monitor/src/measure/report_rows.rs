@@ -2,7 +2,7 @@
 //! No file is read here and no GPU is asked.
 
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place};
+use crate::jobs::owner::{Membership, Owner};
 use crate::measure::reading::{self, Reading};
 use crate::measure::report::{
     Conf, Finding, Gpu, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
@@ -72,12 +72,12 @@ fn holder(owner: &Owner, confs: &Confs) -> Holder {
         return Holder::Unknown;
     };
     match place {
-        Place::Job(id) => Holder::Job(*id),
-        Place::Sluid(sluid) => match confs.sluids.get(sluid) {
+        Membership::Job(id) => Holder::Job(*id),
+        Membership::Sluid(sluid) => match confs.sluids.get(sluid) {
             Some(&id) => Holder::Job(id),
             None => Holder::Sluid(sluid.clone()),
         },
-        Place::Outside => Holder::User(*uid),
+        Membership::Outside => Holder::User(*uid),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A report for people.
 
 use crate::measure::report::{Conf, Finding, Gpu, Holding, Job, JobGpu, Report};
-use crate::status::{self, Turns};
+use crate::status::{self, TurnsStatus};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use std::fmt::Write;
@@ -54,7 +54,7 @@ pub fn text(report: &Report) -> String {
 }
 
 /// How jobs share each GPU just now.
-fn ways(turns: &Turns) -> String {
+fn ways(turns: &TurnsStatus) -> String {
     let way = |gpu: &status::Gpu| {
         let name = gpu
             .index
@@ -70,7 +70,7 @@ fn ways(turns: &Turns) -> String {
 }
 
 /// The jobs that take turns.
-fn takers(turns: &Turns) -> Table {
+fn takers(turns: &TurnsStatus) -> Table {
     let heading = [
         "GPU",
         "JOB",

@@ -51,7 +51,7 @@ pub use types::{Job, Look, Nanos, Order, Rules, Said, SeatId, Terms};
 
 /// The state of a job, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct JobStatus {
     /// The job.
     pub job: Job,
     /// Its share of the GPU.
@@ -189,9 +189,9 @@ impl Turns {
     }
 
     /// All jobs with processes here.
-    pub fn standings(&self) -> impl Iterator<Item = Standing> {
+    pub fn standings(&self) -> impl Iterator<Item = JobStatus> {
         let here = self.tenants.iter().filter(|(_, it)| !it.seats.is_empty());
-        here.map(|(&job, tenant)| Standing {
+        here.map(|(&job, tenant)| JobStatus {
             job,
             share: tenant.account.share,
             mode: tenant.account.mode,

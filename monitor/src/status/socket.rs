@@ -3,7 +3,7 @@
 //!
 //! They are not the one by which processes get their seats, so no question about turns holds up a turn.
 
-use super::Turns;
+use super::TurnsStatus;
 use rustix::net::{Shutdown, shutdown, sockopt};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -117,11 +117,11 @@ fn answer<T: Serialize>(
 }
 
 /// Asks the daemon that listens at `path`.
-pub fn ask(path: &Path) -> Turns {
+pub fn ask(path: &Path) -> TurnsStatus {
     let said = match said(path) {
         Ok(said) => said,
         Err(error) => {
-            return Turns::unknown(match error.kind() {
+            return TurnsStatus::unknown(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                     "softmig-monitor does not run, so each job keeps its cap alone".into()
                 }
@@ -130,7 +130,9 @@ pub fn ask(path: &Path) -> Turns {
         }
     };
     serde_json::from_slice(&said).unwrap_or_else(|_| {
-        Turns::unknown("the softmig-monitor that runs is of another version: restart it".into())
+        TurnsStatus::unknown(
+            "the softmig-monitor that runs is of another version: restart it".into(),
+        )
     })
 }
 
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
     use crate::status::Gpu;
 
-    fn turns() -> Turns {
+    fn turns() -> TurnsStatus {
         let gpu = Gpu {
             index: None,
             uuid: "GPU-1".into(),
@@ -155,7 +157,7 @@ mod tests {
             why: Some("it ran on".into()),
             jobs: Vec::new(),
         };
-        Turns {
+        TurnsStatus {
             error: None,
             gpus: vec![gpu],
             ending: None,

@@ -5,7 +5,7 @@ use crate::arbiter::{Account, GpuId, Sharing, uuid};
 use crate::jobs::confs::{About, Confs};
 use crate::measure::Sight;
 use crate::measure::report::{JobGpu, Report};
-use crate::schedule::turns::{Job, Nanos, Standing, Totals};
+use crate::schedule::turns::{Job, JobStatus, Nanos, Totals};
 use softmig_policy::Policy;
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
@@ -323,7 +323,7 @@ fn totals(account: &Account, job: u32) -> Option<Totals> {
         .map(|(_, totals)| totals)
 }
 
-fn standing(account: &Account, job: u32) -> Option<&Standing> {
+fn standing(account: &Account, job: u32) -> Option<&JobStatus> {
     let mut tenants = account.tenants.iter().map(|tenant| &tenant.standing);
     tenants.find(|standing| standing.job == Job(job))
 }

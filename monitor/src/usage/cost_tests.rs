@@ -2,7 +2,7 @@
 
 use super::{Keeper, Shared};
 use crate::jobs::confs::Confs;
-use crate::jobs::owner::{Owner, Place};
+use crate::jobs::owner::{Membership, Owner};
 use crate::measure::Sight;
 use crate::measure::reading::{Gpu, Kind, Reading, User};
 use crate::measure::report_rows::rows;
@@ -45,7 +45,7 @@ fn telling_costs() {
     let owner = |pid: u32| Owner::Process {
         uid: 2001,
         name: "python3".into(),
-        place: Place::Job(job_of(pid)),
+        place: Membership::Job(job_of(pid)),
         began: 1,
     };
     let owners: BTreeMap<u32, Owner> = (0..PROCESSES).map(|pid| (pid, owner(pid))).collect();

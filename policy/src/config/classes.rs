@@ -13,7 +13,7 @@ use toml::Spanned;
 
 /// The limits of a group of users, and the QOS in which Slurm enforces them.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ClassLimits {
     /// The class; `None` for users without a class.
     pub class: Option<String>,
     /// The user, if the table is for one user.
@@ -30,7 +30,7 @@ pub struct Standing {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
     /// In order: users without a class, classes, single users.
-    standings: Vec<Standing>,
+    standings: Vec<ClassLimits>,
     of_users: HashMap<String, usize>,
     of_accounts: HashMap<String, usize>,
     of_groups: HashMap<u32, usize>,
@@ -131,7 +131,7 @@ impl Classes {
         let mig_types = site.gpus.values().filter(|gpu| gpu.is_mig());
         let quota = Quota::of(layer, mig_types.map(GpuType::name));
         let qos = qos.unwrap_or(QOS_OF_OTHERS).to_string();
-        self.standings.push(Standing {
+        self.standings.push(ClassLimits {
             class: class.map(str::to_string),
             user: user.map(str::to_string),
             qos: quota.needs_qos().then_some(qos),
@@ -251,7 +251,7 @@ impl Classes {
         user: Option<&str>,
         account: Result<Option<&str>, Unknown>,
         group: Option<u32>,
-    ) -> Result<Option<&Standing>, Unknown> {
+    ) -> Result<Option<&ClassLimits>, Unknown> {
         let named = user.and_then(|user| self.of_users.get(user));
         let found = match named {
             Some(named) => *named,
@@ -288,11 +288,11 @@ impl Classes {
         standing.idle_after.filter(|_| !is_in_doubt)
     }
 
-    pub(crate) fn standings(&self) -> &[Standing] {
+    pub(crate) fn standings(&self) -> &[ClassLimits] {
         &self.standings
     }
 
-    pub(crate) fn standing_of_others(&self) -> Option<&Standing> {
+    pub(crate) fn standing_of_others(&self) -> Option<&ClassLimits> {
         self.standings.get(self.of_others)
     }
 
@@ -345,7 +345,7 @@ impl Classes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unknown;
 
-impl Standing {
+impl ClassLimits {
     /// "class student", "user alice", "people in no class".
     pub fn called(&self) -> String {
         match (&self.user, &self.class) {

@@ -1,6 +1,6 @@
 //! Errors in policy.toml: the line, the fault, and the correction.
 
-use crate::config::error::place::Place;
+use crate::config::error::place::Location;
 use crate::config::error::value::Value;
 use crate::config::error::words::{of_syntax, of_value};
 use serde::de::DeserializeOwned;
@@ -59,19 +59,19 @@ impl fmt::Display for PolicyError {
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, PolicyError> {
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or_default();
-        let place = Place::of(text, at.start);
+        let place = Location::of(text, at.start);
         let message = of_syntax(text, at.start, &place, error.message());
         at_place(text, &at, &place, message)
     })?;
     T::deserialize(Value::of_file(table)).map_err(|fault| {
         let at = fault.at.unwrap_or_default();
-        let mut place = Place::of(text, at.start);
+        let mut place = Location::of(text, at.start);
         let message = of_value(&fault.kind, &mut place);
         at_place(text, &at, &place, message)
     })
 }
 
-fn at_place(text: &str, at: &Range<usize>, place: &Place, message: String) -> PolicyError {
+fn at_place(text: &str, at: &Range<usize>, place: &Location, message: String) -> PolicyError {
     PolicyError {
         line: line_of(text, at),
         message: match place.to_string().as_str() {

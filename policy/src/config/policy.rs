@@ -1,7 +1,7 @@
 //! policy.toml: what an administrator decides, read and found consistent.
 
 use crate::config::choices::{Placement, RawShards};
-use crate::config::classes::{Classes, Standing, Tables, Unknown};
+use crate::config::classes::{ClassLimits, Classes, Tables, Unknown};
 use crate::config::error::{PolicyError, line_of};
 use crate::config::file::File;
 use crate::config::gates::{Gate, Gates};
@@ -129,7 +129,7 @@ impl Policy {
             gates.refuse_mps()?;
         }
         let routes = routes::check(file.route, gpus, text)?;
-        let limits = |standing: &Standing| standing.quota != Quota::default();
+        let limits = |standing: &ClassLimits| standing.quota != Quota::default();
         Ok(Self {
             looks_at_people: classes.standings().len() > 1
                 || classes.standings().iter().any(limits)
@@ -204,12 +204,12 @@ impl Policy {
     }
 
     /// Limits in order: users without a class, classes, single users.
-    pub fn standings(&self) -> &[Standing] {
+    pub fn standings(&self) -> &[ClassLimits] {
         self.classes.standings()
     }
 
     /// The limits of users that no rule names.
-    pub fn standing_of_others(&self) -> Option<&Standing> {
+    pub fn standing_of_others(&self) -> Option<&ClassLimits> {
         self.classes.standing_of_others()
     }
 
@@ -364,12 +364,17 @@ impl Policy {
         user: Option<&str>,
         account: Result<Option<&str>, Unknown>,
         group: Option<u32>,
-    ) -> Result<Option<&Standing>, Unknown> {
+    ) -> Result<Option<&ClassLimits>, Unknown> {
         self.classes.standing(user, account, group)
     }
 
     /// The class limits of a user, as far as they can be told from this.
-    pub fn standing_of(&self, user: &str, account: &str, group: Option<u32>) -> Option<&Standing> {
+    pub fn standing_of(
+        &self,
+        user: &str,
+        account: &str,
+        group: Option<u32>,
+    ) -> Option<&ClassLimits> {
         self.standing(Some(user), Ok(Some(account)), group).ok()?
     }
 

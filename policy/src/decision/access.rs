@@ -3,7 +3,7 @@
 //! Slurm counts what the class holds at the moment, and a job over that limit stays pending. Only a job that could never start
 //! is refused here.
 
-use crate::config::classes::{Standing, Unknown};
+use crate::config::classes::{ClassLimits, Unknown};
 use crate::config::gates::{Gate, GateSubject};
 use crate::config::policy::Policy;
 use crate::config::reservable::{Reservable, Window};
@@ -236,7 +236,7 @@ fn off_reserved_nodes(
 fn terms(
     policy: &Policy,
     asked: &Asked<'_>,
-    standing: &Standing,
+    standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<Terms, Refusal> {
     Ok(Terms {
@@ -258,7 +258,7 @@ fn is_by_foreign_account(policy: &Policy, submitter: &Submitter) -> bool {
     };
     let name = |submitter: &Submitter| {
         let standing = submitter.standing(policy).ok().flatten();
-        standing.map(Standing::called)
+        standing.map(ClassLimits::called)
     };
     submitter.is_account_unchecked && name(&own) != name(submitter)
 }
@@ -267,7 +267,7 @@ fn is_by_foreign_account(policy: &Policy, submitter: &Submitter) -> bool {
 fn qos(
     policy: &Policy,
     asked: &Asked<'_>,
-    standing: &Standing,
+    standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<Option<String>, Refusal> {
     let own = standing.qos.as_deref();
@@ -299,7 +299,7 @@ fn qos(
 fn refuse_foreign_qos(
     policy: &Policy,
     submitter: &Submitter,
-    standing: Option<&Standing>,
+    standing: Option<&ClassLimits>,
     text: &str,
 ) -> Result<(), Refusal> {
     let own = standing.and_then(|standing| standing.qos.as_deref());

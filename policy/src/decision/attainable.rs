@@ -1,6 +1,6 @@
 //! Keeps of a refusal's suggestions those that the submitter may have: a hint must not lead to the next refusal.
 
-use crate::config::classes::Standing;
+use crate::config::classes::ClassLimits;
 use crate::config::gates::GateSubject;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
@@ -27,13 +27,13 @@ pub(crate) fn keep(policy: &Policy, submitter: &Submitter, reason: &mut Reason) 
     May {
         whole: offered.is_none_or(|(gpu_type, count)| own.wholes(gpu_type, count)),
         instead: own.largest_slice(offered.map(|(gpu_type, _)| gpu_type)),
-        who: standing.map_or_else(|| "you".to_string(), Standing::called),
+        who: standing.map_or_else(|| "you".to_string(), ClassLimits::called),
     }
 }
 
 struct Attainable<'a> {
     policy: &'a Policy,
-    standing: Option<&'a Standing>,
+    standing: Option<&'a ClassLimits>,
     /// Whether the gates let whole GPUs through.
     wholes: bool,
     /// Whether they let MIG instances through.
@@ -57,7 +57,7 @@ impl Attainable<'_> {
         }
         let per_gpu = self.policy.gpu(gpu_type).map_or(1, GpuType::shards_per_gpu);
         let shards = count.saturating_mul(u64::from(per_gpu));
-        let allowed = |standing: &Standing| {
+        let allowed = |standing: &ClassLimits| {
             let quota = &standing.quota;
             quota.whole_gpus.is_none_or(|most| count <= most)
                 && quota.allows_slice(gpu_type, shards)

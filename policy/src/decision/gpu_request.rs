@@ -2,7 +2,7 @@
 
 use crate::config::policy::Policy;
 use crate::slurm::gres::{Gres, Item, Name, Prefix, items, mps};
-use crate::slurm::job_request::{Place, Request};
+use crate::slurm::job_request::{CountedPer, Request};
 
 /// The parts of a request that are about GPUs, and the rest of it.
 pub(crate) struct Wanted<'a> {
@@ -11,7 +11,7 @@ pub(crate) struct Wanted<'a> {
     /// Something about slices or shards that cannot be read.
     pub(crate) malformed: Option<&'a str>,
     /// Whole GPUs and MIG instances.
-    pub(crate) wholes: Vec<(Place, Gres<'a>)>,
+    pub(crate) wholes: Vec<(CountedPer, Gres<'a>)>,
     /// A misspelt request for a whole GPU: Slurm has its own words for that.
     pub(crate) misspelt: Option<&'a str>,
     /// A GRES that would be about GPUs in lower case.
@@ -22,7 +22,7 @@ pub(crate) struct Wanted<'a> {
 
 /// One request for part of a GPU.
 pub(crate) struct Part<'a> {
-    pub(crate) place: Place,
+    pub(crate) place: CountedPer,
     pub(crate) raw: &'a str,
     pub(crate) gres: Gres<'a>,
     /// `(l40s, 4)` for `gpu:l40s.4`; `None` for shards and units of mps.
@@ -54,7 +54,7 @@ impl<'a> Wanted<'a> {
         wanted
     }
 
-    fn add(&mut self, policy: Option<&Policy>, place: Place, raw: &'a str, item: Item<'a>) {
+    fn add(&mut self, policy: Option<&Policy>, place: CountedPer, raw: &'a str, item: Item<'a>) {
         match item {
             Item::Other(raw) if is_in_other_case(raw) => self.in_other_case = Some(raw),
             Item::Other(raw) if policy.is_some_and(|policy| is_nameless_slice(raw, policy)) => {
@@ -114,7 +114,7 @@ impl<'a> Wanted<'a> {
     /// True if GPUs are asked for without a type, more than one of them.
     pub(crate) fn has_untyped_wholes(&self) -> bool {
         self.wholes.iter().any(|(place, gres)| {
-            let is_one = gres.count() == 1 && matches!(place, Place::Node | Place::Job);
+            let is_one = gres.count() == 1 && matches!(place, CountedPer::Node | CountedPer::Job);
             gres.kind.is_none() && !is_one
         })
     }

@@ -1,6 +1,6 @@
 //! CPUs and host memory of a slice, by its shards: Slurm's own defaults per GPU do not apply to shards.
 
-use crate::config::classes::Standing;
+use crate::config::classes::ClassLimits;
 use crate::decision::reason::{LimitPassed, Reason};
 use crate::decision::refusal::Refusal;
 use crate::slurm::job_request::Request;
@@ -11,7 +11,7 @@ pub(crate) fn fit(
     request: &mut Request,
     asked: &str,
     shards: u32,
-    standing: &Standing,
+    standing: &ClassLimits,
     is_change: bool,
 ) -> Result<(), Refusal> {
     let quota = &standing.quota;
@@ -31,7 +31,11 @@ pub(crate) fn fit(
 }
 
 /// Refuses more CPUs or memory than all jobs of a class may hold together: the job could never start.
-pub(crate) fn within(request: &Request, asked: &str, standing: &Standing) -> Result<(), Refusal> {
+pub(crate) fn within(
+    request: &Request,
+    asked: &str,
+    standing: &ClassLimits,
+) -> Result<(), Refusal> {
     let refuse = |limit| {
         let who = standing.called();
         Err(Refusal::new(asked, Reason::Limit { who, limit }))
@@ -58,7 +62,7 @@ pub(crate) fn within(request: &Request, asked: &str, standing: &Standing) -> Res
 
 struct Host<'a> {
     asked: &'a str,
-    standing: &'a Standing,
+    standing: &'a ClassLimits,
     shards: u64,
     is_change: bool,
 }

@@ -1,6 +1,6 @@
 //! Compares a request with the limits of a class: a job beyond them would be pending for ever.
 
-use crate::config::classes::Standing;
+use crate::config::classes::ClassLimits;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::decision::alternatives::whole_types;
@@ -14,7 +14,7 @@ use crate::slurm::time_limit::WallTime;
 pub(crate) fn fit(
     policy: &Policy,
     asked: &Asked<'_>,
-    standing: &Standing,
+    standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<(), Refusal> {
     let ceilings = Ceilings {
@@ -34,7 +34,7 @@ pub(crate) fn fit(
 struct Ceilings<'a> {
     policy: &'a Policy,
     asked: &'a Asked<'a>,
-    standing: &'a Standing,
+    standing: &'a ClassLimits,
 }
 
 impl Ceilings<'_> {

@@ -7,7 +7,7 @@ use crate::decision::refusal::Refusal;
 use crate::decision::verdict::Context;
 use crate::node::limits::Limits;
 use crate::slurm::gres::{Item, Name, Prefix, items};
-use crate::slurm::job_request::{Place, Request};
+use crate::slurm::job_request::{CountedPer, Request};
 
 /// The request with the slice as shards of one GPU, in `tres_per_node`, on one node.
 pub(crate) fn to_shards(
@@ -50,9 +50,9 @@ impl Slice<'_> {
     /// A count for each task or socket is one slice only if there is one task or socket.
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
         let (each, number) = match self.part.place {
-            Place::Node | Place::Job => return Ok(()),
-            Place::Task => ("task", request.tasks()),
-            Place::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
+            CountedPer::Node | CountedPer::Job => return Ok(()),
+            CountedPer::Task => ("task", request.tasks()),
+            CountedPer::Socket => ("socket", request.sockets_per_node.unwrap_or(1)),
         };
         if number <= 1 {
             return Ok(());
@@ -78,7 +78,7 @@ impl Slice<'_> {
         );
         let field = request.tres_mut(self.part.place);
         let kept = field.as_deref().unwrap_or_default().split(',');
-        if self.part.place == Place::Node {
+        if self.part.place == CountedPer::Node {
             let items: Vec<&str> = kept
                 .map(|item| {
                     if item == self.part.raw {

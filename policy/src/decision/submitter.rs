@@ -1,6 +1,6 @@
 //! The submitter of a job, and the place where the job will run.
 
-use crate::config::classes::{Standing, Unknown};
+use crate::config::classes::{ClassLimits, Unknown};
 use crate::config::policy::Policy;
 use crate::config::reservable::Holder;
 
@@ -76,7 +76,10 @@ pub struct Submitter {
 
 impl Submitter {
     /// Its class limits. `Err` if they depend on a fact that is not known here.
-    pub(crate) fn standing<'p>(&self, policy: &'p Policy) -> Result<Option<&'p Standing>, Unknown> {
+    pub(crate) fn standing<'p>(
+        &self,
+        policy: &'p Policy,
+    ) -> Result<Option<&'p ClassLimits>, Unknown> {
         policy.standing(self.user.as_deref(), self.account(), self.group)
     }
 

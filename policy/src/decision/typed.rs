@@ -7,7 +7,7 @@ use crate::decision::reason::Reason;
 use crate::decision::refusal::Refusal;
 use crate::decision::verdict::{Context, Verdict};
 use crate::slurm::gres::Name;
-use crate::slurm::job_request::{Place, Request};
+use crate::slurm::job_request::{CountedPer, Request};
 
 /// Decides on a request for which a client says what its user typed.
 ///
@@ -41,7 +41,7 @@ fn as_typed(policy: &Policy, request: &Request, typed: &str) -> Option<Request> 
     let wanted = Wanted::read(request, Some(policy));
     let [
         Part {
-            place: Place::Node,
+            place: CountedPer::Node,
             raw,
             gres,
             ..

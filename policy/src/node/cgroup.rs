@@ -27,7 +27,7 @@ pub enum JobName<'a> {
 
 /// Where a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Membership<'a> {
     /// In this job.
     Job(JobName<'a>),
     /// In no job.
@@ -39,27 +39,27 @@ pub enum Place<'a> {
 /// Reads `/proc/PID/cgroup`, which must be one of the initial control group namespace.
 ///
 /// ```
-/// use softmig_policy::node::cgroup::{JobName, Place, place};
+/// use softmig_policy::node::cgroup::{JobName, Membership, place};
 /// let text = b"0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n";
-/// assert_eq!(place(text), Place::Job(JobName::Id(12.try_into().unwrap())));
+/// assert_eq!(place(text), Membership::Job(JobName::Id(12.try_into().unwrap())));
 /// // Below a folder of the user's own there can be any name.
 /// let text = b"0::/user.slice/user-2001.slice/user@2001.service/app.slice/job_12\n";
-/// assert_eq!(place(text), Place::Outside);
+/// assert_eq!(place(text), Membership::Outside);
 /// ```
-pub fn place(text: &[u8]) -> Place<'_> {
+pub fn place(text: &[u8]) -> Membership<'_> {
     // The last line is whole, or the text was cut off.
     let Some(text) = text.strip_suffix(b"\n") else {
-        return Place::Unclear;
+        return Membership::Unclear;
     };
-    let mut found = Place::Outside;
+    let mut found = Membership::Outside;
     for line in text.split(|&byte| byte == b'\n') {
         let Some(name) = job_of_line(line) else {
-            return Place::Unclear;
+            return Membership::Unclear;
         };
         let Some(name) = name else { continue };
         match found {
-            Place::Job(other) if other != name => return Place::Unclear,
-            _ => found = Place::Job(name),
+            Membership::Job(other) if other != name => return Membership::Unclear,
+            _ => found = Membership::Job(name),
         }
     }
     found
@@ -126,8 +126,8 @@ pub fn is_sluid(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn job(id: u32) -> Place<'static> {
-        Place::Job(JobName::Id(id.try_into().unwrap()))
+    fn job(id: u32) -> Membership<'static> {
+        Membership::Job(JobName::Id(id.try_into().unwrap()))
     }
 
     /// The lines of a machine with v1, as its kernel orders them; the job's where Slurm has controllers.
@@ -167,7 +167,7 @@ mod tests {
             ("0::/slurmstepd.scope/job_12/step_0/user/task_0\n", job(12)),
             (
                 "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n",
-                Place::Job(JobName::Sluid("sEKNKTV3WPV500")),
+                Membership::Job(JobName::Sluid("sEKNKTV3WPV500")),
             ),
         ] {
             assert_eq!(place(text.as_bytes()), place_of, "{text}");
@@ -203,7 +203,7 @@ mod tests {
             "4:devices:/system.slice/slurmstepd.scope/job_9\n",
             "0::/slurm/uid_2001/job_9/step_0\n",
         ] {
-            assert_eq!(place(text.as_bytes()), Place::Outside, "{text}");
+            assert_eq!(place(text.as_bytes()), Membership::Outside, "{text}");
         }
     }
 
@@ -221,14 +221,14 @@ mod tests {
             "1 (deleted)",
         ] {
             let text = format!("0::/system.slice/slurmstepd.scope/job_{id}/step_0\n");
-            assert_eq!(place(text.as_bytes()), Place::Outside, "{text}");
+            assert_eq!(place(text.as_bytes()), Membership::Outside, "{text}");
         }
     }
 
     #[test]
     fn two_jobs_at_once_are_none() {
         let text = b"4:devices:/slurm/uid_1/job_1/step_0\n3:memory:/slurm/uid_1/job_2/step_0\n";
-        assert_eq!(place(text), Place::Unclear);
+        assert_eq!(place(text), Membership::Unclear);
     }
 
     #[test]
@@ -240,10 +240,10 @@ mod tests {
             b"\n",
             b"0::relative/slurmstepd.scope/job_1/\n",
         ] {
-            assert_eq!(place(text), Place::Unclear, "{text:?}");
+            assert_eq!(place(text), Membership::Unclear, "{text:?}");
         }
         let text = "0::/system.slice/slurmstepd.scope/job_\u{ff}/step_0\n";
-        assert_eq!(place(text.as_bytes()), Place::Outside);
+        assert_eq!(place(text.as_bytes()), Membership::Outside);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::node::process_view::{OsError, ProcessView};
     clippy::large_enum_variant,
     reason = "there is one of it, and no allocator to box it with"
 )]
-pub enum Standing {
+pub enum ProcessRules {
     /// Nothing: each call goes to the driver as it is.
     Passive,
     /// A job's limits.
@@ -59,7 +59,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finding {
     /// The rules for the process.
-    pub standing: Standing,
+    pub standing: ProcessRules,
     /// The job that it is about.
     pub job: Option<u32>,
     /// Whether the process is in that job itself. Else it is only limited as that job.
@@ -71,7 +71,7 @@ pub struct Finding {
 /// Finds out what holds for this process.
 pub fn find(node: &impl ProcessView) -> Finding {
     let mut finding = Finding {
-        standing: Standing::Passive,
+        standing: ProcessRules::Passive,
         job: None,
         in_job: false,
         observe: false,
@@ -84,7 +84,7 @@ pub fn find(node: &impl ProcessView) -> Finding {
         }
         Err(reason) => Err(reason),
     };
-    finding.standing = standing.unwrap_or_else(Standing::Denied);
+    finding.standing = standing.unwrap_or_else(ProcessRules::Denied);
     finding
 }
 
@@ -109,7 +109,7 @@ fn by_job(
     node: &impl ProcessView,
     identity: Identity,
     finding: &mut Finding,
-) -> Result<Standing, Reason> {
+) -> Result<ProcessRules, Reason> {
     let named = match identity {
         Identity::Cgroup => job_by_cgroup(node)?,
         Identity::Env => job_by_variable(node)?,
@@ -125,7 +125,7 @@ fn by_job(
             finding.job = named.id.or(conf.job.map(NonZeroU32::get));
             Ok(of_job(conf))
         }
-        None if node.is_root() => Ok(Standing::Passive),
+        None if node.is_root() => Ok(ProcessRules::Passive),
         None => Err(Reason::NoConf),
     }
 }
@@ -159,7 +159,7 @@ impl Named {
 
 /// The number of the job that a process's list of control groups names, if it names one.
 pub fn job_of(node: &impl ProcessView, cgroup: &[u8]) -> Option<u32> {
-    let cgroup::Place::Job(name) = cgroup::place(cgroup) else {
+    let cgroup::Membership::Job(name) = cgroup::place(cgroup) else {
         return None;
     };
     let named = Named::by(name);
@@ -170,10 +170,10 @@ pub fn job_of(node: &impl ProcessView, cgroup: &[u8]) -> Option<u32> {
     })
 }
 
-fn of_job(conf: JobConf) -> Standing {
+fn of_job(conf: JobConf) -> ProcessRules {
     match conf.limits {
-        Some(_) => Standing::Job(conf),
-        None => Standing::Passive,
+        Some(_) => ProcessRules::Job(conf),
+        None => ProcessRules::Passive,
     }
 }
 
@@ -184,8 +184,8 @@ fn job_by_cgroup(node: &impl ProcessView) -> Result<Option<Named>, Reason> {
         return Ok(None);
     }
     let named = node.cgroup(None, |text| match cgroup::place(text) {
-        cgroup::Place::Job(name) => Some(Named::by(name)),
-        cgroup::Place::Outside | cgroup::Place::Unclear => None,
+        cgroup::Membership::Job(name) => Some(Named::by(name)),
+        cgroup::Membership::Outside | cgroup::Membership::Unclear => None,
     });
     match named {
         Ok(named) => Ok(named),
@@ -213,12 +213,12 @@ fn job_by_variable(node: &impl ProcessView) -> Result<Option<Named>, Reason> {
 }
 
 /// The third step.
-fn outside(node: &impl ProcessView, job: &mut Option<u32>) -> Result<Standing, Reason> {
+fn outside(node: &impl ProcessView, job: &mut Option<u32>) -> Result<ProcessRules, Reason> {
     if !node.is_in_first_user_namespace() {
         let mut is_shared = false;
         each_name(node, &below_run(&[b"gpu"]), |_| is_shared = true)?;
         return Ok(if is_shared {
-            Standing::Neighbours
+            ProcessRules::Neighbours
         } else {
             own(node)
         });
@@ -334,9 +334,9 @@ fn conf(node: &impl ProcessView, path: &Text<64>) -> Result<Option<JobConf>, Rea
 }
 
 /// The limits in the user's environment; none in a set-uid program.
-fn own(node: &impl ProcessView) -> Standing {
+fn own(node: &impl ProcessView) -> ProcessRules {
     if node.is_secure() {
-        return Standing::Passive;
+        return ProcessRules::Passive;
     }
     let read = Environment::read(|name, gpu| {
         let mut variable = text::<32>(&[name.as_bytes()]);
@@ -347,9 +347,9 @@ fn own(node: &impl ProcessView) -> Standing {
         node.variable(variable.as_path()?)
     });
     match read {
-        Ok(None) => Standing::Passive,
-        Ok(Some(limits)) => Standing::Own(limits),
-        Err(_) => Standing::Denied(Reason::BadVariable),
+        Ok(None) => ProcessRules::Passive,
+        Ok(Some(limits)) => ProcessRules::Own(limits),
+        Err(_) => ProcessRules::Denied(Reason::BadVariable),
     }
 }
 

@@ -49,12 +49,12 @@ pub struct Request {
 
 impl Request {
     /// The fields that can hold a request for GPUs.
-    pub(crate) fn tres(&self) -> impl Iterator<Item = (Place, &str)> {
+    pub(crate) fn tres(&self) -> impl Iterator<Item = (CountedPer, &str)> {
         [
-            (Place::Node, &self.tres_per_node),
-            (Place::Job, &self.tres_per_job),
-            (Place::Socket, &self.tres_per_socket),
-            (Place::Task, &self.tres_per_task),
+            (CountedPer::Node, &self.tres_per_node),
+            (CountedPer::Job, &self.tres_per_job),
+            (CountedPer::Socket, &self.tres_per_socket),
+            (CountedPer::Task, &self.tres_per_task),
         ]
         .into_iter()
         .filter_map(|(place, text)| Some((place, text.as_deref()?)))
@@ -76,12 +76,12 @@ impl Request {
     }
 
     /// The field of that place.
-    pub(crate) fn tres_mut(&mut self, place: Place) -> &mut Option<String> {
+    pub(crate) fn tres_mut(&mut self, place: CountedPer) -> &mut Option<String> {
         match place {
-            Place::Node => &mut self.tres_per_node,
-            Place::Job => &mut self.tres_per_job,
-            Place::Socket => &mut self.tres_per_socket,
-            Place::Task => &mut self.tres_per_task,
+            CountedPer::Node => &mut self.tres_per_node,
+            CountedPer::Job => &mut self.tres_per_job,
+            CountedPer::Socket => &mut self.tres_per_socket,
+            CountedPer::Task => &mut self.tres_per_task,
         }
     }
 
@@ -96,12 +96,12 @@ impl Request {
     }
 
     /// The least number of something in the whole job, if the job asks for `count` in that place.
-    pub(crate) fn in_all(&self, place: Place, count: u64) -> u64 {
+    pub(crate) fn in_all(&self, place: CountedPer, count: u64) -> u64 {
         let times = match place {
-            Place::Job => 1,
-            Place::Node => self.nodes(),
-            Place::Socket => self.nodes() * u64::from(self.sockets_per_node.unwrap_or(1)),
-            Place::Task => match (self.num_tasks, self.ntasks_per_node) {
+            CountedPer::Job => 1,
+            CountedPer::Node => self.nodes(),
+            CountedPer::Socket => self.nodes() * u64::from(self.sockets_per_node.unwrap_or(1)),
+            CountedPer::Task => match (self.num_tasks, self.ntasks_per_node) {
                 (Some(tasks), _) => u64::from(tasks),
                 (None, Some(per_node)) => self.nodes() * u64::from(per_node),
                 (None, None) => self.nodes(),
@@ -119,7 +119,7 @@ impl Request {
 
 /// The unit by which a TRES string is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CountedPer {
     /// `tres_per_node`.
     Node,
     /// `tres_per_job`.

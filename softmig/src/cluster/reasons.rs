@@ -1,7 +1,7 @@
 //! Why a job waits, in words that need no knowledge of Slurm; Slurm's own word for it stays behind, in brackets.
 
 use crate::cluster::jobs::Job;
-use softmig_policy::config::classes::Standing;
+use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::{Policy, WallTime, may_hold};
 
 /// The user who asks, and the rules.
@@ -225,15 +225,15 @@ impl Asker<'_> {
     }
 
     /// The class whose limit it is: that of the job's QOS.
-    fn class(&self, job: &Job) -> Option<&Standing> {
+    fn class(&self, job: &Job) -> Option<&ClassLimits> {
         let own = self.policy?.standings().iter();
         own.filter(|class| class.qos.is_some())
             .find(|class| class.qos.as_deref() == Some(job.qos.as_str()))
     }
 }
 
-fn too_long(class: Option<&Standing>, time: WallTime) -> String {
-    let who = class.map_or("its class".to_string(), Standing::called);
+fn too_long(class: Option<&ClassLimits>, time: WallTime) -> String {
+    let who = class.map_or("its class".to_string(), ClassLimits::called);
     format!("{who} may use at most {time}; use a smaller --time")
 }
 

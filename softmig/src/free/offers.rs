@@ -4,7 +4,7 @@ use crate::cluster::all::Cluster;
 use crate::cluster::nodes::{Gpu, Node};
 use crate::free::estimate::Estimate;
 use crate::say::counted;
-use softmig_policy::config::classes::Standing;
+use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::{
@@ -214,7 +214,7 @@ fn class<'a, 'b>(
     policy: &'a Policy,
     asked: &Asked,
     mut qos: impl Iterator<Item = &'b str>,
-) -> Option<&'a Standing> {
+) -> Option<&'a ClassLimits> {
     let account = match &asked.submitter.account {
         MaybeKnown::Is(name) => Some(name.as_str()),
         MaybeKnown::Missing => Some(""),

@@ -1,6 +1,6 @@
 //! The text for policy.toml about a node's GPUs: an entry for each type, and the node's own.
 
-use softmig_nvml::{Devices, Gpu, Memory, Standing, types};
+use softmig_nvml::{Devices, Gpu, Memory, MigState, types};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -144,15 +144,15 @@ impl Catalogue {
             shares_memory,
         };
         match gpu.standing {
-            Standing::Whole => self.add_entry(entry(name.clone(), None, gpu.memory, false)),
-            Standing::Divided => {
+            MigState::Whole => self.add_entry(entry(name.clone(), None, gpu.memory, false)),
+            MigState::Divided => {
                 for part in &gpu.instances {
                     let name = types::of_instance(name, product, &part.profile);
                     let profile = Some(part.profile.as_str());
                     self.add_entry(entry(name, profile, part.memory, part.shares_memory));
                 }
             }
-            Standing::Empty | Standing::Unreadable => {}
+            MigState::Empty | MigState::Unreadable => {}
         }
     }
 

@@ -4,7 +4,7 @@ use super::catalogue::Entry;
 use super::findings::{Findings, Note};
 use anyhow::Context;
 use serde::Serialize;
-use softmig_nvml::{Gpu, Instance, Memory, Standing};
+use softmig_nvml::{Gpu, Instance, Memory, MigState};
 
 /// One object, indented.
 pub(super) fn of(findings: &Findings) -> anyhow::Result<String> {
@@ -113,10 +113,10 @@ impl<'a> JsonGpu<'a> {
                 pending: mig.pending,
             }),
             state: match gpu.standing {
-                Standing::Whole => "whole",
-                Standing::Divided => "divided",
-                Standing::Empty => "mig_without_instances",
-                Standing::Unreadable => "unreadable",
+                MigState::Whole => "whole",
+                MigState::Divided => "divided",
+                MigState::Empty => "mig_without_instances",
+                MigState::Unreadable => "unreadable",
             },
             instances: gpu.instances.iter().map(JsonInstance::of).collect(),
             error: gpu.error.as_deref(),

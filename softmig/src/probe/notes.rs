@@ -2,7 +2,7 @@
 
 use super::findings::{Findings, Note};
 use softmig_node::gpu::Card;
-use softmig_nvml::{Gpu, Standing};
+use softmig_nvml::{Gpu, MigState};
 
 /// All of them.
 pub(super) fn of(findings: &Findings, container: bool) -> Vec<Note> {
@@ -25,7 +25,7 @@ pub(super) fn of(findings: &Findings, container: bool) -> Vec<Note> {
 fn failed(gpu: &Gpu) -> Option<Note> {
     let (index, error) = (gpu.index, gpu.error.as_ref()?);
     Some(match gpu.standing {
-        Standing::Unreadable => Note {
+        MigState::Unreadable => Note {
             what: format!("GPU {index}: {error}; it is not counted as usable."),
             remedy: "Drain the node and reset the GPU or reboot; 'dmesg | grep -i xid' may say what happened.".into(),
         },
@@ -38,7 +38,7 @@ fn failed(gpu: &Gpu) -> Option<Note> {
 
 fn empty(gpu: &Gpu) -> Option<Note> {
     let index = gpu.index;
-    (gpu.standing == Standing::Empty).then(|| Note {
+    (gpu.standing == MigState::Empty).then(|| Note {
         what: format!(
             "GPU {index}: MIG is on and there are no instances, so no job can use it. It is not a whole GPU, even where Slurm \
              counts it as one."

@@ -2,7 +2,7 @@
 
 use super::findings::Findings;
 use crate::say::counted;
-use softmig_nvml::{Gpu, Memory, Standing};
+use softmig_nvml::{Gpu, Memory, MigState};
 use std::fmt::Write;
 
 /// All of it. Writing into a text cannot fail, so what `write!` says of that is dropped.
@@ -59,13 +59,13 @@ fn add_gpu(text: &mut String, gpu: &Gpu) {
     }
     if let Some(memory) = &gpu.memory {
         let memory = match gpu.standing {
-            Standing::Whole | Standing::Unreadable => in_words(memory),
+            MigState::Whole | MigState::Unreadable => in_words(memory),
             // No job can have it as a whole.
-            Standing::Divided | Standing::Empty => total(memory),
+            MigState::Divided | MigState::Empty => total(memory),
         };
         let _ = writeln!(text, "  memory  {memory}");
     }
-    if gpu.standing != Standing::Unreadable {
+    if gpu.standing != MigState::Unreadable {
         let _ = writeln!(text, "  MIG     {}", mig(gpu));
     }
     let longest = gpu.instances.iter().map(|part| part.profile.len()).max();
@@ -85,8 +85,8 @@ fn add_gpu(text: &mut String, gpu: &Gpu) {
 
 fn mig(gpu: &Gpu) -> String {
     match (gpu.standing, gpu.mig) {
-        (Standing::Divided, _) => format!("on, {}", counted(gpu.instances.len(), "instance")),
-        (Standing::Empty, _) => "on, and no instances: UNUSABLE".to_owned(),
+        (MigState::Divided, _) => format!("on, {}", counted(gpu.instances.len(), "instance")),
+        (MigState::Empty, _) => "on, and no instances: UNUSABLE".to_owned(),
         (_, Some(_)) => "off".to_owned(),
         (_, None) => "not possible".to_owned(),
     }
@@ -132,7 +132,7 @@ fn add_entries(text: &mut String, findings: &Findings) {
 /// GPUs for tests.
 #[cfg(test)]
 pub(super) mod samples {
-    use softmig_nvml::{Gpu, Instance, Memory, Mig, Standing};
+    use softmig_nvml::{Gpu, Instance, Memory, Mig, MigState};
 
     const MIB: u64 = 1 << 20;
 
@@ -153,7 +153,7 @@ pub(super) mod samples {
             uuid: Some(format!("GPU-{index}")),
             name: Some(name.into()),
             memory: Some(memory(46_068, 604)),
-            standing: Standing::Whole,
+            standing: MigState::Whole,
             ..Gpu::default()
         }
     }
@@ -174,8 +174,8 @@ pub(super) mod samples {
             }),
             instances: (0..).zip(profiles).map(instance).collect(),
             standing: match profiles {
-                [] => Standing::Empty,
-                _ => Standing::Divided,
+                [] => MigState::Empty,
+                _ => MigState::Divided,
             },
             ..whole(index, name)
         }

@@ -1,7 +1,7 @@
 //! Decides whether the user's own limits count here: not in a job, and not where a job's limits hold outside of it.
 
 use anyhow::bail;
-use softmig_policy::node::identity::{Finding, Reason, Standing, find};
+use softmig_policy::node::identity::{Finding, ProcessRules, Reason, find};
 use softmig_policy::node::limits::Limits;
 use softmig_policy::node::paths::{NODE_CONF, RUN};
 use softmig_policy::node::process_view::{OsError, ProcessView};
@@ -12,28 +12,31 @@ pub(crate) fn check(process: &impl ProcessView) -> anyhow::Result<bool> {
     let job = job(&finding);
     match (finding.standing, finding.in_job) {
         // The limits that are asked for take the place of those in the environment.
-        (Standing::Own(_) | Standing::Denied(Reason::BadVariable) | Standing::Passive, false) => {
-            Ok(finding.observe)
-        }
-        (Standing::Own(_) | Standing::Passive, true) => bail!(
+        (
+            ProcessRules::Own(_)
+            | ProcessRules::Denied(Reason::BadVariable)
+            | ProcessRules::Passive,
+            false,
+        ) => Ok(finding.observe),
+        (ProcessRules::Own(_) | ProcessRules::Passive, true) => bail!(
             "this is {job}, which has no limits: inside a job you cannot set your own limits; ask Slurm for a slice, \
              such as --gres=gpu:TYPE.4:1"
         ),
-        (Standing::Job(conf), true) => bail!(
+        (ProcessRules::Job(conf), true) => bail!(
             "this is {job}, and its limits hold for all that runs in it: {}; run the command by itself, or ask Slurm \
              for another slice",
             described(conf.limits.as_ref())
         ),
-        (Standing::Job(conf), false) => bail!(
+        (ProcessRules::Job(conf), false) => bail!(
             "your {job} runs on this node, and the smallest limits of your jobs here hold for what you start \
              outside them: {}; try again after its end, or on another node",
             described(conf.limits.as_ref())
         ),
-        (Standing::Neighbours, _) => bail!(
+        (ProcessRules::Neighbours, _) => bail!(
             "in a user namespace the user of a process is unknown, so the limits of the jobs on its GPUs hold for it; \
              start it outside the namespace"
         ),
-        (Standing::Denied(reason), _) => {
+        (ProcessRules::Denied(reason), _) => {
             bail!("processes get no GPU here: {}", denied(reason, &job))
         }
     }

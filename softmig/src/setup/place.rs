@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that comes to its place.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PlacedFile {
     bytes: Vec<u8>,
     mode: u32,
     place: Target,
@@ -55,7 +55,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl PlacedFile {
     /// From this file of the tree to this place.
     pub(crate) fn new(from: &Path, to: &Path) -> anyhow::Result<Self> {
         let reading = || format!("reading {}", from.display());
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-impl Step for Place {
+impl Step for PlacedFile {
     fn needed(&mut self) -> anyhow::Result<Option<String>> {
         let path = self.place.path();
         Ok(match (self.holds(), path.exists()) {

@@ -2,7 +2,7 @@
 
 use super::image::Image;
 use super::library::Library;
-use super::place::{Place, TakeAway};
+use super::place::{PlacedFile, TakeAway};
 use super::record::{Record, Written};
 use super::role::Role;
 use super::script::{SCRIPTS, Script};
@@ -96,7 +96,7 @@ fn run(tree: &Tree, roles: &[Role], before: &Record, options: &Options) -> anyho
     let mut own = Vec::new();
     if tree.is_apart() {
         for file in &files {
-            steps.push(Box::new(Place::new(&tree.path(file), file)?));
+            steps.push(Box::new(PlacedFile::new(&tree.path(file), file)?));
         }
         let gone = before.files.iter().filter(|file| !files.contains(file));
         steps.extend(gone.map(|file| Box::new(TakeAway::new(file)) as Box<dyn Step>));

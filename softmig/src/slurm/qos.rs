@@ -1,7 +1,7 @@
 //! The QOS in which Slurm holds people to what their class may have.
 
 use crate::slurm::tres::Tres;
-use softmig_policy::config::classes::Standing;
+use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::config::quota::Weights;
 use softmig_policy::{Policy, WallTime};
 use std::fmt;
@@ -36,7 +36,7 @@ pub(crate) fn all(policy: &Policy) -> Vec<Qos> {
         .collect()
 }
 
-fn of(policy: &Policy, standing: &Standing) -> Option<Qos> {
+fn of(policy: &Policy, standing: &ClassLimits) -> Option<Qos> {
     let name = standing.qos.clone()?;
     let quota = &standing.quota;
     let mut per_user = Tres::default();

@@ -6,7 +6,7 @@
 //! | under `softmig run` | the processes of the same run |
 //! | in a job with whole GPUs, outside every job, on a node that does not enforce | all |
 
-use softmig_policy::node::identity::{Standing, find};
+use softmig_policy::node::identity::{ProcessRules, find};
 use softmig_policy::node::process_group::Group;
 use softmig_policy::node::process_view::ProcessView;
 
@@ -15,10 +15,10 @@ pub(super) fn group(process: &impl ProcessView) -> Option<Group> {
     let finding = find(process);
     match finding.standing {
         _ if finding.observe => Group::of_run(process),
-        Standing::Passive if finding.in_job => None,
-        Standing::Job(_) if finding.in_job => Some(Group::of_job(finding.job)),
+        ProcessRules::Passive if finding.in_job => None,
+        ProcessRules::Job(_) if finding.in_job => Some(Group::of_job(finding.job)),
         // Such a process gets no GPU.
-        Standing::Denied(_) => Some(Group::of_job(finding.job)),
+        ProcessRules::Denied(_) => Some(Group::of_job(finding.job)),
         _ => Group::of_run(process),
     }
 }

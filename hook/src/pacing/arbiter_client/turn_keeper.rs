@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use softmig_region::seat::{CONTENDED, OPEN, Seat};
 
-use super::{Flight, IDLE_KEEPS_NS, MAX_SLEEP_NS, Turns};
+use super::{ArbiterClient, Flight, IDLE_KEEPS_NS, MAX_SLEEP_NS};
 use crate::os;
 
 /// Interval at which a turn is looked after that no other job waits for.
@@ -26,7 +26,7 @@ pub(in crate::pacing) enum Duty {
     End,
 }
 
-impl Turns {
+impl ArbiterClient {
     /// Waits until the word changes. Where there is nothing to see to, the next launch ends the wait.
     pub(in crate::pacing) fn rest(&self, turn: u32, is_idle: impl Fn() -> bool) {
         let Some(seat) = self.seat() else { return };

@@ -211,7 +211,7 @@ impl PacedGpu {
     }
 }
 
-/// The wait of a thread for its own process's work, which may wait for the thread. Turns of other jobs count too, since
+/// The wait of a thread for its own process's work, which may wait for the thread. ArbiterClient of other jobs count too, since
 /// one turn may be shorter than the wait.
 struct Patience {
     used: u64,

@@ -87,7 +87,7 @@ fn accounts(jobs: &[(u32, Nanos, Nanos)], wishes: bool) -> BTreeMap<GpuId, Accou
     }
     book.change = SECOND / 2;
     book.unclaimed = SECOND;
-    let standing = |job| Standing {
+    let standing = |job| JobStatus {
         job: Job(job),
         share: Share::new(1, 4).unwrap(),
         mode: Mode::Hard,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The table and key around a byte of policy.toml, as the text shows them. Used in messages only.
 #[derive(Default)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// The table's header, as it is written.
     pub(super) table: Option<String>,
     /// True if the byte is in the header itself.
@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub(super) key: Option<String>,
 }
 
-impl Place {
+impl Location {
     pub(super) fn of(text: &str, at: usize) -> Self {
         let before = text.get(..at).unwrap_or_default();
         let begin = before.rfind('\n').map_or(0, |end| end + 1);
@@ -66,7 +66,7 @@ fn key_before(line: &str, at: usize) -> Option<String> {
     Some(key.trim().to_string())
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = [self.table.as_deref(), self.key.as_deref()];
         let words: Vec<&str> = words.into_iter().flatten().collect();

@@ -1,7 +1,7 @@
 //! Faults of policy.toml in words for an administrator.
 
 use crate::config::error::fault::{Found, Kind, Wanted};
-use crate::config::error::place::Place;
+use crate::config::error::place::Location;
 use crate::config::suggest::{meant, nearest};
 use crate::node::limits::MAX_SHARDS_PER_GPU;
 
@@ -18,7 +18,7 @@ const TEXT_AFTER: &str =
 const A_NAME_WITH_A_DOT: &str = "a name with a dot needs quotes";
 
 /// A fault of a value, in words for an administrator. Removes from `place` the parts that these words name.
-pub(super) fn of_value(kind: &Kind, place: &mut Place) -> String {
+pub(super) fn of_value(kind: &Kind, place: &mut Location) -> String {
     if let Some(told) = of_brackets(place) {
         return told;
     }
@@ -42,7 +42,7 @@ pub(super) fn of_value(kind: &Kind, place: &mut Place) -> String {
 }
 
 /// The fault of double brackets around a table that is there once.
-fn of_brackets(place: &Place) -> Option<String> {
+fn of_brackets(place: &Location) -> Option<String> {
     let name = place.table.as_deref()?.strip_prefix("[[")?;
     let name = name.trim_end_matches(']').trim();
     if SEVERAL.contains(&name) {
@@ -56,7 +56,7 @@ fn of_brackets(place: &Place) -> Option<String> {
     })
 }
 
-fn unfit(found: &Found, wanted: &Wanted, place: &Place) -> String {
+fn unfit(found: &Found, wanted: &Wanted, place: &Location) -> String {
     let key = place.key.as_deref();
     let is_of_gpu = place
         .table
@@ -110,7 +110,7 @@ fn in_words(found: &Found, wanted: &Wanted, key: Option<&str>) -> String {
 }
 
 /// The fault of a line that is not TOML, which the parser noticed at this byte. `message` is the parser's own.
-pub(super) fn of_syntax(text: &str, at: usize, place: &Place, message: &str) -> String {
+pub(super) fn of_syntax(text: &str, at: usize, place: &Location, message: &str) -> String {
     if place.is_header {
         return match (place.first, place.table.as_deref()) {
             (Some(line), _) => format!("already in line {}", line + 1),

@@ -1,6 +1,6 @@
 //! Sentences about the limits of a class.
 
-use crate::config::classes::Standing;
+use crate::config::classes::ClassLimits;
 use crate::config::gpu_types::{GpuType, part_names};
 use crate::config::policy::Policy;
 use crate::config::refusal_code::Code;
@@ -126,7 +126,7 @@ pub(super) fn of_limit(who: &str, limit: &LimitPassed) -> Words {
 }
 
 /// The line that a granted job gets where the policy says so: what its class may hold.
-pub(crate) fn limit_notice(policy: &Policy, standing: &Standing) -> Option<String> {
+pub(crate) fn limit_notice(policy: &Policy, standing: &ClassLimits) -> Option<String> {
     Some(format!(
         "softmig: {} may hold at once: {}; jobs beyond that stay pending [{}]",
         standing.called(),
@@ -136,7 +136,7 @@ pub(crate) fn limit_notice(policy: &Policy, standing: &Standing) -> Option<Strin
 }
 
 /// The amount that a class may hold at once: "2 quarters or 1 half, 0 whole GPUs"; `None` if it has no such limit.
-pub fn may_hold(policy: &Policy, standing: &Standing) -> Option<String> {
+pub fn may_hold(policy: &Policy, standing: &ClassLimits) -> Option<String> {
     let quota = &standing.quota;
     let mut may = Vec::new();
     if let Some(shards) = quota.shards {

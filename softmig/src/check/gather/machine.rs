@@ -11,7 +11,7 @@ use crate::scheduler::{self, Measure, Model};
 use softmig_node::node::Node;
 use softmig_node::whole_node::{Narrowed, whole_node};
 use softmig_nvml::{Devices, explained, memory_limit};
-use softmig_policy::node::cgroup::{Place, place};
+use softmig_policy::node::cgroup::{Membership, place};
 use softmig_policy::node::node_conf::{NodeConf, Scheduler};
 use softmig_policy::node::paths::{NODE_CONF, RUN};
 use std::io::Read;
@@ -160,14 +160,14 @@ fn cgroups() -> Seen<Cgroups> {
     let own = read("/proc/self/cgroup")?;
     let mut unknown = Vec::new();
     for (job, text) in places_of_steps() {
-        if !matches!(place(&text), Place::Job(_)) {
+        if !matches!(place(&text), Membership::Job(_)) {
             let text = String::from_utf8_lossy(&text);
             unknown.push(format!("job {job}: {}", shortened(&text)));
         }
     }
     // Run as a step of a job, as --nodes does it, this process is the best witness.
     let in_job = std::env::var_os("SLURM_JOB_ID").is_some();
-    if in_job && !matches!(place(own.as_bytes()), Place::Job(_)) {
+    if in_job && !matches!(place(own.as_bytes()), Membership::Job(_)) {
         unknown.push(format!("this job: {}", shortened(&own)));
     }
     Ok(Cgroups {

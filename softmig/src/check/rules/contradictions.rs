@@ -3,7 +3,7 @@
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
 use softmig_policy::config::choices::RawShards;
-use softmig_policy::config::classes::Standing;
+use softmig_policy::config::classes::ClassLimits;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::quota::Quota;
 
@@ -28,7 +28,7 @@ fn room(quota: &Quota, gpu: &GpuType) -> Option<u64> {
 }
 
 /// Whole GPUs, each of which counts as its shards.
-fn wholes(policy: &Policy, standing: &Standing) -> Option<Finding> {
+fn wholes(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     let quota = &standing.quota;
     let most = quota.whole_gpus.filter(|&most| most > 0)?;
     let gpus: Vec<&GpuType> = policy.gpus().filter(|gpu| !gpu.is_mig()).collect();
@@ -58,7 +58,7 @@ fn wholes(policy: &Policy, standing: &Standing) -> Option<Finding> {
 }
 
 /// Slices, of which a type may have larger ones only.
-fn slices(policy: &Policy, standing: &Standing) -> Option<Finding> {
+fn slices(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     let quota = &standing.quota;
     if quota.shards == Some(0)
         || quota.max_shards_per_job == Some(0)
@@ -88,7 +88,7 @@ fn slices(policy: &Policy, standing: &Standing) -> Option<Finding> {
     ))
 }
 
-fn never(standing: &Standing, what: String, remedy: &str) -> Finding {
+fn never(standing: &ClassLimits, what: String, remedy: &str) -> Finding {
     let place = format!("limits of {}", standing.called());
     Finding::new(Code::ClassNever, place, what, remedy)
 }

@@ -6,7 +6,7 @@ use crate::check::facts::{
     Reservation, Setting, Upkeep,
 };
 use crate::check::finding::Finding;
-use softmig_nvml::{Devices, Gpu, Memory, Standing};
+use softmig_nvml::{Devices, Gpu, Memory, MigState};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use softmig_policy::slurm::gres_list::Configured;
@@ -226,7 +226,7 @@ pub(crate) fn l40s(minor: u32) -> Gpu {
         index: minor,
         minor: Some(minor),
         memory: memory_of(46068, 604),
-        standing: Standing::Whole,
+        standing: MigState::Whole,
         ..Gpu::default()
     }
 }

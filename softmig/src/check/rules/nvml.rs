@@ -3,7 +3,7 @@
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
 use crate::slurm::gres::NodeGres;
-use softmig_nvml::{Devices, Gpu, Memory, Standing};
+use softmig_nvml::{Devices, Gpu, Memory, MigState};
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::slurm::hostlist::expand;
@@ -97,13 +97,13 @@ pub(crate) fn check(
         }
         let kind = said.as_ref().and_then(|said| said.kind(gpu));
         match (gpu.standing, kind) {
-            (Standing::Empty, _) => found.push(Finding::new(
+            (MigState::Empty, _) => found.push(Finding::new(
                 Code::MigEmpty,
                 place,
                 "MIG is on and has no instances, so no job can use this GPU",
                 "make instances ('nvidia-smi mig -cgi ... -C'), or turn MIG off ('nvidia-smi -mig 0')",
             )),
-            (Standing::Divided, Some(kind)) if policy.gpu(kind).is_some_and(|gpu| !gpu.is_mig()) => {
+            (MigState::Divided, Some(kind)) if policy.gpu(kind).is_some_and(|gpu| !gpu.is_mig()) => {
                 found.push(Finding::new(
                     Code::MigDivided,
                     place,
@@ -111,7 +111,7 @@ pub(crate) fn check(
                     "give each instance a type of its own with mig = true ('softmig probe' prints them), or turn MIG off",
                 ));
             }
-            (Standing::Whole, Some(kind)) => found.extend(memory(&place, shared(policy, kind), gpu.memory)),
+            (MigState::Whole, Some(kind)) => found.extend(memory(&place, shared(policy, kind), gpu.memory)),
             _ => {}
         }
         for instance in &gpu.instances {
@@ -182,7 +182,7 @@ fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) ->
     let whole = devices
         .gpus
         .iter()
-        .filter(|gpu| gpu.standing == Standing::Whole);
+        .filter(|gpu| gpu.standing == MigState::Whole);
     let pairs = [
         ("whole GPUs", counted(false), whole.count() as u64),
         ("MIG instances", counted(true), devices.instances() as u64),
@@ -241,7 +241,7 @@ mod tests {
 
     fn divided(minor: u32) -> Gpu {
         Gpu {
-            standing: Standing::Divided,
+            standing: MigState::Divided,
             instances: (0..2).map(instance).collect(),
             ..l40s(minor)
         }
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn mig_without_instances_is_no_gpu() {
-        let empty = with_gpus(|gpus| gpus[3].standing = Standing::Empty);
+        let empty = with_gpus(|gpus| gpus[3].standing = MigState::Empty);
         assert_eq!(empty, ["MIG_EMPTY", "NVML_GPUS"]);
     }
 

@@ -13,7 +13,7 @@ use crate::scheduler::Model;
 use crate::setup::record::Record;
 use crate::setup::role::Role;
 use softmig_node::proofs::{Failed, Proof};
-use softmig_nvml::{Gpu, Standing};
+use softmig_nvml::{Gpu, MigState};
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
 use std::path::Path;
 
@@ -223,8 +223,8 @@ fn gpus() -> Vec<Example> {
     vec![
         (Code::NvmlGpus, fewer),
         (Code::NvmlMemory, last(small)),
-        (Code::MigEmpty, last(standing(Standing::Empty))),
-        (Code::MigDivided, last(standing(Standing::Divided))),
+        (Code::MigEmpty, last(standing(MigState::Empty))),
+        (Code::MigDivided, last(standing(MigState::Divided))),
         (Code::NotLookedAt, last(broken)),
         (Code::NotLookedAt, unasked),
         (Code::DeviceMemoryLimits, memory(true)),
