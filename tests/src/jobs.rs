@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::cluster::Cluster;
 use crate::command::PATIENCE;
 use crate::crashes::is_slurms_own;
+use crate::node::Node;
 
 /// How often something that is waited for is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -18,8 +19,14 @@ const POLL: Duration = Duration::from_millis(20);
 impl Cluster {
     /// The state of each node by `sinfo`.
     pub fn sinfo_states(&self) -> Result<Vec<String>> {
+        // slurm.conf may name further nodes, which have no slurmd.
+        let names: Vec<&str> = self.nodes().iter().map(Node::name).collect();
+        let own = format!("--nodes={}", names.join(","));
         let said = self
-            .run("root", &["sinfo", "--noheader", "--Node", "--format=%N %T"])?
+            .run(
+                "root",
+                &["sinfo", "--noheader", "--Node", "--format=%N %T", &own],
+            )?
             .ok()?;
         // A node has a line for each of its partitions.
         let lines: BTreeSet<&str> = said.lines().collect();

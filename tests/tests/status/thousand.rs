@@ -12,6 +12,12 @@ const NODES: u32 = 1000;
 const JOBS: u32 = 2000;
 const ROUNDS: usize = 9;
 
+/// The GPUs of the policy alone: without accounting nothing else is asked.
+fn without_classes() -> String {
+    let gpus = POLICY.split("[classes").next().unwrap_or_default();
+    gpus.replace("default_class = \"student\"\n", "")
+}
+
 /// The median time of a command that succeeds, and its last answer.
 fn timed(cluster: &Cluster, words: &[&str]) -> Result<(Duration, String)> {
     let mut times = Vec::new();
@@ -43,7 +49,7 @@ processes in the test's machine.
     for slurm in [Slurm::V22_05, Slurm::V24_11] {
         let names = format!("gpu[0001-{NODES:04}]");
         let cluster = installed(slurm)
-            .file("/etc/softmig/policy.toml", POLICY.replace("default_class = \"student\"\n", ""))
+            .file("/etc/softmig/policy.toml", without_classes())
             .gpus([Gpus::l40s(1)])
             .slurm_conf(format!(
                 "NodeName={names} NodeAddr=127.0.0.1 CPUs=64 RealMemory=512000 Gres=gpu:l40s:4,shard:l40s:16 State=UNKNOWN"
