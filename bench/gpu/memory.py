@@ -69,7 +69,7 @@ def main():
         try:
             result["parts"][name] = part(stand, options.quick)
         except Exception as error:
-            result["parts"][name] = {"failed": f"{type(error).__name__}: {error}"[:500], "at": traceback.format_exc().splitlines()[-6:]}
+            result["parts"][name] = {"failed": f"{type(error).__name__}: {error}"[:500], "at": traceback.format_exc().replace(f"{HERE.parent.parent}/", "").splitlines()[-6:]}
         signal.alarm(0)
         result["seconds"][name] = round(time.monotonic() - begin, 1)
         result["revisions"][name] = options.revision
