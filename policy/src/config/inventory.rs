@@ -210,6 +210,13 @@ impl Nodes {
         &self.gpus
     }
 
+    /// True if each has GPUs of several types.
+    pub(crate) fn is_mixed(&self) -> bool {
+        let mut kinds = self.gpus.iter().map(|gpus| &gpus.kind);
+        let first = kinds.next();
+        kinds.any(|kind| Some(kind) != first)
+    }
+
     /// More words for their line in slurm.conf.
     pub fn slurm(&self) -> &str {
         &self.slurm

@@ -384,11 +384,7 @@ impl Policy {
             let others = self.reservables.len() + self.plain_types.len();
             return self.gpus().count() + others > 1;
         }
-        self.nodes.iter().any(|nodes| {
-            let mut kinds = nodes.gpus().iter().map(|gpus| &gpus.kind);
-            let first = kinds.next();
-            kinds.any(|kind| Some(kind) != first)
-        })
+        self.nodes.iter().any(Nodes::is_mixed)
     }
 
     /// Types that are never cut.

@@ -1,6 +1,6 @@
 //! Tests of [`super`], on nodes made of plain data.
 
-use super::*;
+use super::{ProcessRules as Rules, *};
 use crate::node::limits::{Limits, Mode, Share, TypeName};
 use core::ffi::CStr;
 use core::num::NonZeroU32;
@@ -100,12 +100,12 @@ impl Fake {
         }
     }
 
-    fn standing(&self) -> ProcessRules {
+    fn standing(&self) -> Rules {
         find(self).standing
     }
 
     /// The job whose limits hold, and these.
-    fn held(&self) -> (Option<u32>, ProcessRules) {
+    fn held(&self) -> (Option<u32>, Rules) {
         let finding = find(self);
         (finding.job, finding.standing)
     }
@@ -180,7 +180,7 @@ fn a_process_of_a_job_has_the_jobs_limits() {
     assert_eq!(
         finding,
         Finding {
-            standing: ProcessRules::Job(conf),
+            standing: Rules::Job(conf),
             job: Some(12),
             in_job: true,
             observe: false
@@ -198,7 +198,7 @@ fn a_job_found_by_its_sluid_has_its_limits_too() {
     assert!(conf.job.is_some());
     assert_eq!(
         node.held(),
-        (conf.job.map(NonZeroU32::get), ProcessRules::Job(conf))
+        (conf.job.map(NonZeroU32::get), Rules::Job(conf))
     );
 }
 
@@ -221,10 +221,7 @@ fn another_process_is_in_the_job_that_its_control_groups_name() {
 
 #[test]
 fn a_job_of_whole_gpus_is_left_alone() {
-    assert_eq!(
-        Fake::new().job(12, &whole()).standing(),
-        ProcessRules::Passive
-    );
+    assert_eq!(Fake::new().job(12, &whole()).standing(), Rules::Passive);
 }
 
 #[test]
@@ -236,12 +233,12 @@ fn no_variable_has_a_say_inside_a_job() {
         .variable("SLURM_JOB_ID", "9")
         .variable("CUDA_DEVICE_MEMORY_LIMIT", "90G")
         .variable("CUDA_DEVICE_SM_LIMIT", "100");
-    assert_eq!(node.held(), (Some(12), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(12), Rules::Job(conf)));
 }
 
 #[test]
 fn a_job_without_a_conf_or_with_a_broken_one_gets_no_gpu() {
-    let denied = ProcessRules::Denied;
+    let denied = Rules::Denied;
     let path = "/var/run/softmig/12.conf";
     assert_eq!(Fake::new().standing(), denied(Reason::NoConf));
     assert_eq!(
@@ -268,10 +265,10 @@ fn a_set_uid_program_believes_the_conf_and_nothing_of_the_users() {
     let conf = limited(11366, 2);
     let mut node = Fake::new().job(12, &conf);
     node.secure = true;
-    assert_eq!(node.held(), (Some(12), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(12), Rules::Job(conf)));
     let mut node = Fake::outside().variable("CUDA_DEVICE_MEMORY_LIMIT", "nonsense");
     node.secure = true;
-    assert_eq!(node.standing(), ProcessRules::Passive);
+    assert_eq!(node.standing(), Rules::Passive);
 }
 
 #[test]
@@ -284,7 +281,7 @@ fn outside_every_job_the_smallest_of_the_users_jobs_holds() {
     assert_eq!(
         find(&node),
         Finding {
-            standing: ProcessRules::Job(small),
+            standing: Rules::Job(small),
             job: Some(8),
             in_job: false,
             observe: false
@@ -292,10 +289,7 @@ fn outside_every_job_the_smallest_of_the_users_jobs_holds() {
     );
     // As much memory, less time.
     let slow = limited(5683, 1);
-    assert_eq!(
-        node.job(10, &slow).held(),
-        (Some(10), ProcessRules::Job(slow))
-    );
+    assert_eq!(node.job(10, &slow).held(), (Some(10), Rules::Job(slow)));
 }
 
 #[test]
@@ -304,27 +298,21 @@ fn outside_every_job_another_users_jobs_do_not_matter() {
         uid: 2002,
         ..limited(100, 1)
     };
-    assert_eq!(
-        Fake::outside().job(7, &other).standing(),
-        ProcessRules::Passive
-    );
+    assert_eq!(Fake::outside().job(7, &other).standing(), Rules::Passive);
 }
 
 #[test]
 fn a_marked_job_that_cannot_be_read_gives_no_gpu_and_one_that_ended_does_not_matter() {
     let mark = "/var/run/softmig/uid/2001/7";
-    assert_eq!(
-        Fake::outside().file(mark, "").standing(),
-        ProcessRules::Passive
-    );
+    assert_eq!(Fake::outside().file(mark, "").standing(), Rules::Passive);
     let node = Fake::outside()
         .file(mark, "")
         .file("/var/run/softmig/7.conf", "x");
-    assert_eq!(node.standing(), ProcessRules::Denied(Reason::BadConf));
+    assert_eq!(node.standing(), Rules::Denied(Reason::BadConf));
     let node = Fake::outside().broken("/var/run/softmig/uid/2001/", OsError(24));
     assert_eq!(
         node.standing(),
-        ProcessRules::Denied(Reason::Unreadable(OsError(24)))
+        Rules::Denied(Reason::Unreadable(OsError(24)))
     );
 }
 
@@ -334,7 +322,7 @@ fn another_cgroup_namespace_is_as_good_as_outside() {
     // The user decides what it shows.
     let mut node = Fake::new().job(12, &whole()).job(7, &conf);
     node.first_cgroup = false;
-    assert_eq!(node.held(), (Some(7), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(7), Rules::Job(conf)));
 }
 
 #[test]
@@ -342,11 +330,11 @@ fn a_root_folder_without_proc_is_as_good_as_outside() {
     let conf = limited(11366, 2);
     let mut node = Fake::new().job(7, &conf);
     node.cgroup = Err(OsError::MISSING);
-    assert_eq!(node.held(), (Some(7), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(7), Rules::Job(conf)));
     node.cgroup = Err(OsError(24));
     assert_eq!(
         node.standing(),
-        ProcessRules::Denied(Reason::Unreadable(OsError(24)))
+        Rules::Denied(Reason::Unreadable(OsError(24)))
     );
 }
 
@@ -356,11 +344,11 @@ fn a_user_namespace_inside_a_job_changes_nothing() {
     let mut node = Fake::new().job(12, &conf);
     node.first_user = false;
     node.uid = 0;
-    assert_eq!(node.held(), (Some(12), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(12), Rules::Job(conf)));
     let mut node = Fake::new();
     node.first_user = false;
     node.uid = 0;
-    assert_eq!(node.standing(), ProcessRules::Denied(Reason::NoConf));
+    assert_eq!(node.standing(), Rules::Denied(Reason::NoConf));
 }
 
 #[test]
@@ -373,9 +361,9 @@ fn a_user_namespace_outside_every_job_has_the_limits_of_its_gpus() {
     let mut node = Fake::outside();
     node.first_user = false;
     node.uid = 0;
-    assert_eq!(node.standing(), ProcessRules::Passive);
+    assert_eq!(node.standing(), Rules::Passive);
     let node = node.job(7, &conf).job(8, &small);
-    assert_eq!(node.standing(), ProcessRules::Neighbours);
+    assert_eq!(node.standing(), Rules::Neighbours);
     assert_eq!(
         smallest_on(&node, &Uuid::parse(GPU).unwrap()),
         Ok(Some((8, small)))
@@ -388,30 +376,30 @@ fn a_user_namespace_outside_every_job_has_the_limits_of_its_gpus() {
 fn root_has_no_job_but_keeps_the_limits_of_one_it_is_in() {
     let conf = limited(11366, 2);
     let root = |node| Fake { uid: 0, ..node };
-    assert_eq!(root(Fake::new()).standing(), ProcessRules::Passive);
+    assert_eq!(root(Fake::new()).standing(), Rules::Passive);
     assert_eq!(
         root(Fake::new().job(12, &conf)).held(),
-        (Some(12), ProcessRules::Job(conf))
+        (Some(12), Rules::Job(conf))
     );
     let of_root = JobConf { uid: 0, ..conf };
     assert_eq!(
         root(Fake::outside().job(7, &of_root)).standing(),
-        ProcessRules::Passive
+        Rules::Passive
     );
     // A broken conf is not treated as a missing one.
     let broken = root(Fake::new().file("/var/run/softmig/12.conf", "x"));
-    assert_eq!(broken.standing(), ProcessRules::Denied(Reason::BadConf));
+    assert_eq!(broken.standing(), Rules::Denied(Reason::BadConf));
 }
 
 #[test]
 fn outside_every_job_the_user_may_limit_himself() {
     let node = Fake::outside().variable("CUDA_DEVICE_MEMORY_LIMIT_1", "4G");
-    let ProcessRules::Own(limits) = node.standing() else {
+    let Rules::Own(limits) = node.standing() else {
         panic!("{:?}", node.standing());
     };
     assert_eq!(limits.of(1).memory.unwrap().get(), 4 << 30);
     let node = Fake::outside().variable("CUDA_DEVICE_SM_LIMIT", "a quarter");
-    assert_eq!(node.standing(), ProcessRules::Denied(Reason::BadVariable));
+    assert_eq!(node.standing(), Rules::Denied(Reason::BadVariable));
 }
 
 #[test]
@@ -420,9 +408,9 @@ fn a_node_without_softmig_or_switched_off_has_only_the_environment() {
     let mut none = Fake::new().job(12, &conf);
     none.files.remove("/etc/softmig/node.conf");
     for node in [none, Fake::new().job(12, &conf).mode("off")] {
-        assert_eq!(node.standing(), ProcessRules::Passive);
+        assert_eq!(node.standing(), Rules::Passive);
         let node = node.variable("CUDA_DEVICE_SM_LIMIT", "25");
-        assert!(matches!(node.standing(), ProcessRules::Own(_)));
+        assert!(matches!(node.standing(), Rules::Own(_)));
     }
 }
 
@@ -432,7 +420,7 @@ fn a_node_that_observes_finds_the_same() {
     assert_eq!(
         finding,
         Finding {
-            standing: ProcessRules::Denied(Reason::NoConf),
+            standing: Rules::Denied(Reason::NoConf),
             job: Some(12),
             in_job: true,
             observe: true
@@ -444,12 +432,12 @@ fn a_node_that_observes_finds_the_same() {
 fn a_broken_node_conf_gives_no_gpu() {
     assert_eq!(
         Fake::new().mode("on").standing(),
-        ProcessRules::Denied(Reason::BadNodeConf)
+        Rules::Denied(Reason::BadNodeConf)
     );
     let node = Fake::new().broken("/etc/softmig/node.conf", OsError(24));
     assert_eq!(
         node.standing(),
-        ProcessRules::Denied(Reason::Unreadable(OsError(24)))
+        Rules::Denied(Reason::Unreadable(OsError(24)))
     );
 }
 
@@ -459,7 +447,7 @@ fn a_broken_node_conf_does_not_stop_root() {
         uid: 0,
         ..Fake::outside().mode("on")
     };
-    assert_eq!(broken.standing(), ProcessRules::Passive);
+    assert_eq!(broken.standing(), Rules::Passive);
 }
 
 #[test]
@@ -472,18 +460,15 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         )
     };
     let named = node().job(9, &conf).variable("SLURM_JOB_ID", "9");
-    assert_eq!(named.held(), (Some(9), ProcessRules::Job(conf)));
+    assert_eq!(named.held(), (Some(9), Rules::Job(conf)));
     assert_eq!(
         node().variable("SLURM_JOB_ID", "9").standing(),
-        ProcessRules::Denied(Reason::NoConf)
+        Rules::Denied(Reason::NoConf)
     );
-    assert_eq!(
-        node().job(9, &conf).held(),
-        (Some(9), ProcessRules::Job(conf))
-    );
+    assert_eq!(node().job(9, &conf).held(), (Some(9), Rules::Job(conf)));
     assert_eq!(
         node().variable("SLURM_JOB_ID", "../9").standing(),
-        ProcessRules::Passive
+        Rules::Passive
     );
     // A user cannot name another user's job.
     let other = JobConf {
@@ -494,9 +479,9 @@ fn the_variable_names_the_job_only_where_the_administrator_said_so() {
         .job(9, &conf)
         .job(10, &other)
         .variable("SLURM_JOB_ID", "10");
-    assert_eq!(node.held(), (Some(9), ProcessRules::Job(conf)));
+    assert_eq!(node.held(), (Some(9), Rules::Job(conf)));
     // Not even in a user namespace, where a user can have the other's number.
     node.first_user = false;
     node.uid = 2002;
-    assert_eq!(node.standing(), ProcessRules::Neighbours);
+    assert_eq!(node.standing(), Rules::Neighbours);
 }
