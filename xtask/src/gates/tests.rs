@@ -111,7 +111,7 @@ fn an_export_that_is_no_row_is_refused() {
     refused(
         "int cuLaunchKernel(void) { return 0; }",
         &[],
-        "no row of the table: cuLaunchKernel;",
+        "exports functions that the table does not have: cuLaunchKernel;",
     );
 }
 
