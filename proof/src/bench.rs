@@ -1,9 +1,9 @@
 //! Two programs on a GPU that is there.
 
-use softmig_rm::{Channel, Gpu};
+use softmig_rm::{Channel, Gpu, now};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use crate::program::Program;
 use crate::residence::Residence;
@@ -132,12 +132,6 @@ fn command(uuid: &str, program: &Path) -> Command {
         // Its context is its own, and not an MPS server's.
         .env("CUDA_MPS_PIPE_DIRECTORY", "/dev/null");
     command
-}
-
-/// Nanoseconds of the clock that the log has.
-fn now() -> u64 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(time.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A UUID's bytes.

@@ -12,10 +12,12 @@
 //! releases 535 to 595 are alike. What a driver does not know it refuses, and then there is an [`Error`].
 
 mod call;
+mod clock;
 mod group;
 mod log;
 
 pub use call::{Error, Handle};
+pub use clock::now;
 pub use group::{Group, set_time_slice};
 pub use log::Switch;
 

@@ -6,6 +6,7 @@ use std::ptr;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::call::{Control, Error, Handle, allocate, command, control, open, prepare_map};
+use crate::clock::{Clock, now};
 
 /// A group came to the GPU, or left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Switch {
     pub channel: u32,
     /// Whether it came.
     pub is_start: bool,
-    /// When, in nanoseconds of `CLOCK_REALTIME`, which the GPU's clock keeps to within some 10 us.
+    /// When, in nanoseconds of `CLOCK_MONOTONIC` ([`crate::now`]).
     pub at: u64,
 }
 
@@ -41,6 +42,7 @@ pub(crate) struct Log {
     next: u32,
     /// How many were lost.
     lost: u64,
+    clock: Clock,
 }
 
 impl Log {
@@ -76,6 +78,7 @@ impl Log {
             records,
             next: 0,
             lost: 0,
+            clock: Clock::default(),
         })
     }
 
@@ -88,10 +91,17 @@ impl Log {
     ) -> Result<bool, Error> {
         command(file, client, BUFFER, FLUSH)?;
         let put = self.word(4) % COUNT;
-        let was = self.next;
+        let (was, before) = (self.next, to.len());
         while self.next != put {
             to.extend(self.record(self.next));
             self.next = (self.next + 1) % COUNT;
+        }
+        let new = to.get_mut(before..).unwrap_or_default();
+        if let Some(newest) = new.iter().map(|it| it.at).max() {
+            self.clock.note(newest, now());
+        }
+        for switch in new {
+            switch.at = self.clock.on_machine(switch.at);
         }
         if self.next != was {
             let mut update = UpdateGet {
@@ -162,6 +172,7 @@ struct Record {
 }
 
 impl Record {
+    /// By the GPU's clock.
     fn switch(self) -> Option<Switch> {
         /// `NV_EVENT_BUFFER_FECS_CTXSWTAG_SIMPLE_START` and `_END`.
         const START: u8 = 6;

@@ -1,12 +1,10 @@
 //! Seats that ring without pause, as a hostile job's could, and others beside them.
 
-use super::super::clock::time;
 use super::super::steering::Refused;
 use super::*;
 use crate::schedule::turns::Job;
 use memmap2::MmapRaw;
 use rustix::thread::futex;
-use rustix::time::ClockId;
 use rustix::time::Timespec;
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_region::seat::{OPEN, Seat};
@@ -249,7 +247,7 @@ impl super::super::steering::Device for Steered {
 impl Steered {
     /// This process's group comes to the GPU, or leaves it, now.
     fn switch(&self, process: u32, is_start: bool) {
-        let at = time(ClockId::Realtime) as u64;
+        let at = now() as u64;
         self.log.lock().unwrap().push(softmig_rm::Switch {
             process,
             channel: 6,

@@ -1,7 +1,6 @@
 //! Steers jobs on the GPU's own scheduler, as [`crate::schedule::shares`] decides: what the GPU's log says goes there, and what is to
 //! be done comes back.
 
-use rustix::time::ClockId;
 use softmig_policy::node::limits::{Mode, Share};
 use softmig_rm::{Channel, Switch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +12,18 @@ use std::thread;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-use super::clock::{now, time};
+use super::clock::now;
 use super::settings::GpuId;
-use super::switch_log::{COMING, Log, Stays};
+use super::switch_log::{CHANGING, Log, Stays};
 use crate::schedule::shares::{
     DEFAULT_SLICE_US, Look, MAX_CREDIT, Observed, RECHECK, Sharing, share_of,
 };
 use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
-/// Until a group that is interrupted has written down all that it needs to go on. The log counts it, and no job pays for it
+/// A stay has so much more time that is not work if its end interrupts a kernel, whose state the GPU must save. No job pays for it
 /// (docs/gpu-time.md).
-const LEAVING: Nanos = 70_000;
+const INTERRUPTING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.
 pub(super) trait Device: Send {
@@ -164,7 +163,7 @@ impl Scheduler {
                 "it hides whose processes are there: this needs CAP_SYS_ADMIN".into()
             }
             Ok(has_lost) => {
-                let stays = self.log.note(&switches, time(ClockId::Realtime));
+                let stays = self.log.note(&switches, now());
                 if has_lost {
                     // The lost entries are later than those that are there. A process that came may have left.
                     self.log = Log::default();
@@ -371,7 +370,7 @@ impl Steering {
         let left = std::mem::replace(&mut self.seated, seated);
         let (mut change, mut unclaimed) = (0, 0);
         for (process, stays) in processes {
-            change += COMING * stays.lengths.len() as Nanos;
+            change += CHANGING * stays.lengths.len() as Nanos;
             if self.seated.contains_key(process) || unseated.contains_key(process) {
                 continue;
             }
@@ -395,9 +394,9 @@ impl Steering {
             for &length in &stays.lengths {
                 // A job that is held was taken out with work left.
                 let is_cut = !is_on || length >= nearly(slice);
-                let leaving = if is_cut { LEAVING } else { 0 };
-                place.resident -= leaving;
-                change += leaving;
+                let interrupting = if is_cut { INTERRUPTING } else { 0 };
+                place.resident -= interrupting;
+                change += interrupting;
                 place.cut += u32::from(is_cut);
                 place.left += u32::from(!is_cut);
             }

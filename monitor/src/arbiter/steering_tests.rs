@@ -29,7 +29,7 @@ fn no_job_pays_for_a_change() {
         steering.standing(Job(1)).unwrap().1
     };
     assert_eq!(charged(MS), MS, "it left by itself");
-    assert_eq!(charged(3 * MS), 3 * MS - LEAVING, "it was interrupted");
+    assert_eq!(charged(3 * MS), 3 * MS - INTERRUPTING, "it was interrupted");
 }
 
 #[test]
@@ -119,20 +119,20 @@ fn the_sums_of_jobs_changes_and_others_are_the_cards() {
         ..busy()
     };
     let stay = |length: Nanos| Stays {
-        resident: length - COMING,
+        resident: length - CHANGING,
         lengths: vec![length],
     };
     // Two jobs and a process of no job fill 10 ms: the jobs by their whole slices, the last by less than one.
     let seen = [(7, stay(4 * MS)), (8, stay(5 * MS)), (9, stay(MS))].into();
     steering.look(10 * MS, &seen, &[said(1, 7), said(2, 8)], &BTreeMap::new());
     let book = steering.take_book();
-    assert_eq!(book.unclaimed, MS - COMING);
-    assert_eq!(book.change, 3 * COMING + 2 * LEAVING);
+    assert_eq!(book.unclaimed, MS - CHANGING);
+    assert_eq!(book.change, 3 * CHANGING + 2 * INTERRUPTING);
     assert_eq!(book.charged + book.change + book.unclaimed, 10 * MS);
     let waited: Vec<Nanos> = book.jobs().map(|(_, totals)| totals.waited).collect();
-    let [first, second] = [4 * MS, 5 * MS].map(|time| time - COMING - LEAVING);
+    let [first, second] = [4 * MS, 5 * MS].map(|time| time - CHANGING - INTERRUPTING);
     // Each waited for the other and for the process of no job.
-    assert_eq!(waited, [second + MS - COMING, first + MS - COMING]);
+    assert_eq!(waited, [second + MS - CHANGING, first + MS - CHANGING]);
     assert_eq!(steering.take_book(), Book::default());
 }
 

@@ -6,8 +6,9 @@ use softmig_rm::Switch;
 
 use crate::schedule::turns::Nanos;
 
-/// Until a group has come. The log counts this time, and it is not work (docs/gpu-time.md).
-pub(super) const COMING: Nanos = 60_000;
+/// The time of each stay that is not work: until the first kernel begins, and from the end of the last until the group has left
+/// (docs/gpu-time.md). It is subtracted when a group comes.
+pub(super) const CHANGING: Nanos = 60_000;
 
 /// The GPU's log, as far as it is open: the processes that are there.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ pub(super) struct Log {
 /// How a process used the GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stays {
-    /// Without the time that it took to come.
+    /// Without [`CHANGING`] for each stay.
     pub(super) resident: Nanos,
     /// How long each stay was that has ended.
     pub(super) lengths: Vec<Nanos>,
@@ -40,7 +41,7 @@ impl Log {
             if switch.is_start {
                 // One at a time: the end of any other was not logged, or lost.
                 self.there.clear();
-                self.there.insert(key, (at, at.saturating_add(COMING)));
+                self.there.insert(key, (at, at.saturating_add(CHANGING)));
             } else if let Some((since, counted)) = self.there.remove(&key) {
                 let stays = all.entry(switch.process).or_default();
                 stays.resident = stays.resident.saturating_add((at - counted).max(0));
@@ -93,7 +94,7 @@ mod tests {
     fn time_on_the_gpu_is_counted_once_whenever_the_log_is_read() {
         let mut log = Log::default();
         let first = log.note(&[switch(7, true, 1_000_000)], 3_000_000);
-        assert_eq!(first[&7].resident, 2_000_000 - COMING);
+        assert_eq!(first[&7].resident, 2_000_000 - CHANGING);
         assert!(first[&7].lengths.is_empty());
         let second = log.note(
             &[switch(7, false, 5_000_000), switch(8, true, 5_000_000)],
@@ -106,7 +107,7 @@ mod tests {
                 lengths: vec![4_000_000]
             }
         );
-        assert_eq!(second[&8].resident, 1_000_000 - COMING);
+        assert_eq!(second[&8].resident, 1_000_000 - CHANGING);
         // A group that came before the log began is not known.
         let third = log.note(&[switch(9, false, 6_000_000)], 6_000_000);
         assert!(!third.contains_key(&9));

@@ -134,9 +134,7 @@ fn record(node: &Node, switch: &Switch) -> [u8; RECORD as usize] {
     /// Of a process that cannot be seen from here.
     const HIDDEN: u32 = 0;
     let tag = if switch.is_start { START } else { END };
-    let at = switch
-        .at
-        .saturating_add_signed(realtime() - node.now().cast_signed());
+    let at = gpu_clock(switch.at.cast_signed() - node.now().cast_signed());
     let mut record = [0; RECORD as usize];
     let parts: [(usize, &[u8]); 4] = [
         (8, &[tag]),
@@ -152,8 +150,14 @@ fn record(node: &Node, switch: &Switch) -> [u8; RECORD as usize] {
     record
 }
 
-/// The clock by which the driver logs.
-fn realtime() -> i64 {
-    let time = clock_gettime(ClockId::Realtime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
+/// The GPU's clock at some time from now, in nanoseconds. The driver set it to the time of day once. It has fallen behind since then,
+/// by 5 s, and falls behind by 22 us in each second.
+fn gpu_clock(from_now: i64) -> u64 {
+    const BEHIND: i64 = 5_000_000_000;
+    let [time_of_day, uptime] = [ClockId::Realtime, ClockId::Monotonic].map(|clock| {
+        let time = clock_gettime(clock);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    });
+    let behind = BEHIND + (uptime + from_now) / 1_000_000 * 22;
+    (time_of_day + from_now - behind).unsigned_abs()
 }
