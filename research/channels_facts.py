@@ -100,7 +100,7 @@ class Switches:
     """Reads the GPU's context switches, every 5 ms."""
 
     def __init__(self, library):
-        self.library, self.records, self.reads, self.dropped = library, [], [], 0
+        self.library, self.records, self.reads, self.dropped, self.newest = library, [], [], 0, []
         failed = library.switches_open(RECORDS)
         if failed:
             sys.exit(f"switches.c: step {failed} failed")
@@ -113,6 +113,8 @@ class Switches:
             self.reads.append((count, flush_us.value))
             if count > 0:
                 self.records.append(into.raw[: 24 * count])
+                newest, = struct.unpack_from("Q", into.raw, 24 * count - 8)
+                self.newest.append((time.monotonic(), newest - time.time_ns()))
             self.dropped = dropped.value
             time.sleep(0.005)
 
@@ -266,6 +268,16 @@ class Lab:
         self.disable(one, 0)
         return found | {"off for 3 s": {"pace_after": pace(0.3), "end": one.end()}}
 
+    def clock(self):
+        """The GPU's clock less the time of day, in the first second and in the last: the newest record's, of the reads that found the newest."""
+        programs = [Program(self, MIDDLE), Program(self, WAITS)]
+        self.switches.newest = []
+        time.sleep(20)
+        newest = self.switches.newest
+        begun, ended = newest[0][0], newest[-1][0]
+        first, last = (max(less for at, less in newest if from_ <= at <= from_ + 1) for from_ in (begun, ended - 1))
+        return {"less_us": [round(first / 1e3, 1), round(last / 1e3, 1)], "us_in_a_second": round((last - first) / 1e3 / (ended - begun - 1), 2), "ends": [program.end() for program in programs]}
+
     def reads(self):
         """What it took to read the switches, in all that came before. -1 records: the call failed."""
         by = {name: ordered([us for count, us in self.switches.reads if (count > 0) == new]) for name, new in (("with_records_us", True), ("without_us", False))}
@@ -279,7 +291,7 @@ def main():
     file = given.out / "gpu-channels-facts.json"
     kept = json.loads(file.read_text())["experiments"] if file.exists() else {}
     result = {"machine": machine(), "alone_a_second": {" ".join(map(str, kind)): round(rate, 1) for kind, rate in lab.alone.items()}, "experiments": kept}
-    for name in ("slices", "residency", "setting_slices", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "reads"):
+    for name in ("slices", "residency", "setting_slices", "schedule_off", "disabled_by_itself", "disabled_by_root", "alternating", "clock", "reads"):
         if given.only and name not in given.only:
             continue
         try:

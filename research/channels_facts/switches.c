@@ -1,12 +1,14 @@
 // Reads the GPU's log of context switches (FECS) through the kernel driver's event buffer, and disables channels. As root.
 //
-// A shared library for channels_facts.py, for the first GPU.
+// A shared library for channels_facts.py, for the first GPU that this machine has.
 #include "rm.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/mman.h>
 
 #define NV_ESC_RM_MAP_MEMORY 0x4e
+#define MOST_GPUS 32
 #define NV01_ROOT_CLIENT 0x41
 #define NV01_DEVICE_0 0x80
 #define NV_EVENT_BUFFER 0x90cd
@@ -61,7 +63,7 @@ static const void *new_memory(uint32_t handle, uint64_t size) {
     struct memory wanted = {.size = size, .attributes = NVOS32_ATTR_COHERENCY_CACHED, .attributes2 = NVOS32_ATTR2_PROTECTION_USER_READ_ONLY};
     if (new_object(client, handle, NV01_MEMORY_DEVICELESS, &wanted, sizeof wanted)) return NULL;
     // Each mapping wants a file of its own, which stays open.
-    struct rm_map map = {client, DEVICE, handle, 0, size, 0, 0, NVOS33_FLAGS_ACCESS_READ_ONLY, open("/dev/nvidiactl", O_RDWR | O_CLOEXEC)};
+    struct rm_map map = {client, client, handle, 0, size, 0, 0, NVOS33_FLAGS_ACCESS_READ_ONLY, open("/dev/nvidiactl", O_RDWR | O_CLOEXEC)};
     if (ioctl(driver, _IOWR(NV_IOCTL_MAGIC, NV_ESC_RM_MAP_MEMORY, struct rm_map), &map) || map.status) return NULL;
     void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, map.file, 0);
     return at == MAP_FAILED ? NULL : at;
@@ -72,10 +74,16 @@ int switches_open(uint32_t count) {
     struct device device = {0};
     uint32_t first_subdevice = 0;
     driver = open("/dev/nvidiactl", O_RDWR | O_CLOEXEC);
-    // It stays open: the driver lets a GPU be used only by whoever has its file.
-    if (driver < 0 || open("/dev/nvidia0", O_RDWR | O_CLOEXEC) < 0) return 1;
+    if (driver < 0) return 1;
+    // These stay open: the driver lets a GPU be used only by whoever has its file.
+    for (int number = 0; number < MOST_GPUS; number++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/nvidia%d", number);
+        open(path, O_RDWR | O_CLOEXEC);
+    }
     if (new_object(0, 0, NV01_ROOT_CLIENT, NULL, 0)) return 2;
-    if (new_object(client, DEVICE, NV01_DEVICE_0, &device, sizeof device)) return 3;
+    while (new_object(client, DEVICE, NV01_DEVICE_0, &device, sizeof device))
+        if (++device.number == MOST_GPUS) return 3;
     if (new_object(DEVICE, SUBDEVICE, NV20_SUBDEVICE_0, &first_subdevice, sizeof first_subdevice)) return 4;
     header = new_memory(HEADER, 4096);
     records = new_memory(RECORDS, ((uint64_t)count * sizeof *records + 4095) & ~4095ull);
