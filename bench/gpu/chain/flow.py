@@ -78,10 +78,10 @@ class Chain:
 
     def refused(self):
         part, held = "Refused before anything runs", self.held
-        said = self.slurm.as_user("srun", "--gres=gpu:h200.3:1", "true", timeout=15)
-        held.check(part, "srun --gres=gpu:h200.3:1", said.returncode and "[SLICE_SIZE]" in said.stderr, last(said), "an error with [SLICE_SIZE]")
-        said = self.slurm.as_user("sbatch", "--gres=gpu:h200.4:2", "--wrap=true", timeout=15)
-        held.check(part, "sbatch --gres=gpu:h200.4:2", said.returncode and "[SLICE_COUNT]" in said.stderr, last(said), "an error with [SLICE_COUNT]")
+        said = self.slurm.as_user("srun", f"--gres=gpu:{self.slurm.type}.3:1", "true", timeout=15)
+        held.check(part, f"srun --gres=gpu:{self.slurm.type}.3:1", said.returncode and "[SLICE_SIZE]" in said.stderr, last(said), "an error with [SLICE_SIZE]")
+        said = self.slurm.as_user("sbatch", f"--gres=gpu:{self.slurm.type}.4:2", "--wrap=true", timeout=15)
+        held.check(part, f"sbatch --gres=gpu:{self.slurm.type}.4:2", said.returncode and "[SLICE_COUNT]" in said.stderr, last(said), "an error with [SLICE_COUNT]")
         said = self.slurm.as_user("srun", self.python, self.work / "job.py", "view", self.smi, timeout=30)
         seen = json.loads(said.stdout.splitlines()[-1]) if said.stdout.startswith("{") else {"devices": {"nothing": last(said)}}
         held.check(part, "a job without a GPU opens", set(seen["devices"].values()) == {"Operation not permitted"}, seen["devices"], "no device: Operation not permitted")
@@ -129,7 +129,7 @@ class Chain:
         """The control: what the GPU does without a limit, and what a job takes that has none."""
         part, held = "A job with the whole GPU, the control", self.held
         short, path = self.script("whole", "", 1)
-        self.numbers = {short: self.slurm.submit("gpu:h200:1", path, self.folder / f"{short}.out")}
+        self.numbers = {short: self.slurm.submit(f"gpu:{self.slurm.type}:1", path, self.folder / f"{short}.out")}
         about = self.parts([short], "about", 90)[short]
         held.kept["by"] = about["by"]
         self.calibrated = about["calibrated"]
@@ -162,7 +162,7 @@ class Chain:
             prefix = prefixes[name] if prefixes[name] is not None else f"env SLURM_JOB_ID={first} SLURM_JOBID={first}"
             short, path = self.script(name, prefix, 1 if name == "half" else first)
             names[name] = short
-            self.numbers[short] = self.slurm.submit(f"gpu:h200.{parts}:1", path, self.folder / f"{short}.out")
+            self.numbers[short] = self.slurm.submit(f"gpu:{self.slurm.type}.{parts}:1", path, self.folder / f"{short}.out")
         about = self.parts(names.values(), "about", 120)
         confs = {short: pathlib.Path(f"/run/softmig/{number}.conf").read_text() for short, number in self.numbers.items()}
         self.tell(1, start=time.monotonic() + 0.5, seconds=self.seconds, calibrated=self.calibrated)

@@ -1,4 +1,5 @@
 """A machine on which Slurm and softmig are installed, in a mount namespace of its own."""
+import json
 import os
 import pathlib
 import shutil
@@ -8,6 +9,9 @@ USER, NAME = 61117, "softmig-bench"
 # What softmig has there, all of it gone with the namespace.
 OWN = [pathlib.Path(path) for path in ("/run/softmig", "/var/log/softmig", "/var/lib/softmig", "/usr/lib/softmig")]
 LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+POLICY = pathlib.Path("/etc/softmig/policy.toml")
+# Parts of a GPU, also where the policy as shipped has no type of this GPU's name.
+SHARDS = 8
 
 
 def sh(*command, check=True, **more):
@@ -15,6 +19,11 @@ def sh(*command, check=True, **more):
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))[:200]}: {done.returncode} {(done.stdout + done.stderr)[-600:]}")
     return done
+
+
+def gpu_type():
+    """The machine's first GPU: what softmig knows of its type."""
+    return json.loads(sh("softmig", "probe", "--json").stdout)["types"][0]
 
 
 class Place:
@@ -37,6 +46,7 @@ class Place:
         if self.prepare:
             sh(self.prepare.resolve())
         self.driver_by_name()
+        self.know_gpu()
         self.user()
 
     def own_etc(self):
@@ -101,6 +111,13 @@ class Place:
             raise RuntimeError("there is no libcuda.so.1")
         pathlib.Path("/etc/ld.so.conf.d/softmig-bench.conf").write_text(f"{found.parent}\n")
         sh("ldconfig")
+
+    def know_gpu(self):
+        """The policy has an entry for the machine's GPU."""
+        known, text = gpu_type(), POLICY.read_text()
+        if f"[gpu.{known['type']}]" not in text:
+            memory = known["memory"]
+            POLICY.write_text(f"{text}\n[gpu.{known['type']}]\nmemory_mib = {memory['total_mib']}\nreserved_mib = {memory['reserved_mib']}\nshards = {SHARDS}\n")
 
     def user(self):
         home = self.work / "home"

@@ -68,7 +68,7 @@ class Tries:
     def begin_neighbour(self):
         file = self.work / "neighbour.sh"
         file.write_text(f"#!/bin/sh\nexec {sys.executable} {self.work}/neighbour.py {self.folder}/neighbour\n")
-        self.neighbour = self.slurm.submit("gpu:h200.2:1", file, self.folder / "neighbour.out")
+        self.neighbour = self.slurm.submit(f"gpu:{self.slurm.type}.2:1", file, self.folder / "neighbour.out")
         if not until(lambda: len(self.paces()) > 20, 60):
             raise RuntimeError(f"the neighbour does not work: {(self.folder / 'neighbour.out').read_text()[-500:]}")
         conf = pathlib.Path(f"/run/softmig/{self.neighbour}.conf").read_text()
@@ -91,7 +91,7 @@ class Tries:
         file = self.work / f"{own.name}.sh"
         inner = script.replace("GREEDY", f"{self.greedy} {own}/greedy$n {mib} {seconds} {what}").replace("OWN", str(own))
         file.write_text(f"#!/bin/sh\nmkdir {own}\nsleep {BEFORE}\n({inner})\necho ends with $? >> {own}/status\nsleep {FIRST + THEN}\n")
-        job = self.slurm.submit("gpu:h200.4:1", file, own.with_suffix(".out"))
+        job = self.slurm.submit(f"gpu:{self.slurm.type}.4:1", file, own.with_suffix(".out"))
         until(lambda: self.slurm.is_over(job), 60, 0.2)
         each = [[line.split() for line in file.read_text().splitlines()] for file in own.glob("greedy*")]
         said = sorted((float(at), word, int(held), int(done)) for lines in each for at, word, held, done in lines)

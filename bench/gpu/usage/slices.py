@@ -85,7 +85,7 @@ class Slices:
             script = self.work / f"{name}.sh"
             script.write_text(f"#!/bin/sh\n{sys.executable} {self.work}/job.py {self.folder} {name} {self.program} {mib} {refused}\n")
             script.chmod(0o755)
-            self.numbers[name] = self.slurm.submit(f"gpu:h200.{parts}:1", script, self.folder / f"{name}.out")
+            self.numbers[name] = self.slurm.submit(f"gpu:{self.slurm.type}.{parts}:1", script, self.folder / f"{name}.out")
         self.said("started", 60)
         self.watch = Watch(self.exporter, self.nvml)
         time.sleep(SETTLES)
@@ -201,7 +201,7 @@ class Slices:
             self.show(*words)
         said = self.slurm.as_user("srun", f"--jobid={self.numbers['busy']}", "--overlap", "softmig", "job", timeout=30)
         self.note("srun --overlap softmig job", said.stdout + said.stderr)
-        held.check("Commands", "softmig job, as the user, in a step of the job", "1 half of type h200" in said.stdout, said.stdout.splitlines()[:1] or said.stderr[-200:], "1 half of type h200")
+        held.check("Commands", "softmig job, as the user, in a step of the job", (half := f"1 half of type {self.slurm.type}") in said.stdout, said.stdout.splitlines()[:1] or said.stderr[-200:], half)
         page = self.slurm.as_user("softmig", "job", self.numbers["holds"], timeout=30).stdout
         held.check("Commands", "softmig job says that the slice is idle", "idle for" in page, [line for line in page.splitlines() if "idle" in line], "idle for ... min")
 
