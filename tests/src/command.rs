@@ -22,8 +22,8 @@ use crate::init::USERS;
 /// The PATH of every command in the machine.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long anything may take that does not say otherwise. Only a test that fails anyway waits so long, so a busy
-/// machine fails none.
+/// How long anything may take by default. Only a test that fails anyway waits for all of this time, so a busy machine
+/// makes no test fail.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The output of a command, and how it ended.
@@ -261,8 +261,8 @@ impl Client {
                 WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             waitid(WaitId::Pid(nsenter), end_or_stop).context("stopping a command")?;
             if kill_below(nsenter) {
-                // So that it takes notice of its child's end: without it, that is left to process 1 of this machine,
-                // which may take a second, and so long the namespace cannot end.
+                // A stopped nsenter would not notice its child's end. Then process 1 of this machine would have to,
+                // which may take a second, and the namespace could not end before.
                 kill_process(nsenter, Signal::CONT).context("letting a command end")?;
                 self.ended_within(Duration::from_secs(1))?;
             }

@@ -72,7 +72,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
 }
 
-/// The names of the functions in a folder's files, as they stand before these arguments.
+/// The names of the functions in a folder's files that have one of these lists of arguments.
 pub fn functions(folder: &Path, arguments: &[&str]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for path in files(folder)? {
@@ -90,14 +90,14 @@ pub fn functions(folder: &Path, arguments: &[&str]) -> Result<BTreeSet<String>> 
     Ok(names)
 }
 
-/// The names of the tests in a folder's files that need no cluster, wherever they stand there.
+/// The names of the tests in a folder's files that need no cluster, inside modules too.
 pub fn plain_tests(folder: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for path in files(folder)? {
         let text = fs::read_to_string(&path)?;
         let mut lines = text.lines().map(str::trim_start);
         while lines.any(|line| line == "#[test]") {
-            // Other attributes may stand between.
+            // Other attributes may be between.
             let function = lines.find_map(|line| line.strip_prefix("fn "));
             let name = function.and_then(|rest| rest.split_once('('));
             names.extend(name.map(|(name, _)| name.to_owned()));
@@ -106,8 +106,8 @@ pub fn plain_tests(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// The tests that macros make of lists: `module::name` for each line `name: "..."`. The module stands above the list, or
-/// the macro has one or several.
+/// The tests that macros make of lists: `module::name` for each line `name: "..."`. The module is named above the
+/// list, or the macro has one or several.
 pub fn listed(folder: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for path in files(folder)? {
@@ -148,7 +148,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The words of a page that stand in backticks and look like the name of a test.
+/// The words of a page that are in backticks and look like the name of a test.
 pub fn named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
         word.matches('_').count() > 3

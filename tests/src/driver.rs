@@ -20,8 +20,8 @@ const MODELS: [Make; 6] = [
 ];
 
 impl Node {
-    /// Starts the driver with this node's GPUs: until then there is none for its programs. The returned node sees
-    /// from outside what they do with it.
+    /// Starts the driver with this node's GPUs. Until then its programs have no driver. The returned node sees from
+    /// outside what they do with it.
     pub fn start_driver(&self) -> Result<softmig_fake_node::Node> {
         self.start_driver_as(|description| description)
     }

@@ -50,7 +50,7 @@ impl Cluster {
             )
         };
         let mut said = ask()?;
-        // Seen once, on 22.05. A crash in softmig's library is no reason to ask again.
+        // Seen once, on 22.05. After a crash in softmig's library it is not asked again.
         if said.status.signal() == Some(Signal::SEGV.as_raw()) && is_slurms_own("scontrol") {
             println!("asked again: {said}");
             said = ask()?;

@@ -72,8 +72,8 @@ pub fn base(root: &Path) -> Result<()> {
 
 /// A `/dev` with what programs expect, and a device for each GPU.
 ///
-/// Opening a GPU gives "No such device or address", as no driver stands behind it; where Slurm fences a job off,
-/// it gives "Operation not permitted".
+/// Opening a GPU fails with "No such device or address", since the device has no driver. In a job that Slurm fences off
+/// from the GPU it fails with "Operation not permitted".
 pub fn dev(root: &Path, gpus: &[Gpu]) -> Result<()> {
     let dev = root.join("dev");
     tmpfs(&dev, 0o755)?;

@@ -62,7 +62,7 @@ impl<'a> Prometheus<'a> {
     /// The labels and the values of the answer to a query.
     ///
     /// # Errors
-    /// If it is no query, or Prometheus does not answer.
+    /// If it is not a query, or Prometheus does not answer.
     pub fn ask(&self, query: &str) -> Result<Vec<(Value, f64)>> {
         let url = format!("http://{ADDRESS}");
         let argv = ["promtool", "query", "-o", "json", "instant", &url, query];

@@ -5,7 +5,7 @@ use crate::Slurm;
 /// The expected result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// So many shards of an l40s.
+    /// A slice of this number of shards of an l40s.
     Slice(u32),
     /// This code.
     Refused(&'static str),
@@ -142,7 +142,7 @@ pub const PER_GPU: &[Row] = &[
     row(&["--gres=gpu:l40s.4:1", "--ntasks-per-gpu=2"], Slice(1)),
 ];
 
-/// The MiB that the example policy gives for so many shards of an l40s.
+/// The MiB that the example policy gives for this number of shards of an l40s.
 pub const fn memory_mib(shards: u32) -> u32 {
     (46068 - 604) * shards / 4
 }

@@ -16,7 +16,7 @@ use crate::user::User;
 pub struct Reply {
     /// The HTTP status, 200 when all went well.
     pub status: u16,
-    /// The JSON that came with it, or its text where it is none.
+    /// The JSON that came with it, or its text if that is not JSON.
     pub body: Value,
 }
 
@@ -71,7 +71,7 @@ impl User<'_> {
     /// One request, such as `POST` to `job/submit`: the API's own prefix is put before the resource.
     pub fn rest(&self, method: &str, resource: &str, body: Option<&Value>) -> Result<Reply> {
         let slurm = self.cluster().slurm();
-        // The plugins for slurmdbd end the program where there is none, so the wanted ones are named.
+        // Without slurmdbd its plugins end the program, so only the others are loaded, by name.
         let plugins = match slurm {
             Slurm::V22_05 => &["-s", "openapi/v0.0.38"][..],
             Slurm::V24_11 => &["-s", "slurmctld", "-d", "v0.0.41"],

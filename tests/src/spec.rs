@@ -55,10 +55,10 @@ pub struct File {
     pub mode: u32,
 }
 
-/// The machine's answer once it stands.
+/// The machine's answer once it is up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// It stands. The process numbers are those seen from outside.
+    /// It is up. The process numbers are those seen from outside.
     Up {
         /// Process 1 of the machine.
         init: i32,

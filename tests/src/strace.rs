@@ -16,8 +16,8 @@ pub struct Trace {
 impl Trace {
     /// Runs a command of alice's in the clients' folder under strace.
     pub fn of(node: &Node, command: &str) -> Result<Trace> {
-        // A file for each process, so that no call is cut in two; the same addresses in every run. By root, since a
-        // set-uid program that its caller traces is none.
+        // Each process has a file of its own, so that no call is cut in two, and the addresses are the same in every
+        // run. Root traces, since a set-uid program loses its rights when its caller traces it.
         let shell = format!(
             "mkdir /tmp/trace; setarch -R strace -u alice -ff -qq -s 128 -o /tmp/trace/of {command} </dev/null >/dev/null"
         );

@@ -40,7 +40,7 @@ use crate::spec::File;
 pub use kernel::ensure;
 use share::Share;
 
-/// How long a guest may live that says nothing else. Only one that hangs takes so long.
+/// How long a guest may live by default. Only one that hangs takes all of this time.
 const PATIENCE: Duration = Duration::from_secs(480);
 
 /// The part of that for booting, gathering the logs and powering off; the script gets the rest.

@@ -177,7 +177,7 @@ fn the_example_policy_shows_every_key() {
     let text = text_of("policy.toml");
     let policy = Policy::parse(&text).unwrap();
     assert!(policy.gpus().count() > 1);
-    // A key that has no value by default stands in an example.
+    // A key that has no value by default is shown in an example.
     let shown = |key: &str| {
         text.lines().any(|line| {
             let line = line.trim_start_matches(['#', ' ']);

@@ -167,7 +167,7 @@ fn units_of_mps_reach_slurm(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-/// There is no NVML here that Slurm could ask, so the instances are devices that gres.conf names.
+/// Slurm cannot ask NVML here, so gres.conf names the devices of the instances.
 fn mig_site(slurm: Slurm, gpus: &str, kinds: [Gpus; 2], found: &[&str]) -> Result<Cluster> {
     let tag = unique_tag();
     let types = "[gpu.\"l40s_1g\"]\nmemory_mib = 9856\nreserved_mib = 4\nshards = 1\nmig = true\n\

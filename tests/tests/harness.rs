@@ -128,7 +128,7 @@ fn an_allocation_holds_steps(slurm: Slurm) -> Result<()> {
         .run(&["salloc", "--gres=shard:l40s:2", "sh", "-c", steps])?
         .ok()?;
     assert!(said.starts_with("1.0 2\n"), "{said}");
-    // The path that the hook will look for, from the hierarchy's root since there is no cgroup namespace.
+    // The path that the hook will look for. It begins at the hierarchy's root, since the job has no cgroup namespace.
     let path = format!(
         ":devices:/slurm_{}/uid_2001/job_1/step_1/task_0",
         cluster.node(0).name()
@@ -440,7 +440,7 @@ fn nothing_is_left_after_drop(slurm: Slurm) -> Result<()> {
 }
 
 fn nothing_is_left_when_the_test_is_killed(slurm: Slurm) -> Result<()> {
-    // A process of its own stands for the test; it holds a cluster with one node and accounts until it is killed.
+    // A process of its own is in the place of a test. It holds a cluster with one node and accounts until it is killed.
     let mut holder = Command::new(env!("CARGO_BIN_EXE_softmig-cluster"))
         .args(["hold", &slurm.to_string(), "1", "accounting"])
         .stdin(Stdio::piped())

@@ -104,7 +104,7 @@ fn owner(machine: &Machine) -> Result<String> {
 }
 
 #[test]
-fn a_file_that_the_library_refuses_is_shown_as_refused_and_switched_all_the_same() -> Result<()> {
+fn a_file_that_the_library_refuses_is_shown_as_refused_and_can_still_be_switched() -> Result<()> {
     let machine = machine()?;
     softmig(&machine, "root", &["off"])?.ok()?;
     let long = format!("yes '# x' | head -c 20000 >> {CONF}");
@@ -166,7 +166,7 @@ fn off_does_not_wait_for_an_enforce_that_asks_slurmctld() -> Result<()> {
     assert!(began.elapsed() < Duration::from_secs(3), "{off}");
     run("for i in $(seq 2000); do grep -q 7,.8,.9 /root/said && exit 0; sleep 0.05; done; exit 1")?;
     drop(enforce);
-    // After one question without an answer there is no other.
+    // After one question without an answer, scontrol is not asked again.
     assert_eq!(run("cat /root/asked")?, "\n");
     Ok(())
 }

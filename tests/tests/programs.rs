@@ -84,7 +84,7 @@ fn the_driver_stays_where_it_is_when_a_program_lets_it_go() -> Result<()> {
     Ok(())
 }
 
-/// Among a program's own libraries an interposer stands behind the preloaded ones, and the library asks the driver.
+/// An interposer among a program's own libraries comes after the preloaded ones, so the library asks the driver.
 #[test]
 fn an_interposer_behind_the_library_is_passed_over() -> Result<()> {
     let machine = machine()?;

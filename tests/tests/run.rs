@@ -13,8 +13,8 @@ on_each_slurm!(
     outside_jobs_the_users_own_job_is_named_and_nothing_is_run,
 );
 
-/// Takes memory of the first GPU, so many MiB each time, and keeps it until its standard input ends. Says what cuInit and
-/// the two calls for a context returned, and then each cuMemAlloc.
+/// Takes memory of the first GPU, one block for each argument, in MiB, and keeps it until its standard input ends. It
+/// prints what cuInit and the two calls for a context returned, and then each cuMemAlloc.
 const TAKE: &str = r#"#!/usr/bin/python3
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")

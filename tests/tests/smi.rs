@@ -89,7 +89,7 @@ impl Site {
         self.cluster.user("alice").srun(&step)
     }
 
-    /// The processes whose ids stand in what a command says: of alice's job, of bob's.
+    /// Whether the ids of alice's process and of bob's are in a command's output.
     fn shown(&self, output: &Output) -> [bool; 2] {
         let words: Vec<&str> = output.stdout.split([' ', '\n', ',']).collect();
         self.processes
@@ -162,7 +162,7 @@ fn in_nvidia_smis_place_softmig_finds_the_real_one(slurm: Slurm) -> Result<()> {
         assert_eq!(site.shown(&output), ALICES, "{form:?}: {output}");
         assert_eq!(output.status.code(), Some(6), "{form:?}: {output}");
     }
-    // Then there is none, and softmig does not take itself for it.
+    // Without the real one, softmig does not take itself for it.
     root("rm /usr/bin/nvidia-smi.real")?;
     for command in [&["nvidia-smi"][..], &["softmig", "smi"]] {
         let output = site.cluster.node(0).command("alice", command).output()?;

@@ -48,7 +48,7 @@ fn a_job_lives_below_its_nodes_scope_and_opens_only_its_own_gpu(slurm: Slurm) ->
         run.output("batch")?,
         format!("{scope}/{}/step_batch/user/task_0\n", groups[1])
     );
-    // No driver stands behind the devices: an open that the fence lets through fails with the first of these.
+    // The devices have no driver: an open that the fence lets through fails with the first of these.
     let (open, fenced) = ("No such device or address\n", "Operation not permitted\n");
     assert_eq!(run.output("with_shard")?, format!("{open}{fenced}"));
     assert_eq!(run.output("without_gres")?, fenced.repeat(2));

@@ -62,7 +62,7 @@ impl Slice {
     }
 }
 
-/// The limit of a GPU by its number in CUDA's order, in bytes; `None` if there is none.
+/// The limit of a GPU by its number in CUDA's order, in bytes; `None` if it has no limit.
 pub(super) fn limit_of(device: CUdevice) -> Option<u64> {
     if !super::are_limited() {
         return None;

@@ -52,7 +52,7 @@ const IDLE_AFTER: Nanos = 5 * MS;
 /// Time from a look until a job that it released can be on the GPU. The driver's call takes 0.27 to 0.39 ms of it
 /// (docs/gpu-time.md). Meanwhile it waits for that call, and not for a job that is on the GPU.
 const RELEASING: Nanos = 400_000;
-/// A held job is not on the GPU. One that was there for so long of [`CLASSIFY_EVERY`] cannot be held.
+/// A held job is not on the GPU. A job that was there for this part of [`CLASSIFY_EVERY`] cannot be held.
 const MAX_ESCAPED: Nanos = 30 * MS;
 
 /// Time slices in microseconds: of a job that yields by itself, and of the others beside one.
@@ -123,7 +123,7 @@ struct JobState {
     served: Nanos,
     held: Option<Held>,
     held_for: Nanos,
-    /// For so long after the last look it could not be on the GPU, because a look released it.
+    /// Time after the last look in which it could not be on the GPU yet, because that look released it.
     releasing: Nanos,
     /// Time on the GPU while held, since the last classification.
     escaped: Nanos,
@@ -209,7 +209,8 @@ impl Sharing {
         std::mem::take(&mut self.book)
     }
 
-    /// Before a look: since the last one, changes took so long, and processes of no job were on the GPU for so long.
+    /// Before a look: since the last one, the time that changes took, and the time that processes of no job were on the
+    /// GPU.
     pub fn note_others(&mut self, change: Nanos, unclaimed: Nanos) {
         self.book.change += change;
         self.book.unclaimed += unclaimed;
@@ -378,8 +379,8 @@ impl Sharing {
         }
     }
 
-    /// Whether jobs that do not yield want all of the GPU. Then no job can get more than its share, and a credit that runs out by
-    /// chance is no reason to hold it.
+    /// Whether jobs that do not yield want all of the GPU. Then no job can get more than its share, and a job whose
+    /// credit runs out by chance is not held.
     fn is_full(&self) -> bool {
         let busy = self.jobs.values();
         let busy = busy.filter(|it| it.wants(self.looked) && !it.yields);

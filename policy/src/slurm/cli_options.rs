@@ -92,7 +92,7 @@ impl Options {
             Some(nodes) => nodes_of(nodes)?,
             None => (None, None),
         };
-        // The clients count the names where there is no number of nodes.
+        // Without a number of nodes, the clients count the names.
         let named = self.nodelist.as_deref().map(|list| match list {
             // A file of names, which is read when the job is submitted.
             file if file.contains('/') => 1,

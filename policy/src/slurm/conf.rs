@@ -107,7 +107,7 @@ pub fn printed_pairs(line: &str) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|word| word.split_once('='))
 }
 
-/// The value of one key in such a line; empty where scontrol prints that there is none.
+/// The value of one key in such a line; empty if scontrol prints that the key has no value.
 pub fn printed_value<'a>(line: &'a str, key: &str) -> &'a str {
     let mut pairs = printed_pairs(line);
     let value = pairs.find(|(name, _)| *name == key);

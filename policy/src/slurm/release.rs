@@ -88,7 +88,7 @@ differences! {
     /// Keeps upper and lower case of an AdminComment that sacctmgr sets. Seen on 24.11; 22.05 makes all of it lower case, which
     /// destroys base64. Releases between were not tried.
     keeps_case_of_admin_comment KEEPS_CASE_OF_ADMIN_COMMENT = 24 11;
-    /// Gives each run of a job a SLUID: `squeue` has a column of that name. Seen on 26.05; on 24.11 there is none.
+    /// Gives each run of a job a SLUID: `squeue` has a column of that name. Seen on 26.05, and missing on 24.11.
     gives_jobs_sluids GIVES_JOBS_SLUIDS = 25 11;
     /// Names jobs' control groups (version 2) by SLUID unless cgroup.conf has `CgroupJobIdPaths=yes`. Seen on 26.05.
     names_cgroups_by_sluid NAMES_CGROUPS_BY_SLUID = 26 5;

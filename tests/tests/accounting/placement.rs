@@ -43,7 +43,7 @@ fn the_higher_qos_gets_the_freed_shard(slurm: Slurm) -> Result<()> {
     cluster.wait_job(student, "RUNNING")
 }
 
-/// The GPU of each of so many jobs of one shard, one after the other.
+/// The GPU of each of `jobs` jobs of one shard, started one after the other.
 fn placed(cluster: &Cluster, jobs: usize) -> Result<Vec<u32>> {
     let mut gpus = Vec::new();
     for _ in 0..jobs {

@@ -114,7 +114,7 @@ fn nodes_answer_by_steps_of_their_own(slurm: Slurm) -> Result<()> {
     assert_eq!(missing, [format!("{both}policy.toml")], "{said:?}");
     mv("/etc/softmig/kept", "/etc/softmig/policy.toml")?;
 
-    // One that does not answer is no clean one.
+    // A node that does not answer is reported as skipped.
     cluster.kill_slurmd(cluster.node(1))?;
     cluster
         .run(

@@ -33,7 +33,7 @@ pub const KINDS: [(Event, &str, usize); 10] = [
 pub struct Deck(Vec<(usize, Event)>);
 
 impl Deck {
-    /// As many of each kind as belong to so many jobs, and one of each at least.
+    /// The events for `jobs` jobs: of each kind in proportion, and at least one.
     pub fn shuffled(jobs: usize, rng: &mut fastrand::Rng) -> Deck {
         let mut events = Vec::new();
         for (event, _, in_a_thousand) in KINDS {

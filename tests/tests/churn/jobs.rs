@@ -9,7 +9,7 @@ const STEP: u64 = 256 * MIB;
 /// The driver's code when there is no more.
 const OUT_OF_MEMORY: &str = "2";
 
-/// Its code where there is no GPU.
+/// Its code if there are no GPUs.
 const NO_DEVICE: &str = "100";
 
 /// A job's request.
@@ -40,7 +40,7 @@ pub const KINDS: [Kind; 10] = [
 ];
 
 impl Kind {
-    /// Its script: the test of its limits, and then a process that has a context for so long.
+    /// Its script: the test of its limits, and then a process that has a context for this time.
     pub fn script(self, milliseconds: u32) -> String {
         format!(
             "cd {FOLDER}\necho \"run of {}\"\n\

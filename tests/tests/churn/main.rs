@@ -51,7 +51,7 @@ fn seed() -> Result<u64> {
     }
 }
 
-/// Submits so many jobs among the events that belong to them, waits until all is over, and tells what was.
+/// Submits `jobs` jobs and plays the events that belong to them, waits until all is over, and reports.
 fn churn(slurm: Slurm, jobs: usize) -> Result<Report> {
     let seed = seed()?;
     println!("churn: {jobs} jobs on Slurm {slurm}, SOFTMIG_CHURN_SEED={seed}");

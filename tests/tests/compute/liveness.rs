@@ -99,8 +99,9 @@ fn kernels_of_two_jobs_wait_for_each_other() -> Result<()> {
     ring([("0", JOB), ("0", OTHER_JOB)])
 }
 
-/// How many times as long as without a limit a quarter's ring of so many rounds takes on two GPUs, with so many kernels in
-/// each, where one process does nothing for a while.
+/// The time that a quarter's ring takes on two GPUs, as a multiple of its time without a limit. The ring has `rounds`
+/// rounds, and the process of each GPU launches its number of `kernels` in a round. The first one does nothing for
+/// `pause`.
 fn ring_on_two_gpus(rounds: &str, kernels: [&str; 2], pause: &str) -> Result<f64> {
     let stand = Stand::with(2)?;
     let ring = |name: &str, is_held: bool| {

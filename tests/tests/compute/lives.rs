@@ -101,7 +101,7 @@ fn threads_have_a_process_share_together() -> Result<()> {
     Ok(())
 }
 
-/// Loses what it launches in, every 5 ms of work, and is held all the same.
+/// A program loses what it launches in after every 5 ms of work, and still has no more than its share.
 fn is_held_though_it_loses(what: &str) -> Result<()> {
     is_held_with_kernels_of("100000", what)
 }

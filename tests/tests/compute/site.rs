@@ -26,8 +26,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// So many nodes. `build` says what else is different, `describe` what the GPU of each node is, and `monitor` how the monitor
-    /// is started.
+    /// Starts this number of nodes. `build` changes the cluster, `describe` the GPU of each node, and `monitor` is the
+    /// command that starts the monitor.
     pub fn start(
         nodes: usize,
         build: impl FnOnce(Builder) -> Builder,

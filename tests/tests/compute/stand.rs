@@ -34,7 +34,7 @@ impl Stand {
         Stand::with(1)
     }
 
-    /// So many.
+    /// With this number of GPUs.
     pub fn with(count: u32) -> Result<Stand> {
         let dir = tempfile::tempdir()?;
         let gpus = Gpu::several(count, Gpu::h200);
@@ -77,7 +77,7 @@ impl Stand {
         command
     }
 
-    /// The same, of a job whose processes have the share together. Its messages are in [`Stand::log`].
+    /// The same, in a job whose processes have the share together. Its messages are in [`Self::log`].
     pub fn of_job(&self, job: &str, percent: &str, words: &[&str]) -> Command {
         let mut command = self.limited(percent, words);
         command
@@ -223,8 +223,8 @@ pub fn share(command: Command) -> Result<f64> {
     Ok(number(&run(command)?, "share")? / 100.0)
 }
 
-/// Measures until it is as it should be, and fails if it never is: where the machine is busy a client has less than it
-/// could, or looks at the clock too late. As long as others want all of the machine, that is no reason to give up.
+/// Measures until the figure is right, and fails if it never is. On a busy machine a client has less than it could, or
+/// looks at the clock too late, so the tries go on for longer while other processes want all of the machine.
 pub fn in_some_try(
     what: &str,
     measure: impl Fn() -> Result<f64>,

@@ -189,7 +189,7 @@ fn a_job_with_long_kernels_holds_up_its_neighbour_for_a_slice_at_most() -> Resul
     };
     let most = LONGEST.as_secs_f64();
     in_some_try("the longest wait", waited, |it| it > 0.0 && it < most)?;
-    // Its kernels end all the same.
+    // Its kernels still end.
     long.has(30.0, 52.0)?;
     is_steered(&long)
 }

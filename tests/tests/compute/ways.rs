@@ -304,9 +304,9 @@ fn a_gpu_has_the_share_of_its_number() -> Result<()> {
     Ok(())
 }
 
-/// All of a GPU is no limit: the driver hears the program's calls and no others.
+/// With all of a GPU as the share, the driver hears the program's calls and no others.
 #[test]
-fn all_of_a_gpu_is_no_limit() -> Result<()> {
+fn all_of_a_gpu_sets_no_limit() -> Result<()> {
     let words = ["launches", "1024"];
     let calls = |make: &dyn Fn(&Stand) -> Command| -> Result<_> {
         let stand = Stand::new()?;

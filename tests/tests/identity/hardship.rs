@@ -1,4 +1,5 @@
-//! Hardship: a process that its user leaves little to live on is held all the same, and never ended by the library.
+//! Processes with few resources, such as no open files or a small stack: their limits still hold, and the library never
+//! ends them.
 
 use anyhow::Result;
 use softmig_tests::{Slurm, on_each_slurm};

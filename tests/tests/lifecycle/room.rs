@@ -1,4 +1,4 @@
-//! Where there is no room for a job's limits: the job gets no GPU, and the node stays.
+//! A full `/run`, on which a job's limits do not fit: the job gets no GPU, and the node is not drained.
 
 use anyhow::{Context, Result};
 use softmig_tests::requests::memory_mib;

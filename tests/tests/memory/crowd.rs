@@ -13,8 +13,8 @@ const COUNT: u64 = 64;
 /// How long a storm lasts, in seconds.
 const STORM: &str = "10";
 
-/// A slice for the contexts of a crowd and so many MiB beside them. Memory of the dead stays for a while, as it does on a
-/// real GPU.
+/// A slice for the contexts of a crowd and `mib` MiB beside them. Memory of dead processes stays for a while, as it
+/// does on a real GPU.
 fn stand(mib: u64) -> Result<Stand> {
     let description = Description::new(&[Gpu::h200(0)]).lingering(Duration::from_millis(150));
     Stand::with(COUNT * context() / MIB + mib, description)
@@ -48,10 +48,10 @@ fn of_64_processes_that_race_for_the_last_gib_none_is_refused_wrongly() -> Resul
     race("cuArrayCreate_v2", 16 * MIB)
 }
 
-/// The ledger's figure of a process may be less than its memory by so much: growth without a call of its own is charged
+/// The ledger's figure of a process may be this much less than its memory: growth without a call of its own is charged
 /// at the next look.
 const UNSEEN: u64 = 8 * MIB;
-/// And more by so much: what pools and graphs gave back is seen when nothing else is under way.
+/// The figure may be this much more: memory that pools and graphs gave back is seen when nothing else is under way.
 const MOST_TOO_MUCH: u64 = 64 * MIB;
 
 /// Compares what each process has with what the ledger says of it.

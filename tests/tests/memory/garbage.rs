@@ -17,7 +17,7 @@ use crate::ways::OUT_OF_MEMORY;
 /// Blocks of 8 MiB in the slices here.
 const ALL: u64 = 100;
 
-/// The stand's own ledger is the neighbour's; the one that is spoilt is another.
+/// A neighbour with a ledger of its own, and a second ledger that is spoilt.
 struct Spoilt {
     stand: Stand,
     path: PathBuf,

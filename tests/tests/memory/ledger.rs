@@ -10,7 +10,7 @@ use softmig_region::{Ledger, SLOTS, UNIT, size};
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Makes an empty one with room for so many GPUs.
+/// Makes an empty ledger with room for this number of GPUs.
 pub fn make(path: &Path, gpus: usize) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = std::fs::OpenOptions::new()

@@ -36,7 +36,7 @@ fn blocks(said: &[u64]) -> u64 {
 
 #[test]
 fn a_refusal_changes_nothing_and_a_free_makes_room() -> Result<()> {
-    // A little more, so that what a context is rounded up to is no step less.
+    // One MiB more, since a context is rounded up: without it one block less would fit.
     let stand = Stand::new(context() / MIB + ALL * STEP / MIB + 1)?;
     let mut client = stand.start(&["lives", "refused"])?;
     client.hears("took: ")?;

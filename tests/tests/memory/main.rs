@@ -1,7 +1,8 @@
-//! No path takes device memory beyond the limit: what clients get, what they hear, and what the driver saw them have.
+//! No path takes device memory beyond the limit. The tests look at what clients get, at what they hear, and at what the
+//! driver saw them have.
 //!
-//! Most tests need no Slurm: a [`stand`] has a GPU of the fake driver and a ledger, and its clients are limited by their
-//! environment. Where the job matters they run in real ones.
+//! Most tests need no Slurm. They have a GPU of the fake driver and a ledger, and their clients are limited by the
+//! environment. Tests for which the job matters run clients in real jobs.
 
 mod crowd;
 mod garbage;

@@ -9,9 +9,9 @@ use softmig_fake_node::{Description, Gpu, MIB};
 use crate::stand::{Running, Said, Stand, context};
 use crate::ways::OUT_OF_MEMORY;
 
-/// A slice for a context and so many MiB beside it.
+/// A slice for a context and `mib` MiB beside it.
 fn stand(mib: u64) -> Result<Stand> {
-    // One more, for what a context is rounded up to.
+    // One MiB more, since a context is rounded up.
     Stand::new(context() / MIB + mib + 1)
 }
 

@@ -43,7 +43,7 @@ ways! {
     pools: "pool";
 }
 
-/// A slice for so many contexts and [`ROOM`] blocks.
+/// A slice for this number of contexts and [`ROOM`] blocks.
 fn stand(contexts: u64) -> Result<Stand> {
     Stand::new(contexts * context() / MIB + ROOM * STEP / MIB + 1)
 }

@@ -30,7 +30,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// One H200, the GPU that everything was measured on, of which so many MiB may be held.
+    /// One H200, the GPU that everything was measured on. The clients may hold `limit_mib` MiB of it.
     pub fn new(limit_mib: u64) -> Result<Stand> {
         Stand::with(limit_mib, Description::new(&[Gpu::h200(0)]))
     }

@@ -16,9 +16,9 @@ const LOADS: [&str; 6] = [
     "cuLibraryLoadFromFile",
 ];
 
-/// A slice for a context and so many MiB beside it.
+/// A slice for a context and `mib` MiB beside it.
 fn stand(mib: u64) -> Result<Stand> {
-    // One more, for what a context is rounded up to.
+    // One MiB more, since a context is rounded up.
     Stand::new(context() / MIB + mib + 1)
 }
 

@@ -9,7 +9,7 @@ use crate::stand::{Said, Stand, context, number};
 /// CUDA_ERROR_OUT_OF_MEMORY.
 pub const OUT_OF_MEMORY: u64 = 2;
 
-/// Fills a slice twice, in steps of so many bytes: the second time as much is had.
+/// Fills a slice twice, in steps of `step` bytes. The second time it takes as much as the first.
 fn fills(way: &str, limit_mib: u64, step: u64, how: &str) -> Result<()> {
     let (_, said) = fills_once(way, limit_mib, step, how)?;
     let again = said.number("again", "blocks")?;

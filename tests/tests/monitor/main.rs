@@ -23,7 +23,7 @@ const NODE_CONF: &str = "/etc/softmig/node.conf";
 /// A quarter of an L40S, in bytes.
 const QUARTER: u64 = memory_mib(1) as u64 * MIB;
 
-/// A process that holds so many MiB until it is killed, in the background of a job's script.
+/// A line of a job's script: a process in the background that holds this number of MiB until it is killed.
 fn holds(mib: u32) -> String {
     format!("{FOLDER}/views hold {mib} &\n")
 }

@@ -110,7 +110,7 @@ fn the_role_sets_up_a_gpu_node_and_changes_nothing_the_second_time() -> Result<(
     let counts = play(&machine)?;
     assert!(counts.contains("changed=0"), "{counts}");
 
-    // A file that is no policy does not come to the node.
+    // A file that is not a policy is not copied to the node.
     let before = machine.read("/etc/softmig/policy.toml")?;
     machine.write("/srv/contrib/ansible/policy.toml", "[gpu.\n")?;
     assert!(play(&machine).is_err());

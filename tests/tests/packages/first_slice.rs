@@ -84,7 +84,7 @@ const GRES_CONF: &str = "Name=gpu Type=l40s File=/dev/nvidia[0-1]\n";
 const CGROUP_CONF: &str =
     "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nConstrainDevices=yes\n";
 
-/// Does what systemd does with the units that are named to it: there is no systemd in a test machine.
+/// A `systemctl` for a test machine, which has no systemd: it starts and stops the programs of the named units.
 const SYSTEMCTL: &str = "#!/bin/sh
 stop() {
     pid=$(pgrep -xo \"$1\") || return 0

@@ -246,7 +246,7 @@ fn doctor(machine: &Machine) -> Result<BTreeSet<(String, String)>> {
         .collect())
 }
 
-/// scontrol would wait for a slurmctld that there is none of.
+/// Without slurmctld, scontrol would wait for it.
 const WITHOUT_SLURMCTLD: &str = "mv /usr/bin/scontrol /root";
 
 fn machine() -> Result<Machine> {

@@ -255,7 +255,7 @@ fn an_image_is_installed_and_its_machine_is_not_touched(slurm: Slurm) -> Result<
         &format!("{NEW}/usr/bin/softmig uninstall --purge --root /srv/image"),
     )?;
     image("test ! -e etc/ld.so.preload && test ! -e usr/bin/softmig && test ! -e etc/softmig")?;
-    // It is no image, or not all of one.
+    // Neither folder is a whole image.
     let said = refused(
         &machine,
         &format!("{OLD}/usr/bin/softmig install gpu-node --root /"),

@@ -279,7 +279,7 @@ fn a_changed_job_stays_in_its_users_class(slurm: Slurm) -> Result<()> {
             assert!(refusal.contains("[LIMIT_QOS]"), "{qos}: {refusal}");
         }
     }
-    // slurmctld forgets names when it stops, and knows people all the same.
+    // After a restart slurmctld has forgotten the names of users, but dave's class is still found.
     let admins = stay(&cluster, "dave", &["--hold"])?;
     cluster.restart_slurmctld()?;
     let change = format!("jobid={admins}");

@@ -11,7 +11,7 @@ use softmig_tests::builder::unique_tag;
 use softmig_tests::site::{NODE, site, site_with_accounts};
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm};
 
-/// One node with these GPUs, of which the policy says so many.
+/// One node that has the GPUs of `kinds`. The policy says that it has `gpus`.
 fn cluster(slurm: Slurm, policy: &str, gpus: &str, kinds: &[Gpus]) -> Result<Cluster> {
     let tag = unique_tag();
     let policy =

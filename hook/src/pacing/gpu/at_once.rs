@@ -20,8 +20,8 @@ const FORGET_AFTER_NS: u64 = 60_000_000_000;
 const ASSUME_WORK_NS: u64 = 50_000_000;
 /// How many streams are asked, each for a fifth of a microsecond.
 const MAX_SAMPLED: usize = 64;
-/// The first interval of samples after a launch woke the thread is so long, and up to twice as long. Each one after it is
-/// half as long again as the one before, up to that of a program that is at work.
+/// The first interval of samples after a launch woke the thread: this long, up to twice as long. Each later interval is
+/// longer by half than the one before, up to the interval for a program that is at work.
 const FIRST_INTERVAL_NS: u64 = 125_000;
 
 /// How work comes to the GPU, by the samples until now.
@@ -48,7 +48,7 @@ impl Samples {
         self.is_woken = true;
     }
 
-    /// The time until the next sample: up to so much on average.
+    /// The time until the next sample: on average `most`, or less after a launch woke the thread.
     pub(super) fn interval(&mut self, most: u64, now: u64) -> u64 {
         let random = scattered(now);
         let some = |time: u64| random.wrapping_mul(time) >> 32;

@@ -13,13 +13,13 @@ use super::*;
 enum Program {
     /// Has always work queued.
     Queue,
-    /// Gives the GPU so much work, waits for it, and does something else for so long.
+    /// Gives the GPU `work`, waits until it is done, and does something else for `pause`.
     Waits { work: Nanos, pause: Nanos },
     /// Says that it has work, which waits for something else.
     Stuck,
-    /// Says that it always has work, and has so much of it in each period.
+    /// Says that it always has work, but has only `work` in each `period`.
     Ticks { work: Nanos, period: Nanos },
-    /// Prepares so much work in so long a time, and launches up to so much ahead.
+    /// Prepares `work` in `time`, and launches up to `most` ahead.
     Ahead {
         work: Nanos,
         time: Nanos,

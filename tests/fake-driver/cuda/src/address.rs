@@ -193,7 +193,7 @@ pub(crate) unsafe fn copy(to: u64, from: u64, bytes: usize) {
     unsafe { std::ptr::copy(from, to, bytes) };
 }
 
-/// Fills memory with elements of one value: so many, of one, two or four bytes.
+/// Fills memory with `count` elements of one value. An element has one, two or four bytes.
 ///
 /// # Safety
 /// It must be memory of this process as long as said.

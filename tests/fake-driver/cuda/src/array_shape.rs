@@ -73,7 +73,7 @@ impl Shape {
         self.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0
     }
 
-    /// Those of so many levels together.
+    /// The bytes of the first `levels` levels together.
     pub(crate) fn bytes_of_levels(&self, levels: u32) -> Outcome<u64> {
         (0..levels).try_fold(0u64, |bytes, level| {
             bytes

@@ -93,7 +93,7 @@ exports! {
             out.set(handle(create(driver, &shape)?))
         });
 
-    /// Ends an array. One that is none, or a level, is "destroyed" already, as on an H200.
+    /// Ends an array. An unknown array answers "destroyed", and a level is left alone, as on an H200.
     fn cuArrayDestroy [cuArrayDestroy 2000] (array: CUarray) => locked(|driver| {
         refuse_while_capturing(driver)?;
         let known = driver.arrays.arrays.get(&(array as usize));

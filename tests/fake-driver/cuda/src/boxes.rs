@@ -15,7 +15,7 @@ use crate::work::Op;
 /// Bytes that the device copies or fills in a microsecond. Far fewer than a real one, since the host does it.
 const BYTES_PER_MICROSECOND: usize = 8192;
 
-/// How long it takes to copy or fill so many bytes of device memory, in nanoseconds.
+/// How long the device takes to copy or fill this many bytes of its memory, in nanoseconds.
 pub(crate) fn time_of(bytes: usize) -> u64 {
     (bytes / BYTES_PER_MICROSECOND) as u64 * 1000
 }
@@ -57,7 +57,7 @@ impl Place {
 /// Width in bytes, height and depth.
 pub(crate) type Size = (usize, usize, usize);
 
-/// A copy; of an array there is no place.
+/// A copy. An array has no [`Place`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     to: Option<Place>,

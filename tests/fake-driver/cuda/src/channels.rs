@@ -1,8 +1,8 @@
 //! The objects of a context in the kernel driver, where the GPU has a scheduler: a client, a channel group with its
 //! time slice, and channels.
 //!
-//! It asks by libc's `ioctl`, as the real one does, so that a preloaded library sees the calls. There is no kernel driver: a
-//! filter has the kernel answer that all was done, and it is the node that knows the group.
+//! The calls go through libc's `ioctl`, as those of the real driver do, so a preloaded library sees them. The machine
+//! has no kernel driver: a filter lets the kernel answer that all was done, and the node keeps the group.
 
 use std::ffi::c_int;
 use std::fs::OpenOptions;

@@ -1,9 +1,9 @@
 //! Memory that a context takes unasked: the stacks of its kernels' threads, and what streams and graphs need.
 //!
-//! As seen on an H200: a context begins with room for stacks of 1 KiB, for all threads that the device can hold. A limit
-//! or the launch of a kernel that wants more gives the old room back and takes a larger one; nothing but another limit
-//! makes it smaller, and where there is no room for the larger one, the next launch begins anew. Memory of streams, graphs,
-//! green contexts and the heap of kernels stays until the context ends.
+//! As seen on an H200: a context begins with stacks of 1 KiB, for all threads that the device can hold. A higher limit,
+//! or the launch of a kernel that wants more, gives the old stacks back and takes larger ones. If the larger ones do
+//! not fit, the next launch takes stacks anew. Only another limit makes them smaller. Memory of streams, graphs, green
+//! contexts and the heap of kernels stays until the context ends.
 
 use softmig_fake_node::{Device, Kind, MIB};
 
@@ -106,7 +106,7 @@ pub(crate) fn set_stack(driver: &mut Driver, number: usize, stack: u64) -> Outco
     Ok(())
 }
 
-/// Takes what so many streams of a context need.
+/// Takes what `count` streams of a context need.
 pub(crate) fn provide_streams(driver: &mut Driver, context: usize, count: usize) -> Outcome {
     let wanted = (count as u64).saturating_mul(STREAM) / GRANULARITY * GRANULARITY;
     let number = driver.contexts.bearer(context)?;

@@ -91,7 +91,7 @@ fn memory_of_current(driver: &Driver) -> Outcome<(u64, u64)> {
     Ok((driver.node.free(context.device), all))
 }
 
-/// The sixteen bytes behind `GPU-` or `MIG-`; a UUID that is none of such digits is all zero.
+/// The sixteen bytes behind `GPU-` or `MIG-`. A character that is not a hexadecimal digit counts as 0.
 fn uuid(text: &str) -> CUuuid {
     let digits: Vec<u8> = text
         .bytes()

@@ -62,7 +62,7 @@ pub(crate) fn description(error: CUresult) -> Option<&'static CStr> {
     found.map(|(_, _, words)| *words)
 }
 
-/// The error's name; `None` for a number that is none.
+/// The error's name; `None` if the number is not an error's.
 pub(crate) fn name(error: CUresult) -> Option<&'static CStr> {
     let found = ERRORS.iter().find(|(code, ..)| *code == error);
     found.map(|(_, name, _)| *name)

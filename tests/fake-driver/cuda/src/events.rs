@@ -74,11 +74,11 @@ exports! {
         driver.events.remove(&(event as usize)).map(|_| ()).ok_or(CUDA_ERROR_INVALID_HANDLE)
     });
 
-    /// Lets an event stand for all that a stream was handed so far.
+    /// Records an event behind all that a stream was given so far.
     fn cuEventRecord [cuEventRecord 2000], cuEventRecord_ptsz [7000] (event: CUevent, stream: CUstream) |per_thread| =>
         locked(|driver| record(driver, event as usize, stream as usize, Default::of(per_thread), 0));
 
-    /// Lets an event stand for all that a stream was handed so far.
+    /// Records an event behind all that a stream was given so far.
     fn cuEventRecordWithFlags [cuEventRecordWithFlags 11010], cuEventRecordWithFlags_ptsz [11010] (
         event: CUevent, stream: CUstream, flags: u32
     ) |per_thread| =>

@@ -15,7 +15,7 @@ use crate::sharing;
 use crate::{In, Out};
 use softmig_fake_node::edge::handle;
 
-/// External memory that was imported: any file can stand for it.
+/// External memory that was imported. Any file can be it.
 #[derive(Debug)]
 pub(crate) struct External {
     file: File,

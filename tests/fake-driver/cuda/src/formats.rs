@@ -4,7 +4,7 @@ use softmig_driver_sys::cuda::*;
 
 use crate::Outcome;
 
-/// The bytes of one element with so many channels.
+/// The bytes of one element with this number of channels.
 pub(crate) fn element(format: CUarray_format, channels: u32) -> Outcome<usize> {
     if let Some(channel) = channel(format) {
         return match channels {

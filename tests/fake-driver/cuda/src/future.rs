@@ -32,7 +32,7 @@ type Words = unsafe extern "C" fn(
     usize,
 ) -> CUresult;
 
-/// A detour with this number to a function; `None` if there is none of that number.
+/// Points the detour of this number at `own` and returns it; `None` if the number is too large.
 pub(crate) fn form(number: usize, own: *const c_void) -> Option<*const c_void> {
     // Relaxed: the address of a function is the same for all.
     TARGETS.get(number)?.store(own as usize, Ordering::Relaxed);

@@ -21,7 +21,7 @@ const MULTIPROCESSORS: usize = 24;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Green {
     device: usize,
-    /// The context that stands for it.
+    /// The ordinary context of this green one.
     context: usize,
 }
 
@@ -74,7 +74,7 @@ exports! {
     fn cuGreenCtxDestroy [cuGreenCtxDestroy 12040] (green: CUgreenCtx) =>
         locked(|driver| destroy(driver, green as usize));
 
-    /// The context that stands for a green one.
+    /// The ordinary context of a green one.
     fn cuCtxFromGreenCtx [cuCtxFromGreenCtx 12040] (out: Out<CUcontext>, green: CUgreenCtx) =>
         locked(|driver| out.set(handle(get(driver, green as usize)?.context)));
 

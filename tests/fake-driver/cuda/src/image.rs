@@ -1,18 +1,18 @@
 //! The image of a module. It is text, in lines such as
 //!
 //! ```text
-//! kernel step 2000000      a kernel that runs for so many nanoseconds
+//! kernel step 2000000      a kernel that runs for this many nanoseconds
 //! kernel busy argument     one that runs for as many as its first argument says, 64 bits wide
 //! kernel await spins       one that spins until the word at its first argument is not 0; others run beside it
 //! kernel set writes        one that writes its second argument to the word at its first
-//! kernel deep 1000 local 4096   one whose threads need so many bytes of stack; "heap" instead: one that uses malloc
-//! global table 1048576     a variable of so many bytes
+//! kernel deep 1000 local 4096   one whose threads need 4096 bytes of stack; "heap" instead: one that uses malloc
+//! global table 1048576     a variable of this many bytes
 //! managed table 1048576    a managed one, which host and device share
-//! code 4194304             how many bytes its code takes; the image's own length if there is no such line
+//! code 4194304             how many bytes its code takes; without this line, as many as the image is long
 //! ```
 //!
-//! with `//` before them or not, so that they can stand in a PTX text that a real GPU runs. A kernel of a PTX text that
-//! no such line names runs for 10 us, as any kernel of a binary image, whatever its name, does.
+//! A line may begin with `//`, so that it can be in a PTX text that a real GPU runs. A kernel of a PTX text without
+//! such a line runs for 10 us, as does each kernel of a binary image.
 
 /// How long a kernel runs if no line says it, in nanoseconds.
 const UNSAID: u64 = 10_000;
@@ -54,7 +54,7 @@ impl Kernel {
 /// A kernel's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// It runs for so many nanoseconds.
+    /// It runs for this many nanoseconds.
     Runs(u64),
     /// It runs for as many as its first argument says.
     RunsAsAsked,
@@ -74,7 +74,7 @@ impl Image {
         }
     }
 
-    /// Reads a text; `None` if it is no image.
+    /// Reads a text; `None` if it is not an image.
     pub(crate) fn parse(text: &str) -> Option<Image> {
         let mut image = Image::default();
         let mut code = None;
@@ -120,7 +120,7 @@ impl Image {
         (is_ptx || !empty).then_some(image)
     }
 
-    /// The kernel of this name; `None` if there is none.
+    /// The kernel of this name; `None` if the image has no such kernel.
     pub(crate) fn kernel(&self, name: &str) -> Option<Kernel> {
         let found = self.kernels.iter().find(|(known, _)| known == name);
         match found {

@@ -38,7 +38,7 @@ fn init(flags: u32) -> Outcome {
     })
 }
 
-/// The driver's CUDA version; 13.0 where there is no node, since the library is there.
+/// The driver's CUDA version. Without a node it is 13.0, since the library is still there.
 pub(crate) fn version() -> i32 {
     let known = entry::process().map(|process| process.description().cuda);
     known

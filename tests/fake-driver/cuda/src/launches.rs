@@ -194,7 +194,7 @@ fn argument((parameters, extra): Arguments, number: usize) -> Outcome<u64> {
     let place = if parameters.is_null() {
         buffer(extra)?.wrapping_add(number)
     } else {
-        // SAFETY: there is a pointer for each argument, and this kernel has so many.
+        // SAFETY: the program gives a pointer for each argument, and the kernel has more arguments than `number`.
         let place = unsafe { parameters.add(number) };
         // SAFETY: as above.
         unsafe { place.read() }.cast::<u64>()

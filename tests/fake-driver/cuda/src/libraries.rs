@@ -22,7 +22,7 @@ pub(crate) type Libraries = BTreeMap<usize, Library>;
 #[derive(Clone, Debug)]
 pub(crate) struct Library {
     image: Image,
-    /// The module that stands for it in each context in which it was used.
+    /// Its module in each context in which it was used.
     modules: BTreeMap<usize, usize>,
     /// Its managed variables, from the load on, in whatever context or none.
     managed: Variables,
@@ -55,7 +55,7 @@ exports! {
         Ok(())
     });
 
-    /// The module that stands for a library in this thread's context.
+    /// A library's module in this thread's context.
     fn cuLibraryGetModule [cuLibraryGetModule 12000] (out: Out<CUmodule>, library: CUlibrary) =>
         locked(|driver| out.set(handle(use_here(driver, library as usize)?)));
 
@@ -129,7 +129,7 @@ fn load(driver: &mut Driver, image: Image) -> Outcome<usize> {
     Ok(number)
 }
 
-/// Takes what a library needs in this thread's context, unless it has it. Returns the module that stands for it.
+/// Takes what a library needs in this thread's context, unless that was taken before. Returns the library's module.
 pub(crate) fn use_here(driver: &mut Driver, number: usize) -> Outcome<usize> {
     let (context, _) = driver.contexts.current()?;
     let library = driver

@@ -28,7 +28,7 @@ exports! {
         tell(driver, range, out, attribute, address)
     });
 
-    /// Several attributes of the memory at an address. Where there is none, each says so.
+    /// Several attributes of the memory at an address. At an address without memory each attribute says so.
     fn cuPointerGetAttributes [cuPointerGetAttributes 7000] (
         count: u32, attributes: Out<CUpointer_attribute>, places: Out<*mut Raw>, address: CUdeviceptr
     ) => locked(|driver| {
@@ -101,7 +101,7 @@ fn tell(
     }
 }
 
-/// Leaves what stands for nothing, as wide as the attribute is.
+/// Writes the value that says "no memory", as wide as the attribute is.
 fn tell_nothing(out: Out<Raw>, attribute: CUpointer_attribute) -> Outcome {
     match attribute {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE

@@ -86,7 +86,7 @@ exports! {
     });
 }
 
-/// The device of the pool that a descriptor stands for.
+/// The device of the pool whose descriptor this is.
 fn read_pool(file: &File) -> Outcome<usize> {
     let mut text = [0; 16];
     file.read_exact_at(&mut text, 0)

@@ -8,7 +8,7 @@ use crate::entry::locked;
 use crate::export::exports;
 use crate::streams::{self, Default};
 
-/// The device number that stands for the host: CU_DEVICE_CPU.
+/// The device number of the host: CU_DEVICE_CPU.
 const HOST: CUdevice = -1;
 
 exports! {

@@ -32,7 +32,7 @@ exports! {
 exports! {
     static NEW_SYMBOLS;
 
-    /// The address of a function, and if there is none, why.
+    /// The address of a function, or the reason that it has none.
     fn cuGetProcAddress_v2 [cuGetProcAddress 12000] (
         name: In<c_char>, out: Out<*mut c_void>, version: i32, flags: cuuint64_t,
         status: Out<CUdriverProcAddressQueryResult>

@@ -40,7 +40,7 @@ impl Ticket {
         bytes
     }
 
-    /// Reads it; one that is none opens nothing.
+    /// Reads a ticket. Bytes that are not a ticket's make one that opens nothing.
     pub(crate) fn from_bytes(bytes: &[u8; 64]) -> Ticket {
         let mut words = bytes.chunks_exact(8).map(|word| {
             word.iter()

@@ -23,7 +23,8 @@ exports! {
         call(driver, stream, function, data, per_thread)
     });
 
-    /// Calls the program when the stream gets to it, as old programs want it. There is no node for that.
+    /// Calls the program when the stream gets to it, as old programs want it. A graph cannot have such a call, so it
+    /// spoils a capture.
     fn cuStreamAddCallback [cuStreamAddCallback 5000], cuStreamAddCallback_ptsz [7000] (
         stream: CUstream, function: CUstreamCallback, data: *mut c_void, _flags: u32
     ) |per_thread| => locked(|driver| {

@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     pub(crate) capture: Option<usize>,
 }
 
-/// How a stream stands to the others of its context.
+/// Which other streams of its context a stream waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The default stream: it and blocking ones wait for each other.

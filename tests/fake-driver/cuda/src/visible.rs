@@ -1,8 +1,9 @@
 //! Which devices a program has, and in which order: those it can open, chosen by `CUDA_VISIBLE_DEVICES`.
 //!
-//! The rules were read off driver 580.159: numbers as atoi reads them, up to the first entry that names nothing; a
-//! UUID may be cut as long as it stays clear; the same device twice is an error. CUDA uses one part of a divided GPU at
-//! most: without the variable only where there is no whole GPU, and with it the one that its UUID names, alone.
+//! The rules were read off driver 580.159. Numbers are read as by atoi, up to the first entry that names no device. A
+//! UUID may be shortened if it still names one device. The same device twice is an error. CUDA uses at most one part of
+//! a divided GPU: without the variable only if the program has no whole GPU, and with it only the part whose UUID it
+//! names.
 
 use softmig_driver_sys::cuda::*;
 use softmig_fake_node::{Description, Device};
@@ -91,7 +92,7 @@ fn by_uuid<'a, 'b>(
     found
 }
 
-/// A number as C's atoi reads it, except that no digit at all is no number.
+/// A number as C's atoi reads it, but `None` without a digit.
 fn number(text: &str) -> Option<usize> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let digits = text

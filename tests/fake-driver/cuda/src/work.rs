@@ -59,9 +59,9 @@ pub(crate) struct Kernel {
 /// The action of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deed {
-    /// It takes so many nanoseconds.
+    /// It takes this many nanoseconds.
     Run(u64),
-    /// It waits until the word at this address is not 0. It holds up its stream alone: there is room for others.
+    /// It waits until the word at this address is not 0. It holds up only its own stream: others run beside it.
     Await(u64),
     /// It writes a word.
     Write { address: u64, value: u32 },
@@ -147,7 +147,7 @@ struct Given {
 }
 
 impl Given {
-    /// Hands the device work of so many nanoseconds.
+    /// Gives the device work of this duration, in nanoseconds.
     fn run(&mut self, node: &Process, engine: Engine, ready: u64, duration: u64) {
         match engine.group {
             None => self.tail = node.run(engine.device, ready, duration),

@@ -88,7 +88,7 @@ fn arrays_are_sized_by_their_format() {
     );
 }
 
-/// A shape, with elements of so many bytes.
+/// A shape whose elements have `bytes` bytes.
 fn shape([width, height, depth]: [usize; 3], bytes: u32, flags: u32) -> CUDA_ARRAY3D_DESCRIPTOR {
     let (format, channels) = match bytes {
         1 => (CU_AD_FORMAT_UNSIGNED_INT8, 1),

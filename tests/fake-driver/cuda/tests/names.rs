@@ -229,7 +229,7 @@ fn forms_of_the_future_work_and_have_no_name() {
             let kernel = cuda.kernel("kernel busy argument", "busy");
             let mut time = 5u64;
             let mut arguments = [&raw mut time];
-            // SAFETY: as above. The argument stands behind ten others, on the stack.
+            // SAFETY: as above. The argument comes after ten others, so it is on the stack.
             let code = unsafe { launch(kernel, 1, 1, 1, 1, 1, 1, 0, 0, arguments.as_mut_ptr(), 0) };
             assert_eq!(code, 0);
 

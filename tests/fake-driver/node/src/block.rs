@@ -1,11 +1,11 @@
 //! Physical memory that several processes may hold: what `cuMemCreate` makes, and what is opened by handle.
 //!
-//! A block lives as long as a process holds it, or a descriptor of it that was handed out is open somewhere, be it in
-//! a socket between two processes: the descriptor's open file carries a lock. A file of its own stands for the memory,
-//! so those who map it share what is in it. The block counts for the process that made it; once that one lets go, for
-//! the first that still holds it; and for the device alone while only descriptors are left. A shadow stands for memory
-//! of a pool that others opened: while its maker holds it, it is counted there as the pool's, and afterwards for the
-//! device alone (seen on an H200).
+//! A block lives as long as a process holds it or a descriptor of it is open somewhere, which may be in a socket
+//! between two processes: the descriptor's open file carries a lock. Each block has a file of its own, and processes
+//! that map it share what is in it. The block counts for the process that made it. When that process lets go, it counts
+//! for the first one that still holds it. While only descriptors are left, it counts for the device alone. A shadow is
+//! memory of a pool that other processes opened. It counts as the pool's while its maker holds it, and afterwards for
+//! the device alone (seen on an H200).
 
 use std::fs::{self, File};
 use std::io;
@@ -41,7 +41,7 @@ impl Process {
     /// Takes a block of a device's memory; this process holds it.
     ///
     /// # Errors
-    /// [`MemoryError::Full`] if the device has not so much left.
+    /// [`MemoryError::Full`] if less than that is left of the device.
     pub fn create_block(&self, device: usize, bytes: u64) -> Result<Block, MemoryError> {
         let _held = self.mapped.shared().lock.lock();
         memory::require(&self.mapped, device, bytes)?;
@@ -120,14 +120,14 @@ impl Process {
         })
     }
 
-    /// Holds the block that an open file stands for; `None` if it stands for none.
+    /// Holds the block whose file this is; `None` if it is not a block's file.
     #[must_use]
     pub fn hold_block_of(&self, file: &File) -> Option<Block> {
         let inode = file.metadata().ok()?.ino();
         self.hold_block(|state| get(&state.inode) == inode)
     }
 
-    /// Holds the block of this number; `None` if there is none any more.
+    /// Holds the block of this number; `None` if it is no longer there.
     #[must_use]
     pub fn hold_block_numbered(&self, number: u64) -> Option<Block> {
         self.hold_block(|state| get(&state.id) == number)
@@ -161,7 +161,7 @@ impl Process {
         }
     }
 
-    /// The file that stands for a block, to be mapped.
+    /// The file of a block, to be mapped.
     ///
     /// # Errors
     /// The system's, where the file cannot be opened.

@@ -88,7 +88,7 @@ impl Description {
         self
     }
 
-    /// The same with memory that outlives its process for so long on the node's clock, as it does on a real GPU.
+    /// The same, but memory outlives its process by `time` on the node's clock, as it does on a real GPU.
     #[must_use]
     pub fn lingering(mut self, time: Duration) -> Description {
         self.lingering = time;

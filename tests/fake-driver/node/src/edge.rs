@@ -120,7 +120,7 @@ impl<T: Copy, const NULL: u32> In<T, NULL> {
         Ok(unsafe { place.read_unaligned() })
     }
 
-    /// So many values.
+    /// The first `count` values.
     pub fn list(self, count: usize) -> Result<Vec<T>, u32> {
         (0..count).map(|index| self.at(index)).collect()
     }

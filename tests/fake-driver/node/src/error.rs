@@ -21,7 +21,7 @@ pub enum NodeError {
     /// It is too large for the file.
     #[error("the node does not fit: {0}; describe fewer GPUs")]
     TooLarge(&'static str),
-    /// The file is no node's.
+    /// The file is not a node's.
     #[error("{path}: not a node of this version of the fake driver: {why}; make it anew")]
     Foreign {
         /// The file.
@@ -47,7 +47,7 @@ impl NodeError {
 /// Why a process takes no part in a node.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// There is none: this machine has no GPU driver.
+    /// This machine has no node, and so no GPU driver.
     #[error("no node there")]
     Absent,
     /// There is one, but it cannot be used.
@@ -81,7 +81,7 @@ pub enum MemoryError {
     /// This process has been counted as ended.
     #[error("the process has left the node")]
     Ended,
-    /// The file that stands for the memory could not be made.
+    /// The memory's file could not be made.
     #[error("no file for the memory")]
     File,
 }

@@ -1,4 +1,4 @@
-//! The files that stand for memory which processes share.
+//! The files of memory that processes share.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -24,7 +24,7 @@ impl Process {
     /// Opens a file made by [`Process::shared_file`].
     ///
     /// # Errors
-    /// The system's, where there is none of that number.
+    /// The system's, if no file has that number.
     pub fn open_shared_file(&self, number: u64) -> io::Result<File> {
         open_file(&path(&self.mapped, number))
     }

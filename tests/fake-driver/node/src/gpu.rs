@@ -44,7 +44,7 @@ pub enum Answers {
     All,
     /// No memory info v2, and so not what the driver keeps.
     NoMemoryV2,
-    /// Nothing: it fell off the bus, and is counted all the same.
+    /// Nothing: it fell off the bus, but still counts.
     Nothing,
 }
 
@@ -77,7 +77,7 @@ pub struct Instance {
 }
 
 impl Gpu {
-    /// So many of a model, with minors from 0.
+    /// `count` GPUs of a model, with minors from 0.
     pub fn several(count: u32, model: impl Fn(u32) -> Gpu) -> Vec<Gpu> {
         (0..count).map(model).collect()
     }
@@ -118,7 +118,7 @@ impl Gpu {
         }
     }
 
-    /// Whether it is one device: MIG without parts is none.
+    /// Whether it is one device. A GPU in MIG mode is not, even without parts.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !matches!(self.mig, Mig::Enabled(_))

@@ -133,8 +133,8 @@ impl Process {
         }
     }
 
-    /// Gives a group work of so many nanoseconds, behind all that it has. Returns by what its end is known
-    /// ([`Process::progress`]).
+    /// Gives a group work of this duration in nanoseconds, behind all that it has. Returns the progress at which the
+    /// work ends ([`Process::progress`]).
     #[must_use]
     pub fn queue(&self, group: Group, duration: u64) -> u64 {
         let _held = self.mapped.shared().lock.lock();

@@ -1,5 +1,5 @@
-//! The kernel driver's calls, as far as the fake driver has them: what libcuda asks for when it makes a context, and how a
-//! process gets an answer where there is no kernel driver.
+//! The kernel driver's calls that libcuda makes for a context, and the filter that answers them on a machine without a
+//! kernel driver.
 
 use std::io;
 
@@ -82,7 +82,7 @@ fn filter(action: u32) -> [libc::sock_filter; 12] {
     };
     let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let answer = |value| step(libc::BPF_RET | libc::BPF_K, value);
-    // Where to go on from there, if it is equal and if not: so many steps are left out.
+    // How many steps are skipped if the word is equal, and if it is not.
     let compare = |value, equal, other| libc::sock_filter {
         jt: equal,
         jf: other,

@@ -175,7 +175,7 @@ pub(crate) struct BlockState {
     pub id: AtomicU64,
     pub device: AtomicU64,
     pub bytes: AtomicU64,
-    /// The inode of the file that stands for it.
+    /// The inode of its file.
     pub inode: AtomicU64,
     /// 1 once a descriptor of it was handed out.
     pub exported: AtomicU64,
@@ -220,7 +220,7 @@ impl Name {
                 .all(|(word, at)| get(word) == word_of(bytes, at))
     }
 
-    /// Whether there is none.
+    /// Whether the name is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.first().is_none_or(|word| get(word) == 0)
     }

@@ -95,7 +95,7 @@ impl Mapped {
         &self.map
     }
 
-    /// The folder of the files that stand for memory.
+    /// The folder of the files of memory.
     pub(crate) fn blocks_dir(&self) -> PathBuf {
         blocks_dir(&self.path)
     }

@@ -14,7 +14,7 @@ pub struct Membership {
     joining: Mutex<()>,
 }
 
-/// How this process stands to the node.
+/// Whether this process has joined the node.
 #[derive(Clone, Copy)]
 pub enum Standing {
     /// It has not joined.
@@ -35,7 +35,7 @@ impl Membership {
         }
     }
 
-    /// How this process stands to the node.
+    /// Whether this process has joined the node.
     #[must_use]
     pub fn standing(&self) -> Standing {
         // Acquire, as join's Release: who finds it finds it complete.

@@ -16,7 +16,7 @@ impl Process {
     /// Takes memory of a device for this process.
     ///
     /// # Errors
-    /// [`MemoryError::Full`] if the device has not so much left once dead processes are cleared up.
+    /// [`MemoryError::Full`] if less than that is left of the device after dead processes are cleared up.
     pub fn charge(&self, device: usize, kind: Kind, bytes: u64) -> Result<(), MemoryError> {
         let _held = self.mapped.shared().lock.lock();
         let record = self.record().ok_or(MemoryError::Ended)?;
@@ -59,8 +59,8 @@ pub(crate) fn give_back(record: &Slot, device: usize, kind: Kind, bytes: u64) {
     }
 }
 
-/// Checks that a device has so much left; looks for dead processes before it says no. For memory of the dead that is
-/// still there it waits, as a real driver does, unless the test drives the clock and would wait for this.
+/// Checks that this much is left of a device. Before it refuses, it clears up dead processes. It waits for memory of
+/// dead processes that is still there, as a real driver does, unless the test drives the clock and would wait forever.
 pub(crate) fn require(mapped: &Mapped, device: usize, bytes: u64) -> Result<(), MemoryError> {
     if left(mapped, device) >= bytes {
         return Ok(());

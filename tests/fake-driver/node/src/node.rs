@@ -70,7 +70,7 @@ impl Node {
     /// The node that another made.
     ///
     /// # Errors
-    /// [`AttachError::Absent`] where there is none.
+    /// [`AttachError::Absent`] if no node is there.
     pub fn open(path: impl AsRef<Path>) -> Result<Node, AttachError> {
         let path = path.as_ref();
         let file = mapped::Mapped::open_file(path)?;

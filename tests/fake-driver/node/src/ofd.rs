@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The byte that stands for a slot: far beyond the end of any node's file.
+/// The byte that is locked for the first slot: far beyond the end of any node's file.
 const FIRST_BYTE: i64 = 1 << 40;
 
 /// Takes the lock for the open file; false if another open file has it.

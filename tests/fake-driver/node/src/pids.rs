@@ -19,7 +19,8 @@ pub(crate) struct Identity {
 impl Identity {
     pub(crate) fn of_this_process() -> Identity {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // The command stands in brackets and may hold anything, so count from the last bracket: state is next.
+        // The command is in brackets and may contain anything, so fields count from the last bracket. The state is the
+        // first.
         let (head, tail) = stat.rsplit_once(')').unwrap_or_default();
         let command = head.split_once('(').map_or("", |(_, command)| command);
         let start_time = tail.split_whitespace().nth(19);

@@ -24,7 +24,7 @@ impl Process {
     /// Joins the node whose file is there.
     ///
     /// # Errors
-    /// [`AttachError::Absent`] where there is none: then the machine has no driver.
+    /// [`AttachError::Absent`] if no node is there: then the machine has no driver.
     pub fn attach(path: &Path) -> Result<Process, AttachError> {
         let here = word_that_forks_do_not_keep(path)?;
         let file = Mapped::open_file(path)?;

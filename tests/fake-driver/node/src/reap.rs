@@ -19,7 +19,7 @@ pub(crate) fn reap(mapped: &Mapped) -> bool {
         if !slot.is_taken() || ofd::is_taken(&file, number) {
             continue;
         }
-        // One later, since 0 stands for nothing seen.
+        // One later, since 0 means that nothing was seen.
         let now = clock::now(mapped) + 1;
         if get(&slot.dead_since) == 0 {
             set(&slot.dead_since, now);

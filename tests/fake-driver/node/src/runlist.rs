@@ -9,7 +9,7 @@
 //!
 //! Nothing runs by itself here. Each call of a process first plays the time that has passed since the last one
 //! ([`catch_up`]). All of it happens under the node's lock. Work is known by sums: what a group was given in all, and what of
-//! that is done. So the end of a kernel is the point at which so much is done.
+//! that is done. So the end of a kernel is an amount of work: when that amount is done, the kernel ends.
 //!
 //! A process that is killed while it holds the lock may leave a step half done. That costs a group some microseconds.
 
@@ -153,7 +153,7 @@ impl<'a> Player<'a> {
         self.log(group, now, true);
     }
 
-    /// The group that is there leaves; the next change takes so long.
+    /// The group that is there leaves. The next change takes `change` nanoseconds.
     fn take_away(&self, now: u64, change: u64) {
         if let Some(group) = self.resident() {
             set(&group.since, now);
@@ -184,7 +184,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// A group's work goes on for so long.
+    /// A group's work goes on for this stretch of time.
     fn run(&self, group: &Group, from: u64, until: u64) {
         group.note_run(from, until);
         set(&group.done, get(&group.done) + (until - from));
@@ -292,7 +292,7 @@ impl Group {
         }
     }
 
-    /// When so much was done, if it is.
+    /// When this amount of work was done; `None` if it is not done yet.
     pub(crate) fn when_done(&self, amount: u64) -> Option<u64> {
         if get(&self.done) < amount {
             return None;

@@ -1,8 +1,8 @@
 //! When a kernel runs: one after the other on each device, over all processes, in the order in which they arrive.
 //!
-//! That is the whole model. There is no time-slicing, no two kernels at a time, no cost of switching; what a limiter
-//! measures with it is therefore exact. The end of a kernel is known when it arrives, so a waiting program sleeps until
-//! then. A kernel whose process dies is taken off; those that had queued behind it keep the times they were given.
+//! The model has no time slices, no two kernels at a time and no cost of switching, so what a limiter measures with it
+//! is exact. The end of a kernel is known when it arrives, so a waiting program sleeps until then. A kernel whose
+//! process dies is taken off; those queued behind it keep their times.
 //!
 //! A node with a scheduler goes by src/runlist.rs instead.
 
@@ -77,7 +77,8 @@ pub(crate) fn drop_process(mapped: &Mapped, slot: usize) {
     }
 }
 
-/// Adds to the process's last stretch where there is no gap, so that many short kernels are one stretch.
+/// Adds a stretch of work. If the last one is of the same process and ended as this one begins, it is made longer
+/// instead: many short kernels are one stretch.
 pub(crate) fn remember(state: &DeviceState, slot: usize, start: u64, end: u64) {
     let next = get(&state.next_stretch);
     if let Some(last) = stretch(state, next.wrapping_sub(1))

@@ -212,7 +212,7 @@ fn held_channels_do_not_run_and_go_on_where_they_were() {
     stand.pass(2 * MS + 2 * CUT + 2 * MS);
     let went_on = held.ran() - before;
     assert!(went_on > 0 && went_on <= 2 * MS, "{went_on}");
-    // Alone on the GPU it leaves all the same.
+    // It leaves the GPU even when it is alone there.
     drop(other);
     assert!(stand.enable(&held, false));
     let before = held.ran();

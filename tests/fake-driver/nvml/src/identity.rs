@@ -120,7 +120,7 @@ impl Bus {
     }
 }
 
-/// A text in a field of so many characters, cut to fit.
+/// A text in a field of `N` characters, cut to fit.
 fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut chars = [0; N];
     for (to, from) in chars.iter_mut().zip(text.bytes().take(N - 1)) {

@@ -4,8 +4,8 @@
 //! keeps them, and constants for what nothing depends on. How it answers was compared with driver 580.159 on an H200:
 //! counts that are only asked for, versions of structs, wrong handles and indices, what is not supported.
 //!
-//! src/exports.rs counts a call and takes its arguments over, src/session.rs knows whether NVML is initialized and
-//! which GPUs the process has, src/unit.rs what a handle stands for; the rest are topics.
+//! src/exports.rs counts a call and takes its arguments over. src/session.rs knows whether NVML is initialized and
+//! which GPUs the process has. src/unit.rs finds the device of a handle. The other files each have one topic.
 
 mod accounting;
 mod attributes;

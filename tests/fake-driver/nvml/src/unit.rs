@@ -74,7 +74,7 @@ impl Unit {
     }
 }
 
-/// Runs something with what a handle stands for.
+/// Runs something with the device of a handle.
 pub(crate) fn unit<T>(
     handle: nvmlDevice_t,
     body: impl FnOnce(&Session, Unit) -> Outcome<T>,

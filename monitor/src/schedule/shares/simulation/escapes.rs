@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The time of a quarter in all, and of three quarters beside it, while so many programs of the quarter have no seat.
+/// The GPU time of a job with a quarter and of one with three quarters beside it, while `escapes` programs of the
+/// quarter have no seat.
 fn shares(escapes: usize) -> [f64; 2] {
     let jobs = [
         (1, 4, Mode::Soft, Program::Queue),
