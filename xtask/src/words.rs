@@ -95,15 +95,21 @@ pub(crate) fn check() -> Result<()> {
             ));
         }
     }
+    let names = Regex::new(NAME)?;
+    let mut patterns = Vec::new();
+    for (pattern, instead) in [PEOPLE, OPENING] {
+        patterns.push((Regex::new(pattern)?, instead, Some(&names)));
+    }
+    for (pattern, instead) in IN_COMMENTS {
+        patterns.push((Regex::new(pattern)?, instead, None));
+    }
     for folder in FOLDERS {
         for file in sources(&root().join("..").join(folder))? {
             let name = file.strip_prefix(root().join("..")).unwrap_or(&file);
             let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
             let name = name.display().to_string();
-            let in_all = [PEOPLE, OPENING].map(|word| (word, true));
-            let words = in_all.into_iter().chain(IN_COMMENTS.map(|word| (word, false)));
-            for ((pattern, instead), with_names) in words {
-                for (line, word) in in_comments(&Regex::new(pattern)?, &text, with_names)? {
+            for (words, instead, names) in &patterns {
+                for (line, word) in in_comments(words, &text, *names) {
                     found.push(format!("{name}:{line}: \"{word}\"; instead: {instead}"));
                 }
             }
@@ -130,15 +136,14 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Line and word of all unwanted words in lines that are comments, and with names in those that define functions or
-/// modules.
-fn in_comments(words: &Regex, text: &str, with_names: bool) -> Result<Vec<(usize, String)>> {
-    let name = Regex::new(NAME)?;
+/// Line and word of all unwanted words in lines that are comments, and in names of functions and modules if `names` finds
+/// them.
+fn in_comments(words: &Regex, text: &str, names: Option<&Regex>) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let checked = if text.trim_start().starts_with("//") {
             text.to_owned()
-        } else if let Some(name) = name.captures(text).filter(|_| with_names) {
+        } else if let Some(name) = names.and_then(|names| names.captures(text)) {
             name[1].replace('_', " ")
         } else {
             continue;
@@ -147,7 +152,7 @@ fn in_comments(words: &Regex, text: &str, with_names: bool) -> Result<Vec<(usize
         let all = all.filter(|word| !GOOD.contains(word));
         found.extend(all.map(|word| (line, word.to_owned())));
     }
-    Ok(found)
+    found
 }
 
 /// Line, word and what to write instead, of all in a page's prose.
@@ -228,7 +233,8 @@ mod tests {
             "    unsafe extern \"C\" fn a_somebody() {}",
         ]
         .join("\n");
-        let found = in_comments(&Regex::new(PEOPLE.0).unwrap(), &text, true).unwrap();
+        let names = Regex::new(NAME).unwrap();
+        let found = in_comments(&Regex::new(PEOPLE.0).unwrap(), &text, Some(&names));
         let found: Vec<_> = found
             .iter()
             .map(|(line, word)| (*line, word.as_str()))
@@ -255,7 +261,8 @@ mod tests {
             "fn what_it_is() {}",
         ]
         .join("\n");
-        let found = in_comments(&Regex::new(OPENING.0).unwrap(), &text, true).unwrap();
+        let names = Regex::new(NAME).unwrap();
+        let found = in_comments(&Regex::new(OPENING.0).unwrap(), &text, Some(&names));
         assert_eq!(
             found,
             [
@@ -278,7 +285,7 @@ mod tests {
         .join("\n");
         let mut found = Vec::new();
         for (pattern, _) in IN_COMMENTS {
-            found.extend(in_comments(&Regex::new(pattern).unwrap(), &text, false).unwrap());
+            found.extend(in_comments(&Regex::new(pattern).unwrap(), &text, None));
         }
         found.sort();
         let found: Vec<_> = found
