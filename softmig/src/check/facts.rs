@@ -1,4 +1,5 @@
-//! The facts that were found out, as plain data. Nothing here looks at anything by itself, so a test can make any cluster up.
+//! Facts about a cluster and its machines, as plain data. Nothing here reads files or asks programs, so a test can make
+//! up any cluster.
 
 mod lua;
 mod seen;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 pub(crate) use upkeep::{InForce, Upkeep};
 
-/// Slurm's configuration: that of a running slurmctld, or what files say.
+/// Slurm's configuration: of a running slurmctld, or from files.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     /// Its release, where it is known.
@@ -36,19 +37,21 @@ pub(crate) struct Cluster {
     pub(crate) partitions: Vec<Partition>,
     /// The reservations that there are now.
     pub(crate) reservations: Seen<Vec<Reservation>>,
-    /// The jobs that wait or run and are not held by an administrator; none where the policy has no reserved GPU.
+    /// The jobs that wait or run and are not held by an administrator. The list is empty if the policy has no reserved
+    /// GPU.
     pub(crate) jobs: Seen<Vec<Job>>,
     /// The records of slurmdbd.
     pub(crate) accounting: Seen<Accounting>,
     /// Slurm's Lua plugins on this machine.
     pub(crate) lua: LuaPlugins,
-    /// Where slurm.conf and what it includes have nodes and partitions; none where they cannot be read.
+    /// The lines of slurm.conf and of included files that define nodes and partitions; empty if the files cannot be
+    /// read.
     pub(crate) lines: Lines,
-    /// The text of slurm.conf without the files that it includes: all that the Lua modules look at.
+    /// The text of slurm.conf without the files that it includes. The Lua modules look at nothing else.
     pub(crate) slurm_conf: Seen<String>,
     /// The text of a site's own Prolog and Epilog, where they can be read.
     pub(crate) own_scripts: BTreeMap<String, String>,
-    /// Which policy slurmctld goes by; `None` on another machine.
+    /// The policy that slurmctld goes by; `None` on a machine without slurmctld.
     pub(crate) in_force: Option<InForce>,
 }
 
@@ -73,13 +76,13 @@ impl Settings {
             .or_insert_with(|| value.to_string());
     }
 
-    /// Sets one anew.
+    /// Sets a value in the place of the one before.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.remove(key);
         self.add(key, value);
     }
 
-    /// Takes one out.
+    /// Removes a key.
     fn remove(&mut self, key: &str) {
         self.0.remove(&key.to_ascii_lowercase());
     }
@@ -101,7 +104,7 @@ impl Settings {
         self.words(key).any(|own| own.eq_ignore_ascii_case(word))
     }
 
-    /// Whether it is yes.
+    /// Whether the value is a yes.
     pub(crate) fn is_yes(&self, key: &str) -> bool {
         let value = self.get(key).to_ascii_lowercase();
         matches!(value.as_str(), "yes" | "true" | "1" | "on" | "up")
@@ -155,7 +158,7 @@ impl Node {
     }
 }
 
-/// Where slurm.conf and what it includes define what they may define once.
+/// Definitions in slurm.conf and included files that may each be made only once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lines {
     /// Each node of each NodeName line.
@@ -193,7 +196,7 @@ pub(crate) struct Declared {
 pub(crate) struct Line {
     /// The file.
     pub(crate) file: PathBuf,
-    /// Its number, counted from 1; the first of several that are one to Slurm.
+    /// Its number, counted from 1. Of lines that Slurm joins to one, the number of the first.
     pub(crate) number: usize,
 }
 
@@ -215,13 +218,13 @@ impl std::fmt::Display for Line {
 /// A line of gres.conf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GresLine {
-    /// The nodes that it is for; none is all.
+    /// The nodes that it is for; empty for all nodes.
     pub(crate) nodes: Vec<String>,
     /// `gpu`, `shard` and so on.
     pub(crate) name: String,
     /// Its type.
     pub(crate) kind: Option<String>,
-    /// How many, where it says so.
+    /// The count, if the line has one.
     pub(crate) count: Option<u64>,
     /// Its devices.
     pub(crate) files: Vec<String>,
@@ -265,7 +268,7 @@ pub(crate) struct Job {
     pub(crate) user: String,
     /// Its account.
     pub(crate) account: String,
-    /// Its request, whichever option says so. The counts are each option's own.
+    /// The GRES that any of its options asks for, each with the count of that option.
     pub(crate) gres: Vec<Configured>,
 }
 
@@ -296,7 +299,7 @@ pub(crate) struct Association {
     pub(crate) user: String,
     /// The QOS that are allowed.
     pub(crate) qos: Vec<String>,
-    /// Its limits by TRES, all of them: `gres/gpu=4`.
+    /// All its limits by TRES: `gres/gpu=4`.
     pub(crate) limits: String,
 }
 
@@ -325,9 +328,9 @@ pub(crate) struct Machine {
     pub(crate) monitor: bool,
     /// Programs of softmig's that are not there or cannot be run.
     pub(crate) bad_programs: Vec<String>,
-    /// Whether what is at work is what is installed, and has room.
+    /// Whether the parts that run are the installed ones, and have room for jobs' files.
     pub(crate) upkeep: Upkeep,
-    /// The limits of others on jobs' GPU memory.
+    /// Limits on jobs' GPU memory besides softmig's.
     pub(crate) device_memory: DeviceMemory,
     /// The container runtimes.
     pub(crate) runtimes: Vec<Runtime>,
@@ -341,7 +344,7 @@ pub(crate) struct Machine {
     pub(crate) nvml: Seen<Devices>,
     /// Jobs with limits here that Slurm does not know.
     pub(crate) ended_jobs: Vec<u32>,
-    /// The proof of steering them by their own schedulers; none where jobs are to take turns.
+    /// The measurements of steering the GPUs' own schedulers; empty if jobs are to take turns.
     pub(crate) models: Vec<Model>,
 }
 
@@ -361,7 +364,7 @@ pub(crate) struct MemoryLimit {
     pub(crate) job: u32,
     /// The memory of its slice.
     pub(crate) slice_mib: u32,
-    /// Where it is.
+    /// The place that sets it.
     pub(crate) by: String,
     /// The figure that it allows.
     pub(crate) bytes: u64,
@@ -374,11 +377,11 @@ pub(crate) struct Runtime {
     pub(crate) kind: RuntimeKind,
     /// The file to be changed, or the folder for softmig's.
     pub(crate) place: String,
-    /// All that it reads there.
+    /// The text that the runtime reads there.
     pub(crate) text: String,
 }
 
-/// A container runtime, with those that read the same files.
+/// A container runtime, together with others that read the same files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
     /// Apptainer, or Singularity.
@@ -400,28 +403,28 @@ pub(crate) enum DeviceGate {
     NotSet,
     /// This machine cannot have it.
     Impossible(String),
-    /// That could not be found out.
+    /// It could not be found out whether the gate is there.
     Unknown(String),
 }
 
-/// Where a policy.toml is another than one it is compared with.
+/// The difference between a policy.toml and one that it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     /// The name of the other one.
     pub(crate) with: String,
-    /// The first line that differs; `None` where they are the same.
+    /// The first line that differs; `None` if they are the same.
     pub(crate) line: Option<usize>,
 }
 
 /// The control groups of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cgroups {
-    /// Whether there is a hierarchy of version 2 with controllers, or one of version 1 with devices or freezer: where
-    /// Slurm makes groups for jobs.
+    /// Whether there is a hierarchy in which Slurm makes groups for jobs: one of version 2 with controllers, or one of
+    /// version 1 with devices or freezer.
     pub(crate) usable: bool,
     /// The control groups of steps that run here and from which no job can be read.
     pub(crate) unknown: Vec<String>,
-    /// Whether this is inside a job, whose own place counts then.
+    /// Whether this process is inside a job. Then its own control group counts.
     pub(crate) in_job: bool,
 }
 
@@ -432,7 +435,7 @@ pub(crate) struct NodeFinding {
     pub(crate) level: String,
     /// Its code.
     pub(crate) code: String,
-    /// Where on the node.
+    /// The place on the node.
     pub(crate) r#where: String,
     /// The fact.
     pub(crate) what: String,

@@ -9,9 +9,9 @@ use std::fmt;
 pub(crate) enum Level {
     /// Slices do not work, or a user gets more than the policy gives.
     Error,
-    /// It works, but perhaps not as expected.
+    /// Slices work, but perhaps not as expected.
     Warn,
-    /// It could not be looked at, so nothing is known.
+    /// Something could not be looked at, so nothing is known about it.
     Skip,
     /// Nothing is wrong.
     Info,
@@ -38,7 +38,7 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// All of them.
+            /// All codes.
             pub(crate) const ALL: &[Self] = &[$(Self::$name,)+];
 
             /// The name.
@@ -48,7 +48,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The one of that name.
+            /// The code of this name.
             pub(crate) fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|code| code.as_str() == name)
             }
@@ -129,7 +129,7 @@ codes! {
     ClassNever Warn "CLASS_NEVER",
     ClassMembers Warn "CLASS_MEMBERS",
     ClassGroups Warn "CLASS_GROUPS",
-    // Settings of the site that see whole GPUs only.
+    // Settings of the site that only take whole GPUs into account.
     DefPerGpu Warn "DEF_PER_GPU",
     CpusBelowSlices Warn "CPUS_BELOW_SLICES",
     LimitGpuOnly Warn "LIMIT_GPU_ONLY",
@@ -213,7 +213,7 @@ impl Finding {
         }
     }
 
-    /// Something of which nothing is known.
+    /// A finding that something could not be looked at.
     pub(crate) fn skip(place: impl Into<String>, why: impl Into<String>) -> Self {
         Self::new(Code::NotLookedAt, place, why, "")
     }
@@ -255,7 +255,7 @@ struct JsonFindings<'a> {
 pub(crate) struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// In the order of their levels, and in each as they were found. The same is said once.
+    /// Sorts by level, and within a level in the order in which they were found. Equal findings are kept once.
     pub(crate) fn sorted(found: Vec<Finding>) -> Self {
         let mut unique: Vec<Finding> = Vec::new();
         for finding in found {
@@ -267,7 +267,7 @@ impl Findings {
         Self(unique)
     }
 
-    /// How many are of that level.
+    /// The number of findings of a level.
     pub(crate) fn count(&self, level: Level) -> usize {
         let of_level = self
             .0
@@ -294,14 +294,14 @@ impl Findings {
     }
 }
 
-/// A line for each, and one that sums up.
+/// A line for each finding, and one that sums up.
 impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, "softmig check")
     }
 }
 
-/// The same from another command.
+/// The findings of another command, which is named.
 pub(crate) struct ToldBy<'a>(pub(crate) &'static str, pub(crate) &'a Findings);
 
 impl fmt::Display for ToldBy<'_> {

@@ -1,4 +1,5 @@
-//! Looks at everything: Slurm's commands, its files, this machine, the other nodes. `rules` says what it means.
+//! Collects the facts from Slurm's commands and files, from this machine and from other nodes. `rules` turns them into
+//! findings.
 
 pub(crate) mod across;
 mod containers;
@@ -21,7 +22,7 @@ use softmig_policy::slurm::release::SlurmVersion;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where Slurm's files are when nothing says otherwise.
+/// Slurm's configuration file by default.
 const SLURM_CONF: &str = "/etc/slurm/slurm.conf";
 
 /// Slurm's own commands, with the slurm.conf that the caller uses.
@@ -48,7 +49,7 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
         "" => SLURM_CONF,
         path => path,
     };
-    // slurmctld names its own; a machine may have got that one sent.
+    // slurmctld names its own file, which may not be on this machine: slurmctld sends it to machines without one.
     let conf = Some(PathBuf::from(conf)).filter(|path| path.exists());
     let conf = conf
         .or_else(lua::slurm_conf)
@@ -70,7 +71,7 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
         jobs: running.jobs,
         accounting: running.accounting,
         lua: lua::look(&settings, folder),
-        // Of a file that slurmctld has not read yet, where it can be read here at all.
+        // These come from the file, which slurmctld may not have read yet, and which may not be readable here.
         lines: files::slurm_conf(&conf)
             .map(|conf| conf.lines)
             .unwrap_or_default(),
@@ -81,7 +82,7 @@ pub(crate) fn running(commands: &Commands, with_jobs: bool) -> anyhow::Result<Cl
     })
 }
 
-/// Which policy slurmctld goes by here.
+/// The policy that slurmctld goes by here.
 pub(crate) fn in_force(settings: &Settings, slurm_conf: &Path) -> InForce {
     let text = files::read(slurm_conf).unwrap_or_default();
     in_force::look(Path::new(Policy::PATH), settings.get("SlurmUser"), &text)
@@ -115,7 +116,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
     Ok(Cluster {
         version,
         cgroup: files::cgroup_conf(&folder.join("cgroup.conf")),
-        // Files may be another machine's.
+        // The files may be another machine's.
         has_cgroup_v1: false,
         nodes: conf.nodes,
         gres_conf: files::gres_conf(&folder.join("gres.conf")),
@@ -132,7 +133,7 @@ pub(crate) fn given(path: &Path, version: Option<SlurmVersion>) -> anyhow::Resul
     })
 }
 
-/// The text of what runs at each job's start and end, where that is not softmig's program itself.
+/// The text of the site's own programs that run at each job's start and end.
 fn own_scripts(settings: &Settings) -> BTreeMap<String, String> {
     let paths = ["Prolog", "Epilog"]
         .into_iter()
@@ -141,7 +142,7 @@ fn own_scripts(settings: &Settings) -> BTreeMap<String, String> {
     texts.collect()
 }
 
-/// A script's text; of a whole folder's, as `/etc/slurm/prolog.d/*`, the names as well.
+/// The text of a script. For a whole folder, such as `/etc/slurm/prolog.d/*`, the text and names of all scripts in it.
 fn text_of(path: &str) -> Option<String> {
     let text = |path: &Path| {
         let bytes = std::fs::read(path).ok()?;

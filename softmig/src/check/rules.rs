@@ -1,4 +1,4 @@
-//! The rules that turn facts into findings. Nothing here looks at anything: the same facts give the same findings.
+//! The rules that turn facts into findings. They use nothing but the facts, so the same facts give the same findings.
 
 mod accounting;
 mod bypasses;

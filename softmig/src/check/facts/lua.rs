@@ -17,7 +17,7 @@ pub(crate) struct LuaPlugins {
 pub(crate) struct LuaPlugin {
     /// Whether slurm.conf has it, and this machine needs it.
     pub(crate) used: bool,
-    /// The script beside slurm.conf; `None` where it is needed and not there.
+    /// The script beside slurm.conf; `None` if it is needed but does not exist.
     pub(crate) script: Seen<Option<String>>,
     /// The Lua that the plugin is linked with, and softmig's module for it.
     pub(crate) lua: Seen<Lua>,
@@ -57,10 +57,10 @@ pub(crate) struct Lua {
 /// One of softmig's Lua modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LuaModule {
-    /// Where it belongs.
+    /// The path at which it belongs.
     pub(crate) path: PathBuf,
     /// The Lua that it is built for; `None` if it does not exist.
     pub(crate) built_for: Option<Seen<LuaVersion>>,
-    /// The glibc that it needs and the machine's, where that one is older.
+    /// The glibc that it needs and the machine's, if the machine's is older.
     pub(crate) newer_glibc: Option<(Glibc, Glibc)>,
 }

@@ -2,27 +2,27 @@
 
 use std::path::PathBuf;
 
-/// The obstacle between slurmctld and policy.toml, and the policy that counts then.
+/// Whether slurmctld can read policy.toml, and the policy that counts if it cannot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InForce {
     /// `SlurmUser`.
     pub(crate) user: String,
     /// The file, or the folder on the way to it, that this user may not read.
     pub(crate) closed: Option<PathBuf>,
-    /// The stored policy, where it is another one.
+    /// The stored policy, if it differs from policy.toml.
     pub(crate) last_good: Option<PathBuf>,
 }
 
-/// Whether what is at work on a machine is what is installed there, and has room.
+/// Whether the parts that run on a machine are the installed ones, and have room for jobs' files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Upkeep {
-    /// Whether the library that processes load is another one than the staged one.
+    /// Whether the library that processes load differs from the staged one.
     pub(crate) old_library: bool,
-    /// How others than root could change it.
+    /// How users other than root could change that library.
     pub(crate) open_library: Option<String>,
     /// The version of a running monitor whose file is gone.
     pub(crate) old_monitor: Option<String>,
-    /// Whether the folder of jobs' limits has no room.
+    /// Whether the folder of jobs' limits is full.
     pub(crate) full: Result<bool, String>,
 }
 

@@ -1,8 +1,8 @@
 //! The nodes, each asked by a step of its own: `srun` runs `softmig check --node` there, with the policy of this machine to
 //! compare with.
 //!
-//! This takes no daemon and no shared folder. The step is the caller's own job, so it is also the best witness of how
-//! jobs' control groups are called.
+//! This needs no daemon and no shared folder. The step is a job of the caller, so it also shows how jobs' control
+//! groups are named.
 
 use crate::check::facts::{Answer, Cluster, NodeFinding};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 /// How long srun may take to give up its job.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// States in which a node starts no job, in the words of Slurm's that hold them.
+/// Words in Slurm's states that mean that a node starts no job.
 const STARTS_NONE: [&str; 6] = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "POWER", "*"];
 
 /// How long srun waits for a free CPU, in seconds.
@@ -129,7 +129,7 @@ fn ask_one(
     }
 }
 
-/// A reservation of all that a node has.
+/// A reservation of all of a node.
 fn reserved<'a>(cluster: &'a Cluster, node: &str) -> Option<&'a str> {
     let all = cluster.reservations.iter().flatten();
     let mut of_node = all.filter(|one| one.nodes.iter().any(|name| name == node));
@@ -141,10 +141,11 @@ fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String
     let failed = |error: io::Error| format!("srun: {error}");
     let (stdin, mut feed) = io::pipe().map_err(failed)?;
     let (mut errors, stderr) = io::pipe().map_err(failed)?;
-    // With a group of its own, so that what srun has started ends with it.
+    // srun gets a process group of its own, so that all it has started ends with it.
     command.stdin(stdin).stderr(stderr).process_group(0);
     std::thread::scope(|scope| {
-        // A node that reads nothing must not hold up the others: the write fails once the command is over.
+        // A node that reads nothing must not hold up the others, so a thread writes. The write fails once the command
+        // is over.
         scope.spawn(move || feed.write_all(input));
         let stderr = scope.spawn(move || {
             let mut bytes = Vec::new();
@@ -162,7 +163,7 @@ fn run(mut command: Command, input: &[u8], patience: Duration) -> Result<(String
 fn give_up(child: &mut Child) {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let send = |signal| group.map(|group| kill_process_group(group, signal));
-    // It then gives up the job that it waits for.
+    // On this signal srun gives up the job that it waits for.
     let _ = send(Signal::TERM);
     let _ = command::wait_until(child, Instant::now() + FAREWELL);
     let _ = send(Signal::KILL);

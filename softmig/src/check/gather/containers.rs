@@ -1,4 +1,4 @@
-//! Which container runtimes this machine has, and what their configuration says.
+//! The container runtimes of this machine, and their configuration.
 
 use crate::check::facts::{Runtime, RuntimeKind};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ const APPTAINER: [&str; 4] = [
     "/usr/local/etc/singularity/singularity.conf",
 ];
 
-/// A runtime, the paths of which one shows that it is here, what it reads, and the folder for a file of softmig's.
+/// A runtime, the paths of which any one shows that it is installed, what it reads, and the folder for a file of
+/// softmig's.
 type Known = (
     RuntimeKind,
     &'static [&'static str],

@@ -3,7 +3,7 @@
 //! The kernel has the dmem controller from Linux 6.14 on. A driver that takes part registers a region for each GPU, such
 //! as `nvidia/0000:01:00/vidmem`. `dmem.capacity` of the root has their sizes and `dmem.max` of each group its limits, in
 //! bytes. Slurm 26.11 sets these by `ConstrainDeviceMemory=yes`, and NVML by `nvmlDeviceSetMemoryLimits_v1` from driver
-//! 615 on. With older kernels the driver keeps the latter itself.
+//! 615 on. With older kernels the driver keeps NVML's limits itself.
 
 use crate::check::facts::{DeviceMemory, MemoryLimit};
 use softmig_node::job::JobId;
@@ -19,7 +19,7 @@ pub(crate) const CGROUPS: &str = "/sys/fs/cgroup";
 /// Asks the driver for the limit of a group on a GPU.
 pub(crate) type Ask<'a> = &'a dyn Fn(&str, &Path) -> Option<u64>;
 
-/// Looks at the jobs of which these are processes: what the kernel says of their control groups.
+/// Looks at the control groups of the jobs that these processes belong to.
 pub(crate) fn look(
     cgroups: &Path,
     node: &Node,
@@ -145,7 +145,7 @@ mod tests {
             // This job has no conf.
             (JobId::parse("13").unwrap(), b"0::/else/job_13\n".to_vec()),
         ];
-        // The driver knows of a limit in the group of that name alone.
+        // The driver knows a limit only for the group of this name.
         let ask = |uuid: &str, group: &Path| {
             let own = uuid == UUID && group == cgroups.join(job);
             own.then_some(by_driver).flatten()

@@ -19,11 +19,11 @@ pub(crate) struct SlurmConf {
     pub(crate) nodes: Vec<Node>,
     /// The partitions.
     pub(crate) partitions: Vec<Partition>,
-    /// Where both are defined.
+    /// The lines that define both.
     pub(crate) lines: Lines,
 }
 
-/// Settings of which all lines count. Of others the last one does.
+/// Settings of which all lines count. Of other settings only the last line counts.
 const REPEATED: [&str; 3] = ["Prolog", "Epilog", "SlurmctldHost"];
 
 /// How deep files may include files.
@@ -133,12 +133,12 @@ fn parse(all: &[(Line, String)]) -> SlurmConf {
     conf
 }
 
-/// The values of such a line hold for the lines below.
+/// Whether a line is a default, whose values hold for the lines below.
 fn is_default(name: &str) -> bool {
     name.eq_ignore_ascii_case("DEFAULT")
 }
 
-/// Later values count.
+/// The defaults with a line's own values over them.
 fn over(defaults: &[(String, String)], own: &[(String, String)]) -> Settings {
     let mut settings = Settings::default();
     let pairs: Vec<_> = defaults.iter().chain(own).collect();
@@ -168,7 +168,7 @@ fn cpus(settings: &Settings) -> Option<u64> {
     })
 }
 
-/// The nodes that a word in Nodes= means: all, those of a set, or itself.
+/// The nodes that a word in Nodes= means: all nodes, those of a set, or the node of that name.
 fn members(
     word: &str,
     names: &[String],

@@ -1,4 +1,4 @@
-//! Which C library a file needs, and which this machine has, by the versions of symbols in them.
+//! The C library that a file needs, and the one of this machine, by the versions of their symbols.
 
 use crate::check::facts::Glibc;
 use object::Endianness;
@@ -6,7 +6,7 @@ use object::read::elf::ElfFile64;
 use std::path::PathBuf;
 use std::str::from_utf8;
 
-/// The newest glibc of which a library needs a symbol; `None` where it needs none.
+/// The newest glibc of which a library needs a symbol; `None` if it needs no glibc.
 pub(super) fn needed(bytes: &[u8]) -> Option<Glibc> {
     let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
     let (endian, sections) = (elf.endian(), elf.elf_section_table());
@@ -19,8 +19,8 @@ pub(super) fn needed(bytes: &[u8]) -> Option<Glibc> {
         .max()
 }
 
-/// The glibc of this machine: the newest version of which its libc.so.6 has symbols. It is the one that this process runs
-/// with, as Slurm's do.
+/// The glibc of this machine: the newest version of which its libc.so.6 has symbols. This process runs with the same
+/// one as Slurm's processes.
 pub(super) fn here() -> Option<Glibc> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let path = maps

@@ -1,4 +1,5 @@
-//! Which policy slurmctld goes by: whether its user can read policy.toml, and the last good one that it has stored.
+//! The policy that slurmctld goes by: whether its user can read policy.toml, and the last good policy that it has
+//! stored.
 
 use crate::check::facts::InForce;
 use softmig_policy::slurm::conf::state_save_location;
@@ -25,7 +26,7 @@ pub(crate) fn look(policy: &Path, slurm_user: &str, slurm_conf: &str) -> InForce
     }
 }
 
-/// A user's number, and the groups.
+/// A user's number, and the numbers of the user's groups.
 struct Ids {
     user: u32,
     groups: Vec<u32>,
@@ -67,7 +68,7 @@ fn may(stat: &fs::Metadata, ids: &Ids, wanted: u32) -> bool {
     stat.mode() >> shift & wanted == wanted
 }
 
-/// Whether both can be read and are not the same.
+/// Whether both can be read and differ.
 fn differs(policy: &Path, last_good: &Path) -> bool {
     match (fs::read(policy), fs::read(last_good)) {
         (Ok(policy), Ok(last_good)) => policy != last_good,
@@ -81,7 +82,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn who_may_read_is_told_by_owner_group_and_the_way_there() {
+    fn a_file_is_closed_by_its_owner_its_group_or_a_folder_on_the_way() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("policy.toml");
         fs::write(&path, "x").unwrap();

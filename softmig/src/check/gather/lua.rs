@@ -1,5 +1,5 @@
 //! Slurm's Lua plugins on this machine: their scripts, the Lua that they are linked with, and whether softmig's modules are
-//! there for it. No slurmctld has to run for that: a wrong module may be what keeps it from starting.
+//! there for it. This works without a running slurmctld, since a wrong module may be what keeps it from starting.
 
 use super::{files, glibc};
 use crate::check::facts::{
@@ -11,17 +11,17 @@ use object::read::elf::{Dyn, ElfFile64};
 use object::{Endianness, Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 
-/// Where softmig's modules are, a folder for each Lua.
+/// The folder of softmig's modules, which has a folder for each Lua.
 const MODULES: &str = "/usr/lib/softmig/lua";
 
-/// Where slurm.conf is on a machine; the last one is what slurmctld sent to a machine without a file of its own.
+/// The paths of slurm.conf. The last one is the file that slurmctld sent to a machine without a file of its own.
 const SLURM_CONF: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
-/// Where Slurm's plugins are if nothing says otherwise: in Debian, in Red Hat's relatives, and as Slurm is built.
+/// The folders of Slurm's plugins by default: in Debian, in Red Hat's relatives, and in a Slurm built from its source.
 const PLUGIN_DIRS: &str = "/usr/lib/x86_64-linux-gnu/slurm-wlm:/usr/lib/x86_64-linux-gnu/slurm:\
     /usr/lib/aarch64-linux-gnu/slurm-wlm:/usr/lib64/slurm:/usr/lib/slurm:/usr/local/lib/slurm:/usr/local/lib64/slurm";
 
-/// Where a `liblua.so` lies that Slurm tries before the library that its plugin is linked with.
+/// The folders in which Slurm looks for a `liblua.so` before it takes the library that its plugin is linked with.
 const FOLDERS: [&str; 8] = [
     "/usr/local/lib",
     "/usr/lib64",
@@ -40,7 +40,7 @@ pub(crate) fn slurm_conf() -> Option<PathBuf> {
     paths.into_iter().find(|path| path.exists())
 }
 
-/// The plugins for this machine's own slurm.conf, where slurmctld was not asked or does not answer.
+/// The plugins by this machine's own slurm.conf, for use without an answer of slurmctld.
 pub(crate) fn here() -> Option<LuaPlugins> {
     let path = slurm_conf()?;
     let settings = files::slurm_conf(&path).ok()?.settings;
@@ -125,7 +125,7 @@ fn lua(folders: &str, plugin: &str, module: &str) -> Seen<Lua> {
     })
 }
 
-/// The glibc that a module needs and the one that there is, where it needs more.
+/// The glibc that a module needs and the machine's, if the machine's is older.
 fn newer_glibc(path: &Path) -> Option<(Glibc, Glibc)> {
     let (needed, here) = (glibc::needed(&read(path).ok()?)?, glibc::here()?);
     (needed > here).then_some((needed, here))

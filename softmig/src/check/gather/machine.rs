@@ -78,7 +78,7 @@ fn models(devices: &Seen<Devices>, measure: Measure) -> Vec<Model> {
     }
 }
 
-/// The limits of others on the GPU memory of the jobs here.
+/// Limits besides softmig's on the GPU memory of the jobs here.
 fn limits(has_nvml: bool) -> DeviceMemory {
     let nvml = has_nvml.then(|| softmig_nvml::open().ok()).flatten();
     let ask = |uuid: &str, group: &Path| memory_limit(nvml.as_ref()?, uuid, group);
@@ -93,7 +93,7 @@ fn shares_run(folder: &Path) -> bool {
     above.is_some() && device(folder) == above
 }
 
-/// Tries all that the device gate needs, unless it is there.
+/// Whether the device gate is there. If it is not, everything that it needs is tried.
 fn gate(node: &Node) -> DeviceGate {
     if softmig_gate::is_set_up(&node.gate) {
         return DeviceGate::Set;
@@ -112,14 +112,14 @@ fn is_program(path: &Path) -> bool {
 
 fn devices() -> Seen<Devices> {
     match whole_node() {
-        // A container may have all of the node's GPUs; where it has not, their number says so.
+        // A container may have all of the node's GPUs. If it has fewer, their number shows it.
         Ok(()) | Err(Narrowed::Container) => {}
         Err(narrowed) => return Err(narrowed.to_string()),
     }
     Devices::of_this_node().map_err(|error| explained(&error))
 }
 
-/// Where the policy here is another one than in that file; `-` is standard input.
+/// The difference between the policy here and the one in that file; `-` is standard input.
 pub(crate) fn compare(own: &Path, other: &Path) -> anyhow::Result<Difference> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
@@ -165,7 +165,7 @@ fn cgroups() -> Seen<Cgroups> {
             unknown.push(format!("job {job}: {}", shortened(&text)));
         }
     }
-    // Run as a step of a job, as --nodes does it, this process is the best witness.
+    // As a step of a job, which --nodes makes it, this process shows how control groups are named.
     let in_job = std::env::var_os("SLURM_JOB_ID").is_some();
     if in_job && !matches!(place(own.as_bytes()), Membership::Job(_)) {
         unknown.push(format!("this job: {}", shortened(&own)));
@@ -177,7 +177,7 @@ fn cgroups() -> Seen<Cgroups> {
     })
 }
 
-/// The line that matters most, in few letters.
+/// The line of a list that matters most, shortened.
 fn shortened(list: &str) -> String {
     let lines = list
         .lines()

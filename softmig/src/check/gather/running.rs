@@ -9,11 +9,11 @@ use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::expand;
 use softmig_policy::slurm::release::SlurmVersion;
 
-/// The facts that slurmctld says by itself.
+/// The facts that Slurm's commands print.
 pub(crate) struct Running {
     /// slurm.conf as it is in force.
     pub(crate) settings: Settings,
-    /// cgroup.conf of the controller, where this release prints it.
+    /// cgroup.conf of the controller, if this release prints it.
     pub(crate) cgroup: Option<Settings>,
     /// The nodes.
     pub(crate) nodes: Vec<Node>,
@@ -21,7 +21,7 @@ pub(crate) struct Running {
     pub(crate) partitions: Vec<Partition>,
     /// The reservations.
     pub(crate) reservations: Seen<Vec<Reservation>>,
-    /// The jobs, where they were asked for.
+    /// The jobs, if they were asked for.
     pub(crate) jobs: Seen<Vec<Job>>,
     /// The records of slurmdbd.
     pub(crate) accounting: Seen<Accounting>,
@@ -119,7 +119,7 @@ fn reservations_of(answer: &str) -> Vec<Reservation> {
         .collect()
 }
 
-/// The columns of a job. GPUs may be asked for by each of the last four.
+/// The columns of a job. Each of the last four may have a request for GPUs.
 const JOB_COLUMNS: [&str; 8] = [
     "JobArrayID:64|",
     "UserName:64|",
@@ -151,7 +151,7 @@ fn job_of(line: &str) -> Option<Job> {
     let mut columns = line.split('|').map(|column| column.trim().to_string());
     let id = columns.next().filter(|id| !id.is_empty())?;
     let (user, account) = (columns.next()?, columns.next()?);
-    // Its user cannot release it.
+    // A job that an administrator holds cannot be released by its user.
     if columns.next()? == "JobHeldAdmin" {
         return None;
     }

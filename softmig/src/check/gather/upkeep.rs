@@ -20,7 +20,7 @@ pub(crate) fn look(root: &Path, run: &Path) -> Upkeep {
     }
 }
 
-/// Whether both are there and are not the same.
+/// Whether both files exist and differ.
 fn differs(live: &Path, staged: &Path) -> bool {
     match (fs::read(live), fs::read(staged)) {
         (Ok(live), Ok(staged)) => live != staged,
@@ -28,7 +28,7 @@ fn differs(live: &Path, staged: &Path) -> bool {
     }
 }
 
-/// How others than root could change what every process loads.
+/// How users other than root could change the library that every process loads.
 fn open(live: &Path) -> Option<String> {
     let stat = fs::metadata(live).ok()?;
     if stat.uid() != 0 {
@@ -37,7 +37,7 @@ fn open(live: &Path) -> Option<String> {
     (stat.mode() & 0o022 != 0).then(|| format!("its mode is {:04o}", stat.mode() & 0o7777))
 }
 
-/// The version of a monitor that is not the installed one, where root looks.
+/// The version of a running monitor that is not the installed one. Only root can see that.
 fn old_monitor() -> Option<String> {
     let process = monitor::process()?;
     if !process.replaced {
@@ -48,13 +48,13 @@ fn old_monitor() -> Option<String> {
     Some(version.unwrap_or_else(|| "an unknown version".into()))
 }
 
-/// Whether no job's files fit into the folder; `None` where it is not there.
+/// Whether the folder has no room for a job's files.
 fn full(run: &Path) -> Seen<bool> {
     if !run.exists() {
         return Ok(false);
     }
     let room = statvfs(run).map_err(|error| format!("{}: {error}", run.display()))?;
-    // A job's conf is one block; a file system without an end has 0 files in all.
+    // A job's conf is one block. A file system without a limit on files says that it has 0 files.
     Ok(room.f_bavail < 4 || (room.f_files > 0 && room.f_favail < 4))
 }
 

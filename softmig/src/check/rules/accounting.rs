@@ -105,10 +105,10 @@ fn settings(wanted: &Wanted, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// Resources that are counted in one unit have to weigh the same wherever there are GPUs.
+/// Resources that are counted in one unit need the same weight in all partitions with GPUs.
 fn billing(wanted: &BillingWeights, cluster: &Cluster, found: &mut Vec<Finding>) {
     let flags: Vec<&str> = cluster.settings.words("PriorityFlags").collect();
-    // Beside it there is MAX_TRES_GRES, which takes the largest of CPUs and memory and adds all GRES.
+    // The similar MAX_TRES_GRES takes the largest of CPUs and memory and adds all GRES.
     let by_most = |word: &&&str| word.eq_ignore_ascii_case("MAX_TRES");
     if let Some(flag) = flags.iter().find(by_most) {
         found.push(Finding::new(
@@ -158,7 +158,7 @@ pub(crate) fn partitions_with_gpus(cluster: &Cluster) -> impl Iterator<Item = &P
     })
 }
 
-/// Jobs are given their QOS in every partition with GPUs.
+/// Every partition with GPUs has to allow the QOS of classes.
 fn partitions(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     let all = qos::all(policy);
     for partition in partitions_with_gpus(cluster) {
@@ -381,7 +381,7 @@ mod tests {
                 .set("TRESBillingWeights", &zero))
             .is_empty()
         );
-        // No GPUs are there.
+        // This partition has no GPUs.
         assert!(
             found(|cluster| cluster.partitions[1]
                 .settings

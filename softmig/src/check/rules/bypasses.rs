@@ -1,4 +1,5 @@
-//! Ways past what the policy gives to whom, which only Slurm's settings, its queue or the choice of members can close.
+//! Ways around the limits of users, which only Slurm's settings, its queue or the choice of a class's members can
+//! close.
 
 use crate::check::facts::{Cluster, Job, Partition};
 use crate::check::finding::{Code, Finding};
@@ -21,7 +22,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
     found
 }
 
-/// Whether there is anything to get past: classes, gates or reserved GPUs.
+/// Whether the policy treats users differently, by classes, gates or reserved GPUs.
 fn gives_by_person(policy: &Policy) -> bool {
     let mut standings = policy.standings().iter();
     policy.standings().len() > 1
@@ -48,7 +49,7 @@ fn spec_resources(cluster: &Cluster) -> Option<Finding> {
 /// Partitions in which a job gets whole nodes without asking for a GPU.
 fn exclusive(cluster: &Cluster) -> Option<Finding> {
     let is_exclusive = |partition: &&Partition| {
-        // The second is its name of old. The third is what 26.05 prints for both, and takes in slurm.conf.
+        // The second is the old name of the first. The third is what 26.05 prints for both, and reads in slurm.conf.
         [
             ("OverSubscribe", "EXCLUSIVE"),
             ("Shared", "EXCLUSIVE"),
@@ -72,7 +73,8 @@ fn exclusive(cluster: &Cluster) -> Option<Finding> {
     })
 }
 
-/// A primary group is that of the process that asks, and users with a second one may change it.
+/// Classes with members by group. The primary group is that of the submitting process, and users with a second group
+/// can change it.
 fn groups(policy: &Policy) -> Vec<Finding> {
     let Some(others) = policy.standing_of_others() else {
         return Vec::new();
@@ -101,7 +103,7 @@ fn groups(policy: &Policy) -> Vec<Finding> {
     found.collect()
 }
 
-/// Jobs on GPUs that are kept for others now: a job that was let in for one window outlives it.
+/// Jobs on GPUs that are now reserved for other users: a job that was accepted in one window may last beyond it.
 fn jobs(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     if policy.reservables().is_empty() {
         return Vec::new();
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_sg_leads_out_of_is_no_stricter_than_none() {
+    fn a_class_that_users_leave_with_sg_must_not_be_stricter_than_none() {
         let found = |defaults: u32, members: &str, default_class: &str| {
             let policy = policy_with(&format!(
                 "{default_class}[defaults]\nwhole_gpus = 1\nshards = {defaults}\n\
@@ -248,7 +250,7 @@ mod tests {
         );
         assert!(found(4, "groups = [2000]", "").is_empty());
         assert!(found(8, "accounts = [\"course\"]", "").is_empty());
-        // People in no class are in that one.
+        // The default class counts for users in no class.
         let guests = found(2, "groups = [2000]", "default_class = \"guest\"\n");
         assert_eq!(guests.len(), 1);
         assert!(guests[0].contains("and class guest may have more (shards)"));
@@ -276,7 +278,7 @@ mod tests {
               user alice now; cancel with scancel 8_[0-3], or hold what waits with scontrol hold"
             ]
         );
-        // Alice's outlives its window.
+        // Alice's job is still there after its window.
         assert!(at(120)[0].contains(
             "job 7 (alice in a) asks for gpu:l40s_r, which is reserved for account Course now"
         ));

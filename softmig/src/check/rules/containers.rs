@@ -5,11 +5,11 @@ use crate::check::finding::{Code, Finding};
 use softmig_policy::node::paths::RUN;
 use std::path::Path;
 
-/// The needs of a job's programs beside the folder of the library.
+/// The paths that a job's programs need besides the library's folder.
 const PATHS: [&str; 3] = ["/etc/ld.so.preload", "/etc/softmig", RUN];
 
 pub(crate) fn check(machine: &Machine) -> Vec<Finding> {
-    // Without the library on the node itself, that comes first.
+    // If the node itself has no library, another finding says that first.
     let library = machine.preloaded.iter().flatten().next();
     let Some(folder) = library.and_then(|library| Path::new(library).parent()?.to_str()) else {
         return Vec::new();

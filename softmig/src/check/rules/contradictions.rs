@@ -1,4 +1,4 @@
-//! Contradictions: the policy gives a user by one figure and takes by another.
+//! Contradictions: one figure of the policy allows a user something that another figure makes impossible.
 
 use crate::check::finding::{Code, Finding};
 use softmig_policy::Policy;
@@ -10,7 +10,7 @@ use softmig_policy::config::quota::Quota;
 pub(crate) fn check(policy: &Policy) -> Vec<Finding> {
     let others = policy.standing_of_others();
     let standings = policy.standings().iter().filter(|standing| {
-        // Where all others are in a class, every user is in one.
+        // With a default class every user is in a class, so the limits of users without one do not count.
         let is_somebodys = standing.user.is_some() || standing.class.is_some();
         is_somebodys || others.is_some_and(|others| others.class.is_none())
     });
@@ -20,14 +20,14 @@ pub(crate) fn check(policy: &Policy) -> Vec<Finding> {
         .collect()
 }
 
-/// The most shards of a type that one job can ever have; `None` is any number.
+/// The most shards of a type that one job can ever have; `None` for any number.
 fn room(quota: &Quota, gpu: &GpuType) -> Option<u64> {
     let of_type = quota.shards_of.get(gpu.name()).copied();
     let limits = [quota.shards, quota.max_shards_per_job, of_type];
     limits.into_iter().flatten().min()
 }
 
-/// Whole GPUs, each of which counts as its shards.
+/// Whole GPUs: each of them counts as its shards, so a limit on shards may rule them out.
 fn wholes(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     let quota = &standing.quota;
     let most = quota.whole_gpus.filter(|&most| most > 0)?;
@@ -57,14 +57,14 @@ fn wholes(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     ))
 }
 
-/// Slices, of which a type may have larger ones only.
+/// Slices: a limit on shards may be below the smallest slice of every type.
 fn slices(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     let quota = &standing.quota;
     if quota.shards == Some(0)
         || quota.max_shards_per_job == Some(0)
         || policy.raw_shards == RawShards::Allow
     {
-        // As it is meant, or for any number of shards.
+        // No slices are meant, or jobs can ask for any number of shards.
         return None;
     }
     let smallest = |gpu: &GpuType| Some(u64::from(gpu.shards_per_gpu() / gpu.slices().last()?));

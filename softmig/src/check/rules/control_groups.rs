@@ -1,4 +1,4 @@
-//! slurm.conf and cgroup.conf: what keeps jobs apart.
+//! Settings of slurm.conf and cgroup.conf that keep jobs apart.
 
 use crate::check::facts::{Cluster, Settings};
 use crate::check::finding::{Code, Finding};
@@ -49,7 +49,7 @@ pub(crate) fn check(cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// Names of control groups that are not jobs' numbers. Only those of version 2 are called otherwise.
+/// Control groups whose names are not jobs' numbers. Only groups of version 2 can have other names.
 fn sluid(cluster: &Cluster, cgroup: &Settings) -> Option<Finding> {
     let version = cluster.version?;
     let is_v2 = match cgroup.get("CgroupPlugin").to_ascii_lowercase().as_str() {
@@ -117,7 +117,7 @@ mod tests {
         }
         assert!(found(with("25.11.9", "CgroupPlugin", "")).is_empty());
         assert!(found(with("26.05.5", "CgroupJobIdPaths", "yes")).is_empty());
-        // Groups of version 1 have jobs' numbers in any release.
+        // Groups of version 1 are named by jobs' numbers in any release.
         assert!(found(with("26.05.5", "CgroupPlugin", "cgroup/v1")).is_empty());
         assert!(found(with("26.05.5", "CgroupPlugin", "disabled")).is_empty());
         let v1 = found(|cluster| {

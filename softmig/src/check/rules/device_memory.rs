@@ -1,4 +1,4 @@
-//! The limits of others on jobs' GPU memory, against their slices: the smaller limit counts.
+//! Limits on jobs' GPU memory besides softmig's, compared with their slices. The smaller limit counts.
 
 use crate::check::facts::{Cluster, DeviceMemory};
 use crate::check::finding::{Code, Finding};

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 type Wrong = (&'static str, String, &'static str);
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
-    // Without types nothing is limited.
+    // A policy without types limits nothing.
     if policy.gpus().next().is_none() {
         return Vec::new();
     }
@@ -138,7 +138,7 @@ mod tests {
                 ("l40s_r", &["/dev/nvidia1"]),
                 ("l40s", &["/dev/nvidia2", "/dev/nvidia3"]),
             ][..],
-            // Two lines, and the same devices.
+            // Two lines with the same devices.
             &[
                 ("l40s", &["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia3"]),
                 ("l40s_r", &["/dev/nvidia1"]),

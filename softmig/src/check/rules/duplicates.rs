@@ -39,9 +39,9 @@ fn undefined(lines: &Lines) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Settings of which slurmctld and slurmd take every line, whatever the release.
+/// Settings of which slurmctld and slurmd of all releases take every line.
 const REPEATED: [&str; 2] = ["SlurmctldHost", "NodeSet"];
-/// Those of which newer releases take every line.
+/// Settings of which newer releases take every line.
 const PROGRAMS: [&str; 2] = ["Prolog", "Epilog"];
 
 /// Settings of softmig.conf that slurm.conf has with another value.

@@ -1,4 +1,4 @@
-//! A cluster on which everything is as it should be, for tests to change one thing of.
+//! A cluster without faults, of which tests change one thing.
 
 use crate::check::facts::{
     Accounting, Association, Cgroups, Cluster, Declared, DeviceGate, DeviceMemory, Job, Line,
@@ -139,7 +139,7 @@ pub(crate) fn cluster() -> Cluster {
 /// A policy with limits for all users.
 pub(crate) const LIMITS: &str =
     "[defaults]\nshards = 2\njobs = 3\nwall_time = \"1-00:00:00\"\npriority = 10\n";
-/// The QOS that holds them to these.
+/// The fields of the QOS that holds users to these limits.
 const FIELDS: [(&str, &str); 6] = [
     ("Priority", "10"),
     ("Flags", "DenyOnLimit,NoDecay"),
@@ -151,7 +151,7 @@ const FIELDS: [(&str, &str); 6] = [
 /// The weights that count for these.
 pub(crate) const WEIGHTS: &str = "GRES/shard=1.0,GRES/gpu:l40s=4.0,GRES/gpu:h200=8.0";
 
-/// A cluster that holds people to [`LIMITS`].
+/// A cluster that holds users to [`LIMITS`].
 pub(crate) fn limited() -> Cluster {
     let mut cluster = cluster();
     cluster.partitions[0]

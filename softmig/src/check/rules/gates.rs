@@ -1,4 +1,4 @@
-//! Gates for the accounts of a class that others of the same class do not meet.
+//! Gates for accounts of a class that do not apply to all members of that class.
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
@@ -60,7 +60,7 @@ fn passes(policy: &Policy, gate: &Gate, class: &str, account: Option<&String>) -
     }
 }
 
-/// The users of a class that no such gate is for.
+/// The members of a class whom no such gate stops, in words.
 fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<String> {
     let mut others = Vec::new();
     let (users, accounts) = policy.members(class);
@@ -71,7 +71,7 @@ fn others(policy: &Policy, cluster: &Cluster, gate: &Gate, class: &str) -> Vec<S
     if !accounts.is_empty() {
         others.push(format!("account {}", listed(&accounts)));
     }
-    // Under an account that no gate is for.
+    // They can submit under an account that no gate is for.
     if !passes(policy, gate, class, None) {
         return others;
     }
@@ -125,7 +125,7 @@ mod tests {
         ))
     }
 
-    /// On a cluster that does not say who has which account.
+    /// The findings on a cluster that does not say which accounts users have.
     fn found(policy: &Policy) -> Vec<String> {
         let mut cluster = cluster();
         cluster.accounting = Err("files do not have it".into());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_exempt_passes_on_purpose() {
+    fn exempt_users_pass_on_purpose() {
         let exempt = "exempt_classes = [\"student\"]";
         assert!(
             found(&policy(
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn another_gate_about_the_same_may_stand_before_them() {
+    fn another_gate_of_the_same_kind_may_stop_them() {
         let members = "users = [\"alice\"], accounts = [\"a\", \"c\"]";
         let gate = |what: &str, words: &str| {
             let other = format!("[[gate]]\nwhat = \"{what}\"\nreservation = [\"x\"]\n{words}\n");
@@ -201,14 +201,14 @@ mod tests {
             told.contains("pass it: user alice under another account; leave"),
             "{told}"
         );
-        // Both in the one partition.
+        // Both gates are for this one partition.
         let there = "partitions = [\"gpu\"]";
         let other = format!("[[gate]]\nwhat = \"slice\"\nreservation = [\"x\"]\n{there}\n");
         assert!(found(&policy("", there, members, &other)).is_empty());
     }
 
     #[test]
-    fn who_has_no_other_account_does_not_pass() {
+    fn a_user_without_another_account_does_not_pass() {
         let policy = policy("", "", "users = [\"alice\"], accounts = [\"a\"]", "");
         let mut cluster = cluster();
         let with = |cluster: &mut Cluster, account: &str| {

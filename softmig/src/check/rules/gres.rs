@@ -76,7 +76,7 @@ impl Group<'_> {
                 ),
             );
         }
-        // A GRES without a type is of any type.
+        // A GRES without a type may be of any type.
         let untyped = |name: &str| node.of(name).any(|gres| gres.kind.is_none());
         for kind in kinds(node, "shard") {
             if let Some((code, what, remedy)) = shards(policy, node, kind, untyped("gpu")) {
@@ -132,8 +132,9 @@ impl Group<'_> {
     }
 }
 
-/// The shards that one GPU of a type is to have on this node. One that is not shared has some that no job can request, where
-/// others are: as many as those have where MIG instances are among them, since gres.conf cannot name these for shards.
+/// The shards that one GPU of a type should have on this node. Beside shared GPUs, one that is not shared also has
+/// shards, which no job can request. It has one, but on a node with MIG instances as many as a shared GPU, since
+/// gres.conf cannot name instances for shards.
 fn per_gpu(policy: &Policy, node: &Node, kind: &str) -> u64 {
     let own = |kind: &str| {
         policy
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(found_in(&mig(1), gres), ["MIG_SHARED"]);
         assert!(found_in(&mig(2), gres).is_empty());
         assert!(found_in(&mig(1), "gpu:h100_1g.10gb:7").is_empty());
-        // Beside shared GPUs each has as many, and no job can request those of an instance.
+        // Beside shared GPUs each instance has as many shards as they have, and no job can request them.
         let beside = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:28";
         assert!(found_in(&mig(1), beside).is_empty());
         let other = "gpu:l40s:1,gpu:h100_1g.10gb:7,shard:l40s:4,shard:h100_1g.10gb:7";

@@ -1,4 +1,4 @@
-//! Which policy slurmctld goes by.
+//! Checks that slurmctld goes by policy.toml.
 
 use crate::check::facts::InForce;
 use crate::check::finding::{Code, Finding};

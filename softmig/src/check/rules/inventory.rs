@@ -21,7 +21,7 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     for nodes in policy.nodes() {
         let names = expand(nodes.names());
         let wanted = NodeGres::of(policy, nodes, now);
-        // A window that is over is said elsewhere, and no error yet.
+        // The node may still be as it was in a window that is over. Another rule reports that.
         let before = NodeGres::of(policy, nodes, i64::MIN);
         let is_wanted = |node: &Node| {
             [&wanted, &before].iter().any(|gres| {
@@ -86,7 +86,7 @@ fn inventory(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     found
 }
 
-/// The lines of gres.conf about a GRES of a node. Those for no node in particular count only where all nodes are alike: each
+/// The lines of gres.conf about a GRES of a node. Lines without NodeName= count only if all nodes are alike, since each
 /// node may have a file of its own.
 pub(crate) fn lines_for<'a>(
     lines: &'a [GresLine],
@@ -122,7 +122,7 @@ fn gres_conf(cluster: &Cluster, alike: bool) -> Vec<Finding> {
                     .filter(|line| line.kind.as_deref() == Some(kind));
                 let counts = typed.map(|line| line.count.unwrap_or(line.files.len().max(1) as u64));
                 let counts: Vec<u64> = counts.collect();
-                // Shards without a type are spread over all GPUs; GPUs without a line are found by NVML.
+                // Shards without a type are spread over all GPUs, and GPUs without a line are found by NVML.
                 let elsewhere = match name {
                     "shard" => {
                         lines.iter().any(|line| line.kind.is_none()) || own("gpu").is_empty()
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_waits_for_its_gpu_to_be_given_back_is_no_error() {
+    fn a_node_with_a_gpu_that_is_not_given_back_yet_is_clean() {
         let entry = "[[nodes]]\nnames = \"n1\"\ngpus = [\"l40s:3\", \"l40s_r:1\"]\n";
         let kept = policy_with(&format!("{KEPT}{entry}"));
         let mut cluster = cluster();
@@ -216,7 +216,7 @@ mod tests {
             ..line(&["gpu1"], 400)
         };
         assert_eq!(with(vec![mps]), ["MPS_AND_SHARD"]);
-        // Nodes differ, so this may be one node's own file.
+        // The nodes differ, so this may be the file of one node.
         assert!(with(vec![line(&[], 8)]).is_empty());
         let mut cluster = cluster();
         cluster.gres_conf = Err("no such file".into());

@@ -39,7 +39,7 @@ struct What {
 
 impl What {
     fn check(&self, plugin: &LuaPlugin) -> Vec<Finding> {
-        // That slurm.conf does not use it is said elsewhere.
+        // If slurm.conf does not use the plugin, another rule says so.
         if !plugin.used {
             return Vec::new();
         }
@@ -84,7 +84,7 @@ impl What {
         let what = if !has(self.module) {
             format!("it does not load {}", self.module)
         } else if self.code == Code::CliFilter && !has("pcall") {
-            // As it came with softmig at first.
+            // The first releases of softmig came with such a script.
             format!(
                 "it loads {} without pcall: on a machine where that fails no job can be submitted",
                 self.module

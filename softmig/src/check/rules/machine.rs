@@ -1,4 +1,4 @@
-//! One machine with GPUs: whether jobs on it are held to anything. Its GPUs are `nvml`'s.
+//! Checks that a machine with GPUs holds its jobs to their limits. `nvml` has the rules about the GPUs themselves.
 
 use crate::check::facts::{Cluster, DeviceGate, Difference, Machine};
 use crate::check::finding::{Code, Finding};
@@ -9,7 +9,7 @@ use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeMode};
 use softmig_policy::node::paths::{NODE_CONF, RUN};
 
-/// Whether the policy is the one that it is compared with.
+/// A difference between the policy and the one that it is compared with.
 pub(crate) fn difference(difference: Option<&Difference>) -> Option<Finding> {
     let difference = difference?;
     let line = difference.line?;
@@ -167,7 +167,7 @@ fn library(machine: &Machine, found: &mut Vec<Finding>) {
     }
 }
 
-/// The device gate, where the policy asks for it.
+/// The device gate, if the policy asks for it.
 fn gate(gate: &DeviceGate) -> Option<Finding> {
     const PLACE: &str = "the device gate";
     match gate {

@@ -1,4 +1,4 @@
-//! The GPUs of this node as NVML has them, against what Slurm and the policy make of them.
+//! The GPUs of this node as NVML lists them, compared with Slurm and the policy.
 
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 struct Said {
     /// How many of each type.
     counts: BTreeMap<String, u64>,
-    /// The type of each `/dev/nvidiaN`, as far as anything says it.
+    /// The type of each `/dev/nvidiaN` for which it is known.
     by_minor: BTreeMap<u32, String>,
 }
 
@@ -43,7 +43,7 @@ impl Said {
         for gres in wanted.iter().flat_map(|wanted| &wanted.types) {
             by_minor.extend(gres.minors.iter().map(|minor| (*minor, gres.kind.clone())));
         }
-        // Slurm's gres.conf counts.
+        // A type in Slurm's gres.conf overrides the policy's.
         let lines = cluster.and_then(|cluster| cluster.gres_conf.as_ref().ok());
         for line in lines
             .into_iter()
@@ -61,7 +61,7 @@ impl Said {
         Some(Self { counts, by_minor })
     }
 
-    /// The type of a GPU; that of all, where they have one.
+    /// The type of a GPU. If all GPUs have one type, it is that.
     fn kind(&self, gpu: &Gpu) -> Option<&str> {
         let by_minor = gpu.minor.and_then(|minor| self.by_minor.get(&minor));
         let only = || match self.counts.len() {
@@ -138,7 +138,7 @@ fn called(gpu: &Gpu) -> String {
     }
 }
 
-/// The policy's entry of a type; of a reserved one, that of the type which it is otherwise.
+/// The policy's entry of a type. For a reserved GPU it is the entry of its usual type.
 fn shared<'a>(policy: &'a Policy, kind: &str) -> Option<&'a GpuType> {
     policy.gpu(kind).or_else(|| {
         let mut kept = policy.reservables().iter();
@@ -172,7 +172,7 @@ fn memory(place: &str, gpu: Option<&GpuType>, memory: Option<Memory>) -> Option<
     })
 }
 
-/// As many GPUs and MIG instances as Slurm counts.
+/// Checks that there are as many GPUs and MIG instances as Slurm counts.
 fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) -> Vec<Finding> {
     let is_mig = |kind: &str| policy.gpu(kind).is_some_and(GpuType::is_mig);
     let counted = |mig: bool| {
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn mig_without_instances_is_no_gpu() {
+    fn a_gpu_in_mig_mode_without_instances_does_not_count() {
         let empty = with_gpus(|gpus| gpus[3].standing = MigState::Empty);
         assert_eq!(empty, ["MIG_EMPTY", "NVML_GPUS"]);
     }
 
     #[test]
-    fn a_divided_gpu_is_no_whole_one() {
+    fn a_divided_gpu_does_not_count_as_a_whole_one() {
         let found = with_gpus(|gpus| gpus[3] = divided(3));
         assert_eq!(found, ["MIG_DIVIDED", "NVML_GPUS", "NVML_GPUS"]);
     }

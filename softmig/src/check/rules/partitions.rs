@@ -107,7 +107,7 @@ fn gates(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     found
 }
 
-/// A reservation of GPUs keeps off whole-GPU jobs, and not slices: those are on shards, which cannot be reserved.
+/// A reservation of GPUs keeps whole-GPU jobs off them, but not slices: these are on shards, which cannot be reserved.
 fn invaded_by_slices(
     policy: &Policy,
     cluster: &Cluster,
@@ -119,7 +119,7 @@ fn invaded_by_slices(
     };
     let mut gpus = Configured::parse(&reservation.tres);
     gpus.retain(|gres| gres.name == "gpu" && gres.count > 0);
-    // Slurm prints both, all and by type.
+    // Slurm prints both the sum and the GPUs of each type.
     let typed = gpus.iter().any(|gres| gres.kind.is_some());
     let shared = gpus.iter().find(|gres| match &gres.kind {
         Some(kind) => nodes().any(|node| has_slices(policy, node, kind)),
@@ -139,7 +139,7 @@ fn invaded_by_slices(
     ))
 }
 
-/// A reservation that softmig-reservations.sh made, and that is no longer where its GPUs are.
+/// A reservation that softmig-reservations.sh made, and that is no longer on the nodes of its GPUs.
 fn moved(policy: &Policy, cluster: &Cluster, reservation: &Reservation) -> Option<Finding> {
     let of = |kind: &str| {
         let rest = reservation.name.strip_prefix("softmig_");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_of_shared_gpus_is_none() {
+    fn a_reservation_of_shared_gpus_does_not_keep_slices_off() {
         let found = |nodes: &[&str], tres: &str| {
             let mut cluster = cluster();
             cluster.nodes.push(node(

@@ -11,7 +11,7 @@ const NAMED: usize = 5;
 
 pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding> {
     let mut found = gres(policy, cluster);
-    // Elsewhere people need not be known to slurmdbd.
+    // Otherwise users need not be known to slurmdbd.
     if !knows_all_users(cluster) {
         return found;
     }
@@ -22,7 +22,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster, now: i64) -> Vec<Finding
             found.extend(holders(policy, accounting, now));
         }
         Err(_) if !names_people(policy) => {}
-        // The same words as for QOS: it is said once.
+        // The words are the same as for QOS, so that the finding appears once.
         Err(why) => found.push(Finding::skip("QOS and associations", why)),
     }
     found
@@ -39,7 +39,7 @@ fn names_people(policy: &Policy) -> bool {
     policy.names_users() || !policy.accounts().is_empty()
 }
 
-/// Slurm's names of GRES are exact.
+/// Each GRES of the policy has to be one of Slurm's.
 fn gres(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     let gates = policy.gates().iter();
     let found = gates.filter_map(|gate| {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_stand_before_accounts_and_gres_that_there_are() {
+    fn gates_are_for_accounts_and_gres_that_exist() {
         let gate = |what: &str, accounts: &str| {
             found(&format!(
                 "[[gate]]\nwhat = \"{what}\"\nreservation = [\"course\"]\naccounts = [{accounts}]\n"
@@ -214,7 +214,7 @@ mod tests {
             codes(&check(&for_nobody, &cluster(), 60)),
             ["RESERVABLE_HOLDER"]
         );
-        // That its time is over is said elsewhere.
+        // Another rule says that its time is over.
         assert!(check(&for_nobody, &cluster(), 120).is_empty());
     }
 

@@ -4,7 +4,7 @@ use crate::check::facts::{Answer, NodeFinding};
 use crate::check::finding::{Code, Finding, Level};
 use softmig_policy::slurm::hostlist::compress;
 
-/// Nodes that say the same are put together.
+/// The findings of nodes; nodes with the same finding share one line.
 pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {
     let mut said: Vec<(NodeFinding, Vec<&str>)> = Vec::new();
     let mut found = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn answers(answers: &[Answer]) -> Vec<Finding> {
     for (told, nodes) in said {
         let place = format!("{}: {}", compress(nodes), told.r#where);
         found.push(match Code::named(&told.code) {
-            // A finding about the policy is told here already.
+            // This machine has told such a finding about the policy already.
             Some(code) if code.level() == Level::Info => continue,
             Some(Code::ReservableOver) => continue,
             Some(code) => Finding::new(code, place, told.what, told.remedy),

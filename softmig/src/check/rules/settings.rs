@@ -1,4 +1,4 @@
-//! slurm.conf and cgroup.conf: what slices need of them.
+//! Settings of slurm.conf and cgroup.conf that slices need.
 
 use crate::check::facts::Cluster;
 use crate::check::finding::{Code, Finding};
@@ -201,7 +201,7 @@ fn plugins(cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// Where a job's limits travel.
+/// The field of a job that carries its limits.
 fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     const PARAMETERS: &str = "SchedulerParameters";
     const REMEDY: &str =
@@ -229,7 +229,7 @@ fn tag(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
                 ));
             }
         }
-        // The modules look by themselves, at the one file.
+        // The modules also look for the setting, but only in slurm.conf itself.
         TagField::Auto if parsed && old.is_none() => match &cluster.slurm_conf {
             Ok(text) if parses_extra(text) => {}
             Ok(_) => found.push(Finding::new(

@@ -1,4 +1,4 @@
-//! Which GPUs are cut into slices.
+//! The GPUs that are cut into slices.
 
 use crate::check::facts::Node;
 use softmig_policy::Policy;

@@ -1,5 +1,5 @@
-//! Settings of the site that are made for whole GPUs, and that jobs on shards slip past: Slurm does not take a shard for a part
-//! of a GPU.
+//! Settings of the site that are made for whole GPUs and have no effect on slices: Slurm does not know that a shard is
+//! a part of a GPU.
 
 use crate::check::facts::{Cluster, Node, Partition};
 use crate::check::finding::{Code, Finding};
@@ -30,7 +30,7 @@ pub(crate) fn check(policy: &Policy, cluster: &Cluster) -> Vec<Finding> {
     cpus(policy, cluster, &mut found);
     limits(policy, cluster, &mut found);
     let weighed = accounting::of(policy).is_some_and(|accounting| accounting.weights.is_some());
-    // Otherwise the weights are compared one by one.
+    // If the policy has weights, another rule compares them one by one.
     if !weighed {
         let light = partitions_with_gpus(cluster).filter(|partition| {
             let weights = weights(partition);
@@ -132,7 +132,7 @@ fn defaults(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// The smallest slices that a node has room for.
+/// The number of smallest slices that a node has room for.
 fn slices(policy: &Policy, node: &Node) -> u64 {
     let gpus = policy
         .gpus()
@@ -144,7 +144,7 @@ fn slices(policy: &Policy, node: &Node) -> u64 {
     slices.sum()
 }
 
-/// A job has a CPU at least, so that a node with fewer CPUs than slices is never full.
+/// Each job has at least one CPU, so a node with fewer CPUs than slices cannot use all its slices.
 fn cpus(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     let too_few = |node: &&Node| node.cpus.is_some_and(|cpus| cpus < slices(policy, node));
     let nodes: Vec<&Node> = cluster.nodes.iter().filter(too_few).collect();
@@ -173,7 +173,7 @@ fn cpus(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     }
 }
 
-/// The CPUs that a partition gives on each node, where that is less than the slices of one, and those.
+/// The CPUs that a partition gives on each node, and the slices of a node, if there are more slices than CPUs.
 fn capped(policy: &Policy, cluster: &Cluster, partition: &Partition) -> Option<(u64, u64)> {
     let most = partition
         .settings
@@ -188,7 +188,7 @@ fn capped(policy: &Policy, cluster: &Cluster, partition: &Partition) -> Option<(
     (most < slices).then_some((most, slices))
 }
 
-/// Limits on GPUs that say nothing of shards.
+/// Limits on GPUs without one on shards.
 fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
     let Ok(accounting) = &cluster.accounting else {
         return;
@@ -197,7 +197,7 @@ fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         let has = |name: &str| limits.split(',').any(|limit| limit.starts_with(name));
         has("gres/gpu") && !has("gres/shard")
     };
-    // The fence of a class is billing; its own QOS are compared one by one.
+    // The QOS of classes limit billing, and another rule compares them one by one.
     let own = accounting
         .qos
         .iter()

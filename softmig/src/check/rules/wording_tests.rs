@@ -1,6 +1,6 @@
 //! All findings on one page, for people to read: `snapshots/` has it.
 //!
-//! The rules themselves make each of them, of the cluster or node in `example` with one fault.
+//! The rules themselves make each finding, from the cluster or node in `example` with one fault.
 
 mod cluster;
 mod node;

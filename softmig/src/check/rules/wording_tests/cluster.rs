@@ -11,7 +11,7 @@ use crate::check::rules::example::{
 };
 use softmig_policy::Policy;
 
-/// The findings on the cluster after one change, by a policy with these words.
+/// The findings on the cluster after one change, with these lines added to the policy.
 pub(super) fn found(more: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Finding> {
     let mut cluster = cluster();
     change(&mut cluster);

@@ -21,7 +21,7 @@ pub(super) fn examples() -> Vec<Example> {
     .concat()
 }
 
-/// The findings on a cluster that holds people to limits, after one change.
+/// The findings on a cluster that holds users to limits, after one change.
 fn limits(more: &str, change: impl FnOnce(&mut Cluster)) -> Vec<Finding> {
     let mut cluster = limited();
     change(&mut cluster);
@@ -136,7 +136,7 @@ fn partitions() -> Vec<Example> {
     ]
 }
 
-/// In this class, with these words in the policy.
+/// A policy with these defaults, a class with these members, and more lines.
 fn class(defaults: &str, members: &str, more: &str) -> String {
     format!("[defaults]\n{defaults}\n[classes.student]\nmembers = {{ {members} }}\n{more}")
 }
