@@ -1,5 +1,5 @@
-//! NVML's accounts of processes, on nodes where it keeps them. The job of a dead process cannot be told, so a job is
-//! shown its living ones.
+//! NVML's accounts of processes, on nodes where it keeps them. The job of a dead process is not known, so a job is
+//! shown only its living processes.
 
 use core::ffi::c_uint;
 
@@ -11,7 +11,7 @@ use super::own_processes::Own;
 use crate::driver::args::{Out, zeroed};
 use crate::os::Errno;
 
-/// A stranger is a process of which nothing is kept.
+/// Of a process of another job, the answer is that nothing is kept of it.
 pub(crate) fn stats(
     stats: Out<nvmlAccountingStats_t>,
     pid: c_uint,

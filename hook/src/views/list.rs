@@ -1,4 +1,4 @@
-//! A list of the driver's in which each entry names a process, and what a program is told of it.
+//! Lists of the driver in which each entry names a process. A program is given the entries of its own job.
 
 use core::ffi::c_uint;
 
@@ -30,7 +30,7 @@ macro_rules! entries {
 
 entries! {
     nvmlProcessInfo_v1_t,
-    // The third version's too.
+    // Also the third version's entry.
     nvmlProcessInfo_v2_t,
     nvmlProcessDetail_v1_t,
     nvmlProcessUtilizationSample_t,
@@ -43,10 +43,10 @@ impl Entry for u32 {
     }
 }
 
-/// A function of the driver's that fills a list: it takes the number of entries that there is room for, and the room.
+/// A function of the driver that fills a list. It takes the number of entries that fit, and the place for them.
 pub(super) type Ask<'a, T> = &'a dyn Fn(Out<c_uint>, Out<T>) -> nvmlReturn_t;
 
-/// Entries in memory of our own, which ends with the list.
+/// Entries in memory that is freed with the list.
 pub(super) struct List<T> {
     room: Mapped<T>,
     count: usize,
@@ -72,7 +72,7 @@ impl<T: Entry> List<T> {
                     let count = count.min(most);
                     return Ok(Self { room, count });
                 }
-                // Until the next call there may be more.
+                // There may be more entries by the next call.
                 NVML_ERROR_INSUFFICIENT_SIZE => {
                     let wanted = count.saturating_mul(size_of::<T>()).max(size);
                     size = wanted.saturating_mul(2);
@@ -88,7 +88,7 @@ impl<T: Entry> List<T> {
         self.room.get(..self.count).unwrap_or(&[])
     }
 
-    /// Leaves out all strangers.
+    /// Leaves out the processes of other jobs.
     pub(super) fn own(mut self, own: &Own) -> Self {
         self.keep(|pid| own.has(pid));
         self
@@ -109,7 +109,7 @@ impl<T: Entry> List<T> {
         self.count = kept;
     }
 
-    /// Gives a program the list as the driver gives its own: the number always, the entries if there is room for all.
+    /// Gives a program the list as the driver would: the number always, and the entries if all of them fit.
     pub(super) fn give(&self, count: Out<c_uint>, out: Out<T>) -> nvmlReturn_t {
         let room = count.get().unwrap_or(0) as usize;
         count.set(c_uint::try_from(self.count).unwrap_or(c_uint::MAX));
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A driver that knows these processes.
+    /// A driver that lists these processes.
     fn driver(pids: &[u32]) -> impl Fn(Out<c_uint>, Out<nvmlProcessInfo_v1_t>) -> nvmlReturn_t {
         |count, out| {
             let room = count.get().unwrap() as usize;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_left_out() {
+    fn processes_of_other_jobs_are_left_out() {
         let kept = |pids_: &[u32], kept: fn(u32) -> bool| pids(list(pids_, kept).entries());
         assert_eq!(kept(&[1, 2, 3, 4, 5], |pid| pid % 2 == 1), [1, 3, 5]);
         assert_eq!(kept(&[1, 2, 3, 4, 5], |pid| pid > 3), [4, 5]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_any_length_is_read_whole() {
+    fn all_of_a_list_is_read_however_long_it_is() {
         let many: Vec<u32> = (1..=10_000).collect();
         assert_eq!(pids(list(&many, |_| true).entries()), many);
     }
@@ -189,7 +189,7 @@ mod tests {
         });
         assert!(matches!(result, Err(NVML_ERROR_MEMORY)));
         assert_eq!(calls.get(), TRIES);
-        // Nor does a number that cannot be true harm.
+        // A number that cannot be true does no harm either.
         let result = List::<u32>::ask(&|count, _| {
             count.set(u32::MAX);
             NVML_ERROR_INSUFFICIENT_SIZE

@@ -15,7 +15,7 @@ use crate::driver::nvml_queries;
 use crate::ledger::{self, nvml_usage, pools};
 use crate::os::Errno;
 
-/// To programs of 32 bits the driver says the most that they can count to.
+/// A number of bytes in 32 bits. The driver gives the largest one if the number does not fit.
 fn in_32_bits(bytes: u64) -> c_uint {
     c_uint::try_from(bytes).unwrap_or(c_uint::MAX)
 }
@@ -51,7 +51,7 @@ pub(crate) fn info(
     result
 }
 
-/// Lowers what the driver said of the current context's GPU.
+/// Lowers the driver's figures for the current context's GPU to those of its slice.
 fn lower<T: Ord + Copy>(free: Out<T>, total: Out<T>, in_type: fn(u64) -> T) {
     if let Some(slice) = Slice::here() {
         at_most(free, in_type(slice.free()));
@@ -149,7 +149,7 @@ impl Shown {
     }
 }
 
-/// `None` where the driver's figures are shown.
+/// The slice's figures; `None` if the driver's own are shown.
 fn shown(device: nvmlDevice_t) -> Option<Shown> {
     let _errno = Errno::save();
     let slice = Slice::of(device)?;
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nvml_shows_adds_up_to_the_total() {
+    fn nvmls_figures_add_up_to_the_total() {
         for (limit, held, usable, (total, used, free)) in [
             (100, 0, 1000, (100, 0, 100)),
             (100, 40, 1000, (100, 40, 60)),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_32_bits_cannot_count_is_the_most_they_can() {
+    fn a_size_that_does_not_fit_32_bits_is_the_largest_that_does() {
         let bytes = [5, u64::from(u32::MAX), 1 << 32, u64::MAX];
         assert_eq!(bytes.map(in_32_bits), [5, u32::MAX, u32::MAX, u32::MAX]);
     }

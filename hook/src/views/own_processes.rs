@@ -1,8 +1,9 @@
-//! Which processes a program may see: those of its own job.
+//! The processes that a program may see: those of its own job.
 //!
 //! - In a job: those of that job.
-//! - Under limits that a user set for himself: those of the same `softmig run`, by its variable; without one, itself alone.
-//! - Outside every job, limited as the jobs on its GPUs: itself alone.
+//! - Under limits that the user set: the processes of the same `softmig run`, known by a variable. Without it, only
+//!   itself.
+//! - Outside every job, with the limits of the jobs on its GPUs: only itself.
 //!
 //! NVML's process numbers are those of the caller's own namespace.
 
@@ -35,7 +36,7 @@ impl Own {
         }
     }
 
-    /// Whether a process is one of them.
+    /// Whether a program may see this process.
     pub(super) fn has(&self, pid: u32) -> bool {
         pid == self.us || self.group.has(&ThisNode, pid)
     }

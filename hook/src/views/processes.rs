@@ -1,4 +1,4 @@
-//! Which processes use a GPU. Their figures are the driver's: they are true.
+//! The processes that use a GPU. Their figures are the driver's own, and true.
 
 use core::ffi::c_uint;
 
@@ -22,7 +22,7 @@ pub(crate) fn list<T: Entry>(
     listed(count, out, &call)
 }
 
-// Once for each kind of entry, not for each function.
+// Not inlined, so it is compiled once for each kind of entry, and not for each function.
 #[inline(never)]
 fn listed<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlReturn_t {
     if count.is_null() || !super::are_limited() {
@@ -35,7 +35,7 @@ fn listed<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlReturn
     }
 }
 
-/// The same where a struct describes the list.
+/// The same for functions with a struct that describes the list.
 pub(crate) fn details(
     list: Out<nvmlProcessDetailList_t>,
     call: impl Fn(Out<nvmlProcessDetailList_t>) -> nvmlReturn_t,
@@ -43,7 +43,7 @@ pub(crate) fn details(
     let Some(mut asked) = list.get().filter(|_| super::are_limited()) else {
         return call(list);
     };
-    // A later version's entries have other places.
+    // Entries of a later version may have another layout.
     if asked.version != struct_version::<nvmlProcessDetailList_t>(1) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }

@@ -81,7 +81,7 @@ struct NvmlGpu {
 }
 
 impl NvmlGpu {
-    /// The one behind a handle of NVML's.
+    /// The GPU, or part of one, of a handle of NVML's.
     fn behind(device: nvmlDevice_t) -> Option<Self> {
         const LENGTH: u32 = NVML_DEVICE_UUID_V2_BUFFER_SIZE;
         let mut text: [c_char; LENGTH as usize] = [0; LENGTH as usize];
@@ -110,18 +110,19 @@ impl NvmlGpu {
         known.unwrap_or_else(|| self.neighbours_limit())
     }
 
-    /// Before `cuInit` a process that is in no job is shown this GPU's smallest slice; afterwards it has the smallest of
-    /// all its GPUs'.
+    /// Before `cuInit`, a process outside every job is shown the smallest slice of this GPU. Afterwards it has the
+    /// smallest slice of all its GPUs.
     fn neighbours_limit(&self) -> Option<u32> {
         let (_, conf) = smallest_on(&ThisNode, &self.uuid).ok()??;
         conf.limits.map(|limits| units_of_mib(limits.memory_mib()))
     }
 
-    /// Its number in CUDA's order, by which limits that a user sets for himself are numbered; `None` for one that CUDA
-    /// does not show this process.
+    /// Its number in CUDA's order, which limits that a user sets go by; `None` if CUDA does not show it to this
+    /// process.
     ///
-    /// A process that makes no call to CUDA goes by `CUDA_VISIBLE_DEVICES`, which counts in NVML's order: as CUDA does
-    /// where all GPUs are alike, or where `CUDA_DEVICE_ORDER=PCI_BUS_ID` says so.
+    /// For a process that makes no call to CUDA, the number is the position in `CUDA_VISIBLE_DEVICES`, whose numbers
+    /// are taken in NVML's order. CUDA has the same order if all GPUs are alike, or with
+    /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
     fn number(&self, device: nvmlDevice_t) -> Option<usize> {
         let count = device_count();
         if count > 0 {
@@ -140,7 +141,7 @@ impl NvmlGpu {
     }
 }
 
-/// A UUID begins with `GPU-` or `MIG-`, before its digits.
+/// The length of `GPU-` and `MIG-`, with one of which a UUID begins.
 const PREFIX: usize = 4;
 
 fn digit(byte: u8) -> Option<u8> {
@@ -149,7 +150,7 @@ fn digit(byte: u8) -> Option<u8> {
 }
 
 /// The position of a GPU in `CUDA_VISIBLE_DEVICES`, which names it by its number or by the beginning of its UUID. The list
-/// ends where it names nothing.
+/// ends at the first entry that names no GPU.
 fn place_in(list: &[u8], index: Option<u32>, uuid: &str) -> Option<usize> {
     for (place, name) in list.split(|&byte| byte == b',').enumerate() {
         let name = core::str::from_utf8(name).ok()?.trim_ascii();
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_more_than_the_limit_has_nothing_free() {
+    fn a_job_that_holds_more_than_its_limit_has_nothing_free() {
         let free = |held| Slice { limit: 10, held }.free();
         assert_eq!((free(0), free(4), free(10), free(11)), (10, 6, 0, 0));
     }

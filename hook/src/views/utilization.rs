@@ -24,7 +24,7 @@ pub(crate) fn samples(
     sampled(count, out, &call)
 }
 
-/// The same where a struct describes the list.
+/// The same for functions with a struct that describes the list.
 pub(crate) fn information(
     list: Out<nvmlProcessesUtilizationInfo_t>,
     call: impl Fn(Out<nvmlProcessesUtilizationInfo_t>) -> nvmlReturn_t,
@@ -32,7 +32,7 @@ pub(crate) fn information(
     let Some(mut asked) = list.get().filter(|_| super::are_limited()) else {
         return call(list);
     };
-    // A later version's entries have other places.
+    // Entries of a later version may have another layout.
     if asked.version != struct_version::<nvmlProcessesUtilizationInfo_t>(1) {
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     }
@@ -54,8 +54,8 @@ pub(crate) fn information(
     result
 }
 
-/// Answers with the job's own entries. Without room for them the driver says how much room to make, which is the same
-/// however many there are, and where no process worked there is nothing to be found.
+/// Answers with the job's own entries. If they do not fit, the driver says how much space to make, which does not
+/// depend on their number. If no process of the job worked, the answer is "not found".
 fn sampled<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlReturn_t {
     if count.is_null() || out.is_null() || !super::are_limited() {
         return call(count, out);
@@ -72,12 +72,12 @@ fn sampled<T: Entry>(count: Out<c_uint>, out: Out<T>, call: Ask<T>) -> nvmlRetur
     }
 }
 
-/// The time that [`rates`] are about, longer than the driver's own. It looks a few times a second at who works, and names
-/// one process each time: in a shorter time a job that does little would seem to do nothing, or too much.
+/// The time that [`rates`] are about, longer than the driver's own. The driver looks a few times a second which process
+/// works, and names one each time. In a shorter time, a job that does little would seem to do nothing, or too much.
 const SECONDS: u64 = 5;
 
-/// The recent work of the job's own processes together; the driver's figure would tell of its neighbours. A driver that
-/// does not know which process worked gives its reason, and no figure.
+/// The recent work of the job's own processes together. The driver's figure would include the work of other jobs. A
+/// driver that does not know which process worked gives its reason instead of a figure.
 pub(crate) fn rates(
     utilization: Out<nvmlUtilization_t>,
     device: nvmlDevice_t,

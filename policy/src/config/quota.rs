@@ -1,5 +1,5 @@
-//! The limits of users: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share, each over the one
-//! before.
+//! The limits of users: the keys that `[defaults]`, `[classes.NAME]` and `[users.NAME]` share. A later one of these
+//! tables overrides the ones before.
 
 use crate::config::gpu_types::GpuType;
 use crate::config::limit::Limit;
@@ -17,7 +17,7 @@ pub(crate) struct Members {
     /// By the Slurm account of the job.
     #[serde(default)]
     pub(crate) accounts: Vec<String>,
-    /// By primary group, in numbers: softmig looks up no names inside slurmctld.
+    /// By the number of the primary group, since softmig looks up no names inside slurmctld.
     #[serde(default)]
     pub(crate) groups: Vec<u32>,
 }
@@ -52,12 +52,12 @@ macro_rules! quota {
         }
 
         impl Quota {
-            /// Whether Slurm has to hold anything of it, which takes a QOS.
+            /// Whether Slurm has to hold users to any of these limits, which takes a QOS.
             pub fn needs_qos(&self) -> bool {
                 $([$(Use::$use),*].contains(&Use::Qos) && !self.$key.limits().is_empty())||+
             }
 
-            /// The keys of what is limited here more strictly than there.
+            /// The keys of the limits that are stricter here than in `other`.
             pub fn stricter_than(&self, other: &Self) -> BTreeSet<&'static str> {
                 let mut keys = BTreeSet::new();
                 $(
@@ -84,14 +84,14 @@ macro_rules! quota {
         }
 
         impl QuotaOverride {
-            /// This over another.
+            /// These keys, and those of `below` that are missing here.
             pub(crate) fn over(&self, below: &QuotaOverride) -> QuotaOverride {
                 QuotaOverride {
                     $($key: self.$key.clone().or_else(|| below.$key.clone()),)+
                 }
             }
 
-            /// Whether nothing is said.
+            /// Whether it has no key.
             pub(crate) fn is_empty(&self) -> bool {
                 $(self.$key.is_none())&&+
             }
@@ -117,7 +117,7 @@ macro_rules! quota {
         }
 
         impl $name {
-            /// Its values for the keys that every level has.
+            /// The keys that every level has.
             pub(crate) fn layer(&self) -> QuotaOverride {
                 QuotaOverride { $($key: self.$key.clone(),)+ }
             }
@@ -214,7 +214,7 @@ impl Quota {
     pub(crate) fn of<'a>(layer: &QuotaOverride, mig_types: impl Iterator<Item = &'a str>) -> Self {
         let mut quota = Self::of_keys(layer);
         if let Some(mig) = &layer.mig {
-            // A user cannot have a type that is not named.
+            // A user cannot have instances of a type that is not named.
             let unnamed = mig_types.filter(|&name| !mig.0.contains_key(name));
             quota.mig.extend(unnamed.map(|name| (name.to_string(), 0)));
         }
@@ -227,8 +227,8 @@ impl Quota {
 pub enum Weights {
     /// The GPUs all have the same number of shards.
     Same(u32),
-    /// GPUs of different types, or MIG instances, which weigh nothing. Slurm cannot weigh a request that names no type until
-    /// it has started, so such a request has to name one.
+    /// Each type has its own weight; MIG instances weigh nothing. Slurm can only weigh a request without a type after
+    /// the job has started, so requests have to name a type.
     ByType(BTreeMap<String, u32>),
 }
 
@@ -268,7 +268,7 @@ mod tests {
         let all = ["jobs", "max_shards_per_job", "mig", "shards", "shards_of"];
         assert_eq!(keys(&Quota::default()), all);
         assert!(Quota::default().stricter_than(&own).is_empty());
-        // Limits that another one makes pointless count for nothing.
+        // A limit that another one makes pointless does not count.
         let other = Quota {
             shards: Some(3),
             jobs: Some(2),

@@ -15,7 +15,7 @@ pub enum Allocation {
     Shards {
         /// The GPU's type, where Slurm says it.
         kind: Option<String>,
-        /// How many in all.
+        /// Their number on all GPUs of the node.
         shards: u64,
     },
 }
@@ -66,7 +66,7 @@ impl Allocation {
         found
     }
 
-    /// The smaller part first: in doubt a job gets less.
+    /// Which answer counts in doubt: the one with the lowest rank, a smaller part before a larger one.
     fn rank(&self) -> (u8, u64) {
         match self {
             Self::Shards { shards, .. } => (0, *shards),
@@ -77,8 +77,8 @@ impl Allocation {
     }
 }
 
-/// The `GRES=` words of the answer that may be about `node`. There is more than one where Slurm names nodes together, and
-/// where the user chose words that look alike.
+/// The `GRES=` words of the answer that may be about `node`. There are several if Slurm names nodes together, or if the
+/// user chose words that look like Slurm's.
 pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
     let mut here = Vec::new();
     let mut elsewhere = Vec::new();
@@ -87,8 +87,8 @@ pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
         if let Some(list) = word.strip_prefix("Nodes=") {
             nodes = list;
         } else if let Some(gres) = word.strip_prefix("GRES=") {
-            // A range of nodes may hold this one. It is never passed over: the line also has words that the
-            // user chose, and a `Nodes=... GRES=...` among them must not win over the real one.
+            // A range of nodes may include this one, so it always counts. The line also has words that the user chose,
+            // and a `Nodes=... GRES=...` among them must not win over the real one.
             if nodes == node || nodes.contains('[') {
                 here.push(gres);
             } else {
@@ -96,7 +96,7 @@ pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
             }
         }
     }
-    // No group says it is this node's: any may be.
+    // No group names this node alone, so any group may be its own.
     if here.is_empty() { elsewhere } else { here }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_own_words_never_give_him_more() {
+    fn a_users_own_words_never_give_the_job_more() {
         let real = [
             "Nodes=n1 CPU_IDs=0 GRES=shard:l40s:1(IDX:0)",
             "Nodes=n[1-2] CPU_IDs=0 GRES=shard:l40s:1(0/4)",

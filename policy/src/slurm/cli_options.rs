@@ -6,7 +6,7 @@ use crate::slurm::job_request::Request;
 use crate::slurm::release::SlurmVersion;
 use std::fmt;
 
-/// The words of `--exclusive` that ask for whole nodes: what the clients make of none, and the one that 26.05 has for it.
+/// The words of `--exclusive` that ask for whole nodes: the one that clients put for none, and the one that 26.05 has.
 pub const WHOLE_NODES: [&str; 2] = ["exclusive", "allocation"];
 
 /// Whether this word of `--exclusive` asks for whole nodes.
@@ -79,7 +79,7 @@ impl Options {
         self.to_request_marked(version.prefix())
     }
 
-    /// The same with that mark on each GRES that has none.
+    /// The same, with this mark on each GRES without a mark.
     pub fn to_request_marked(&self, prefix: Prefix) -> Result<Request, OptionError> {
         let gpus = |value: &Option<String>| value.as_deref().map(|value| as_gpus(value, prefix));
         let gres = self

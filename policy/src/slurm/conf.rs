@@ -1,9 +1,9 @@
 //! slurm.conf, the files like it, and the lines that scontrol prints.
 
-/// Whether `SchedulerParameters` has `extra_constraints`: then Slurm reads a job's `extra` as an expression, and it
-/// cannot carry text.
+/// Whether `SchedulerParameters` has `extra_constraints`. With it, Slurm reads a job's `extra` as an expression, so
+/// `extra` cannot carry a tag.
 ///
-/// Looks at this file alone, not at those that it includes; `[tag] field` in policy.toml says it for those.
+/// Only this file is read, and not the files that it includes. For settings there, policy.toml has `[tag] field`.
 ///
 /// ```
 /// use softmig_policy::slurm::conf::parses_extra;
@@ -16,7 +16,7 @@ pub fn parses_extra(slurm_conf: &str) -> bool {
         .any(|word| word.trim().eq_ignore_ascii_case("extra_constraints"))
 }
 
-/// The folder in which slurmctld keeps what it has to know after a restart, where this file says it.
+/// The folder in which slurmctld keeps its state; `None` if this file does not name it.
 ///
 /// ```
 /// use softmig_policy::slurm::conf::state_save_location;
@@ -28,7 +28,7 @@ pub fn state_save_location(slurm_conf: &str) -> Option<String> {
     folder.starts_with('/').then_some(folder)
 }
 
-/// The values of a key; the same key twice is for Slurm to judge.
+/// The values of a key, of which there are several if the file has it more than once.
 fn values(slurm_conf: &str, key: &str) -> Vec<String> {
     let lines = lines(slurm_conf).into_iter();
     lines
@@ -68,7 +68,7 @@ fn without_comment(line: &str) -> &str {
     comment.map_or(line, |(at, _)| line.get(..at).unwrap_or(line))
 }
 
-/// The words of a line of a configuration file, such as `CPUs=64`. A value in quotes may have blanks, and there may be some
+/// The words of a line of a configuration file, such as `CPUs=64`. A value in quotes may have blanks, and blanks may be
 /// around the equals sign.
 pub fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];

@@ -7,7 +7,7 @@ use crate::slurm::gres::{Item, item, placed_items, ranges};
 /// GPUs of one node, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuList {
-    /// The indices, in ascending order of appearance.
+    /// The indices, in the order in which Slurm wrote them.
     pub indices: Vec<u32>,
     /// Whether some of the text was not an index.
     pub garbled: bool,
@@ -29,7 +29,7 @@ impl GpuList {
 
     /// A job's GPUs on `node`, from the answer of `scontrol -d -o show job`; `None` if it has none there.
     ///
-    /// The answer also has words that the user chose. Where they name other GPUs, the list is empty.
+    /// The answer also has words that the user chose. If these name other GPUs, the list is empty.
     pub fn on_node(answer: &str, node: &str) -> Option<Self> {
         if Allocation::parse(answer, node) == Allocation::Nothing {
             return None;
@@ -71,7 +71,7 @@ impl GpuList {
         }
     }
 
-    /// A conf names no more.
+    /// Keeps as many GPUs as a job's conf can name. A longer list is garbled.
     fn bounded(mut self) -> Self {
         self.garbled |= self.indices.len() > MAX_GPUS;
         self.indices.truncate(MAX_GPUS);

@@ -1,6 +1,7 @@
 //! The grammar of Slurm's TRES strings: `gres/gpu:l40s.4:1,gres/license:x=2`.
 //!
-//! The prefix of a GRES differs between releases (`release.rs`), and its count may follow `:` or `=`, or be missing. An item that is not about GPUs is kept as the text it came in.
+//! The prefix of a GRES differs between releases (`release.rs`), and its count may follow `:` or `=`, or be missing. An
+//! item that is not about GPUs keeps its text.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,7 +12,7 @@ pub(crate) const MOST_GPUS: u32 = 1024;
 /// How a Slurm version marks a GRES among other TRES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Prefix {
-    /// `gpu:1`, also in options on any command line.
+    /// `gpu:1`. Options on a command line have this form with every release.
     None,
     /// `gres:gpu:1`.
     Colon,
@@ -70,12 +71,12 @@ pub struct Gres<'a> {
     pub name: Name,
     /// The type, if the user named one.
     pub kind: Option<&'a str>,
-    /// How many; `None` when the user left it to Slurm, which takes one.
+    /// The number; `None` if the user gave none, which Slurm takes as one.
     pub count: Option<u64>,
 }
 
 impl Gres<'_> {
-    /// How many.
+    /// The number, which is one if the user gave none.
     pub fn count(&self) -> u64 {
         self.count.unwrap_or(1)
     }
@@ -147,7 +148,7 @@ pub(crate) fn mps(raw: &str) -> Item<'_> {
     item_of(raw, &[Name::Mps])
 }
 
-/// Whether an item is about the GRES of exactly that name, in whatever place of it Slurm would find the name.
+/// Whether an item is about the GRES of exactly this name, anywhere in the item that Slurm would find the name.
 pub(crate) fn is_named(raw: &str, name: &str) -> bool {
     let (_, rest) = Prefix::split(raw);
     after_name(rest, name).is_some() || hides(raw, |rest| after_name(rest, name).is_some())
@@ -177,7 +178,7 @@ fn item_of<'a>(raw: &'a str, names: &[Name]) -> Item<'a> {
     }
 }
 
-/// The name and what follows it, its separator first.
+/// The name, and the text after it, which begins with the separator.
 fn split_name<'a>(text: &'a str, names: &[Name]) -> Option<(Name, &'a str)> {
     names
         .iter()
@@ -189,8 +190,8 @@ fn after_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     (rest.is_empty() || rest.starts_with([':', '='])).then_some(rest)
 }
 
-/// Slurm looks for its prefix anywhere in an item, not only at the start; a request that only Slurm would see is
-/// not left to it.
+/// Whether a request for GPUs begins in the middle of an item. Slurm looks for its prefix anywhere in an item, so it
+/// would see a request that softmig does not.
 fn hides(raw: &str, is_ours: impl Fn(&str) -> bool) -> bool {
     raw.match_indices("gres").any(|(at, mark)| {
         let rest = &raw[at + mark.len()..];
@@ -213,9 +214,9 @@ fn type_and_count(text: &str, separator: char) -> Option<(Option<&str>, Option<u
 }
 
 fn kind(text: &str) -> Option<&str> {
-    // Wider than the catalogue's names: `nvidia_a100_1g.5gb+me` is a type too, and not ours.
+    // More letters than types of policy.toml may have: `nvidia_a100_1g.5gb+me` is also a type of Slurm's.
     let known = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b':' | b'=' | b'/');
-    // A sign would make it a number to Slurm.
+    // Slurm would read a text with a sign as a number.
     let starts = text.starts_with(|first: char| first.is_ascii_alphanumeric());
     (starts && text.bytes().all(known) && count(text).is_none()).then_some(text)
 }

@@ -9,13 +9,13 @@ pub struct Configured {
     pub name: String,
     /// Its type, where it has one.
     pub kind: Option<String>,
-    /// How many.
+    /// The number of them.
     pub count: u64,
 }
 
 impl Configured {
-    /// Reads such a list; a TRES that is not a GRES counts as one of its name. Anything else is passed over: Slurm has read the
-    /// line before.
+    /// Reads such a list; a TRES that is not a GRES counts as a GRES of its name. Other text is passed over, since
+    /// Slurm has read the line before.
     ///
     /// ```
     /// use softmig_policy::slurm::gres_list::Configured;

@@ -2,34 +2,34 @@
 
 use std::collections::BTreeMap;
 
-/// No cluster has more nodes; a list that promises more is a mistake.
+/// The most names of a list. No cluster has more nodes, so a longer list is a mistake.
 const MOST: usize = 100_000;
 
-/// No name is longer, nor a device's path in gres.conf.
+/// The most letters of a name. Neither a node's name nor a device's path in gres.conf is longer.
 const LONGEST: usize = 255;
 
 /// The reason why a text is not a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostlistError {
-    /// Half a bracket.
+    /// A bracket is missing.
     #[error("has a bracket without its other")]
     Bracket,
-    /// Something in brackets that does not count.
+    /// The brackets have text that is neither a number nor a range.
     #[error("has \"{0}\" in brackets, which is neither a number nor two, such as 01-04")]
     Range(String),
     /// The second number is below the first.
     #[error("has \"{0}\" in brackets, which counts backwards")]
     Backwards(String),
-    /// More than there can be.
+    /// It has too many names.
     #[error("means more than {MOST} names")]
     TooMany,
-    /// Longer than one can be.
+    /// It has a name that is too long.
     #[error("has a name of more than {LONGEST} letters")]
     TooLong,
 }
 
-/// The names in a list that an administrator wrote. A list that means too many, or too long ones, is refused before any of
-/// them is made.
+/// The names in a list that an administrator wrote. A list of too many or too long names is refused before any
+/// name is made.
 ///
 /// ```
 /// use softmig_policy::slurm::hostlist::{HostlistError, parse};
@@ -52,8 +52,8 @@ pub fn parse(list: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// The names in a list of Slurm's own, which it has read before. A text that is not a list stays as it is; of too many
-/// names the first ones count.
+/// The names in a list of Slurm's own, which it has read before. A text that is not a list stays as it is. Of too many
+/// names the first ones are returned.
 pub fn expand(list: &str) -> Vec<String> {
     let mut names = Vec::new();
     for part in parts(list) {
@@ -85,7 +85,7 @@ fn parts(list: &str) -> impl Iterator<Item = &str> {
     parts.map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Part of a name: as it is written, or one of these numbers.
+/// A part of a name: a fixed text, or a number of a range.
 enum Piece<'a> {
     Text(&'a str),
     Numbers(Vec<Range>),
@@ -142,7 +142,7 @@ fn range(text: &str) -> Result<Range, HostlistError> {
             to,
             width: first.len(),
         }),
-        // Where a second bracket opens, the first has lost its other.
+        // A second bracket opens before the first one was closed.
         _ if text.contains('[') => Err(HostlistError::Bracket),
         _ => Err(HostlistError::Range(text.to_string())),
     }
@@ -165,7 +165,7 @@ fn count(pieces: &[Piece<'_>]) -> Option<usize> {
     })
 }
 
-/// All of them; they were counted before.
+/// All names of these pieces. [`count`] has found that they are not too many.
 fn names_of(pieces: &[Piece<'_>]) -> Vec<String> {
     let mut names = vec![String::new()];
     for piece in pieces {
@@ -188,7 +188,7 @@ fn names_of(pieces: &[Piece<'_>]) -> Vec<String> {
 
 /// The shortest list for these names: `gpu[01-04,07]`.
 pub fn compress<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    // By the text before the number at the end, and the number's width.
+    // The key is the text before the number at the end, and the number's width.
     let mut groups: BTreeMap<(&str, usize), Vec<usize>> = BTreeMap::new();
     let mut lists: Vec<String> = Vec::new();
     for name in names {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_told() {
+    fn a_text_that_is_not_a_list_gets_its_reason() {
         let range = |text: &str| HostlistError::Range(text.into());
         for (list, error) in [
             ("n[1-2", HostlistError::Bracket),
@@ -284,7 +284,7 @@ mod tests {
             ("n[1-1000]m[1-1000]".into(), HostlistError::TooMany),
             (many("n[1-60000],", 2000), HostlistError::TooMany),
             (format!("n{}", many("[0-1]", 60)), HostlistError::TooMany),
-            // Neither many pieces nor a long name go deep.
+            // Neither many pieces nor a long name need a deep stack.
             (format!("n{}", many("[1]", 300_000)), HostlistError::TooLong),
             (
                 format!("{}[1-9999]", many("n", 1000)),

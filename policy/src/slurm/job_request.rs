@@ -5,7 +5,7 @@ use crate::slurm::gres::{Item, Prefix, items};
 /// The part of a job's request that is about GPUs. `None` is a field the user left unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// `--gres` and `--gpus-per-node`; where every slice ends up.
+    /// `--gres` and `--gpus-per-node`. Every slice is written to this field in the end.
     pub tres_per_node: Option<String>,
     /// `--gpus`.
     pub tres_per_job: Option<String>,
@@ -65,7 +65,7 @@ impl Request {
         self.tres().next().is_some()
     }
 
-    /// How the request marks its GRES, where it does.
+    /// The mark of its GRES; `None` if they have no mark.
     pub fn prefix(&self) -> Option<Prefix> {
         self.tres()
             .flat_map(|(_, text)| items(text))
@@ -75,7 +75,7 @@ impl Request {
             })
     }
 
-    /// The field of that place.
+    /// The field for this unit.
     pub(crate) fn tres_mut(&mut self, place: CountedPer) -> &mut Option<String> {
         match place {
             CountedPer::Node => &mut self.tres_per_node,
@@ -85,17 +85,17 @@ impl Request {
         }
     }
 
-    /// The job's tasks, where all of them are on one node.
+    /// The number of the job's tasks, for a job whose tasks are all on one node.
     pub(crate) fn tasks(&self) -> u32 {
         self.num_tasks.or(self.ntasks_per_node).unwrap_or(1).max(1)
     }
 
-    /// The least nodes that it runs on.
+    /// The smallest number of nodes that it may run on.
     pub(crate) fn nodes(&self) -> u64 {
         u64::from(self.min_nodes.unwrap_or(1).max(1))
     }
 
-    /// The least number of something in the whole job, if the job asks for `count` in that place.
+    /// The smallest number of something in the whole job, if the job asks for `count` of it in this unit.
     pub(crate) fn in_all(&self, place: CountedPer, count: u64) -> u64 {
         let times = match place {
             CountedPer::Job => 1,
@@ -110,8 +110,8 @@ impl Request {
         count.saturating_mul(times.max(1))
     }
 
-    /// Whether Slurm may give this job GPUs though no field names one: a whole node with all that is in it, or as
-    /// many GPUs as its tasks need.
+    /// Whether Slurm may give this job GPUs although no field asks for them: with a whole node, or by the number of its
+    /// tasks.
     pub(crate) fn implies_gpus(&self) -> bool {
         self.exclusive || self.ntasks_per_tres.is_some()
     }

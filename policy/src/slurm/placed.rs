@@ -28,7 +28,7 @@ pub enum Places {
 /// The shards of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Used; `None` where the GPU is used as a whole.
+    /// Used; `None` if the GPU is used as a whole.
     pub used: Option<u64>,
     /// All that the GPU has.
     pub of: u64,
@@ -50,12 +50,12 @@ impl Placed {
             .collect()
     }
 
-    /// How many of them a GPU of the node has, by its index; `None` where that is not known.
+    /// How many of them a GPU of the node has, by its index; `None` if that is not known.
     pub fn on(&self, index: u32) -> Option<u64> {
         match &self.places {
             Places::Unknown => None,
             Places::Indices(indices) if !indices.contains(&index) => Some(0),
-            // One each, or all on one.
+            // One on each GPU, or all on one GPU.
             Places::Indices(indices) if self.gres.count == indices.len() as u64 => Some(1),
             Places::Indices(indices) => (indices.len() == 1).then_some(self.gres.count),
             Places::Parts(parts) => {
@@ -68,8 +68,8 @@ impl Placed {
 
 /// A job's GRES on each of its nodes, from its line of `scontrol -d -o show job`.
 ///
-/// The line also has words that the job's user chose. So a node counts only if `is_its` knows it for the job's, and one that
-/// is named twice with different GRES has none: what is there is not known.
+/// The line also has words that the job's user chose. So a node counts only if `is_its` says that it is the job's. A
+/// node that is named twice with different GRES has `None`: its GRES are not known.
 pub fn of_job(line: &str, is_its: impl Fn(&str) -> bool) -> Vec<(String, Option<Vec<Placed>>)> {
     let mut found: Vec<(String, Option<Vec<Placed>>)> = Vec::new();
     let mut nodes = Vec::new();
@@ -99,7 +99,7 @@ fn placed(item: &str, places: Option<&str>) -> Option<Placed> {
             None => parts_of(places).map_or(Places::Unknown, Places::Parts),
         },
     };
-    // Without brackets they may be anywhere.
+    // Without brackets, the places are not known.
     let places = match places {
         Places::Indices(indices) if indices.is_empty() && gres.count > 0 => Places::Unknown,
         places => places,

@@ -3,9 +3,9 @@
 //! Each difference has a name here, and no other file compares releases. The first release of each is the one that
 //! Slurm's sources and notes name. "Seen" says on which releases a cluster was tried.
 //!
-//! Two differences are told by Slurm itself where no release is known: `job-submit` looks whether Slurm gives scripts
-//! `ESLURM_INVALID_GRES`, which came with `extra` in the prolog (23.02), and the prolog takes from its environment what
-//! is there (`SLURM_JOB_START_TIME` from 23.02, `SLURM_JOB_GID` from 23.11, `SLURM_JOB_SLUID` from 25.11).
+//! Two differences can be seen in Slurm itself where the release is not known. `job-submit` looks whether Slurm gives
+//! scripts `ESLURM_INVALID_GRES`, which came with `extra` in the prolog (23.02). The prolog uses the variables that are
+//! in its environment (`SLURM_JOB_START_TIME` from 23.02, `SLURM_JOB_GID` from 23.11, `SLURM_JOB_SLUID` from 25.11).
 
 use crate::slurm::gres::Prefix;
 use std::fmt;
@@ -18,8 +18,8 @@ pub struct SlurmVersion {
     pub major: u8,
     /// The month.
     pub minor: u8,
-    /// The third number. A release that is given without it counts as the first of its month, which lacks what later
-    /// ones added.
+    /// The third number. A release without it counts as the first of its month, which lacks the additions of later
+    /// ones.
     pub micro: u8,
 }
 
@@ -83,7 +83,7 @@ differences! {
     reserves_gpus RESERVES_GPUS = 23 11;
     /// Drains a node with shards of some of its GPUs' types and not of others.
     drains_without_all_shards DRAINS_WITHOUT_ALL_SHARDS = 23 11;
-    /// Runs the programs of all lines of Prolog= and Epilog=. Seen on 24.11; on 22.05 the last line counts alone.
+    /// Runs the programs of all lines of Prolog= and Epilog=. Seen on 24.11; on 22.05 only the last line counts.
     adds_programs_up ADDS_PROGRAMS_UP = 24 11;
     /// Keeps upper and lower case of an AdminComment that sacctmgr sets. Seen on 24.11; 22.05 makes all of it lower case, which
     /// destroys base64. Releases between were not tried.
@@ -110,7 +110,7 @@ impl fmt::Display for SlurmVersion {
 impl FromStr for SlurmVersion {
     type Err = String;
 
-    /// Also as `sinfo --version` prints it: `slurm 24.11.5`, from Debian `slurm-wlm 24.11.5`.
+    /// Also reads what `sinfo --version` prints: `slurm 24.11.5`, or `slurm-wlm 24.11.5` on Debian.
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let (["slurm" | "slurm-wlm", numbers] | [numbers]) = words.as_slice() else {

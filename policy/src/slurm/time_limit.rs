@@ -8,8 +8,8 @@ use std::fmt;
 pub struct WallTime(u32);
 
 impl WallTime {
-    /// Slurm's words for a time: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes and
-    /// days-hours:minutes:seconds. Seconds count as the minute that they begin, as in Slurm.
+    /// Reads a time in Slurm's forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes
+    /// and days-hours:minutes:seconds. A minute that has begun counts as a whole one, as in Slurm.
     ///
     /// ```
     /// use softmig_policy::WallTime;
@@ -77,8 +77,8 @@ impl<'de> Deserialize<'de> for WallTime {
 }
 
 impl WallTime {
-    /// Reads a limit as policy.toml takes it, with its unit plain: "24" and "4:00" are minutes to Slurm, and often
-    /// meant as hours.
+    /// Reads a limit of policy.toml, which must say its unit. Slurm takes "24" and "4:00" as minutes, but they are
+    /// often meant as hours.
     fn parse_in_full(text: &str) -> Result<Self, String> {
         const WRITE: &str = "write for example \"4:00:00\" or \"7-00:00:00\"";
         let time = Self::parse(text).ok_or_else(|| format!("\"{text}\" is no time; {WRITE}"))?;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn a_text_that_is_not_a_time_is_refused() {
         for text in [
             "",
             "0",

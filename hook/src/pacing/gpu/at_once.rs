@@ -66,8 +66,8 @@ impl Samples {
         }
     }
 
-    /// The part of the time since the last sample that counts as work. A launch that finds nothing before it is on its way
-    /// to the GPU for a while, and its end is seen a while late.
+    /// The part of the time since the last sample that counts as work. A launch on an idle GPU takes a while to get
+    /// there, and its end is seen a while late; neither counts.
     fn counted(&mut self, now: u64, has_work: bool, launched: u32) -> u64 {
         /// Both times together, for each launch: less than was measured (docs/gpu-time.md).
         const UNSEEN_PER_LAUNCH_NS: u64 = 3_000;
@@ -89,7 +89,7 @@ impl Samples {
             (true, false) | (false, true) => passed / 2,
         };
         let unseen = UNSEEN_PER_LAUNCH_NS.saturating_mul(launched.into());
-        // Launches beside long work are on their way, too: they must not make it free.
+        // Launches beside long work are also on their way. They must not make the long work free.
         let unseen = if is_single { unseen.min(work / 4) } else { 0 };
         work.saturating_sub(unseen)
     }
@@ -125,7 +125,8 @@ impl PacedGpu {
         }
     }
 
-    /// The call of such a launch has ended. If it took long, the sampling thread may have found nothing and gone to sleep.
+    /// Notes that the call of a launch has ended. If the call took long, the sampling thread may have found no work and
+    /// gone to sleep, so it is woken.
     #[inline]
     pub(super) fn launched_at_once(&self, slot: Option<&StreamSlot>) {
         if self.turns.are_sampled() {
@@ -150,7 +151,7 @@ impl PacedGpu {
         has_work || launched > 0
     }
 
-    /// From here on each launch wakes the thread that samples. Returns whether there was one that did not see this.
+    /// From now on each launch wakes the sampling thread. Returns whether a launch may have come too early to see that.
     pub(super) fn stop_sampling(&self) -> bool {
         /// Far longer than a processor takes to show others what it wrote.
         const VISIBLE_AFTER_NS: u64 = 50_000;
@@ -186,18 +187,18 @@ impl PacedGpu {
                 let slots = slots.filter(move |slot| (slot.since() >= last) == are_latest);
                 slots.filter(move |slot| !slot.is_done() || slot.since() > recently)
             };
-            // Of too many, others each time.
+            // If there are too many streams, each sample asks others of them.
             let more = slots().count().saturating_sub(MAX_SAMPLED) as u64;
             let first = scattered(now).wrapping_mul(more.saturating_add(1)) >> 32;
             let mut asked = slots().skip(first as usize).take(MAX_SAMPLED);
-            // A thread that has the events of a stream is at work there.
+            // A thread that holds the events of a stream is at work there.
             asked.any(|slot| slot.try_marks(|slot, _| is_busy(slot, now)).unwrap_or(true))
         };
         ask(true) || ask(false)
     }
 }
 
-/// Whether a slot's stream has work. Another thread's own cannot be asked, nor one that captures.
+/// Whether a slot's stream has work. Another thread's own stream cannot be asked, and neither can one that captures.
 fn is_busy(slot: &StreamSlot, now: u64) -> bool {
     let Some(stream) = slot.stream() else {
         let age = now.saturating_sub(slot.since());
