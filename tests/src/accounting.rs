@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_has_no_line() {
+    fn unwanted_settings_have_no_line() {
         let lines = Accounting::new()
             .tres(&[])
             .enforce("")

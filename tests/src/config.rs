@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_included_is_not_said_twice() {
+    fn included_settings_are_not_written_twice() {
         let mut config = config(vec![Gpus::l40s(1)]);
         config.include = Some(Include {
             name: "site.conf".into(),

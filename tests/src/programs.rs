@@ -251,7 +251,7 @@ mod tests {
     const LINKED: &Program = &Program::new("./linked");
 
     #[test]
-    fn a_run_without_the_library_is_no_proof() {
+    fn a_run_without_the_library_proves_nothing() {
         let without = Said::new(0, "libsoftmig: not mapped\ncuInit: 0\n", "");
         let with = Said::new(0, "libsoftmig: mapped\ncuInit: 0\n", "");
         assert_eq!(with.complaint(LINKED, &without), None);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_the_body_is_left_out() {
+    fn text_after_the_body_is_left_out() {
         let reply = parse(
             "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"job_id\":7}Connection: Close\r\n\r\n",
         );

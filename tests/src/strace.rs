@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_on_top_is_found_however_often_it_was_there_before() {
+    fn an_additional_call_is_found_although_the_same_was_there_before() {
         let one = trace("umask(022) = 0\numask(022) = 0\nclose(3) = 0\n");
         let other = trace("close(3) = 0\numask(022) = 0\n");
         assert_eq!(one.beyond(&other), ["umask(022) = 0"]);

@@ -15,7 +15,7 @@ on_each_slurm!(
     a_split_array_can_be_changed_as_a_whole,
     nothing_a_user_writes_looks_like_a_line_of_the_log,
     a_change_that_fails_half_way_lifts_no_limit,
-    a_change_that_is_no_slice_is_refused,
+    a_change_that_does_not_ask_for_a_slice_is_refused,
 );
 
 const POLICY: &str = "/etc/softmig/policy.toml";
@@ -301,7 +301,7 @@ fn a_change_that_fails_half_way_lifts_no_limit(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn a_change_that_is_no_slice_is_refused(slurm: Slurm) -> Result<()> {
+fn a_change_that_does_not_ask_for_a_slice_is_refused(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).nodes(2).start()?;
     let job = quarter(&cluster)?;
     let before = record(&cluster, job)?;

@@ -44,10 +44,10 @@ in_each_lua!(
     the_policy_that_is_in_force_is_told_once,
     a_slice_is_granted,
     a_refusal_reaches_the_user_word_for_word,
-    what_is_not_a_slice_is_not_touched,
+    a_job_without_a_slice_is_not_touched,
     an_error_of_slurms_refuses_a_slice_and_passes_the_rest,
     a_field_that_raises_an_error_counts_as_not_set,
-    text_that_is_no_utf8_does_no_harm,
+    text_that_is_not_utf8_does_no_harm,
     a_client_is_given_the_translation,
     a_client_without_a_module_lets_all_pass,
 );
@@ -95,7 +95,7 @@ fn a_refusal_reaches_the_user_word_for_word(version: &str) -> Result<()> {
     Ok(())
 }
 
-fn what_is_not_a_slice_is_not_touched(version: &str) -> Result<()> {
+fn a_job_without_a_slice_is_not_touched(version: &str) -> Result<()> {
     let said = lua(
         version,
         &format!(
@@ -151,7 +151,7 @@ fn a_field_that_raises_an_error_counts_as_not_set(version: &str) -> Result<()> {
     Ok(())
 }
 
-fn text_that_is_no_utf8_does_no_harm(version: &str) -> Result<()> {
+fn text_that_is_not_utf8_does_no_harm(version: &str) -> Result<()> {
     let said = lua(
         version,
         &format!(

@@ -9,7 +9,7 @@ use softmig_tests::config::{FIRST_NODE_PORT, cgroups_usable};
 use softmig_tests::softmig::stage;
 use softmig_tests::{Accounting, Cluster, Gpus, Slurm, on_each_slurm};
 
-on_each_slurm!(seldom on 26.05: what_the_site_had_holds_beside_softmig);
+on_each_slurm!(seldom on 26.05: the_sites_own_settings_hold_beside_softmigs);
 
 /// The findings of softmig's first trial on such a site, by the numbers of that report, and the tests that provoke them:
 /// a file below the workspace, and a function in it.
@@ -34,7 +34,7 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     (
         2,
         "tests/tests/node.rs",
-        "what_the_library_reports_is_what_is_shown",
+        "softmig_node_shows_the_findings_of_the_library",
     ),
     // Without the client's script or module no job could be submitted.
     (
@@ -55,7 +55,7 @@ const FINDINGS: [(u8, &str, &str); 15] = [
     (
         7,
         "tests/tests/scripts.rs",
-        "what_keeps_slurmctld_from_starting_is_found_without_it",
+        "a_fault_that_keeps_slurmctld_from_starting_is_found_without_it",
     ),
     // The reservation of a kept GPU moved to another node.
     (
@@ -173,7 +173,7 @@ fn site(slurm: Slurm, tag: &str) -> Result<Cluster> {
         .start()
 }
 
-fn what_the_site_had_holds_beside_softmig(slurm: Slurm) -> Result<()> {
+fn the_sites_own_settings_hold_beside_softmigs(slurm: Slurm) -> Result<()> {
     let tag = unique_tag();
     let cluster = site(slurm, &tag)?;
     root(&cluster, &INSTALL.replace("TAG", &tag))?;

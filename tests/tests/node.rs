@@ -327,7 +327,7 @@ fn without_slurmctld_the_switch_waits_for_jobs_that_have_no_conf(slurm: Slurm) -
 }
 
 #[test]
-fn what_the_library_reports_is_what_is_shown() -> Result<()> {
+fn softmig_node_shows_the_findings_of_the_library() -> Result<()> {
     let cluster = installed(Slurm::V22_05).programs().start()?;
     let node = cluster.node(0);
     node.start_driver()?;

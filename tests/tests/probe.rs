@@ -7,7 +7,7 @@ use softmig_tests::programs::{LIBRARY, PRELOAD};
 use softmig_tests::softmig::{installed, stage};
 use softmig_tests::{Gpus, Output, Root, Slurm, on_each_slurm};
 
-on_each_slurm!(seldom on 26.05: who_has_a_slice_is_shown_no_slice_for_a_gpu);
+on_each_slurm!(seldom on 26.05: a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu);
 
 const PROBE: [&str; 3] = ["softmig", "probe", "--json"];
 
@@ -80,7 +80,7 @@ fn a_node_without_a_driver_has_nothing_to_probe() -> Result<()> {
 }
 
 /// The library is in every process there, and shows a user of slices no more than those, in jobs and out of them.
-fn who_has_a_slice_is_shown_no_slice_for_a_gpu(slurm: Slurm) -> Result<()> {
+fn a_job_with_a_slice_is_not_shown_the_slice_as_a_gpu(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm)
         .programs()
         .gpus([Gpus::l40s(1)])

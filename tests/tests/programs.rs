@@ -126,7 +126,7 @@ fn address_sanitizer_wants_to_be_first() -> Result<()> {
 }
 
 #[test]
-fn what_a_static_program_starts_has_the_library_again() -> Result<()> {
+fn programs_that_a_static_program_starts_have_the_library_again() -> Result<()> {
     let machine = machine()?;
     preload(&machine)?;
     for command in ["./static", "./static-pie", "./musl", "./musl-static"] {

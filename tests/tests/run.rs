@@ -206,7 +206,7 @@ fn on_a_node_that_observes_nothing_is_refused_and_that_is_said() -> Result<()> {
 }
 
 #[test]
-fn what_is_refused_goes_to_the_users_own_file_where_he_names_one() -> Result<()> {
+fn a_refusal_goes_to_the_file_that_the_user_names() -> Result<()> {
     let (machine, _driver) = start(&root())?;
     // In a run, and with the variables alone.
     let alone = format!("LD_PRELOAD={LIBRARY} CUDA_DEVICE_MEMORY_LIMIT=1g take 2000");

@@ -7,7 +7,7 @@ use softmig_tests::{Cluster, Output, Slurm, on_each_slurm};
 on_each_slurm!(
     seldom on 26.05:
     a_job_with_a_slice_sees_its_own_processes_only,
-    who_has_no_slice_sees_what_nvidia_smi_shows,
+    a_job_without_a_slice_sees_the_output_of_nvidia_smi,
     in_nvidia_smis_place_softmig_finds_the_real_one,
 );
 
@@ -134,7 +134,7 @@ fn a_job_with_a_slice_sees_its_own_processes_only(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn who_has_no_slice_sees_what_nvidia_smi_shows(slurm: Slurm) -> Result<()> {
+fn a_job_without_a_slice_sees_the_output_of_nvidia_smi(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let node = site.cluster.node(0);
     for user in ["root", "alice"] {

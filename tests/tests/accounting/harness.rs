@@ -8,8 +8,8 @@ use super::cluster;
 on_each_slurm!(
     seldom on 26.05:
     jobs_are_kept,
-    who_is_in_no_account_is_refused,
-    what_is_not_enforced_is_not_refused,
+    a_user_without_an_account_is_refused,
+    a_limit_that_is_not_enforced_refuses_no_job,
     changes_are_known_at_once,
     a_change_that_is_refused_says_why,
     jobs_run_while_slurmdbd_is_away,
@@ -41,7 +41,7 @@ fn jobs_are_kept(slurm: Slurm) -> Result<()> {
     wait_sacct(&cluster, job, columns, expected)
 }
 
-fn who_is_in_no_account_is_refused(slurm: Slurm) -> Result<()> {
+fn a_user_without_an_account_is_refused(slurm: Slurm) -> Result<()> {
     let accounts = Accounting::new().account("physics", &["alice"]);
     let cluster = Cluster::builder(slurm).accounting(accounts).start()?;
     let job = cluster.user("alice").sbatch(&[], "true")?;
@@ -55,7 +55,7 @@ fn who_is_in_no_account_is_refused(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn what_is_not_enforced_is_not_refused(slurm: Slurm) -> Result<()> {
+fn a_limit_that_is_not_enforced_refuses_no_job(slurm: Slurm) -> Result<()> {
     let accounts = Accounting::new()
         .account("physics", &["alice"])
         .enforce("")

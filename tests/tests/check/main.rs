@@ -12,7 +12,7 @@ use softmig_tests::{Accounting, Builder, Cluster, Gpus, Output, Slurm, on_each_s
 
 on_each_slurm!(
     a_right_cluster_is_clean,
-    what_slurm_has_otherwise_is_found,
+    wrong_settings_of_slurm_are_found,
     gres_conf_and_scripts_are_found_beside_slurm_conf,
     reservations_partitions_and_times_are_looked_at,
     ways_past_the_policy_are_found,
@@ -105,7 +105,7 @@ fn a_right_cluster_is_clean(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn what_slurm_has_otherwise_is_found(slurm: Slurm) -> Result<()> {
+fn wrong_settings_of_slurm_are_found(slurm: Slurm) -> Result<()> {
     let mut builder = site(slurm)
         .gpus([Gpus::l40s(4).shards(8)])
         .job_submit(false)

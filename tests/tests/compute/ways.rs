@@ -190,7 +190,7 @@ fn kernels_of_mixed_lengths_are_held() -> Result<()> {
 
 /// At lengths where waiting for each is not what holds them back.
 #[test]
-fn who_waits_for_each_kernel_is_held() -> Result<()> {
+fn a_job_that_waits_for_each_kernel_is_held() -> Result<()> {
     let client = Paced {
         nanoseconds: "400000",
         ..Paced::by("sync")
@@ -258,7 +258,7 @@ fn shares_are_exact_to_a_tenth_of_a_percent() -> Result<()> {
 
 /// A client below its share loses nothing.
 #[test]
-fn who_is_mostly_idle_keeps_its_own_pace() -> Result<()> {
+fn a_job_that_is_mostly_idle_keeps_its_own_pace() -> Result<()> {
     let stand = Stand::new()?;
     let client = Paced {
         nanoseconds: "1000000",

@@ -179,7 +179,7 @@ const SECOND_COPY: &str =
 const ON_ITS_GPUS: &str = "outside every job: limited as the jobs on its GPUs";
 
 #[test]
-fn what_is_said_before_a_look_belongs_to_it() {
+fn lines_before_an_answer_belong_to_it() {
     let text = "2026-11-21T06:45:40Z softmig[812] job 12: limited to 11366 MiB and 25 % of the time of each GPU (hard)\n\
                 2026-11-21T06:45:40Z softmig[812] job 12: refused cuMemAlloc_v2: it is of a second copy of the driver: load the driver once (1)\n\
                 whose: library=1 cuInit=0 copy=801\nwhose: library=0 cuInit=0 copy=201\n";

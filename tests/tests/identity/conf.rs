@@ -13,7 +13,7 @@ on_each_slurm!(
     a_conf_that_is_not_roots_own_gives_no_gpu,
     a_damaged_conf_leaves_sessions_of_its_user_without_gpu,
     a_user_cannot_write_his_conf_as_root_of_a_namespace,
-    who_covers_the_confs_gets_no_gpu,
+    a_process_that_covers_the_confs_gets_no_gpu,
     a_changed_conf_holds_for_processes_started_later,
 );
 
@@ -145,7 +145,7 @@ fn a_user_cannot_write_his_conf_as_root_of_a_namespace(slurm: Slurm) -> Result<(
 }
 
 /// The user could also cover the library. The monitor sees what a user's own mounts hide.
-fn who_covers_the_confs_gets_no_gpu(slurm: Slurm) -> Result<()> {
+fn a_process_that_covers_the_confs_gets_no_gpu(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let cover = "mount -t tmpfs none /run/softmig && exec whose";
     let script = format!("unshare --map-root-user --mount sh -c '{cover}'");

@@ -10,18 +10,18 @@ on_each_slurm!(
     an_empty_environment_hides_no_job,
     another_jobs_number_in_the_environment_changes_nothing,
     variables_of_the_c_library_are_not_heard_inside_a_job,
-    a_job_that_asks_for_silence_is_held_all_the_same,
+    a_job_that_asks_for_silence_keeps_its_limits,
     a_daemon_stays_in_its_job,
     a_process_without_its_first_thread_stays_in_its_job,
     nothing_of_a_step_outlives_it,
     a_user_namespace_hides_no_job,
-    who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus,
-    who_hides_his_control_group_on_gpus_without_slices_is_left_alone,
-    who_covers_proc_gets_the_smallest_slice_on_its_gpus,
+    a_process_that_hides_its_control_group_gets_the_smallest_slice_on_its_gpus,
+    a_process_that_hides_its_control_group_on_gpus_without_slices_is_left_alone,
+    a_process_that_covers_proc_gets_the_smallest_slice_on_its_gpus,
     a_root_folder_without_proc_hides_no_gpu,
     a_copy_of_the_driver_under_another_name_is_known,
-    who_puts_a_library_before_softmigs_gets_no_gpu,
-    what_is_started_without_a_gpu_gets_none,
+    a_library_before_softmigs_gets_no_gpu,
+    a_program_that_is_started_without_a_gpu_gets_none,
     a_job_without_limits_keeps_its_rights,
     other_libraries_may_come_first,
 );
@@ -52,7 +52,7 @@ fn variables_of_the_c_library_are_not_heard_inside_a_job(slurm: Slurm) -> Result
     )
 }
 
-fn a_job_that_asks_for_silence_is_held_all_the_same(slurm: Slurm) -> Result<()> {
+fn a_job_that_asks_for_silence_keeps_its_limits(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     for level in ["0", "1", "", "9", "-1", "3x"] {
         let said = site.step(
@@ -110,7 +110,9 @@ const HIDDEN: [&str; 3] = [
     "unshare --map-root-user --cgroup --mount --pid --fork whose",
 ];
 
-fn who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus(slurm: Slurm) -> Result<()> {
+fn a_process_that_hides_its_control_group_gets_the_smallest_slice_on_its_gpus(
+    slurm: Slurm,
+) -> Result<()> {
     let site = site(slurm)?;
     for script in HIDDEN {
         let smallest = [Answer::limited_as_on_its_gpus(site.quarter)];
@@ -129,7 +131,9 @@ fn who_hides_his_control_group_gets_the_smallest_slice_on_its_gpus(slurm: Slurm)
     Ok(())
 }
 
-fn who_hides_his_control_group_on_gpus_without_slices_is_left_alone(slurm: Slurm) -> Result<()> {
+fn a_process_that_hides_its_control_group_on_gpus_without_slices_is_left_alone(
+    slurm: Slurm,
+) -> Result<()> {
     let site = site(slurm)?;
     for script in HIDDEN {
         let said = site.step(site.whole, script)?;
@@ -142,7 +146,7 @@ fn who_hides_his_control_group_on_gpus_without_slices_is_left_alone(slurm: Slurm
 const WITHOUT_PROC: &str = "unshare --map-root-user --mount sh -c 'mount --bind /proc/driver /mnt && mount -t tmpfs none /proc && \
      mkdir /proc/driver && mount --bind /mnt /proc/driver && exec whose'";
 
-fn who_covers_proc_gets_the_smallest_slice_on_its_gpus(slurm: Slurm) -> Result<()> {
+fn a_process_that_covers_proc_gets_the_smallest_slice_on_its_gpus(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let smallest = [Answer::limited_as_on_its_gpus(site.quarter)];
     assert_eq!(site.step(site.quarter, WITHOUT_PROC)?, smallest);
@@ -189,7 +193,7 @@ const FIRST: [(&str, &str, bool); 9] = [
     ),
 ];
 
-fn who_puts_a_library_before_softmigs_gets_no_gpu(slurm: Slurm) -> Result<()> {
+fn a_library_before_softmigs_gets_no_gpu(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     for (file, words, hides_lookups) in FIRST {
         let script = format!("{words} /opt/programs/whose");
@@ -215,7 +219,7 @@ fn a_job_without_limits_keeps_its_rights(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn what_is_started_without_a_gpu_gets_none(slurm: Slurm) -> Result<()> {
+fn a_program_that_is_started_without_a_gpu_gets_none(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let expected = site.quarter_answer().without_driver();
     let script = "SOFTMIG_LOG_LEVEL=1 LD_PRELOAD=libc.so.6 sh -c 'unset LD_PRELOAD; SOFTMIG_LOG_LEVEL=3 exec whose'";

@@ -16,9 +16,9 @@ on_each_slurm!(
     a_container_with_control_groups_of_its_own_gets_the_smallest_slice_of_its_user,
     a_process_in_two_jobs_at_once_gets_the_smallest_slice_of_its_user,
     a_job_cannot_move_to_another_control_group,
-    a_folder_with_a_jobs_name_below_a_users_own_is_no_job,
+    a_users_folder_with_a_jobs_name_does_not_count_as_a_job,
     a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups,
-    who_leaves_his_job_for_a_control_group_of_his_own_wins_nothing,
+    leaving_the_job_for_a_control_group_of_ones_own_gains_nothing,
 );
 
 fn a_session_that_was_not_adopted_gets_the_smallest_slice_of_its_user(slurm: Slurm) -> Result<()> {
@@ -219,7 +219,7 @@ impl Drop for Delegated<'_> {
 /// Where Slurm has jobs' control groups on these nodes.
 const ALL: &[&str] = &["freezer", "devices", "cpuset", "memory"];
 
-fn a_folder_with_a_jobs_name_below_a_users_own_is_no_job(slurm: Slurm) -> Result<()> {
+fn a_users_folder_with_a_jobs_name_does_not_count_as_a_job(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let delegated = Delegated::new(site.crowded(), ALL)?;
     for folder in [
@@ -258,7 +258,7 @@ fn a_path_that_looks_like_a_jobs_is_none_in_a_namespace_of_control_groups(
     Ok(())
 }
 
-fn who_leaves_his_job_for_a_control_group_of_his_own_wins_nothing(slurm: Slurm) -> Result<()> {
+fn leaving_the_job_for_a_control_group_of_ones_own_gains_nothing(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let folder = format!("slurm/uid_2001/job_{}/step_0", site.whole);
     // All the way out: the smallest slice that the user has here.

@@ -132,7 +132,7 @@ fn the_shipped_library_installs_from_its_own_tree(slurm: Slurm) -> Result<()> {
 }
 
 #[test]
-fn what_others_wrote_into_the_list_stays_as_it_is() -> Result<()> {
+fn other_lines_of_the_preload_list_stay_as_they_are() -> Result<()> {
     let workshop = Workshop::open()?;
     let (library, other) = (workshop.harmless(1)?, workshop.harmless(2)?);
     let theirs = "# ours since 2019\n/root/harmless2.so:/root/harmless2.so\t\n\n/root/harmless2.so";

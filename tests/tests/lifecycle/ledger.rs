@@ -16,7 +16,7 @@ on_each_slurm!(
     a_user_who_fills_his_folder_keeps_no_job_from_starting,
     a_requeued_job_begins_with_an_empty_ledger,
     a_second_prolog_keeps_what_running_processes_wrote,
-    what_users_hold_open_stays_mounted_nowhere,
+    files_that_users_hold_open_stay_mounted_nowhere,
     a_job_in_a_mount_namespace_of_its_own_has_its_ledger,
     an_epilog_killed_at_any_moment_leaves_nothing_for_good,
 );
@@ -180,7 +180,7 @@ fn a_second_prolog_keeps_what_running_processes_wrote(slurm: Slurm) -> Result<()
     wait_until_clean(&cluster, node)
 }
 
-fn what_users_hold_open_stays_mounted_nowhere(slurm: Slurm) -> Result<()> {
+fn files_that_users_hold_open_stay_mounted_nowhere(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm).start()?;
     let node = cluster.node(0);
     let job = cluster

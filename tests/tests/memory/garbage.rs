@@ -68,7 +68,7 @@ fn gets_nothing(spoilt: &Spoilt, how: &str) -> Result<()> {
 }
 
 #[test]
-fn without_a_ledger_that_can_be_trusted_there_is_no_memory() -> Result<()> {
+fn without_a_ledger_that_can_be_trusted_no_memory_is_given() -> Result<()> {
     let spoilt = Spoilt::new()?;
     let path = spoilt.path.as_path();
     gets_nothing(&spoilt, "missing")?;

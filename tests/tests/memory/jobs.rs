@@ -23,7 +23,7 @@ on_each_slurm!(
     a_node_that_observes_refuses_nothing_and_says_what_it_would_have,
     a_job_with_a_whole_gpu_may_have_all_of_it,
     no_variable_gives_a_process_more,
-    what_a_killed_step_held_is_the_next_ones,
+    memory_of_a_killed_step_is_free_for_the_next_one,
     a_requeued_job_has_its_whole_slice_again,
     a_spoilt_ledger_harms_its_own_job_alone,
     programs_with_other_rights_share_the_slice,
@@ -215,7 +215,7 @@ fn no_variable_gives_a_process_more(slurm: Slurm) -> Result<()> {
     other.end()
 }
 
-fn what_a_killed_step_held_is_the_next_ones(slurm: Slurm) -> Result<()> {
+fn memory_of_a_killed_step_is_free_for_the_next_one(slurm: Slurm) -> Result<()> {
     let job = Job::start(slurm, 5, "alice", 1)?;
     let all = job.fill("")?;
     for _ in 0..2 {

@@ -173,7 +173,7 @@ fn a_program_that_a_process_started_keeps_nothing_of_it() -> Result<()> {
 }
 
 #[test]
-fn what_a_program_held_before_exec_is_free_after_it() -> Result<()> {
+fn memory_that_a_program_held_before_exec_is_free_after_it() -> Result<()> {
     let stand = stand()?;
     let said = stand.run(&["lives", "exec"])?;
     said.check()?;
@@ -186,7 +186,7 @@ fn what_a_program_held_before_exec_is_free_after_it() -> Result<()> {
 }
 
 #[test]
-fn who_closes_all_descriptors_keeps_the_account() -> Result<()> {
+fn a_process_that_closes_all_descriptors_stays_charged() -> Result<()> {
     let stand = stand()?;
     let mut client = stand.start(&["lives", "closes"])?;
     client.hears("took: ")?;
@@ -222,7 +222,7 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_counted_on() -> Result<()> {
 }
 
 #[test]
-fn what_was_allocated_in_a_context_goes_with_it() -> Result<()> {
+fn memory_of_a_context_is_freed_with_it() -> Result<()> {
     let stand = stand()?;
     let said = stand.run(&["lives", "resets"])?;
     said.check()?;
@@ -291,7 +291,7 @@ fn two_processes_share_one_slice() -> Result<()> {
 }
 
 #[test]
-fn what_is_trimmed_is_free_for_the_job() -> Result<()> {
+fn memory_that_a_pool_trims_is_free_for_the_job() -> Result<()> {
     let stand = Stand::new(4096)?;
     let mut client = stand.start(&["lives", "trims"])?;
     let mut after = |what: &str| -> Result<u64> {
@@ -316,7 +316,7 @@ fn what_is_trimmed_is_free_for_the_job() -> Result<()> {
 }
 
 #[test]
-fn what_was_mapped_into_arrays_stays_charged() -> Result<()> {
+fn memory_that_was_mapped_into_arrays_stays_charged() -> Result<()> {
     let stand = Stand::new(4096)?;
     let mut client = stand.start(&["lives", "sparse"])?;
     client.hears("given: ")?;
@@ -327,7 +327,7 @@ fn what_was_mapped_into_arrays_stays_charged() -> Result<()> {
 
 /// The rest lies in as many of the driver's pieces as before, and those count.
 #[test]
-fn what_is_freed_in_fragments_is_not_free() -> Result<()> {
+fn memory_that_is_freed_in_fragments_is_not_free() -> Result<()> {
     // The driver does not tell in which pieces an array lies, so the library asks how much all arrays take.
     for (kind, unseen) in [("plain", 0), ("arrays", 8 * MIB)] {
         let stand = Stand::new(2048)?;

@@ -98,7 +98,7 @@ fn a_context_ends_with_all_that_was_taken_in_it() -> Result<()> {
 
 /// A descriptor keeps the memory, which no figure of the driver's then has.
 #[test]
-fn what_a_descriptor_keeps_stays_charged_however_it_is_freed() -> Result<()> {
+fn memory_that_a_descriptor_keeps_stays_charged_however_it_is_freed() -> Result<()> {
     for in_stream in ["0", "1"] {
         let stand = stand(1000)?;
         let said = run(&stand, &["descriptors", in_stream, "300"])?;
@@ -179,7 +179,7 @@ fn memory_that_is_kept_while_it_is_given_back_stays_charged() -> Result<()> {
 
 /// The library remembers what the driver gave, and not what another thread wrote in its place.
 #[test]
-fn an_address_that_another_thread_writes_over_is_no_way_out() -> Result<()> {
+fn an_address_that_another_thread_writes_over_frees_no_charge() -> Result<()> {
     let description = Description::new(&[Gpu::h200(0)]).slow("cuMemAlloc_v2");
     let stand = Stand::with(context() / MIB + 501, description)?;
     let said = run(&stand, &["overwritten", "1000", "10"])?;

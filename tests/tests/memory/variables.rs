@@ -60,7 +60,7 @@ fn a_managed_variable_counts_as_long_as_its_code_is_loaded() -> Result<()> {
 
 /// Its variables are there before any context, and no call need follow.
 #[test]
-fn a_library_that_is_loaded_before_a_context_is_no_way_around() -> Result<()> {
+fn a_library_that_is_loaded_before_a_context_is_charged() -> Result<()> {
     let stand = stand(1000)?;
     for (mib, result, more) in [("900", 0, 900), ("4000", OUT_OF_MEMORY, 0)] {
         let said = run(&stand, &["early", mib])?;

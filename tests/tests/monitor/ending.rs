@@ -13,7 +13,7 @@ use super::{NODE_CONF, on_node_of};
 on_each_slurm!(
     seldom on 26.05:
     an_escape_is_ended_and_its_neighbour_lives,
-    what_would_be_ended_is_told_until_the_administrator_says_more,
+    processes_to_be_ended_are_only_counted_until_the_administrator_says_so,
 );
 
 pub const POLICY: &str = "/etc/softmig/policy.toml";
@@ -143,7 +143,9 @@ fn an_escape_is_ended_and_its_neighbour_lives(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn what_would_be_ended_is_told_until_the_administrator_says_more(slurm: Slurm) -> Result<()> {
+fn processes_to_be_ended_are_only_counted_until_the_administrator_says_so(
+    slurm: Slurm,
+) -> Result<()> {
     let cluster = cluster(slurm, "grace_seconds = 0")?;
     let node = cluster.node(0);
     let _driver = node.start_driver()?;

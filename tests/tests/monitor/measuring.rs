@@ -16,7 +16,7 @@ on_each_slurm!(
     seldom on 26.05:
     each_process_is_its_jobs_or_its_users,
     a_job_that_has_more_than_its_slice_is_told_of,
-    who_takes_turns_is_shown,
+    jobs_that_take_turns_are_shown,
     in_a_job_nothing_is_measured,
 );
 
@@ -184,7 +184,7 @@ fn a_job_that_has_more_than_its_slice_is_told_of(slurm: Slurm) -> Result<()> {
 }
 
 /// Two jobs that launch all the time, one of which is stopped for a while.
-fn who_takes_turns_is_shown(slurm: Slurm) -> Result<()> {
+fn jobs_that_take_turns_are_shown(slurm: Slurm) -> Result<()> {
     let cluster = installed(slurm)
         .programs()
         .gpus([Gpus::l40s(1)])
@@ -326,7 +326,7 @@ fn on_a_mig_gpu_processes_are_shown_and_no_slice_is_judged() -> Result<()> {
 }
 
 #[test]
-fn who_would_be_shown_less_is_told_why() -> Result<()> {
+fn a_caller_who_would_see_less_is_told_why() -> Result<()> {
     let machine = root().start()?;
     for (line, why) in [
         (

@@ -156,7 +156,7 @@ fn ten_commands_lead_to_a_checked_slice(slurm: Slurm) -> Result<()> {
 /// EL's part, as far as it can be had: what rpm installed with glibc 2.31, on a machine with a Slurm that has shards. Debian 11
 /// has one from before them.
 #[test]
-fn what_rpm_installs_leads_there_too() -> Result<()> {
+fn the_rpm_packages_lead_to_a_first_slice_too() -> Result<()> {
     let mut root = Root::oldest();
     for rpm in built("rpm")? {
         let name = rpm.file_name().context("a package without a name")?;

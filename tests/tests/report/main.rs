@@ -12,9 +12,9 @@ on_each_slurm!(
     seldom on 26.05:
     a_job_says_at_its_end_what_it_used,
     the_accounting_gets_a_summary_that_reportseff_reads,
-    what_is_in_the_accounting_stays,
+    a_comment_in_the_accounting_stays,
     without_a_monitor_the_job_ends_as_ever,
-    what_sacct_prints_is_read,
+    the_output_of_sacct_is_read,
     a_user_is_told_of_an_idle_gpu_in_the_jobs_output,
 );
 
@@ -81,7 +81,7 @@ fn a_user_is_told_of_an_idle_gpu_in_the_jobs_output(slurm: Slurm) -> Result<()> 
     Ok(())
 }
 
-fn what_is_in_the_accounting_stays(slurm: Slurm) -> Result<()> {
+fn a_comment_in_the_accounting_stays(slurm: Slurm) -> Result<()> {
     let site = Site::new(slurm, "admin_comment = true\n")?;
     let job = site.start("true")?;
     let comment = ["admincomment=ticket 4711", &format!("jobid={job}")].map(str::to_string);
@@ -108,7 +108,7 @@ fn without_a_monitor_the_job_ends_as_ever(slurm: Slurm) -> Result<()> {
     Ok(())
 }
 
-fn what_sacct_prints_is_read(slurm: Slurm) -> Result<()> {
+fn the_output_of_sacct_is_read(slurm: Slurm) -> Result<()> {
     let site = Site::new(slurm, "")?;
     let alice = site.cluster.user("alice");
     for gres in ["--gres=gpu:l40s:1", "--gres=shard:l40s:1"] {

@@ -8,7 +8,7 @@ use softmig_tests::{Cluster, Slurm, on_each_slurm};
 on_each_slurm!(
     seldom on 26.05:
     status_says_who_has_what_and_why_others_wait,
-    hidden_jobs_count_all_the_same,
+    hidden_jobs_count_too,
     free_counts_what_starts_and_offers_what_one_may_have,
     job_says_where_a_job_is_and_that_nothing_is_known_of_it,
 );
@@ -180,7 +180,7 @@ fn watched(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-fn hidden_jobs_count_all_the_same(slurm: Slurm) -> Result<()> {
+fn hidden_jobs_count_too(slurm: Slurm) -> Result<()> {
     let cluster = cluster(slurm, "PrivateData=jobs")?;
     run(&cluster, "alice", &["--gres=gpu:l40s.4:1"])?;
     run(&cluster, "bob", &["--gres=gpu:l40s.2:1"])?;

@@ -13,7 +13,7 @@ on_each_slurm!(
     seldom on 26.05:
     each_job_sees_its_own_slice_and_its_own_processes,
     cuda_and_nvml_agree_with_each_other_and_the_slice,
-    who_is_not_limited_sees_what_the_driver_says,
+    a_job_without_limits_sees_the_drivers_answers,
 );
 
 const NODE_CONF: &str = "/etc/softmig/node.conf";
@@ -208,7 +208,7 @@ fn cuda_and_nvml_agree_with_each_other_and_the_slice(slurm: Slurm) -> Result<()>
     Ok(())
 }
 
-fn who_is_not_limited_sees_what_the_driver_says(slurm: Slurm) -> Result<()> {
+fn a_job_without_limits_sees_the_drivers_answers(slurm: Slurm) -> Result<()> {
     let site = site(slurm)?;
     let (cluster, alice) = (&site.cluster, &site.alice);
     site.wait_for_work()?;

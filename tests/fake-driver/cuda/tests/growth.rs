@@ -146,8 +146,8 @@ fn a_kernel_that_uses_malloc_has_its_heap_for_good() {
 }
 
 #[test]
-fn what_many_streams_take_stays() {
-    on("what_many_streams_take_stays", &[Gpu::h200(0)], |cuda| {
+fn memory_of_many_streams_stays() {
+    on("memory_of_many_streams_stays", &[Gpu::h200(0)], |cuda| {
         cuda.start();
         let streams: Vec<usize> = (0..256).map(|_| cuda.stream()).collect();
         assert_eq!(more(&cuda), 140 * MIB);

@@ -167,8 +167,8 @@ fn memory_is_the_pieces_that_addresses_touch() {
 }
 
 #[test]
-fn what_is_known_of_an_address() {
-    on("what_is_known_of_an_address", &[Gpu::h200(0)], |cuda| {
+fn an_address_has_attributes() {
+    on("an_address_has_attributes", &[Gpu::h200(0)], |cuda| {
         cuda.start();
         let memory = cuda.allocate(3000).unwrap();
         let (mut start, mut bytes) = (0u64, 0usize);

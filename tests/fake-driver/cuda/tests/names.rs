@@ -143,50 +143,54 @@ fn every_export_is_answered_with_its_own_address() {
 }
 
 #[test]
-fn what_is_not_found_has_a_reason() {
-    on("what_is_not_found_has_a_reason", &[Gpu::l40s(0)], |cuda| {
-        let too_early = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-        assert_eq!(ask(&cuda, "cuMemAllocAsync", 11010, 0), (0, 0, too_early));
-        assert_eq!(ask(&cuda, "cuStreamQuery", 6050, 2), (0, 0, too_early));
-        assert_eq!(
-            ask(&cuda, "cuNonsense", 12000, 0),
-            (0, 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)
-        );
-        assert_eq!(
-            ask(&cuda, "cuMemAlloc_v2", 12000, 0),
-            (0, 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)
-        );
-        // Later than the driver, or no such kind of stream: an error, and nothing written.
-        assert_eq!(
-            ask(&cuda, "cuMemAlloc", 13010, 0),
-            (CUDA_ERROR_INVALID_VALUE, 1, 9)
-        );
-        assert_eq!(
-            ask(&cuda, "cuMemAlloc", 12000, 4),
-            (CUDA_ERROR_INVALID_VALUE, 1, 9)
-        );
-        let mut address = 1usize;
-        let code = cu!(
-            cuda,
-            cuGetProcAddress(
-                c"cuMemAllocAsync".as_ptr(),
-                &raw mut address,
-                11010i32,
-                0u64
-            )
-        );
-        assert_eq!((code, address), (CUDA_ERROR_NOT_FOUND, 0));
-        let code = cu!(
-            cuda,
-            cuGetProcAddress(
-                c"cuMemAllocAsync".as_ptr(),
-                &raw mut address,
-                11020i32,
-                0u64
-            )
-        );
-        assert_eq!((code, address), (0, cuda.address("cuMemAllocAsync")));
-    });
+fn a_function_that_is_not_found_has_a_reason() {
+    on(
+        "a_function_that_is_not_found_has_a_reason",
+        &[Gpu::l40s(0)],
+        |cuda| {
+            let too_early = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+            assert_eq!(ask(&cuda, "cuMemAllocAsync", 11010, 0), (0, 0, too_early));
+            assert_eq!(ask(&cuda, "cuStreamQuery", 6050, 2), (0, 0, too_early));
+            assert_eq!(
+                ask(&cuda, "cuNonsense", 12000, 0),
+                (0, 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)
+            );
+            assert_eq!(
+                ask(&cuda, "cuMemAlloc_v2", 12000, 0),
+                (0, 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)
+            );
+            // Later than the driver, or no such kind of stream: an error, and nothing written.
+            assert_eq!(
+                ask(&cuda, "cuMemAlloc", 13010, 0),
+                (CUDA_ERROR_INVALID_VALUE, 1, 9)
+            );
+            assert_eq!(
+                ask(&cuda, "cuMemAlloc", 12000, 4),
+                (CUDA_ERROR_INVALID_VALUE, 1, 9)
+            );
+            let mut address = 1usize;
+            let code = cu!(
+                cuda,
+                cuGetProcAddress(
+                    c"cuMemAllocAsync".as_ptr(),
+                    &raw mut address,
+                    11010i32,
+                    0u64
+                )
+            );
+            assert_eq!((code, address), (CUDA_ERROR_NOT_FOUND, 0));
+            let code = cu!(
+                cuda,
+                cuGetProcAddress(
+                    c"cuMemAllocAsync".as_ptr(),
+                    &raw mut address,
+                    11020i32,
+                    0u64
+                )
+            );
+            assert_eq!((code, address), (0, cuda.address("cuMemAllocAsync")));
+        },
+    );
 }
 
 #[test]

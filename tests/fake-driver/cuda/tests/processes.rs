@@ -277,10 +277,10 @@ fn the_library_can_be_unloaded_and_loaded_again() {
 }
 
 #[test]
-fn without_a_node_there_is_no_device() {
+fn without_a_node_no_device_is_found() {
     let code = |cuda: &Cuda| cu!(cuda, cuInit(0u32));
     on(
-        "without_a_node_there_is_no_device",
+        "without_a_node_no_device_is_found",
         &[Gpu::l40s(0)],
         |cuda| {
             std::fs::remove_file(std::env::var_os(softmig_fake_node::PLACE_VARIABLE).unwrap())

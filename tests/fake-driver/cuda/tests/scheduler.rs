@@ -109,9 +109,9 @@ fn contexts_have_the_gpu_in_slices() {
 }
 
 #[test]
-fn what_is_seen_behind_a_kernel_waits_until_it_is_over() {
+fn a_write_behind_a_kernel_is_seen_when_the_kernel_is_over() {
     scheduled(
-        "what_is_seen_behind_a_kernel_waits_until_it_is_over",
+        "a_write_behind_a_kernel_is_seen_when_the_kernel_is_over",
         |cuda| {
             cuda.start();
             let (stream, other) = (cuda.stream(), cuda.stream());

@@ -115,7 +115,7 @@ fn busy_groups_get_shares_by_their_time_slices() {
 }
 
 #[test]
-fn who_leaves_by_itself_waits_for_a_slice_of_each_other_at_most() {
+fn a_group_that_yields_waits_for_a_slice_of_each_other_at_most() {
     let stand = Stand::new();
     let others = [stand.busy(5_000), stand.busy(3_000)];
     let brief = stand.member();
@@ -278,7 +278,7 @@ fn the_log_says_when_each_was_there() {
 }
 
 #[test]
-fn what_the_log_has_no_room_for_is_counted() {
+fn switches_that_do_not_fit_the_log_are_counted() {
     let stand = Stand::new();
     let _both = (stand.busy(1_000), stand.busy(1_000));
     stand.pass(10_000 * MS);
@@ -288,7 +288,7 @@ fn what_the_log_has_no_room_for_is_counted() {
 }
 
 #[test]
-fn who_dies_leaves_the_gpu_to_the_others() {
+fn a_process_that_dies_leaves_the_gpu_to_the_others() {
     let stand = Stand::new();
     let (dead, other) = (stand.busy(2_000), stand.member());
     drop(dead);
@@ -299,7 +299,7 @@ fn who_dies_leaves_the_gpu_to_the_others() {
 }
 
 #[test]
-fn what_ends_with_its_slice_has_ended_then() {
+fn work_that_ends_with_its_slice_has_ended_then() {
     let stand = Stand::new();
     let first = stand.member();
     let _other = stand.busy(5_000);

@@ -28,7 +28,7 @@ fn two_l40s() -> (Place, Node) {
 }
 
 #[test]
-fn without_a_file_there_is_no_node() {
+fn without_a_file_no_node_opens() {
     let place = place();
     assert!(matches!(
         Process::attach(&place.path),
@@ -124,7 +124,7 @@ fn memory_of_the_dead_lingers_where_that_is_asked_for() {
 }
 
 #[test]
-fn who_needs_the_memory_of_the_dead_waits_for_it() {
+fn a_process_that_needs_memory_of_dead_ones_waits_for_it() {
     let place = place();
     let description = Description::new(&[Gpu::l40s(0)]).lingering(Duration::from_millis(20));
     let node = Node::describe(&place.path, description).unwrap();
@@ -139,7 +139,7 @@ fn who_needs_the_memory_of_the_dead_waits_for_it() {
 }
 
 #[test]
-fn who_has_left_takes_nothing_any_more() {
+fn a_process_that_has_left_takes_no_memory() {
     let (place, node) = two_l40s();
     let process = Process::attach(&place.path).unwrap();
     process.charge(0, Kind::Alloc, MIB).unwrap();
@@ -178,7 +178,7 @@ fn a_block_lives_until_all_have_let_go() {
 }
 
 #[test]
-fn a_foreign_file_is_no_block() {
+fn a_foreign_file_does_not_open_as_a_block() {
     let (place, _node) = two_l40s();
     let process = Process::attach(&place.path).unwrap();
     let file = tempfile::tempfile().unwrap();

@@ -146,7 +146,7 @@ fn gpus_are_found_by_all_their_names() {
 }
 
 #[test]
-fn what_a_gpu_cannot_tell_is_an_error_of_its_own() {
+fn each_answer_that_a_gpu_cannot_give_has_its_own_error() {
     let mut to_be_divided = Gpu::a100(0);
     to_be_divided.mig_pending = Some(true);
     let gpus = [
@@ -155,7 +155,7 @@ fn what_a_gpu_cannot_tell_is_an_error_of_its_own() {
         Gpu::l40s(2).answering(Answers::Nothing),
     ];
     on(
-        "what_a_gpu_cannot_tell_is_an_error_of_its_own",
+        "each_answer_that_a_gpu_cannot_give_has_its_own_error",
         &gpus,
         |_| {
             let nvml = Nvml::start();
