@@ -42,7 +42,7 @@ const RESUME_LEAD: Nanos = 20 * MS;
 /// A job saves up its share of this time at most, and goes on with its share of `RESUME_CREDIT`.
 pub const MAX_CREDIT: Nanos = 100 * MS;
 const RESUME_CREDIT: Nanos = 30 * MS;
-/// No job owes more.
+/// The largest debt of a job.
 const MAX_DEBT: Nanos = 1_000 * MS;
 
 /// Interval in which jobs are classified and slices set.
@@ -61,7 +61,7 @@ const SLICE_BESIDE_YIELDING_US: u64 = 2_000;
 /// Where no job yields, each slice is the job's share of one round. A longer round has fewer changes of groups, and lets jobs wait
 /// for longer.
 const ROUND_US: u64 = 32_000;
-/// A slice counts for no more when a lead is judged.
+/// When a lead is judged, a longer slice counts as this long.
 const LONGEST_SLICE_US: u64 = 8_000;
 
 /// The time slice that the driver gives a group, in microseconds.
@@ -101,7 +101,7 @@ pub struct Sharing {
     jobs: BTreeMap<Job, JobState>,
     looked: Nanos,
     classified: Nanos,
-    /// Since it was last taken.
+    /// The sums since they were last taken.
     book: Book,
     /// Time of processes of no job since the last look.
     unclaimed: Nanos,

@@ -15,10 +15,11 @@ fn shares(escapes: usize) -> [f64; 2] {
 }
 
 #[test]
-fn what_processes_without_a_seat_take_is_charged_to_their_job() {
+fn time_of_processes_without_a_seat_is_charged_to_their_job() {
     assert_near(&shares(0), &[0.245, 0.735], 0.02);
-    // Its other processes make way. Each change costs 0.14 ms, and short slices make more of them. While it is held its processes
-    // without a seat are on the GPU: `simulate` sees that it is not taken for a job that cannot be held.
+    // The quarter's other processes make way. Each change costs 0.14 ms, and short slices make more changes. While the
+    // job is held, its processes without a seat are on the GPU. `simulate` checks that it still does not count as a job
+    // that cannot be held.
     for escapes in [1, 3] {
         let got = shares(escapes);
         assert!(got[0] < 0.27, "{escapes}: {got:.3?}");

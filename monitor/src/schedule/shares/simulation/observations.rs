@@ -8,7 +8,7 @@ fn beside_a_job_that_wants_the_gpu_a_cap_needs_no_word_of_its_job() {
     let eighth = Share::new(1, 8).unwrap();
     sharing.come(Job(1), eighth, HARD, 0);
     sharing.come(Job(2), eighth, Mode::Soft, 0);
-    // It says nothing, and uses what it is not kept from.
+    // It says nothing, and uses the GPU whenever it is not held.
     let (mut used, mut is_on) = (0, true);
     for now in (RECHECK..10_000 * MS).step_by(RECHECK as usize) {
         let resident = if is_on { RECHECK / 2 } else { 0 };
@@ -46,7 +46,7 @@ fn no_clock_and_no_page_makes_more_of_time_than_it_was() {
 }
 
 #[test]
-fn who_is_on_the_gpu_all_the_same_is_told() {
+fn a_held_job_that_is_on_the_gpu_is_reported() {
     let mut sharing = Sharing::new(0);
     let eighth = Share::new(1, 8).unwrap();
     sharing.come(Job(1), eighth, HARD, 0);
@@ -85,7 +85,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             left: 0,
             unseated: 0,
         };
-        // It answers for 10 ms of each 40, and at no time at which jobs are classified.
+        // It works for 10 ms of each 40, but never when jobs are classified.
         let answers = Observed {
             resident: 3 * MS,
             pending: 10 * MS,
@@ -109,7 +109,7 @@ fn a_server_finds_short_slices_also_after_a_pause() {
             .all(|&it| it == SLICE_BESIDE_YIELDING_US),
         "{slices:?}"
     );
-    // After it has ended they are long again.
+    // After it has ended, slices are long again.
     for now in (2_000..2_300).step_by(10).map(|ms| ms * MS) {
         let busy = Observed {
             resident: 10 * MS,

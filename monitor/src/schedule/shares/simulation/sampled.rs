@@ -1,4 +1,4 @@
-//! Programs of which the library samples whether they have work, as it does it (hook/src/pacing/gpu/at_once.rs).
+//! Programs whose work the library samples, in the way of hook/src/pacing/gpu/at_once.rs.
 
 use super::*;
 

@@ -11,7 +11,7 @@ fn charged_and_waited(jobs: &[(u32, u32, Mode, Program)]) -> Vec<[f64; 2]> {
 }
 
 #[test]
-fn who_always_wants_the_gpu_is_charged_or_waits() {
+fn a_job_that_always_wants_the_gpu_is_charged_or_waits() {
     for (jobs, charged) in [
         (vec![(1, 4, HARD, Program::Queue); 4], vec![0.245; 4]),
         (
@@ -21,21 +21,21 @@ fn who_always_wants_the_gpu_is_charged_or_waits() {
             ],
             vec![0.245, 0.735],
         ),
-        // Its cap holds it, and no other job.
+        // Only its cap holds it, and not another job.
         (vec![(1, 4, HARD, Program::Queue)], vec![0.25]),
     ] {
         let got = charged_and_waited(&jobs);
         assert_eq!(got.len(), jobs.len());
         for ([own, waited], charged) in got.into_iter().zip(charged) {
             assert!((own - charged).abs() < 0.02, "{own}");
-            // The rest is changes, which are no job's time.
+            // The rest is changes, which count for no job.
             assert!((own + waited - 1.0).abs() < 0.04, "{own} {waited}");
         }
     }
 }
 
 #[test]
-fn who_is_alone_or_seldom_wants_the_gpu_does_not_wait() {
+fn a_job_that_is_alone_or_seldom_wants_the_gpu_does_not_wait() {
     let alone = charged_and_waited(&[(1, 4, Mode::Soft, Program::Queue)]);
     assert!(alone[0][1] < 0.001, "{alone:?}");
     let rest = Program::Waits {
@@ -49,7 +49,7 @@ fn who_is_alone_or_seldom_wants_the_gpu_does_not_wait() {
 
 #[test]
 fn work_that_is_not_for_the_gpu_s_processors_waits_for_none() {
-    // It says that it has work, as during a copy, and no other job is there.
+    // It says that it has work, as during a copy, while no other job is on the GPU.
     let copies = charged_and_waited(&[(1, 2, Mode::Soft, Program::Stuck)]);
     assert!(copies.iter().all(|it| it[1] < 0.001), "{copies:?}");
 }
