@@ -1,4 +1,4 @@
-//! Nothing that fails here reaches Slurm: before 26.05 it takes an error for consent.
+//! Catches every failure of a decision. Before 26.05, Slurm takes an error for consent.
 
 use crate::job_description::JobDescription;
 use crate::slurm::{self, Slurm};

@@ -1,4 +1,4 @@
-//! A job as Slurm describes it, read once, and written once where a decision changed it.
+//! A job as Slurm describes it. Its fields are read once, and those that a decision changed are written once.
 
 use crate::slurm::{NO_VAL, NO_VAL16, Slurm};
 use crate::written::{self, Changes};
@@ -91,7 +91,7 @@ macro_rules! fields {
 }
 
 fields! {
-    /// Only the fields that can mean GPUs, the QOS, and those that may hold the tag. Most jobs are through with that.
+    /// Only the fields that can mean GPUs, the QOS, and those that may hold the tag. Most jobs need no more than these.
     read_gpus GPUS {
         asked {
             tres_per_node = "tres_per_node": text;
@@ -219,7 +219,7 @@ impl Field for bool {
     }
 }
 
-/// A user's or group's number, of which 0 is one.
+/// A user's or group's number; 0 is root's.
 pub(crate) fn id(value: &LuaValue) -> Option<u32> {
     let id = float(value)?;
     (0.0..f64::from(NO_VAL)).contains(&id).then_some(id as u32)

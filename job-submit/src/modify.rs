@@ -138,7 +138,7 @@ fn carry_out(
     }
     if let Some(terms) = verdict.terms() {
         take_terms(change, terms);
-        // In the record they are excluded already, unless the change names others.
+        // The record already excludes these nodes, unless the change names others.
         if let (Some(nodes), Some(_)) = (&terms.off_nodes, &came.exc_nodes) {
             change.keep_off(nodes);
         }
@@ -206,7 +206,7 @@ fn have_prolog_ask(
 /// The job's request once the change is applied.
 fn applied(change: &JobDescription, recorded: Request) -> Request {
     let mut after = change.request();
-    // Each of the two takes the other's place.
+    // `--mem` and `--mem-per-cpu` replace each other.
     let memory = (after.memory_per_node, after.memory_per_cpu);
     (after.memory_per_node, after.memory_per_cpu) = match memory {
         (None, None) => (recorded.memory_per_node, recorded.memory_per_cpu),

@@ -67,14 +67,15 @@ impl Slurm {
     }
 }
 
-/// A Lua function that returns these fields of a job. It is one call for all of them: each call from Rust is a protected one,
-/// and so is each text that it hands over.
+/// A Lua function that returns these fields of a job. One call reads all of them, because each call from Rust, and each
+/// text that it passes, takes a protected call of Lua.
 fn reader(lua: &Lua, fields: &[&str]) -> LuaResult<LuaFunction> {
     let text = format!("local job = ... return job.{}", fields.join(", job."));
     lua.load(text).set_name("=softmig read").into_function()
 }
 
-/// Part of the line comes from a user: it cannot begin a line of its own, and no line is longer than a screen.
+/// A line for the log. Part of it comes from a user, so it cannot have line breaks of its own, and is no longer than a
+/// screen.
 fn plain(line: &str) -> String {
     const LONGEST: usize = 1000;
     let plain = |letter: char| match letter {

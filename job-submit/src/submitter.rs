@@ -112,14 +112,14 @@ pub(crate) fn of_change(
             .is_some_and(|names| without_gpus(policy, Some(names), partitions)),
         partition: MaybeKnown::known(partition),
         named_partition: true,
-        // A list is one name in the record of some releases, and each of its names was looked at when it came.
+        // The record of some releases shows a list as one name. Each name of the list was checked when the job came.
         reservation: after(&change.reservation, &record.reservation),
         qos: set(&change.qos),
         // The record shows one QOS of a list, and a job without GPUs may have any list.
         qos_now: set(&record.qos).filter(|_| had_gpus && change.qos.is_none()),
         time_limit: change.time_limit,
         batch: false,
-        // Besides the owner, Slurm lets only administrators and the accounts' coordinators change it.
+        // Besides the owner, Slurm lets only administrators and coordinators of the account change a job.
         is_exempt: matches!((uid, owner), (Some(uid), Some(owner)) if uid != owner),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn memory(mib: &Option<u64>) -> Option<Written<'_>> {
     mib.map(Either::Right)
 }
 
-/// No decision changes it.
+/// No decision changes `--exclusive`.
 pub(crate) fn exclusive(_: &bool) -> Option<Written<'_>> {
     None
 }

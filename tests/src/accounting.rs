@@ -28,11 +28,11 @@ const PORT: u16 = 6819;
 /// MariaDB's configuration in each Debian root, beside the data that the root was built with.
 pub const DATABASE_CONF: &str = "/etc/mysql/softmig.cnf";
 
-/// The socket that clients take without being told.
+/// The socket that clients use by default.
 const DATABASE_SOCKET: &str = "/run/mysqld/mysqld.sock";
 
-/// The text of [`DATABASE_CONF`]: small files, since each machine copies them; nothing that lasts, since nothing has
-/// to.
+/// The text of [`DATABASE_CONF`]. Files are small, since each machine copies them. They are not made to last, since
+/// nothing has to.
 pub const DATABASE: &str = "\
 [mariadbd]
 user=root
@@ -162,7 +162,8 @@ StorageLoc=slurm
         }
     }
 
-    /// Starts the daemons, and makes the cluster and its accounts known. Before slurmctld, which asks for them.
+    /// Starts the daemons, and makes the cluster and its accounts known. It has to run before slurmctld,
+    /// which asks for them.
     pub(crate) fn start(&self, cluster: &Cluster) -> Result<()> {
         cluster.start_mariadbd()?;
         cluster.start_slurmdbd()?;
@@ -219,8 +220,8 @@ impl Cluster {
 
     /// Waits until slurmctld has taken in all that sacctmgr changed so far.
     ///
-    /// slurmdbd sends it each change in turn, and slurmctld answers before it acts. So one more change is made that
-    /// is of no use otherwise, to a limit of root's, and looked for.
+    /// slurmdbd sends it each change in turn, and slurmctld answers before it acts. So this makes one
+    /// more change, to a limit of root's that nothing uses, and waits until slurmctld has it.
     pub fn settle_accounts(&self) -> Result<()> {
         static CHANGES: AtomicU32 = AtomicU32::new(1_000_000);
         if self.slurmctld_pid()?.is_none() {

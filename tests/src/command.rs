@@ -255,7 +255,7 @@ impl Client {
     /// Kills it at once.
     pub fn kill(&mut self) -> Result<()> {
         let nsenter = Pid::from_child(&self.child);
-        // nsenter waits for a child of its own, and passes no signal on. Stopped, it cannot fork behind our back.
+        // nsenter waits for a child of its own, and passes no signal on. While it is stopped, it cannot fork.
         if kill_process(nsenter, Signal::STOP).is_ok() {
             let end_or_stop =
                 WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

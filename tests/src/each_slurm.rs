@@ -36,7 +36,7 @@ thread_local! {
     static LOGS: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps a cluster's last words until it is known whether the test failed.
+/// Keeps the last lines of a cluster's logs until it is known whether the test failed.
 pub(crate) fn keep_logs(logs: &str) {
     LOGS.with_borrow_mut(|kept| kept.push_str(logs));
 }

@@ -48,7 +48,7 @@ fn parts(path: &Path) -> Vec<OsString> {
 pub fn write(root: &Path, path: &Path, contents: &[u8], mode: u32) -> Result<()> {
     let place = inside(root, path)?;
     make_parents(&place)?;
-    // Away with what may be there first: it could be a program that runs.
+    // An existing file is removed first, since it could be a program that runs.
     let _ = std::fs::remove_file(&place);
     std::fs::write(&place, contents).with_context(|| format!("writing {}", place.display()))?;
     chmod(&place, mode)

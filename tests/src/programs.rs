@@ -1,4 +1,4 @@
-//! The test clients of tests/programs: which there are, how each is run, and what is compared of what they say.
+//! The test clients of tests/programs: their list, how each is run, and which of its output is compared.
 //!
 //! A client prints plain lines that are the same in every run. Lines that begin with `libsoftmig:` say whether the
 //! library is in the process; they are taken out and looked at for themselves, so that no comparison passes because
@@ -97,7 +97,7 @@ pub const ALL: &[Program] = &[
     Program::new("./reload"),
     Program::new("./private_names"),
     Program::new("./nvml"),
-    // Others who interpose.
+    // Other libraries that interpose.
     Program::new("LD_PRELOAD=/opt/programs/libinterposer.so ./interposed"),
     Program::new("LD_PRELOAD=/opt/programs/liballocator.so ./allocated"),
     Program::new("LD_PRELOAD=/opt/programs/libgetter.so ./gotten"),
@@ -110,7 +110,7 @@ pub const ALL: &[Program] = &[
     Program::new("./set-uid"),
     Program::new("./set-gid"),
     Program::new("CUDA_DEVICE_MEMORY_LIMIT=1g SOFTMIG_LOG_LEVEL=4 ./set-uid"),
-    // Where no preloaded library goes, and back from there.
+    // Programs that take no preloaded library, and programs that they start.
     Program::new("./static").outside(),
     Program::new("./static-pie").outside(),
     Program::new("./musl").needs("musl").outside(),
