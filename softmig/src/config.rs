@@ -50,14 +50,7 @@ pub(crate) struct Config {
 const FILES_DIFFER: u8 = 3;
 
 impl Config {
-    pub(crate) fn run(&self) -> ExitCode {
-        self.make().unwrap_or_else(|error| {
-            eprintln!("softmig config: {error:#}");
-            ExitCode::FAILURE
-        })
-    }
-
-    fn make(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let PolicyFile { policy, .. } = policy_file::read(&self.policy)?;
         if let Some(kind) = type_of_no_node(&policy, now()) {
             bail!(

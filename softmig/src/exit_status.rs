@@ -1,8 +1,41 @@
-//! How a command ends that ran another program in its own place.
+//! How a command ends: one that failed, and one that ran another program in its own place.
 
 use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, setrlimit};
+use std::fmt::{Display, Formatter};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
+
+/// The status of shells for a program that is there and cannot be run.
+pub(crate) const NOT_RUN: u8 = 126;
+/// The status of shells for a program that is not there.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// An error that ends the command with a status of its own. All others end it with 1.
+#[derive(Debug)]
+struct Failure {
+    status: u8,
+    words: String,
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The error of these words, which ends the command with this status.
+pub(crate) fn failure(status: u8, words: impl Display) -> anyhow::Error {
+    let words = format!("{words:#}");
+    Failure { status, words }.into()
+}
+
+/// The status that this error ends the command with.
+pub(crate) fn of(error: &anyhow::Error) -> ExitCode {
+    let failure = error.downcast_ref::<Failure>();
+    failure.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.status))
+}
 
 /// Ends as the program did: with its status, or by the same signal.
 pub(crate) fn end_like(status: ExitStatus) -> ExitCode {

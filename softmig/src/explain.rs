@@ -5,6 +5,7 @@ mod cases;
 mod offers;
 mod pasted;
 
+use crate::exit_status::failure;
 use crate::policy_file;
 use crate::say::say;
 use answer::{Answer, JsonCases, cases_for_people, for_people};
@@ -133,7 +134,6 @@ const EXCLUSIVE: [&str; 5] = [WHOLE_NODES[0], WHOLE_NODES[1], "user", "mcs", "to
 const REFUSED: u8 = 3;
 const DEPENDS: u8 = 4;
 const WRONG_USAGE: u8 = 2;
-const POLICY_UNREADABLE: u8 = 1;
 
 /// Options alone, as they are read from a script and from a pasted line.
 #[derive(Parser)]
@@ -144,36 +144,25 @@ struct Typed {
 }
 
 impl Explain {
-    pub(crate) fn run(&self) -> ExitCode {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.words.is_empty() {
             return self.answer();
         }
         // The first one is the command's own name.
         let all: Vec<String> = std::env::args().skip(2).collect();
         let own = &all[..all.len().saturating_sub(self.words.len())];
-        let words = match pasted::options(&self.words, own, self.user.is_none()) {
-            Ok(words) => words,
-            Err(error) => return fail(WRONG_USAGE, &error),
-        };
+        let words = pasted::options(&self.words, own, self.user.is_none()).map_err(wrong_usage)?;
         match Typed::try_parse_from(words) {
             Ok(typed) => typed.options.answer(),
             Err(error) => error.exit(),
         }
     }
 
-    fn answer(&self) -> ExitCode {
-        let request = match self.options().to_request(self.slurm_version) {
-            Ok(request) => request,
-            Err(error) => return fail(WRONG_USAGE, &error),
-        };
-        let policy = match policy_file::read(&self.policy).map(|file| file.policy) {
-            Ok(policy) => policy,
-            Err(error) => return fail(POLICY_UNREADABLE, &format!("{error:#}")),
-        };
-        let submitter = match self.submitter(&policy) {
-            Ok(submitter) => submitter,
-            Err(error) => return fail(WRONG_USAGE, &error),
-        };
+    fn answer(&self) -> anyhow::Result<ExitCode> {
+        let request = self.options().to_request(self.slurm_version);
+        let request = request.map_err(wrong_usage)?;
+        let policy = policy_file::read(&self.policy)?.policy;
+        let submitter = self.submitter(&policy).map_err(wrong_usage)?;
         let now = self.at.unwrap_or_else(clock::now);
         if request == Request::default() && !self.json {
             let context = Context {
@@ -182,7 +171,7 @@ impl Explain {
                 ..Context::default()
             };
             say!("{}", offers::all(&policy, &context));
-            return ExitCode::SUCCESS;
+            return Ok(ExitCode::SUCCESS);
         }
         let verdict = |submitter: Submitter| {
             let context = Context {
@@ -212,11 +201,11 @@ impl Explain {
             (cases, false) => with_unseen(cases_for_people(cases), &unseen),
         };
         say!("{text}");
-        match refused {
+        Ok(match refused {
             0 => ExitCode::SUCCESS,
             count if count == cases.len() => ExitCode::from(REFUSED),
             _ => ExitCode::from(DEPENDS),
-        }
+        })
     }
 
     /// The submitter, as slurmctld knows them, as far as it is given here.
@@ -334,7 +323,6 @@ fn wall_time(text: &str) -> Result<WallTime, String> {
     WallTime::parse(text).ok_or_else(|| "write for example 4:00:00 or 7-00:00:00".to_string())
 }
 
-fn fail(code: u8, error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("softmig explain: {error}");
-    ExitCode::from(code)
+fn wrong_usage(error: impl std::fmt::Display) -> anyhow::Error {
+    failure(WRONG_USAGE, error)
 }

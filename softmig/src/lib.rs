@@ -32,8 +32,8 @@ mod status;
 mod table;
 mod uninstall;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use std::process::ExitCode;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::process::{ExitCode, Termination};
 
 /// Shows which parts of GPUs are free, why jobs wait and what they used, and what a request gets; configures Slurm and nodes
 /// for softmig, and checks both.
@@ -74,28 +74,31 @@ enum Command {
 /// Runs the command.
 pub fn main() -> ExitCode {
     if let Some(smi) = smi::words_for_nvidia_smi() {
-        return smi.run();
+        return end("smi", smi.run());
     }
-    match Cli::parse().command {
-        Command::Status(status) => finish("status", status.run()),
-        Command::Free(free) => finish("free", free.run()),
-        Command::Job(job) => finish("job", job.run()),
-        Command::Advise(advise) => finish("advise", advise.run()),
-        Command::Check(check) => check.run().unwrap_or_else(|error| fail("check", &error)),
-        Command::Doctor(doctor) => doctor.run().unwrap_or_else(|error| fail("doctor", &error)),
-        Command::Events(events) => finish("events", events.run()),
-        Command::Explain(explain) => explain.run(),
-        Command::Config(config) => config.run(),
-        Command::Monitor(monitor) => finish("monitor", monitor.run()),
-        Command::Node(node) => finish("node", node.run()),
-        Command::Probe(probe) => probe.run().unwrap_or_else(|error| fail("probe", &error)),
-        Command::Report(report) => finish("report", report.run()),
-        Command::Run(run) => run.run(),
-        Command::Smi(smi) => smi.run(),
-        Command::Install(install) => finish("install", install.run()),
-        Command::Upgrade(upgrade) => finish("upgrade", upgrade.run()),
-        Command::Uninstall(uninstall) => finish("uninstall", uninstall.run()),
-        Command::Prove(prove) => prove.run().unwrap_or_else(|error| fail("prove", &error)),
+    let matches = Cli::command().get_matches();
+    let name = matches.subcommand_name().unwrap_or_default();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match cli.command {
+        Command::Status(status) => end(name, status.run()),
+        Command::Free(free) => end(name, free.run()),
+        Command::Job(job) => end(name, job.run()),
+        Command::Advise(advise) => end(name, advise.run()),
+        Command::Check(check) => end(name, check.run()),
+        Command::Doctor(doctor) => end(name, doctor.run()),
+        Command::Events(events) => end(name, events.run()),
+        Command::Explain(explain) => end(name, explain.run()),
+        Command::Config(config) => end(name, config.run()),
+        Command::Monitor(monitor) => end(name, monitor.run()),
+        Command::Node(node) => end(name, node.run()),
+        Command::Probe(probe) => end(name, probe.run()),
+        Command::Report(report) => end(name, report.run()),
+        Command::Run(run) => end(name, run.run()),
+        Command::Smi(smi) => end(name, smi.run()),
+        Command::Install(install) => end(name, install.run()),
+        Command::Upgrade(upgrade) => end(name, upgrade.run()),
+        Command::Uninstall(uninstall) => end(name, uninstall.run()),
+        Command::Prove(prove) => end(name, prove.run()),
         Command::ProveLoad => softmig_proof::load(),
     }
 }
@@ -105,15 +108,13 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Says what went wrong, if something did.
-fn finish(command: &str, done: anyhow::Result<()>) -> ExitCode {
+/// Ends the subcommand of this name: with 0, with the status that it gives, or with its error, which is said here.
+fn end(name: &str, done: anyhow::Result<impl Termination>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(command, &error),
+        Ok(done) => done.report(),
+        Err(error) => {
+            say::error_line(&format!("softmig {name}: {error:#}"));
+            exit_status::of(&error)
+        }
     }
-}
-
-fn fail(command: &str, error: &anyhow::Error) -> ExitCode {
-    eprintln!("softmig {command}: {error:#}");
-    ExitCode::FAILURE
 }

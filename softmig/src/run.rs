@@ -17,7 +17,7 @@ mod limits;
 mod log;
 mod program;
 
-use crate::exit_status::end_like;
+use crate::exit_status::{NOT_FOUND, NOT_RUN, end_like, failure};
 use crate::say::error_line;
 use alive::LEDGER;
 use anyhow::{Context, ensure};
@@ -61,23 +61,14 @@ pub(crate) struct Run {
 
 /// Nothing was run.
 const REFUSED: u8 = 2;
-/// The status of shells for a program that is there and cannot be run.
-const NOT_RUN: u8 = 126;
-/// The status of shells for a program that is not there.
-const NOT_FOUND: u8 = 127;
 
 /// The loader's own.
 const PRELOAD: &str = "LD_PRELOAD";
 
 impl Run {
-    pub(crate) fn run(self) -> ExitCode {
-        let (mut command, folder) = match self.prepare() {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                error_line(&format!("softmig run: {error:#}"));
-                return ExitCode::from(REFUSED);
-            }
-        };
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let prepared = self.prepare();
+        let (mut command, folder) = prepared.map_err(|error| failure(REFUSED, error))?;
         let ended = child::run(&mut command);
         let log = folder.log();
         if let Err(error) = log::tell(&folder) {
@@ -86,17 +77,14 @@ impl Run {
         if let Some(left) = folder.end() {
             error_line(&left);
         }
-        match ended {
-            Ok(status) => end_like(status),
-            Err(error) => {
-                let name = command.get_program().display();
-                error_line(&format!("softmig run: {name}: {error}"));
-                ExitCode::from(match error.kind() {
-                    ErrorKind::NotFound => NOT_FOUND,
-                    _ => NOT_RUN,
-                })
-            }
-        }
+        ended.map(end_like).map_err(|error| {
+            let status = match error.kind() {
+                ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_RUN,
+            };
+            let name = command.get_program().display();
+            failure(status, format_args!("{name}: {error}"))
+        })
     }
 
     /// The command as it is to be run, and the folder that its processes share.

@@ -12,6 +12,7 @@ mod program;
 mod request;
 mod stream;
 
+use crate::exit_status::{NOT_FOUND, NOT_RUN, failure};
 use clap::Args;
 use request::{Form, Request};
 use softmig_node::this_process::ThisProcess;
@@ -35,13 +36,8 @@ pub(crate) struct Smi {
     words: Vec<OsString>,
 }
 
-/// The status of shells for a program that is not there.
-const NOT_FOUND: u8 = 127;
-/// The status of shells for a program that is there and cannot be run.
-const NOT_RUN: u8 = 126;
-
 impl Smi {
-    pub(crate) fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let called_as = std::env::args_os().next().unwrap_or_default();
         run(&called_as, self.words)
     }
@@ -57,11 +53,8 @@ pub(crate) fn words_for_nvidia_smi() -> Option<Smi> {
     })
 }
 
-fn run(called_as: &OsStr, words: Vec<OsString>) -> ExitCode {
-    let program = match program::find(called_as) {
-        Ok(program) => program,
-        Err(error) => return fail(NOT_FOUND, &error),
-    };
+fn run(called_as: &OsStr, words: Vec<OsString>) -> anyhow::Result<ExitCode> {
+    let program = program::find(called_as).map_err(|error| failure(NOT_FOUND, error))?;
     let process = ThisProcess::new();
     let request = Request::read(&words);
     let group = match request.form {
@@ -72,20 +65,10 @@ fn run(called_as: &OsStr, words: Vec<OsString>) -> ExitCode {
         let filter = filter::Filter::new(request.form, move |pid| group.has(&process, pid))?;
         stream::Run::new(&request, filter)
     });
-    match run {
-        Some(run) => match run.run(&program) {
-            Ok(status) => status,
-            Err(error) => fail(NOT_RUN, &format!("{}: {error}", program.display())),
-        },
+    let ended = match run {
+        Some(run) => run.run(&program),
         // Not a byte of it is changed, so nvidia-smi takes this process's place.
-        None => {
-            let error = Command::new(&program).args(words).exec();
-            fail(NOT_RUN, &format!("{}: {error}", program.display()))
-        }
-    }
-}
-
-fn fail(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("softmig smi: {error}");
-    ExitCode::from(status)
+        None => Err(Command::new(&program).args(words).exec()),
+    };
+    ended.map_err(|error| failure(NOT_RUN, format_args!("{}: {error}", program.display())))
 }
