@@ -1,5 +1,6 @@
 //! A job's allocation on a node, as slurmctld shows it: `scontrol -d -o show job`, for jobs that carry no tag.
 
+use crate::slurm::conf::printed_groups;
 use crate::slurm::gres::{Item, Name, item, placed_items};
 
 /// A job's GPUs on one node.
@@ -80,24 +81,13 @@ impl Allocation {
 /// The `GRES=` words of the answer that may be about `node`. There are several if Slurm names nodes together, or if the
 /// user chose words that look like Slurm's.
 pub(crate) fn groups<'a>(line: &'a str, node: &str) -> Vec<&'a str> {
-    let mut here = Vec::new();
-    let mut elsewhere = Vec::new();
-    let mut nodes = "";
-    for word in line.split_ascii_whitespace() {
-        if let Some(list) = word.strip_prefix("Nodes=") {
-            nodes = list;
-        } else if let Some(gres) = word.strip_prefix("GRES=") {
-            // A range of nodes may include this one, so it always counts. The line also has words that the user chose,
-            // and a `Nodes=... GRES=...` among them must not win over the real one.
-            if nodes == node || nodes.contains('[') {
-                here.push(gres);
-            } else {
-                elsewhere.push(gres);
-            }
-        }
-    }
-    // No group names this node alone, so any group may be its own.
-    if here.is_empty() { elsewhere } else { here }
+    // A range of nodes may include this one, so it always counts. The line also has words that the user chose, and a
+    // `Nodes=... GRES=...` among them must not win over the real one.
+    let may_be_here = |(nodes, _): &(&str, &str)| *nodes == node || nodes.contains('[');
+    let (here, elsewhere): (Vec<_>, Vec<_>) = printed_groups(line).partition(may_be_here);
+    // If no group names this node, any group may be its own.
+    let chosen = if here.is_empty() { elsewhere } else { here };
+    chosen.into_iter().map(|(_, gres)| gres).collect()
 }
 
 #[cfg(test)]

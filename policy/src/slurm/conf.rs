@@ -107,6 +107,20 @@ pub fn printed_pairs(line: &str) -> impl Iterator<Item = (&str, &str)> {
         .filter_map(|word| word.split_once('='))
 }
 
+/// The `Nodes=... GRES=...` groups of a job's line of `scontrol -d -o show job`: nodes with equal parts, and the GRES of each.
+/// The line also has words that the job's user chose, and these may look like a group.
+pub(crate) fn printed_groups(line: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut nodes = "";
+    printed_pairs(line).filter_map(move |(key, value)| match key {
+        "Nodes" => {
+            nodes = value;
+            None
+        }
+        "GRES" => Some((nodes, value)),
+        _ => None,
+    })
+}
+
 /// The value of one key in such a line; empty if scontrol prints that the key has no value.
 pub fn printed_value<'a>(line: &'a str, key: &str) -> &'a str {
     let mut pairs = printed_pairs(line);

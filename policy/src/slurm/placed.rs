@@ -1,5 +1,6 @@
 //! Where on a node the GPUs and shards of jobs are: `GRES=` of `scontrol -d show job`, and `GresUsed=` of `show node`.
 
+use crate::slurm::conf::printed_groups;
 use crate::slurm::gres::{MOST_GPUS, placed_items, ranges};
 use crate::slurm::gres_list::{Configured, configured};
 use crate::slurm::hostlist::expand;
@@ -72,18 +73,13 @@ impl Placed {
 /// node that is named twice with different GRES has `None`: its GRES are not known.
 pub fn of_job(line: &str, is_its: impl Fn(&str) -> bool) -> Vec<(String, Option<Vec<Placed>>)> {
     let mut found: Vec<(String, Option<Vec<Placed>>)> = Vec::new();
-    let mut nodes = Vec::new();
-    for word in line.split_ascii_whitespace() {
-        if let Some(list) = word.strip_prefix("Nodes=") {
-            nodes = expand(list);
-        } else if let Some(gres) = word.strip_prefix("GRES=") {
-            let gres = Placed::parse(gres);
-            for node in nodes.iter().filter(|node| is_its(node)) {
-                match found.iter_mut().find(|(known, _)| known == node) {
-                    Some((_, known)) if known.as_ref() == Some(&gres) => {}
-                    Some((_, known)) => *known = None,
-                    None => found.push((node.clone(), Some(gres.clone()))),
-                }
+    for (nodes, gres) in printed_groups(line) {
+        let gres = Placed::parse(gres);
+        for node in expand(nodes).into_iter().filter(|node| is_its(node)) {
+            match found.iter_mut().find(|(known, _)| *known == node) {
+                Some((_, known)) if known.as_ref() == Some(&gres) => {}
+                Some((_, known)) => *known = None,
+                None => found.push((node, Some(gres.clone()))),
             }
         }
     }
