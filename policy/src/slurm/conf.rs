@@ -30,12 +30,15 @@ pub fn state_save_location(slurm_conf: &str) -> Option<String> {
 
 /// The values of a key, of which there are several if the file has it more than once.
 fn values(slurm_conf: &str, key: &str) -> Vec<String> {
-    let lines = lines(slurm_conf).into_iter();
-    lines
-        .flat_map(|(_, line)| pairs(&line))
-        .filter(|(name, _)| name.eq_ignore_ascii_case(key))
-        .map(|(_, value)| value)
-        .collect()
+    let mut all = settings(slurm_conf);
+    all.retain(|(name, _)| name.eq_ignore_ascii_case(key));
+    all.into_iter().map(|(_, value)| value).collect()
+}
+
+/// The `KEY=VALUE` pairs of a configuration file.
+pub fn settings(text: &str) -> Vec<(String, String)> {
+    let lines = lines(text).into_iter();
+    lines.flat_map(|(_, line)| pairs(&line)).collect()
 }
 
 /// The lines of a configuration file, each with its number in the file: without comments and blank lines, and with lines
@@ -99,6 +102,13 @@ pub fn pairs(line: &str) -> Vec<(String, String)> {
     pairs
         .map(|(key, value)| (key.to_string(), value.to_string()))
         .collect()
+}
+
+/// The value of the first such pair with this key. Slurm takes keys in upper and lower case.
+pub fn value<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    let mut pairs = pairs.iter();
+    let pair = pairs.find(|(name, _)| name.eq_ignore_ascii_case(key));
+    pair.map(|(_, value)| value.as_str())
 }
 
 /// The `KEY=VALUE` pairs of a line that scontrol prints. A value with a blank is cut off there.

@@ -1,6 +1,6 @@
 //! gres.conf and cgroup.conf beside those that a site has already: what the site says there of its own stays.
 
-use softmig_policy::slurm::conf::{lines, pairs};
+use softmig_policy::slurm::conf::{lines, pairs, settings, value};
 use softmig_policy::slurm::hostlist::{compress, expand};
 use std::collections::BTreeSet;
 
@@ -13,23 +13,10 @@ pub(super) fn merged(name: &str, made: &str, there: &str) -> String {
     }
 }
 
-/// The words of a line.
-type Words = Vec<(String, String)>;
-
-fn value<'a>(words: &'a Words, key: &str) -> Option<&'a str> {
-    let mut words = words.iter();
-    let word = words.find(|(name, _)| name.eq_ignore_ascii_case(key));
-    word.map(|(_, value)| value.as_str())
-}
-
 /// The site's file with softmig's settings. A setting of the site's with another value gives way to softmig's.
 fn cgroup_conf(made: &str, there: &str) -> String {
-    let settings = |text: &str| -> Words {
-        let lines = lines(text).into_iter();
-        lines.flat_map(|(_, line)| pairs(&line)).collect()
-    };
     let theirs = settings(there);
-    let missing: Words = settings(made)
+    let missing: Vec<(String, String)> = settings(made)
         .into_iter()
         .filter(|(key, wanted)| {
             let own = value(&theirs, key);

@@ -1,12 +1,11 @@
 //! The facts about a node in the site's own words of its line.
 
 use softmig_policy::config::inventory::Nodes;
-use softmig_policy::slurm::conf::pairs;
+use softmig_policy::slurm::conf::{pairs, value};
 
 /// The value of a word such as CPUs=64; Slurm takes any case.
 pub(super) fn word(words: &str, key: &str) -> Option<String> {
-    let mut pairs = pairs(words).into_iter();
-    pairs.find_map(|(name, value)| name.eq_ignore_ascii_case(key).then_some(value))
+    value(&pairs(words), key).map(str::to_string)
 }
 
 fn number(nodes: &Nodes, key: &str) -> Option<u64> {
