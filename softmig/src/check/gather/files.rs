@@ -141,15 +141,8 @@ fn is_default(name: &str) -> bool {
 /// The defaults with a line's own values over them.
 fn over(defaults: &[(String, String)], own: &[(String, String)]) -> Settings {
     let mut settings = Settings::default();
-    let pairs: Vec<_> = defaults.iter().chain(own).collect();
-    for (at, (key, value)) in pairs.iter().enumerate() {
-        let again = pairs
-            .iter()
-            .skip(at + 1)
-            .any(|(later, _)| later.eq_ignore_ascii_case(key));
-        if !again {
-            settings.add(key, value);
-        }
+    for (key, value) in defaults.iter().chain(own) {
+        settings.set(key, value);
     }
     settings
 }
