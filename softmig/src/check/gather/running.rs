@@ -52,7 +52,8 @@ pub(crate) fn ask(commands: &Commands, with_jobs: bool) -> Result<Running, AskEr
     })
 }
 
-/// `scontrol show config`: slurm.conf, and below a heading of its own cgroup.conf.
+/// `scontrol show config`: slurm.conf, and below a heading of its own cgroup.conf. Each line is one pair, whose value may have
+/// blanks without quotes.
 fn config(answer: &str) -> (Settings, Option<Settings>) {
     let mut settings = Settings::default();
     let mut cgroup = None;
