@@ -8,7 +8,7 @@ use crate::config::gates::{Gate, GateSubject};
 use crate::config::policy::Policy;
 use crate::config::reservable::{Reservable, Window};
 use crate::decision::alternatives::{slice_meant, type_meant, whole_types};
-use crate::decision::gpu_demand::Asked;
+use crate::decision::gpu_demand::GpuDemand;
 use crate::decision::gpu_request::Wanted;
 use crate::decision::reason::{Meant, Reason};
 use crate::decision::refusal::Refusal;
@@ -41,37 +41,37 @@ pub(crate) fn of_wholes(
         }
         false => request,
     };
-    let asked = Asked::wholes(policy, request, wanted, context.now);
-    refuse_unknown_type(policy, &asked)?;
-    if asked.is_untyped
+    let demand = GpuDemand::wholes(policy, request, wanted, context.now);
+    refuse_unknown_type(policy, &demand)?;
+    if demand.is_untyped
         && let Ok(Some(standing)) = submitter.standing(policy)
         && standing.quota.whole_gpus == Some(0)
     {
         // A type would not help, so do not ask for one.
-        quota_check::fit(policy, &asked, standing, submitter)?;
+        quota_check::fit(policy, &demand, standing, submitter)?;
     }
-    pass_reserved(policy, &asked, context)?;
-    let off_nodes = off_reserved_nodes(policy, request, &asked, context.now)?;
-    if asked.wholes > 0 || request.implies_gpus() {
-        gate_check::pass(policy, submitter, &GateSubject::Whole, &asked.text)?;
+    pass_reserved(policy, &demand, context)?;
+    let off_nodes = off_reserved_nodes(policy, request, &demand, context.now)?;
+    if demand.wholes > 0 || request.implies_gpus() {
+        gate_check::pass(policy, submitter, &GateSubject::Whole, &demand.text)?;
     }
-    if !asked.mig.is_empty() {
-        gate_check::pass(policy, submitter, &GateSubject::Mig, &asked.text)?;
+    if !demand.mig.is_empty() {
+        gate_check::pass(policy, submitter, &GateSubject::Mig, &demand.text)?;
     }
     pass_gates_of_others(policy, submitter, wanted)?;
-    let gpus = !asked.is_nothing() || request.implies_gpus();
+    let gpus = !demand.is_nothing() || request.implies_gpus();
     match submitter.standing(policy) {
         Ok(Some(standing)) if gpus => {
-            quota_check::fit(policy, &asked, standing, submitter)?;
-            host_resources::within(request, &asked.text, standing)?;
+            quota_check::fit(policy, &demand, standing, submitter)?;
+            host_resources::within(request, &demand.text, standing)?;
             Ok(Terms {
                 off_nodes,
-                ..terms(policy, &asked, standing, submitter)?
+                ..terms(policy, &demand, standing, submitter)?
             })
         }
         // A job with only GPUs that are reserved for it, or without GPUs.
         Ok(standing) => {
-            refuse_foreign_qos(policy, submitter, standing, &asked.text)?;
+            refuse_foreign_qos(policy, submitter, standing, &demand.text)?;
             Ok(Terms {
                 off_nodes,
                 ..Terms::default()
@@ -94,10 +94,10 @@ pub(crate) fn of_slice(
     let gpu_type = grant.limits.gpu_type();
     let shards = grant.limits.share().shards();
     let gpu = policy.gpu(gpu_type.as_str());
-    let asked = Asked::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
+    let demand = GpuDemand::slice(&grant.asked, gpu.map(|gpu| (gpu, u64::from(shards))));
     reserved_check::pass_reservation(
         policy.reservables(),
-        &asked.text,
+        &demand.text,
         &context.submitter,
         context.now,
     )?;
@@ -113,7 +113,7 @@ pub(crate) fn of_slice(
         }
         None => &context.submitter,
     };
-    gate_check::pass(policy, submitter, &GateSubject::Slice, &asked.text)?;
+    gate_check::pass(policy, submitter, &GateSubject::Slice, &demand.text)?;
     pass_gates_of_others(policy, submitter, wanted)?;
     let standing = match submitter.standing(policy) {
         Ok(Some(standing)) => standing,
@@ -124,7 +124,7 @@ pub(crate) fn of_slice(
             });
         }
     };
-    quota_check::fit(policy, &asked, standing, submitter)?;
+    quota_check::fit(policy, &demand, standing, submitter)?;
     host_resources::fit(
         &mut grant.request,
         &grant.asked,
@@ -132,10 +132,10 @@ pub(crate) fn of_slice(
         standing,
         context.is_change,
     )?;
-    host_resources::within(&grant.request, &asked.text, standing)?;
+    host_resources::within(&grant.request, &demand.text, standing)?;
     Ok(Terms {
         partition,
-        ..terms(policy, &asked, standing, submitter)?
+        ..terms(policy, &demand, standing, submitter)?
     })
 }
 
@@ -150,14 +150,18 @@ fn route(policy: &Policy, gpu_type: &str, submitter: &Submitter) -> Option<Strin
 }
 
 /// Only the holder can ask for a reserved GPU, and only in the time of the reservation.
-fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Result<(), Refusal> {
+fn pass_reserved(
+    policy: &Policy,
+    demand: &GpuDemand<'_>,
+    context: &Context,
+) -> Result<(), Refusal> {
     let all = policy.reservables();
-    for kind in &asked.reserved {
-        reserved_check::pass(all, kind, &asked.text, &context.submitter, context.now)?;
+    for kind in &demand.reserved {
+        reserved_check::pass(all, kind, &demand.text, &context.submitter, context.now)?;
     }
-    reserved_check::pass_reservation(all, &asked.text, &context.submitter, context.now)?;
+    reserved_check::pass_reservation(all, &demand.text, &context.submitter, context.now)?;
     let is_kept = |one: &&Reservable| one.window(context.now) != Window::Over;
-    if !asked.is_untyped || !all.iter().any(|one| is_kept(&one)) {
+    if !demand.is_untyped || !all.iter().any(|one| is_kept(&one)) {
         return Ok(());
     }
     let is_own = |one: &&Reservable| {
@@ -168,12 +172,12 @@ fn pass_reserved(policy: &Policy, asked: &Asked<'_>, context: &Context) -> Resul
         reserved: all.iter().filter(is_kept).map(kinds).collect(),
         own: all.iter().filter(is_own).map(kinds).collect(),
         types: whole_types(policy),
-        count: match asked.is_for_each {
+        count: match demand.is_for_each {
             true => 1,
-            false => asked.wholes.max(1),
+            false => demand.wholes.max(1),
         },
     };
-    Err(Refusal::new(&asked.text, reason))
+    Err(Refusal::new(&demand.text, reason))
 }
 
 /// Gates about other GRES than GPUs, each name once.
@@ -193,8 +197,8 @@ fn pass_gates_of_others(
 
 /// Where the type of a GPU matters, unknown types are refused. Slurm compares types by a hash of their names, so an unknown
 /// name can mean a known type.
-fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal> {
-    let Some(kind) = asked.unknown_type else {
+fn refuse_unknown_type(policy: &Policy, demand: &GpuDemand<'_>) -> Result<(), Refusal> {
+    let Some(kind) = demand.unknown_type else {
         return Ok(());
     };
     let mut standings = policy.standings().iter();
@@ -212,14 +216,14 @@ fn refuse_unknown_type(policy: &Policy, asked: &Asked<'_>) -> Result<(), Refusal
             (None, None) => Meant::Types(whole_types(policy)),
         },
     };
-    Err(Refusal::new(&asked.text, reason))
+    Err(Refusal::new(&demand.text, reason))
 }
 
 /// The nodes with reserved GPUs, which an exclusive job must avoid.
 fn off_reserved_nodes(
     policy: &Policy,
     request: &Request,
-    asked: &Asked<'_>,
+    demand: &GpuDemand<'_>,
     now: i64,
 ) -> Result<Option<String>, Refusal> {
     let is_over = |one: &Reservable| one.window(now) == Window::Over;
@@ -229,18 +233,18 @@ fn off_reserved_nodes(
     if let Some(nodes) = policy.nodes_with_reserved_gpus(now) {
         return Ok(Some(nodes));
     }
-    Err(Refusal::new(&asked.text, Reason::ExclusiveReserved))
+    Err(Refusal::new(&demand.text, Reason::ExclusiveReserved))
 }
 
 /// The QOS and the notice of a job.
 fn terms(
     policy: &Policy,
-    asked: &Asked<'_>,
+    demand: &GpuDemand<'_>,
     standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<Terms, Refusal> {
     Ok(Terms {
-        qos: qos(policy, asked, standing, submitter)?,
+        qos: qos(policy, demand, standing, submitter)?,
         partition: None,
         off_nodes: None,
         notice: match policy.limit_notice && !is_by_foreign_account(policy, submitter) {
@@ -266,12 +270,12 @@ fn is_by_foreign_account(policy: &Policy, submitter: &Submitter) -> bool {
 /// The QOS to put the job in, unless it is in it.
 fn qos(
     policy: &Policy,
-    asked: &Asked<'_>,
+    demand: &GpuDemand<'_>,
     standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<Option<String>, Refusal> {
     let own = standing.qos.as_deref();
-    refuse_foreign_qos(policy, submitter, Some(standing), &asked.text)?;
+    refuse_foreign_qos(policy, submitter, Some(standing), &demand.text)?;
     let Some(own) = own else { return Ok(None) };
     let others = &standing.quota.other_qos;
     let may_be = |name: &str| {
@@ -292,7 +296,7 @@ fn qos(
         named: named.to_string(),
         may: [own].into_iter().chain(others.iter().cloned()).collect(),
     };
-    Err(Refusal::new(&asked.text, reason))
+    Err(Refusal::new(&demand.text, reason))
 }
 
 /// The QOS of a class is only for that class, also for jobs without GPUs.

@@ -7,7 +7,7 @@ use crate::slurm::job_request::Request;
 
 /// The GPUs and shards that a job requests. Each count is the least that the request can mean.
 #[derive(Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct GpuDemand<'a> {
     /// As the user wrote it.
     pub(crate) text: String,
     /// True if the request counts several times: for each node, task or socket.
@@ -38,7 +38,7 @@ struct Count<'a> {
     by_place: [u64; 4],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> GpuDemand<'a> {
     /// The request is for one slice and nothing else.
     pub(crate) fn slice(text: &str, slice: Option<(&'a GpuType, u64)>) -> Self {
         Self {
@@ -55,32 +55,32 @@ impl<'a> Asked<'a> {
         wanted: &Wanted<'a>,
         now: i64,
     ) -> Self {
-        let mut asked = Self {
+        let mut demand = Self {
             now,
             ..Self::default()
         };
-        for Count { kind, by_place } in asked.count(request, wanted) {
+        for Count { kind, by_place } in demand.count(request, wanted) {
             let count = by_place.into_iter().max().unwrap_or(0);
             if count > 0 {
-                asked.add(policy, kind, count);
+                demand.add(policy, kind, count);
             }
         }
         if wanted.misspelt.is_some() {
-            asked.add(policy, None, 1);
+            demand.add(policy, None, 1);
         }
         if let (Some(tasks), false) = (request.ntasks_per_tres, wanted.has_wholes()) {
             // Slurm adds as many GPUs as the tasks need, of any type.
             let gpus = u64::from(request.tasks()).div_ceil(u64::from(tasks.max(1)));
-            asked.text = format!("--ntasks-per-gpu={tasks}");
-            asked.add(policy, None, gpus);
+            demand.text = format!("--ntasks-per-gpu={tasks}");
+            demand.add(policy, None, gpus);
         }
-        if asked.text.is_empty() {
-            asked.text = match request.exclusive {
+        if demand.text.is_empty() {
+            demand.text = match request.exclusive {
                 true => "--exclusive".to_string(),
                 false => "this job".to_string(),
             };
         }
-        asked
+        demand
     }
 
     fn count(&mut self, request: &Request, wanted: &Wanted<'a>) -> Vec<Count<'a>> {

@@ -4,7 +4,7 @@ use crate::config::classes::ClassLimits;
 use crate::config::gpu_types::GpuType;
 use crate::config::policy::Policy;
 use crate::decision::alternatives::whole_types;
-use crate::decision::gpu_demand::Asked;
+use crate::decision::gpu_demand::GpuDemand;
 use crate::decision::reason::{Less, LimitPassed, MostShards, Reason};
 use crate::decision::refusal::Refusal;
 use crate::decision::submitter::Submitter;
@@ -13,13 +13,13 @@ use crate::slurm::time_limit::WallTime;
 /// Refuses a job that could never start.
 pub(crate) fn fit(
     policy: &Policy,
-    asked: &Asked<'_>,
+    demand: &GpuDemand<'_>,
     standing: &ClassLimits,
     submitter: &Submitter,
 ) -> Result<(), Refusal> {
     let ceilings = Ceilings {
         policy,
-        asked,
+        demand,
         standing,
     };
     if standing.quota.jobs == Some(0) {
@@ -33,18 +33,18 @@ pub(crate) fn fit(
 
 struct Ceilings<'a> {
     policy: &'a Policy,
-    asked: &'a Asked<'a>,
+    demand: &'a GpuDemand<'a>,
     standing: &'a ClassLimits,
 }
 
 impl Ceilings<'_> {
     fn refuse(&self, limit: LimitPassed) -> Refusal {
         let who = self.standing.called();
-        Refusal::new(&self.asked.text, Reason::Limit { who, limit })
+        Refusal::new(&self.demand.text, Reason::Limit { who, limit })
     }
 
     fn mig(&self) -> Result<(), Refusal> {
-        for (gpu, count) in &self.asked.mig {
+        for (gpu, count) in &self.demand.mig {
             let most = self.standing.quota.mig.get(gpu.name());
             if let Some(most) = most.filter(|most| count > most) {
                 return Err(self.refuse(LimitPassed::Mig {
@@ -59,15 +59,15 @@ impl Ceilings<'_> {
     }
 
     fn wholes(&self) -> Result<(), Refusal> {
-        let (quota, asked) = (&self.standing.quota, self.asked);
+        let (quota, demand) = (&self.standing.quota, self.demand);
         match quota.whole_gpus {
-            Some(0) if asked.wholes > 0 => {
+            Some(0) if demand.wholes > 0 => {
                 let instead = self.instead();
                 return Err(self.refuse(LimitPassed::NoWholeGpus { instead }));
             }
-            Some(most) if asked.wholes > most => {
+            Some(most) if demand.wholes > most => {
                 return Err(self.refuse(LimitPassed::WholeGpus {
-                    asked: asked.wholes,
+                    asked: demand.wholes,
                     most,
                     instead: self.instead(),
                 }));
@@ -78,7 +78,7 @@ impl Ceilings<'_> {
             && (quota.shards.is_some()
                 || quota.max_shards_per_job.is_some()
                 || quota.whole_gpus.is_some());
-        if asked.is_untyped && (is_weighed || !quota.shards_of.is_empty()) {
+        if demand.is_untyped && (is_weighed || !quota.shards_of.is_empty()) {
             let types = whole_types(self.policy);
             return Err(self.refuse(LimitPassed::Untyped { types }));
         }
@@ -86,16 +86,16 @@ impl Ceilings<'_> {
     }
 
     fn shards(&self) -> Result<(), Refusal> {
-        let (quota, asked) = (&self.standing.quota, self.asked);
+        let (quota, demand) = (&self.standing.quota, self.demand);
         let refuse = |shards: u64, most: MostShards| {
             Err(self.refuse(LimitPassed::Shards {
                 asked: shards,
-                is_of_gpus: asked.wholes > 0,
+                is_of_gpus: demand.wholes > 0,
                 most,
                 instead: self.instead(),
             }))
         };
-        let shards = asked.shards();
+        let shards = demand.shards();
         if let Some(most) = quota.shards.filter(|&most| shards > most) {
             return refuse(shards, MostShards::AtOnce(most));
         }
@@ -103,7 +103,7 @@ impl Ceilings<'_> {
             return refuse(shards, MostShards::InOneJob(most));
         }
         for (kind, most) in &quota.shards_of {
-            let shards = asked.shards_of(kind);
+            let shards = demand.shards_of(kind);
             if shards > *most {
                 return refuse(shards, MostShards::AtOnceOfType(*most, kind.clone()));
             }
@@ -127,8 +127,8 @@ impl Ceilings<'_> {
         if let Some(fewer) = self.fewer().filter(|_| quota.jobs != Some(0)) {
             return fewer;
         }
-        let slice = self.asked.slice.map(|(gpu, _)| gpu);
-        let named = slice.or(self.asked.of_types.first().map(|(gpu, _)| *gpu));
+        let slice = self.demand.slice.map(|(gpu, _)| gpu);
+        let named = slice.or(self.demand.of_types.first().map(|(gpu, _)| *gpu));
         let fits = |gpu: &GpuType, size: &u32| {
             let shards = u64::from(gpu.shards_per_gpu() / size);
             self.policy.shares(gpu.name()) && quota.allows_slice(gpu.name(), shards)
@@ -145,7 +145,8 @@ impl Ceilings<'_> {
     /// As many whole GPUs or MIG instances of the requested type as the class may hold, if that is fewer but not none.
     fn fewer(&self) -> Option<Less> {
         let quota = &self.standing.quota;
-        let (gpu, asked, most) = match (self.asked.mig.as_slice(), self.asked.of_types.as_slice()) {
+        let (gpu, asked, most) = match (self.demand.mig.as_slice(), self.demand.of_types.as_slice())
+        {
             ([(gpu, asked)], []) => (gpu, asked, quota.mig.get(gpu.name()).copied()),
             ([], [(gpu, asked)]) => {
                 let of_type = quota.shards_of.get(gpu.name()).copied();
@@ -155,14 +156,14 @@ impl Ceilings<'_> {
                 let most = [quota.whole_gpus, by_shards].into_iter().flatten().min();
                 (gpu, asked, most)
             }
-            ([], []) if self.asked.is_untyped => {
+            ([], []) if self.demand.is_untyped => {
                 let most = quota.whole_gpus?;
-                let is_fewer = most > 0 && most < self.asked.wholes && !self.asked.is_for_each;
+                let is_fewer = most > 0 && most < self.demand.wholes && !self.demand.is_for_each;
                 return is_fewer.then_some(Less::AnyGpus { count: most });
             }
             _ => return None,
         };
-        let most = most.filter(|most| *most > 0 && most < asked && !self.asked.is_for_each)?;
+        let most = most.filter(|most| *most > 0 && most < asked && !self.demand.is_for_each)?;
         Some(Less::WholeGpus {
             gpu_type: gpu.name().to_string(),
             count: most,
