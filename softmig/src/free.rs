@@ -9,7 +9,7 @@ use crate::policy_file;
 use crate::say::say;
 use anyhow::bail;
 use clap::Args;
-use offers::Asked;
+use offers::Query;
 use softmig_node::slurmctld::Commands;
 use softmig_policy::config::clock;
 use softmig_policy::{MaybeKnown, Policy, Submitter};
@@ -74,22 +74,22 @@ impl Free {
         if cluster.nodes.is_empty() {
             bail!("Slurm shows you no node with GPUs");
         }
-        let asked = self.asked(&policy, &commands);
-        let mut offers = offers::all(&policy, &cluster, &asked);
+        let query = self.query(&policy, &commands);
+        let mut offers = offers::all(&policy, &cluster, &query);
         if self.when {
             for offer in &mut offers {
                 offer.estimate = Some(estimate::ask(&commands, &offer.gres, &self.words()));
             }
         }
-        let notes = offers::notes(&policy, &cluster, &asked);
+        let notes = offers::notes(&policy, &cluster, &query);
         match self.json {
-            true => say!("{}", text::json(&offers, &notes, asked.now)),
+            true => say!("{}", text::json(&offers, &notes, query.now)),
             false => say!("{}", text::of(&offers, &notes).join("\n")),
         }
         Ok(())
     }
 
-    fn asked(&self, policy: &Policy, commands: &Commands) -> Asked {
+    fn query(&self, policy: &Policy, commands: &Commands) -> Query {
         let user = uzers::get_user_by_uid(uzers::get_current_uid());
         let name = user.as_ref().and_then(|user| user.name().to_str());
         let set = || std::env::var("SBATCH_ACCOUNT").ok();
@@ -100,7 +100,7 @@ impl Free {
         };
         let account = self.account.clone().or_else(set);
         let account = account.filter(|name| !name.is_empty()).or_else(default);
-        Asked {
+        Query {
             submitter: Submitter {
                 user: name.map(str::to_string),
                 group: user.as_ref().map(uzers::User::primary_group_id),

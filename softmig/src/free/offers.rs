@@ -12,8 +12,8 @@ use softmig_policy::{
 };
 use std::collections::BTreeSet;
 
-/// The user and the partition.
-pub(super) struct Asked {
+/// The user and the partition that offers are for.
+pub(super) struct Query {
     pub(super) submitter: Submitter,
     pub(super) partition: Option<String>,
     pub(super) now: i64,
@@ -40,7 +40,7 @@ pub(super) struct Offer {
 }
 
 /// All sizes that this person may have, of types that the cluster has, by type, whole GPUs first.
-pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offer> {
+pub(super) fn all(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<Offer> {
     let mut offers = Vec::new();
     let mut add = |gres: String, kind: &str, limits: Option<Limits>, memory_mib: Option<u32>| {
         if !cluster.may_have(kind) {
@@ -51,8 +51,8 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offe
             ..Request::default()
         };
         let context = Context {
-            submitter: asked.submitter.clone(),
-            now: asked.now,
+            submitter: query.submitter.clone(),
+            now: query.now,
             ..Context::default()
         };
         let terms = match decide(policy, &request, &context) {
@@ -70,7 +70,7 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offe
             partitions: BTreeSet::new(),
             estimate: None,
         };
-        offer.count(cluster, asked, u64::from(terms.unwrap_or(1).max(1)));
+        offer.count(cluster, query, u64::from(terms.unwrap_or(1).max(1)));
         offers.push(offer);
     };
     for gpu in policy.gpus() {
@@ -98,13 +98,13 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offe
     for own in policy
         .reservables()
         .iter()
-        .filter(|own| policy.is_reserved(own.kind(), asked.now))
+        .filter(|own| policy.is_reserved(own.kind(), query.now))
     {
         // Others' are not theirs to have, so `decide` refuses them; without a name nothing is known of that.
         let memory = policy
             .of_reservable(own.kind())
             .map(|gpu| gpu.memory_mib() - gpu.reserved_mib());
-        if asked.submitter.is(own.holder()) == Some(true) {
+        if query.submitter.is(own.holder()) == Some(true) {
             add(format!("gpu:{}:1", own.kind()), own.kind(), None, memory);
         }
     }
@@ -112,9 +112,9 @@ pub(super) fn all(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<Offe
 }
 
 impl Offer {
-    fn count(&mut self, cluster: &Cluster, asked: &Asked, cpus: u64) {
+    fn count(&mut self, cluster: &Cluster, query: &Query, cpus: u64) {
         let is_open = |node: &&Node| {
-            let is_asked = asked
+            let is_asked = query
                 .partition
                 .as_ref()
                 .is_none_or(|own| node.partitions.contains(own));
@@ -146,11 +146,11 @@ impl Offer {
 }
 
 /// Other facts that matter: the slices that this user holds, and the jobs that are before.
-pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<String> {
+pub(super) fn notes(policy: &Policy, cluster: &Cluster, query: &Query) -> Vec<String> {
     let mut notes = Vec::new();
-    let own = |user: &str| asked.submitter.user.as_deref() == Some(user);
+    let own = |user: &str| query.submitter.user.as_deref() == Some(user);
     let jobs = || cluster.jobs.iter().filter(|job| own(&job.user));
-    if let Some(class) = class(policy, asked, jobs().map(|job| job.qos.as_str()))
+    if let Some(class) = class(policy, query, jobs().map(|job| job.qos.as_str()))
         && let Some(may) = may_hold(policy, class)
     {
         let running = || jobs().filter(|job| !job.waits());
@@ -191,7 +191,7 @@ pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<St
         }
         notes.push(text);
     }
-    if asked.submitter.account == MaybeKnown::Unknown && !policy.accounts().is_empty() {
+    if query.submitter.account == MaybeKnown::Unknown && !policy.accounts().is_empty() {
         notes.push(
             "what you may have can depend on your account; --account=NAME says it".to_string(),
         );
@@ -212,10 +212,10 @@ pub(super) fn notes(policy: &Policy, cluster: &Cluster, asked: &Asked) -> Vec<St
 /// The class: by the QOS that the person's jobs have, else by name and account.
 fn class<'a, 'b>(
     policy: &'a Policy,
-    asked: &Asked,
+    query: &Query,
     mut qos: impl Iterator<Item = &'b str>,
 ) -> Option<&'a ClassLimits> {
-    let account = match &asked.submitter.account {
+    let account = match &query.submitter.account {
         MaybeKnown::Is(name) => Some(name.as_str()),
         MaybeKnown::Missing => Some(""),
         MaybeKnown::Unknown if policy.accounts().is_empty() => Some(""),
@@ -230,8 +230,8 @@ fn class<'a, 'b>(
         });
     };
     policy.standing_of(
-        asked.submitter.user.as_deref()?,
+        query.submitter.user.as_deref()?,
         account,
-        asked.submitter.group,
+        query.submitter.group,
     )
 }
