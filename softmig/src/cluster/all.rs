@@ -1,7 +1,7 @@
 //! All of a cluster: which job has which GPU, and how much of each is used.
 
 use crate::cluster::jobs::{self, Job};
-use crate::cluster::nodes::{self, Gpu, Node};
+use crate::cluster::nodes::{self, Node, NodeGpu};
 use softmig_policy::slurm::placed::Placed;
 use std::collections::{BTreeMap, HashMap};
 
@@ -90,7 +90,7 @@ fn fill_node(node: &mut Node, jobs: &[(&Job, &Placed)]) {
 /// Of jobs that are not shown, 22.05 says on which GPUs they are, but not with how many shards.
 fn hide(node: &mut Node) {
     if node.allocated.is_empty() {
-        let is_hidden = |gpu: &&mut Gpu| gpu.is_touched && gpu.jobs.is_empty();
+        let is_hidden = |gpu: &&mut NodeGpu| gpu.is_touched && gpu.jobs.is_empty();
         for gpu in node.gpus.iter_mut().filter(is_hidden) {
             gpu.used = None;
         }

@@ -19,7 +19,7 @@ pub(crate) struct Node {
     /// Its partitions.
     pub(crate) partitions: Vec<String>,
     /// Its GPUs, by index.
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<NodeGpu>,
     /// CPUs that no job has.
     pub(crate) free_cpus: Option<u64>,
     /// By type: shards that are used on GPUs that Slurm does not say.
@@ -30,7 +30,7 @@ pub(crate) struct Node {
 
 /// A GPU, or an instance of MIG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gpu {
+pub(crate) struct NodeGpu {
     /// Its index on the node, as Slurm counts.
     pub(crate) index: u32,
     /// Its type; empty where Slurm knows none.
@@ -49,7 +49,7 @@ pub(crate) struct Gpu {
     pub(crate) is_touched: bool,
 }
 
-impl Gpu {
+impl NodeGpu {
     /// The shards that no job has; `None` where that is not known.
     pub(crate) fn free(&self) -> Option<u64> {
         match self.whole {
@@ -172,7 +172,7 @@ fn reason(line: &str) -> Option<String> {
 }
 
 /// The GPUs by index. Slurm numbers them type by type.
-fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<Gpu> {
+fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<NodeGpu> {
     let of = |name: &'static str| configured.iter().filter(move |gres| gres.name == name);
     let all_gpus: u64 = of("gpu").map(|gres| gres.count).sum();
     let mut gpus = Vec::new();
@@ -192,12 +192,12 @@ fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<Gpu> {
             else {
                 break;
             };
-            let mut gpu = Gpu {
+            let mut gpu = NodeGpu {
                 index,
                 kind: gres.kind.clone().unwrap_or_default(),
                 shards: per_gpu.unwrap_or(0),
                 used: Some(0),
-                ..Gpu::default()
+                ..NodeGpu::default()
             };
             for placed in used
                 .iter()
@@ -215,7 +215,7 @@ fn gpus_of(configured: &[Configured], used: &[Placed]) -> Vec<Gpu> {
 const MOST_GPUS: u64 = 1024;
 
 /// The use of a GPU by `GresUsed`; `place` is its index among those of its type.
-fn read_use(gpu: &mut Gpu, placed: &Placed, place: u32) {
+fn read_use(gpu: &mut NodeGpu, placed: &Placed, place: u32) {
     match (placed.gres.name.as_str(), &placed.places) {
         ("gpu", _) => gpu.whole |= placed.on(gpu.index).is_some_and(|count| count > 0),
         ("shard", Places::Parts(parts)) => {

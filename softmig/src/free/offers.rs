@@ -1,7 +1,7 @@
 //! The sizes, and how many of each could start now.
 
 use crate::cluster::all::Cluster;
-use crate::cluster::nodes::{Gpu, Node};
+use crate::cluster::nodes::{Node, NodeGpu};
 use crate::free::estimate::Estimate;
 use crate::say::counted;
 use softmig_policy::config::classes::ClassLimits;
@@ -121,7 +121,7 @@ impl Offer {
             node.closed().is_none() && is_asked
         };
         for node in cluster.nodes.iter().filter(is_open) {
-            let of_gpu = |gpu: &Gpu| match &self.limits {
+            let of_gpu = |gpu: &NodeGpu| match &self.limits {
                 Some(limits) => gpu.free().unwrap_or(0) / u64::from(limits.share().shards()),
                 None => u64::from(gpu.is_idle()),
             };
@@ -129,7 +129,7 @@ impl Offer {
             let mut count: u64 = gpus().map(of_gpu).sum();
             if let (Some(hidden), Some(limits)) = (node.unplaced.get(&self.kind), &self.limits) {
                 // The hidden shards may be on any of these GPUs, so only their sum counts.
-                let free: u64 = gpus().filter_map(Gpu::free).sum();
+                let free: u64 = gpus().filter_map(NodeGpu::free).sum();
                 count =
                     count.min(free.saturating_sub(*hidden) / u64::from(limits.share().shards()));
             } else if node.unplaced.contains_key(&self.kind) {

@@ -3,7 +3,7 @@
 
 use super::picture::Picture;
 use crate::cluster::jobs::Job;
-use crate::cluster::nodes::{Gpu, Node};
+use crate::cluster::nodes::{Node, NodeGpu};
 use crate::cluster::purpose::Purpose;
 use crate::cluster::reasons::Asker;
 use crate::slice_words::holding;
@@ -119,7 +119,7 @@ fn node<'a>(picture: &Picture, node: &'a Node) -> JsonNode<'a> {
     }
 }
 
-fn gpu<'a>(picture: &Picture, gpu: &'a Gpu) -> JsonGpu<'a> {
+fn gpu<'a>(picture: &Picture, gpu: &'a NodeGpu) -> JsonGpu<'a> {
     let purpose = Purpose::of(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
     JsonGpu {
         index: gpu.index,

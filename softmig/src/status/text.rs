@@ -2,7 +2,7 @@
 
 use super::picture::Picture;
 use crate::cluster::jobs::Job;
-use crate::cluster::nodes::{Gpu, Node};
+use crate::cluster::nodes::{Node, NodeGpu};
 use crate::cluster::purpose::Purpose;
 use crate::cluster::reasons::Asker;
 use crate::say::{columns, wrapped};
@@ -104,7 +104,7 @@ fn body(picture: &Picture, node: &Node, rows: &JobRows) -> Vec<String> {
 }
 
 /// "1 of 4 shards free".
-fn use_of(picture: &Picture, node: &Node, gpu: &Gpu) -> String {
+fn use_of(picture: &Picture, node: &Node, gpu: &NodeGpu) -> String {
     let purpose = Purpose::of(picture.policy.as_ref(), &gpu.kind, gpu.shards, picture.now);
     let state = if gpu.whole {
         match purpose {
@@ -186,11 +186,11 @@ impl JobRows {
         }
     }
 
-    fn has(&self, gpu: &Gpu) -> bool {
+    fn has(&self, gpu: &NodeGpu) -> bool {
         gpu.jobs.iter().any(|job| self.rows.contains_key(job))
     }
 
-    fn on(&self, gpu: &Gpu) -> Vec<String> {
+    fn on(&self, gpu: &NodeGpu) -> Vec<String> {
         let mut jobs = gpu.jobs.clone();
         jobs.sort_unstable();
         let rows = jobs.iter().filter_map(|job| self.rows.get(job));
