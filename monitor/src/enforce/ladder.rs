@@ -55,12 +55,12 @@ struct Record {
     first: Duration,
     had: BTreeSet<ProcessId>,
     last: Duration,
-    asked: Vec<Asked>,
+    asked: Vec<AskedToEnd>,
 }
 
 /// Processes that were asked to end, and for what.
 #[derive(Debug)]
-struct Asked {
+struct AskedToEnd {
     /// When something was done last.
     at: Duration,
     /// When they were first ended.
@@ -126,7 +126,7 @@ impl Record {
     }
 
     fn ask(&mut self, at: Duration, offence: Offence) {
-        self.asked.push(Asked {
+        self.asked.push(AskedToEnd {
             at,
             ended: None,
             is_stuck: false,
@@ -166,7 +166,7 @@ impl Record {
     }
 }
 
-impl Asked {
+impl AskedToEnd {
     fn is_due(&self, now: Duration) -> bool {
         let pause = if self.is_stuck { SELDOM } else { MOMENT };
         now.saturating_sub(self.at) >= pause
