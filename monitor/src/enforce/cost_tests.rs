@@ -118,8 +118,8 @@ fn looks_cost() {
         let look = scene.look(Duration::from_secs(second.into()), Vec::new());
         let is_slice = |claim| matches!(claim, Claim::Slice { .. });
         slices = look.tenants.iter().filter(|it| is_slice(it.claim)).count();
-        let verdict = judge.judge(&look, &Monitor::default(), &BTreeSet::new());
-        assert_eq!(verdict.offences, []);
+        let judgement = judge.judge(&look, &Monitor::default(), &BTreeSet::new());
+        assert_eq!(judgement.offences, []);
     }
     let each = (used() - begin) / LOOKS;
     assert_eq!(slices, JOBS as usize);

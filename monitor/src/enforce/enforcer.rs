@@ -130,9 +130,9 @@ impl Enforcer {
         }
         eyes.tell_unseated(unseated(&look, &sight.confs));
         let again = self.ladder.repeated();
-        let verdict = self.judge.judge(&look, settings, &again);
-        self.count(&verdict.offences);
-        let (ended, told): (Vec<_>, Vec<_>) = (verdict.offences.into_iter()).partition(|it| {
+        let judgement = self.judge.judge(&look, settings, &again);
+        self.count(&judgement.offences);
+        let (ended, told): (Vec<_>, Vec<_>) = (judgement.offences.into_iter()).partition(|it| {
             it.rule.consequence(settings) == Consequence::End && !it.processes.is_empty()
         });
         self.tell(&told, settings, look.at);
@@ -147,7 +147,7 @@ impl Enforcer {
         if self.ladder.is_waiting() {
             return Some(MOMENT);
         }
-        verdict.is_in_doubt.then_some(SECOND_LOOK)
+        judgement.is_in_doubt.then_some(SECOND_LOOK)
     }
 
     fn look(&self, sight: &Sight, seats: &Seats, grounds: &Grounds, strays: Vec<Stray>) -> Look {

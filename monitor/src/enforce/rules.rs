@@ -134,7 +134,7 @@ pub struct Offence {
 
 /// The findings of a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Judgement {
     /// Offences that were seen long enough, and are still there.
     pub offences: Vec<Offence>,
     /// Whether something was seen that is to be looked at again soon.
@@ -167,9 +167,14 @@ impl Judge {
     }
 
     /// Takes a look. A holder in `again` was ended before, and has no grace.
-    pub fn judge(&mut self, look: &Look, settings: &Monitor, again: &BTreeSet<Holder>) -> Verdict {
+    pub fn judge(
+        &mut self,
+        look: &Look,
+        settings: &Monitor,
+        again: &BTreeSet<Holder>,
+    ) -> Judgement {
         self.figures.note(look, &self.bounds);
-        let mut verdict = Verdict::default();
+        let mut judgement = Judgement::default();
         let mut before = std::mem::take(&mut self.sightings);
         for fault in self.faults(look) {
             if fault.rule.consequence(settings) == Consequence::None {
@@ -190,17 +195,17 @@ impl Judge {
             let is_long_enough = sighting.looks >= self.bounds.looks && seen_for >= patience;
             // For this rule the figures count the looks.
             if fault.rule == Rule::Seat || is_long_enough {
-                verdict.offences.push(fault);
+                judgement.offences.push(fault);
             } else {
                 // Within a long grace the next look is early enough.
-                verdict.is_in_doubt |= patience.saturating_sub(seen_for) <= settings.interval;
+                judgement.is_in_doubt |= patience.saturating_sub(seen_for) <= settings.interval;
             }
             self.sightings.insert(key, sighting);
         }
         let is_suspect =
             |tenant: &Tenant| self.figures.is_suspect(tenant) && !self.is_fault(Rule::Seat, tenant);
-        verdict.is_in_doubt |= look.tenants.iter().any(is_suspect);
-        verdict
+        judgement.is_in_doubt |= look.tenants.iter().any(is_suspect);
+        judgement
     }
 
     /// Those processes of an offence that a later look shows to be where they were, for the same reason. How busy they are does

@@ -202,8 +202,8 @@ fn offences(jobs: std::ops::Range<u32>, escapes: bool) -> Vec<Offence> {
             tenants,
             strays: Vec::new(),
         };
-        let verdict = judge.judge(&look, &all(), &BTreeSet::new());
-        found.extend(verdict.offences);
+        let judgement = judge.judge(&look, &all(), &BTreeSet::new());
+        found.extend(judgement.offences);
     }
     found
 }

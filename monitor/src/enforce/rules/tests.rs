@@ -70,25 +70,29 @@ fn look(millis: u64, tenants: Vec<Tenant>) -> Look {
 fn judged(settings: &Monitor, looks: Vec<Vec<Tenant>>) -> Vec<Vec<(Rule, Holder, Vec<u32>)>> {
     let mut judge = Judge::default();
     let none = BTreeSet::new();
-    let verdicts = (0..).step_by(500).zip(looks).map(|(at, tenants)| {
-        let verdict = judge.judge(&look(at, tenants), settings, &none);
-        let offences = verdict.offences.into_iter();
+    let judgements = (0..).step_by(500).zip(looks).map(|(at, tenants)| {
+        let judgement = judge.judge(&look(at, tenants), settings, &none);
+        let offences = judgement.offences.into_iter();
         let told = |it: Offence| {
             let pids = it.processes.iter().map(|id| id.pid).collect();
             (it.rule, it.holder, pids)
         };
         offences.map(told).collect()
     });
-    verdicts.collect()
+    judgements.collect()
 }
 
 /// The same of one tenant that is seen three times.
 fn thrice(settings: &Monitor, tenant: &Tenant) -> Vec<(Rule, Vec<u32>)> {
     let one = || vec![tenant.clone()];
-    let verdicts = judged(settings, vec![one(), one(), one()]);
-    assert_eq!(verdicts[0], [], "nothing is done about what was seen once");
-    assert_eq!(verdicts[1], verdicts[2]);
-    let last = verdicts[2].iter();
+    let judgements = judged(settings, vec![one(), one(), one()]);
+    assert_eq!(
+        judgements[0],
+        [],
+        "nothing is done about what was seen once"
+    );
+    assert_eq!(judgements[1], judgements[2]);
+    let last = judgements[2].iter();
     last.map(|(rule, _, pids)| (*rule, pids.clone())).collect()
 }
 
@@ -98,8 +102,8 @@ fn who_is_busy_without_a_seat_is_ended() {
     assert_eq!(thrice(&all(), &tenant), [(Rule::Seat, vec![2])]);
     // Another process each time is the same job's work.
     let each = |pid| vec![slice(12, vec![escaped(pid, 100)])];
-    let verdicts = judged(&all(), vec![each(1), each(2)]);
-    assert_eq!(verdicts[1], [(Rule::Seat, Holder::Job(12), vec![2])]);
+    let judgements = judged(&all(), vec![each(1), each(2)]);
+    assert_eq!(judgements[1], [(Rule::Seat, Holder::Job(12), vec![2])]);
 }
 
 #[test]
@@ -109,14 +113,14 @@ fn who_has_the_library_has_time_to_make_a_context() {
         ..escaped(1, 100)
     };
     let looks = (0..30).map(|_| vec![slice(12, vec![making])]);
-    let verdicts = judged(&all(), looks.collect());
-    let first = verdicts.iter().position(|it| !it.is_empty());
+    let judgements = judged(&all(), looks.collect());
+    let first = judgements.iter().position(|it| !it.is_empty());
     assert_eq!(
         first,
         Some(21),
         "half a second after the second look that counts"
     );
-    assert_eq!(verdicts[21], [(Rule::Seat, Holder::Job(12), vec![1])]);
+    assert_eq!(judgements[21], [(Rule::Seat, Holder::Job(12), vec![1])]);
 }
 
 #[test]
@@ -150,8 +154,8 @@ fn who_could_not_have_a_seat_is_left_alone() {
     // Once in a while is not twice in a row.
     let busy = || vec![slice(12, vec![escaped(1, 100)])];
     let idle = || vec![slice(12, vec![process(1, 100)])];
-    let verdicts = judged(&all(), vec![busy(), idle(), busy(), idle(), busy()]);
-    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
+    let judgements = judged(&all(), vec![busy(), idle(), busy(), idle(), busy()]);
+    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
 }
 
 /// NVML shows now this process and now that one.
@@ -171,14 +175,14 @@ fn who_is_seen_at_work_in_some_looks_alone_is_ended() {
         seen([0, 0, 0]),
         seen([0, 0, 9]),
     ];
-    let verdicts = judged(&all(), looks);
+    let judgements = judged(&all(), looks);
     let ended = |pids: &[u32]| vec![(Rule::Seat, Holder::Job(12), pids.to_vec())];
-    assert_eq!(verdicts[..2], [vec![], vec![]]);
-    assert_eq!(verdicts[2], ended(&[1, 2]));
-    assert_eq!(verdicts[4], ended(&[1, 2, 3]));
+    assert_eq!(judgements[..2], [vec![], vec![]]);
+    assert_eq!(judgements[2], ended(&[1, 2]));
+    assert_eq!(judgements[4], ended(&[1, 2, 3]));
     let rarely = (0..30).map(|at| seen([if at % 11 == 0 { 9 } else { 0 }, 0, 0]));
-    let verdicts = judged(&all(), rarely.collect());
-    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
+    let judgements = judged(&all(), rarely.collect());
+    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
 }
 
 #[test]
@@ -193,13 +197,13 @@ fn a_burst_within_the_grace_is_left_alone() {
     let mut looks: Vec<_> = (0..4).map(|_| over()).collect();
     looks.push(within());
     looks.extend((0..4).map(|_| over()));
-    let verdicts = judged(&settings, looks);
-    assert!(verdicts.iter().all(Vec::is_empty), "{verdicts:?}");
-    let verdicts = judged(&settings, (0..6).map(|_| over()).collect());
+    let judgements = judged(&settings, looks);
+    assert!(judgements.iter().all(Vec::is_empty), "{judgements:?}");
+    let judgements = judged(&settings, (0..6).map(|_| over()).collect());
     let ended = vec![(Rule::Memory, Holder::Job(12), vec![1])];
-    assert_eq!(verdicts[3], []);
-    assert_eq!(verdicts[4], ended);
-    assert_eq!(verdicts[5], ended);
+    assert_eq!(judgements[3], []);
+    assert_eq!(judgements[4], ended);
+    assert_eq!(judgements[5], ended);
 }
 
 #[test]
@@ -219,8 +223,8 @@ fn who_was_ended_before_has_no_grace() {
             .judge(&look(0, tenants()), &settings, &again)
             .is_in_doubt
     );
-    let verdict = judge.judge(&look(500, tenants()), &settings, &again);
-    let offenders: Vec<_> = verdict
+    let judgement = judge.judge(&look(500, tenants()), &settings, &again);
+    let offenders: Vec<_> = judgement
         .offences
         .iter()
         .map(|it| it.holder.clone())
@@ -268,9 +272,9 @@ fn the_neighbour_of_an_offender_lives() {
             neighbour,
         ]
     };
-    let verdicts = judged(&all(), vec![tenants(), tenants()]);
+    let judgements = judged(&all(), vec![tenants(), tenants()]);
     let own = |rule| (rule, Holder::Job(12), vec![1]);
-    assert_eq!(verdicts[1], [own(Rule::Memory), own(Rule::Seat)]);
+    assert_eq!(judgements[1], [own(Rule::Memory), own(Rule::Seat)]);
 }
 
 #[test]
@@ -398,8 +402,8 @@ fn told_after(busy: u32, charged: f64) -> Option<u64> {
             }],
         );
         tenant.charged = Some(Duration::from_secs(second).mul_f64(charged));
-        let verdict = judge.judge(&look(second * 1000, vec![tenant]), &all(), &none);
-        verdict.offences.iter().any(|it| it.rule == Rule::Time)
+        let judgement = judge.judge(&look(second * 1000, vec![tenant]), &all(), &none);
+        judgement.offences.iter().any(|it| it.rule == Rule::Time)
     });
     told.map(|second| second / 60)
 }
