@@ -44,8 +44,8 @@ pub fn end(node: &Node, job: &Job) -> Result<Ended, DirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_node::allowance::{Allowance, Source};
     use softmig_node::record::{conf_of, record};
-    use softmig_node::verdict::{Source, Verdict};
     use softmig_policy::node::tag::Tag;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
@@ -74,8 +74,8 @@ mod tests {
         let Some(Ok(Tag::Slice(limits))) = Tag::find("softmig=1:l40s:1/4:11366:hard") else {
             panic!()
         };
-        let verdict = Verdict::Slice(limits, Source::Tag);
-        let conf = conf_of(job, &verdict, Default::default(), None).unwrap();
+        let allowance = Allowance::Slice(limits, Source::Tag);
+        let conf = conf_of(job, &allowance, Default::default(), None).unwrap();
         record(node, job, Some(&conf)).unwrap();
     }
 

@@ -161,8 +161,8 @@ fn job(run: &Dir, id: JobId) -> Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use softmig_node::allowance::{Allowance, Source};
     use softmig_node::record::{conf_of, record};
-    use softmig_node::verdict::{Source, Verdict};
     use std::fs::File;
 
     struct World {
@@ -199,7 +199,7 @@ mod tests {
                 _ => None,
             })
             .unwrap();
-            let whole = Verdict::Whole(Source::Tag);
+            let whole = Allowance::Whole(Source::Tag);
             let conf = conf_of(&job, &whole, Default::default(), None);
             record(&self.node, &job, conf.as_ref()).unwrap();
         }

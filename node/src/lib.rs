@@ -4,13 +4,13 @@
 //! below `/var/run/softmig` say what the job may take of its GPUs:
 //!
 //! ```text
-//! environment --job--> decide --verdict--> record --files--> hook, monitor
-//!                        ^                    |
-//!   tag, else slurmctld, |                  clear  <-- epilog
+//! environment --job--> decide --allowance--> record --files--> hook, monitor
+//!                        ^                      |
+//!   tag, else slurmctld, |                    clear  <-- epilog
 //!   else the policy -----+
 //! ```
 //!
-//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`verdict`] decides by both, [`record`] puts it
+//! [`job`] reads what Slurm says, [`gpu`] what the driver says, [`allowance`] decides by both, [`record`] puts it
 //! on disk and [`clear`] takes it away. [`node`] says where files are, [`dir`] the one way in which they are opened,
 //! [`report`] the logs, [`events`] what happened, [`usage_file`] and [`usage_socket`] what jobs used, [`gate`] which jobs have the device gate. [`this_process`] and [`whole_node`] say where this process is. [`proofs`] keeps what `softmig check --node` measured of the GPUs; the monitor reads it.
 //!
@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allowance;
 pub mod clear;
 pub mod command;
 pub mod dir;
@@ -41,5 +42,4 @@ pub mod slurmctld;
 pub mod this_process;
 pub mod usage_file;
 pub mod usage_socket;
-pub mod verdict;
 pub mod whole_node;

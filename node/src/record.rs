@@ -1,11 +1,11 @@
-//! Puts a verdict on disk: the conf that hook and monitor read, and the files around it.
+//! Puts an allowance on disk: the conf that hook and monitor read, and the files around it.
 
+use crate::allowance::Allowance;
 use crate::clear::clear_limits;
 use crate::dir::DirError;
 use crate::gpu::installed;
 use crate::job::{Job, Sluid};
 use crate::node::{Node, Run, alias_name, conf_name, new_conf_name};
-use crate::verdict::Verdict;
 use crate::{folder, ledger};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
@@ -37,18 +37,18 @@ impl RecordError {
 /// The conf of a GPU job; `None` when nothing is known of it.
 pub fn conf_of(
     job: &Job,
-    verdict: &Verdict,
+    allowance: &Allowance,
     gpus: Gpus,
     policy: Option<&NodePolicy>,
 ) -> Option<JobConf> {
-    let limits = match verdict {
-        Verdict::Whole(_) | Verdict::Mixed(_) => None,
-        Verdict::Slice(limits, _) => Some(*limits),
-        Verdict::Unknown | Verdict::Unseen | Verdict::Drain => return None,
+    let limits = match allowance {
+        Allowance::Whole(_) | Allowance::Mixed(_) => None,
+        Allowance::Slice(limits, _) => Some(*limits),
+        Allowance::Unknown | Allowance::Unseen | Allowance::Drain => return None,
     };
-    let gpus = match verdict {
+    let gpus = match allowance {
         // No list reads as unknown. One that lacks some of the job's GPUs would make them another's.
-        Verdict::Mixed(_) => Gpus::default(),
+        Allowance::Mixed(_) => Gpus::default(),
         _ => gpus,
     };
     Some(JobConf {
@@ -272,7 +272,7 @@ mod tests {
         assert!(!name_by_sluid(&node, &after).unwrap());
         node.make().unwrap();
         assert!(!name_by_sluid(&node, &after).unwrap());
-        let whole = Verdict::Whole(crate::verdict::Source::Tag);
+        let whole = Allowance::Whole(crate::allowance::Source::Tag);
         let conf = conf_of(&before, &whole, Gpus::default(), None);
         record(&node, &before, conf.as_ref()).unwrap();
         assert!(!name_by_sluid(&node, &before).unwrap());

@@ -5,10 +5,10 @@
 //! (`journalctl -t softmig-prolog F_JOB=7`). Nothing that a user typed gets into a line except as an escaped `{:?}`.
 //! Logging never fails a job, nor keeps it waiting for more than a second.
 
+use crate::allowance::Allowance;
 use crate::gpu::Assigned;
 use crate::job::Job;
 use crate::queue;
-use crate::verdict::Verdict;
 use rustix::fs::{Mode, OFlags};
 use softmig_policy::node::job_conf::Uuid;
 use std::ffi::CStr;
@@ -103,17 +103,17 @@ fn sentence() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static
 }
 
 /// The prolog's line about a job.
-pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
+pub fn line(job: &Job, allowance: &Allowance, assigned: &Assigned) -> String {
     let mut line = format!(
         "job={} uid={} run={}",
         job.id,
         job.uid,
         job.run.unwrap_or(0)
     );
-    match verdict {
-        Verdict::Whole(source) => line += &format!(" verdict=whole source={source}"),
-        Verdict::Mixed(source) => line += &format!(" verdict=mixed source={source}"),
-        Verdict::Slice(limits, source) => {
+    match allowance {
+        Allowance::Whole(source) => line += &format!(" verdict=whole source={source}"),
+        Allowance::Mixed(source) => line += &format!(" verdict=mixed source={source}"),
+        Allowance::Slice(limits, source) => {
             line += &format!(
                 " verdict=slice type={} shards={} memory_mib={} mode={} source={source}",
                 limits.gpu_type(),
@@ -122,9 +122,9 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
                 limits.mode().as_str()
             );
         }
-        Verdict::Unknown => line += " verdict=unknown",
-        Verdict::Unseen => line += " verdict=refused reason=unseen",
-        Verdict::Drain => line += " verdict=drain",
+        Allowance::Unknown => line += " verdict=unknown",
+        Allowance::Unseen => line += " verdict=refused reason=unseen",
+        Allowance::Drain => line += " verdict=drain",
     }
     let uuids: Vec<&str> = assigned.gpus.iter().map(Uuid::as_str).collect();
     line + " gpus=" + &uuids.join(",")
@@ -133,7 +133,7 @@ pub fn line(job: &Job, verdict: &Verdict, assigned: &Assigned) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::Source;
+    use crate::allowance::Source;
     use softmig_policy::node::tag::Tag;
 
     #[test]
@@ -154,14 +154,14 @@ mod tests {
             .push(Uuid::parse("GPU-00000000-1111-2222-3333-444444444444").unwrap())
             .unwrap();
         assert_eq!(
-            line(&job, &Verdict::Slice(limits, Source::Tag), &assigned),
+            line(&job, &Allowance::Slice(limits, Source::Tag), &assigned),
             "job=7 uid=2001 run=0 verdict=slice type=l40s shards=1/4 memory_mib=11366 mode=hard source=tag \
              gpus=GPU-00000000-1111-2222-3333-444444444444"
         );
         assert_eq!(
             line(
                 &job,
-                &Verdict::Whole(Source::Slurmctld),
+                &Allowance::Whole(Source::Slurmctld),
                 &Assigned::default()
             ),
             "job=7 uid=2001 run=0 verdict=whole source=slurmctld gpus="

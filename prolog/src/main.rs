@@ -5,13 +5,13 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
+use softmig_node::allowance::{Allowance, decide};
 use softmig_node::events::Event;
 use softmig_node::gate;
 use softmig_node::gpu::{Assigned, assigned, installed};
 use softmig_node::job::Job;
 use softmig_node::node::{Node, set_umask};
 use softmig_node::record::{conf_of, record, refuse};
-use softmig_node::verdict::{Verdict, decide};
 use softmig_node::{report, slurmctld};
 use softmig_policy::NodePolicy;
 use softmig_policy::config::choices::TagField;
@@ -71,20 +71,20 @@ fn leave_alone(node: &Node, job: &Job) {
 fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
     let policy = gather_policy(node);
     let assigned = gather_gpus(node, job, list);
-    let verdict = decide_for(node, job, list, policy.as_ref(), &assigned);
-    let line = report::line(job, &verdict, &assigned);
-    if verdict == Verdict::Unseen {
+    let allowance = decide_for(node, job, list, policy.as_ref(), &assigned);
+    let line = report::line(job, &allowance, &assigned);
+    if allowance == Allowance::Unseen {
         error!(job = job.id.get(), "job={} gets no GPU: {UNSEEN}", job.id);
         refuse(node, job, &assigned.gpus, UNSEEN).context(line.clone())?;
         info!(job = job.id.get(), uid = job.uid, "{line}");
         return Ok(());
     }
-    let conf = conf_of(job, &verdict, assigned.gpus, policy.as_ref());
+    let conf = conf_of(job, &allowance, assigned.gpus, policy.as_ref());
     let is_wanted = policy.as_ref().is_some_and(|policy| policy.device_gate);
     let conf = conf.map(|conf| gate::close(node, job, conf, is_wanted));
     let granted = conf.as_ref().map(|conf| grant(job, conf));
     match record(node, job, conf.as_ref()) {
-        Ok(()) if verdict == Verdict::Drain => {
+        Ok(()) if allowance == Allowance::Drain => {
             bail!("{line}: nothing says what it may take, and on_unknown is drain")
         }
         Ok(()) => {
@@ -106,7 +106,7 @@ fn prepare(node: &Node, job: &Job, list: &GpuList) -> anyhow::Result<()> {
             );
             refuse(node, job, &assigned.gpus, NO_ROOM).context(line)?;
         }
-        Err(error) if verdict.must_be_recorded() => return Err(error).context(line),
+        Err(error) if allowance.must_be_recorded() => return Err(error).context(line),
         Err(error) => {
             let error = anyhow::Error::new(error).context(line);
             error!(job = job.id.get(), uid = job.uid, "{error:#}");
@@ -136,17 +136,17 @@ fn decide_for(
     list: &GpuList,
     policy: Option<&NodePolicy>,
     assigned: &Assigned,
-) -> Verdict {
+) -> Allowance {
     let tag = job
         .tags
         .by(policy.map_or(TagField::Auto, |policy| policy.tag_field));
     // While the node only observes, such a job may be from before softmig.
     if tag.is_none() && policy.is_some_and(NodePolicy::denies_untagged) && node.enforces() {
-        return Verdict::Unseen;
+        return Allowance::Unseen;
     }
     let model = assigned.model.as_deref();
-    let verdict = decide(job.id, tag, policy, model, || slurmctld::ask(job));
-    verdict.on_gpus(job.id, list.indices.len())
+    let allowance = decide(job.id, tag, policy, model, || slurmctld::ask(job));
+    allowance.on_gpus(job.id, list.indices.len())
 }
 
 /// The policy, which also says where to log.

@@ -1,9 +1,9 @@
 //! A job that is recorded again: after a kill, by a second call, after a requeue, or under the number of an older job.
 
 use proptest::prelude::*;
+use softmig_node::allowance::{Allowance, Source};
 use softmig_node::job::Job;
 use softmig_node::record::{conf_of, record, record_if_missing};
-use softmig_node::verdict::{Source, Verdict};
 use softmig_policy::node::job_conf::{Gpus, JobConf};
 use softmig_policy::node::tag::Tag;
 use std::fs;
@@ -113,8 +113,8 @@ fn conf_of_half(job: &Job) -> Option<JobConf> {
     let Some(Ok(Tag::Slice(limits))) = Tag::find("softmig=1:l40s:2/4:22732:hard") else {
         return None;
     };
-    let verdict = Verdict::Slice(limits, Source::Slurmctld);
-    conf_of(job, &verdict, Gpus::default(), None)
+    let allowance = Allowance::Slice(limits, Source::Slurmctld);
+    conf_of(job, &allowance, Gpus::default(), None)
 }
 
 /// `softmig node enforce` may come to a job that has just begun.
@@ -160,11 +160,11 @@ fn a_job_without_gpus_makes_nothing_and_loses_what_an_older_one_left() {
 
 #[test]
 fn a_job_of_which_nothing_is_known_never_finds_an_older_jobs_conf() {
-    for verdict in [Verdict::Unknown, Verdict::Drain] {
+    for allowance in [Allowance::Unknown, Allowance::Drain] {
         let world = World::new();
         let job = job("7", "softmig=1:whole", &[]);
         world.prolog(&job, &[GPU_0]).unwrap();
-        world.prolog_with(&job, &verdict, &[GPU_0]).unwrap();
+        world.prolog_with(&job, &allowance, &[GPU_0]).unwrap();
         assert_eq!(world.files(), [] as [&str; 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! The files of one job, what they say, and when a job may start without them.
 
 use proptest::prelude::*;
-use softmig_node::verdict::{Source, Verdict};
+use softmig_node::allowance::{Allowance, Source};
 use softmig_policy::node::tag::Tag;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -164,7 +164,7 @@ fn only_a_job_with_all_of_its_gpus_may_start_without_its_files() {
         Some(Ok(Tag::Slice(limits))) => limits,
         other => panic!("{other:?}"),
     };
-    assert!(Verdict::Slice(limits, Source::Smallest).must_be_recorded());
-    assert!(Verdict::Unknown.must_be_recorded());
-    assert!(!Verdict::Whole(Source::Tag).must_be_recorded());
+    assert!(Allowance::Slice(limits, Source::Smallest).must_be_recorded());
+    assert!(Allowance::Unknown.must_be_recorded());
+    assert!(!Allowance::Whole(Source::Tag).must_be_recorded());
 }

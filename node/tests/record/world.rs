@@ -5,10 +5,10 @@
     reason = "helpers of tests, outside their functions"
 )]
 
+use softmig_node::allowance::{Allowance, decide};
 use softmig_node::job::Job;
 use softmig_node::node::Node;
 use softmig_node::record::{RecordError, conf_of, record};
-use softmig_node::verdict::{Verdict, decide};
 use softmig_policy::node::job_conf::{Gpus, JobConf, Uuid};
 use softmig_policy::slurm::gpu_list::GpuList;
 use std::collections::BTreeMap;
@@ -35,23 +35,27 @@ impl World {
 
     /// Runs the prolog for a job whose comment is `comment`, with these GPUs.
     pub(crate) fn prolog(&self, job: &Job, gpus: &[&str]) -> Result<(), RecordError> {
-        let verdict = decide(job.id, job.tags.comment, None, None, || {
+        let allowance = decide(job.id, job.tags.comment, None, None, || {
             panic!("asked slurmctld")
         });
-        self.prolog_with(job, &verdict, gpus)
+        self.prolog_with(job, &allowance, gpus)
     }
 
     pub(crate) fn prolog_with(
         &self,
         job: &Job,
-        verdict: &Verdict,
+        allowance: &Allowance,
         gpus: &[&str],
     ) -> Result<(), RecordError> {
         let mut list = Gpus::default();
         for uuid in gpus {
             list.push(Uuid::parse(uuid).unwrap()).unwrap();
         }
-        record(&self.node, job, conf_of(job, verdict, list, None).as_ref())
+        record(
+            &self.node,
+            job,
+            conf_of(job, allowance, list, None).as_ref(),
+        )
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

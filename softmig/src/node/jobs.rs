@@ -6,11 +6,11 @@
 
 use crate::node::slurmd::{Slurmd, jobs_with_steps};
 use anyhow::Context;
+use softmig_node::allowance::{Allowance, Source, decide};
 use softmig_node::job::{Job, JobId, Sluid, Tags};
 use softmig_node::node::Node;
 use softmig_node::record::{conf_of, name_by_sluid, record_if_missing};
 use softmig_node::slurmctld::{AskError, Commands};
-use softmig_node::verdict::{Source, Verdict, decide};
 use softmig_policy::NodePolicy;
 use softmig_policy::node::job_conf::Gpus;
 use softmig_policy::node::limits::Limits;
@@ -105,15 +105,15 @@ fn conf_here(node: &Node, id: JobId) -> anyhow::Result<Here> {
 }
 
 /// Keeps the limits of an older conf, unless those that the policy gives are smaller.
-fn no_more_than(verdict: Verdict, older: Option<Limits>) -> Verdict {
-    let Some(older) = older else { return verdict };
+fn no_more_than(allowance: Allowance, older: Option<Limits>) -> Allowance {
+    let Some(older) = older else { return allowance };
     let is_smaller = |own: &Limits| {
         own.memory_mib() <= older.memory_mib()
             && own.share().percent_tenths() <= older.share().percent_tenths()
     };
-    match verdict {
-        Verdict::Slice(own, _) if is_smaller(&own) => verdict,
-        _ => Verdict::Slice(older, Source::Slurmctld),
+    match allowance {
+        Allowance::Slice(own, _) if is_smaller(&own) => allowance,
+        _ => Allowance::Slice(older, Source::Slurmctld),
     }
 }
 
@@ -218,15 +218,15 @@ fn give(
             return Ok(());
         }
     };
-    let verdict = no_more_than(decide(job.id, None, policy, None, || Ok(allocation)), older);
+    let allowance = no_more_than(decide(job.id, None, policy, None, || Ok(allocation)), older);
     // The cards need not be known: Slurm's fence shows the job no other, and limits hold on each.
-    match conf_of(job, &verdict, Gpus::default(), policy) {
+    match conf_of(job, &allowance, Gpus::default(), policy) {
         Some(conf) => {
             let given =
                 record_if_missing(node, job, &conf).with_context(|| format!("job {}", job.id))?;
             // Else its prolog was faster.
             if given {
-                survey.given.push((job.id, words_for(&verdict)));
+                survey.given.push((job.id, words_for(&allowance)));
             }
         }
         None => survey.unknown(job.id, &"the policy does not know the shards that it has"),
@@ -234,16 +234,16 @@ fn give(
     Ok(())
 }
 
-fn words_for(verdict: &Verdict) -> String {
-    match verdict {
-        Verdict::Slice(limits, _) => format!(
+fn words_for(allowance: &Allowance) -> String {
+    match allowance {
+        Allowance::Slice(limits, _) => format!(
             "{} of one {}, {} MiB",
             limits.share(),
             limits.gpu_type(),
             limits.memory_mib()
         ),
-        Verdict::Whole(_) | Verdict::Mixed(_) => "all of its GPUs".into(),
-        Verdict::Unknown | Verdict::Unseen | Verdict::Drain => "nothing".into(),
+        Allowance::Whole(_) | Allowance::Mixed(_) => "all of its GPUs".into(),
+        Allowance::Unknown | Allowance::Unseen | Allowance::Drain => "nothing".into(),
     }
 }
 
@@ -257,16 +257,16 @@ mod tests {
         let older = limits("CUDA_DEVICE_MEMORY_LIMIT=12288M\nCUDA_DEVICE_SM_LIMIT=25\n");
         let larger = limits("CUDA_DEVICE_MEMORY_LIMIT=12289M\nCUDA_DEVICE_SM_LIMIT=25\n");
         let smaller = limits("CUDA_DEVICE_MEMORY_LIMIT=11366M\nCUDA_DEVICE_SM_LIMIT=25\n");
-        let slice = |limits| Verdict::Slice(limits, Source::Slurmctld);
-        for (verdict, kept) in [
-            (Verdict::Whole(Source::Slurmctld), older),
-            (Verdict::Unknown, older),
+        let slice = |limits| Allowance::Slice(limits, Source::Slurmctld);
+        for (allowance, kept) in [
+            (Allowance::Whole(Source::Slurmctld), older),
+            (Allowance::Unknown, older),
             (slice(larger), older),
             (slice(smaller), smaller),
         ] {
-            assert_eq!(no_more_than(verdict, Some(older)), slice(kept));
+            assert_eq!(no_more_than(allowance, Some(older)), slice(kept));
         }
-        assert_eq!(no_more_than(Verdict::Unknown, None), Verdict::Unknown);
+        assert_eq!(no_more_than(Allowance::Unknown, None), Allowance::Unknown);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The verdict: what a job may take of each of its GPUs.
+//! The allowance: what a job may take of each of its GPUs.
 //!
 //! The tag says it, and it is what the user was promised. Only a job without a readable one (from before softmig was
 //! installed, or tagged by a newer version) costs a question to slurmctld, and only if that stays unanswered the
@@ -16,7 +16,7 @@ use tracing::{error, warn};
 
 /// The GPU memory and time that a job may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Allowance {
     /// All of its GPUs.
     Whole(Source),
     /// The same, and Slurm's list of them may lack some: they may be of several types.
@@ -31,8 +31,8 @@ pub enum Verdict {
     Drain,
 }
 
-impl Verdict {
-    /// The verdict for a job on this number of GPUs here. A slice is a part of one GPU; where Slurm is configured to spread a
+impl Allowance {
+    /// The allowance for a job on this number of GPUs here. A slice is a part of one GPU; where Slurm is configured to spread a
     /// job's shards (`MULTIPLE_SHARING_GRES_PJ`), each of the GPUs gives it no more than one shard.
     pub fn on_gpus(self, id: JobId, gpus: usize) -> Self {
         match self {
@@ -56,7 +56,7 @@ impl Verdict {
     }
 }
 
-/// The source of a verdict.
+/// The source of an allowance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The job's tag.
@@ -84,10 +84,10 @@ pub fn decide(
     policy: Option<&NodePolicy>,
     model: Option<&str>,
     ask: impl FnOnce() -> Result<Allocation, AskError>,
-) -> Verdict {
+) -> Allowance {
     match tag {
-        Some(Ok(Tag::Whole)) => return Verdict::Whole(Source::Tag),
-        Some(Ok(Tag::Mixed)) => return Verdict::Mixed(Source::Tag),
+        Some(Ok(Tag::Whole)) => return Allowance::Whole(Source::Tag),
+        Some(Ok(Tag::Mixed)) => return Allowance::Mixed(Source::Tag),
         Some(Ok(Tag::Slice(limits))) => {
             if let Some(difference) = policy.and_then(|policy| difference(&limits, policy)) {
                 warn!(
@@ -95,19 +95,19 @@ pub fn decide(
                     "job={id} keeps the limits of its tag: {difference}"
                 );
             }
-            return Verdict::Slice(limits, Source::Tag);
+            return Allowance::Slice(limits, Source::Tag);
         }
         Some(Err(problem)) => warn!(job = id.get(), "job={id} asks slurmctld: {problem}"),
         // Its tag says that slurmctld knows, or it has none.
         _ => {}
     }
     match ask() {
-        Ok(Allocation::Whole) => return Verdict::Whole(Source::Slurmctld),
-        Ok(Allocation::Mixed) => return Verdict::Mixed(Source::Slurmctld),
+        Ok(Allocation::Whole) => return Allowance::Whole(Source::Slurmctld),
+        Ok(Allocation::Mixed) => return Allowance::Mixed(Source::Slurmctld),
         Ok(Allocation::Shards { kind, shards }) => {
             let limits = policy.and_then(|policy| policy.allocated(kind.as_deref(), shards));
             if let Some(limits) = limits {
-                return Verdict::Slice(limits, Source::Slurmctld);
+                return Allowance::Slice(limits, Source::Slurmctld);
             }
             warn!(
                 job = id.get(),
@@ -128,7 +128,7 @@ pub fn decide(
             // Users can bring it about by changing a job, so that drains no node.
             let drains = policy.is_some_and(|policy| policy.on_unknown == OnUnknown::Drain);
             if drains && tag != Some(Ok(Tag::Ask)) {
-                return Verdict::Drain;
+                return Allowance::Drain;
             }
         }
     }
@@ -136,13 +136,13 @@ pub fn decide(
     smallest(id, policy, model)
 }
 
-fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verdict {
+fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Allowance {
     let Some(policy) = policy else {
         error!(
             job = id.get(),
             "job={id} gets no GPU: neither its tag nor slurmctld nor a policy says what it may take"
         );
-        return Verdict::Unknown;
+        return Allowance::Unknown;
     };
     match policy.smallest(model) {
         Some(limits) => {
@@ -150,14 +150,14 @@ fn smallest(id: JobId, policy: Option<&NodePolicy>, model: Option<&str>) -> Verd
                 job = id.get(),
                 "job={id} gets the smallest slice, as nothing says what it may take"
             );
-            Verdict::Slice(limits, Source::Smallest)
+            Allowance::Slice(limits, Source::Smallest)
         }
         None => {
             error!(
                 job = id.get(),
                 "job={id} gets no GPU: the policy has no type that can be cut"
             );
-            Verdict::Unknown
+            Allowance::Unknown
         }
     }
 }
@@ -187,7 +187,11 @@ mod tests {
         Tag::find(text)
     }
 
-    fn verdict(text: &str, policy: Option<&str>, answer: Result<Allocation, AskError>) -> Verdict {
+    fn allowance(
+        text: &str,
+        policy: Option<&str>,
+        answer: Result<Allocation, AskError>,
+    ) -> Allowance {
         let policy = policy.map(|text| NodePolicy::parse(text).unwrap());
         let id = JobId::parse("7").unwrap();
         decide(id, tag(text), policy.as_ref(), Some("NVIDIA L40S"), || {
@@ -195,9 +199,9 @@ mod tests {
         })
     }
 
-    fn memory(verdict: Verdict) -> (u32, Source) {
-        match verdict {
-            Verdict::Slice(limits, source) => (limits.memory_mib(), source),
+    fn memory(allowance: Allowance) -> (u32, Source) {
+        match allowance {
+            Allowance::Slice(limits, source) => (limits.memory_mib(), source),
             other => panic!("{other:?}"),
         }
     }
@@ -216,14 +220,14 @@ mod tests {
             ("softmig=1:whole", None),
             ("softmig=1:l40s:1/4:9999:soft", Some(9999)),
         ] {
-            let verdict = decide(id, tag(text), None, None, || panic!("asked"));
+            let allowance = decide(id, tag(text), None, None, || panic!("asked"));
             match expected {
-                None => assert_eq!(verdict, Verdict::Whole(Source::Tag)),
-                Some(mib) => assert_eq!(memory(verdict), (mib, Source::Tag)),
+                None => assert_eq!(allowance, Allowance::Whole(Source::Tag)),
+                Some(mib) => assert_eq!(memory(allowance), (mib, Source::Tag)),
             }
         }
         let mixed = decide(id, tag("softmig=1:mixed"), None, None, || panic!("asked"));
-        assert_eq!(mixed, Verdict::Mixed(Source::Tag));
+        assert_eq!(mixed, Allowance::Mixed(Source::Tag));
     }
 
     #[test]
@@ -253,19 +257,19 @@ mod tests {
     fn without_a_readable_tag_slurmctld_decides() {
         for text in ["", "softmig=1:ask", "softmig=2:whole", "softmig=1:whole:x"] {
             assert_eq!(
-                verdict(text, Some(POLICY), Ok(Allocation::Whole)),
-                Verdict::Whole(Source::Slurmctld)
+                allowance(text, Some(POLICY), Ok(Allocation::Whole)),
+                Allowance::Whole(Source::Slurmctld)
             );
             assert_eq!(
-                verdict(text, Some(POLICY), Ok(Allocation::Mixed)),
-                Verdict::Mixed(Source::Slurmctld)
+                allowance(text, Some(POLICY), Ok(Allocation::Mixed)),
+                Allowance::Mixed(Source::Slurmctld)
             );
-            let slice = verdict(text, Some(POLICY), shards("l40s", 2));
+            let slice = allowance(text, Some(POLICY), shards("l40s", 2));
             assert_eq!(memory(slice), (22732, Source::Slurmctld));
         }
         assert_eq!(
-            verdict("", None, Ok(Allocation::Whole)),
-            Verdict::Whole(Source::Slurmctld)
+            allowance("", None, Ok(Allocation::Whole)),
+            Allowance::Whole(Source::Slurmctld)
         );
     }
 
@@ -273,13 +277,13 @@ mod tests {
     fn without_an_answer_the_policy_decides() {
         let silent = || Err(AskError::NotFound);
         assert_eq!(
-            memory(verdict("", Some(POLICY), silent())),
+            memory(allowance("", Some(POLICY), silent())),
             (11366, Source::Smallest)
         );
         let drain = format!("{POLICY}{DRAIN}");
-        assert_eq!(verdict("", Some(&drain), silent()), Verdict::Drain);
-        assert_eq!(verdict("", None, silent()), Verdict::Unknown);
-        assert_eq!(verdict("", Some(""), silent()), Verdict::Unknown);
+        assert_eq!(allowance("", Some(&drain), silent()), Allowance::Drain);
+        assert_eq!(allowance("", None, silent()), Allowance::Unknown);
+        assert_eq!(allowance("", Some(""), silent()), Allowance::Unknown);
     }
 
     #[test]
@@ -296,14 +300,14 @@ mod tests {
             .map(|line| Allocation::parse(line, "n1"))
         };
         for answer in answers() {
-            let found = verdict("", Some(&drain), Ok(answer.clone()));
+            let found = allowance("", Some(&drain), Ok(answer.clone()));
             match answer {
                 // Words that only look like an answer change nothing.
-                Allocation::Whole => assert_eq!(found, Verdict::Whole(Source::Slurmctld)),
+                Allocation::Whole => assert_eq!(found, Allowance::Whole(Source::Slurmctld)),
                 _ => assert_eq!(memory(found), (11366, Source::Smallest)),
             }
-            let without_policy = verdict("", None, Ok(answer));
-            assert_ne!(without_policy, Verdict::Drain);
+            let without_policy = allowance("", None, Ok(answer));
+            assert_ne!(without_policy, Allowance::Drain);
         }
     }
 }
