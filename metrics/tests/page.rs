@@ -1,6 +1,6 @@
 //! The metrics of a node.
 
-use softmig_usage::{Findings, Gpu, Job, JobGpu, Node, Slice};
+use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Slice};
 
 /// A quarter of GPU 0, and a GPU that a job has as a whole.
 fn node() -> Node {
@@ -46,14 +46,14 @@ fn node() -> Node {
         }],
         ..Job::default()
     };
-    let gpu = |index: u32, charged_seconds| Gpu {
+    let gpu = |index: u32, charged_seconds| GpuUsage {
         index,
         uuid: format!("GPU-{index}"),
         name: Some("NVIDIA L40S".into()),
         charged_seconds,
         change_seconds: 0.5,
         unclaimed_seconds: 1.5,
-        ..Gpu::default()
+        ..GpuUsage::default()
     };
     Node {
         schema_version: softmig_usage::VERSION,

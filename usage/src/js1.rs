@@ -243,7 +243,7 @@ impl OfSlice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Gpu, Slice};
+    use crate::{GpuUsage, Slice};
 
     fn node() -> Node {
         let slice = Slice {
@@ -274,11 +274,11 @@ mod tests {
             ..of_slice.clone()
         };
         Node {
-            gpus: vec![Gpu {
+            gpus: vec![GpuUsage {
                 index: 2,
                 uuid: "GPU-2".into(),
                 memory_bytes: Some(45464 << 20),
-                ..Gpu::default()
+                ..GpuUsage::default()
             }],
             jobs: vec![of_slice, whole],
             ..Node::default()

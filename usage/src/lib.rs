@@ -31,7 +31,7 @@ pub struct Node {
     /// Why the GPUs could not be measured.
     pub error: Option<String>,
     /// The GPUs, by NVML's index.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuUsage>,
     /// Every job that has a conf here, by its number.
     pub jobs: Vec<Job>,
     /// How many findings the monitor had since it started, by the rule's name.
@@ -51,7 +51,7 @@ impl Node {
 /// A GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Gpu {
+pub struct GpuUsage {
     /// NVML's index.
     pub index: u32,
     /// `GPU-` and so on.

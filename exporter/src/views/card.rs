@@ -1,7 +1,7 @@
 //! The figures of a card in the names of other exporters.
 
 use crate::window::Window;
-use softmig_usage::{Gpu, Job, JobGpu, Node, Slice};
+use softmig_usage::{GpuUsage, Job, JobGpu, Node, Slice};
 
 /// The help texts of [`figures`].
 pub(super) const HELP: [&str; 3] = [
@@ -25,7 +25,7 @@ pub(super) fn figures(
 
 /// NVML's index of a job's GPU, as text, and the GPU's name.
 pub(super) fn index_and_name<'a>(node: &'a Node, of: &JobGpu) -> (String, &'a str) {
-    let is_it = |gpu: &&Gpu| gpu.uuid == of.uuid;
+    let is_it = |gpu: &&GpuUsage| gpu.uuid == of.uuid;
     let name = node.gpus.iter().find(is_it);
     let name = name.and_then(|gpu| gpu.name.as_deref());
     let index = of.index.map(|index| index.to_string());

@@ -1,7 +1,7 @@
 //! A node with four slices of a GPU, at any moment of six minutes. Their rates never change, so that every figure can
 //! be said beforehand.
 
-use softmig_usage::{Findings, Gpu, Job, JobGpu, Node, Slice, VERSION};
+use softmig_usage::{Findings, GpuUsage, Job, JobGpu, Node, Slice, VERSION};
 
 /// Seconds between two scrapes.
 pub const STEP: f64 = 15.0;
@@ -109,7 +109,7 @@ pub fn node(end: f64, scrape: u32) -> Node {
     let time = end - STEP * f64::from(SCRAPES - 1 - scrape);
     let known = BEFORE + STEP * f64::from(scrape);
     let charged: f64 = QUARTERS.iter().map(|quarter| quarter.charged).sum();
-    let gpu = |index: u32, part: f64| Gpu {
+    let gpu = |index: u32, part: f64| GpuUsage {
         index,
         uuid: UUIDS[index as usize].into(),
         name: Some("NVIDIA L40S".into()),
@@ -117,7 +117,7 @@ pub fn node(end: f64, scrape: u32) -> Node {
         charged_seconds: part * charged * known,
         change_seconds: part * CHANGE * known,
         unclaimed_seconds: part * UNCLAIMED * known,
-        ..Gpu::default()
+        ..GpuUsage::default()
     };
     Node {
         schema_version: VERSION,

@@ -44,7 +44,7 @@ pub struct Books {
     /// The figures of an earlier monitor, which this one has not taken over yet.
     saved: usage::Node,
     /// The GPUs as they were last seen, and what an earlier monitor had counted.
-    gpus: BTreeMap<String, (usage::Gpu, usage::Gpu)>,
+    gpus: BTreeMap<String, (usage::GpuUsage, usage::GpuUsage)>,
     jobs: BTreeMap<u32, Known>,
 }
 
@@ -92,7 +92,8 @@ impl Books {
         let jobs =
             jobs.map(|(id, conf, about)| self.job((id, conf, about), sight, moment, &accounts));
         let jobs: Vec<usage::Job> = jobs.collect();
-        let mut gpus: Vec<usage::Gpu> = self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
+        let mut gpus: Vec<usage::GpuUsage> =
+            self.gpus.values().map(|(gpu, _)| gpu.clone()).collect();
         gpus.sort_by_key(|gpu| gpu.index);
         usage::Node {
             schema_version: usage::VERSION,

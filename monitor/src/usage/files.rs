@@ -107,7 +107,7 @@ mod tests {
         usage::Node {
             schema_version: usage::VERSION,
             jobs: jobs.iter().map(job).collect(),
-            gpus: vec![usage::Gpu::default()],
+            gpus: vec![usage::GpuUsage::default()],
             ..usage::Node::default()
         }
     }
