@@ -18,7 +18,7 @@ pub struct TurnsStatus {
     /// Why nothing is known: the daemon does not run.
     pub error: Option<String>,
     /// The GPUs on which jobs take turns.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<SharedGpu>,
     /// The processes that were ended, or would have been; `None` if the daemon is older, or does not answer.
     #[serde(default)]
     pub ending: Option<Ending>,
@@ -26,7 +26,7 @@ pub struct TurnsStatus {
 
 /// A GPU on which jobs take turns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gpu {
+pub struct SharedGpu {
     /// NVML's index; `null` for a GPU that NVML does not show.
     pub index: Option<u32>,
     /// `GPU-` and so on.
@@ -85,7 +85,7 @@ impl TurnsStatus {
         let used = status.iter().filter(|(_, tenants)| !tenants.is_empty());
         let gpus = used.map(|(id, tenants)| {
             let (shared_by, why) = sharing.get(id).map(words).unwrap_or_default();
-            Gpu {
+            SharedGpu {
                 index: None,
                 uuid: uuid(*id),
                 shared_by,
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_gpu_has_the_index_that_nvml_gives_it() {
-        let gpu = |uuid: &str| Gpu {
+        let gpu = |uuid: &str| SharedGpu {
             index: None,
             uuid: uuid.into(),
             shared_by: None,

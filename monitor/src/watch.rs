@@ -221,7 +221,7 @@ impl Watch {
 
 /// The trouble that kept a report from being whole.
 fn trouble(report: &Report) -> Option<String> {
-    let of_gpu = |gpu: &crate::measure::report::Gpu| {
+    let of_gpu = |gpu: &crate::measure::report::GpuReport| {
         let error = gpu.error.as_ref()?;
         Some(format!("GPU {}: {error}", gpu.index))
     };

@@ -3,7 +3,7 @@
 use insta::assert_snapshot;
 use softmig_monitor::jobs::confs::Confs;
 use softmig_monitor::jobs::owner::{Membership, Owner};
-use softmig_monitor::measure::reading::{Gpu, Kind, Memory, Reading, User};
+use softmig_monitor::measure::reading::{GpuReading, Kind, Memory, Reading, User};
 use softmig_monitor::measure::report::{Finding, Report};
 use softmig_monitor::measure::report_rows::rows;
 use softmig_monitor::measure::table;
@@ -18,10 +18,10 @@ fn uuid(index: u32) -> String {
     format!("GPU-50f7316a-0000-4000-8000-{index:012x}")
 }
 
-fn gpu(index: u32, used_mib: u64, users: Vec<User>) -> Gpu {
+fn gpu(index: u32, used_mib: u64, users: Vec<User>) -> GpuReading {
     let (total, reserved) = (46068 * MIB, 602 * MIB);
     let used = used_mib * MIB;
-    Gpu {
+    GpuReading {
         index,
         uuid: Some(uuid(index)),
         name: Some("NVIDIA L40S".into()),
@@ -80,7 +80,7 @@ fn whole(job: u32, uid: u32, gpus: &str) -> Result<JobConf, String> {
 
 /// A report of GPUs with these processes, whose these are, in jobs with these confs.
 fn judged<const O: usize, const C: usize>(
-    gpus: Vec<Gpu>,
+    gpus: Vec<GpuReading>,
     owners: [(u32, Owner); O],
     jobs: [(u32, Result<JobConf, String>); C],
 ) -> Report {
@@ -122,14 +122,14 @@ fn everything_at_once() -> Report {
         instance: Some(instance),
         ..on(pid, 700)
     };
-    let mig = Gpu {
+    let mig = GpuReading {
         mig: true,
         ..gpu(2, 1500, vec![part(110, 1), part(110, 2)])
     };
-    let lost = Gpu {
+    let lost = GpuReading {
         index: 3,
         error: Some("device fell off the bus".into()),
-        ..Gpu::default()
+        ..GpuReading::default()
     };
     let first = vec![
         on(101, 11000),
@@ -232,7 +232,7 @@ fn turns() -> status::TurnsStatus {
         processes: vec![process(111)],
         ..busy.clone()
     };
-    let gpu = |at, shared_by: &str, why: Option<&str>, jobs| status::Gpu {
+    let gpu = |at, shared_by: &str, why: Option<&str>, jobs| status::SharedGpu {
         index: None,
         uuid: uuid(at),
         shared_by: Some(shared_by.into()),
@@ -374,7 +374,7 @@ fn where_the_conf_names_no_gpu_every_gpu_may_be_the_jobs() {
 #[test]
 fn a_part_of_a_mig_gpu_in_a_conf_makes_no_gpu_strange() {
     let part = "MIG-50f7316a-0000-4000-8000-000000000001";
-    let mig = Gpu {
+    let mig = GpuReading {
         mig: true,
         ..gpu(0, 600, vec![on(1, 518)])
     };
@@ -388,7 +388,7 @@ fn a_part_of_a_mig_gpu_in_a_conf_makes_no_gpu_strange() {
 
 #[test]
 fn what_mig_divides_has_no_limit_of_softmigs() {
-    let mig = Gpu {
+    let mig = GpuReading {
         mig: true,
         ..gpu(0, 30000, vec![on(1, 20000)])
     };

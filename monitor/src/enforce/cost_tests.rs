@@ -8,7 +8,7 @@ use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::jobs::owners::Owners;
 use crate::measure::Sight;
-use crate::measure::reading::{Gpu, Kind, Reading, User};
+use crate::measure::reading::{GpuReading, Kind, Reading, User};
 use crate::measure::report_rows::rows;
 use rustix::time::{ClockId, clock_gettime};
 use softmig_gate::Library;
@@ -63,7 +63,7 @@ fn looks_cost() {
     let crowd = Crowd((0..PROCESSES).map(start).collect());
     let pids: Vec<u32> = crowd.0.iter().map(Child::id).collect();
     let job_of = |at: u32| 1 + at % JOBS;
-    let gpu = |index: u32| Gpu {
+    let gpu = |index: u32| GpuReading {
         index,
         uuid: Some(uuid(index)),
         users: Some(
@@ -77,7 +77,7 @@ fn looks_cost() {
                 })
                 .collect(),
         ),
-        ..Gpu::default()
+        ..GpuReading::default()
     };
     let mut owners = Owners::new(Path::new("/proc"));
     let mut judge = Judge::default();

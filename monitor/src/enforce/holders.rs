@@ -35,7 +35,7 @@ pub struct Scan {
 /// The memory that a measurement leaves unexplained, and the jobs that may keep it. At most `most` files are looked at.
 pub fn strays(proc: &Path, sight: &Sight, scan: &mut Scan, most: usize) -> Vec<Stray> {
     let unexplained =
-        |gpu: &&crate::measure::report::Gpu| !gpu.mig && gpu.unlisted_bytes > Some(KEPT);
+        |gpu: &&crate::measure::report::GpuReport| !gpu.mig && gpu.unlisted_bytes > Some(KEPT);
     let gpus: Vec<_> = sight.report.gpus.iter().filter(unexplained).collect();
     if gpus.is_empty() {
         return Vec::new();
@@ -143,7 +143,7 @@ fn has_driver_open(process: &Path, seen: usize, left: &mut usize) -> Result<bool
 mod tests {
     use super::*;
     use crate::jobs::confs::Confs;
-    use crate::measure::report::{Gpu, Report};
+    use crate::measure::report::{GpuReport, Report};
     use softmig_policy::node::job_conf::JobConf;
     use std::os::unix::fs::symlink;
 
@@ -174,10 +174,10 @@ mod tests {
     fn sight(unlisted: u64) -> Sight {
         Sight {
             report: Report {
-                gpus: vec![Gpu {
+                gpus: vec![GpuReport {
                     uuid: Some(GPU.into()),
                     unlisted_bytes: Some(unlisted),
-                    ..Gpu::default()
+                    ..GpuReport::default()
                 }],
                 ..Report::default()
             },

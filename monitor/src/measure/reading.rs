@@ -19,12 +19,12 @@ pub struct Reading {
     /// The driver's version.
     pub driver: Option<String>,
     /// The GPUs, by NVML's index.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuReading>,
 }
 
 /// One GPU. A failed reading is `None`, and `error` says why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gpu {
+pub struct GpuReading {
     /// NVML's index.
     pub index: u32,
     /// `GPU-` and so on.
@@ -75,10 +75,10 @@ pub(crate) fn read(nvml: &Nvml) -> Result<Reading, NvmlError> {
     })
 }
 
-fn gpu(nvml: &Nvml, index: u32) -> Gpu {
-    let mut gpu = Gpu {
+fn gpu(nvml: &Nvml, index: u32) -> GpuReading {
+    let mut gpu = GpuReading {
         index,
-        ..Gpu::default()
+        ..GpuReading::default()
     };
     let device = match nvml.device_by_index(index) {
         Ok(device) => device,

@@ -22,7 +22,7 @@ pub struct Report {
     /// Why the node could not be measured.
     pub error: Option<String>,
     /// The GPUs, by NVML's index.
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<GpuReport>,
     /// Every job that has a conf here, and every one that has a process on a GPU.
     pub jobs: Vec<Job>,
     /// The use of GPUs outside every job, by user.
@@ -33,7 +33,7 @@ pub struct Report {
 
 /// A GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Gpu {
+pub struct GpuReport {
     /// NVML's index.
     pub index: u32,
     /// `GPU-` and so on.

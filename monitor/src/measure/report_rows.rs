@@ -5,7 +5,7 @@ use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::measure::reading::{self, Reading};
 use crate::measure::report::{
-    Conf, Finding, Gpu, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
+    Conf, Finding, GpuReport, Holding, Job, JobGpu, Process, Report, Slice, State, User, VERSION,
 };
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
@@ -106,7 +106,7 @@ fn process(user: &reading::User, owner: &Owner, holder: &Holder) -> Process {
 }
 
 /// Nothing on this GPU, as far as it was measured.
-fn empty(gpu: &reading::Gpu) -> Holding {
+fn empty(gpu: &reading::GpuReading) -> Holding {
     Holding {
         index: Some(gpu.index),
         uuid: gpu.uuid.clone(),
@@ -125,7 +125,7 @@ fn add(holding: &mut Holding, user: &reading::User) {
     }
 }
 
-fn shown(gpu: &reading::Gpu, processes: Vec<Process>) -> Gpu {
+fn shown(gpu: &reading::GpuReading, processes: Vec<Process>) -> GpuReport {
     let listed = || {
         let known = gpu.users.as_ref()?.iter().map(|user| user.memory);
         // If one of them is unknown, the rest is not known either.
@@ -133,7 +133,7 @@ fn shown(gpu: &reading::Gpu, processes: Vec<Process>) -> Gpu {
     };
     let memory = gpu.memory;
     let unlisted = |used: u64| Some(used.saturating_sub(listed()?));
-    Gpu {
+    GpuReport {
         index: gpu.index,
         uuid: gpu.uuid.clone(),
         name: gpu.name.clone(),
@@ -159,7 +159,7 @@ fn job(
     let known = conf.and_then(|conf| conf.as_ref().ok());
     let mut elsewhere = Vec::new();
     for uuid in known.iter().flat_map(|conf| conf.gpus.iter()) {
-        let of = |gpu: &reading::Gpu| gpu.uuid.as_deref() == Some(uuid.as_str());
+        let of = |gpu: &reading::GpuReading| gpu.uuid.as_deref() == Some(uuid.as_str());
         match reading.gpus.iter().position(of) {
             Some(at) => {
                 held.entry(at).or_insert_with(|| empty(&reading.gpus[at]));

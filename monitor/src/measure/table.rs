@@ -1,6 +1,6 @@
 //! A report for people.
 
-use crate::measure::report::{Conf, Finding, Gpu, Holding, Job, JobGpu, Report};
+use crate::measure::report::{Conf, Finding, GpuReport, Holding, Job, JobGpu, Report};
 use crate::status::{self, TurnsStatus};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -55,7 +55,7 @@ pub fn text(report: &Report) -> String {
 
 /// How jobs share each GPU just now.
 fn ways(turns: &TurnsStatus) -> String {
-    let way = |gpu: &status::Gpu| {
+    let way = |gpu: &status::SharedGpu| {
         let name = gpu
             .index
             .map_or(gpu.uuid.clone(), |index| index.to_string());
@@ -111,7 +111,7 @@ fn takers(turns: &TurnsStatus) -> Table {
     table
 }
 
-fn note_on_turns(gpu: &status::Gpu, job: &status::Job) -> String {
+fn note_on_turns(gpu: &status::SharedGpu, job: &status::Job) -> String {
     let mut notes = Vec::new();
     for process in &job.processes {
         if let Some(seconds) = process.shut_out_seconds {
@@ -145,7 +145,7 @@ fn gpus(report: &Report) -> Table {
     table
 }
 
-fn note_on_gpu(gpu: &Gpu) -> String {
+fn note_on_gpu(gpu: &GpuReport) -> String {
     let mut notes = Vec::new();
     if let Some(error) = &gpu.error {
         notes.push(format!("not measured: {error}"));

@@ -147,10 +147,10 @@ fn said(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Gpu;
+    use crate::status::SharedGpu;
 
     fn turns() -> TurnsStatus {
-        let gpu = Gpu {
+        let gpu = SharedGpu {
             index: None,
             uuid: "GPU-1".into(),
             shared_by: Some("turns".into()),

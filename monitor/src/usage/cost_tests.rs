@@ -4,7 +4,7 @@ use super::{Keeper, Shared};
 use crate::jobs::confs::Confs;
 use crate::jobs::owner::{Membership, Owner};
 use crate::measure::Sight;
-use crate::measure::reading::{Gpu, Kind, Reading, User};
+use crate::measure::reading::{GpuReading, Kind, Reading, User};
 use crate::measure::report_rows::rows;
 use rustix::time::{ClockId, clock_gettime};
 use softmig_node::node::Node;
@@ -88,7 +88,7 @@ impl Crowd {
             memory: Some(500 << 20),
             instance: None,
         };
-        let gpu = |index| Gpu {
+        let gpu = |index| GpuReading {
             index,
             uuid: Some(uuid(index)),
             users: Some(
@@ -97,7 +97,7 @@ impl Crowd {
                     .map(user)
                     .collect(),
             ),
-            ..Gpu::default()
+            ..GpuReading::default()
         };
         let reading = Reading {
             driver: None,

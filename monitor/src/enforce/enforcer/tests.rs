@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::jobs::owner::{Owner, owner};
-use crate::measure::report::{Conf, Gpu, Holding, Job, JobGpu, Report, State};
+use crate::measure::report::{Conf, GpuReport, Holding, Job, JobGpu, Report, State};
 use crate::measure::{reading, report};
 use softmig_policy::config::monitor::OutsideJobs;
 use softmig_policy::node::job_conf::JobConf;
@@ -75,10 +75,10 @@ impl Shown {
         };
         let sight = Sight {
             report: Report {
-                gpus: vec![Gpu {
+                gpus: vec![GpuReport {
                     uuid: Some(GPU.into()),
                     processes: pids.iter().map(process).collect(),
-                    ..Gpu::default()
+                    ..GpuReport::default()
                 }],
                 jobs: vec![job],
                 users: vec![users],

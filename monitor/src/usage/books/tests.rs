@@ -41,12 +41,12 @@ fn at(seconds: u64) -> SystemTime {
 /// The sight while each of these jobs holds its number of MiB.
 fn sight(jobs: &[(u32, u64)]) -> Sight {
     let mut sight = Sight::default();
-    sight.report.gpus.push(report::Gpu {
+    sight.report.gpus.push(report::GpuReport {
         uuid: Some(uuid(GPU)),
         total_bytes: Some(48 << 30),
         reserved_bytes: Some(1 << 30),
         used_bytes: Some(5 << 30),
-        ..report::Gpu::default()
+        ..report::GpuReport::default()
     });
     for &(job, mib) in jobs {
         let (conf, about) = conf(job);
