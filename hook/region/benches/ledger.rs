@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use softmig_region::{Gpu, Ledger, SLOTS, size};
+use softmig_region::{GpuLedger, Ledger, SLOTS, size};
 
 const CALLS: u32 = 200_000;
 const ROUNDS: usize = 15;
@@ -35,7 +35,7 @@ fn main() {
 }
 
 /// From slack, as of a program that frees and allocates the same again.
-fn pairs(gpu: Gpu<'_>, slot: usize) -> u32 {
+fn pairs(gpu: GpuLedger<'_>, slot: usize) -> u32 {
     let _ = gpu.reserve(slot, 64, u32::MAX);
     for _ in 0..CALLS {
         gpu.refund(slot, 4);
@@ -45,7 +45,7 @@ fn pairs(gpu: Gpu<'_>, slot: usize) -> u32 {
 }
 
 /// Each more than ever before.
-fn grants(gpu: Gpu<'_>, slot: usize) -> u32 {
+fn grants(gpu: GpuLedger<'_>, slot: usize) -> u32 {
     for _ in 0..CALLS / 10 {
         let _ = gpu.reserve(slot, 1, u32::MAX);
     }
@@ -54,7 +54,7 @@ fn grants(gpu: Gpu<'_>, slot: usize) -> u32 {
 }
 
 /// Two processes by turns, with room for one of them.
-fn stolen(gpu: Gpu<'_>, used: usize) -> u32 {
+fn stolen(gpu: GpuLedger<'_>, used: usize) -> u32 {
     for call in 0..CALLS / 10 {
         let slot = (call as usize % 2).min(used - 1);
         let _ = gpu.reserve(slot, 4 + call % 2, 5);
@@ -63,14 +63,14 @@ fn stolen(gpu: Gpu<'_>, used: usize) -> u32 {
     CALLS / 10
 }
 
-fn refusals(gpu: Gpu<'_>, slot: usize) -> u32 {
+fn refusals(gpu: GpuLedger<'_>, slot: usize) -> u32 {
     for _ in 0..CALLS / 100 {
         let _ = gpu.reserve(slot, 5, 4);
     }
     CALLS / 100
 }
 
-fn measure(used: usize, calls: impl Fn(Gpu<'_>) -> u32) -> f64 {
+fn measure(used: usize, calls: impl Fn(GpuLedger<'_>) -> u32) -> f64 {
     with_ledger(used, |gpu| {
         median(|| {
             let start = Instant::now();
@@ -81,7 +81,7 @@ fn measure(used: usize, calls: impl Fn(Gpu<'_>) -> u32) -> f64 {
 }
 
 /// The time of one call of one thread, while others do the same.
-fn at_once(threads: usize, calls: impl Fn(Gpu<'_>, usize) -> u32 + Sync) -> f64 {
+fn at_once(threads: usize, calls: impl Fn(GpuLedger<'_>, usize) -> u32 + Sync) -> f64 {
     let calls = &calls;
     with_ledger(threads, |gpu| {
         median(|| {
@@ -111,7 +111,7 @@ fn median(round: impl Fn() -> f64) -> f64 {
     times.swap_remove(ROUNDS / 2)
 }
 
-fn with_ledger<R>(used: usize, measure: impl FnOnce(Gpu<'_>) -> R) -> R {
+fn with_ledger<R>(used: usize, measure: impl FnOnce(GpuLedger<'_>) -> R) -> R {
     let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
     let lines: Vec<Line> = (0..size(1) / 64).map(|_| line()).collect();
     // SAFETY: the lines are `size(1)` bytes of atomics, aligned as a ledger has to be.

@@ -4,7 +4,7 @@ use core::num::NonZeroU64;
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::gang::{MAX_GPUS, Words};
-use crate::gpu::{Gpu, Slot};
+use crate::gpu_ledger::{GpuLedger, Slot};
 
 /// The most processes of one job on one node that use a GPU at the same time.
 pub const SLOTS: usize = 1024;
@@ -88,7 +88,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// A GPU's part, by the GPU's key. The first process that asks takes a free part; `None` if no part is free.
-    pub fn gpu(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
+    pub fn gpu(&self, key: NonZeroU64) -> Option<GpuLedger<'a>> {
         // None is ever given back, so all who ask for one GPU stop at the same.
         let (_, gpu) = self.parts().find(|(owner, _)| {
             let taken = match owner.load(Ordering::SeqCst) {
@@ -101,7 +101,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// A GPU's part, if a process has asked for it with [`Ledger::gpu`].
-    pub fn known(&self, key: NonZeroU64) -> Option<Gpu<'a>> {
+    pub fn known(&self, key: NonZeroU64) -> Option<GpuLedger<'a>> {
         let (_, gpu) = self
             .parts()
             .find(|(owner, _)| owner.load(Ordering::SeqCst) == key.get())?;
@@ -109,21 +109,21 @@ impl<'a> Ledger<'a> {
     }
 
     /// The parts that belong to a GPU.
-    pub fn gpus(&self) -> impl Iterator<Item = Gpu<'a>> {
+    pub fn gpus(&self) -> impl Iterator<Item = GpuLedger<'a>> {
         self.parts()
             .filter(|(owner, _)| owner.load(Ordering::SeqCst) != 0)
             .map(|(_, gpu)| gpu)
     }
 
     /// As many as the file has room for, and whose each is.
-    fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, Gpu<'a>)> {
+    fn parts(&self) -> impl Iterator<Item = (&'a AtomicU64, GpuLedger<'a>)> {
         let head = self.head;
         let owners = head.gpus.iter().zip(&head.grants).zip(&head.paces);
         let records = head.peaks.iter().zip(&head.refusals);
         let slots = self.slots.chunks_exact(SLOTS);
         owners.zip(slots).zip(records).enumerate().map(
             |(number, ((((owner, grant), pace), slots), (peak, refusals)))| {
-                let gpu = Gpu {
+                let gpu = GpuLedger {
                     grant: &grant.0,
                     slots,
                     top: &head.top,

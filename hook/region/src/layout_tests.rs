@@ -131,7 +131,7 @@ fn each_gpu_has_a_part_as_long_as_there_are_any() {
     ledger.gpu(key(1)).unwrap().charge(0, 1);
     ledger.gpu(key(2)).unwrap().charge(0, 2);
     assert!(ledger.gpu(key(3)).is_none() && ledger.known(key(3)).is_none());
-    let held = |gpu: Option<Gpu>| gpu.unwrap().held();
+    let held = |gpu: Option<GpuLedger>| gpu.unwrap().held();
     assert_eq!(held(ledger.gpu(key(2))), 2);
     assert_eq!(held(ledger.known(key(1))), 1);
     let all: Vec<u64> = ledger.gpus().map(|gpu| gpu.held()).collect();

@@ -3,7 +3,7 @@
 //! It is a file that all of them map. It says how much each process holds. The limit is not in it, since the job's user
 //! can write here. Reading and changing it always ends, whatever it contains, and harms no other job.
 //!
-//! Any process can be killed at any instruction and leaves nothing to repair: see [`Gpu::reserve`]. The kernel tells
+//! Any process can be killed at any instruction and leaves nothing to repair: see [`GpuLedger::reserve`]. The kernel tells
 //! whether the process behind a slot still lives, by a lock on one byte of the file for each slot ([`lock_offset`]).
 //!
 //! The file, in the machine's own byte order:
@@ -35,7 +35,7 @@
 mod atomic;
 pub mod calls;
 mod gang;
-mod gpu;
+mod gpu_ledger;
 mod layout;
 mod pace;
 mod record;
@@ -43,7 +43,7 @@ pub mod seat;
 mod word;
 
 pub use gang::{Gang, MAX_GPUS, Other};
-pub use gpu::{Full, Gpu, Slot, Taken};
+pub use gpu_ledger::{Full, GpuLedger, Slot, Taken};
 pub use layout::{Ledger, SLOTS, lock_offset, size};
 pub use pace::{Pace, Rate};
 pub use record::{RECORDS, Record, key, records};

@@ -9,7 +9,7 @@ use softmig_driver_sys::cuda::{
     CUDA_SUCCESS, CUdevice, CUuuid,
 };
 use softmig_policy::node::identity::{Finding, ProcessRules};
-use softmig_region::{Full, Gpu, Taken, units_of_mib};
+use softmig_region::{Full, GpuLedger, Taken, units_of_mib};
 
 use super::allocations::Holdings;
 use super::context_lock::{Maker, Nested};
@@ -225,7 +225,7 @@ fn look(state: &'static GpuState, member: &Member, device: CUdevice) -> Option<&
 }
 
 /// A GPU's part of the job's ledger, whatever is limited of it.
-pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<Gpu<'static>> {
+pub(crate) fn ledger_of(uuid: &CUuuid) -> Option<GpuLedger<'static>> {
     let account = Private::get().inspect_err(|error| oom_log::say_no_account(*error));
     account.ok()?.member()?.ledger.gpu(key(uuid))
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use softmig_driver_sys::cuda::CUuuid;
-use softmig_region::Gpu;
+use softmig_region::GpuLedger;
 
 use super::context_lock::Making;
 use crate::os::Lock;
@@ -80,7 +80,7 @@ impl GpuState {
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     /// Its part of the ledger; `None` where that has no room for it.
-    pub(super) gpu: Option<Gpu<'static>>,
+    pub(super) gpu: Option<GpuLedger<'static>>,
     pub(super) uuid: CUuuid,
     /// The job's limit, in units; `None` for as much as there is.
     pub(super) limit: Option<u32>,

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use softmig_driver_sys::cuda::CUuuid;
 use softmig_region::seat::WHOLE;
-use softmig_region::{Gpu, Pace, Rate};
+use softmig_region::{GpuLedger, Pace, Rate};
 
 use super::coscheduling::Pull;
 use super::work::Admission;
@@ -45,7 +45,7 @@ pub(super) struct Own {
 
 impl Own {
     /// For a share of [`WHOLE`].
-    pub(super) fn new(gpu: Gpu<'static>, share: u32, uuid: CUuuid) -> Self {
+    pub(super) fn new(gpu: GpuLedger<'static>, share: u32, uuid: CUuuid) -> Self {
         let rate = Rate {
             share: share.clamp(1, WHOLE),
             burst: BURST_NS,

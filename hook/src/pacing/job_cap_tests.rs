@@ -10,7 +10,7 @@ const START: u64 = 1_000_000 * MS;
 const QUARTER: u32 = WHOLE / 4;
 
 /// This number of GPUs, of a job that has done nothing yet.
-pub(in crate::pacing) fn gpus(count: usize) -> Vec<Gpu<'static>> {
+pub(in crate::pacing) fn gpus(count: usize) -> Vec<GpuLedger<'static>> {
     let ledger = ledger_of_test();
     let numbers = (1..).map_while(NonZeroU64::new).take(count);
     numbers.map(|key| ledger.gpu(key).unwrap()).collect()

@@ -14,7 +14,7 @@ mod races;
 pub(crate) mod steps;
 
 use crate::gang::Gang;
-use crate::gpu::{Gpu, Slot};
+use crate::gpu_ledger::{GpuLedger, Slot};
 use crate::word::Word;
 use steps::{AtomicU64, Ordering};
 
@@ -44,8 +44,8 @@ impl Part {
         }
     }
 
-    fn gpu(&self) -> Gpu<'_> {
-        Gpu {
+    fn gpu(&self) -> GpuLedger<'_> {
+        GpuLedger {
             grant: &self.grant,
             slots: &self.slots,
             top: &self.top,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::Part;
 use super::steps::{Ordering, watched};
-use crate::gpu::{Full, Taken};
+use crate::gpu_ledger::{Full, Taken};
 use crate::word::{Grant, MOST};
 
 const SLOTS: usize = 4;

@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 use std::sync::atomic::AtomicU64;
 
 use memmap2::MmapRaw;
-use softmig_region::{Gpu, Ledger, SLOTS, lock_offset, size};
+use softmig_region::{GpuLedger, Ledger, SLOTS, lock_offset, size};
 
 /// The variable by which test processes find their file.
 const FILE: &str = "SOFTMIG_TEST_LEDGER";
@@ -41,7 +41,7 @@ impl Mapped {
     }
 
     /// A GPU by its number.
-    pub fn gpu(self, number: usize) -> Gpu<'static> {
+    pub fn gpu(self, number: usize) -> GpuLedger<'static> {
         let key = NonZeroU64::new(number as u64 + 1).unwrap();
         self.ledger().gpu(key).unwrap()
     }

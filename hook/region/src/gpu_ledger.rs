@@ -1,6 +1,6 @@
 //! One GPU's part of the ledger, and its algorithm: a process gets more memory, and the job never gets too much.
 //!
-//! [`Gpu::reserve`] tells the steps. They hold for these reasons:
+//! [`GpuLedger::reserve`] tells the steps. They hold for these reasons:
 //!
 //! - **Each grant is entered once.** While it is the latest, its slot has its tag before it is entered, and the next
 //!   one after. A process replaces it only after it saw it entered. A process that comes late finds another word and
@@ -40,7 +40,7 @@ pub struct Slot {
 
 /// One GPU's part of the ledger.
 #[derive(Clone, Copy)]
-pub struct Gpu<'a> {
+pub struct GpuLedger<'a> {
     pub(crate) grant: &'a AtomicU64,
     pub(crate) slots: &'a [Slot],
     /// Slots from here on were never used.
@@ -70,7 +70,7 @@ pub struct Full {
     pub held: u64,
 }
 
-impl<'a> Gpu<'a> {
+impl<'a> GpuLedger<'a> {
     /// The job's own cap on its time.
     pub fn pace(&self) -> Pace<'a> {
         Pace(self.pace)
