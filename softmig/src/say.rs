@@ -40,6 +40,14 @@ pub(crate) fn counted<N: Display + PartialEq + From<u8>>(count: N, what: &str) -
     format!("{count} {what}{end}")
 }
 
+/// "a", "a and 1 other", "a and 2 others".
+pub(crate) fn and_others(named: &str, others: usize) -> String {
+    match others {
+        0 => named.to_string(),
+        others => format!("{named} and {}", counted(others, "other")),
+    }
+}
+
 /// Lines of which all cells of a column begin at the same place, behind `indent` blanks.
 pub(crate) fn columns<const N: usize>(table: &[[String; N]], indent: usize) -> Vec<String> {
     let width = |at: usize| table.iter().map(|row| row[at].len()).max().unwrap_or(0);
@@ -78,6 +86,13 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_and_one_other_have_no_plural() {
+        assert_eq!(counted(1, "shard"), "1 shard");
+        let listed = [0, 1, 2].map(|others| and_others("a", others));
+        assert_eq!(listed, ["a", "a and 1 other", "a and 2 others"]);
+    }
 
     #[test]
     fn columns_begin_at_the_same_place() {

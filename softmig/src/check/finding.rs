@@ -1,5 +1,6 @@
 //! A finding: what is wrong, where, and what to do about it.
 
+use crate::say::counted;
 use serde::Serialize;
 use std::fmt;
 
@@ -315,16 +316,12 @@ impl Findings {
         for finding in &self.0 {
             writeln!(f, "{finding}")?;
         }
-        let counted = |level, one: &str, more: &str| match self.count(level) {
-            1 => format!("1 {one}"),
-            count => format!("{count} {more}"),
-        };
         write!(
             f,
             "{command}: {}, {}, {} not looked at",
-            counted(Level::Error, "error", "errors"),
-            counted(Level::Warn, "warning", "warnings"),
-            counted(Level::Skip, "thing", "things"),
+            counted(self.count(Level::Error), "error"),
+            counted(self.count(Level::Warn), "warning"),
+            counted(self.count(Level::Skip), "thing"),
         )
     }
 }

@@ -1,6 +1,7 @@
 //! Finds out whether the files that 'softmig install' placed are still there.
 
 use crate::check::finding::{Code, Finding};
+use crate::say::counted;
 use crate::setup::record::Record;
 use crate::setup::role::Role;
 use std::path::Path;
@@ -29,8 +30,8 @@ pub(crate) fn check(record: &Record, root: &Path) -> Vec<Finding> {
     let what = match missing.len() {
         1 => "it was installed and is gone".to_string(),
         count => format!(
-            "it was installed and is gone, and so are {} others",
-            count - 1
+            "it and {} were installed and are gone",
+            counted(count - 1, "other")
         ),
     };
     let roles: Vec<&str> = record.roles.iter().map(|role| role.as_str()).collect();
@@ -62,7 +63,7 @@ mod tests {
             found.iter().map(ToString::to_string).collect::<String>()
         };
         assert!(said().contains(
-            "INSTALLED_FILES /usr/bin/softmig: it was installed and is gone, and so are 1 others"
+            "INSTALLED_FILES /usr/bin/softmig: it and 1 other were installed and are gone"
         ));
         fs::create_dir_all(root.path().join("usr/bin")).unwrap();
         fs::create_dir_all(root.path().join("usr/share")).unwrap();

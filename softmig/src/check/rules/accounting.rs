@@ -2,6 +2,7 @@
 
 use crate::check::facts::{Accounting, Cluster, Partition, Qos};
 use crate::check::finding::{Code, Finding};
+use crate::say::and_others;
 use crate::slurm::accounting::{self, Accounting as Wanted};
 use crate::slurm::partitions::BillingWeights;
 use crate::slurm::qos::{self, FLAG};
@@ -218,15 +219,12 @@ fn compare(wanted: &qos::Qos, accounting: &Accounting) -> Vec<Finding> {
     let without = accounting.associations.iter();
     let without = without.filter(|association| !association.qos.contains(&wanted.name));
     let without: Vec<String> = without.map(|association| association.called()).collect();
-    if let Some(first) = without.first() {
-        let others = match without.len() {
-            1 => String::new(),
-            count => format!(" and {} others", count - 1),
-        };
+    if let Some((first, others)) = without.split_first() {
         found.push(say(
             Code::QosNotAllowed,
             format!(
-                "it is not allowed to {first}{others}; Slurm refuses a job that job_submit gives it"
+                "it is not allowed to {}; Slurm refuses a job that job_submit gives it",
+                and_others(first, others.len())
             ),
             CONFIG,
         ));

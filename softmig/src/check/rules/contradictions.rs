@@ -1,6 +1,7 @@
 //! Contradictions: one figure of the policy allows a user something that another figure makes impossible.
 
 use crate::check::finding::{Code, Finding};
+use crate::say::counted;
 use softmig_policy::Policy;
 use softmig_policy::config::choices::RawShards;
 use softmig_policy::config::classes::ClassLimits;
@@ -47,10 +48,10 @@ fn wholes(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     Some(never(
         standing,
         format!(
-            "whole_gpus = {most}, and no whole GPU can ever be had: one of type {} counts as {} shards, and shards, shards_of or \
+            "whole_gpus = {most}, and no whole GPU can ever be had: one of type {} counts as {}, and shards, shards_of or \
              max_shards_per_job leave {}",
             least.name(),
-            least.shards_per_gpu(),
+            counted(least.shards_per_gpu(), "shard"),
             room(quota, least)?
         ),
         "write whole_gpus = 0, or more shards",
@@ -79,9 +80,10 @@ fn slices(policy: &Policy, standing: &ClassLimits) -> Option<Finding> {
     Some(never(
         standing,
         format!(
-            "no slice can ever be had: the smallest of type {} is {shards} shards, and shards, shards_of or max_shards_per_job \
+            "no slice can ever be had: the smallest of type {} is {}, and shards, shards_of or max_shards_per_job \
              leave {}",
             gpu.name(),
+            counted(*shards, "shard"),
             room(quota, gpu)?
         ),
         "write shards = 0 if that is meant, or more shards",

@@ -2,6 +2,7 @@
 
 use crate::check::facts::{Cluster, Node};
 use crate::check::finding::{Code, Finding};
+use crate::say::counted;
 use softmig_policy::Policy;
 use softmig_policy::slurm::gres_list::Configured;
 use softmig_policy::slurm::hostlist::compress;
@@ -190,8 +191,9 @@ fn shards(
         (Some(_), _) => (
             Code::ShardsPerGpu,
             format!(
-                "{gres} is {} for each of {gpus} GPUs, and policy.toml has shards = {per_gpu}: limits and GPUs do not fit",
-                shards / gpus
+                "{gres} is {} for each of {}, and policy.toml has shards = {per_gpu}: limits and GPUs do not fit",
+                shards / gpus,
+                counted(gpus, "GPU")
             ),
         ),
         (None, _) if is_reservable(policy, kind) => (

@@ -2,6 +2,7 @@
 
 use crate::check::facts::{Cluster, Machine};
 use crate::check::finding::{Code, Finding};
+use crate::say::counted;
 use crate::slurm::gres::NodeGres;
 use softmig_nvml::{Devices, Gpu, Memory, MigState};
 use softmig_policy::Policy;
@@ -155,7 +156,7 @@ fn memory(place: &str, gpu: Option<&GpuType>, memory: Option<Memory>) -> Option<
             Code::NvmlMemory,
             place,
             format!(
-                "policy.toml divides {policy} MiB of a {}, and NVML has {} (total {}, reserved {}): slices promise memory \
+                "policy.toml divides {policy} MiB of each {}, and NVML has {} (total {}, reserved {}): slices promise memory \
                  that does not exist",
                 gpu.name(),
                 memory.usable_mib(),
@@ -175,7 +176,7 @@ fn memory(place: &str, gpu: Option<&GpuType>, memory: Option<Memory>) -> Option<
 /// Checks that there are as many GPUs and MIG instances as Slurm counts.
 fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) -> Vec<Finding> {
     let is_mig = |kind: &str| policy.gpu(kind).is_some_and(GpuType::is_mig);
-    let counted = |mig: bool| {
+    let configured = |mig: bool| {
         let counts = said.counts.iter().filter(|(kind, _)| is_mig(kind) == mig);
         counts.map(|(_, count)| count).sum::<u64>()
     };
@@ -184,15 +185,18 @@ fn counts(policy: &Policy, machine: &Machine, said: &Said, devices: &Devices) ->
         .iter()
         .filter(|gpu| gpu.standing == MigState::Whole);
     let pairs = [
-        ("whole GPUs", counted(false), whole.count() as u64),
-        ("MIG instances", counted(true), devices.instances() as u64),
+        ("whole GPU", configured(false), whole.count() as u64),
+        ("MIG instance", configured(true), devices.instances() as u64),
     ];
     let wrong = pairs.into_iter().filter(|(_, said, there)| said != there);
     let wrong = wrong.map(|(what, said, there)| {
         Finding::new(
             Code::NvmlGpus,
             &machine.name,
-            format!("{said} {what} by its configuration, and NVML has {there}"),
+            format!(
+                "{} by its configuration, and NVML has {there}",
+                counted(said, what)
+            ),
             "correct Gres=, gres.conf and [[nodes]]; 'softmig probe' shows what there is",
         )
     });

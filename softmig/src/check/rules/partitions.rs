@@ -3,6 +3,7 @@
 use crate::check::facts::{Cluster, Node, Reservation};
 use crate::check::finding::{Code, Finding};
 use crate::check::rules::slices::has_slices;
+use crate::say::counted;
 use softmig_policy::Policy;
 use softmig_policy::config::gpu_types::GpuType;
 use softmig_policy::config::reservable::Window;
@@ -173,11 +174,12 @@ fn moved(policy: &Policy, cluster: &Cluster, reservation: &Reservation) -> Optio
         Code::ReservableMoved,
         format!("reservation {}", reservation.name),
         format!(
-            "it is on {} with {has} GPUs of {kind}, and {} has {gpus}: nothing of that node is kept for the holder",
+            "it is on {} with {} of {kind}, and {} has {gpus}: nothing of that node is kept for the holder",
             match reservation.nodes.as_slice() {
                 [] => "no node".to_string(),
                 nodes => nodes.join(","),
             },
+            counted(has, "GPU"),
             names.join(",")
         ),
         "run softmig-reservations.sh of 'softmig config', which makes it anew",

@@ -3,6 +3,7 @@
 use crate::check::facts::{Accounting, Cluster};
 use crate::check::finding::{Code, Finding};
 use crate::check::rules::accounting::has_slurmdbd;
+use crate::say::and_others;
 use softmig_policy::Policy;
 use softmig_policy::config::reservable::{Holder, Window};
 
@@ -146,10 +147,8 @@ fn holders(policy: &Policy, accounting: &Accounting, now: i64) -> Vec<Finding> {
 
 /// "a, b", and how many more there are.
 pub(crate) fn listed(names: &[&str]) -> String {
-    match names.get(NAMED..) {
-        None | Some([]) => names.join(", "),
-        Some(others) => format!("{} and {} others", names[..NAMED].join(", "), others.len()),
-    }
+    let (named, others) = names.split_at(names.len().min(NAMED));
+    and_others(&named.join(", "), others.len())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::check::facts::{Cluster, Node, Partition};
 use crate::check::finding::{Code, Finding};
 use crate::check::rules::accounting::{partitions_with_gpus, weights};
 use crate::check::rules::slices::{has_slices, shares};
+use crate::say::and_others;
 use crate::slurm::accounting;
 use softmig_policy::Policy;
 use softmig_policy::slurm::hostlist::compress;
@@ -213,14 +214,10 @@ fn limits(policy: &Policy, cluster: &Cluster, found: &mut Vec<Finding>) {
         .iter()
         .filter(|own| gpus_only(&own.limits));
     places.extend(associations.map(|own| own.called()));
-    if let Some(first) = places.first() {
-        let others = match places.len() {
-            1 => String::new(),
-            count => format!(" and {} others", count - 1),
-        };
+    if let Some((first, others)) = places.split_first() {
         found.push(Finding::new(
             Code::LimitGpuOnly,
-            format!("{first}{others}"),
+            and_others(first, others.len()),
             "a limit on gres/gpu, and none on gres/shard, so slices slip past it",
             "limit gres/shard as well, or move the limit to a class in policy.toml",
         ));
