@@ -9,6 +9,7 @@ mod json;
 mod notes;
 mod text;
 
+use crate::node::slurmd::host_name;
 use crate::slurm::here::node_words;
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -48,7 +49,7 @@ impl Probe {
         be_without_jobs(&node.run)?;
         let devices = Devices::of_this_node()
             .map_err(|error| anyhow!("{}; {}", explained(&error), remedy(&error)))?;
-        let mut findings = Findings::new(host(), devices, &installed(&node.gpus));
+        let mut findings = Findings::new(host_name(), devices, &installed(&node.gpus));
         findings.notes = notes::of(&findings, container);
         findings.slurm = node_words();
         let text = match (self.json, self.toml) {
@@ -74,11 +75,4 @@ fn be_without_jobs(run: &Path) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// The name by which Slurm knows the node, as a rule.
-fn host() -> String {
-    let names = rustix::system::uname();
-    let full = names.nodename().to_string_lossy();
-    full.split('.').next().unwrap_or_default().to_owned()
 }

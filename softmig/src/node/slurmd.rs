@@ -145,12 +145,9 @@ fn mounts_of(process: &Path) -> Option<PathBuf> {
 
 /// The host's name without its domain, as slurmd looks for itself in slurm.conf.
 pub(crate) fn host_name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim()
-        .split('.')
-        .next()
-        .unwrap_or_default()
-        .to_string()
+    let names = rustix::system::uname();
+    let full = names.nodename().to_string_lossy();
+    full.split('.').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
