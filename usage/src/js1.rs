@@ -232,10 +232,7 @@ impl OfSlice {
             known_seconds: sum(|gpu| gpu.known_seconds),
             charged_seconds: sum(|gpu| gpu.charged_seconds),
             waited_seconds: sum(|gpu| gpu.waited_seconds),
-            refused: job
-                .gpus
-                .iter()
-                .fold(0, |all, gpu| all.saturating_add(gpu.refused)),
+            refused: job.refused(),
         })
     }
 }

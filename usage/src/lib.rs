@@ -105,6 +105,12 @@ impl Job {
         self.user.clone().unwrap_or_else(|| self.uid.to_string())
     }
 
+    /// How many of its allocations were refused, on all of its GPUs.
+    pub(crate) fn refused(&self) -> u64 {
+        let refused = self.gpus.iter().map(|gpu| gpu.refused);
+        refused.fold(0, u64::saturating_add)
+    }
+
     /// Whether the policy calls the job idle on this GPU of its.
     pub fn is_idle(&self, gpu: &JobGpu) -> bool {
         let is_over = |limit| gpu.idle_seconds >= limit;

@@ -49,10 +49,7 @@ impl Summary {
             slice,
             held_bytes: most(|gpu| gpu.memory_bytes),
             peak_bytes: most(|gpu| gpu.memory_peak_bytes),
-            refused: job
-                .gpus
-                .iter()
-                .fold(0, |all, gpu| all.saturating_add(gpu.refused)),
+            refused: job.refused(),
             refused_largest_bytes: most(|gpu| Some(gpu.refused_largest_bytes))
                 .filter(|&largest| largest > 0),
             known_seconds: sum(|gpu| gpu.known_seconds),
