@@ -15,7 +15,7 @@ use crate::enforce::grounds::Places;
 use crate::enforce::tally::Tally;
 use crate::jobs::confs::Confs;
 use crate::measure::report::{Finding, Job, JobGpu, Report};
-use crate::measure::table::pids;
+use crate::measure::table::{mib, pids};
 use crate::measure::{Measure, Sight};
 use crate::usage;
 use settings::Settings;
@@ -306,7 +306,6 @@ fn line(job: &Job, gpu: &JobGpu, finding: Finding) -> String {
     if let Some(uuid) = &holding.uuid {
         line += &format!(" uuid={uuid}");
     }
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     if let Some(bytes) = holding.memory_bytes {
         line += &format!(" memory_mib={}", mib(bytes));
     }

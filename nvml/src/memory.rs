@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// The memory of a GPU or of a MIG instance, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

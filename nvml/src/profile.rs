@@ -1,7 +1,7 @@
 //! The names of MIG instances: `1g.10gb` is one slice of seven with 10 GB, `1c.3g.20gb` one of three compute instances in
 //! a `3g.20gb`, `1g.10gb+me` one with the media engines.
 
-const MIB: u64 = 1 << 20;
+use crate::memory::MIB;
 const GIB: u64 = 1 << 30;
 
 /// A GPU's memory is handed out in eighths.

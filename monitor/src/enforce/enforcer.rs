@@ -14,6 +14,7 @@ use crate::enforce::target::Target;
 use crate::gate::{PRELOAD, find_library};
 use crate::jobs::confs::Confs;
 use crate::measure::Sight;
+use crate::measure::table::mib;
 use rustix::process::Signal;
 use softmig_gate::Library;
 use softmig_node::events::Event;
@@ -320,7 +321,6 @@ fn line(offence: &Offence, consequence: &str) -> String {
         Holder::Sluid(sluid) => format!("sluid={sluid}"),
         Holder::User(_) => "job=none".into(),
     };
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let words = [
         offence.uid.map(|uid| format!("uid={uid}")),
         Some(format!("gpu={}", offence.gpu)),

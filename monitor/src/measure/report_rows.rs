@@ -9,9 +9,8 @@ use crate::measure::report::{
 };
 use softmig_policy::node::job_conf::JobConf;
 use softmig_policy::node::limits::Limits;
+use softmig_policy::node::size::MIB;
 use std::collections::BTreeMap;
-
-const MIB: u64 = 1 << 20;
 
 /// The holder of something on a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

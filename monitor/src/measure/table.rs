@@ -4,11 +4,12 @@ use crate::measure::report::{Conf, Finding, GpuReport, Holding, Job, JobGpu, Rep
 use crate::status::{self, TurnsStatus};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use softmig_policy::node::size::MIB;
 use std::fmt::Write;
 
 /// Rounded up, so that a few bytes are not shown as 0.
-fn mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
+pub(crate) fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(MIB)
 }
 
 /// More processes than these are only counted.

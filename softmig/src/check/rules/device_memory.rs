@@ -2,8 +2,7 @@
 
 use crate::check::facts::{Cluster, DeviceMemory};
 use crate::check::finding::{Code, Finding};
-
-const MIB: u64 = 1 << 20;
+use softmig_policy::node::size::MIB;
 
 /// The setting of slurmd.
 pub(crate) fn of_slurm(cluster: &Cluster) -> Option<Finding> {

@@ -9,6 +9,7 @@ use crate::check::finding::Finding;
 use softmig_nvml::{Devices, Gpu, Memory, MigState};
 use softmig_policy::Policy;
 use softmig_policy::node::node_conf::{Identity, NodeConf, NodeMode};
+use softmig_policy::node::size::MIB;
 use softmig_policy::slurm::gres_list::Configured;
 use std::collections::BTreeMap;
 
@@ -209,8 +210,6 @@ pub(crate) fn setting(key: &str, value: &str, file: &str, number: usize) -> Sett
 pub(crate) fn codes(found: &[Finding]) -> Vec<&'static str> {
     found.iter().map(|finding| finding.code.as_str()).collect()
 }
-
-const MIB: u64 = 1 << 20;
 
 pub(crate) fn memory_of(total: u64, reserved: u64) -> Option<Memory> {
     Some(Memory {
