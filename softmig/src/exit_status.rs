@@ -23,12 +23,10 @@ impl Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
-
 /// The error of these words, which ends the command with this status.
 pub(crate) fn failure(status: u8, words: impl Display) -> anyhow::Error {
     let words = format!("{words:#}");
-    Failure { status, words }.into()
+    anyhow::Error::msg(Failure { status, words })
 }
 
 /// The status that this error ends the command with.
