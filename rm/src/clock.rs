@@ -1,14 +1,20 @@
 //! The GPU's clock, by the machine's.
 //!
-//! The driver sets the GPU's clock to the time of day when it starts the GPU, and never again. From then on it runs by itself: that
-//! of an H100 fell behind by 22 us in each second, so by 1.9 s a day (docs/gpu-time.md).
+//! The driver sets the GPU's clock to the time of day when it starts or resumes the GPU. From then on the clock runs by itself: that of an
+//! H100 fell behind by 22 us in each second, so by 1.9 s a day (docs/gpu-time.md).
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How fast the difference of the clocks may change, as 1 in so many: 100 us in a second, four times what was seen.
-const DRIFT: i64 = 10_000;
+use crate::log::Switch;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, by which [`crate::Switch::at`] tells the time.
+/// How fast the difference of the clocks is taken to grow, as 1 in so many: 500 us in a second. That is as much as Linux corrects
+/// its own clock by, and far more than a GPU's clock drifts.
+const DRIFT: u64 = 2_000;
+
+/// How much later than it happens an arrival may be found in the log.
+const LATE: i64 = 1_000_000;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, by which [`Switch::at`] tells the time.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -18,28 +24,42 @@ pub fn now() -> u64 {
 
 /// The difference of the two clocks, as far as the log shows it.
 ///
-/// An entry is always older than the reading that finds it. So the difference is at least the time of the newest entry less that of
-/// the reading, and where entries are frequent it is hardly more. The largest of all readings counts. It fades, so that newer ones
-/// count when the clocks drift.
-#[derive(Clone, Copy, Debug, Default)]
+/// Each reading takes all entries out of the log. So an entry is older than the end of the reading that finds it, and newer than
+/// the begin of the reading before. The first bound is the better one: where entries are frequent, the newest is hardly older. The
+/// second one shows that a clock was set anew.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// By how much the GPU's clock is ahead, in nanoseconds, and the time of the reading that shows it.
-    ahead: Option<(i64, u64)>,
+    /// By how much the GPU's clock is behind, in nanoseconds; `None` before the first entry.
+    behind: Option<i64>,
+    /// When the last reading began.
+    read: u64,
 }
 
 impl Clock {
-    /// A reading at `now` found this time in its newest entry.
-    pub(crate) fn note(&mut self, newest: u64, now: u64) {
-        let seen = newest.wrapping_sub(now).cast_signed();
-        let ahead = self.ahead.map_or(seen, |(ahead, then)| {
-            seen.max(ahead - now.saturating_sub(then).cast_signed() / DRIFT)
-        });
-        self.ahead = Some((ahead, now));
+    /// Of a log that begins after this time.
+    pub(crate) fn new(now: u64) -> Self {
+        Self {
+            behind: None,
+            read: now,
+        }
     }
 
-    /// The machine's time at a time of the GPU's clock.
-    pub(crate) fn on_machine(&self, at: u64) -> u64 {
-        at.saturating_sub_signed(self.ahead.map_or(0, |(ahead, _)| ahead))
+    /// Brings what a reading from `begin` to `end` found to the machine's clock.
+    pub(crate) fn convert(&mut self, found: &mut [Switch], begin: u64, end: u64) {
+        let drift = begin.saturating_sub(self.read) / DRIFT;
+        let drifted = (self.behind).map(|behind| behind.saturating_add_unsigned(drift));
+        let less = |time: u64, at: u64| time.wrapping_sub(at).cast_signed();
+        let known = found.iter().filter(|it| it.has_exact_time());
+        let newest = known.clone().map(|it| less(end, it.at)).min();
+        // The departure before an arrival is written with it, and may have been before the last reading.
+        let arrivals = known.filter(|it| it.is_start);
+        let oldest = arrivals.map(|it| less(self.read, it.at)).max();
+        let is_possible = |it: &i64| oldest.is_none_or(|oldest| oldest <= it.saturating_add(LATE));
+        self.read = begin;
+        self.behind = drifted.filter(is_possible).into_iter().chain(newest).min();
+        for switch in found {
+            switch.at = switch.at.saturating_add_signed(self.behind.unwrap_or(0));
+        }
     }
 }
 
@@ -50,43 +70,103 @@ mod tests {
     const US: u64 = 1_000;
     const MS: u64 = 1_000_000;
     const SECOND: u64 = 1_000_000_000;
-    const NEWEST: u64 = 1_795_644_577 * SECOND;
+    /// The GPU's clock when the machine's begins.
+    const TIME_OF_DAY: u64 = 1_795_644_577 * SECOND;
+    const BETWEEN_READINGS: u64 = 10 * MS;
 
-    /// By how much times are wrong at last, of a GPU whose clock runs at a pace of its own: in a million parts.
-    fn error(parts: i64, seconds: u64, between_entries: u64) -> i64 {
-        let mut clock = Clock::default();
-        let gpu =
-            |now: u64| (NEWEST + now).wrapping_add_signed(now.cast_signed() / 1_000_000 * parts);
-        let mut error = 0;
-        for reading in 1..=seconds * 100 {
-            let now = reading * 10 * MS;
-            // Readings are never in step with the entries.
-            let newest = now - (now + reading * 37 * US) % between_entries;
-            clock.note(gpu(newest), now);
-            error = clock.on_machine(gpu(now)).wrapping_sub(now).cast_signed();
+    /// A GPU whose clock is ahead of the machine's by so much.
+    struct Gpu {
+        ahead: i64,
+        clock: Clock,
+        now: u64,
+    }
+
+    impl Gpu {
+        fn new() -> Self {
+            Self {
+                ahead: 0,
+                clock: Clock::new(0),
+                now: 0,
+            }
         }
-        error
+
+        fn at(&self, time: u64) -> u64 {
+            (TIME_OF_DAY + time).wrapping_add_signed(self.ahead)
+        }
+
+        /// Reads the log after a while; an arrival was so long before. Tells by how much its time is too late then.
+        fn read(&mut self, age: u64) -> i64 {
+            self.now += BETWEEN_READINGS;
+            let arrived = self.now - age;
+            let mut found = [Switch {
+                process: 7,
+                channel: 6,
+                is_start: true,
+                at: self.at(arrived),
+            }];
+            let begin = self.now - 20 * US;
+            self.clock.convert(&mut found, begin, self.now);
+            found[0].at.wrapping_sub(arrived).cast_signed()
+        }
+
+        /// The age of the newest entry is never in step with the readings.
+        fn read_often(&mut self, times: u64, each: impl Fn(&mut Self)) -> i64 {
+            let mut last = 0;
+            for number in 0..times {
+                each(self);
+                last = self.read(30 * US + number * 37 * US % (2 * MS));
+            }
+            last
+        }
     }
 
     #[test]
     fn a_clock_that_drifts_either_way_is_followed() {
-        for parts in [-50, -22, 0, 22, 50] {
-            let error = error(parts, 100, 2 * MS);
-            assert!((0..200 * US as i64).contains(&error), "{parts}: {error} ns");
+        for each_second in [-50_000, -22_000, 0, 22_000, 50_000, 400_000] {
+            let mut gpu = Gpu::new();
+            let error = gpu.read_often(10_000, |gpu| gpu.ahead += each_second / 100);
+            let most = 1_200 * US as i64;
+            assert!((0..most).contains(&error), "{each_second}: {error} ns");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_anew_is_followed_at_once() {
+        for step in [-1_000_000_000, 1_000_000_000] {
+            let mut gpu = Gpu::new();
+            gpu.read_often(100, |_| {});
+            gpu.ahead += step;
+            let first = gpu.read(MS);
+            assert_eq!(first, MS as i64, "{step}");
+            let later = gpu.read_often(100, |_| {});
+            assert!((0..2 * MS as i64).contains(&later), "{step}: {later}");
         }
     }
 
     #[test]
     fn a_first_entry_counts_as_new_until_another_shows_better() {
-        let mut clock = Clock::default();
-        clock.note(NEWEST, 9 * SECOND);
-        assert_eq!(clock.on_machine(NEWEST), 9 * SECOND);
-        // It was five seconds old.
-        clock.note(NEWEST + 6 * SECOND, 10 * SECOND);
-        assert_eq!(clock.on_machine(NEWEST), 4 * SECOND);
+        let mut gpu = Gpu::new();
+        assert_eq!(gpu.read(5 * MS), 5 * MS as i64);
+        assert_eq!(gpu.read(30 * US), 30 * US as i64);
         // An older one shows nothing.
-        clock.note(NEWEST + 6 * SECOND, 11 * SECOND);
-        let later = clock.on_machine(NEWEST) - 4 * SECOND;
-        assert_eq!(later, SECOND / DRIFT.unsigned_abs());
+        let drift = (BETWEEN_READINGS / DRIFT).cast_signed();
+        assert_eq!(gpu.read(MS), 30 * US as i64 + drift);
+    }
+
+    #[test]
+    fn the_times_of_hidden_processes_show_nothing() {
+        let mut gpu = Gpu::new();
+        gpu.read_often(100, |_| {});
+        let before = gpu.clock.behind;
+        for process in [0, u32::MAX] {
+            let hidden = Switch {
+                process,
+                channel: 6,
+                is_start: true,
+                at: TIME_OF_DAY + 100 * SECOND,
+            };
+            gpu.clock.convert(&mut [hidden], gpu.now, gpu.now);
+        }
+        assert_eq!(gpu.clock.behind.unwrap() - before.unwrap(), 10);
     }
 }

@@ -21,6 +21,15 @@ pub struct Switch {
     pub at: u64,
 }
 
+impl Switch {
+    /// Whether the driver tells its exact time. It tells that of a process that it does not name only roughly.
+    pub(crate) fn has_exact_time(&self) -> bool {
+        /// Processes of other users, to whom is no administrator; the driver's own.
+        const UNNAMED: [u32; 2] = [0, u32::MAX];
+        !UNNAMED.contains(&self.process)
+    }
+}
+
 const NV01_MEMORY_DEVICELESS: u32 = 0x90ce;
 const NV_EVENT_BUFFER: u32 = 0x90cd;
 const FLUSH: u32 = 0x90cd_0104;
@@ -66,6 +75,7 @@ impl Log {
             all_users: 1,
             ..BindSwitches::default()
         };
+        let clock = Clock::new(now());
         control(file, client, subdevice, &mut bind)?;
         let mut enable = EnableEvents {
             is_on: 1,
@@ -78,7 +88,7 @@ impl Log {
             records,
             next: 0,
             lost: 0,
-            clock: Clock::default(),
+            clock,
         })
     }
 
@@ -89,6 +99,7 @@ impl Log {
         client: Handle,
         to: &mut Vec<Switch>,
     ) -> Result<bool, Error> {
+        let begin = now();
         command(file, client, BUFFER, FLUSH)?;
         let put = self.word(4) % COUNT;
         let (was, before) = (self.next, to.len());
@@ -96,13 +107,8 @@ impl Log {
             to.extend(self.record(self.next));
             self.next = (self.next + 1) % COUNT;
         }
-        let new = to.get_mut(before..).unwrap_or_default();
-        if let Some(newest) = new.iter().map(|it| it.at).max() {
-            self.clock.note(newest, now());
-        }
-        for switch in new {
-            switch.at = self.clock.on_machine(switch.at);
-        }
+        let found = to.get_mut(before..).unwrap_or_default();
+        self.clock.convert(found, begin, now());
         if self.next != was {
             let mut update = UpdateGet {
                 records: self.next,
@@ -182,7 +188,8 @@ impl Record {
             END => false,
             _ => return None,
         };
-        Some(Switch {
+        // The driver may not know the time of a process of its own.
+        (self.at != 0).then_some(Switch {
             process: self.process,
             channel: self.channel,
             is_start,

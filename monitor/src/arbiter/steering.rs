@@ -21,8 +21,8 @@ use crate::schedule::shares::{
 use crate::schedule::turns::Book;
 use crate::schedule::turns::{Job, Nanos};
 
-/// A stay has so much more time that is not work if its end interrupts a kernel, whose state the GPU must save. No job pays for it
-/// (docs/gpu-time.md).
+/// If the end of a stay interrupts a kernel, the GPU saves its state. This much more of the stay is then not work, and no job pays
+/// for it (docs/gpu-time.md).
 const INTERRUPTING: Nanos = 70_000;
 
 /// A GPU whose channels can be steered.

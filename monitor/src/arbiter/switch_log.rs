@@ -6,8 +6,8 @@ use softmig_rm::Switch;
 
 use crate::schedule::turns::Nanos;
 
-/// The time of each stay that is not work: until the first kernel begins, and from the end of the last until the group has left
-/// (docs/gpu-time.md). It is subtracted when a group comes.
+/// The time of each stay before its first kernel begins and after its last one ends (docs/gpu-time.md). All of it is subtracted
+/// at the start of the stay.
 pub(super) const CHANGING: Nanos = 60_000;
 
 /// The GPU's log, as far as it is open: the processes that are there.
