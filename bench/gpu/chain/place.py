@@ -4,13 +4,14 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tomllib
 
 USER, NAME = 61117, "softmig-bench"
 # What softmig has there, all of it gone with the namespace.
 OWN = [pathlib.Path(path) for path in ("/run/softmig", "/var/log/softmig", "/var/lib/softmig", "/usr/lib/softmig")]
 LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 POLICY = pathlib.Path("/etc/softmig/policy.toml")
-# Parts of a GPU, also where the policy as shipped has no type of this GPU's name.
+# Parts of a GPU of which the policy as shipped has no entry.
 SHARDS = 8
 
 
@@ -24,6 +25,11 @@ def sh(*command, check=True, **more):
 def gpu_type():
     """The machine's first GPU: what softmig knows of its type."""
     return json.loads(sh("softmig", "probe", "--json").stdout)["types"][0]
+
+
+def shards_of(kind):
+    """Into how many parts the policy cuts a GPU of this type."""
+    return tomllib.loads(POLICY.read_text())["gpu"][kind]["shards"]
 
 
 class Place:

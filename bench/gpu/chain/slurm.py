@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from open_files import look
-from place import NAME, SHARDS, USER, gpu_type, sh
+from place import NAME, USER, gpu_type, sh, shards_of
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 NODE = "softmigbench"
@@ -30,6 +30,7 @@ def until(holds, seconds, every=0.05):
 class Slurm:
     def __init__(self, work):
         self.folder, self.type = work / "slurmd", gpu_type()["type"]
+        self.shards = shards_of(self.type)
         self.version_2 = (GROUPS / "cgroup.controllers").exists()
         self.devices = sorted(pathlib.Path("/dev").glob("nvidia[0-9]*"))
         self.daemons = []
@@ -76,10 +77,10 @@ JobSubmitPlugins=lua
 CliFilterPlugins=lua
 Prolog=/usr/libexec/softmig-prolog
 Epilog=/usr/libexec/softmig-epilog
-NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=16 CoresPerSocket=16 RealMemory=60000 Gres=gpu:{self.type}:{count},shard:{self.type}:{SHARDS * count} State=UNKNOWN
+NodeName={NODE} NodeHostname={host} NodeAddr=127.0.0.1 Port=26811 CPUs=16 CoresPerSocket=16 RealMemory=60000 Gres=gpu:{self.type}:{count},shard:{self.type}:{self.shards * count} State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 {more}""")
-        lines = [f"Name=gpu Type={self.type} File={path}\nName=shard Type={self.type} Count={SHARDS} File={path}\n" for path in self.devices]
+        lines = [f"Name=gpu Type={self.type} File={path}\nName=shard Type={self.type} Count={self.shards} File={path}\n" for path in self.devices]
         (etc / "gres.conf").write_text("AutoDetect=off\n" + "".join(lines))
         plugin = "cgroup/v2\nIgnoreSystemd=yes" if self.version_2 else f"cgroup/v1\nCgroupMountpoint={GROUPS}"
         (etc / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\nConstrainDevices=yes\n")
