@@ -269,7 +269,7 @@ class Lab:
         return found | {"off for 3 s": {"pace_after": pace(0.3), "end": one.end()}}
 
     def clock(self):
-        """The GPU's clock less the time of day, in the first second and in the last: the newest record's, of the reads that found the newest."""
+        """The GPU's clock less the time of day, in the first second and in the last: the largest difference of that second's reads, each by its newest record."""
         programs = [Program(self, MIDDLE), Program(self, WAITS)]
         self.switches.newest = []
         time.sleep(20)

@@ -39,8 +39,8 @@ impl fmt::Display for Tres {
 impl FromStr for Tres {
     type Err = String;
 
-    /// Reads what sacctmgr shows. It shows memory with a unit, `mem=2G`; without one it is MiB. `gres_list` knows no such units,
-    /// and passes over what it cannot read; here that is an error.
+    /// Reads what sacctmgr shows. It shows memory with a unit, `mem=2G`; without one it is MiB. `gres_list` has no
+    /// units and skips what it cannot read, and this returns an error.
     fn from_str(text: &str) -> Result<Self, String> {
         let items = text.split(',').filter(|item| !item.is_empty());
         let read = items.map(|item| {

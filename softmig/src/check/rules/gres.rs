@@ -133,9 +133,9 @@ impl Group<'_> {
     }
 }
 
-/// The shards that one GPU of a type should have on this node. Beside shared GPUs, one that is not shared also has
-/// shards, which no job can request. It has one, but on a node with MIG instances as many as a shared GPU, since
-/// gres.conf cannot name instances for shards.
+/// The shards that one GPU of a type should have on this node. If a node has shared GPUs, its other GPUs also have shards,
+/// which no job can request: one each, or as many as a shared GPU if the node has MIG instances, because gres.conf cannot
+/// name instances for shards.
 fn per_gpu(policy: &Policy, node: &Node, kind: &str) -> u64 {
     let own = |kind: &str| {
         policy
