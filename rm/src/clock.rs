@@ -7,9 +7,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::log::Switch;
 
-/// How fast the difference of the clocks is taken to grow, as 1 in so many: 500 us in a second. That is as much as Linux corrects
-/// its own clock by, and far more than a GPU's clock drifts.
-const DRIFT: u64 = 2_000;
+/// How fast the difference of the clocks is taken to grow, as 1 in so many: 100 us in a second, four times what was seen. Jobs are
+/// charged wrongly by this error, so it is no larger than needed.
+const DRIFT: u64 = 10_000;
 
 /// How much later than it happens an arrival may be found in the log.
 const LATE: i64 = 1_000_000;
@@ -122,11 +122,17 @@ mod tests {
 
     #[test]
     fn a_clock_that_drifts_either_way_is_followed() {
-        for each_second in [-50_000, -22_000, 0, 22_000, 50_000, 400_000] {
+        for (each_second, most) in [
+            (-50_000, 300 * US),
+            (0, 300 * US),
+            (50_000, 300 * US),
+            // Linux corrects the machine's clock as fast as this.
+            (-500_000, BETWEEN_READINGS),
+            (500_000, MS),
+        ] {
             let mut gpu = Gpu::new();
             let error = gpu.read_often(10_000, |gpu| gpu.ahead += each_second / 100);
-            let most = 1_200 * US as i64;
-            assert!((0..most).contains(&error), "{each_second}: {error} ns");
+            assert!(error.unsigned_abs() < most, "{each_second}: {error} ns");
         }
     }
 
@@ -167,6 +173,6 @@ mod tests {
             };
             gpu.clock.convert(&mut [hidden], gpu.now, gpu.now);
         }
-        assert_eq!(gpu.clock.behind.unwrap() - before.unwrap(), 10);
+        assert_eq!(gpu.clock.behind.unwrap() - before.unwrap(), 2);
     }
 }
