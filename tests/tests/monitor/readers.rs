@@ -295,10 +295,12 @@ fn others_read_of_four_slices_what_the_driver_counts(slurm: Slurm) -> Result<()>
     let driver = node.start_driver_as(Description::scheduler)?;
     let daemon = Daemon::start_by(node, &format!("env LD_PRELOAD={KERNEL_DRIVER}"))?;
 
-    let paced = |way: &str| format!("{FOLDER}/paced 1000000 1000000 {way} & echo \"holds: $!\"\n");
+    let paced = |way: &str| format!("{FOLDER}/paced {way} & echo \"holds: $!\"\n");
+    // The kernels of the one that pauses are long, because it is charged for the time until it hears of their end.
+    let (busy, pauses) = ("1000000 1000000 async", "5000000 1000000 idle");
     let slices = [
-        Slice::start(&cluster, "alice", &(paced("async") + &holds(200)), 200)?,
-        Slice::start(&cluster, "bob", &(paced("idle") + &holds(100)), 100)?,
+        Slice::start(&cluster, "alice", &(paced(busy) + &holds(200)), 200)?,
+        Slice::start(&cluster, "bob", &(paced(pauses) + &holds(100)), 100)?,
         Slice::start(&cluster, "alice", &(holds(300) + &holds(200)), 500)?,
         Slice::start(&cluster, "bob", &holds(20000), 20000)?,
     ];
