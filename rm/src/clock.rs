@@ -5,10 +5,10 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::log::Switch;
+use crate::switch::Switch;
 
-/// How fast the difference of the clocks is taken to grow, as 1 in so many: 100 us in a second, four times what was seen. Jobs are
-/// charged wrongly by this error, so it is no larger than needed.
+/// The difference of the clocks is taken to grow by one part in this number: 100 us in a second, four times what was seen. A
+/// larger allowance would be a larger error in what jobs are charged.
 const DRIFT: u64 = 10_000;
 
 /// How much later than it happens an arrival may be found in the log.
@@ -74,7 +74,7 @@ mod tests {
     const TIME_OF_DAY: u64 = 1_795_644_577 * SECOND;
     const BETWEEN_READINGS: u64 = 10 * MS;
 
-    /// A GPU whose clock is ahead of the machine's by so much.
+    /// A GPU whose clock is ahead of the machine's by `ahead`.
     struct Gpu {
         ahead: i64,
         clock: Clock,
@@ -94,7 +94,7 @@ mod tests {
             (TIME_OF_DAY + time).wrapping_add_signed(self.ahead)
         }
 
-        /// Reads the log after a while; an arrival was so long before. Tells by how much its time is too late then.
+        /// Reads the log after a while, in which there was an arrival `age` before. Tells by how much the arrival's time is too late.
         fn read(&mut self, age: u64) -> i64 {
             self.now += BETWEEN_READINGS;
             let arrived = self.now - age;

@@ -15,11 +15,12 @@ mod call;
 mod clock;
 mod group;
 mod log;
+mod switch;
 
 pub use call::{Error, Handle};
 pub use clock::now;
 pub use group::{Group, set_time_slice};
-pub use log::Switch;
+pub use switch::Switch;
 
 use std::os::fd::OwnedFd;
 
