@@ -16,7 +16,7 @@
 //! 1. A program looks up `cuMemAlloc_v2`. Linked directly it finds the export of [`exports::cuda`]; by `dlsym` it comes to
 //!    [`exports::dlsym`], by `cuGetProcAddress` to [`exports::proc_address`], and both give it the same export.
 //! 2. It calls it. The export is made by [`exports::table`] from one line of [`driver::cuda`], as are all others, and calls the
-//!    handler that [`exports::cuda`] names.
+//!    handler that [`driver::cuda`] names.
 //! 3. [`identity::gate`] says whether the call may go on. The first time it asks [`softmig_policy::node::identity`] whose process this
 //!    is, which reads what [`identity::host`] finds; afterwards that is one load and one comparison.
 //! 4. [`driver::library`] has found the driver's own function, which is called with the same arguments.

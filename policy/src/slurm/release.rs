@@ -3,7 +3,7 @@
 //! Each difference has a name here, and no other file compares releases. The first release of each is the one that
 //! Slurm's sources and notes name. "Seen" says on which releases a cluster was tried.
 //!
-//! Two differences can be seen in Slurm itself where the release is not known. `job-submit` looks whether Slurm gives
+//! Some differences can be seen in Slurm itself where the release is not known. `job-submit` looks whether Slurm gives
 //! scripts `ESLURM_INVALID_GRES`, which came with `extra` in the prolog (23.02). The prolog uses the variables that are
 //! in its environment (`SLURM_JOB_START_TIME` from 23.02, `SLURM_JOB_GID` from 23.11, `SLURM_JOB_SLUID` from 25.11).
 
