@@ -3,11 +3,6 @@
 use softmig_rm::Switch;
 use std::collections::BTreeMap;
 
-/// A process that the driver does not name to whom it takes for no administrator.
-const HIDDEN: u32 = 0;
-/// The driver's own.
-const DRIVER: u32 = u32::MAX;
-
 /// The log, as far as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
@@ -30,7 +25,7 @@ impl Residence {
         let mut times = Times::default();
         let mut since = from;
         for switch in switches {
-            times.is_hidden |= switch.process == HIDDEN;
+            times.is_hidden |= switch.process == Switch::HIDDEN;
             let is_there = self.there.is_none_or(|there| there == switch.process);
             if !switch.is_start && !is_there {
                 // Another one has come before.
@@ -54,7 +49,7 @@ impl Residence {
 
 impl Times {
     fn add(&mut self, process: Option<u32>, from: u64, to: u64) {
-        if let Some(process) = process.filter(|process| *process != DRIVER) {
+        if let Some(process) = process.filter(|process| *process != Switch::DRIVER) {
             *self.of.entry(process).or_default() += to.saturating_sub(from);
         }
     }
@@ -82,8 +77,8 @@ mod tests {
                 switch(7, false, 130),
                 switch(8, true, 140),
                 switch(8, false, 160),
-                switch(DRIVER, true, 161),
-                switch(DRIVER, false, 163),
+                switch(Switch::DRIVER, true, 161),
+                switch(Switch::DRIVER, false, 163),
                 switch(7, true, 170),
             ],
             100,
@@ -116,6 +111,6 @@ mod tests {
     #[test]
     fn processes_without_a_number_are_told() {
         let mut log = Residence::default();
-        assert!(log.note(&[switch(HIDDEN, true, 5)], 0, 9).is_hidden);
+        assert!(log.note(&[switch(Switch::HIDDEN, true, 5)], 0, 9).is_hidden);
     }
 }

@@ -3,7 +3,7 @@
 /// A group came to the GPU, or left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// The process whose group it is, by its number on the node; 0xffff_ffff for the driver's own.
+    /// The process whose group it is, by its number on the node, [`Switch::HIDDEN`] or [`Switch::DRIVER`].
     pub process: u32,
     /// The group's number on the GPU.
     pub channel: u32,
@@ -14,10 +14,14 @@ pub struct Switch {
 }
 
 impl Switch {
+    /// Any process that the driver does not name, because this process may not see it
+    /// (`NV_EVENT_BUFFER_HIDDEN_PID`).
+    pub const HIDDEN: u32 = 0;
+    /// The driver itself (`NV_EVENT_BUFFER_KERNEL_PID`).
+    pub const DRIVER: u32 = u32::MAX;
+
     /// Whether the driver tells its exact time. It tells that of a process that it does not name only roughly.
     pub(crate) fn has_exact_time(&self) -> bool {
-        /// Other users' processes, if this user may not see them, and the driver's own.
-        const UNNAMED: [u32; 2] = [0, u32::MAX];
-        !UNNAMED.contains(&self.process)
+        ![Self::HIDDEN, Self::DRIVER].contains(&self.process)
     }
 }

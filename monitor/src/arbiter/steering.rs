@@ -152,14 +152,12 @@ impl Scheduler {
 
     /// How each process used the GPU since the last call; `None` where it cannot be known.
     pub(super) fn stays(&mut self) -> Option<BTreeMap<u32, Stays>> {
-        /// A process that the driver does not name to whom it takes for no administrator.
-        const HIDDEN: u32 = 0;
         if self.is_broken {
             return None;
         }
         let mut switches = Vec::new();
         let why = match self.device()?.switches(&mut switches) {
-            Ok(_) if switches.iter().any(|it| it.process == HIDDEN) => {
+            Ok(_) if switches.iter().any(|it| it.process == Switch::HIDDEN) => {
                 "it hides whose processes are there: this needs CAP_SYS_ADMIN".into()
             }
             Ok(has_lost) => {
