@@ -1,4 +1,5 @@
 """A machine on which Slurm and softmig are installed, in a mount namespace of its own."""
+import functools
 import json
 import os
 import pathlib
@@ -22,6 +23,7 @@ def sh(*command, check=True, **more):
     return done
 
 
+@functools.cache
 def gpu_type():
     """The machine's first GPU: what softmig knows of its type."""
     return json.loads(sh("softmig", "probe", "--json").stdout)["types"][0]
